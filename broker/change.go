@@ -2,7 +2,7 @@ package broker
 
 import "time"
 
-// Changing is what is to become of a job that waits. What is not set stays.
+// Changing is what a waiting job is to become. What is not set stays.
 type Changing struct {
 	ID          []byte
 	Priority    int64
@@ -10,14 +10,13 @@ type Changing struct {
 	// Groups replace those of the job.
 	Groups    [][]byte
 	SetGroups bool
-	// Delay is how long it is not handed out, from now on; negative leaves what
-	// delay there is.
+	// Delay is how long it is not handed out from now on. If it is negative the delay stays.
 	Delay time.Duration
 }
 
-// Change changes a waiting job of submitter p, a detached one of anybody, or a
-// kept one that has nobody. Refused with NotProcessing while it runs, else with
-// UnknownID, or with Overloaded for a group too many.
+// Change changes a waiting job that submitter p reaches, like Cancel. It is refused with
+// NotProcessing while the job runs, with Overloaded if there would be too many groups, else
+// with UnknownID.
 func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -37,8 +36,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 	return b.end()
 }
 
-// Amend is Change on an operator's word: of any waiting job. It returns why it
-// was refused.
+// Amend is Change for an operator: of any waiting job. It returns why it was refused.
 func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 	b.begin(now)
 	r := b.find(b.index.Hash(q.ID), q.ID)

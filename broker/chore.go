@@ -2,29 +2,29 @@ package broker
 
 import "slices"
 
-// A chore is what one command begins and is too long to end. Whatever commands come
-// between two of its steps, it goes on.
+// A chore is work that one command begins and that is too long for it. It goes on whatever
+// commands come in between.
 type chore interface {
-	// step goes on. It returns what that cost, in visits of things that lie apart in
-	// memory, and whether the chore is done.
+	// step does a part of it. It returns what that cost, in visits of things that lie apart
+	// in memory, and whether the chore is done.
 	step(b *Broker) (cost int, done bool)
 }
 
-// chores are taken the latest first: those that others still add to end last.
+// chores are worked on from the last one, so that one that others still add to ends last.
 type chores []chore
 
 func (c *chores) add(x chore) { *c = append(*c, x) }
 
 const (
-	// choreSteps is what one command does of chores that others wait for, tickSteps what
-	// a tick does of those that give back memory, and lazySteps what a submit does: a
-	// submitter that comes and goes must not outrun them.
+	// choreSteps is what one command does of chores, tickSteps what a tick does of cleanups
+	// and notifications. lazySteps is what a submit does of cleanups, so that a submitter
+	// that comes and goes does not outrun them.
 	choreSteps = 1 << 11
 	tickSteps  = 1 << 10
 	lazySteps  = 2
 )
 
-// do takes steps of chores.
+// do works on chores for so many steps.
 func (b *Broker) do(c *chores, steps int) {
 	for steps > 0 && len(*c) > 0 {
 		last := len(*c) - 1

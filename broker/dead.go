@@ -12,21 +12,20 @@ import (
 	"gloom/wire"
 )
 
-// DeadLetter is a job that failed, kept so that someone can look at it and
-// hand it in again. It is never written to once it is kept: others read it
-// without the lock.
+// DeadLetter is a failed job, kept so that somebody can look at it and submit it again. It
+// never changes, since others read it without the lock.
 type DeadLetter struct {
 	ID, Type, Body, Headers []byte
 	Groups                  [][]byte
 	Reason                  Reason
 	Priority                int64
 	Attempts                int
-	// Retries, Timeout and Backoff are the job's own, for when it is handed in again.
+	// Retries, Timeout and Backoff are the job's own, for when it is submitted again.
 	Retries          int
 	Timeout, Backoff time.Duration
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
-	// No tells it from all others; it grows.
+	// No identifies the letter. Later letters have larger numbers.
 	No int
 }
 
@@ -40,14 +39,14 @@ func (d *DeadLetter) weight() int64 {
 	return int64(n) + deadOverhead
 }
 
-// letter is a dead letter and its place among all by age.
+// letter is a dead letter and its place among all of them by age.
 type letter struct {
 	DeadLetter
 	aged container.Link[letter]
 }
 
 // shelf has the letters of a type by their numbers, in blocks: to take one out costs the
-// same wherever it stands, however many there are.
+// same wherever it is and however many there are.
 type shelf struct {
 	blocks [][]*letter // none is empty
 	n      int
@@ -64,8 +63,8 @@ func (s *shelf) add(l *letter) {
 	s.n++
 }
 
-// find returns the place of the first letter with this number or a later one; behind
-// the last block if there is none.
+// find returns the place of the first letter with this number or a larger one, behind the
+// last block if there is none.
 func (s *shelf) find(no int) (block, i int) {
 	byNo := func(l *letter, no int) int { return cmp.Compare(l.No, no) }
 	block, _ = slices.BinarySearchFunc(s.blocks, no, func(x []*letter, no int) int { return byNo(x[len(x)-1], no) })
@@ -75,7 +74,7 @@ func (s *shelf) find(no int) (block, i int) {
 	return block, i
 }
 
-// from returns the first letter with this number or a later one, or nil.
+// from returns the first letter with this number or a larger one, or nil.
 func (s *shelf) from(no int) *letter {
 	block, i := s.find(no)
 	if block == len(s.blocks) {
@@ -84,7 +83,7 @@ func (s *shelf) from(no int) *letter {
 	return s.blocks[block][i]
 }
 
-// before returns the last letter with an earlier number, or nil.
+// before returns the last letter with a smaller number, or nil.
 func (s *shelf) before(no int) *letter {
 	block, i := s.find(no)
 	switch {
@@ -116,14 +115,14 @@ func (s *shelf) remove(l *letter) {
 	}
 }
 
-// deadLetters keeps the latest failed jobs: so many per type, so many bytes in
-// all, for so long. Types hold their own; this list has all by age.
+// deadLetters keeps the latest failed jobs: so many of a type, so many bytes in all, for so
+// long. Each type has its own letters, this list has all of them by age.
 type deadLetters struct {
 	byAge container.Ring[letter]
 	bytes int64
-	// pushed is how many were dropped, or not kept at all, for want of room.
+	// pushed counts those that were dropped, or not kept at all, for want of room.
 	pushed uint64
-	last   int // number of the latest letter
+	last   int // the number of the latest letter
 }
 
 // keep keeps a copy of failed job r.
@@ -192,7 +191,7 @@ func (d *deadLetters) next(age int64) int64 {
 	return d.byAge.First().Failed + age
 }
 
-// LetterFilter says which dead letters are meant. What is not set fits all.
+// LetterFilter selects dead letters. A field that is not set fits all.
 type LetterFilter struct {
 	ID     string // part of the id's value
 	Reason func(*Reason) bool
@@ -204,11 +203,11 @@ func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
 }
 
-// reasonVisit is how much of a reason is looked at in the time of a visit, in bytes.
+// reasonVisit is how many bytes of a reason are searched in the time of one visit.
 const reasonVisit = 512
 
-// DeadLetters lists the failed jobs kept of a type that fit (nil: all) like Types
-// lists types, latest first. What is kept all the while is listed exactly once.
+// DeadLetters lists the dead letters of a type that fit q (nil: all), the latest first,
+// piece by piece like Types. A letter that is there all the while is listed exactly once.
 func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterFilter) (found []*DeadLetter, next int) {
 	b.now = max(b.now, now)
 	k := b.typesByName[string(name)]
@@ -237,9 +236,9 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 	return found, from
 }
 
-// Revive hands the failed job with this id and number in again, detached, and forgets
-// the letter; the number 0 means the oldest with the id. It returns UnknownID when no
-// such letter is kept, or why the job was refused.
+// Revive submits the dead letter with this id and number again, detached, and forgets it.
+// Number 0 is the oldest one with the id. It returns UnknownID if there is no such letter,
+// or why the job was refused.
 func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Reason) {
 	b.begin(now)
 	k, l := b.letterOf(name, id, no)
@@ -250,8 +249,8 @@ func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Rea
 	return b.end(), c, reason
 }
 
-// DropLetter forgets the failed job that Revive would hand in. It tells whether there
-// was one.
+// DropLetter forgets the dead letter that Revive would submit, and tells whether there was
+// one.
 func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool) {
 	b.begin(now)
 	k, l := b.letterOf(name, id, no)
@@ -283,7 +282,7 @@ func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
 	return k, nil
 }
 
-// revive hands a letter of a type in again and forgets it.
+// revive submits a letter of a type again and forgets it.
 func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
 	s := Submission{
 		ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
@@ -299,24 +298,24 @@ func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
 	return c, reason
 }
 
-// LetterWalk goes through the dead letters of a type that fit, oldest first, a piece
-// at a time: those that are there when it begins.
+// LetterWalk goes through the dead letters of a type that fit, the oldest first, piece by
+// piece. Letters that come after it has begun are left out.
 type LetterWalk struct {
 	LetterFilter
-	// Most is how many it may come to, 0 for all.
+	// Most bounds how many it handles, 0 for all.
 	Most int
-	// Done counts those handed in again or forgotten, Refused those that were not
-	// taken in, Reason is why the first of these was not.
+	// Done counts those that were submitted again or forgotten, Refused those that were
+	// refused. Reason is that of the first refusal.
 	Done, Refused int
 	Reason        Reason
 	begun         bool
-	next, last    int // numbers to go on with, and of the latest
+	next, last    int // the numbers to go on with and to end with
 }
 
-// walkLetters bounds what one piece of a LetterWalk hands in or forgets.
+// walkLetters bounds how many letters one piece of a LetterWalk handles.
 const walkLetters = 64
 
-// WalkLetters hands those of a piece in again, like Revive, or forgets them, and
+// WalkLetters submits the letters of one piece again, like Revive, or forgets them, and
 // tells whether there is more.
 func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
 	b.begin(now)
@@ -354,11 +353,11 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 	return b.end(), true
 }
 
-// DeadCount returns how many failed jobs are kept in all, and their bytes.
+// DeadCount returns how many dead letters are kept, and their bytes.
 func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.Len(), b.dead.bytes }
 
-// DeadPushed returns how many failed jobs are not kept any more, or never were, because
-// there was no room for them within DeadLetters and DeadBytes.
+// DeadPushed returns how many failed jobs were dropped from the dead letters, or never kept,
+// because DeadLetters or DeadBytes was reached.
 func (b *Broker) DeadPushed() uint64 { return b.dead.pushed }
 
 // Since converts a time of the core's clock to an age.

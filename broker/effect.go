@@ -2,12 +2,11 @@ package broker
 
 import "slices"
 
-// Peer is a connection as the core knows it. Numbers are never reused; zero
-// is nobody.
+// Peer is a connection as the core knows it. Numbers are never used again; 0 is nobody.
 type Peer uint64
 
-// Slot is the peer's place in a table of living peers: small, and reused once
-// the peer is gone.
+// Slot is the peer's index in a table of connections. It is small, and used again when the
+// peer is gone.
 func (p Peer) Slot() uint32 { return uint32(p) }
 
 func makePeer(gen, slot uint32) Peer { return Peer(gen)<<32 | Peer(slot) }
@@ -17,21 +16,20 @@ type Op uint8
 
 // The kinds of effects. Each is one frame to one peer.
 const (
-	// OpOK accepts a request; ID is set where the reply names a job.
+	// OpOK accepts a request. It has an ID if the reply names a job.
 	OpOK Op = iota + 1
 	// OpJob hands a job to a worker: ID, Type, Body.
 	OpJob
 	// OpResult carries an answer to its submitter: ID, Body.
 	OpResult
-	// OpProgress carries a worker's progress to its submitter: ID, Body. The
-	// hub may drop it when its peer reads slowly.
+	// OpProgress carries a worker's progress to its submitter: ID, Body. The hub may drop it
+	// if the submitter reads slowly.
 	OpProgress
-	// OpCancel tells a worker that nobody waits for this run: ID.
+	// OpCancel tells a worker that nobody waits for a run any more: ID.
 	OpCancel
-	// OpOverdue tells a borrower that a run has passed its timeout: ID, Run.
+	// OpOverdue tells a borrower that the timeout of a run has passed: ID, Run.
 	OpOverdue
-	// OpFollow tells a borrower that whether a run's progress is wanted has changed, which
-	// Loan says: ID, Run.
+	// OpFollow tells a borrower that Loan(Run).Progress has changed: ID, Run.
 	OpFollow
 	// OpRefuse refuses a request: Code, Reason, and ID where a job is meant.
 	OpRefuse
@@ -39,8 +37,8 @@ const (
 	OpEnd
 	// OpReturn gives a borrowed job back to its lender: ID, Delay.
 	OpReturn
-	// OpClose closes a connection behind what it has been sent. The core knows
-	// it no more.
+	// OpClose closes a connection after what it has been sent. The core does not know it any
+	// more.
 	OpClose
 )
 
@@ -48,37 +46,35 @@ const (
 type Effect struct {
 	Op   Op
 	Code Code
-	// Kept says that Body is memory of its own, never written again: it may be
-	// referred to beyond the next command instead of being copied.
+	// Kept says that nobody writes to Body again: it may be referred to beyond the next
+	// command instead of being copied.
 	Kept bool
-	// State is where the job stands that a submitter attached to, of an OpOK; 0 in
-	// all others.
+	// State is where the job stands that a submitter has attached to, in an OpOK; 0 in all
+	// other effects.
 	State state
-	// Spent: with this job the worker has used up its credit.
+	// Spent: this job has used up the worker's credit.
 	Spent  bool
 	Peer   Peer
 	ID     []byte
 	Type   []byte
 	Body   []byte
 	Reason *Reason // of OpRefuse and OpEnd
-	// Run is the number of a run that is lent, in what tells the borrower of it, or
-	// borrowed, in what tells the lender.
+	// Run is the number of a run: of one that is lent in effects for the borrower, of one
+	// that is borrowed in effects for the lender.
 	Run uint64
-	// Outcome is set on the frame that ends a kept job: Written is to be told
-	// of it when the frame is out whole.
+	// Outcome is set on the frame that ends a kept job. Written is to be called with it when
+	// the frame has been written whole.
 	Outcome uint64
-	// Headers are those of a job, for workers that want them; nil where there
-	// are none.
+	// Headers are those of a job for workers that ask for them, nil if there are none.
 	Headers []byte
 	// Delay is of JobLater and OpReturn, in nanoseconds.
 	Delay int64
 }
 
-// Code is the reason of a refusal or of an end without an answer.
+// Code says why a request is refused, or why a job ends without an answer.
 type Code uint8
 
-// The codes that the core itself gives. Their wire texts stand in the
-// protocol document.
+// The codes that the core gives. The protocol document has their texts.
 const (
 	IDExists Code = iota + 1
 	UnknownID
@@ -86,10 +82,10 @@ const (
 	Overloaded
 	Draining
 	JobFailed
-	JobLost  // as JobFailed, but the last run went with its worker
-	JobFinal // as JobFailed, but the worker wanted no retry
-	JobLater // as JobFailed, but the worker would have had a retry wait for Delay; of no kept job
-	// JobExpelled is told to lenders: no retry, though no worker said so.
+	JobLost  // as JobFailed: its last worker was lost
+	JobFinal // as JobFailed: the worker wanted no retry
+	JobLater // as JobFailed: a retry would have waited for Delay; never of a kept job
+	// JobExpelled is for lenders: no retry, although no worker said so.
 	JobExpelled
 	Expired
 	Cancelled
@@ -98,7 +94,7 @@ const (
 
 func (b *Broker) emit(e Effect) { b.fx = append(b.fx, e) }
 
-// effect is emit for what is sent most: it is filled in where it stays.
+// effect adds an effect and returns it to be filled in, which saves a copy.
 func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 	n := len(b.fx)
 	if n == cap(b.fx) {

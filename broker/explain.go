@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TypeOf returns the type of the job with this id that submitter p may cancel or
-// change, or nil: of other people's jobs it tells nothing.
+// TypeOf returns the type of the job with this id if submitter p may cancel or change it,
+// else nil: it tells nothing of other people's jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	sub, r := b.submitter(p), b.find(b.index.Hash(id), id)
 	if sub == nil || r == 0 {
@@ -20,7 +20,7 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	return h.kind.name
 }
 
-// JobInfo explains where a job stands.
+// JobInfo says where a job stands.
 type JobInfo struct {
 	ID, Type []byte
 	// State is delayed, queued, running or, of a kept outcome, ended.
@@ -34,27 +34,27 @@ type JobInfo struct {
 	Age      time.Duration
 	// In is how long it has been in this state.
 	In time.Duration
-	// Due is when its timer comes, from now, if it has one: the end of a delay,
-	// the timeout of a run, the deadline. Expires is when its deadline is, if it has one.
+	// Due is how long it is until its timer comes, if it has one: the end of a delay, the
+	// timeout of a run or the deadline. Expires is how long it is until its deadline, if it
+	// has one.
 	Due       time.Duration
 	Expires   time.Duration
 	Detached  bool
-	Keep      time.Duration // how long its outcome is kept; 0 not
+	Keep      time.Duration // how long its outcome is kept, 0 for not at all
 	Submitter Peer
 	Worker    Peer
-	Broker    string // that the worker is, "" if it is none
-	// Releases is how often it was given back by a worker.
+	Broker    string // the name of the worker if it is a broker
+	// Releases is how often workers gave it back.
 	Releases int
-	// Groups are those of the job; HeldBy is the one that holds it back, by the
-	// rule for the pattern HeldRule.
+	// Groups are those of the job. HeldBy is the one that holds it back, by the rule with
+	// pattern HeldRule.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
-	// Hold is what a waiting job waits for: until Ready, from now, or for what of its
-	// type the Limits are.
+	// Hold is what a waiting job waits for: until Ready, from now, or for its type's Limits.
 	Hold   Hold
 	Ready  time.Duration
 	Limits TypeLimits
-	// Outcome is how an ended one ended, 0 with an answer; Reason is why, if not.
+	// Outcome is how an ended job ended, 0 with an answer. Reason is why it has none.
 	Outcome Code
 	Reason  Reason
 }
@@ -64,16 +64,16 @@ type Hold uint8
 
 const (
 	HeldByDelay        Hold = iota + 1 // or backoff
-	HeldBeyondDeadline                 // by a delay or backoff that lasts longer
+	HeldBeyondDeadline                 // by a delay or backoff that ends after its deadline
 	HeldByPause
-	HeldByRule // HeldRule, of the group HeldBy
+	HeldByRule // HeldRule, for the group HeldBy
 	HeldByConcurrency
 	HeldByRate
-	HeldForJoin // of a worker that serves its type
-	HeldByWork  // of all workers of its type
+	HeldForJoin // no worker serves its type
+	HeldByWork  // all workers of its type are busy
 )
 
-// Explain says where the job with this id stands.
+// Explain returns where the job with this id stands.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	b.now = max(b.now, now)
 	r := b.find(b.index.Hash(id), id)
@@ -130,8 +130,8 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	return x
 }
 
-// Content returns copies of the body and the headers (nil: none) of the job with
-// this id; of a kept outcome the answer, nil if it has none.
+// Content returns copies of the body and the headers (nil: none) of the job with this id.
+// For a kept outcome it returns the answer, nil if there is none.
 func (b *Broker) Content(id []byte) (body, headers []byte) {
 	r := b.find(b.index.Hash(id), id)
 	if r == 0 {

@@ -8,47 +8,46 @@ import (
 	"gloom/broker/container"
 )
 
-// group is what jobs of all types belong to that name it. It is there while a
-// job is in it or a rate remembers what it let through, and as long as a queue
-// may use it again.
+// group is what jobs of any type can share by naming it. It is there while a job is in it or
+// a rate remembers what it let through, and as long as a queue may use it again.
 type group struct {
 	no   uint32
 	name []byte
-	sets int // groupSets that have it
+	sets int // counts the groupSets with it
 	// waiting and running count its jobs.
 	waiting, running int
 	limits           []limit
 	ruled            uint64 // Broker.ruled when its limits were set
-	// there: it counts as a group.
+	// there: it counts against MaxGroups.
 	there bool
-	// shut: a rule lets none of its jobs go.
+	// shut: a rule lets none of its jobs run.
 	shut  bool
-	timer int32 // in Broker.timers, -1
-	// parked are pens out of the lines of their types, by their best job; opened is its
-	// place in Broker.opened while it is open and still has some, -1.
+	timer int32 // in Broker.timers, or -1
+	// parked are its pens outside of their types' lines, by their best job. opened is its
+	// position in Broker.opened, or -1.
 	parked container.Heap
 	opened int32
-	// watchers are the fair types whose next job it has.
+	// watchers are the fair types that watch it.
 	watchers container.Ring[jobType]
 }
 
-// limit is what a rule says, for one group.
+// limit is what one rule says of one group.
 type limit struct {
 	rule *rule
-	Rule // as it was when last looked at
+	Rule // as it was when it was last applied
 	bucket
 }
 
-// step and tolerance are those of the rate.
+// step and tolerance are those of the rule's rate.
 func (l *Rule) step() int64 { return step(l.Rate) }
 
 func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 
-// groupSet is the groups of a job, in its order. Equal ones are one.
+// groupSet is the groups of a job in their order. There is one of it, whoever has it.
 type groupSet struct {
 	no     uint32
 	groups []*group
-	queues int // that have it
+	queues int // counts the queues with it
 	bytes  int64
 }
 
@@ -64,7 +63,7 @@ func (s *groupSet) shutGroup() *group {
 	return nil
 }
 
-// weight is what the names of the set, which may be nil, weigh of a job.
+// weight is what the names of the set (nil for none) add to the weight of a job.
 func (s *groupSet) weight() uint32 {
 	if s == nil {
 		return 0
@@ -72,7 +71,7 @@ func (s *groupSet) weight() uint32 {
 	return uint32(s.bytes)
 }
 
-// setKey appends to key what tells sets apart.
+// setKey appends the key that identifies a set.
 func setKey(key []byte, names [][]byte) []byte {
 	for _, name := range names {
 		key = append(binary.AppendUvarint(key, uint64(len(name))), name...)
@@ -104,7 +103,7 @@ func (s *groupSet) has(name []byte) bool {
 	return false
 }
 
-// names are those of the set, which may be nil.
+// names returns the names of the set, nil for no set.
 func (s *groupSet) names() (names [][]byte) {
 	if s == nil {
 		return nil
@@ -115,7 +114,8 @@ func (s *groupSet) names() (names [][]byte) {
 	return names
 }
 
-// setFor returns the set of these groups, made if need be; nil for none.
+// setFor returns the set of these groups and makes it if it is not there. It is nil without
+// groups.
 func (b *Broker) setFor(names [][]byte) *groupSet {
 	if len(names) == 0 {
 		return nil
@@ -168,8 +168,8 @@ func (b *Broker) findGroup(name []byte) *group {
 	return nil
 }
 
-// manyGroups says why a job may not be in these groups, if so: too many
-// would be there. left, if not nil, are those that it gives up.
+// manyGroups says why a job may not be in these groups: there would be more than MaxGroups.
+// left (nil for none) are the groups that the job leaves.
 func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 	most := b.cfg.MaxGroups
 	if most <= 0 || len(names) == 0 {
@@ -198,7 +198,7 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 	return reason
 }
 
-// count adds to the jobs that wait in the groups of a set, which may be nil.
+// count adds to the waiting jobs of the groups of a set (nil for none).
 func (b *Broker) count(s *groupSet, waiting int) {
 	if s != nil {
 		b.countIn(s, waiting)
@@ -214,7 +214,7 @@ func (b *Broker) countIn(s *groupSet, waiting int) {
 	}
 }
 
-// occupy takes a place and a token from each group of a set.
+// occupy counts a run in each group of a set and takes a token of their rates.
 func (b *Broker) occupy(s *groupSet) {
 	if s != nil {
 		b.occupyIn(s)
@@ -233,7 +233,7 @@ func (b *Broker) occupyIn(s *groupSet) {
 	}
 }
 
-// vacate gives the places back.
+// vacate ends the runs that occupy counted.
 func (b *Broker) vacate(s *groupSet) {
 	if s != nil {
 		b.vacateIn(s)
@@ -247,7 +247,7 @@ func (b *Broker) vacateIn(s *groupSet) {
 	}
 }
 
-// refund gives the tokens of a job back that was handed out at began.
+// refund gives back the tokens of a job that was handed out at began.
 func (b *Broker) refund(s *groupSet, began int64) {
 	if s == nil {
 		return
@@ -262,7 +262,7 @@ func (b *Broker) refund(s *groupSet, began int64) {
 	}
 }
 
-// remembers is until when a rate of the group is not what it is at rest.
+// remembers is when the rates of the group will have forgotten all jobs.
 func (g *group) remembers() (until int64) {
 	for i := range g.limits {
 		if l := &g.limits[i]; l.Rate > 0 {
@@ -272,8 +272,8 @@ func (g *group) remembers() (until int64) {
 	return until
 }
 
-// closed tells whether a rule lets no job of the group go, which rule that is,
-// and, if time is all it takes, until when.
+// closed returns a rule that lets no job of the group run, nil for none, and if time alone
+// opens the group, when.
 func (b *Broker) closed(g *group) (by *rule, until int64) {
 	for i := range g.limits {
 		switch l := &g.limits[i]; {
@@ -286,8 +286,7 @@ func (b *Broker) closed(g *group) (by *rule, until int64) {
 	return by, until
 }
 
-// review finds out what has become of a group when its counts, its rules or its
-// rates have changed.
+// review corrects the state of a group after its counts, rules or rates have changed.
 func (b *Broker) review(g *group) {
 	by, at := b.closed(g)
 	switch {
@@ -326,7 +325,7 @@ func (b *Broker) review(g *group) {
 	}
 }
 
-// setGroupTimer has the group reviewed at a time; 0 not.
+// setGroupTimer sets when the group is reviewed; 0 for never.
 func (b *Broker) setGroupTimer(g *group, at int64) {
 	switch {
 	case at == 0 && g.timer >= 0:

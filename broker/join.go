@@ -2,16 +2,16 @@ package broker
 
 // Joining is what a worker asks for.
 type Joining struct {
-	// Type is the one type it serves. With Types, names and patterns of several
-	// (nil: none), it is not looked at; Except are as many that are not served.
+	// Type is the one type that it serves. It is ignored with Types, the names and patterns
+	// of several (nil: none). Except are names and patterns that are not served.
 	Type          []byte
 	Types, Except [][]byte
-	// Allows tells which types it may serve; nil: all. Scope is the same number
-	// for those whose Allows is the same.
+	// Allows tells which types it may serve, nil for all. Scope is equal for workers whose
+	// Allows is equal.
 	Allows func(typ []byte) bool
 	Scope  uint64
-	// Prefetch is how many jobs may be out on the connection at a time. A
-	// connection that ever gave one (even 1) names its jobs; 0 means one job.
+	// Prefetch is how many jobs may be out on the connection at a time, 0 for one. A
+	// connection that has ever set it, even to 1, names the jobs that it answers.
 	Prefetch int
 	// Notices asks for a cancel frame when nobody waits for a run any more.
 	Notices bool
@@ -19,8 +19,8 @@ type Joining struct {
 	Headers bool
 }
 
-// Join sets what worker p does from now on. What is out on it stays out. It is
-// refused with Overloaded when types are new and there are too many.
+// Join sets what worker p does from now on. What is out on it stays out. It is refused with
+// Overloaded if a limit on types or on sets of types is reached.
 func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	b.begin(now)
 	w := b.worker(p)
@@ -57,7 +57,7 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	return b.end()
 }
 
-// unjoin takes the worker out of what it serves.
+// unjoin takes the worker from its type or pool.
 func (b *Broker) unjoin(w *worker) {
 	b.stepOut(w)
 	if k := w.kind; k != nil {
@@ -75,7 +75,7 @@ func (b *Broker) unjoin(w *worker) {
 	w.kind, w.pool = nil, nil
 }
 
-// Leave lets worker p get no more jobs.
+// Leave makes worker p get no more jobs.
 func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -86,7 +86,7 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 	return b.end()
 }
 
-// offer lets a worker that may have room stand in line for jobs.
+// offer puts a worker in line if it has room.
 func (b *Broker) offer(w *worker) {
 	if !w.free() {
 		b.stepOut(w)
@@ -105,8 +105,8 @@ func (b *Broker) offer(w *worker) {
 	}
 }
 
-// Credit lets worker p be handed so many bytes of jobs from now on: it has read what
-// it was handed before.
+// Credit sets how many bytes of jobs worker p may be handed from now on: it has read what it
+// was handed before.
 func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -116,9 +116,8 @@ func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 	return b.end()
 }
 
-// touch marks a type whose jobs, workers or limits have changed, to be matched
-// at the end of the command: when all that is due has happened, the best job
-// goes first.
+// touch marks a type whose jobs, workers or limits have changed. It is matched at the end of
+// the command: when all that is due has happened, the best job goes first.
 func (b *Broker) touch(k *jobType) {
 	b.noteType(k)
 	if !k.touched {

@@ -1,31 +1,32 @@
 package broker
 
-// A kept job (Submission.Keep) is in a holding that outlives its submitter.
-// When it has ended, its record stays, with the last frame in place of the body:
-// the outcome. It holds the id and counts in the limits on jobs and bytes, but
-// the ledger has counted the end. While the holding has a submitter the frame is on
-// its way there; without one it waits for an attach.
+// A kept job (Submission.Keep) is in a holding that outlives its submitter. When it has
+// ended its record stays, with the last frame in place of the body: the outcome. It has the
+// id and counts against limits on jobs and bytes; the ledger has counted the end already. If
+// the holding has a submitter the frame is on its way there. If not, it waits for somebody
+// to attach.
 
-// last is the frame that ends a job: a result, or with a code an error.
+// last is the last frame of a job: a result or, with a code, an error.
 type last struct {
 	code   Code
 	reason Reason
 	delay  int64 // of JobLater
 	body   []byte
-	// kept: body may be referred to, nobody writes to it again.
+	// kept: body may be referred to, since nobody writes to it again.
 	kept bool
 }
 
-// SetOwner says who submitter p is, for the kept jobs that it hands in from now
-// on: only submitters of the same owner may attach to them. 0 is nobody special.
+// SetOwner sets the owner of the kept jobs that submitter p submits from now on. Only
+// submitters with the same owner may attach to them. 0 is the owner of everybody without
+// one.
 func (b *Broker) SetOwner(p Peer, owner uint64) {
 	if s := b.submitter(p); s != nil {
 		s.owner = owner
 	}
 }
 
-// conclude ends a job that stands in no list any more with its last frame: its
-// submitter is sent it, if there is one, and of a kept job it is kept.
+// conclude ends a job that is in no list any more with its last frame. The frame goes to the
+// submitter, if there is one, and is kept if the job is kept.
 func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	h := b.holder(j)
 	b.sendLast(h, r, j, l)
@@ -69,8 +70,8 @@ func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
 
 func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
 
-// OutcomeOf returns the number of the kept outcome that holds an id, or 0, and
-// the submitter that it is on its way to, or 0.
+// OutcomeOf returns the number of the kept outcome with this id and the submitter that it is
+// on its way to, or 0 for each.
 func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
@@ -136,7 +137,7 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 	return b.end()
 }
 
-// keptFor is for how long the outcome of a job is still kept; 0 if it is about to go.
+// keptFor is how long the outcome of a job is still kept, 0 if it is about to go.
 func (b *Broker) keptFor(j *job) int64 {
 	if j.timing == 0 || b.timings.Get(j.timing).pos < 0 {
 		return 0
@@ -147,17 +148,17 @@ func (b *Broker) keptFor(j *job) int64 {
 // Outcomes returns how many outcomes are kept, and their bytes.
 func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 
-// reaches tells whether a submitter may cancel or change a job: its own, a
-// detached one, or a kept one of the same owner that has no connection.
+// reaches tells whether a submitter may cancel or change a job: its own, a detached one, or
+// a kept one of the same owner without a connection.
 func (b *Broker) reaches(s *submitter, h *holding, j *job) bool {
 	b.unbind(h)
 	return h.sub == s || j.flags&flagDetached != 0 || h.keep && h.sub == nil && h.owner == s.owner
 }
 
-// Attach has the frames of a kept job come to submitter p from now on. room is
-// how many bytes may still wait for it: an outcome that does not fit is refused
-// with Overloaded. A job that is not kept, not of the same owner, or unwanted is
-// UnknownID. The connection that had a job is told TakenOver.
+// Attach sends the frames of a kept job to submitter p from now on. room is how many bytes
+// may still wait for p: an outcome that does not fit is refused with Overloaded. A job that
+// is not kept, has another owner or is unwanted is UnknownID. The connection that had the
+// job gets TakenOver.
 func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -199,7 +200,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	return b.end()
 }
 
-// String is the state's name in replies and listings.
+// String returns the state's name in replies and listings.
 func (s state) String() string {
 	switch s {
 	case stDelayed:

@@ -1,12 +1,11 @@
 package broker
 
-// Brokers of a fleet lend each other jobs. To the broker that lends, a borrower is
-// a worker of one type, which gets jobs only while no other one is idle. To the
-// broker that borrows, a lender is a submitter whose jobs never wait: each is handed
-// to an idle worker at once, or not taken. What is borrowed is none of this broker's
-// jobs: it holds no id and is in no ledger and no listing. It counts against what
-// may run of its type, and against limits on bytes. Rules of groups are those of its
-// home.
+// Brokers of a fleet lend each other jobs. For the broker that lends, a borrower is a worker
+// of one type that gets jobs only while no other worker is idle. For the broker that
+// borrows, a lender is a submitter whose jobs never wait: each one goes to an idle worker at
+// once or is not taken. A borrowed job holds no id and is in no ledger and no listing. It
+// counts against what may run of its type and against limits on bytes. Rules of groups are
+// those of its home.
 
 import (
 	"encoding/binary"
@@ -16,14 +15,15 @@ import (
 	"gloom/broker/container"
 )
 
-// ClashPause is how long a job waits, beside all others, that would have gone to a
-// worker with a job of the same id of another broker.
+// ClashPause is how long a job waits if the worker for it runs another broker's job with the
+// same id.
 const ClashPause = 100 * time.Millisecond
 
-// behind makes lines of borrowers longer than those of all other workers.
+// behind puts borrowers behind all other workers in line.
 const behind = 1 << 63
 
-// AddBorrower lets a broker of that name in that takes jobs of a type, none before Allot.
+// AddBorrower adds a broker of that name that takes jobs of a type. It gets none before
+// Allot.
 func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect) {
 	b.begin(now)
 	p := b.newPeer()
@@ -45,8 +45,8 @@ func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 	return b.end()
 }
 
-// Out returns how many jobs are out on a worker, and how many of them are overdue:
-// with any it gets no more.
+// Out returns how many jobs are out on a worker and how many of them are overdue. While any
+// is, it gets no more.
 func (b *Broker) Out(p Peer) (out, overdue int) {
 	if w := b.worker(p); w != nil {
 		return w.out.n, w.overdue
@@ -54,17 +54,16 @@ func (b *Broker) Out(p Peer) (out, overdue int) {
 	return 0, 0
 }
 
-// AddLender lets a broker in that lends jobs.
+// AddLender adds a broker that lends jobs.
 func (b *Broker) AddLender() Peer {
 	p := b.newPeer()
 	b.peers[p.Slot()].sub = &submitter{id: p, lends: true}
 	return p
 }
 
-// Borrow hands a job of lender p to the worker that is idle longest, and returns the
-// number of the run, which the effects that tell of it carry; 0 and why when nobody
-// can have it now. Of the submission it takes ID, Type, Body, Kept, Priority, Age,
-// Headers and Progress.
+// Borrow hands a job of lender p to the longest idle worker. It returns the number of the
+// run, which the effects about it carry, or 0 and why nobody can have it now. It uses ID,
+// Type, Body, Kept, Priority, Age, Headers and Progress of the submission.
 func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -81,7 +80,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	}
 	if b.hasOut(w, s.ID) {
 		b.stepOut(w)
-		b.lineUp(w) // so that the next try meets another one
+		b.lineUp(w) // the next try meets another worker
 		return b.end(), 0, Clash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
@@ -96,7 +95,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	b.account(h, j, +1)
 	if k.limits.Rate > 0 {
 		k.paced.take(b.now, step(k.limits.Rate))
-		b.pace(k) // so that it is told when there is room again
+		b.pace(k) // sets the timer for when there is room again
 	}
 	b.handTo(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
@@ -104,32 +103,32 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	return b.end(), outcomeNo(r, j), 0
 }
 
-// Unborrowed is why a job is not borrowed.
+// Unborrowed says why a job is not borrowed.
 type Unborrowed uint8
 
-// Nobody is idle, or the type may not run more. The worker has a job of the same id.
-// A limit on bytes or jobs is reached.
+// NobodyIdle: no worker is idle, or no more of the type may run. Clash: the worker has a job
+// with the same id. TooMuch: a limit on jobs or bytes is reached.
 const (
 	NobodyIdle Unborrowed = iota + 1
 	Clash
 	TooMuch
 )
 
-// Loan is what a borrower is to know of a job beside what the frame says.
+// Loan is what a borrower has to know of a job beside what its frame says.
 type Loan struct {
 	Priority int64
 	Age      int64 // since it was submitted
 	Progress bool  // is wanted
 }
 
-// Loan returns that of a run that is lent (Effect.Run).
+// Loan returns what a borrower has to know of a run that is lent (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.Get(uint32(run >> 32))
 	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
 }
 
-// Unwant tells that nobody waits for a run of lender p any more. One that is overdue at
-// its home is so here: its worker gets nothing more before it has answered.
+// Unwant says that nobody waits for a run of lender p any more. If it is overdue at its home
+// it is overdue here, too: its worker gets nothing more before it has answered.
 func (b *Broker) Unwant(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
 	if r, j := b.borrowedRun(p, run); r != 0 {
@@ -141,7 +140,7 @@ func (b *Broker) Unwant(now int64, p Peer, run uint64, overdue bool) []Effect {
 	return b.end()
 }
 
-// Follow tells whether progress of a run of lender p is wanted.
+// Follow sets whether progress of a run of lender p is wanted.
 func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
 	if r, j := b.borrowedRun(p, run); r != 0 {
 		if j.flags &^= flagProgress; wanted {
@@ -161,7 +160,8 @@ func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 	return 0, nil
 }
 
-// tellBorrower tells the broker that runs a job what has changed of it, if one does.
+// tellBorrower sends an effect about job r to the broker that runs it, and returns false if
+// none does.
 func (b *Broker) tellBorrower(op Op, r uint32, j *job) bool {
 	w := b.peers[j.worker].wrk
 	if j.state != stRunning || !w.borrows {
@@ -174,7 +174,7 @@ func (b *Broker) tellBorrower(op Op, r uint32, j *job) bool {
 // Borrowed returns how many jobs of other brokers run here.
 func (b *Broker) Borrowed() int { return b.borrowedRuns }
 
-// giveBack ends a borrowed run that its worker gave back.
+// giveBack ends a borrowed run that its worker has given back.
 func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
 	e := b.effect(OpReturn, h.sub.id, b.id(j))
 	e.Run, e.Delay = outcomeNo(r, j), delay
@@ -205,16 +205,16 @@ func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
 	return b.scratch
 }
 
-// takesMore: neither the type nor the broker keeps more of the type from running.
+// takesMore: neither the type nor the broker keeps more jobs of the type from running.
 func (b *Broker) takesMore(k *jobType) bool {
 	c := k.limits.Concurrency
 	return !k.paused && !b.draining && (c == 0 || k.active() < c)
 }
 
-// active is how many jobs of the type run here, others' among them.
+// active is how many jobs of the type run here, borrowed ones included.
 func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
 
-// Demand is what waits of a type, which could run and has no worker here.
+// Demand is what waits of a type that could run and has no worker here.
 type Demand struct {
 	Jobs int
 	// Priority and Since are those of the best one.
@@ -228,7 +228,7 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 		return d
 	}
 	if d.Jobs = int(k.Queued); d.Jobs == 0 {
-		return d // all of them are abandoned
+		return d // all its jobs are abandoned
 	}
 	if c := k.limits.Concurrency; c > 0 {
 		d.Jobs = min(d.Jobs, max(0, c-k.active()))
@@ -241,8 +241,8 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 	return d
 }
 
-// Meet makes a type known that may be borrowed, so that it is found out who serves
-// it.
+// Meet makes a type known that may be borrowed, so that it is paired with the pools that
+// serve it.
 func (b *Broker) Meet(now int64, typ []byte) []Effect {
 	if len(b.poolsByKey) == 0 || b.typesByName[string(typ)] != nil || b.tooMany(nil) {
 		return nil
@@ -252,16 +252,16 @@ func (b *Broker) Meet(now int64, typ []byte) []Effect {
 	return b.end()
 }
 
-// Supply is what idle workers of one set could take of a type: those of the type
-// alone (0), or those of the set that Move calls so.
+// Supply is how many jobs of a type the idle workers of one set could take. Set 0 is the
+// workers of the type alone; other numbers are those of Move.
 type Supply struct {
 	Set    uint32
 	Places int
 }
 
-// Supply calls add with what the sets of workers here could take of a type, of each
-// one at most most(set), as long as add asks for more. limit is what its limit leaves
-// for all together.
+// Supply calls add with what each set of workers here could take of a type, at most
+// most(set), until add returns false. limit is what the limits of the type leave for all
+// sets together.
 func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
 	if k == nil || !b.takesMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
@@ -285,14 +285,14 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 	return limit
 }
 
-// Served tells whether workers here serve a type, or it is not known yet.
+// Served tells whether workers here serve a type, or may serve it as it is not paired yet.
 func (b *Broker) Served(typ []byte) bool {
 	k := b.typesByName[string(typ)]
 	return b.unpaired > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
-// places is how many jobs, up to most, the workers in a line have room for that do
-// not borrow.
+// places is how many jobs, up to most, the workers in a line have room for, borrowers left
+// out.
 func places(line *container.Ring[worker], most int) (n int) {
 	if line.Len() >= most && most > 0 && !line.Last().borrows {
 		return most // each has room
@@ -303,7 +303,7 @@ func places(line *container.Ring[worker], most int) (n int) {
 	return min(n, most)
 }
 
-// idleHere is how many workers of the type alone have room that are no borrowers.
+// idleHere is how many workers of the type alone have room, borrowers left out.
 func (b *Broker) idleHere(k *jobType) int {
 	n := k.idle.Len()
 	if k.borrowers > 0 {
@@ -314,37 +314,37 @@ func (b *Broker) idleHere(k *jobType) int {
 	return n
 }
 
-// Serving returns what tells whether workers that join with these names and
+// Serving returns a function that tells whether workers that join with these names and
 // patterns serve a type.
 func Serving(types, except [][]byte) func(typ []byte) bool {
 	key, _ := (&Joining{Types: types, Except: except}).key()
 	return newSet(key, nil).serves
 }
 
-// Watch has the core note which types and sets of workers move, for Moved.
+// Watch makes the core note for Moved which types and sets of workers have changed.
 func (b *Broker) Watch() { b.watching = true }
 
-// Remind has Moved tell of all that has idle workers.
+// Remind makes Moved report everything that has idle workers.
 func (b *Broker) Remind() {
 	b.idleTypes.Each(b.noteType)
 	b.idlePools.Each(b.notePool)
 }
 
-// Move says that jobs or workers of a type have come, gone or become idle (Set is
-// 0), or workers with a set of types (Set is its number, never 0).
+// Move reports that jobs or workers of a type have come, gone or become idle (Set is 0), or
+// workers with a set of types (Set is its number).
 type Move struct {
 	Set uint32
-	// Types and Except are the names and patterns: of a type its name.
+	// Types and Except are its names and patterns. Of a type it is the type's name.
 	Types, Except [][]byte
-	// Places is how many more jobs, at most mostPlaces, its idle workers have room for.
+	// Places is how many more jobs its idle workers have room for, at most mostPlaces.
 	Places int
 }
 
 // mostPlaces bounds what is counted of one set of workers.
 const mostPlaces = 1 << 10
 
-// Moved calls fn for all that has moved since the last call. What fn is given must
-// not be changed.
+// Moved calls fn for everything that has changed since the last call. fn must not change
+// what it is given.
 func (b *Broker) Moved(fn func(*Move)) {
 	for _, k := range b.movedTypes {
 		k.moved = false
@@ -370,7 +370,7 @@ func (b *Broker) noteType(k *jobType) {
 	}
 }
 
-// noteLine notes that a worker has come into its line, or gone.
+// noteLine notes that a worker has entered or left its line.
 func (b *Broker) noteLine(w *worker) {
 	if p := w.pool; p != nil {
 		b.notePool(p)

@@ -2,11 +2,11 @@ package broker
 
 import "math"
 
-// step is the time between two jobs at a rate. Beyond 30 years the clock would
-// overflow.
+// step is the time between two jobs at a rate, at most 30 years: beyond that the clock
+// overflows.
 func step(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
 
-// burst is how many may go at once at a rate.
+// burst is how many jobs may go at once at a rate.
 func burst(rate float64, said int64) float64 {
 	if said > 0 {
 		return float64(said)
@@ -19,15 +19,14 @@ func tolerance(rate float64, said int64) int64 {
 	return int64(min((burst(rate, said)-1)*float64(step(rate)), 4e18))
 }
 
-// bucket is what a rate has let through (GCRA, the generic cell rate algorithm of ATM).
-// Every job that it lets go uses it up for one step of the rate; what is used up comes
-// back with time.
+// bucket is what a rate has let through (GCRA, the generic cell rate algorithm of ATM). Each
+// job uses it up for one step of the rate, and time gives that back.
 type bucket struct {
-	// tat is the theoretical arrival time of the next job: until then some is used up.
+	// tat is the theoretical arrival time of the next job. Until then some is used up.
 	tat int64
-	// set is when the rate was set. Who was handed out until then took nothing from it.
+	// set is when the rate was set. Jobs handed out until then took nothing from it.
 	set int64
-	// low is the least that was used up at any time since from, and at most what is.
+	// low is the least that was used up at any time since from.
 	from, low int64
 }
 
@@ -43,10 +42,9 @@ func (x *bucket) take(now, step int64) {
 	x.tat = now + used + step
 }
 
-// giveBack gives back what a job took that was handed out at began, as far as it has
-// not come back with time. Had that job not been handed out, at no time since would
-// less than nothing have been used up: so those that were not given back keep to the
-// rate over any span of time.
+// giveBack gives back what a job took that was handed out at began, as far as time has not
+// given it back. Without that job, at no time since would less than nothing have been used
+// up. So the jobs that were not given back keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return
@@ -62,8 +60,8 @@ func (x *bucket) giveBack(now, began, step int64) {
 	x.low = max(0, x.low-back)
 }
 
-// pace tells whether the rate limit of a type lets a job go now. When it does
-// not, the type's timer is set. The tolerance is a burst or a tenth of a second.
+// pace tells whether the rate limit of a type lets a job go now. If not, it sets the type's
+// timer.
 func (b *Broker) pace(k *jobType) bool {
 	if wait := k.paced.tat - k.early() - b.now; wait > 0 {
 		b.startTimer(k.timer, k.no|typeTimer, b.now+wait)
@@ -89,15 +87,14 @@ func (b *Broker) tokens(k *jobType) int {
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// unpace gives back what a job, handed out at began, took of a type's rate.
+// unpace gives back what a job, handed out at began, took of its type's rate.
 func (b *Broker) unpace(k *jobType, began int64) {
 	if k.limits.Rate > 0 {
 		k.paced.giveBack(b.now, began, step(k.limits.Rate))
 	}
 }
 
-// Pause keeps jobs of a type from being handed out, whether or not it is known
-// yet; Resume lets them go on.
+// Pause holds back the jobs of a type, or lets them go on. The type need not be known yet.
 func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, *BadSetting) {
 	b.begin(now)
 	if b.tooMany(b.typesByName[string(name)]) {

@@ -7,27 +7,27 @@ import (
 	"gloom/wire"
 )
 
-// Jobs are listed, counted and cancelled in the order of their records. A record
-// keeps its number from a job's submission to its end, so whatever fits all the
-// while is met exactly once, whatever happens between two pieces.
+// Jobs are listed, counted and cancelled in the order of their records. A job keeps its
+// record from its submission to its end, so a job that fits all the while is met exactly
+// once, whatever happens between two pieces.
 
-// JobFilter says which jobs are meant. What is not set fits all.
+// JobFilter selects jobs. A field that is not set fits all.
 type JobFilter struct {
-	// Type and Group are whole canonical names, ID is part of an id's value.
+	// Type and Group are canonical names. ID is a part of an id's value.
 	Type, Group []byte
 	ID          string
 	State       string        // one of JobStates
 	Older       time.Duration // since the submission, at least
-	// Submitter and Worker are at the ends of the job.
+	// Submitter and Worker are the connections that the job belongs to and runs on.
 	Submitter, Worker Peer
-	// Wanted leaves out what runs though nobody waits for it.
+	// Wanted leaves out running jobs that nobody waits for.
 	Wanted bool
 }
 
-// JobStates are the states of a job that can be asked for.
+// JobStates are the values of JobFilter.State.
 var JobStates = []string{"delayed", "queued", "running", "ended"}
 
-// fits tells whether job j is meant; k is the type asked for, nil for any.
+// fits tells whether the filter selects job j. k is the type asked for, nil for any.
 func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
@@ -46,7 +46,7 @@ func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	return q.ID == "" || strings.Contains(wire.Value(b.id(j)), q.ID)
 }
 
-// none tells that no job of the type can fit, for its state.
+// none: the type has no jobs in the state asked for.
 func (q *JobFilter) none(k *jobType) bool {
 	if k == nil {
 		return true
@@ -64,8 +64,8 @@ func (q *JobFilter) none(k *jobType) bool {
 	return k.Delayed+k.Queued+k.Running+uint64(k.outcomes) == 0
 }
 
-// eachJob calls fn for the jobs of one piece that fit, from a place on, until it
-// returns false. It returns the place to go on from, or -1 at the end.
+// eachJob calls fn for the jobs of one piece that fit, from a place on, until fn returns
+// false. It returns the place to go on from, or -1 at the end.
 func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool) int {
 	var k *jobType
 	if q.Type != nil {
@@ -85,8 +85,8 @@ func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool)
 	return following(from, last)
 }
 
-// Jobs lists up to limit jobs that fit like Types lists types, in the order of
-// their records. What fn is given must not be kept.
+// Jobs calls fn for up to limit jobs that fit, piece by piece like Types, in the order of
+// their records. fn must not keep what it is given.
 func (b *Broker) Jobs(now int64, from, limit int, q *JobFilter, fn func(*JobInfo)) (next int) {
 	b.now = max(b.now, now)
 	if limit <= 0 {
@@ -100,7 +100,7 @@ func (b *Broker) Jobs(now int64, from, limit int, q *JobFilter, fn func(*JobInfo
 	})
 }
 
-// CountJobs counts the jobs that fit in one piece, from a place on like Jobs.
+// CountJobs counts the jobs of one piece that fit, from a place on like Jobs.
 func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 	b.now = max(b.now, now)
 	next = b.eachJob(from, q, func(uint32, *job) bool {
@@ -110,11 +110,11 @@ func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 	return n, next
 }
 
-// revokeJobs bounds the jobs that one RevokeJobs ends.
+// revokeJobs bounds the jobs that one RevokeJobs cancels.
 const revokeJobs = 256
 
-// RevokeJobs is Revoke of the jobs that fit in one piece, from a place on like
-// Jobs, and of up to most: waiting ones, with the state running running ones, no kept
+// RevokeJobs is Revoke for the jobs of one piece that fit, from a place on like Jobs, and
+// for at most so many: waiting ones or, with the state running, running ones; no kept
 // outcomes. It returns how many it cancelled.
 func (b *Broker) RevokeJobs(now int64, from, most int, q *JobFilter) (fx []Effect, n, next int) {
 	b.begin(now)

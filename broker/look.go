@@ -9,34 +9,35 @@ import (
 // GroupInfo is what can be seen of a group.
 type GroupInfo struct {
 	Name []byte
-	// Waiting jobs are delayed or queued; Held are queued and held back by a rule
-	// of any of their groups.
+	// Waiting jobs are delayed or queued. Held jobs are queued and held back by a rule of
+	// any of their groups.
 	Waiting, Running, Held int
-	// Rule is the pattern of a rule that lets no more of its jobs run for now; nil
-	// where there is none.
+	// Rule is the pattern of a rule that lets no more of its jobs run now, nil if there is
+	// none.
 	Rule []byte
 }
 
-// GroupLook collects the busiest groups, Limit of them, 1 or more: among all jobs or, with
+// GroupLook collects the busiest groups, Limit of them (1 or more), among all jobs or, with
 // Types, among the jobs of each of these types.
 type GroupLook struct {
 	Limit int
-	// Shut: only those with jobs that wait and a rule that lets no more run. It
-	// does not go with Types.
+	// Shut selects groups with waiting jobs and a rule that lets no more run. It must not be
+	// used with Types.
 	Shut  bool
 	Types [][]byte
 
 	next int // the group or holding to go on with
-	// Among all jobs groups are found first, and then what is held back of them.
+	// Among all jobs the groups are found first, then what is held back of them.
 	top  ranking
 	held map[*group]int // nil until all are found
-	// Of types it is what their holdings have in groups: in the last piece, and before.
+	// Of types it collects what their holdings have in groups: met in the last piece, jobs
+	// before that.
 	met  []metJobs
 	jobs map[*jobType]tally
 }
 
-// LookGroups looks at one piece of all groups, then of all holdings, and tells
-// whether there is more. After each piece l.Sort is to be called.
+// LookGroups looks at one piece of all groups, then of all holdings, and tells whether there
+// is more. The caller calls l.Sort after each piece.
 func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	if l.Types != nil && l.jobs == nil {
 		l.jobs = map[*jobType]tally{}
@@ -76,7 +77,7 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	return true
 }
 
-// meet notes what a holding has in groups, and returns how many it visited.
+// meet notes what a holding has in groups and returns how many it visited.
 func (l *GroupLook) meet(b *Broker, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.dead {
@@ -107,8 +108,8 @@ func (l *GroupLook) meet(b *Broker, h *holding) int {
 	return len(groups)
 }
 
-// Sort adds up what was found, and leaves the busiest groups. It takes its time, and
-// needs the broker to stand still no more than Infos does.
+// Sort adds up what was found and leaves the busiest groups. It takes its time; like Infos
+// it does not need the broker's lock.
 func (l *GroupLook) Sort() {
 	for _, m := range l.met {
 		l.jobs[m.kind] = l.jobs[m.kind].add(m.groupJobs)
@@ -125,8 +126,8 @@ func (l *GroupLook) Sort() {
 	}
 }
 
-// Infos returns the groups found among the jobs of a type, nil for all jobs, the
-// busiest first.
+// Infos returns the groups found among the jobs of a type (nil: all jobs), the busiest
+// first.
 func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	top := l.top
 	for k, jobs := range l.jobs {
@@ -152,11 +153,11 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	return infos
 }
 
-// ranking is the busiest groups of those found so far, whole of all there are.
+// ranking is the busiest groups of those found so far. whole: all have been found.
 type ranking struct {
 	found []foundGroup
 	whole bool
-	last  *foundGroup // who comes behind it is not among them
+	last  *foundGroup // no group behind it is among them
 }
 
 type foundGroup struct {
@@ -174,7 +175,8 @@ func (r *ranking) add(x foundGroup) {
 	}
 }
 
-// cut leaves as many as are wanted, the busiest first, of all or too many.
+// cut leaves the busiest ones, the busiest first, when all have been found or too many are
+// there.
 func (r *ranking) cut(most int) {
 	if !r.whole && len(r.found) <= 2*most+lookVisits {
 		return
@@ -198,10 +200,11 @@ type metJobs struct {
 	groupJobs
 }
 
-// tally is what groups have, some of them several times.
+// tally is what groups have. A group may be there several times.
 type tally []groupJobs
 
-// add adds more. Where there is no room, it is made twice as large, if need be.
+// add adds one more. If there is no room it sums up first and doubles the room if that is
+// not enough.
 func (t tally) add(x groupJobs) tally {
 	if len(t) == cap(t) {
 		if t = t.sum(); len(t) > cap(t)/2 {
@@ -211,7 +214,7 @@ func (t tally) add(x groupJobs) tally {
 	return append(t, x)
 }
 
-// sum leaves what each group has once.
+// sum merges the entries of each group.
 func (t tally) sum() tally {
 	slices.SortFunc(t, func(x, y groupJobs) int { return cmp.Compare(x.no, y.no) })
 	sum := t[:0]

@@ -10,8 +10,8 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 	b.free(r, j)
 }
 
-// overdue ends a run that passed its timeout. The job goes on without it; the
-// worker keeps a place filled until it answers.
+// overdue ends a run whose timeout has passed. The job goes on without it; the worker keeps
+// a place taken until it answers.
 func (b *Broker) overdue(r uint32, j *job) {
 	w := b.peers[j.worker].wrk
 	h := b.holder(j)
@@ -34,8 +34,8 @@ func (b *Broker) overdue(r uint32, j *job) {
 	b.evict()
 }
 
-// evict closes a worker when overdue runs reach half of what may be held: of
-// those that have stalled for longest the one with most of them.
+// evict closes a worker when overdue runs reach half of what may be held: among those that
+// have stalled for longest, the one with most of them.
 func (b *Broker) evict() {
 	c := &b.cfg
 	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {

@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// mostRuns is how many runs that did not end their jobs are remembered, of all
-	// jobs together; the oldest go first.
+	// mostRuns bounds the remembered runs of all jobs together. The oldest go first.
 	mostRuns = 4096
-	// longWhy is how much is kept of why one failed, in bytes.
+	// longWhy bounds what is remembered of a reason, in bytes.
 	longWhy = 256
 )
 
@@ -19,35 +18,35 @@ const (
 type RunInfo struct {
 	Run    int // from 1
 	Worker Peer
-	// Broker is the one that it was lent to, "" for none; Lost: with that broker.
+	// Broker is the broker to which it was lent, "" for none. Lost: that broker was lost.
 	Broker string
 	Lost   bool
-	// Ago is how long ago it ended, Took how long it had taken.
+	// Ago is how long ago it ended, Took how long it took.
 	Ago, Took time.Duration
 	Reason    Reason
 }
 
-// pastRun is a RunInfo of the job whose record was job, and whose number seq.
+// pastRun is a run of the job that had record job and number seq.
 type pastRun struct {
 	job, seq     uint32
 	run          int
 	worker       Peer
 	broker       string
-	lost, left   bool // left: by its worker, which was lost
+	lost, left   bool // left: its worker was lost
 	began, ended int64
 	reason       Reason
 }
 
-// pastRuns is a ring of the latest ones.
+// pastRuns is a ring of the latest runs.
 type pastRuns struct {
 	all  []pastRun
-	next int   // place of the next one
+	next int   // index of the next one
 	text int64 // bytes of all reasons
 }
 
 func (p *pastRuns) bytes() int64 { return int64(cap(p.all))*int64(unsafe.Sizeof(pastRun{})) + p.text }
 
-// remember notes that the run of job r, which was stopped, was not its last.
+// remember notes the run of job r, which has stopped and was not its last one.
 func (b *Broker) remember(r uint32, j *job, reason Reason, left bool) {
 	p := &b.runs
 	if len(p.all) < mostRuns {
@@ -66,8 +65,8 @@ func (b *Broker) remember(r uint32, j *job, reason Reason, left bool) {
 	}
 }
 
-// Runs returns what is remembered of the runs that did not end the job with this id,
-// oldest first.
+// Runs returns the remembered runs of the job with this id that did not end it, the oldest
+// first.
 func (b *Broker) Runs(now int64, id []byte) (found []RunInfo) {
 	b.now = max(b.now, now)
 	r := b.find(b.index.Hash(id), id)
@@ -89,8 +88,8 @@ type Losses struct {
 	Workers  int
 }
 
-// Losses returns the jobs at which so many workers or more were lost lately, as far as
-// their runs are remembered and did not end them.
+// Losses returns the jobs that lost at least so many workers lately, as far as their runs
+// are remembered.
 func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
 	b.now = max(b.now, now)
 	type of struct{ job, seq uint32 }

@@ -11,7 +11,7 @@ type WorkerInfo struct {
 	Peer  Peer
 	Type  []byte // nil before its first join, and with several types
 	Types int    // how many it serves
-	// Serves are up to shownNames names and patterns of what it serves.
+	// Serves are up to shownNames names and patterns of types that it serves.
 	Serves  [][]byte
 	Room    int
 	Out     int // jobs out on it, overdue ones included
@@ -23,8 +23,8 @@ type WorkerInfo struct {
 	Jobs [][]byte
 }
 
-// Stalled returns up to limit workers with overdue runs, those first whose first one
-// is overdue for longest.
+// Stalled returns up to limit workers with overdue runs, those first that have had one for
+// longest.
 func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
 	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalled.Next() {
 		found = append(found, b.workerInfo(w))
@@ -42,15 +42,13 @@ type SubmitterInfo struct {
 	Names [][]byte
 }
 
-// workerIDs is how many of the jobs out on a worker are shown, shownNames how many
-// names of types.
+// workerIDs and shownNames bound how many ids of jobs and names of types are shown.
 const (
 	workerIDs  = 16
 	shownNames = 16
 )
 
-// Workers lists workers like Types lists types: those that serve typ, or all if it
-// is nil.
+// Workers lists the workers that serve typ (nil: all), piece by piece like Types.
 func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []WorkerInfo, next int) {
 	b.now = max(b.now, now)
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
@@ -94,8 +92,7 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	return x
 }
 
-// Submitters lists submitters like Types lists types: those with jobs of typ, or all
-// if it is nil.
+// Submitters lists the submitters with jobs of typ (nil: all), piece by piece like Types.
 func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo, next int) {
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++
@@ -113,7 +110,7 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 	return found, following(from, len(b.peers))
 }
 
-// names are some of the types that a submitter has jobs of.
+// names returns some of the types that a submitter has jobs of.
 func (s *submitter) names() (names [][]byte) {
 	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
 		if h.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {

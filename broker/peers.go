@@ -2,45 +2,45 @@ package broker
 
 import "gloom/broker/container"
 
-// submitter is a connection that hands in jobs.
+// submitter is a connection that submits jobs.
 type submitter struct {
 	id       Peer
 	holdings []*holding
-	last     *holding // the one used last
+	last     *holding // the one that was used last
 	unused   int      // of them
 	jobs     int
 	bytes    int64
 	owner    uint64 // see SetOwner
-	// gone: its holdings are being lost.
+	// gone: it is lost, and its holdings are being orphaned.
 	gone bool
-	// lends: it is a broker (Borrow).
+	// lends: it is another broker (AddLender).
 	lends bool
 }
 
 // worker is a connection that does jobs.
 type worker struct {
 	id Peer
-	// kind is the type that it serves, pool the set of several; both are nil
-	// before its first join.
+	// kind is the one type that it serves, pool the set of several. Both are nil before its
+	// first join.
 	kind *jobType
 	pool *pool
 	// room is how many jobs may be out on it at a time.
 	room int
-	// credit is how many bytes of jobs it may be handed, above 0, before Credit.
+	// credit is how many bytes of jobs it may still be handed.
 	credit int64
-	// out lists what is out on it, oldest first, overdue runs among them.
+	// out lists the jobs and overdue runs that are out on it, the oldest first.
 	out     list
 	overdue int
-	named   bool // it ever joined with prefetch: its answers carry ids
+	named   bool // it has joined with prefetch, so its answers carry ids
 	notices bool // it wants cancel frames
 	headers bool // it wants headers
 	left    bool
-	borrows bool                   // it is a broker (AddBorrower)
+	borrows bool                   // it is another broker (AddBorrower)
 	name    string                 // of that broker
 	idle    container.Link[worker] // in line
-	line    uint64                 // orders workers by when they stood in line
+	line    uint64                 // its number in line
 	since   int64
-	// stalled links it in Broker.stalled while a run of it is overdue.
+	// stalled links it in Broker.stalled while it has overdue runs.
 	stalled container.Link[worker]
 }
 
@@ -48,7 +48,7 @@ func (w *worker) free() bool {
 	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room && w.credit > 0
 }
 
-// lineOf is where a worker stands that has room.
+// lineOf is the line for a worker with room.
 func (w *worker) lineOf() *container.Ring[worker] {
 	if w.pool != nil {
 		return &w.pool.idle
@@ -56,12 +56,12 @@ func (w *worker) lineOf() *container.Ring[worker] {
 	return &w.kind.idle
 }
 
-// lineUp and stepOut let a worker stand in line, or no more.
+// lineUp puts a worker at the end of its line, stepOut takes it out.
 func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
 	l := w.lineOf()
-	var at *container.Link[worker] // the first of the brokers, which stand last
+	var at *container.Link[worker] // the first of the brokers, which come last
 	switch {
 	case w.borrows:
 		w.line |= behind
@@ -96,7 +96,7 @@ func (b *Broker) stepOut(w *worker) {
 	b.noteLine(w)
 }
 
-// AddSubmitter and AddWorker let a new connection in.
+// AddSubmitter adds a connection that submits jobs.
 func (b *Broker) AddSubmitter() Peer {
 	p := b.newPeer()
 	b.peers[p.Slot()].sub = &submitter{id: p}
@@ -104,7 +104,7 @@ func (b *Broker) AddSubmitter() Peer {
 	return p
 }
 
-// AddWorker lets a new worker in; it gets nothing before it joins.
+// AddWorker adds a worker. It gets no jobs before it joins.
 func (b *Broker) AddWorker() Peer {
 	p := b.newPeer()
 	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, credit: b.cfg.Credit, since: b.now}
@@ -141,15 +141,15 @@ func (b *Broker) worker(p Peer) *worker {
 	return nil
 }
 
-// Gone tells that a connection is lost. What a submitter had waiting ends at
-// once, what it has running is unwanted from now on. A worker's jobs are
-// handed to others, as far as their retries allow.
+// Gone says that a connection is lost. What a submitter has waiting ends at once, what it
+// has running is unwanted. A worker's jobs are handed to others as far as their retries
+// allow.
 func (b *Broker) Gone(now int64, p Peer) []Effect { return b.gone(now, p, "") }
 
-// Expelled tells that a worker was closed because it sent what cannot be read
-// (reason). If one job was out on it, that job fails at once: the next worker
-// would say the same. With several out, nobody knows which one it was, and
-// they are handed on like those of a lost worker.
+// Expelled says that a worker was closed because it sent what cannot be read (reason). If
+// one job was out on it, that job fails at once: the next worker would say the same. If
+// several were, nobody knows which one it was, and they are handed on like those of a lost
+// worker.
 func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.gone(now, p, reason) }
 
 func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
@@ -177,8 +177,8 @@ func (b *Broker) remove(p Peer, reason string) {
 	b.freePeers = append(b.freePeers, slot)
 }
 
-// dropSubmitter ends what a lost submitter had: its ids are free from now on,
-// and nothing of it is handed out.
+// dropSubmitter ends what a lost submitter had: its ids are free from now on, and none of
+// its jobs is handed out.
 func (b *Broker) dropSubmitter(s *submitter) {
 	s.gone = true
 	b.chores.add(leaving{s})

@@ -4,23 +4,22 @@ import (
 	"gloom/broker/container"
 )
 
-// Place is a job's place in line: Ahead ready jobs of its type come before it,
-// counted up to mostAhead. Where groups take turns those are the jobs of larger
-// priority, and those that have the same turn; what a group holds back does not count.
+// Place is a job's place in line: Ahead ready jobs of its type come before it, counted up to
+// mostAhead. In a fair type those are the jobs of larger priority and those of the same
+// tenant. Jobs that a group holds back do not count.
 type Place struct {
 	Ahead int
 	next  int             // the queue to go on with
-	last  container.Entry // the job of its lanes to go on behind, if any
-	more  bool            // others may come before it, too: who can tell when
+	last  container.Entry // the job of its lanes to go on behind
+	more  bool            // an unknown number of others may come before it
 }
 
 const mostAhead = 10_000
 
-// Exact is false where at least so many jobs are ahead.
+// Exact is false if more jobs than Ahead may come before it.
 func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.more }
 
-// Place looks at one piece of the line before a queued job and tells whether
-// there is more.
+// Place looks at one piece of the line before a queued job and tells whether there is more.
 func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if b.sweepAll() {
 		return true
@@ -59,8 +58,8 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	return p.next < len(b.queues.All())
 }
 
-// leads: jobs of a queue come before the one with key x of the queue mine, which the
-// group held, if any, holds back.
+// leads: jobs of q come before the job with key x in queue mine. held is the group that
+// holds mine back, nil for none.
 func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
 	turns := q.tenant != mine.tenant && best.A <= x.A
@@ -72,7 +71,7 @@ func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p
 	return turns && best.A < x.A || !turns && best.Before(x)
 }
 
-// heldBy is the group that holds the jobs of a queue back, or nil.
+// heldBy is the group that holds back the jobs of a queue, or nil.
 func (q *queue) heldBy() *group {
 	if q.set == nil {
 		return nil
@@ -80,8 +79,8 @@ func (q *queue) heldBy() *group {
 	return q.set.shutGroup()
 }
 
-// sweepAll frees a piece of what waited when its submitter went, which is not to be
-// counted, and tells whether there was any.
+// sweepAll frees a piece of what lost submitters had waiting, which must not be counted, and
+// tells whether there was any.
 func (b *Broker) sweepAll() bool {
 	if b.unswept == 0 {
 		return false
@@ -90,8 +89,8 @@ func (b *Broker) sweepAll() bool {
 	return true
 }
 
-// countAhead counts the jobs of q before j, whose key is me. After lookVisits of
-// those in lanes, which lie far apart in memory, it tells that there are more.
+// countAhead counts the jobs of q before j, whose key is me. It returns false if it stopped
+// after lookVisits jobs of the lanes, which lie far apart in memory.
 func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (whole bool) {
 	l, r := len(q.lanes)-1, uint32(0)
 	if p.last.Ref != 0 {
@@ -134,7 +133,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 	return true
 }
 
-// lastAhead is the job that a place was counted up to, where it still stands there.
+// lastAhead is the job up to which a place was counted, if it is still there.
 func (b *Broker) lastAhead(p *Place) (*job, bool) {
 	if !b.jobs.Has(p.last.Ref) {
 		return nil, false

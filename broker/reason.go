@@ -1,11 +1,11 @@
 package broker
 
 // Reason says why a request is refused, or why a job or a run ended without an answer: in
-// figures, for others to put into words.
+// codes and figures, which others put into words.
 type Reason struct {
 	Why Why
-	// Have is what there is, Overdue how many overdue runs are among it, Need what would
-	// come beside it, Most the limit.
+	// Have is what there is, Overdue how many overdue runs are among it, Need what would be
+	// added, Most the limit.
 	Have, Overdue, Need, Most int64
 	// Text is what a worker said, or the name of a type.
 	Text string
@@ -15,12 +15,12 @@ type Reason struct {
 type Why uint8
 
 const (
-	Said Why = iota // what Text says
+	Said Why = iota // Text says why
 
 	// Why a job or a run ended.
 	WorkerLost     // in run Have
 	TimedOut       // run Have, after Most ms
-	WorkerClosed   // for what Text says
+	WorkerClosed   // for the reason Text
 	DeadlinePassed // before it was done
 	Stopped        // the broker, before it was done
 	Revoked        // by an operator
@@ -28,9 +28,9 @@ const (
 	AttachedTo     // by another connection
 
 	// Which job a request does not reach.
-	NotKept       // none that is kept has the id
-	NotReached    // none that this submitter may cancel
-	NotChangeable // none that waits, which it may change
+	NotKept       // no kept job has the id
+	NotReached    // no job that this submitter may cancel
+	NotChangeable // no waiting job that this submitter may change
 	NotWaiting    // none that waits
 	NoLetter      // none that failed
 	NotOut        // none that is out on this worker
@@ -66,7 +66,7 @@ const (
 	EmptyRule
 )
 
-// because is a reason with the figures of a job's last run.
+// because returns a reason with the figures of a job's last run.
 func (b *Broker) because(why Why, j *job, text string) Reason {
 	r := Reason{Why: why, Have: int64(j.attempts), Text: text}
 	if j.timing != 0 {

@@ -7,13 +7,13 @@ import (
 	"gloom/wire"
 )
 
-// Rule is what every group that fits a pattern may do, each for itself.
+// Rule limits every group that fits a pattern, each for itself.
 type Rule struct {
-	// Concurrency is how many of its jobs may run at a time: 0 holds all, -1 is
-	// not said.
+	// Concurrency is how many of its jobs may run at a time: 0 holds all of them, -1 sets no
+	// limit.
 	Concurrency int64
-	// Rate is how many may be handed out per second, 0 is not said; Burst how
-	// many at once when none went for long, 0 takes the rate, at least 1.
+	// Rate is how many may be handed out per second, 0 sets no limit. Burst is how many may
+	// go at once after a pause, 0 for the rate, at least 1.
 	Rate  float64
 	Burst int64
 }
@@ -27,11 +27,11 @@ type RuleInfo struct {
 type rule struct {
 	RuleInfo
 	like wire.Pattern
-	no   uint64 // by when it was first set
+	no   uint64 // orders rules by when they were first set
 	gone bool
 }
 
-// What limits may say: jobs at a time, jobs per second, jobs at once.
+// The largest values of limits: jobs at a time, jobs per second, jobs at once.
 const (
 	MaxConcurrency = 1e9
 	MaxRate        = 1e9
@@ -39,13 +39,13 @@ const (
 )
 
 const (
-	// maxLikeRules bounds the rules with a *, any number of which a new group may
-	// fit, maxRules all of them.
+	// maxLikeRules bounds the rules with a *, since a new group may fit any of them.
+	// maxRules bounds all rules.
 	maxLikeRules = 1000
 	maxRules     = 100_000
 )
 
-// check tells what of a rule, or of a type's limits (least is 0), is out of range.
+// check tells which part of a rule, or of a type's limits (least is 0), is out of range.
 func (r *Rule) check(least int64) Why {
 	switch {
 	case r.Concurrency < least || r.Concurrency > MaxConcurrency:
@@ -78,13 +78,13 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 	return r
 }
 
-// revision is rules with a * that have changed, and the group to go on with.
+// revision applies changed rules with a * to the groups that fit.
 type revision struct {
 	rules []*rule
 	next  int
 }
 
-// revise has all groups that fit rules follow their change.
+// revise applies changed rules to all groups that fit.
 func (b *Broker) revise(changed []*rule) {
 	b.ruled++
 	var like []*rule
@@ -118,7 +118,7 @@ func (v *revision) step(b *Broker) (cost int, done bool) {
 	return len(v.rules), false
 }
 
-// catchUp has the groups of a set, whose job may be next, follow the rules at once.
+// catchUp applies the rules to the groups of a set before its job goes.
 func (b *Broker) catchUp(s *groupSet) {
 	for _, g := range s.groups {
 		if g.ruled != b.ruled {
@@ -127,8 +127,8 @@ func (b *Broker) catchUp(s *groupSet) {
 	}
 }
 
-// applyRules sets a group's limits to what the rules say. Those that it had go
-// on with the tokens that there are, at most their burst.
+// applyRules sets a group's limits to what the rules say. A limit that it had keeps its
+// tokens, at most the new burst.
 func (b *Broker) applyRules(g *group) {
 	g.ruled = b.ruled
 	var limits []limit
@@ -162,7 +162,7 @@ func (b *Broker) applyRules(g *group) {
 	}
 }
 
-// retime returns the bucket of a rate that has changed; one that goes is forgotten.
+// retime returns the bucket after a rate has changed. A rate that ends is forgotten.
 func (b *Broker) retime(old *limit, new *Rule) bucket {
 	switch {
 	case new.Rate == 0 || old.Rate == 0:

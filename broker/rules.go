@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// ruleIndex finds the rules with a * that a name may fit, without looking at all of
-// them: by what stands before the first * or behind the last one, whichever is longer.
+// ruleIndex finds the rules with a * that a name may fit without trying all of them: by the
+// text before the first * or behind the last one, whichever is longer.
 type ruleIndex struct{ byHead, byTail prefixes }
 
-// prefixes finds, of many rules, those whose prefix a name begins with.
+// prefixes finds, among many rules, those whose prefix begins a name.
 type prefixes struct {
 	all []prefix // by text
 }
 
-// prefix is a text and the rules that have it. within is the place of the longest other
-// one that it begins with, -1 for none.
+// prefix is a text and the rules that have it. within is the index of the longest other one
+// that it begins with, or -1.
 type prefix struct {
 	text   string
 	rules  []*rule
@@ -37,7 +37,7 @@ func newRuleIndex(rules []*rule) (x ruleIndex) {
 	return x
 }
 
-// settle sorts, makes those with one text one, and finds out what is within what.
+// settle sorts, merges equal texts and fills in within.
 func (x *prefixes) settle() {
 	slices.SortStableFunc(x.all, func(a, b prefix) int { return strings.Compare(a.text, b.text) })
 	kept := x.all[:0]
@@ -55,9 +55,9 @@ func (x *prefixes) settle() {
 	x.all = kept
 }
 
-// each calls fn for the rules whose prefix a name begins with. Between such a prefix
-// and the name, in order, stands nothing that does not begin with that prefix too: so
-// all of them are found from the last one that is not behind the name.
+// each calls fn for the rules whose prefix begins a name. In order, everything between such
+// a prefix and the name begins with that prefix too, so all of them are found from the last
+// one that is not behind the name.
 func (x *prefixes) each(name string, fn func(*rule)) {
 	i, found := slices.BinarySearchFunc(x.all, name, func(p prefix, name string) int { return strings.Compare(p.text, name) })
 	if !found {
@@ -90,7 +90,7 @@ func (x *ruleIndex) fitting(value string) (found []*rule) {
 	return found
 }
 
-// reversed is a text from its last byte to its first.
+// reversed returns the bytes of a text in reverse order.
 func reversed(s string) string {
 	b := []byte(s)
 	slices.Reverse(b)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// lapsed: a job's deadline has passed.
+// lapsed: the job's deadline has passed.
 func (b *Broker) lapsed(j *job) bool {
 	if j.timing == 0 {
 		return false
@@ -74,8 +74,8 @@ func (b *Broker) unlinkOut(w *worker, j *job) {
 	l.n--
 }
 
-// acknowledge begins a command in which a worker says something of a run: it gets its ok.
-// r is 0 if there is no such run.
+// acknowledge begins a command in which a worker speaks of a run. The worker gets its ok. r
+// is 0 if there is no such run.
 func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
@@ -87,8 +87,8 @@ func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32,
 	return w, r, j
 }
 
-// collect is said for what ends the run. r is 0 as well if nobody wants to know how
-// it ended.
+// collect is acknowledge for what ends the run, and takes it from the worker. r is also 0 if
+// nobody wants its outcome.
 func (b *Broker) collect(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.acknowledge(now, p, id)
 	if r == 0 || b.endIfUnwanted(w, r, j) {
@@ -99,7 +99,7 @@ func (b *Broker) collect(now int64, p Peer, id []byte) (w *worker, h *holding, r
 	return w, h, r, j
 }
 
-// offerAndEnd ends a command that stopped began: the worker may have room for a job.
+// offerAndEnd ends a command that collect began. The worker may have room for a job.
 func (b *Broker) offerAndEnd(w *worker) []Effect {
 	if w != nil && w.free() {
 		b.offer(w)
@@ -107,9 +107,9 @@ func (b *Broker) offerAndEnd(w *worker) []Effect {
 	return b.end()
 }
 
-// Respond ends a run with an answer. id names the job on connections that name
-// theirs and is ignored on others. Refused with NotProcessing or UnknownID; a
-// refused respond leaves everything as it was.
+// Respond ends a run with an answer. id names the job on connections that name theirs and is
+// ignored on others. It is refused with NotProcessing or UnknownID, and changes nothing
+// then.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	w, h, r, j := b.collect(now, p, id)
 	if r != 0 {
@@ -118,20 +118,20 @@ func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect
 	return b.offerAndEnd(w)
 }
 
-// Failure is what a worker says of a run that failed.
+// Failure is what a worker says of a failed run.
 type Failure struct {
 	ID     []byte
 	Reason string
-	// NoRetry ends the job whatever retries it has left.
+	// NoRetry ends the job whatever retries are left.
 	NoRetry bool
 	// Delay replaces the backoff of this retry; negative keeps it.
 	Delay int64
-	// Lost: its worker, at another broker, is lost, and so is the run. Expelled: it
-	// was closed, which is what says NoRetry.
+	// Lost: the run went with its worker, at another broker. Expelled: that worker was
+	// closed, which is why NoRetry is set.
 	Lost, Expelled bool
 }
 
-// Fail ends a run without an answer. Refused like Respond.
+// Fail ends a run without an answer. It is refused like Respond.
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	w, h, r, j := b.collect(now, p, q.ID)
 	if r != 0 {
@@ -156,14 +156,13 @@ type Releasing struct {
 	Delay time.Duration
 }
 
-// Release puts a job back in its place as if it had never been handed out.
-// Refused like Respond.
+// Release puts a job back in its place as if it had never been handed out. It is refused
+// like Respond.
 func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	return b.putBack(now, p, q, true)
 }
 
-// Return is Release by a borrower that could not begin the run: not even that is
-// counted.
+// Return is Release by a borrower that could not start the run. It is not counted.
 func (b *Broker) Return(now int64, p Peer, q *Releasing) []Effect {
 	return b.putBack(now, p, q, false)
 }
@@ -197,7 +196,7 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 	return b.offerAndEnd(w)
 }
 
-// Progress passes on what a worker says of a run. Refused like Respond.
+// Progress passes on a worker's progress. It is refused like Respond.
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	_, r, j := b.acknowledge(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
@@ -242,7 +241,7 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	return 0, nil
 }
 
-// endIfUnwanted ends a run whose outcome nobody wants to know, and says so.
+// endIfUnwanted ends a run whose outcome nobody wants and returns true, else false.
 func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
 	if j.state == stOverdue {
 		b.dropOverdue(w, r, j)
@@ -291,8 +290,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.touch(h.kind)
 }
 
-// failed settles a job whose run has failed: it waits again, or ends with that
-// code.
+// failed lets a job whose run has failed wait again, or ends it with that code.
 func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	h := b.holder(j)
 	k := h.kind
@@ -325,8 +323,8 @@ func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
 	b.wait(h, r, j, b.now+max(delay, 0))
 }
 
-// backoff is the wait before retry n (from 1): doubled each time, at most
-// MaxBackoff, plus up to a quarter at random.
+// backoff is the wait before retry n (from 1). It doubles each time up to MaxBackoff, and up
+// to a quarter is added at random.
 func (b *Broker) backoff(base int64, n int) int64 {
 	d := int64(MaxBackoff)
 	if n-1 < 40 && base<<(n-1)>>(n-1) == base && base<<(n-1) < d {
@@ -335,7 +333,7 @@ func (b *Broker) backoff(base int64, n int) int64 {
 	return d + int64(b.rng.Uint64()%uint64(d/4+1))
 }
 
-// dropWorker lets a lost worker's jobs go on without it.
+// dropWorker lets the jobs of a lost worker go on.
 func (b *Broker) dropWorker(w *worker, expelled string) {
 	b.unjoin(w)
 	one := w.out.n == 1

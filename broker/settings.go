@@ -6,29 +6,29 @@ import (
 	"gloom/wire"
 )
 
-// Settings are rules of groups and what is set of types, to be changed together.
+// Settings are rules of groups and settings of types that change together.
 type Settings struct {
 	Rules []RuleInfo // to be set
-	Drop  [][]byte   // the patterns of rules to be taken back; none of those set
+	Drop  [][]byte   // patterns of rules to be removed, none of those in Rules
 	Types []TypeSetting
 }
 
-// TypeSetting is what is set of a type; nil stays as it is.
+// TypeSetting sets what is not nil.
 type TypeSetting struct {
 	Name   []byte
 	Limits *TypeLimits
 	Fair   *bool
 }
 
-// BadSetting is a setting that cannot be, a rule or what is set of a type.
+// BadSetting is a setting that is refused: a rule, or one of a type.
 type BadSetting struct {
 	Pattern, Type []byte // one of them
-	Rule                 // what it says
+	Rule                 // as it was given
 	Reason        Reason
 }
 
-// Configure changes settings: all of them before it hands out a job, or none, with
-// the first one that cannot be.
+// Configure applies all settings before any job is handed out, or none, and returns the
+// first one that is refused.
 func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	b.begin(now)
 	if bad := b.check(s); bad != nil {
@@ -56,7 +56,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	return b.end(), nil
 }
 
-// check tells whether settings can be what they are to become.
+// check returns the first setting that must be refused, or nil.
 func (b *Broker) check(s *Settings) *BadSetting {
 	all, like := len(b.rules), len(b.likeRules)
 	count := func(pattern wire.Pattern, n int) {
@@ -101,7 +101,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 	return nil
 }
 
-// brings is +1 if a setting brings a type into use, -1 if it ends its use.
+// brings is +1 if a setting makes an unused type used, -1 if it ends the use of one.
 func (b *Broker) brings(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
 	if k == nil || k.unusedLink.In() {
@@ -113,7 +113,7 @@ func (b *Broker) brings(t *TypeSetting) int {
 	return 0
 }
 
-// over is what a type's limits and fairness become.
+// over returns what a type's limits and fairness become.
 func (t *TypeSetting) over(k *jobType) (TypeLimits, bool) {
 	limits, fair := k.limits, k.fair
 	if t.Limits != nil {

@@ -2,42 +2,41 @@ package broker
 
 import "time"
 
-// Submission is a job handed in. ID and Type are the canonical names of the
-// wire; the core compares them byte by byte.
+// Submission is a job to be submitted. ID and Type are the canonical names of the wire,
+// which the core compares byte by byte.
 type Submission struct {
 	ID, Type, Body []byte
-	// Kept says that Body may be referred to: nobody writes to it again. Its
-	// capacity is taken for what it keeps from being freed.
+	// Kept says that Body may be referred to: nobody writes to it again. Its capacity
+	// counts, since it is kept from being freed.
 	Kept     bool
 	Priority int64
-	// Delay is how long it is not handed out; Timeout bounds one run; Backoff
-	// is the wait before the first retry, doubled for each further one;
-	// Expires is its deadline, counted from now. 0 means none.
+	// Delay is how long it is not handed out. Timeout bounds one run. Backoff is the wait
+	// before the first retry and doubles for each further one. Expires is its deadline,
+	// counted from now. 0 means none.
 	Delay, Timeout, Backoff, Expires time.Duration
-	// Retries is how many runs may follow the first one; negative takes
-	// Config.Retries.
+	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
+	// counts.
 	Retries int
-	// Detach lets the job outlive its submitter, which hears nothing of it
-	// after the ack.
+	// Detach lets the job outlive its submitter, which hears no more of it after the ack.
 	Detach bool
 	// Quiet leaves out the ack.
 	Quiet bool
 	// Progress asks for the worker's progress.
 	Progress bool
-	// Groups are up to 16 different names of groups that the job belongs to.
+	// Groups are the names of up to 16 groups that the job belongs to, all different.
 	Groups [][]byte
-	// Age lets the job stand, and count in waiting times, as if submitted so
-	// long ago.
+	// Age lets the job stand in its queue, and count in waiting times, as if it had been
+	// submitted so long ago.
 	Age time.Duration
 	// Headers, at most 4 KiB, go to workers that ask for them.
 	Headers []byte
-	// Keep, above 0, lets the job outlive its submitter and keeps its last frame
-	// so long after its end, for whoever attaches.
+	// Keep, above 0, lets the job outlive its submitter. Its last frame is kept so long
+	// after its end, for a submitter that attaches.
 	Keep time.Duration
 }
 
-// Submit takes in a job of submitter p. It is refused with IDExists,
-// Overloaded (a limit is reached) or Draining.
+// Submit takes in a job of submitter p. It is refused with IDExists, Overloaded (a limit is
+// reached) or Draining.
 func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -56,15 +55,15 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	return b.end()
 }
 
-// admission is what was found on the way of letting a submission in: its type, nil
-// if that is not known, and what hold needs.
+// admission is what admits finds and take needs: the type (nil if it is not known), the hash
+// of the id, and the record of an abandoned job with the same id.
 type admission struct {
 	kind *jobType
 	hash uint64
 	old  uint32
 }
 
-// admits says whether a submission is taken in, and if not, why.
+// admits says why a submission is refused, 0 if it is not.
 func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reason) {
 	x.hash = b.index.Hash(s.ID)
 	x.old = b.index.Find(x.hash, s.ID)
@@ -88,8 +87,7 @@ func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reas
 	return 0, Reason{}
 }
 
-// take takes a submission in. sub is nil for a detached job that nobody's
-// connection handed in.
+// take takes a submission in. sub is nil for a detached job that no connection submits.
 func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 	k := x.kind
 	if k == nil {
@@ -145,7 +143,7 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 	}
 }
 
-// full names the limit that keeps a submission out, if any does.
+// full returns the limit that refuses a submission. Its Why is 0 if there is none.
 func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	c := &b.cfg
 	w := s.weight()
@@ -212,17 +210,17 @@ func (b *Broker) Load() (jobs, bytes int64) {
 	return int64(n), bytes
 }
 
-// load is what counts against MaxJobs and MaxBytes: jobs and overdue runs, and
-// what stands around them.
+// load is what counts against MaxJobs and MaxBytes: jobs, kept outcomes and overdue runs,
+// and the structures around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
 	return b.Held() + uint64(b.overdueRuns+b.outcomes),
 		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
 			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNames
 }
 
-// Cancel ends a waiting job of submitter p, a detached one of anybody, or a kept
-// one that has nobody; a running one becomes unwanted, a kept outcome is
-// forgotten. Anything else is UnknownID.
+// Cancel ends a waiting job that submitter p reaches: its own, a detached one, or a kept one
+// without a connection. A running one becomes unwanted, a kept outcome is forgotten.
+// Everything else is UnknownID.
 func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -258,9 +256,9 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	return b.end()
 }
 
-// Revoke ends a waiting job on an operator's word, whose submitter is told, or
-// forgets a kept outcome. It returns UnknownID when no job has this id. One that is
-// out at a worker becomes unwanted if running says so, else it is NotProcessing.
+// Revoke ends a waiting job for an operator and tells its submitter, or forgets a kept
+// outcome. A running job becomes unwanted if running says so, else it is NotProcessing.
+// UnknownID: no job has this id.
 func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	b.begin(now)
 	r := b.find(b.index.Hash(id), id)
@@ -279,9 +277,8 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	return b.end(), 0
 }
 
-// revoke cancels a job that has not ended. Of a running one that is kept, the run's
-// end is told, so that the outcome can be kept until somebody has read it; of
-// others nobody need wait for the worker.
+// revoke cancels a job that has not ended. If it is kept and runs, its end is told when the
+// run ends, so that the outcome can be kept. In all other cases nobody waits for the worker.
 func (b *Broker) revoke(r uint32, j *job) {
 	h := b.holder(j)
 	switch {
@@ -301,7 +298,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 
 func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked}} }
 
-// wait lets a job wait until it is ready, or makes it ready at once.
+// wait lets a job wait until a time. If that has passed the job is ready at once.
 func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.linkHeld(&h.jobs, r, j)
 	j.since = b.now
@@ -319,7 +316,7 @@ func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.startTimer(t.pos, j.timing, soonest(until, t.expires))
 }
 
-// timed returns the times of job r, made if it had none.
+// timed returns the times of job r and makes them if it has none.
 func (b *Broker) timed(r uint32, j *job) *timing {
 	if j.timing != 0 {
 		return b.timings.Get(j.timing)
@@ -346,7 +343,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	}
 }
 
-// leaveQueue takes a waiting job out of where it waits.
+// leaveQueue takes a waiting job out of its queue, or out of the delayed ones.
 func (b *Broker) leaveQueue(r uint32, j *job) {
 	h := b.holder(j)
 	b.stopTimer(j)
@@ -365,7 +362,7 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 	b.total.Queued--
 }
 
-// finish counts the end of a job that stands in no list any more, and frees it.
+// finish counts the end of a job that is in no list any more, and frees it.
 func (b *Broker) finish(h *holding, r uint32, j *job, ofType, ofAll *uint64) {
 	if j.flags&flagBorrowed == 0 {
 		*ofType++

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Looks from outside are taken in pieces, since they hold up everybody else:
-// lookVisits is how many things in memory one piece visits at most, or little
-// more. With cold caches that takes about a tenth of a millisecond.
+// Looks from outside are taken piece by piece, since they hold up everybody else. lookVisits
+// is how many things in memory one piece visits, or a little more. With cold caches that
+// takes about a tenth of a millisecond.
 const lookVisits = 1024
 
 // TypeInfo is what can be seen of a type.
@@ -18,8 +18,8 @@ type TypeInfo struct {
 	Limits TypeLimits
 	Paused bool
 	Fair   bool // groups take turns
-	// Workers and Idle, those with room, are the ones that serve this type
-	// alone, and Oldest, Held and Submitters are 0, until Survey.Complete.
+	// Workers and Idle (workers with room) count those that serve this type alone, and
+	// Oldest, Held and Submitters are 0, until Survey.Complete.
 	Workers    int
 	Idle       int
 	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
@@ -47,10 +47,9 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 	return b.typeInfo(k), k.stats, true
 }
 
-// Types calls fn for up to limit types from the place where an earlier call
-// left off (0 at first), and returns the place to go on from, or -1 at the end.
-// It may call fn less often, even never, before the end. What fn is given must
-// not be kept.
+// Types calls fn for up to limit types from the place that an earlier call returned (0 at
+// first). It returns the place to go on from, or -1 at the end, and may call fn less often
+// before that, even never. fn must not keep what it is given.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
 	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
 		if k := b.types.All()[from]; k != nil {
@@ -70,15 +69,14 @@ func following(from, n int) int {
 	return -1
 }
 
-// OtherStats returns the durations of all types that are not kept, known or
-// forgotten.
+// OtherStats returns the durations of all types, known or forgotten, that may be forgotten.
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
-// Survey adds up what is spread over many places: the age of each type's oldest
-// queued job, the workers that serve it among other types, and its submitters.
+// Survey adds up what is spread over many places: the age of each type's oldest queued job,
+// the workers that serve it among other types, and its submitters.
 type Survey struct {
 	now int64
-	// What to go on with: a queue, a pair, a peer and one of its holdings.
+	// Where to go on: a queue, a pair, a peer and one of its holdings.
 	queue    int
 	pair     uint32
 	peer, at int
@@ -94,8 +92,8 @@ type surveyed struct {
 	last          Peer // the submitter counted last
 }
 
-// Survey looks at one piece and tells whether there is more. A job that is
-// queued all the while is not missed, whatever happens between calls.
+// Survey looks at one piece and tells whether there is more. A job that is queued all the
+// while is not missed, whatever happens between calls.
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
 	if s.of == nil {
@@ -160,8 +158,8 @@ func (s *Survey) Complete(t *TypeInfo) {
 	}
 }
 
-// Idle is how many workers with room serve a type, whether it has been seen yet or
-// not. It looks at every set of types that workers have joined.
+// Idle returns how many workers with room serve a type, known or not. It looks at all sets
+// of types that workers have joined with.
 func (b *Broker) Idle(name []byte) (n int) {
 	if k := b.typesByName[string(name)]; k != nil {
 		n = b.idleHere(k)

@@ -6,14 +6,14 @@ import (
 	"gloom/broker/container"
 )
 
-// typeTimer marks the timer of a type's rate limit among those of jobs,
-// groupTimer that of a group.
+// typeTimer marks timers of types' rates, groupTimer those of groups. All others are those
+// of jobs.
 const (
 	typeTimer  = 1 << 31
 	groupTimer = 1 << 30
 )
 
-// Never is the deadline when nothing is due.
+// Never is the time of a deadline that does not come.
 const Never = math.MaxInt64
 
 func (b *Broker) placeTimer(ref uint32, pos int32) {
@@ -33,7 +33,7 @@ func (b *Broker) timerEntry(at int64, ref uint32) container.Entry {
 	return container.Entry{A: uint64(at), B: b.timerNo, Ref: ref}
 }
 
-// startTimer sets a timer, which stands at pos or is not there yet (-1).
+// startTimer sets the timer at pos, or a new one if pos is -1.
 func (b *Broker) startTimer(pos int32, ref uint32, at int64) {
 	b.timers.Put(pos, b.timerEntry(at, ref))
 }
@@ -56,12 +56,12 @@ func (b *Broker) stopRateTimer(k *jobType) {
 }
 
 const (
-	// tickTimers bounds the timers that one Tick looks at.
+	// tickTimers bounds the timers that one Tick handles.
 	tickTimers = 512
 )
 
-// Next returns when Tick has something to do, or Never. A time that has
-// passed means: at once, but let others in between.
+// Next returns when Tick has something to do, or Never. A time that has passed means at
+// once, after other commands that wait.
 func (b *Broker) Next() int64 {
 	at := int64(Never)
 	if b.timers.Len() > 0 {
@@ -76,11 +76,11 @@ func (b *Broker) Next() int64 {
 	return at
 }
 
-// Tick does what is due, up to a bounded amount of work; Next says when to call it again.
+// Tick does a bounded amount of what is due. Next says when to call it again.
 func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) }
 
-// TickUntil does what was due by a time that may lie before what other commands were
-// told since: what has arrived meanwhile is carried out before anybody is judged.
+// TickUntil does what was due at a time, which may be earlier than that of other commands:
+// what has arrived since then is carried out before timeouts are judged.
 func (b *Broker) TickUntil(due int64) []Effect {
 	b.begin(due)
 	for n := 0; n < tickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
@@ -108,7 +108,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	return b.end()
 }
 
-// due handles the one timer of a job: what it means depends on the state.
+// due handles the timer of a job. What it means depends on the job's state.
 func (b *Broker) due(t *timing) {
 	r := t.job
 	j := b.jobs.Get(r)

@@ -9,27 +9,26 @@ import (
 
 // jobType is a kind of work: what waits for it, who can do it.
 type jobType struct {
-	// What every job of it touches comes first, and all of it is one piece of memory:
-	// with ten thousand types, what a job costs is how many cache lines and pages it
-	// meets.
+	// What every job touches comes first, and all of it is one piece of memory: with ten
+	// thousand types, the cost of a job is how many cache lines and pages it touches.
 	no        uint32
-	pairs     uint32 // the first pair with a pool
-	contender int32  // its place in Broker.ripe, -1
+	pairs     uint32 // the first of its pairs
+	contender int32  // in Broker.contenders, or -1
 	holdings  int32  // those in use
 	outcomes  uint32 // kept outcomes of its jobs
-	touched   bool   // stands in Broker.touched
-	moved     bool   // stands in Broker.movedTypes
+	touched   bool   // it is in Broker.touched
+	moved     bool   // it is in Broker.movedTypes
 	paused    bool
 	fair      bool // tenants take turns
-	// line holds the queues with ready jobs that no group holds back or, in a fair
-	// type, their tenants, best first. plain is the queue of jobs without groups.
+	// line holds the queues with ready jobs that no group holds back, or in a fair type
+	// their tenants, the best first. plain is the queue of jobs without groups.
 	line   container.Heap
 	plain  *queue
 	limits TypeLimits
-	// Workers with several types are in pools: pairs with them, by how long a worker
-	// is idle. worstKey is the worst key that a pool has for the type.
+	// pools holds the pairs with pools, by how long these have had an idle worker. worstKey
+	// is the worst key that any pool has for the type.
 	worstKey container.Entry
-	// idle lists the workers with room, longest idle first.
+	// idle lists the workers with room, the longest idle first.
 	idle  container.Ring[worker]
 	pools container.Heap
 	Ledger
@@ -37,35 +36,35 @@ type jobType struct {
 	short  [27]byte // where the name lies, if it is no longer
 	bytes  int64
 	idling container.Link[jobType] // in Broker.idleTypes
-	// unusedLink links it in a ring of types that nobody uses (Broker.restsIn).
+	// unusedLink links it in a ring of unused types (unusedRing).
 	unusedLink container.Link[jobType]
-	workers    int32 // joined with this type alone, idle or not
+	workers    int32 // that joined with this type alone
 	named      int32 // pools that name the type
 	dead       shelf
 
-	paced bucket // by the rate limit
+	paced bucket // by its rate limit
 	timer int32  // position in Broker.timers of its rate timer, -1
-	// borrowers are the brokers among the workers, borrowed is how many jobs of other
-	// brokers run here.
+	// borrowers counts the brokers among the workers, borrowed the jobs of other brokers
+	// that run here.
 	borrowers, borrowed int32
-	unused              int // holdings that are not in use
+	unused              int // counts its holdings in Broker.unused
 	tenants             map[tenantKey]*tenant
 	pens                map[*group]*pen
 	parked              container.Ring[pen] // those that are parked
-	// watchers are those of the groups of its next job, watched.
+	// watchers link it to the groups of its next job, the set watched.
 	watchers []watcher
 	watched  *groupSet
-	// created orders types and pools by when they came to be.
+	// created orders types and pools.
 	created uint64
 	stats   TypeStats
 }
 
-// TypeLimits bound what of a type may run. Zero means no limit.
+// TypeLimits bound how many jobs of a type run. Zero means no limit.
 type TypeLimits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int
-	// Rate is how many jobs may be handed out per second, evenly spaced; Burst how
-	// many may come at once, 0 for a tenth of a second's worth.
+	// Rate is how many jobs may be handed out per second, evenly spaced. Burst is how many
+	// may go at once, 0 for a tenth of a second's worth.
 	Rate  float64
 	Burst int
 }
@@ -80,7 +79,7 @@ type TypeStats struct {
 // StatBuckets is the number of buckets of TypeStats: up to 2^31 µs, 36 min.
 const StatBuckets = 33
 
-// typeNamed returns the type with this name, made if need be.
+// typeNamed returns the type with this name and makes it if it is not there.
 func (b *Broker) typeNamed(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
 		return k
@@ -101,7 +100,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	return k
 }
 
-// longName is what the name occupies beside the type.
+// longName is what the name occupies outside of the record.
 func (k *jobType) longName() int64 {
 	if len(k.name) <= len(k.short) {
 		return 0
@@ -109,12 +108,12 @@ func (k *jobType) longName() int64 {
 	return int64(len(k.name))
 }
 
-// inUse: the type cannot be forgotten.
+// inUse: the type must not be forgotten.
 func (k *jobType) inUse() bool {
 	return k.busy() || k.set()
 }
 
-// busy: it is in use, whatever is set of it.
+// busy: it is in use apart from its settings.
 func (k *jobType) busy() bool {
 	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.named > 0 || k.paused
 }
@@ -122,26 +121,26 @@ func (k *jobType) busy() bool {
 // set: it has limits or is fair.
 func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
 
-// tooMany: the type (nil when it is not known) is not in use, and cannot come
-// into use because as many as may be are.
+// tooMany: the type (nil if it is not known) is not in use, and with it more types would be
+// in use than may be.
 func (b *Broker) tooMany(k *jobType) bool {
 	return (k == nil || k.unusedLink.In()) && b.tooManyTypes(1)
 }
 
-// tooManyTypes: so many more types in use are more than may be.
+// tooManyTypes: with so many more, more types would be in use than may be.
 func (b *Broker) tooManyTypes(more int) bool {
 	c := b.cfg.MaxTypes
 	return c > 0 && more > 0 && b.TypesInUse()+more > c
 }
 
-// TypesInUse is what counts against MaxTypes.
+// TypesInUse returns how many types count against MaxTypes.
 func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.deadTypes.Len() }
 
 func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
 
-// typeUsed and rest keep the list of types that nobody uses. Only so many of them
-// are remembered (Config.IdleTypes) beyond the end of a command; what the
-// forgotten ones counted is added up in one place.
+// typeUsed and typeLeft keep the rings of unused types. At the end of a command only
+// Config.IdleTypes of them are remembered. What the forgotten ones counted is added up in
+// Broker.forgotten.
 func (b *Broker) typeUsed(k *jobType) {
 	if k.unusedLink.In() {
 		b.unusedRing(k).Remove(&k.unusedLink)
@@ -160,7 +159,7 @@ func (b *Broker) listUnused(k *jobType) {
 	}
 }
 
-// unusedRing is the ring for a type that nobody uses.
+// unusedRing is the ring for an unused type.
 func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 	switch {
 	case k.dead.n > 0:
@@ -171,11 +170,11 @@ func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 	return &b.spareTypes
 }
 
-// unusedTypes is how many types nobody uses and no dead letter keeps.
+// unusedTypes is how many unused types have no dead letters.
 func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
-// makeRoomOfDead forgets the dead letters of types that nobody uses, as far as types in
-// use need the room: of the type first whose use ended first.
+// makeRoomOfDead forgets dead letters of unused types if types in use need the room, of the
+// type unused for longest first.
 func (b *Broker) makeRoomOfDead() {
 	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
 		k := b.deadTypes.First()
@@ -185,7 +184,7 @@ func (b *Broker) makeRoomOfDead() {
 	}
 }
 
-// kept: the type is one of the first, which are never forgotten.
+// kept: the type is one of the first ones, which are never forgotten.
 func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
