@@ -2,8 +2,8 @@ package container
 
 import "unsafe"
 
-// Entry is an element of a heap: ordered by A, then B, smaller first, then C, a
-// number that wraps around. Ref is whose it is.
+// Entry is an element of a heap. Elements are ordered by A, then by B, the smaller first,
+// then by C, a number that wraps around. Ref identifies the owner.
 type Entry struct {
 	A, B uint64
 	Ref  uint32
@@ -15,39 +15,40 @@ func (x *Entry) Before(y *Entry) bool {
 	return x.A < y.A || x.A == y.A && (x.B < y.B || x.B == y.B && int32(x.C-y.C) < 0)
 }
 
-// Level: neither of the two is before the other one.
+// Level: neither comes before the other.
 func (x *Entry) Level(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
 
 const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
-	// heapFirst is the room of a heap's first chunk at first. It grows and shrinks
-	// by fours.
+	// heapFirst is the room of a heap's first chunk when it is made. That chunk grows and
+	// shrinks by a factor of four.
 	heapFirst = 4
 	entrySize = int64(unsafe.Sizeof(Entry{}))
 )
 
-// Heap is a 4-ary min-heap that tells each element its position, so that one
-// can leave from the middle. It grows by chunks: a plain slice of a million
-// entries would stop the broker for 10 ms whenever it doubles. The smallest element
-// lies in the heap itself: a broker has very many heaps, and most hold no other one.
+// Heap is a 4-ary min-heap that tells each element its position, so that elements can be
+// removed from the middle. It grows by chunks: a slice of a million entries would stop the
+// broker for 10 ms whenever it doubles. The smallest element is in the heap itself: a broker
+// has very many heaps, and most of them hold one element at most.
 //
 // A change costs O(log n), everything else O(1). Positions are 0 to Len()-1, and the
 // smallest element is at 0.
 type Heap struct {
 	root Entry
 	n    int
-	// Place is told where an element lies now; not that it was taken out.
+	// Place is called with the new position of an element that has moved, but not when it is
+	// taken out.
 	Place func(ref uint32, pos int32)
-	// Held counts the bytes of chunks, of all heaps that share it.
+	// Held counts the bytes of chunks of all heaps that share it.
 	Held   *int64
 	chunks [][]Entry
 }
 
-// Len is how many elements there are.
+// Len is the number of elements.
 func (h *Heap) Len() int { return h.n }
 
-// At is the element at a position. Its key must not be changed there.
+// At returns the element at a position. Its key must not be changed there.
 func (h *Heap) At(i int) *Entry {
 	if i == 0 {
 		return &h.root
@@ -61,7 +62,7 @@ func (h *Heap) set(i int, x Entry) {
 	h.Place(x.Ref, int32(i))
 }
 
-// Top is the smallest element; the heap must not be empty.
+// Top returns the smallest element. The heap must not be empty.
 func (h *Heap) Top() *Entry { return &h.root }
 
 // Push adds an element.
@@ -73,8 +74,8 @@ func (h *Heap) Push(x Entry) {
 	h.up(h.n-1, x)
 }
 
-// Put lets an element, which is at pos or not yet there (-1), have key x. It tells
-// whether that was another one.
+// Put gives key x to the element at pos, or adds it if pos is -1. It tells whether its key
+// has changed.
 func (h *Heap) Put(pos int32, x Entry) bool {
 	if pos < 0 {
 		h.Push(x)
@@ -113,9 +114,9 @@ func (h *Heap) Remove(pos int32) {
 	}
 }
 
-// shrink gives back a chunk once half of the one before it is empty too, and
-// three quarters of a lone chunk once a sixteenth of it is used: a heap whose
-// size swings does not allocate each time.
+// shrink frees a chunk once half of the one before it is empty too, and three quarters of a
+// single chunk once a sixteenth of it is used, so that a heap whose size swings does not
+// allocate each time.
 func (h *Heap) shrink() {
 	if k := len(h.chunks) - 1; k > 0 {
 		if h.n <= k<<heapShift-heapChunk/2 {
@@ -138,7 +139,7 @@ func (h *Heap) resize(room int) {
 	h.chunks[0] = moved
 }
 
-// Release gives back all room of an empty heap.
+// Release frees all room of an empty heap.
 func (h *Heap) Release() {
 	for _, c := range h.chunks {
 		*h.Held -= int64(len(c)) * entrySize
@@ -146,9 +147,9 @@ func (h *Heap) Release() {
 	h.chunks = nil
 }
 
-// EachBefore calls fn for all elements before x among the one at pos and those
-// below it, until fn returns false, which it then returns as well. It meets at most
-// five for each of them.
+// EachBefore calls fn for the elements before x among the one at pos and those below it,
+// until fn returns false, which it then returns, too. It visits at most five elements for
+// each call.
 func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
 	if pos >= h.n || !h.At(pos).Before(x) {
 		return true
@@ -164,7 +165,7 @@ func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
 	return true
 }
 
-// Fix puts x, which may have any key, in place of the element at pos.
+// Fix replaces the element at pos by x, which may have any key.
 func (h *Heap) Fix(pos int32, x Entry) {
 	i := int(pos)
 	if i > 0 && x.Before(h.At((i-1)>>2)) {

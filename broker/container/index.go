@@ -6,37 +6,36 @@ import (
 )
 
 const (
-	// segmentSlots is the size of a segment (2 KiB with its head), segmentFull how
-	// many entries split it, segmentFew with how many it looks whether it can be
-	// joined with its twin, and segmentJoined how many the two may then have.
+	// segmentSlots is the number of slots in a segment (2 KiB with its head). A segment with
+	// segmentFull entries is split. One with segmentFew is joined with its twin if both
+	// together have at most segmentJoined.
 	segmentSlots  = 255
 	segmentFull   = segmentSlots * 4 / 5
 	segmentFew    = segmentSlots / 10
 	segmentJoined = segmentSlots / 5
-	// indexBits is the most bits of a tag that choose a segment. More than a
-	// billion entries need them all.
+	// indexBits is the largest number of bits of a tag that choose a segment. Only more than
+	// a billion entries need them all.
 	indexBits = 24
 )
 
-// Index finds records by id. A directory names a segment by the first bits of a
-// hash; in a segment, entries lie by open addressing with linear probing. A full
-// segment splits in two, two empty ones join, so that no insertion moves more
-// than a few hundred entries, and what the index takes follows what is in it.
+// Index finds records by id. The first bits of a hash choose a segment in a directory; in a
+// segment, entries are found by open addressing with linear probing. A full segment is
+// split, two nearly empty ones are joined: so no insertion moves more than a few hundred
+// entries, and the memory follows the number of entries.
 //
 // A slot holds 32 bits of the hash, its tag, and the record's number. The hash
 // is random for each process, since ids come from outside.
 //
-// To find, insert and remove cost O(1), but for a split or a join of segments.
+// Find, Insert and Remove cost O(1) apart from splits and joins.
 type Index struct {
 	// Seed and Equal must be set before the first id.
 	Seed maphash.Seed
-	// dir has 1<<bits entries; a segment that shares fewer bits stands in it
-	// several times.
+	// dir has 1<<bits entries. A segment that shares fewer bits is in it several times.
 	dir  []*segment
 	bits uint8
 	// sharing counts segments by the bits they share.
 	sharing [indexBits + 1]int
-	// Equal says whether record rec has this id.
+	// Equal tells whether record rec has this id.
 	Equal func(rec uint32, id []byte) bool
 }
 
@@ -46,19 +45,19 @@ type segment struct {
 	slot [segmentSlots]uint64 // tag<<32 | record; 0 is empty
 }
 
-// Hash is the hash of an id, which the other methods take.
+// Hash returns the hash of an id, which the other methods take.
 func (x *Index) Hash(id []byte) uint64 { return maphash.Bytes(x.Seed, id) }
 
 // tagOf is the part of a hash that the index keeps.
 func tagOf(hash uint64) uint32 { return uint32(hash >> 32) }
 
-// home is the slot at which a tag's probe begins. Tags that share a segment begin
-// alike, so the others of their bits are spread first.
+// home is the slot at which the probe for a tag begins. Tags in a segment begin alike, so
+// their other bits are mixed first.
 func home(tag uint32) int {
 	return int(uint64(tag*0x9e3779b1) * segmentSlots >> 32)
 }
 
-// Held is the bytes that the index occupies.
+// Held returns how many bytes the index occupies.
 func (x *Index) Held() int64 {
 	n := int64(len(x.dir)) * 8
 	for _, segments := range x.sharing {
@@ -74,7 +73,7 @@ func (x *Index) each(f func(*segment)) {
 	}
 }
 
-// segment is the one for a tag, nil while there is none.
+// segment returns the segment for a tag, nil if there is none.
 func (x *Index) segment(tag uint32) *segment {
 	if len(x.dir) == 0 {
 		return nil
@@ -103,7 +102,7 @@ func (x *Index) Find(hash uint64, id []byte) uint32 {
 	}
 }
 
-// Insert adds rec under hash; no record with the same id may be there.
+// Insert adds rec under hash. There must be no record with the same id.
 func (x *Index) Insert(hash uint64, rec uint32) {
 	tag := tagOf(hash)
 	if len(x.dir) == 0 {
@@ -118,8 +117,8 @@ func (x *Index) Insert(hash uint64, rec uint32) {
 	g.insert(uint64(tag)<<32 | uint64(rec))
 }
 
-// split gives the half of g's tags that have a further bit set, tag being one of
-// all of them, to a new segment.
+// split moves the half of g's entries whose tags have the next bit set to a new segment. tag
+// is one of g's tags.
 func (x *Index) split(g *segment, tag uint32) {
 	if g.bits == x.bits {
 		twice := make([]*segment, 2*len(x.dir))
@@ -147,7 +146,7 @@ func (x *Index) split(g *segment, tag uint32) {
 	x.name(upper, tag|1<<(32-g.bits))
 }
 
-// name enters g in the directory wherever tags begin with g's bits of tag.
+// name enters g in the directory for all tags that begin with g's bits of tag.
 func (x *Index) name(g *segment, tag uint32) {
 	n := 1 << (x.bits - g.bits)
 	from := int(uint64(tag)>>(32-g.bits)) * n
@@ -187,14 +186,14 @@ func (g *segment) locate(tag, rec uint32) int {
 	return -1
 }
 
-// Replace lets the slot of record old name record rec, which has the same id.
+// Replace replaces record old by record rec, which has the same id.
 func (x *Index) Replace(hash uint64, old, rec uint32) {
 	tag := tagOf(hash)
 	g := x.segment(tag)
 	g.slot[g.locate(tag, old)] = uint64(tag)<<32 | uint64(rec)
 }
 
-// Remove takes rec out, if it is there.
+// Remove takes rec out if it is there.
 func (x *Index) Remove(hash uint64, rec uint32) {
 	tag := tagOf(hash)
 	g := x.segment(tag)
@@ -211,7 +210,7 @@ func (x *Index) Remove(hash uint64, rec uint32) {
 // remove empties slot i.
 func (g *segment) remove(i int) {
 	g.n--
-	// Shift back whatever would no longer be reached over the hole.
+	// Move back whatever could not be reached across the hole any more.
 	for j := i; ; {
 		if j++; j == segmentSlots {
 			j = 0
@@ -228,8 +227,7 @@ func (g *segment) remove(i int) {
 	g.slot[i] = 0
 }
 
-// join takes g, in which tags begin like tag, together with its twin, while both
-// have few entries.
+// join joins g, whose tags begin like tag, with its twin while both have few entries.
 func (x *Index) join(g *segment, tag uint32) {
 	for g.bits > 0 && g.n <= segmentFew {
 		twin := x.segment(tag ^ 1<<(32-g.bits))

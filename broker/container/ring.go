@@ -1,30 +1,29 @@
 package container
 
-// Ring is a list of things that link themselves, first come first. It allocates
-// nothing, and all but Each costs O(1).
+// Ring is a list whose elements contain its links, in the order in which they were pushed.
+// It allocates nothing. All methods but Each cost O(1).
 type Ring[T any] struct {
 	n    int
 	root Link[T] // of is nil
 }
 
-// Link is what a thing has for each ring in which it may stand.
+// Link is the field that an element has for each ring that it may be in.
 type Link[T any] struct {
 	prev, next *Link[T]
 	of         *T
 }
 
-// In tells whether the thing stands in a ring.
+// In tells whether the element is in a ring.
 func (l *Link[T]) In() bool { return l.next != nil }
 
-// Next and Prev are the things behind and before one that stands in a ring, nil at
-// its ends.
+// Next and Prev return the neighbours of an element in its ring, nil at the ends.
 func (l *Link[T]) Next() *T { return l.next.of }
 func (l *Link[T]) Prev() *T { return l.prev.of }
 
-// Len is how many things stand in the ring.
+// Len is the number of elements.
 func (x *Ring[T]) Len() int { return x.n }
 
-// First is the thing that stands first, nil when the ring is empty.
+// First returns the first element, nil if the ring is empty.
 func (x *Ring[T]) First() *T {
 	if x.n == 0 {
 		return nil
@@ -32,7 +31,7 @@ func (x *Ring[T]) First() *T {
 	return x.root.next.of
 }
 
-// Last is the thing that stands last, nil when the ring is empty.
+// Last returns the last element, nil if the ring is empty.
 func (x *Ring[T]) Last() *T {
 	if x.n == 0 {
 		return nil
@@ -40,10 +39,10 @@ func (x *Ring[T]) Last() *T {
 	return x.root.prev.of
 }
 
-// Push lets a thing, which stands in no ring by this link, stand last.
+// Push appends an element that is in no ring by this link.
 func (x *Ring[T]) Push(l *Link[T], of *T) { x.Insert(l, of, nil) }
 
-// Insert lets it stand before another one, which has link at; nil: last.
+// Insert inserts it before the element with link at, or appends it if at is nil.
 func (x *Ring[T]) Insert(l *Link[T], of *T, at *Link[T]) {
 	if x.root.next == nil {
 		x.root.next, x.root.prev = &x.root, &x.root
@@ -57,14 +56,14 @@ func (x *Ring[T]) Insert(l *Link[T], of *T, at *Link[T]) {
 	x.n++
 }
 
-// Each calls fn for all, which must not change the ring.
+// Each calls fn for all elements. fn must not change the ring.
 func (x *Ring[T]) Each(fn func(*T)) {
 	for l := x.root.next; x.n > 0 && l != &x.root; l = l.next {
 		fn(l.of)
 	}
 }
 
-// Remove takes out a thing that stands in this ring.
+// Remove takes out an element of this ring.
 func (x *Ring[T]) Remove(l *Link[T]) {
 	l.prev.next, l.next.prev = l.next, l.prev
 	*l = Link[T]{}

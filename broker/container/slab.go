@@ -9,21 +9,21 @@ const (
 	entryHead = 8
 	// slabSlack is the waste in bytes that is never worth a compaction.
 	slabSlack = 8 << 20
-	// slabSpare is how many empty slabs are kept for the next jobs, plus one
-	// for every slabShare that are in use: fresh pages cost more than they hold.
+	// slabSpare is how many empty slabs are kept for the next jobs, plus one for every
+	// slabShare slabs in use: fresh pages cost more than they hold.
 	slabSpare = 4
 	slabShare = 16
 )
 
-// Slabs is an append-only store of bytes for records: entries of up to 1 MiB - 8 bytes,
-// each at an offset in a numbered slab. A slab whose last entry has gone is emptied as
-// a whole. Where long-lived entries keep many slabs nearly empty, what lives in them is
-// moved together, at most one slab for each entry that goes.
+// Slabs is an append-only store of bytes for records: entries of up to 1 MiB - 8 bytes, each
+// at an offset in a numbered slab. A slab whose last entry is dropped is freed as a whole.
+// Where long-lived entries keep many slabs nearly empty these entries are moved together, at
+// most one slab for each entry that is dropped.
 //
-// Bytes handed out stay unchanged until the next call of Settle, whatever is
-// freed or moved meanwhile.
+// Bytes that were returned stay unchanged until the next call of Settle, whatever is dropped
+// or moved meanwhile.
 type Slabs struct {
-	// Pages is where slabs lie; it must be set before the first entry.
+	// Pages provides the memory of slabs. It must be set before the first entry.
 	Pages  Pages
 	all    []slab
 	holes  []uint32 // numbers of slabs that were given back
@@ -33,9 +33,9 @@ type Slabs struct {
 	held   int64    // bytes of all slabs in use
 	spare  [][]byte // empty slabs kept for later
 	cursor uint32   // where the next look for a slab worth compacting starts
-	// Lives says whether the entry at this place is still its record's.
+	// Lives tells whether the entry at this place still belongs to its record.
 	Lives func(rec, slab, off uint32) bool
-	// Place tells a record where its entry went.
+	// Place tells a record where its entry has moved.
 	Place func(rec, slab, off uint32)
 }
 
@@ -94,16 +94,15 @@ func (s *Slabs) fresh() []byte {
 	return s.Pages.Get(slabSize)
 }
 
-// Bytes are the first n of an entry, or n from any offset within it.
+// Bytes returns the first n bytes of an entry, or n bytes from any offset in it.
 func (s *Slabs) Bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
 
-// Length is that of the entry whose payload begins at off.
+// Length returns the length of the entry whose payload begins at off.
 func (s *Slabs) Length(no, off uint32) uint32 {
 	return binary.LittleEndian.Uint32(s.all[no].mem[off-4:]) - entryHead
 }
 
-// Drop frees the entry whose payload begins at off. Its record must not lay claim
-// to it any more.
+// Drop frees the entry whose payload begins at off. Lives must not be true for it any more.
 func (s *Slabs) Drop(no, off uint32) {
 	b := &s.all[no]
 	need := binary.LittleEndian.Uint32(b.mem[off-4:])
@@ -118,9 +117,9 @@ func (s *Slabs) Drop(no, off uint32) {
 	}
 }
 
-// compactOne looks at one slab and moves its entries to the head if less than
-// half of it lives. Called for every entry that goes while more than half of
-// all slabs is waste, it meets a worthwhile slab often enough.
+// compactOne looks at one slab and moves its entries to the head slab if less than half of
+// it is live. It is called for every dropped entry while more than half of all slabs is
+// waste, and so finds slabs worth moving often enough.
 func (s *Slabs) compactOne() {
 	s.cursor++
 	if s.cursor >= uint32(len(s.all)) {
@@ -146,11 +145,11 @@ func (s *Slabs) compactOne() {
 	s.gone = append(s.gone, no)
 }
 
-// Held is the bytes that all slabs occupy, spare ones among them.
+// Held returns how many bytes all slabs occupy, spare ones included.
 func (s *Slabs) Held() int64 { return s.held + int64(len(s.spare))*slabSize }
 
-// Settle gives back what was emptied since the last call. Bytes handed out
-// before it are void after it.
+// Settle frees what was emptied since the last call. Bytes that were returned before it are
+// void after it.
 func (s *Slabs) Settle() {
 	if len(s.all) > 0 {
 		if h := &s.all[s.head]; h.live == 0 && h.used > 0 {

@@ -1,7 +1,7 @@
 package container
 
-// Slots numbers things from 0. A number is used again once its thing is gone. All
-// costs O(1).
+// Slots numbers things from 0. A number is used again when its thing has been dropped. All
+// methods cost O(1).
 type Slots[T any] struct {
 	all  []*T // nil where free
 	free []uint32
@@ -27,14 +27,14 @@ func (s *Slots[T]) Drop(no uint32) {
 	}
 }
 
-// At is the thing with a number that was given out, nil if it is gone since.
+// At returns the thing with a number that was given out, nil if it has been dropped.
 func (s *Slots[T]) At(no uint32) *T { return s.all[no] }
 
-// Has tells whether x is there under this number, which may be any.
+// Has tells whether x has this number, which may be any.
 func (s *Slots[T]) Has(no uint32, x *T) bool { return int(no) < len(s.all) && s.all[no] == x }
 
-// All are the things by number, nil where one is free; not to be written to.
+// All returns the things by number, nil where a number is free. It must not be changed.
 func (s *Slots[T]) All() []*T { return s.all }
 
-// Len is how many things have numbers.
+// Len is the number of things.
 func (s *Slots[T]) Len() int { return len(s.all) - len(s.free) }

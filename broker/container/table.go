@@ -29,10 +29,10 @@ const (
 	tableChunk = 1 << tableShift
 )
 
-// Table holds records of one pointer-free type, reached by number. Number 0 is
-// never given out. Chunks that become empty go back to the system. All costs O(1).
+// Table holds records of one type without pointers, by number. Number 0 is never given out.
+// Chunks that become empty go back to the system. All methods cost O(1).
 type Table[T any] struct {
-	// Pages is where records lie; it must be set before the first one.
+	// Pages provides the memory of records. It must be set before the first one.
 	Pages  Pages
 	chunks []*chunk[T]
 	open   []uint32 // chunks with room; the last is filled first
@@ -49,28 +49,28 @@ type chunk[T any] struct {
 	free  uint16
 	fresh uint16 // records below this one have been used
 	live  uint16
-	// listed: stands in Table.open.
+	// listed: it is in Table.open.
 	listed bool
 }
 
-// Get is record r, which must be in a chunk that exists. It stays where it is until it
+// Get returns record r, which must be in a chunk that exists. It stays where it is until it
 // is put back.
 func (t *Table[T]) Get(r uint32) *T {
 	return &t.chunks[r>>tableShift].rec[r&(tableChunk-1)]
 }
 
-// Has tells whether record r is in a chunk that exists: it may be read.
+// Has tells whether record r is in a chunk that exists, so that it may be read.
 func (t *Table[T]) Has(r uint32) bool {
 	n := int(r >> tableShift)
 	return n < len(t.chunks) && t.chunks[n] != nil
 }
 
-// End is above all numbers that were given out, and Behind above all in the chunk of
-// r: who walks all records from 0 to End goes on there if Has tells that r is in none.
+// End is above all numbers that were given out, Behind above all in the chunk of r. A walk
+// over all records from 0 to End continues at Behind(r) if Has(r) is false.
 func (t *Table[T]) End() uint32            { return uint32(len(t.chunks)) << tableShift }
 func (t *Table[T]) Behind(r uint32) uint32 { return r&^(tableChunk-1) + tableChunk }
 
-// Len is how many records are given out, Held the bytes that all chunks occupy.
+// Len is how many records are given out. Held is how many bytes all chunks occupy.
 func (t *Table[T]) Len() int    { return t.live }
 func (t *Table[T]) Held() int64 { return t.held }
 
