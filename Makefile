@@ -127,6 +127,27 @@ race: build ## gloomd and its peers in one run, in full
 deb: build ## a Debian package in .build
 	cmd/gloomd/deploy/debian/build.sh $(BIN) $(BIN)
 
+# For each of ARCHS an archive as make install lays it out, the package of this
+# machine's, what is in them (a CycloneDX SBOM), and checksums of all.
+RELEASE := $(BIN)/release
+ARCHS   ?= amd64 arm64
+.PHONY: release
+release: build ## archives, package, SBOM and checksums of VERSION into .build/release
+	rm -rf $(RELEASE)
+	mkdir -p $(RELEASE)
+	@set -e; for arch in $(ARCHS); do \
+		name=gloom-$(VERSION)-linux-$$arch; \
+		$(MAKE) --no-print-directory install DESTDIR=$(RELEASE)/$$name PREFIX=; \
+		for p in $(PROGRAMS); do rm $(RELEASE)/$$name/bin/$$p; done; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(RELEASE)/$$name/bin/ $(PROGRAMS:%=./cmd/%); \
+		install -m 644 LICENSE README.md $(RELEASE)/$$name/; \
+		tar -czf $(RELEASE)/$$name.tar.gz --owner 0 --group 0 -C $(RELEASE) $$name; \
+		rm -r $(RELEASE)/$$name; \
+	done
+	cmd/gloomd/deploy/debian/build.sh $(BIN) $(RELEASE)
+	$(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 mod -licenses -json -output $(RELEASE)/gloom-$(VERSION).cdx.json
+	cd $(RELEASE) && sha256sum * > SHA256SUMS
+
 .PHONY: deps
 deps: ## install what the tests need (as root, from the system's packages)
 	@command -v $(GO) >/dev/null || { echo "Go is missing: install it from go.dev"; exit 1; }
