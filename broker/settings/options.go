@@ -119,7 +119,7 @@ func Default() Options {
 		Loops:             1,
 		Fleet:             driver.Options{Prefix: driver.Prefix},
 		LogLevel:          "info",
-		LogFormat:         "json",
+		LogFormat:         "auto",
 		Version:           "devel",
 	}
 }

@@ -39,20 +39,23 @@ const (
 )
 
 func (l *link) operator() *operator {
-	o := &operator{addr: l.http, token: l.token, base: "http://"}
+	addr, secure := strings.CutPrefix(strings.TrimSuffix(l.http, "/"), "https://")
+	addr = strings.TrimPrefix(addr, "http://")
+	l.tls = l.tls || secure
+	o := &operator{addr: addr, token: l.token, base: "http://"}
 	transport := &http.Transport{}
 	if transport.TLSClientConfig, o.err = l.tlsConfig(); transport.TLSClientConfig != nil {
 		o.base = "https://"
 	}
-	if path, unix := strings.CutPrefix(l.http, "unix:"); unix {
+	if path, unix := strings.CutPrefix(addr, "unix:"); unix {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
 		o.base = "http://localhost" // a unix socket has no TLS
-	} else if host, port, err := net.SplitHostPort(l.http); l.http == "" {
+	} else if host, port, err := net.SplitHostPort(addr); addr == "" {
 		o.err = cli.Usagef("--http-addr is empty: this needs the broker's address for operators")
 	} else if err != nil || port == "" {
-		o.err = cli.Usagef("--http-addr %q: want host:port or unix:/path", l.http)
+		o.err = cli.Usagef("--http-addr %q: want host:port, http://host:port, https://host:port or unix:/path", l.http)
 	} else {
 		o.base += net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
 	}

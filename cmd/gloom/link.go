@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,8 +48,8 @@ type link struct {
 // bind makes flags of the options of the connection.
 func (l *link) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.context, "context", "", "table of the file of contexts to take options from (GLOOM_CONTEXT)")
-	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); none: this host's unix socket, or "+gloom.DefaultSubmitAddr)
-	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with "+gloom.DefaultWorkerAddr)
+	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); none: /run/gloom/submit.sock or $XDG_RUNTIME_DIR/gloom/submit.sock, then "+gloom.DefaultSubmitAddr)
+	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with worker.sock and "+gloom.DefaultWorkerAddr)
 	f.StringVar(&l.http, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
 	f.StringVar(&l.token, "token", "", "token; better in GLOOM_TOKEN, where ps does not show it")
 	f.StringVar(&l.tokenFile, "token-file", "", "file that holds the token (GLOOM_CLIENT_TOKEN_FILE)")
@@ -121,6 +123,9 @@ func contextNamed(name string) (*cli.File, error) {
 		}
 	} else if err != nil {
 		return nil, cli.Usagef("--context: %w", err)
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, cli.Usagef("--context %s: there is no file %s", name, path).Advise("gloom help flags shows what is in it")
 	}
 	file, err := cli.ReadFile(path)
 	if err != nil {

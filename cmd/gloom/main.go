@@ -47,7 +47,7 @@ func newRoot() *cobra.Command {
 	t := &tool{out: os.Stdout, err: os.Stderr}
 	root := &cobra.Command{
 		Use: "gloom", Short: "Work, submit and operate with the Gloom job broker",
-		Long: rootLong, Example: rootExample,
+		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": linkHelp},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return t.link.settle(cmd.Flags()) },
 	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")

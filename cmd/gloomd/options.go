@@ -5,6 +5,7 @@ import (
 
 	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
 )
 
 const longHelp = `gloomd hands jobs from submitters to idle workers, best priority first, and
@@ -67,15 +68,15 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.StringVar(&o.Fleet.Prefix, "fleet-prefix", o.Fleet.Prefix, "first words of the fleet's NATS subjects: brokers with another prefix are another fleet")
 	f.BoolVar(&o.Pprof, "pprof", o.Pprof, "serve profiles under /debug/pprof on the HTTP address")
 	f.Var(cli.Choice(&o.LogLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
-	f.Var(cli.Choice(&o.LogFormat, "json", "console"), "log-format", "json or console")
+	f.Var(cli.Choice(&o.LogFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
 // describe has --help say what holds where an option is not set and more than a
 // value follows.
 func describe(f *pflag.FlagSet) {
 	for name, text := range map[string]string{
-		"submit-addr":         "127.0.0.1:9998 and this host's unix socket",
-		"worker-addr":         "127.0.0.1:9999 and this host's unix socket",
+		"submit-addr":         "127.0.0.1:9998 and /run/gloom/submit.sock or, with $XDG_RUNTIME_DIR, gloom/submit.sock below that",
+		"worker-addr":         "127.0.0.1:9999 and worker.sock beside that",
 		"max-memory":          "half of what the host or its cgroup has",
 		"max-bytes":           "1/2 of max-memory",
 		"max-submitter-bytes": "1/4 of max-memory",

@@ -12,6 +12,7 @@ import (
 
 	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/internal/link"
 	"gloom/cmd/jq-master/master"
@@ -58,7 +59,7 @@ type options struct {
 func defaults() options {
 	o := options{
 		limits: master.DefaultLimits(), namespace: "default", socketWorkers: true, maxBody: 4 << 20,
-		drain: 30 * time.Second, logLevel: "info", logFormat: "json",
+		drain: 30 * time.Second, logLevel: "info", logFormat: "auto",
 	}
 	o.door.Addr = "127.0.0.1:9996"
 	o.broker.Program = "jq-master"
@@ -99,7 +100,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "most constraints")
 	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for jobs that run")
 	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
-	f.Var(cli.Choice(&o.logFormat, "json", "console"), "log-format", "json or console")
+	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
 func between[T int | int64 | time.Duration](flag string, v, low, high T) error {

@@ -13,6 +13,7 @@ import (
 	"gloom/broker/guard"
 	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
@@ -50,7 +51,7 @@ type options struct {
 
 func defaults() *options {
 	o := &options{
-		start: true, fsync: true, web: web.Options{MaxBody: 16 << 20, MaxLines: 100_000, MaxBodies: 64}, langs: "http,gloom", logLevel: "info", logFormat: "json",
+		start: true, fsync: true, web: web.Options{MaxBody: 16 << 20, MaxLines: 100_000, MaxBodies: 64}, langs: "http,gloom", logLevel: "info", logFormat: "auto",
 	}
 	o.Broker.Program = "serverlessd"
 	o.Dir = "serverlessd-data"
@@ -107,7 +108,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	o.Broker.Flags(f)
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where Gloom workers reach the broker inside this process; none: nowhere")
 	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
-	f.Var(cli.Choice(&o.logFormat, "json", "console"), "log-format", "json or console")
+	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
 func refuse(flag string, value any, format string, args ...any) error {

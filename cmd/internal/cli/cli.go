@@ -44,6 +44,13 @@ func Prepare(root *cobra.Command) {
 	}
 	root.AddCommand(manual(root))
 	root.InitDefaultHelpCmd()
+	if root.HasAvailableSubCommands() && root.HasAvailablePersistentFlags() {
+		root.PersistentFlags().SortFlags = false
+		root.AddCommand(&cobra.Command{
+			Use: flagsTopic, Short: "Flags that all commands take",
+			Long: root.Annotations[flagsTopic] + "\n\nFlags:\n" + root.PersistentFlags().FlagUsagesWrapped(80),
+		})
+	}
 	root.CompletionOptions.HiddenDefaultCmd = !root.HasAvailableSubCommands()
 	root.InitDefaultCompletionCmd()
 	each(root, func(c *cobra.Command) {
@@ -73,8 +80,14 @@ func Prepare(root *cobra.Command) {
 	for _, which := range []string{"Local", "Inherited"} {
 		usage = strings.ReplaceAll(usage, "{{."+which+"Flags.FlagUsages | trimTrailingWhitespaces}}", "{{wrapped ."+which+"Flags}}")
 	}
+	usage = strings.Replace(usage, "Global Flags:\n{{wrapped .InheritedFlags}}",
+		"Flags that all commands take: {{.Root.Name}} help "+flagsTopic, 1)
 	root.SetUsageTemplate(usage)
 }
+
+// flagsTopic is the help topic with the flags that all commands take. The root's
+// annotation of this name is what it says of them.
+const flagsTopic = "flags"
 
 func each(c *cobra.Command, do func(*cobra.Command)) {
 	do(c)

@@ -26,8 +26,15 @@ type LogConfig struct {
 	File         string // path; "" writes no file
 	LevelFile    string // trace, debug, info, warn or error
 	LevelConsole string
-	Format       string // "json", or "console" for lines that people read
+	Format       string // one of LogFormats; "" is auto
 }
+
+// LogFormats are the formats of logs: lines that people read, or JSON. With auto a
+// terminal gets lines and everything else JSON.
+var LogFormats = []string{"auto", "json", "console"}
+
+// LogFormatHelp describes the flag for the format.
+const LogFormatHelp = "json, console (lines for people) or auto: console on a terminal, else json"
 
 // Log is a daemon's log: the console, and a file where one is configured, each
 // with its own level. Its lines are limited in rate.
@@ -82,7 +89,7 @@ func leveled(to io.Writer, low zerolog.Level) io.Writer {
 
 // format writes JSON or lines for people, with colours where these are shown.
 func format(to io.Writer, name string) io.Writer {
-	if name == "json" {
+	if name == "json" || name != "console" && !cli.Terminal(to) {
 		return to
 	}
 	return zerolog.ConsoleWriter{Out: to, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}

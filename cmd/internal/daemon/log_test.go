@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/creack/pty"
 )
 
 // TestLogFlood: lines beyond the rate are dropped and counted; what operators
@@ -67,5 +70,39 @@ func TestLogFile(t *testing.T) {
 	}
 	if _, err := OpenLog(LogConfig{File: "/no/such/dir/log"}, console); err == nil || !strings.Contains(err.Error(), "/no/such/dir/log") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestLogFormat: a terminal gets lines for people, a pipe gets JSON.
+func TestLogFormat(t *testing.T) {
+	terminal, console, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	defer console.Close()
+	read, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer pipe.Close()
+	for _, c := range []struct {
+		to, from *os.File
+		format   string
+		json     bool
+	}{
+		{console, terminal, "auto", false}, {console, terminal, "json", true},
+		{pipe, read, "auto", true}, {pipe, read, "console", false},
+	} {
+		log, err := OpenLog(LogConfig{LevelConsole: "info", Format: c.format}, c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info().Msg("here")
+		line, err := bufio.NewReader(c.from).ReadString('\n')
+		if err != nil || strings.HasPrefix(line, "{") != c.json || !strings.Contains(line, "here") {
+			t.Errorf("%s to %s: %q, %v", c.format, c.to.Name(), line, err)
+		}
 	}
 }
