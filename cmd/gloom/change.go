@@ -20,10 +20,10 @@ func newChange(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "change ID [--priority N] [--group NAME]... [--delay D]",
 		Short: "Change a job that waits",
-		Long: `Change the priority, the groups or the delay of a job that waits. What is not
-named stays, and so does its age. --group replaces all groups of the job,
---no-groups takes it out of them; --delay counts from now, and 0s makes it
-ready. Submitters' tokens reach detached jobs, operators' all.`,
+		Long: `Change the priority, the groups or the delay of a waiting job. The rest stays,
+also its age. --group replaces all its groups, --no-groups removes them. --delay
+counts from now; 0s makes the job ready. A submitter's token reaches detached
+jobs, an operator's token reaches all.`,
 		Example: `  gloom change weekly --priority 9 --delay 0s
   gloom change 8fk2-17 --group tenant-42 --group api.example.com`,
 		Args: exactly("an id"),

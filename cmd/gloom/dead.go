@@ -23,9 +23,9 @@ func newDead(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "List, show, retry and discard jobs that failed",
-		Long: `The broker keeps the latest jobs that failed: so many of each type (its
---dead-letters), so many bytes of all (--dead-bytes), for so long (--dead-age).
-Here they are listed and shown, handed in again and discarded.`,
+		Long: `The broker keeps the latest failed jobs: at most --dead-letters of a type and
+--dead-bytes in all, for --dead-age. These commands list and show them, submit
+them again, and discard them.`,
 		Example: `  gloom dead ls
   gloom dead show mail 8fk2-17
   gloom dead retry mail --all`,
@@ -188,17 +188,17 @@ func aboutDead(d *api.DeadJob) string {
 }
 
 func newDeadRetry(t *tool) *cobra.Command {
-	return newDeadAction(t, "retry", "Hand failed jobs in again",
-		`Hand failed jobs in again, detached: with the same id, body and priority, and
-without anyone who waits for the answer. --all is all of the type that fit.`,
+	return newDeadAction(t, "retry", "Submit failed jobs again",
+		`Submit failed jobs again, detached: with the same id, body and priority, and
+nobody waits for the answer. --all selects all jobs of the type that match.`,
 		`  gloom dead retry mail 8fk2-17 8fk2-18
-  gloom dead retry mail --all --reason timeout`, "handed in again")
+  gloom dead retry mail --all --reason timeout`, "submitted again")
 }
 
 func newDeadDiscard(t *tool) *cobra.Command {
 	return newDeadAction(t, "discard", "Forget failed jobs",
-		`Forget failed jobs: they cannot be handed in again. --all is all of the type
-that fit; it is asked before, with the number of jobs, unless with --yes.`,
+		`Forget failed jobs. They cannot be submitted again. --all selects all jobs of the
+type that match; gloom then names their number and asks, unless --yes is given.`,
 		`  gloom dead discard mail 8fk2-17
   gloom dead discard mail --all --reason 'no such user' --yes`, "forgotten")
 }

@@ -23,9 +23,9 @@ func newExplain(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Tell why a job does not run",
-		Long: `Tell where the job ID stands: its state and since when, its place in line and
-what holds it up, attempts, age, and who is at both ends. Jobs that have ended
-are not known any more, but for failed ones that the broker keeps.`,
+		Long: `Tell where the job ID stands: its state and since when, its place in line, what
+it waits for, its attempts and age, its submitter and its worker. The broker does
+not know jobs that have ended, except failed ones that it keeps.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactly("an id"),

@@ -25,10 +25,10 @@ const (
 	exitDenied      = 4
 )
 
-const exitHelp = `Exit status: 0 when all went well; 1 when a job failed or was refused, or there
-is no such thing; 2 for a command line that cannot be; 3 when no broker was
-reached or the connection was lost; 4 when the broker does not let us (token,
-scope, certificate); 130 after Ctrl-C, 143 after SIGTERM.`
+const exitHelp = `Exit status: 0 for success; 1 if a job failed, was refused or does not exist;
+2 for a wrong command line; 3 if no broker was reached or the connection was
+lost; 4 if the broker denied access (token, scope, certificate); 130 after
+Ctrl-C, 143 after SIGTERM.`
 
 // inBrackets sets a hint behind an error, where it has no line of its own.
 func inBrackets(hint string) string {

@@ -21,11 +21,11 @@ func newFindings(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "findings [SUBJECT]",
-		Short: "Tell why something does not move, or soon will not",
-		Long: `Tell why something does not move, or soon will not: types without workers, or
-with all of them at work, limits that hold jobs back or are close, runs that
-fail, clients that hang. The most severe come first; each says what to do. With
-SUBJECT (a type, a group, a client or "broker"), only what is about it.
+		Short: "Tell why jobs do not move, or soon will not",
+		Long: `Tell why jobs do not move, or soon will not: types whose workers are missing or
+all busy, limits that hold jobs back or are almost reached, runs that fail,
+clients that hang. The most severe findings come first, and each says what to
+do. SUBJECT (a type, a group, a client or "broker") selects those about it.
 
 The exit status is 1 if a finding is severe.`,
 		Example: `  gloom findings

@@ -69,10 +69,10 @@ func (q *jobFilter) query() string {
 	return v.Encode()
 }
 
-const jobsLong = `List jobs that wait, run, or whose outcome is kept: of TYPE, or of all types.
-They come in no order of time or priority, whatever fits all the while exactly
-once. --json prints a JSON object per line, with all that the broker tells.
-Jobs that have failed are listed by gloom dead ls.`
+const jobsLong = `List the jobs of TYPE, or of all types, that wait, run, or whose outcome is kept.
+Their order is not that of time or priority. A job that matches throughout is
+listed exactly once. --json prints one JSON object per line with everything that
+the broker tells. gloom dead ls lists jobs that have failed.`
 
 const jobsExample = `  gloom jobs mail --state running --older 10m
   gloom jobs --id 4711
@@ -135,9 +135,9 @@ func newJob(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job ID",
 		Short: "Show a job, body and headers included",
-		Long: `Show all that the broker knows of the job ID: what gloom explain tells, its
-headers and its body; of one that has ended and whose outcome is kept, the
-answer. --body prints the body alone, as it is.`,
+		Long: `Show everything that the broker knows of the job ID: what gloom explain tells, its
+headers and its body or, if it has ended and its outcome is kept, the answer.
+--body prints only the body, as it is.`,
 		Example: `  gloom job weekly
   gloom job weekly --body | jq .`,
 		Args: exactly("an id"),
@@ -204,10 +204,10 @@ func abridged(raw json.RawMessage) string {
 	return s
 }
 
-const purgeLong = `Cancel all jobs of TYPE that wait and fit; their submitters are told. With
---state running, running ones: their workers are told that nobody waits for
-them any more. It is asked before, with the number of jobs, unless with --yes,
-and told how many were cancelled and how many fit after that.`
+const purgeLong = `Cancel all waiting jobs of TYPE that match, and tell their submitters. With
+--state running, cancel running ones, and tell their workers to stop. gloom
+first names the number of jobs and asks, unless --yes is given, and then tells
+how many were cancelled and how many still match.`
 
 const purgeExample = `  gloom purge mail
   gloom purge mail --group tenant-42 --older 1h --yes`
@@ -217,7 +217,7 @@ func newPurge(t *tool) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:               "purge TYPE",
-		Short:             "Cancel all jobs of a type, or those that fit",
+		Short:             "Cancel all jobs of a type, or those that match",
 		Long:              purgeLong,
 		Example:           purgeExample,
 		Args:              exactly("a type"),

@@ -14,16 +14,16 @@ import (
 )
 
 const limitLong = `Set how many jobs of TYPE may run at a time, and how many may be handed out per
-second, minute or hour; --burst is how many of those at once. With --fair,
-groups take turns among the waiting jobs of the type, instead of jobs by age.
+second, minute or hour; --burst is how many of those at once. With --fair the
+groups of waiting jobs take turns, instead of the oldest job being next.
 
-With --group in place of a type, a rule: every group that fits PATTERN, in which
-* stands for any characters, has these limits for itself. --concurrency 0 then
-holds its jobs back, and --remove takes the rule away.
+--group sets a rule instead: every group whose name matches PATTERN, in which *
+stands for any characters, has these limits for itself. --concurrency 0 then
+holds its jobs back, and --remove removes the rule.
 
-none takes a limit away. What is not given stays as it is; without any, the
-limits are shown. They last until they are changed, or the broker stops. gloom
-pause holds back all jobs of a type.`
+The value none removes a limit, and a limit that is not given stays. Without any
+flag the limits are shown. They last until they are changed or the broker stops.
+gloom pause holds back all jobs of a type.`
 
 const limitExample = `  gloom limit mail --concurrency 5 --rate 100/s
   gloom limit report --rate 30/m

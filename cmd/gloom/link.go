@@ -19,11 +19,11 @@ import (
 )
 
 const linkHelp = `Addresses are host:port, unix:/path, or tls://host:port for jobs and workers.
-Options of the connection can also be set in the environment, under the names
-that --help shows, and in contexts: the tables of ~/.config/gloom/contexts.toml
-($XDG_CONFIG_HOME), with the options' names as keys. A flag wins over the
-environment, the environment over the context "default". A context that
---context names is taken in place of the environment.
+The flags below can also be set in the environment, under the names in brackets,
+and in contexts: tables of ~/.config/gloom/contexts.toml ($XDG_CONFIG_HOME) with
+the names of the flags as keys. A flag overrides the environment, and the
+environment overrides the context "default". A context named by --context is
+used instead of the environment.
 
     [default]
     submit-addr = "127.0.0.1:9998"

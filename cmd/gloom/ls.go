@@ -13,13 +13,13 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const lsLong = `List types (if nothing else is asked for), workers or submitters.
+const lsLong = `List types (the default), workers or submitters.
 
-Of types, the columns add up: every job submitted is delayed, queued, running,
-or has been answered, failed, cancelled, expired or discarded with its
-submitter. Columns with nothing but zeros are left out, unless with --all, and
-what a terminal has no room for is cut off.
---json prints a JSON object per line, with all that the broker tells.`
+The columns of types add up: every submitted job is delayed, queued or running,
+or it was answered, failed, cancelled, expired or discarded with its submitter.
+Columns that have only zeros are left out (not with --all), and what does not
+fit on a terminal is cut off. --json prints one JSON object per line with
+everything that the broker tells.`
 
 const lsExample = `  gloom ls
   gloom ls workers

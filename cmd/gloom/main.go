@@ -1,4 +1,4 @@
-// Command gloom is what people type: it turns commands into workers, hands in
+// Command gloom is what people type: it turns commands into workers, submits
 // jobs, and shows and steers a broker. It talks to gloomd like any client and
 // knows nothing that the protocol and the HTTP interface do not say.
 package main
@@ -25,12 +25,12 @@ func (t *tool) note(format string, args ...any) {
 	fmt.Fprintf(t.err, "gloom: "+format+"\n", args...)
 }
 
-const rootLong = `gloom turns any command into a worker, hands in jobs and prints their answers,
-and shows and steers the broker, gloomd.
+const rootLong = `gloom turns any command into a worker, submits jobs and prints their answers,
+and shows and controls the broker, gloomd.
 
     gloom work TYPE -- COMMAND     serve jobs of a type with a command
-    gloom submit TYPE BODY         hand a job in, print its answer
-    gloom submit TYPE --lines -    hand in a job per line of standard input
+    gloom submit TYPE BODY         submit a job, print its answer
+    gloom submit TYPE --lines -    submit a job for each line of standard input
     gloom top                      watch the types: queued, running, rates
     gloom explain ID               why does this job not run?
     gloom findings                 why does nothing move?

@@ -20,10 +20,10 @@ func newPing(t *tool) *cobra.Command {
 	p := &ping{tool: t}
 	cmd := &cobra.Command{
 		Use:   "ping",
-		Short: "Ask every address for a sign of life",
-		Long: `Ask the broker for a sign of life at each of its addresses, and print how long
-it took. The exit status is 3 if an address does not answer. --http asks only
-the address for operators whether the broker is alive, which needs no token.`,
+		Short: "Check that the broker answers at all its addresses",
+		Long: `Send a ping to each address of the broker and print how long the answer took. The
+exit status is 3 if an address does not answer. --http asks only the address for
+operators, which needs no token for that.`,
 		Example: `  gloom ping
   gloom ping --wait 30s && gloom submit report '"weekly"'`,
 		Args: cobra.NoArgs,

@@ -50,8 +50,9 @@ func atMost(names ...string) cobra.PositionalArgs {
 
 func newPause(t *tool) *cobra.Command {
 	return newSetPaused(t, "pause", "Hand out no more jobs of a type",
-		`Hand out no more jobs of TYPE, which need not be known yet. What runs goes on,
-and jobs are still taken. It lasts until resume, or until the broker stops.`)
+		`Hand out no more jobs of TYPE, which need not exist yet. Running jobs go on, and
+new ones are still accepted. The pause ends with gloom resume or when the broker
+stops.`)
 }
 
 func newResume(t *tool) *cobra.Command {
@@ -85,9 +86,8 @@ func newCancel(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel ID...",
 		Short: "Cancel jobs",
-		Long: `Cancel jobs that wait: their submitters are told. Of running ones only those can
-be cancelled that were handed in with --detach, and others with --running; their
-workers are told to stop.`,
+		Long: `Cancel waiting jobs and tell their submitters. Running jobs are cancelled if they
+were submitted with --detach, or with --running; their workers are told to stop.`,
 		Example: `  gloom cancel weekly
   gloom cancel stuck --running`,
 		Args: atLeast("an id"),
@@ -162,8 +162,9 @@ func newDrain(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "Stop the broker gracefully",
-		Long: `Stop the broker as SIGTERM does: it takes no more jobs, lets those that it has
-end within its --drain-timeout, and exits. What is left then has failed.`,
+		Long: `Stop the broker as SIGTERM does: it takes no more jobs, waits up to its
+--drain-timeout for those that it has, and exits. Jobs that are left then have
+failed.`,
 		Example: `  gloom drain --wait && systemctl restart gloomd`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

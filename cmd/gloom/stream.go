@@ -154,7 +154,7 @@ func (st *stream) lostWith(n tally, cause error) error {
 			f.Code = why.Code
 		}
 	}
-	return f.Advise("--resubmit hands in again what a lost connection takes with it, so that it may run twice")
+	return f.Advise("--resubmit submits jobs again that a lost connection took with it; they may run twice")
 }
 
 // read makes jobs of lines.

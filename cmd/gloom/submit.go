@@ -17,29 +17,30 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const submitLong = `Hand in a job of TYPE, wait for it, and print its answer.
+const submitLong = `Submit a job of TYPE, wait for it, and print its answer.
 
-BODY is sent as JSON if it is JSON, else as a string; --text and --json settle
-it. - reads it from standard input; without BODY it is null (with --base64: no
-bytes). An answer that is a
-string is printed as its text, anything else as JSON; --json prints JSON always.
-Bytes that are no text travel in base64: --base64 sends them so, and prints the
-bytes of the answer (gloom work --base64 is the other side).
+BODY is sent as JSON if it is JSON, else as a string; --text and --json decide
+that. With - it is read from standard input. Without BODY the body is null (with
+--base64: no bytes). If the answer is a string its text is printed, else its
+JSON; with --json always its JSON. Bytes that are not text are sent in base64:
+--base64 does that and prints the bytes of the answer (gloom work --base64 is
+the other side).
 
 With --lines FILE (- is standard input) every line is a job: a string, or with
---json a JSON value, blank lines left out. Up to --window jobs are outstanding
+--json a JSON value. Blank lines are skipped. Up to --window jobs are outstanding
 at a time. Answers are printed as they come, or with --ordered in the order of
-the lines. Failures go to standard error with their line number, and the exit
-status is 1 if there were any. On a terminal a bar shows how far it is, and how
-long it may take. --number puts the line number and a tab before each answer;
---records prints JSON records instead, failures too:
+the lines. Failures go to standard error with their line numbers, and make the
+exit status 1. On a terminal a bar shows the progress and the time left.
+--number puts the line number and a tab before each answer. --records prints
+JSON records instead, also for failures:
     {"line":3,"id":"…","body":…}   {"line":4,"id":"…","error":"…","reason":"…"}
 
-A job that the broker refuses as overloaded is handed in again a little later.
-When the connection is lost, what was outstanding has failed, or with --resubmit
-is handed in again, so that it may run twice; with --keep the broker goes on
-with it, and so do we, unless its answer went with the connection (--resubmit
-helps then). Ctrl-C cancels what is left, but for what is kept.`
+A job that the broker refuses as overloaded is submitted again a little later.
+When the connection is lost the outstanding jobs have failed; with --resubmit
+they are submitted again and so may run twice. With --keep the broker goes on
+with them, and their answers are printed once the connection is back, except for
+an answer that was lost on its way (--resubmit helps then). Ctrl-C cancels the
+outstanding jobs unless they are kept.`
 
 const submitExample = `  gloom submit shout 'hello, world'
   gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1
@@ -51,7 +52,7 @@ func newSubmit(t *tool) *cobra.Command {
 	s := &submit{tool: t, job: gloom.Job{}}
 	cmd := &cobra.Command{
 		Use:     "submit TYPE [BODY | - | --lines FILE]",
-		Short:   "Hand in jobs and print their answers",
+		Short:   "Submit jobs and print their answers",
 		Long:    submitLong,
 		Example: submitExample,
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args) },
@@ -67,7 +68,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVarP(&s.number, "number", "n", false, "put the line number before each answer")
 	f.BoolVar(&s.records, "records", false, "print a JSON record for each line")
 	f.IntVar(&s.window, "window", gloom.DefaultWindow, "jobs outstanding at a time")
-	f.BoolVar(&s.resubmit, "resubmit", false, "hand in again what was outstanding when the connection was lost")
+	f.BoolVar(&s.resubmit, "resubmit", false, "submit again what was outstanding when the connection was lost")
 	f.DurationVar(&s.reconnect, "reconnect", 30*time.Second, "give up when a lost connection is not back after this time")
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "show no bar, say nothing about connections")
 	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
@@ -80,13 +81,13 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job outlives us, its answer is not told")
 	f.StringArrayVar(&s.job.Groups, "group", nil, "a group that the job belongs to, such as its tenant; may be given several times")
 	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the job's headers; may be given several times")
-	f.DurationVar(&s.job.Age, "age", 0, "stand in line as if handed in so long ago")
+	f.DurationVar(&s.job.Age, "age", 0, "stand in line as if submitted so long ago")
 	f.DurationVar(&s.job.Keep, "keep", 0, "a lost connection does not cost the job; its outcome is kept for so long")
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
 	return cmd
 }
 
-// submit is the command that hands in jobs.
+// submit is the command that submits jobs.
 type submit struct {
 	*tool
 	job       gloom.Job // what all jobs have in common
@@ -235,7 +236,7 @@ func (s *submit) mindWorkers(ctx context.Context, note func(format string, args 
 	return func() { t.Stop() }
 }
 
-// one hands in a single job.
+// one submits a single job.
 func (s *submit) one(ctx context.Context, args []string) error {
 	body := json.RawMessage("null")
 	if s.base64 {

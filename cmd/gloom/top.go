@@ -19,22 +19,22 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const topLong = `Watch the types of a broker: a table that renews itself.
+const topLong = `Watch the types of a broker in a table that is drawn again and again.
 
     QUEUED    ready jobs that wait for a worker
     OLDEST    age of the oldest of them
     RUNNING   jobs at workers
-    WORKERS   that have joined; IDLE ones have room for a job
+    WORKERS   workers that have joined; IDLE: those with room for a job
     IN/S      jobs submitted per second, since the last look
-    OUT/S     jobs that ended per second, however they did
+    OUT/S     jobs that ended per second in any way
     P99 WAIT  99 of 100 jobs handed out since the last look had waited less:
               an estimate, from counts by powers of 2
 
-Types that are paused, limited, or without workers for what is queued are
-marked. On a terminal, q quits, left and right choose the column to sort by, r
-reverses the order, up, down and page keys scroll, / takes a part of a name to
-filter by, and the space bar looks at once. Elsewhere a table is
-printed for each look, or with --json an object:
+Types are marked that are paused or limited, or have queued jobs and no workers.
+On a terminal, q quits, left and right choose the column to sort by, r reverses
+the order, up, down and page keys scroll, / asks for a part of a name to filter
+by, and the space bar looks at once. Elsewhere each look prints a table, or with
+--json an object:
     {"time":…,"interval_seconds":…,"types":[{"type":…,"queued":…,…}]}
 --once looks for one interval and ends.`
 

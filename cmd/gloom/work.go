@@ -22,42 +22,43 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const workLong = `Serve jobs of a TYPE, or of several, with a command, which is run once for each
-job. In a type * stands for any characters: 'mail-*' serves all types that begin
-with mail-, also later ones. Among them the best job comes first, whatever its
-type; --except leaves types out.
+const workLong = `Run a command once for each job of a TYPE, or of several types. In a TYPE, *
+stands for any characters: 'mail-*' serves all types that begin with mail-,
+including those that come later. The best job of all these types comes first.
+--except leaves types out.
 
-The job's body is the command's standard input: a JSON string as its text,
-anything else as JSON. What the command writes to standard output is the answer:
-JSON if it is JSON, else a string, less one line end. The arguments {id} and
-{type} are replaced; GLOOM_JOB_ID and GLOOM_JOB_TYPE hold the same, and
-GLOOM_JOB_HEADERS the job's headers, as JSON, if it has any.
+The command gets the job's body on standard input: the text of a JSON string, or
+else the JSON. Its standard output is the answer: as JSON if it is JSON, else as
+a string without the last line end. The arguments {id} and {type} are replaced.
+GLOOM_JOB_ID and GLOOM_JOB_TYPE have the same values, and GLOOM_JOB_HEADERS has
+the job's headers as JSON if there are any.
 
-An exit status other than 0 fails the run, with the end of standard error as the
-reason, and the job is tried again as long as it has retries left; --final names
-the statuses that spare it that. With --compat, which knows no failures, the
-answer is {"error":"exit status 3","stderr":"…"} instead.
+With an exit status other than 0 the run has failed, and the end of standard
+error is the reason. The job is tried again as long as it has retries left;
+--final names statuses after which it is not. With --compat there are no
+failures, and the answer is {"error":"exit status 3","stderr":"…"} instead.
 
-Commands run in a process group of their own. It gets SIGTERM, and 5 seconds
-later SIGKILL, when --timeout is over, when the job is cancelled, and when the
-connection is lost, since the broker then gives the job to someone else.
+Each command runs in a process group of its own. The group gets SIGTERM, and
+SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
+and when the connection is lost, since the broker then hands the job to another
+worker.
 
-SIGINT and SIGTERM take no more jobs, give back what has not begun, and let
-running commands finish; a second signal stops them as above, a third kills
-them. A lost connection is made again. With several addresses (--worker-addr
-A,B) each broker gets the whole of -j.
+After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
+begun, and lets running commands finish. A second signal stops these as above, a
+third kills them. A lost connection is opened again. With several addresses
+(--worker-addr A,B) there are -j commands for each broker.
 
-Ids come from whoever submits. {id} and {type} are refused as a part of an
-argument and right behind an option, for what stands there may be run, as by
-sh -c; -- between the two helps, where they are an operand. A job whose id
-begins with - fails, as the command could take it for an option. All that is
-lifted by --unsafe-template. These are safe:
+Ids come from the submitters. {id} and {type} are refused as a part of an
+argument and directly after an option, because a program may run what it finds
+there, as sh -c does. Where they are an operand, put -- before them. A job whose
+id begins with - fails, because the command could take it for an option.
+--unsafe-template allows all of this. These are safe:
     gloom work mail -- sh -c 'echo "$1"' sh {id}
     gloom work mail -- sh -c 'echo "$GLOOM_JOB_ID"'
-No rule knows what a program makes of its operands: those of awk, sed and ssh
-may be run and are refused, but so may those of watch, make and others.
-Of our own environment commands see no other GLOOM_ variable: no token, key or
-address of ours.`
+No rule covers what programs do with their operands: those of awk, sed and ssh
+are refused because these may run them, but so may watch, make and others.
+Commands do not see the other GLOOM_ variables of the environment, such as
+tokens, keys and addresses.`
 
 const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve {type}
   gloom work shout -- tr a-z A-Z
