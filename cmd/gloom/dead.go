@@ -197,8 +197,9 @@ nobody waits for the answer. --all selects all jobs of the type that match.`,
 
 func newDeadDiscard(t *tool) *cobra.Command {
 	return newDeadAction(t, "discard", "Forget failed jobs",
-		`Forget failed jobs. They cannot be submitted again. --all selects all jobs of the
-type that match; gloom then names their number and asks, unless --yes is given.`,
+		`Forget failed jobs. They cannot be submitted again. --all selects all jobs of
+the type that match; gloom then names their number and asks, unless --yes is
+given.`,
 		`  gloom dead discard mail 8fk2-17
   gloom dead discard mail --all --reason 'no such user' --yes`, "forgotten")
 }

@@ -24,8 +24,8 @@ func newExplain(t *tool) *cobra.Command {
 		Use:   "explain ID",
 		Short: "Tell why a job does not run",
 		Long: `Tell where the job ID stands: its state and since when, its place in line, what
-it waits for, its attempts and age, its submitter and its worker. The broker does
-not know jobs that have ended, except failed ones that it keeps.`,
+it waits for, its attempts and age, its submitter and its worker. The broker
+does not know jobs that have ended, except failed ones that it keeps.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactly("an id"),

@@ -16,9 +16,9 @@ func newFleet(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet",
 		Short: "Show the brokers that lend each other jobs",
-		Long: `Show the fleet as this broker sees it: whether it reaches NATS, the other brokers
-with the round trip times of their heartbeats, the jobs lent to them and borrowed
-from them, and the types that their idle workers serve.`,
+		Long: `Show the fleet as this broker sees it: whether it reaches NATS, the other
+brokers with the round trip times of their heartbeats, the jobs lent to them
+and borrowed from them, and the types that their idle workers serve.`,
 		Example: `  gloom fleet
   gloom fleet --json | jq '.brokers[] | select(.state != "up")'`,
 		Args: cobra.NoArgs,

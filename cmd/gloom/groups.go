@@ -20,10 +20,10 @@ func newGroups(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups",
 		Short: "List rules, and the busiest groups",
-		Long: `List the rules for groups of jobs (gloom limit --group sets them) and the groups
-that have jobs, the busiest first: how many jobs wait, how many of those are held
-back by a rule of any of their groups, and how many run. With --type only jobs of
-that type count.`,
+		Long: `List the rules for groups of jobs (gloom limit --group sets them) and the
+groups that have jobs, the busiest first: how many jobs wait, how many of those
+are held back by a rule of any of their groups, and how many run. With --type
+only jobs of that type count.`,
 		Example: `  gloom groups
   gloom groups --type mail
   gloom groups --json | jq '.groups[] | select(.held > 0)'`,

@@ -69,10 +69,10 @@ func (q *jobFilter) query() string {
 	return v.Encode()
 }
 
-const jobsLong = `List the jobs of TYPE, or of all types, that wait, run, or whose outcome is kept.
-Their order is not that of time or priority. A job that matches throughout is
-listed exactly once. --json prints one JSON object per line with everything that
-the broker tells. gloom dead ls lists jobs that have failed.`
+const jobsLong = `List the jobs of TYPE, or of all types, that wait, run, or whose outcome is
+kept. Their order is not that of time or priority. A job that matches
+throughout is listed exactly once. --json prints one JSON object per line with
+everything that the broker tells. gloom dead ls lists jobs that have failed.`
 
 const jobsExample = `  gloom jobs mail --state running --older 10m
   gloom jobs --id 4711
@@ -135,9 +135,9 @@ func newJob(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job ID",
 		Short: "Show a job, body and headers included",
-		Long: `Show everything that the broker knows of the job ID: what gloom explain tells, its
-headers and its body or, if it has ended and its outcome is kept, the answer.
---body prints only the body, as it is.`,
+		Long: `Show everything that the broker knows of the job ID: what gloom explain tells,
+its headers and its body or, if it has ended and its outcome is kept, the
+answer. --body prints only the body, as it is.`,
 		Example: `  gloom job weekly
   gloom job weekly --body | jq .`,
 		Args: exactly("an id"),

@@ -21,9 +21,9 @@ func newPing(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping",
 		Short: "Check that the broker answers at all its addresses",
-		Long: `Send a ping to each address of the broker and print how long the answer took. The
-exit status is 3 if an address does not answer. --http asks only the address for
-operators, which needs no token for that.`,
+		Long: `Send a ping to each address of the broker and print how long the answer took.
+The exit status is 3 if an address does not answer. --http asks only the
+address for operators, which needs no token for that.`,
 		Example: `  gloom ping
   gloom ping --wait 30s && gloom submit report '"weekly"'`,
 		Args: cobra.NoArgs,

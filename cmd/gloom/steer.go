@@ -86,8 +86,9 @@ func newCancel(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel ID...",
 		Short: "Cancel jobs",
-		Long: `Cancel waiting jobs and tell their submitters. Running jobs are cancelled if they
-were submitted with --detach, or with --running; their workers are told to stop.`,
+		Long: `Cancel waiting jobs and tell their submitters. Running jobs are cancelled if
+they were submitted with --detach, or with --running; their workers are told to
+stop.`,
 		Example: `  gloom cancel weekly
   gloom cancel stuck --running`,
 		Args: atLeast("an id"),

@@ -27,12 +27,12 @@ JSON; with --json always its JSON. Bytes that are not text are sent in base64:
 the other side).
 
 With --lines FILE (- is standard input) every line is a job: a string, or with
---json a JSON value. Blank lines are skipped. Up to --window jobs are outstanding
-at a time. Answers are printed as they come, or with --ordered in the order of
-the lines. Failures go to standard error with their line numbers, and make the
-exit status 1. On a terminal a bar shows the progress and the time left.
---number puts the line number and a tab before each answer. --records prints
-JSON records instead, also for failures:
+--json a JSON value. Blank lines are skipped. Up to --window jobs are
+outstanding at a time. Answers are printed as they come, or with --ordered in
+the order of the lines. Failures go to standard error with their line numbers,
+and make the exit status 1. On a terminal a bar shows the progress and the time
+left. --number puts the line number and a tab before each answer. --records
+prints JSON records instead, also for failures:
     {"line":3,"id":"…","body":…}   {"line":4,"id":"…","error":"…","reason":"…"}
 
 A job that the broker refuses as overloaded is submitted again a little later.
