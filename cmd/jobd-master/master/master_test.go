@@ -413,8 +413,8 @@ func TestPauseAndContinue(t *testing.T) {
 	answer(t, a, `"type":"continue","data":{"targets":["x","y"]}`, ok)
 	client.Expect(`[1,{"no":2,"data":"ok"}]`)
 	answer(t, a, `"type":"pause","data":{}`, ok)
-	// One that says nothing costs a while, not the answer.
-	client.Expect(`[1,{"no":3,"data":"ok"}]`)
+	// One that says nothing costs a while, not the answer, which names it.
+	client.Expect(`[1,{"no":3,"error":"worker 'b' (127.0.0.1:` + strconv.Itoa(b.LocalPort()) + `) did not pause: no answer within 300ms"}]`)
 	request(t, b)
 	b.Quiet()
 }

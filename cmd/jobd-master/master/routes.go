@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"gloom/cmd/jobd/eot"
 	"gloom/cmd/jobd/peer"
@@ -60,8 +61,9 @@ func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (
 }
 
 // onVerb passes pause or continue on, and answers when the workers have, or
-// when they have had their time. It does not leave its turn: a continue that a
-// client sends after a pause reaches the workers after it.
+// when they have had their time: those that did not obey are the error. It does
+// not leave its turn: a continue that a client sends after a pause reaches the
+// workers after it.
 func (m *Master) onVerb(verb string) peer.Handler {
 	return func(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, err := peer.Targets(data)
@@ -77,10 +79,15 @@ func (m *Master) onVerb(verb string) peer.Handler {
 			}
 		}
 		m.each(ctx, verb, m.opt.WorkerTimeout, calls)
+		var failed []string
 		for _, c := range calls {
 			if c.err != nil {
 				m.log.Warn().Stringer("peer", c.to.conn.Remote()).Err(c.err).Msg("worker did not " + verb)
+				failed = append(failed, fmt.Sprintf("worker '%s' (%v) did not %s: %v", c.to.name, c.to.conn.Remote(), verb, c.err))
 			}
+		}
+		if failed != nil {
+			return nil, errors.New(strings.Join(failed, "; "))
 		}
 		return peer.OK, nil
 	}

@@ -309,7 +309,7 @@ func TestRecover(t *testing.T) {
 		}
 		eventually(t, "the lease is over", func() bool {
 			owners, _ := f.store.Owners(t.Context())
-			return slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == dead.Token() && o.Expired })
+			return slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == dead.Token() && o.Expired() })
 		})
 	}
 	n, err := f.Recover(t.Context())

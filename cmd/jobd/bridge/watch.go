@@ -7,10 +7,11 @@ import (
 )
 
 // watch decides which incarnations are dead. One whose process can be seen to
-// be gone is dead at once. Of any other the lease must be over, by the
-// database's clock, and its beat must have stood still for a while that we have
-// watched without a break: after the database was away, or its clock jumped,
-// the living get the time to renew theirs.
+// be gone is dead at once. Of any other the beat must have stood still for a time
+// that we have watched without a break: for what was left of the lease, by the
+// database's clock, when the beat was seen first, and for our patience at least.
+// After the database was away the living get the time to renew theirs, and a jump
+// of its clock makes no lease shorter or longer that was seen before.
 type watch struct {
 	patience time.Duration // for how long a beat must stand still
 	gap      time.Duration // a longer break between two looks begins everything anew
@@ -22,6 +23,7 @@ type watch struct {
 type sight struct {
 	beat  int64
 	since time.Time
+	left  time.Duration // of the lease, then
 }
 
 // look takes a fresh list and returns the dead, and how many have a lease that
@@ -35,13 +37,13 @@ func (w *watch) look(owners []store.Owner, now time.Time, gone func(store.Place)
 	for _, o := range owners {
 		s, ok := w.seen[o.Token]
 		if !ok || s.beat != o.Beat {
-			s = sight{beat: o.Beat, since: now}
+			s = sight{beat: o.Beat, since: now, left: o.Left}
 		}
 		seen[o.Token] = s
 		switch {
-		case o.Dead, gone(o.Place), o.Expired && now.Sub(s.since) >= w.patience:
+		case o.Dead, gone(o.Place), now.Sub(s.since) >= max(s.left, w.patience):
 			dead = append(dead, o)
-		case o.Expired:
+		case o.Expired():
 			undecided++
 		}
 	}

@@ -12,25 +12,27 @@ import (
 func TestWhoIsDead(t *testing.T) {
 	living := func(store.Place) bool { return false }
 	type look struct {
-		beat    int64
-		expired bool
-		pause   time.Duration // before it, instead of a second
-		blind   bool          // the look before failed
+		beat  int64
+		left  time.Duration // of the lease
+		pause time.Duration // before it, instead of a second
+		blind bool          // the look before failed
 	}
-	fresh, over := look{beat: 1}, look{beat: 1, expired: true}
+	long, fresh, over := look{beat: 1, left: time.Hour}, look{beat: 1, left: 2 * time.Second}, look{beat: 1}
 	for _, c := range []struct {
 		name  string
 		looks []look
 		dead  int // the look at which it is dead, 0 for never
 	}{
-		{"a lease that runs", []look{fresh, fresh, fresh, fresh, fresh, fresh, fresh}, 0},
+		{"a lease that runs", []look{long, long, long, long, long, long, long}, 0},
 		{"silence", []look{fresh, fresh, over, over, over}, 4},
 		{"silence from the first look on", []look{over, over, over, over, over}, 4},
-		{"a slow one", []look{over, over, {beat: 2, expired: true}, {beat: 2, expired: true}, {beat: 3, expired: true}}, 0},
-		{"back after an outage", []look{fresh, {beat: 1, expired: true, pause: time.Minute}, {beat: 1, expired: true}, {beat: 2}}, 0},
-		{"not back after an outage", []look{fresh, {beat: 1, expired: true, pause: time.Minute}, over, over, over}, 5},
-		{"after a failed look", []look{over, over, {beat: 1, expired: true, blind: true}, over, over, over}, 6},
-		{"a clock that jumped", []look{over, {beat: 2, expired: true}, {beat: 3, expired: true}, {beat: 4, expired: true}, {beat: 5, expired: true}}, 0},
+		{"a slow one", []look{over, over, {beat: 2}, {beat: 2}, {beat: 3}}, 0},
+		{"back after an outage", []look{fresh, {beat: 1, pause: time.Minute}, {beat: 1}, {beat: 2}}, 0},
+		{"not back after an outage", []look{fresh, {beat: 1, pause: time.Minute}, over, over, over}, 5},
+		{"after a failed look", []look{over, over, {beat: 1, blind: true}, over, over, over}, 6},
+		{"its clock jumped ahead", []look{{beat: 1, left: 6 * time.Second}, over, over, over, over, over, over}, 7},
+		{"its clock jumped back", []look{fresh, long, long, long}, 4},
+		{"a clock that jumped", []look{over, {beat: 2}, {beat: 3}, {beat: 4}, {beat: 5}}, 0},
 	} {
 		w := watch{patience: 3 * time.Second, gap: 5 * time.Second}
 		now := time.Unix(1000, 0)
@@ -43,11 +45,11 @@ func TestWhoIsDead(t *testing.T) {
 				w.blind()
 			}
 			now = now.Add(l.pause)
-			dead, undecided := w.look([]store.Owner{{Token: 1, Beat: l.beat, Expired: l.expired}}, now, living)
+			dead, undecided := w.look([]store.Owner{{Token: 1, Beat: l.beat, Left: l.left}}, now, living)
 			if len(dead) > 0 && got == 0 {
 				got = i + 1
 			}
-			if (undecided == 1) != (l.expired && len(dead) == 0) {
+			if (undecided == 1) != (l.left <= 0 && len(dead) == 0) {
 				t.Errorf("%s: %d undecided at look %d", c.name, undecided, i+1)
 			}
 		}
@@ -57,7 +59,7 @@ func TestWhoIsDead(t *testing.T) {
 	}
 	w := watch{patience: time.Hour, gap: time.Hour}
 	gone := func(p store.Place) bool { return p.PID == 7 }
-	dead, _ := w.look([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}, Expired: true}}, time.Unix(5, 0), gone)
+	dead, _ := w.look([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}}}, time.Unix(5, 0), gone)
 	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
 		t.Errorf("%s", fmt.Sprint(dead))
 	}

@@ -65,8 +65,8 @@ type Conn struct {
 	maxMessage int
 	authorized bool
 
-	came  int64        // UnixNano
-	heard atomic.Int64 // when the peer was last heard, UnixNano
+	came  time.Time
+	heard atomic.Int64 // how long after it the peer was last heard, in nanoseconds; 0: never
 
 	mu      sync.Mutex
 	changed *sync.Cond // out, writing, pending or closed
@@ -103,8 +103,7 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 		c.in.Max = min(opt.MaxMessage, unauthorizedMax)
 	}
 	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
-	c.came = time.Now().UnixNano()
-	c.heard.Store(c.came)
+	c.came = time.Now()
 	return c
 }
 
@@ -118,8 +117,8 @@ func (c *Conn) Dialled() bool { return c.dialled }
 // read.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Heard tells when the peer last sent anything.
-func (c *Conn) Heard() time.Time { return time.Unix(0, c.heard.Load()) }
+// Heard tells when the peer last sent anything, or came.
+func (c *Conn) Heard() time.Time { return c.came.Add(time.Duration(c.heard.Load())) }
 
 // Trust lets the peer send messages of up to max bytes and leave unread what
 // it likes. It is for handlers, at a moment when they know who the peer is.
@@ -235,7 +234,7 @@ func (c *Conn) read() error {
 	for {
 		n, err := c.sock.Read(buf)
 		if n > 0 {
-			c.heard.Store(time.Now().UnixNano())
+			c.heard.Store(int64(max(time.Since(c.came), 1)))
 			if !c.dialled && c.opening.foreign(buf[:n]) {
 				c.log.Warn().Msg("the peer speaks HTTP or TLS, as a browser does: closing the connection")
 				return errForeign

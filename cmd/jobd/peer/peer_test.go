@@ -316,6 +316,29 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	d.ExpectEnd()
 }
 
+// TestHeardByAClockThatNobodySets: when a peer came, and was heard, is told apart also
+// after the system's clock was set.
+func TestHeardByAClockThatNobodySets(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c, err := peer.Dial(t.Context(), "127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{Log: zerolog.Nop()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	came := c.Heard()
+	if _, err := c.Call(t.Context(), "echo", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []time.Time{came, c.Heard()} {
+		if !strings.Contains(at.String(), " m=") || at.After(time.Now()) {
+			t.Errorf("%v is no reading of the monotonic clock", at)
+		}
+	}
+	if !c.Heard().After(came) {
+		t.Errorf("heard at %v, came at %v", c.Heard(), came)
+	}
+}
+
 func TestTooManyWaits(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)

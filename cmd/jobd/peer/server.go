@@ -130,11 +130,11 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 func (s *Server) makeRoom() bool {
 	var silent *Conn
 	for c := range s.conns {
-		if c.heard.Load() == c.came && (silent == nil || c.came < silent.came) {
+		if c.heard.Load() == 0 && (silent == nil || c.came.Before(silent.came)) {
 			silent = c
 		}
 	}
-	if silent == nil || time.Since(time.Unix(0, silent.came)) < s.opt.Silent {
+	if silent == nil || time.Since(silent.came) < s.opt.Silent {
 		return false
 	}
 	delete(s.conns, silent)

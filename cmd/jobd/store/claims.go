@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"gloom/cmd/internal/fault"
 	"gloom/cmd/internal/mariadb"
@@ -146,8 +147,8 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil
 	}
-	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(lease < UTC_TIMESTAMP(3), 1) FROM %[1]s"+
-		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT DISTINCT c.token, '', '', 0, 1, 1 FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
+	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
+		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT DISTINCT c.token, '', '', 0, 1, 0 FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
 		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL", s.table.claims, s.Token()))
 	if err != nil {
 		return nil, s.direct(err)
@@ -157,9 +158,11 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	for rows.Next() {
 		var o Owner
 		var place string
-		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.Dead, &o.Expired); err != nil {
+		var left int64
+		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.Dead, &left); err != nil {
 			return nil, err
 		}
+		o.Left = time.Duration(left) * time.Microsecond
 		o.Place = parsePlace(place)
 		owners = append(owners, o)
 	}

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
+	"sync/atomic"
 )
 
 // What the tests see of the inside, all of which are in another package:
@@ -26,6 +29,57 @@ func (s *SQL) Wait()            { s.skip = "" }
 func (s *SQL) DB() *sql.DB                      { return s.db }
 func (s *SQL) Doubtful(rows []Row, manual bool) { s.doubtful(rows, manual) }
 func (s *SQL) Remember(b Batch)                 { s.remember(b) }
+
+// AnswerCommits has commits done and then answered by the error, while it is not nil.
+func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
+	s.db.Close()
+	s.db = sql.OpenDB(badEnds{s.link, err})
+}
+
+type badEnds struct {
+	*connector
+	err *atomic.Pointer[error]
+}
+
+func (c badEnds) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return badEnd{conn.(connection), c.err}, nil
+}
+
+type connection interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.QueryerContext
+}
+
+type badEnd struct {
+	connection
+	err *atomic.Pointer[error]
+}
+
+func (c badEnd) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.connection.BeginTx(ctx, opts)
+	return badTx{tx, c.err}, err
+}
+
+type badTx struct {
+	driver.Tx
+	err *atomic.Pointer[error]
+}
+
+func (t badTx) Commit() error {
+	err := t.Tx.Commit()
+	if answer := t.err.Load(); answer != nil {
+		return *answer
+	}
+	return err
+}
+
 func (s *SQL) WaitingQuery(limit int) string {
 	return fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE", s.table.force(), s.table.target, limit)
 }

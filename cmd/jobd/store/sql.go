@@ -201,8 +201,8 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	}
 	fault.Point(name + ": before commit")
 	if err := tx.Commit(); err != nil {
-		if kindOf(err) != mariadb.Away {
-			return err // the server said no
+		if kindOf(err) == mariadb.Conflict {
+			return err // the server has undone it
 		}
 		return &undecidedError{err}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -478,6 +479,37 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	s.Remember(b)
 	equal(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Final{ID: 3})}).Lost, "map[]")
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
+}
+
+// TestCommitsAnsweredByAnError: whatever a server, or a proxy before it, answers to a
+// commit but that another transaction was in the way, it may be done.
+func TestCommitsAnsweredByAnError(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a")
+	table.put(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
+	s := registered(t, table.open(t, "d", long)).(*SQL)
+	var answer atomic.Pointer[error]
+	s.AnswerCommits(&answer)
+	for _, number := range []uint16{1105, 1026, 1062, 3100, 65000} {
+		var err error = &mysql.MySQLError{Number: number, Message: "unknown error"}
+		answer.Store(&err)
+		_, acceptErr := s.Accept(t.Context(), wants("a"), 1)
+		_, manualErr := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true })
+		b := Batch{Return: []int64{1, 2}}
+		if !Away(acceptErr) || !Away(manualErr) {
+			t.Errorf("%d: %v, %v", number, acceptErr, manualErr)
+		}
+		answer.Store(nil)
+		equal(t, "rows", ids(accept(t, s, 2, "a").Rows), "1a 2a")
+		equal(t, "the manual row", table.get(t, 3).Status, Manual)
+		answer.Store(&err)
+		if _, err := s.Write(t.Context(), b); !Away(err) {
+			t.Errorf("%d: %v", number, err)
+		}
+		answer.Store(nil)
+		equal(t, "lost", write(t, s, b).Lost, "map[]")
+		equal(t, "claims", table.claims(t), 0)
+	}
 }
 
 // TestARowThatCannotBeAccepted: a trigger that objects to some rows keeps no others.

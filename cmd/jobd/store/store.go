@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The states of a row.
@@ -106,10 +107,13 @@ type Owner struct {
 	Name  string
 	Place Place
 
-	Beat    int64 // grows with every renewal
-	Expired bool  // the lease is over, by the database's clock
-	Dead    bool  // somebody has begun to settle it
+	Beat int64         // grows with every renewal
+	Left time.Duration // until the lease is over, by the database's clock; may be negative
+	Dead bool          // somebody has begun to settle it
 }
+
+// Expired tells whether the lease is over, by the database's clock.
+func (o Owner) Expired() bool { return o.Left <= 0 }
 
 // Died is the reason that a row has which ended with a daemon of this name. It is
 // replaced by the row's result when that turns up: the daemon had it in its spool.

@@ -325,7 +325,7 @@ func expired(t *testing.T, s Store, token int64) Owner {
 			t.Fatal(err)
 		}
 		for _, o := range owners {
-			if o.Token == token && o.Expired {
+			if o.Token == token && o.Expired() {
 				return o
 			}
 		}

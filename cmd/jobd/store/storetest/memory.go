@@ -358,14 +358,16 @@ func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	var owners []store.Owner
 	for token, o := range s.t.owners {
 		if token != s.token {
-			o.Expired = o.Dead || o.lease.Before(s.t.Now())
+			if o.Left = o.lease.Sub(s.t.Now()); o.Dead {
+				o.Left = 0
+			}
 			owners = append(owners, o.Owner)
 		}
 	}
 	for _, c := range s.t.claims {
 		known := slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == c.token })
 		if s.t.owners[c.token] == nil && c.token != s.token && !known {
-			owners = append(owners, store.Owner{Token: c.token, Expired: true, Dead: true})
+			owners = append(owners, store.Owner{Token: c.token, Dead: true})
 		}
 	}
 	slices.SortFunc(owners, func(a, b store.Owner) int { return cmp.Compare(b.Token, a.Token) })
