@@ -1,13 +1,9 @@
 package gloom
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -22,7 +18,6 @@ const (
 	maxUnsent = 1 << 20
 	// keepBuffer is the largest buffer kept after a large frame has gone through.
 	keepBuffer = 256 << 10
-	readBuffer = 8 << 10
 	// lastWords is how long a connection that cannot be written to is still read:
 	// the broker may have said why.
 	lastWords = 250 * time.Millisecond
@@ -33,7 +28,6 @@ const (
 var (
 	// errGone is what becomes of frames for a connection that has ended.
 	errGone = errors.New("connection has gone")
-	errHTTP = errors.New("this is an HTTP server")
 	// errFinished ends a connection that has nothing more to wait for.
 	errFinished = errors.New("finished")
 )
@@ -331,39 +325,16 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readLoop handles frames until reading or handling fails. Memory grows with what
-// has arrived, not with what was announced.
+// readLoop handles frames until reading or handling fails.
 func (c *conn) readLoop() error {
-	in, large := bufio.NewReaderSize(c, readBuffer), bytes.Buffer{}
+	in := frames{from: c}
 	for {
-		head, err := in.Peek(wire.HeaderLen)
-		if err != nil {
-			return err
-		}
-		if _, _, tooLarge := wire.SplitFrame(head, c.maxIn); tooLarge != nil {
-			if string(head) == "HTTP" {
-				return errHTTP
-			}
-			return &ProtocolError{Reason: tooLarge.Reason}
-		}
-		size := wire.HeaderLen + int(binary.BigEndian.Uint32(head))
-		var frame []byte
-		if size <= in.Size() {
-			frame, err = in.Peek(size)
-			in.Discard(len(frame)) // it stays until the next Peek
-		} else {
-			large.Grow(min(size+bytes.MinRead, keepBuffer))
-			_, err = io.CopyN(&large, in, int64(size))
-			frame = large.Bytes()
-		}
+		payload, err := in.next(c.maxIn)
 		if err == nil {
-			err = c.handle(frame[wire.HeaderLen:])
+			err = c.handle(payload)
 		}
 		if err != nil {
 			return err
-		}
-		if large.Reset(); large.Cap() > keepBuffer {
-			large = bytes.Buffer{}
 		}
 	}
 }
