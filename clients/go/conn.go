@@ -61,10 +61,18 @@ type conn struct {
 	// Of the reading goroutine.
 	decoder wire.ClientDecoder
 	frame   wire.Event
+	news    []teller // what the frame at hand means to others
 }
 
+// teller tells others what a frame meant, without mu held.
+type teller interface{ tell() }
+
+type call func()
+
+func (f call) tell() { f() }
+
 // user is whom a connection serves. The reading goroutine calls its methods, with
-// the connection's mu held but for tell.
+// the connection's mu held.
 type user interface {
 	// replied acts on the reply to a request: ok if refusal is nil. A detached or
 	// other silent submit is ok when a later frame proves it.
@@ -74,34 +82,20 @@ type user interface {
 	// finished says whether there is nothing left to wait for, now that all of
 	// what a frame means is known.
 	finished() bool
-	// tell passes on what a frame meant, where that must not hold up others.
-	tell()
 }
 
 // request is something asked of the broker. Replies come in the order of the
 // requests; only a silent one is replied to just when it is refused.
 type request struct {
 	verb    wire.Verb
-	silent  bool         // "ack":false
-	again   bool         // of an answer: in place of one that was refused
-	unbegun bool         // of a release: its run has not begun
-	last    bool         // of a leave: the worker stops
-	job     *Pending     // of a submit and an attach
-	run     *Run         // of an answer
-	id      string       // of a cancel and a change, canonical
-	call    chan<- error // who waits for the reply; with room for it
-	then    func(error)  // who is told of it, without mu held
-}
-
-// name is the canonical id that a reply to r may carry, "" for none.
-func (r *request) name() string {
-	switch {
-	case r.job != nil:
-		return r.job.key
-	case r.run != nil:
-		return r.run.key
-	}
-	return r.id
+	silent  bool        // "ack":false
+	again   bool        // of an answer: in place of one that was refused
+	unbegun bool        // of a release: its run has not begun
+	last    bool        // of a leave: the worker stops
+	key     string      // the canonical id that a reply may carry, "" for none
+	job     *Pending    // of a submit and an attach
+	run     *Run        // of an answer
+	then    func(error) // who is told of the reply, without mu held
 }
 
 func (c *conn) init(conf *config, addr string, nc net.Conn, user user) {
@@ -116,23 +110,30 @@ func (c *conn) run() error {
 	writer.Go(c.writeLoop)
 	c.fail(c.readLoop())
 	writer.Wait()
-	var told []func(error)
 	c.mu.Lock()
 	lost, cause := c.lost(), c.cause()
 	for !c.waiting.empty() {
-		r := c.waiting.pop()
-		if r.call != nil {
-			r.call <- lost
-		}
-		if r.then != nil {
-			told = append(told, r.then)
-		}
+		c.inform(c.waiting.pop(), lost)
 	}
 	c.mu.Unlock()
-	for _, then := range told {
-		then(lost)
-	}
+	c.tell()
 	return cause
+}
+
+// inform tells of the reply to a request, or that none comes.
+func (c *conn) inform(r request, err error) {
+	if r.then != nil {
+		c.news = append(c.news, call(func() { r.then(err) }))
+	}
+}
+
+// tell passes on what a frame meant, where that must not hold up others.
+func (c *conn) tell() {
+	for i, n := range c.news {
+		n.tell()
+		c.news[i] = nil
+	}
+	c.news = c.news[:0]
 }
 
 // fail ends the connection, once; the first cause stays.
@@ -179,9 +180,13 @@ func (c *conn) why() error {
 // lost is the error of what went with the connection; called with mu held.
 func (c *conn) lost() error { return &LostError{Addr: c.addr, Cause: c.cause()} }
 
-// push puts a request in line, whose frame is in out. It is called with mu held,
+// post sends a request, unless the connection has gone. It is called with mu held,
 // as are all below that do not say otherwise.
-func (c *conn) push(r request) {
+func (c *conn) post(frame []byte, r request) {
+	if c.err != nil {
+		return
+	}
+	c.out = append(c.out, frame...)
 	switch {
 	case !r.silent:
 		c.bare = 0
@@ -238,23 +243,8 @@ func (c *conn) tryPut(frame []byte, enter func() (request, error)) (room <-chan 
 	if err != nil {
 		return nil, err
 	}
-	c.out = append(c.out, frame...)
-	c.push(r)
+	c.post(frame, r)
 	return nil, nil
-}
-
-// ask sends a small request at once, without mu held, and gives its reply to
-// call, if that is not nil.
-func (c *conn) ask(r request, call chan<- error, encode func(dst []byte) []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return c.lost()
-	}
-	r.call = call
-	c.out = encode(c.out)
-	c.push(r)
-	return nil
 }
 
 func (c *conn) writeLoop() {
@@ -295,8 +285,7 @@ func (c *conn) take(wrote []byte) []byte {
 	if c.bare > 0 {
 		// Nothing is ever sent about a detached job without ack that was taken; the
 		// reply to a ping proves that no refusal comes.
-		c.out = wire.AppendPingRequest(c.out)
-		c.push(request{verb: wire.Ping})
+		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
 	c.written = c.waiting.tail
 	if len(c.out) == 0 {
@@ -353,7 +342,7 @@ func (c *conn) handle(payload []byte) error {
 		err = errFinished
 	}
 	c.mu.Unlock()
-	c.user.tell()
+	c.tell()
 	return err
 }
 
@@ -392,12 +381,10 @@ func (c *conn) settle(n uint64) {
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	c.settle(due)
 	r := c.waiting.pop()
-	if r.call != nil {
-		if refusal == nil {
-			r.call <- nil
-		} else {
-			r.call <- refusal
-		}
+	if refusal == nil {
+		c.inform(r, nil)
+	} else {
+		c.inform(r, refusal)
 	}
 	return c.user.replied(r, refusal)
 }
@@ -408,9 +395,9 @@ func (c *conn) accepted(ev *wire.Event) error {
 		return &ProtocolError{Reason: "ok without a request"}
 	}
 	r := c.waiting.at(due)
-	if want := r.name(); ev.ID != nil && want != string(ev.ID) {
+	if ev.ID != nil && r.key != string(ev.ID) {
 		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
-			" in place of " + strconv.Quote(wire.Value([]byte(want)))}
+			" in place of " + strconv.Quote(wire.Value([]byte(r.key)))}
 	}
 	if r.verb == wire.Hello && ev.MaxFrame > 0 {
 		c.maxOut = ev.MaxFrame

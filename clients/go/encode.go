@@ -98,11 +98,6 @@ func (e *encoder) wrong(key wire.Key, value []byte) string {
 	return ""
 }
 
-func tooLarge(id string, size, limit int) *RefusedError {
-	return &RefusedError{Code: ErrSizeError, ID: id,
-		Reason: fmt.Sprintf("frame of %d bytes, at most %d are taken", size, limit)}
-}
-
 func (j *Job) hasOptions() bool {
 	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 || j.Expires != 0 || j.Retries != 0 ||
 		j.Age != 0 || j.Keep != 0 || len(j.Groups) > 0 || len(j.Headers) > 0 || j.Detach || j.NoAck || j.OnProgress != nil

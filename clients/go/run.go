@@ -15,9 +15,8 @@ type Run struct {
 	job    Job
 	key    string // canonical id
 	socket *socket
-	// Of a handler; nil for Take.
 	ctx    context.Context
-	cancel context.CancelCauseFunc
+	cancel context.CancelCauseFunc // of a handler; nil for Take
 }
 
 // Job is what is to be done: its ID, Type, Body and Headers.
@@ -40,12 +39,15 @@ func (r *Run) unwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
 	} else if r.socket.w.Unwanted != nil {
-		r.socket.news = append(r.socket.news, runNews{r, cause})
+		r.socket.news = append(r.socket.news, call(func() { r.socket.w.Unwanted(r, cause) }))
 	}
 }
 
+// tell gives the run to Take.
+func (r *Run) tell() { r.socket.w.Take(r) }
+
 func newRun(s *socket, ev *wire.Event) *Run {
-	r := &Run{socket: s, key: string(ev.ID)}
+	r := &Run{socket: s, key: string(ev.ID), ctx: s.ctx}
 	r.job = Job{ID: r.key, Type: s.w.Type, Body: append([]byte(nil), ev.Body...), run: r}
 	if id := wire.Value(ev.ID); id != r.key {
 		r.job.ID = id
@@ -146,20 +148,16 @@ func (r *Run) progress(v any) error {
 	if err := s.check(e, body); err != nil {
 		return err
 	}
-	ctx := r.ctx
-	if ctx == nil {
-		ctx = s.ctx
-	}
 	select {
 	case s.reports <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
 	}
-	err = s.put(ctx, true, e.frame, func() (request, error) {
+	err = s.put(r.ctx, true, e.frame, func() (request, error) {
 		if s.runs[r.key] != r {
 			return request{}, errAnswered
 		}
-		return request{verb: wire.Progress, run: r}, nil
+		return request{verb: wire.Progress, key: r.key, run: r}, nil
 	})
 	if err != nil {
 		<-s.reports
