@@ -49,7 +49,6 @@ type conn struct {
 
 	mu      sync.Mutex // guards what follows
 	out     []byte     // whole frames, not yet written
-	spare   []byte     // the writer's other buffer
 	kicked  bool       // wake has been sent and not been acted on
 	room    chan struct{}
 	waiting fifo[request]
@@ -142,7 +141,7 @@ func (c *conn) fail(cause error) {
 	first := c.err == nil
 	if first {
 		c.err = cause
-		c.out, c.spare = nil, nil
+		c.out = nil
 		close(c.done)
 	}
 	c.mu.Unlock()
@@ -248,13 +247,14 @@ func (c *conn) tryPut(frame []byte, enter func() (request, error)) (room <-chan 
 }
 
 func (c *conn) writeLoop() {
+	var buf []byte // out is the other one
 	for {
 		select {
 		case <-c.wake:
 		case <-c.done:
 			return
 		}
-		for buf := c.take(nil); buf != nil; buf = c.take(buf) {
+		for buf = c.take(buf); len(buf) > 0; buf = c.take(buf) {
 			if _, err := c.nc.Write(buf); err != nil {
 				select {
 				case <-time.After(lastWords):
@@ -267,33 +267,26 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take gives back what was written and returns what is to be written, or nil.
-// It is called without mu held.
+// take returns what is to be written, and gives back the buffer of what was
+// written. It is called without mu held.
 func (c *conn) take(wrote []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return nil
 	}
-	if cap(wrote) <= keepBuffer {
-		if c.out == nil {
-			c.out = wrote[:0]
-		} else if wrote != nil {
-			c.spare = wrote[:0]
-		}
-	}
 	if c.bare > 0 {
 		// Nothing is ever sent about a detached job without ack that was taken; the
 		// reply to a ping proves that no refusal comes.
 		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
-	c.written = c.waiting.tail
-	if len(c.out) == 0 {
-		c.kicked = false
-		return nil
+	if cap(wrote) > keepBuffer {
+		wrote = nil
 	}
 	buf := c.out
-	c.out, c.spare = c.spare, nil
+	c.out = wrote[:0]
+	c.written = c.waiting.tail
+	c.kicked = len(buf) > 0
 	if c.room != nil {
 		close(c.room)
 		c.room = nil

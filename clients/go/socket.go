@@ -248,7 +248,10 @@ func (s *socket) in() {
 	s.deadline.Stop()
 	if !s.joined {
 		s.joined = true
-		s.news = append(s.news, call(func() { s.w.noteJoin(s.addr) }))
+		s.news = append(s.news, call(func() {
+			s.w.join()
+			s.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
+		}))
 	}
 }
 

@@ -286,28 +286,21 @@ func (s *Submitter) start(ctx context.Context, p *Pending, frame []byte, wait bo
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
 	}
-	err := ErrClosed
-	if !s.closing.Load() {
-		err = s.send(ctx, p, frame, wait)
+	err := errGone
+	if s.closing.Load() {
+		err = ErrClosed
+	}
+	for err == errGone {
+		var sess *session
+		if sess, err = s.session(ctx, wait); err == nil {
+			err = sess.submit(ctx, p, frame, wait)
+		}
 	}
 	if err != nil {
 		<-s.window
 		return nil, err
 	}
 	return p, nil
-}
-
-// send puts a job on the current connection, or the next one if that goes first.
-func (s *Submitter) send(ctx context.Context, p *Pending, frame []byte, wait bool) error {
-	for {
-		sess, err := s.session(ctx, wait)
-		if err == nil {
-			err = sess.submit(ctx, p, frame, wait)
-		}
-		if err != errGone {
-			return err
-		}
-	}
 }
 
 // abandon asks to cancel a job that its caller no longer waits for, now or when

@@ -68,14 +68,14 @@ type Worker struct {
 	abort   context.CancelCauseFunc
 	leaving context.Context // ends when Stop begins
 	leave   context.CancelFunc
-	joined  chan struct{} // closed when a socket has joined
+	joined  context.Context // ends when a socket has joined
+	join    context.CancelFunc
 	done    chan struct{} // closed when all has ended
 
 	mu      sync.Mutex // guards what follows
 	serves  Serving
-	sockets []*socket // that have joined or left, for Take
+	sockets []*socket // that have joined or left, for Serve
 	started bool
-	ready   bool    // joined is closed
 	refused []error // why sockets were given up
 }
 
@@ -123,11 +123,9 @@ func (w *Worker) serving() Serving {
 
 // keep has Serve reach a socket.
 func (w *Worker) keep(s *socket) {
-	if w.Take != nil {
-		w.mu.Lock()
-		w.sockets = append(w.sockets, s)
-		w.mu.Unlock()
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sockets = append(w.sockets, s)
 }
 
 // forget undoes keep.
@@ -169,7 +167,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-w.joined:
+	case <-w.joined.Done():
 		return nil
 	case <-w.done:
 		if err := w.Err(); err != nil {
@@ -247,7 +245,8 @@ func (w *Worker) start(ctx context.Context) error {
 	}
 	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.leaving, w.leave = context.WithCancel(context.Background())
-	w.joined, w.done = make(chan struct{}), make(chan struct{})
+	w.joined, w.join = context.WithCancel(context.Background())
+	w.done = make(chan struct{})
 
 	var all sync.WaitGroup
 	for _, addr := range conf.addrs {
@@ -347,15 +346,4 @@ func (w *Worker) giveUp(addr string, err error) {
 	}
 	w.mu.Unlock()
 	w.conf.notify(Notice{Event: EventGivenUp, Addr: addr, Err: err})
-}
-
-// noteJoin lets Start return.
-func (w *Worker) noteJoin(addr string) {
-	w.mu.Lock()
-	if !w.ready {
-		w.ready = true
-		close(w.joined)
-	}
-	w.mu.Unlock()
-	w.conf.notify(Notice{Event: EventJoined, Addr: addr})
 }
