@@ -105,16 +105,14 @@ func (j *Job) hasOptions() bool {
 
 // validate refuses what the broker could not even answer with the job's id, and
 // what would be sent as something else.
-func (j *Job) validate() *RefusedError {
-	if err := checkName("id", j.ID); err != nil {
+func (j *Job) validate() error {
+	if err := checkNames("id", "", j.ID); err != nil {
 		return err
 	}
-	err := checkNames("group", j.Groups)
-	if err == nil {
-		err = checkName("type", j.Type)
+	if err := checkNames("group", j.ID, j.Groups...); err != nil {
+		return err
 	}
-	if err != nil {
-		err.ID = j.ID
+	if err := checkNames("type", j.ID, j.Type); err != nil {
 		return err
 	}
 	if j.Retries < NoRetries {
@@ -124,17 +122,11 @@ func (j *Job) validate() *RefusedError {
 	return nil
 }
 
-func checkName(what, name string) *RefusedError {
-	if err := wire.CheckName(what, name); name != "" && err != nil {
-		return &RefusedError{Code: ErrInvalidType, Reason: err.Reason}
-	}
-	return nil
-}
-
-func checkNames(what string, names []string) *RefusedError {
+// checkNames refuses names that cannot be sent, for the job with the id.
+func checkNames(what, id string, names ...string) error {
 	for _, name := range names {
-		if err := checkName(what, name); err != nil {
-			return err
+		if err := wire.CheckName(what, name); name != "" && err != nil {
+			return &RefusedError{Code: ErrInvalidType, ID: id, Reason: err.Reason}
 		}
 	}
 	return nil

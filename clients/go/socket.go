@@ -52,7 +52,8 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	defer func() { stopLeave(); stopAbort() }()
 
 	var all sync.WaitGroup
-	for range w.handlers() {
+	_, handlers := w.pool()
+	for range handlers {
 		all.Go(s.work)
 	}
 	s.deadline = time.AfterFunc(w.conf.dialTimeout, func() {
@@ -63,7 +64,7 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	s.deadline.Stop()
 	lost := &LostError{Addr: at, Cause: err}
 	s.lose(lost)
-	w.forget(s)
+	w.sockets.Delete(s)
 	s.mu.Lock()
 	for _, r := range s.runs {
 		r.unwanted(lost)
@@ -105,14 +106,14 @@ func (s *socket) greet() {
 	if s.conf.wantsHello() {
 		s.post(s.conf.hello(nil), request{verb: wire.Hello})
 	}
-	s.w.keep(s) // first: nothing that Serve says in between is missed
+	s.w.sockets.Store(s, nil) // first: nothing that Serve says in between is missed
 	s.join()
 	s.greeted = true
 }
 
 // join says what the worker serves now. It is called with mu held.
 func (s *socket) join() {
-	v := s.w.serving()
+	v := s.w.serves.Load()
 	if v.Prefetch == 0 && s.w.Take != nil {
 		s.post(wire.AppendLeave(nil), request{verb: wire.Leave})
 		return

@@ -162,7 +162,7 @@ func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
 
 // ChangeFunc is Change without waiting for the reply, as CancelFunc.
 func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done func(error)) error {
-	if err := checkNames("group", c.Groups); err != nil {
+	if err := checkNames("group", "", c.Groups...); err != nil {
 		return err
 	}
 	r := wire.Request{Groups: canonicals(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
@@ -360,9 +360,7 @@ func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
 		select {
 		case <-changed:
 		case <-s.life.Done():
-			return nil, ErrClosed
 		case <-ctx.Done():
-			return nil, s.overdue(ctx)
 		}
 	}
 }
@@ -406,7 +404,7 @@ func keyOf(id string) (string, error) {
 	if id == "" {
 		return "", &RefusedError{Code: ErrInvalidType, Reason: "id must not be empty"}
 	}
-	if err := checkName("id", id); err != nil {
+	if err := checkNames("id", "", id); err != nil {
 		return "", err
 	}
 	return canonical(id), nil
