@@ -104,19 +104,19 @@ func (c *conn) init(conf *config, addr string, nc net.Conn, user user) {
 }
 
 // run serves the connection until it goes, and returns why.
-func (c *conn) run() error {
+func (c *conn) run() *LostError {
 	var writer sync.WaitGroup
 	writer.Go(c.writeLoop)
 	c.fail(c.readLoop())
 	writer.Wait()
+	lost := c.lost()
 	c.mu.Lock()
-	lost, cause := c.lost(), c.cause()
 	for !c.waiting.empty() {
 		c.inform(c.waiting.pop(), lost)
 	}
 	c.mu.Unlock()
 	c.tell()
-	return cause
+	return lost
 }
 
 // inform tells of the reply to a request, or that none comes.
@@ -160,24 +160,17 @@ func (c *conn) ended() bool {
 	}
 }
 
-// cause is why the connection failed, by the broker's word if it gave one. It is
-// called with mu held.
-func (c *conn) cause() error {
-	if c.refusal != nil && c.err != errFinished && !errors.Is(c.err, ErrClosed) {
-		return c.refusal
-	}
-	return c.err
-}
-
-// why is cause, without mu held.
-func (c *conn) why() error {
+// lost is why the connection failed, by the broker's word if it gave one. It is
+// called without mu held.
+func (c *conn) lost() *LostError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cause()
+	lost := &LostError{Addr: c.addr, Cause: c.err}
+	if c.refusal != nil && c.err != errFinished && !errors.Is(c.err, ErrClosed) {
+		lost.Cause = c.refusal
+	}
+	return lost
 }
-
-// lost is the error of what went with the connection; called with mu held.
-func (c *conn) lost() error { return &LostError{Addr: c.addr, Cause: c.cause()} }
 
 // post sends a request, unless the connection has gone. It is called with mu held,
 // as are all below that do not say otherwise.
@@ -362,10 +355,10 @@ func (c *conn) due() uint64 {
 	return n
 }
 
-// settle takes the silent submits before request number n off the queue: a later
-// frame proves that they were taken.
+// settle takes the silent submits before request number n off the queue, up to
+// one that must be replied to: a later frame proves that they were taken.
 func (c *conn) settle(n uint64) {
-	for c.waiting.head < n {
+	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
 		c.user.replied(c.waiting.pop(), nil)
 	}
 }

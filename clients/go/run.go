@@ -109,22 +109,22 @@ func encodeAnswer(v any) ([]byte, error) {
 
 // fail encodes what a handler's error asks for.
 func (e *encoder) fail(r *Run, err error) wire.Verb {
-	reason := clip(err.Error())
-	f, delayMS := verdict(err)
+	reason, f := clip(err.Error()), &failure{delay: -1}
+	errors.As(err, &f) // the outermost mark counts
 	switch {
 	case r.socket.conf.compat:
 		e.names = append(e.names[:0], `{"error":"`...)
 		e.names = append(wire.Canonical(e.names, reason), `"}`...)
 		e.frame = wire.AppendRespond(e.frame[:0], nil, e.names)
 	case f.release:
-		e.frame = wire.AppendRelease(e.frame[:0], r.name(), delayMS)
+		e.frame = wire.AppendRelease(e.frame[:0], r.name(), millis(f.delay))
 		return wire.Release
 	default:
 		e.names = wire.Canonical(e.names[:0], reason)
 		if len(e.names) == 0 {
 			e.names = append(e.names, wire.DefaultFailReason...)
 		}
-		e.frame = wire.AppendFail(e.frame[:0], r.name(), e.names, !f.final, delayMS)
+		e.frame = wire.AppendFail(e.frame[:0], r.name(), e.names, !f.final, millis(f.delay))
 	}
 	return wire.Fail
 }
@@ -163,7 +163,7 @@ func (r *Run) progress(v any) error {
 		<-s.reports
 	}
 	if err == errGone {
-		err = &LostError{Addr: s.addr, Cause: s.why()}
+		err = s.lost()
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func newSession(owner *Submitter, home, addr string, nc net.Conn) *session {
 // run serves the connection until it goes, ends what is pending on it, and
 // returns what is kept, in the order in which it came here.
 func (s *session) run() (kept []*Pending) {
-	cause := s.conn.run()
+	cause := s.conn.run().Cause
 	s.mu.Lock()
 	jobs := s.jobs
 	s.jobs = nil
@@ -117,7 +117,7 @@ func (s *session) call(ctx context.Context, r request, frame []byte) error {
 		return s.ask(ctx, r, frame)
 	})
 	if err == errGone {
-		err = &LostError{Addr: s.addr, Cause: s.why()}
+		err = s.lost()
 	}
 	return err
 }
@@ -176,10 +176,10 @@ func (s *session) event(ev *wire.Event) error {
 		return s.onError(ev, p)
 	case p == nil:
 	case ev.Kind == wire.EventResult:
-		s.settleThrough(p)
+		s.settle(p.seq + 1)
 		s.end(p, ev.Body, nil)
 	case ev.Kind == wire.EventProgress:
-		s.settleThrough(p)
+		s.settle(p.seq + 1)
 		p.taken()
 		if p.progress != nil {
 			body := bytes.Clone(ev.Body)
@@ -266,18 +266,6 @@ func (s *session) unreplied(p *Pending, due uint64) bool {
 func endsJob(code Code) bool {
 	c, known := wire.ParseCode(string(code))
 	return known && c.EndsJob()
-}
-
-// settleThrough settles p and what was sent silently before it, if p itself was
-// sent silently and no reply is due before it. It looks at nothing behind p, so
-// that each request is looked at once.
-func (s *session) settleThrough(p *Pending) {
-	for n := s.waiting.head; n <= p.seq; n++ {
-		if !s.waiting.at(n).silent {
-			return
-		}
-	}
-	s.settle(p.seq + 1)
 }
 
 // end takes a job off the table, unless it has ended before.

@@ -60,9 +60,8 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 		s.fail(fmt.Errorf("no answer to join within %v: %w", w.conf.dialTimeout, context.DeadlineExceeded))
 	})
 	s.greet()
-	err = s.run()
+	lost := s.run()
 	s.deadline.Stop()
-	lost := &LostError{Addr: at, Cause: err}
 	s.lose(lost)
 	w.sockets.Delete(s)
 	s.mu.Lock()
@@ -76,7 +75,7 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 		close(s.queue)
 	}
 	all.Wait()
-	return at, s.joined, err
+	return at, s.joined, lost.Cause
 }
 
 func newSocket(w *Worker, addr string, nc net.Conn) *socket {
