@@ -40,8 +40,9 @@ type conn struct {
 	addr string
 	nc   net.Conn
 	user user
-	wake chan struct{} // to the writer: there is something to write
-	done chan struct{} // closed when the connection has failed
+	wake chan struct{}   // to the writer: there is something to write
+	life context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
+	end  context.CancelCauseFunc
 
 	// Largest frames either way. Only the reply to hello changes them, before
 	// there is anything large to send.
@@ -55,7 +56,6 @@ type conn struct {
 	written uint64        // number of the first request not given to the writer
 	bare    int           // detached jobs without ack since the last request with a reply
 	refusal *RefusedError // what the broker said before it closes the connection
-	err     error         // why the connection failed; nothing may be appended after that
 
 	// Of the reading goroutine.
 	decoder wire.ClientDecoder
@@ -97,10 +97,13 @@ type request struct {
 	then    func(error) // who is told of the reply, without mu held
 }
 
-func (c *conn) init(conf *config, addr string, nc net.Conn, user user) {
+// init makes a connection that ends with parent.
+func (c *conn) init(parent context.Context, conf *config, addr string, nc net.Conn, user user) {
 	c.conf, c.addr, c.nc, c.user = conf, addr, nc, user
 	c.maxIn, c.maxOut = wire.MaxFrameOut(conf.maxFrame), conf.maxFrame
-	c.wake, c.done = make(chan struct{}, 1), make(chan struct{})
+	c.wake = make(chan struct{}, 1)
+	c.life, c.end = context.WithCancelCause(parent)
+	context.AfterFunc(c.life, func() { nc.Close() }) // over TLS this may wait for the peer
 }
 
 // run serves the connection until it goes, and returns why.
@@ -114,6 +117,7 @@ func (c *conn) run() *LostError {
 	for !c.waiting.empty() {
 		c.inform(c.waiting.pop(), lost)
 	}
+	c.out = nil
 	c.mu.Unlock()
 	c.tell()
 	return lost
@@ -135,47 +139,39 @@ func (c *conn) tell() {
 	c.news = c.news[:0]
 }
 
-// fail ends the connection, once; the first cause stays.
+// fail ends the connection, once; the first cause stays, but for what the broker
+// has said.
 func (c *conn) fail(cause error) {
 	c.mu.Lock()
-	first := c.err == nil
-	if first {
-		c.err = cause
-		c.out = nil
-		close(c.done)
-	}
-	c.mu.Unlock()
-	if first {
-		c.nc.Close() // over TLS this may wait for the peer
-	}
-}
-
-// ended reports whether the connection has failed, without mu held.
-func (c *conn) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// lost is why the connection failed, by the broker's word if it gave one. It is
-// called without mu held.
-func (c *conn) lost() *LostError {
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	lost := &LostError{Addr: c.addr, Cause: c.err}
-	if c.refusal != nil && c.err != errFinished && !errors.Is(c.err, ErrClosed) {
-		lost.Cause = c.refusal
+	if c.refusal != nil && cause != errFinished {
+		cause = c.refusal
 	}
-	return lost
+	c.end(&LostError{Addr: c.addr, Cause: cause})
+}
+
+// finish ends the connection if it has nothing more to wait for.
+func (c *conn) finish() {
+	c.mu.Lock()
+	finished := c.user.finished()
+	c.mu.Unlock()
+	if finished {
+		c.fail(errFinished)
+	}
+}
+
+// lost is why the connection failed.
+func (c *conn) lost() *LostError {
+	if lost, ok := context.Cause(c.life).(*LostError); ok {
+		return lost
+	}
+	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
 // post sends a request, unless the connection has gone. It is called with mu held,
 // as are all below that do not say otherwise.
 func (c *conn) post(frame []byte, r request) {
-	if c.err != nil {
+	if c.life.Err() != nil {
 		return
 	}
 	c.out = append(c.out, frame...)
@@ -212,7 +208,7 @@ func (c *conn) put(ctx context.Context, wait bool, frame []byte, enter func() (r
 		}
 		select {
 		case <-room:
-		case <-c.done:
+		case <-c.life.Done():
 			return errGone
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -222,7 +218,7 @@ func (c *conn) put(ctx context.Context, wait bool, frame []byte, enter func() (r
 
 // tryPut returns a channel to wait for when there is no room.
 func (c *conn) tryPut(frame []byte, enter func() (request, error)) (room <-chan struct{}, err error) {
-	if c.err != nil {
+	if c.life.Err() != nil {
 		return nil, errGone
 	}
 	if len(c.out) >= maxUnsent {
@@ -244,7 +240,7 @@ func (c *conn) writeLoop() {
 	for {
 		select {
 		case <-c.wake:
-		case <-c.done:
+		case <-c.life.Done():
 			return
 		}
 		for buf = c.take(buf); len(buf) > 0; buf = c.take(buf) {
@@ -252,7 +248,7 @@ func (c *conn) writeLoop() {
 				select {
 				case <-time.After(lastWords):
 					c.fail(err)
-				case <-c.done:
+				case <-c.life.Done():
 				}
 				return
 			}
@@ -265,7 +261,7 @@ func (c *conn) writeLoop() {
 func (c *conn) take(wrote []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	if c.life.Err() != nil {
 		return nil
 	}
 	if c.bare > 0 {
@@ -337,10 +333,8 @@ func (c *conn) act(ev *wire.Event) error {
 	case wire.EventOK:
 		return c.accepted(ev)
 	case wire.EventPing:
-		if c.err == nil {
-			c.out = wire.AppendPong(c.out)
-			c.kick()
-		}
+		c.out = wire.AppendPong(c.out)
+		c.kick()
 		return nil
 	}
 	return c.user.event(ev)

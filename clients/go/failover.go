@@ -116,11 +116,8 @@ func (s *Submitter) open(ctx context.Context, addr string) (*session, error) {
 	s.mu.Lock()
 	s.sessions = append(s.sessions, sess)
 	s.mu.Unlock()
-	closing := context.AfterFunc(s.life, func() { sess.fail(ErrClosed) })
 	go func() {
-		kept := sess.run()
-		closing()
-		s.dismiss(sess, kept)
+		s.dismiss(sess, sess.run())
 		close(sess.over)
 	}()
 	if s.conf.wantsHello() {

@@ -35,7 +35,7 @@ func (s *session) bring(p *Pending, r request) {
 func (s *session) resume(jobs []*Pending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.life.Err() != nil {
 		return false
 	}
 	for _, p := range jobs {
@@ -55,7 +55,7 @@ func (s *session) notBack(r *request, refusal *RefusedError) {
 	lost := *k.lost
 	lost.Cause = refusal
 	switch {
-	case s.jobs[p.key] != p || s.err != nil: // it goes with this connection
+	case s.jobs[p.key] != p || s.life.Err() != nil: // it goes with this connection
 	case k.again && !k.resent && !k.unwanted && r.verb == wire.Attach && refusal.Code == ErrUnknownID:
 		k.resent = true
 		if lost.Cause = s.fits(p, k.frame); lost.Cause != nil {

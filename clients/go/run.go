@@ -47,7 +47,7 @@ func (r *Run) unwanted(cause error) {
 func (r *Run) tell() { r.socket.w.Take(r) }
 
 func newRun(s *socket, ev *wire.Event) *Run {
-	r := &Run{socket: s, key: string(ev.ID), ctx: s.ctx}
+	r := &Run{socket: s, key: string(ev.ID), ctx: s.life}
 	r.job = Job{ID: r.key, Type: s.w.Type, Body: append([]byte(nil), ev.Body...), run: r}
 	if id := wire.Value(ev.ID); id != r.key {
 		r.job.ID = id
@@ -59,16 +59,9 @@ func newRun(s *socket, ev *wire.Event) *Run {
 		r.job.Headers = append(Headers(nil), ev.Headers...)
 	}
 	if s.w.Take == nil {
-		r.ctx, r.cancel = context.WithCancelCause(s.ctx)
+		r.ctx, r.cancel = context.WithCancelCause(s.life)
 	}
 	return r
-}
-
-// over lets go of what belongs to a run.
-func (r *Run) over() {
-	if r.cancel != nil {
-		r.cancel(nil)
-	}
 }
 
 // name is the id that frames about the run carry, nil where it is implied.

@@ -42,7 +42,7 @@ func newSession(owner *Submitter, home, addr string, nc net.Conn) *session {
 		jobs: make(map[string]*Pending), drains: make(chan struct{}),
 	}
 	s.drain = sync.OnceFunc(func() { close(s.drains) })
-	s.init(owner.conf, addr, nc, s)
+	s.init(owner.life, owner.conf, addr, nc, s)
 	return s
 }
 
@@ -152,11 +152,8 @@ func (s *session) job(key string) *Pending {
 func (s *session) retire() {
 	s.mu.Lock()
 	s.retired = true
-	finished := s.finished()
 	s.mu.Unlock()
-	if finished {
-		s.fail(errFinished)
-	}
+	s.finish()
 }
 
 func (s *session) finished() bool {

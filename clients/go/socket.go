@@ -21,8 +21,6 @@ type socket struct {
 	named bool // joined with prefetch: answers carry ids
 	limit int  // runs that may be out
 
-	ctx     context.Context // of the runs
-	lose    context.CancelCauseFunc
 	queue   chan *Run     // of limit: never full
 	reports chan struct{} // holds one element per unanswered progress frame
 
@@ -48,8 +46,7 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	}
 	s := newSocket(w, at, nc)
 	stopLeave := context.AfterFunc(w.leaving, s.leave)
-	stopAbort := context.AfterFunc(w.base, func() { s.fail(ErrClosed) })
-	defer func() { stopLeave(); stopAbort() }()
+	defer stopLeave()
 
 	var all sync.WaitGroup
 	_, handlers := w.pool()
@@ -62,7 +59,6 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	s.greet()
 	lost := s.run()
 	s.deadline.Stop()
-	s.lose(lost)
 	w.sockets.Delete(s)
 	s.mu.Lock()
 	for _, r := range s.runs {
@@ -84,13 +80,12 @@ func newSocket(w *Worker, addr string, nc net.Conn) *socket {
 		reports: make(chan struct{}, maxReports),
 		runs:    make(map[string]*Run),
 	}
-	s.init(w.conf, addr, nc, s)
+	s.init(w.base, w.conf, addr, nc, s)
 	if w.Take != nil {
 		s.named = true
 	} else {
 		s.queue = make(chan *Run, s.limit)
 	}
-	s.ctx, s.lose = context.WithCancelCause(w.base)
 	return s
 }
 
@@ -99,7 +94,7 @@ func newSocket(w *Worker, addr string, nc net.Conn) *socket {
 func (s *socket) greet() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || s.w.leaving.Err() != nil {
+	if s.w.leaving.Err() != nil {
 		return
 	}
 	if s.conf.wantsHello() {
@@ -136,10 +131,6 @@ func (s *socket) rejoin() {
 // ends when all is answered.
 func (s *socket) leave() {
 	s.mu.Lock()
-	if s.err != nil || s.leaving {
-		s.mu.Unlock()
-		return
-	}
 	s.leaving = true
 	if s.conf.compat || !s.greeted { // a join behind a leave would undo it
 		s.left = true
@@ -153,11 +144,8 @@ func (s *socket) leave() {
 			}
 		}
 	}
-	finished := s.finished()
 	s.mu.Unlock()
-	if finished {
-		s.fail(errFinished)
-	}
+	s.finish()
 }
 
 func (s *socket) finished() bool {
@@ -228,8 +216,6 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 	default:
 		over := refusal == nil || refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID
 		switch {
-		case over && r.unbegun:
-			r.run.over()
 		case over:
 		case r.unbegun: // a broker without release: then it is to run
 			s.runs[r.run.key] = r.run
@@ -269,10 +255,10 @@ func (s *socket) work() {
 		if err == nil { // else cancelled while it waited
 			body, err = r.call(s.w.Handler)
 		}
-		if s.ctx.Err() == nil { // else the run is lost, however its handler took that
+		if s.life.Err() == nil { // else the run is lost, however its handler took that
 			s.answer(r, body, err)
 		}
-		r.over()
+		r.cancel(nil)
 	}
 	regular = true
 }

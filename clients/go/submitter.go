@@ -350,7 +350,7 @@ func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
 			return nil, ErrClosed
 		case ctx.Err() != nil:
 			return nil, s.overdue(ctx)
-		case current != nil && !current.ended():
+		case current != nil && current.life.Err() == nil:
 			return current, nil
 		case refusal != nil:
 			return nil, refusal

@@ -142,10 +142,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	case <-w.joined.Done():
 		return nil
 	case <-w.done:
-		if err := w.Err(); err != nil {
-			return err
-		}
-		return ErrClosed
+		return cmp.Or(w.Err(), ErrClosed)
 	case <-ctx.Done():
 		w.Stop(ctx)
 		return fmt.Errorf("gloom: no broker joined: %w", context.Cause(ctx))
