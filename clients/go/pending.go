@@ -34,32 +34,27 @@ type Pending struct {
 }
 
 // latch is a channel to be closed, made when somebody asks for it.
-type latch struct {
-	open bool
-	ch   chan struct{}
-}
+type latch chan struct{}
 
-var closed = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
+var opened = func() latch {
+	l := make(latch)
+	close(l)
+	return l
 }()
 
 func (l *latch) wait() <-chan struct{} {
-	if l.open {
-		return closed
+	if *l == nil {
+		*l = make(latch)
 	}
-	if l.ch == nil {
-		l.ch = make(chan struct{})
-	}
-	return l.ch
+	return *l
 }
 
+// release opens the latch, if it is not open.
 func (l *latch) release() {
-	if !l.open && l.ch != nil {
-		close(l.ch)
+	if *l != nil && *l != opened {
+		close(*l)
 	}
-	l.open = true
+	*l = opened
 }
 
 // ID is the job's id.
