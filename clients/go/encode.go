@@ -59,24 +59,17 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 		if len(job.Headers) > 0 {
 			r.Headers = job.Headers
 		}
-		switch {
-		case job.Retries > 0:
-			r.Retries = job.Retries
-		case job.Retries == NoRetries:
-			r.Retries = 0
+		if job.Retries != 0 {
+			r.Retries = max(job.Retries, 0)
 		}
 	}
 	e.frame = wire.AppendSubmit(e.frame[:0], r)
 	if trust {
 		return e.frame, nil
 	}
-	reason := e.wrong(wire.KeyBody, r.Body)
-	if reason != "" {
-		reason = "body: " + reason
-	} else if r.Headers != nil {
-		if reason = e.wrong(wire.KeyHeaders, r.Headers); reason != "" {
-			reason = "headers: " + reason
-		}
+	reason := e.wrong("body", wire.KeyBody, r.Body)
+	if reason == "" && r.Headers != nil {
+		reason = e.wrong("headers", wire.KeyHeaders, r.Headers)
 	}
 	if reason != "" {
 		return nil, &RefusedError{Code: ErrInvalidJSON, ID: p.id, Reason: reason}
@@ -85,15 +78,15 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 }
 
 // wrong says why the value that the frame has under a key is not one JSON value
-// that a broker takes.
-func (e *encoder) wrong(key wire.Key, value []byte) string {
+// that a broker takes, and what it is.
+func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
 	payload := e.frame[wire.HeaderLen:]
 	if err := e.env.Scan(payload); err != nil {
-		return err.Reason
+		return what + ": " + err.Reason
 	}
 	// A value that closes the message and goes on makes valid frames, too.
 	if seen := e.env.Raw(payload, key); len(seen) != len(bytes.Trim(value, " \t\r\n")) {
-		return "not one JSON value"
+		return what + ": not one JSON value"
 	}
 	return ""
 }

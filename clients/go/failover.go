@@ -121,7 +121,7 @@ func (s *Submitter) open(ctx context.Context, addr string) (*session, error) {
 		close(sess.over)
 	}()
 	if s.conf.wantsHello() {
-		if err := sess.call(ctx, request{verb: wire.Hello}, s.conf.hello(nil)); err != nil {
+		if err := sess.call(ctx, request{verb: wire.Hello}, s.conf.hello()); err != nil {
 			sess.fail(err)
 			return nil, fmt.Errorf("gloom: connect to %s: %w", at, err)
 		}

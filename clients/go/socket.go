@@ -19,9 +19,8 @@ type socket struct {
 	conn
 	w     *Worker
 	named bool // joined with prefetch: answers carry ids
-	limit int  // runs that may be out
 
-	queue   chan *Run     // of limit: never full
+	queue   chan *Run     // has room for the runs that may be out; nil for Take
 	reports chan struct{} // holds one element per unanswered progress frame
 
 	// Guarded by conn.mu.
@@ -76,15 +75,13 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 
 func newSocket(w *Worker, addr string, nc net.Conn) *socket {
 	s := &socket{
-		w: w, named: w.Prefetch > 0, limit: max(w.Prefetch, 1),
+		w: w, named: w.Prefetch > 0 || w.Take != nil,
 		reports: make(chan struct{}, maxReports),
 		runs:    make(map[string]*Run),
 	}
 	s.init(w.base, w.conf, addr, nc, s)
-	if w.Take != nil {
-		s.named = true
-	} else {
-		s.queue = make(chan *Run, s.limit)
+	if w.Take == nil {
+		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
 	return s
 }
@@ -98,7 +95,7 @@ func (s *socket) greet() {
 		return
 	}
 	if s.conf.wantsHello() {
-		s.post(s.conf.hello(nil), request{verb: wire.Hello})
+		s.post(s.conf.hello(), request{verb: wire.Hello})
 	}
 	s.w.sockets.Store(s, nil) // first: nothing that Serve says in between is missed
 	s.join()
@@ -172,8 +169,8 @@ func (s *socket) onJob(ev *wire.Event) error {
 		return errFinished // the broker hands the job to another worker
 	case s.left:
 		return &ProtocolError{Reason: "job after the ok of leave"}
-	case s.w.Take == nil && len(s.runs) == s.limit:
-		return &ProtocolError{Reason: fmt.Sprintf("job while %d are out, the most asked for", s.limit)}
+	case s.queue != nil && len(s.runs) == cap(s.queue):
+		return &ProtocolError{Reason: fmt.Sprintf("job while %d are out, the most asked for", len(s.runs))}
 	case s.runs[string(ev.ID)] != nil:
 		return &ProtocolError{Reason: "job whose id is out already"}
 	}
@@ -307,8 +304,8 @@ func (s *socket) check(e *encoder, body []byte) error {
 	if s.conf.trust {
 		return nil
 	}
-	if reason := e.wrong(wire.KeyBody, body); reason != "" {
-		return Fatal(fmt.Errorf("answer: %s", reason))
+	if reason := e.wrong("answer", wire.KeyBody, body); reason != "" {
+		return Fatal(errors.New(reason))
 	}
 	return nil
 }
