@@ -1,13 +1,9 @@
 package gloom
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -22,7 +18,6 @@ const (
 	maxUnsent = 1 << 20
 	// keepBuffer is the largest buffer kept after a large frame has gone through.
 	keepBuffer = 256 << 10
-	readBuffer = 8 << 10
 	// lastWords is how long a connection that cannot be written to is still read:
 	// the broker may have said why.
 	lastWords = 250 * time.Millisecond
@@ -33,7 +28,6 @@ const (
 var (
 	// errGone is what becomes of frames for a connection that has ended.
 	errGone = errors.New("connection has gone")
-	errHTTP = errors.New("this is an HTTP server")
 	// errFinished ends a connection that has nothing more to wait for.
 	errFinished = errors.New("finished")
 )
@@ -46,8 +40,9 @@ type conn struct {
 	addr string
 	nc   net.Conn
 	user user
-	wake chan struct{} // to the writer: there is something to write
-	done chan struct{} // closed when the connection has failed
+	wake chan struct{}   // to the writer: there is something to write
+	life context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
+	end  context.CancelCauseFunc
 
 	// Largest frames either way. Only the reply to hello changes them, before
 	// there is anything large to send.
@@ -55,22 +50,28 @@ type conn struct {
 
 	mu      sync.Mutex // guards what follows
 	out     []byte     // whole frames, not yet written
-	spare   []byte     // the writer's other buffer
 	kicked  bool       // wake has been sent and not been acted on
 	room    chan struct{}
 	waiting fifo[request]
 	written uint64        // number of the first request not given to the writer
 	bare    int           // detached jobs without ack since the last request with a reply
 	refusal *RefusedError // what the broker said before it closes the connection
-	err     error         // why the connection failed; nothing may be appended after that
 
 	// Of the reading goroutine.
 	decoder wire.ClientDecoder
 	frame   wire.Event
+	news    []teller // what the frame at hand means to others
 }
 
+// teller tells others what a frame meant, without mu held.
+type teller interface{ tell() }
+
+type call func()
+
+func (f call) tell() { f() }
+
 // user is whom a connection serves. The reading goroutine calls its methods, with
-// the connection's mu held but for tell.
+// the connection's mu held.
 type user interface {
 	// replied acts on the reply to a request: ok if refusal is nil. A detached or
 	// other silent submit is ok when a later frame proves it.
@@ -80,114 +81,100 @@ type user interface {
 	// finished says whether there is nothing left to wait for, now that all of
 	// what a frame means is known.
 	finished() bool
-	// tell passes on what a frame meant, where that must not hold up others.
-	tell()
 }
 
 // request is something asked of the broker. Replies come in the order of the
 // requests; only a silent one is replied to just when it is refused.
 type request struct {
 	verb    wire.Verb
-	silent  bool         // "ack":false
-	again   bool         // of an answer: in place of one that was refused
-	unbegun bool         // of a release: its run has not begun
-	last    bool         // of a leave: the worker stops
-	job     *Pending     // of a submit and an attach
-	run     *Run         // of an answer
-	id      string       // of a cancel and a change, canonical
-	call    chan<- error // who waits for the reply; with room for it
-	then    func(error)  // who is told of it, without mu held
+	silent  bool        // "ack":false
+	again   bool        // of an answer: in place of one that was refused
+	unbegun bool        // of a release: its run has not begun
+	last    bool        // of a leave: the worker stops
+	key     string      // the canonical id that a reply may carry, "" for none
+	job     *Pending    // of a submit and an attach
+	run     *Run        // of an answer
+	then    func(error) // who is told of the reply, without mu held
 }
 
-// name is the canonical id that a reply to r may carry, "" for none.
-func (r *request) name() string {
-	switch {
-	case r.job != nil:
-		return r.job.key
-	case r.run != nil:
-		return r.run.key
-	}
-	return r.id
-}
-
-func (c *conn) init(conf *config, addr string, nc net.Conn, user user) {
+// init makes a connection that ends with parent.
+func (c *conn) init(parent context.Context, conf *config, addr string, nc net.Conn, user user) {
 	c.conf, c.addr, c.nc, c.user = conf, addr, nc, user
 	c.maxIn, c.maxOut = wire.MaxFrameOut(conf.maxFrame), conf.maxFrame
-	c.wake, c.done = make(chan struct{}, 1), make(chan struct{})
+	c.wake = make(chan struct{}, 1)
+	c.life, c.end = context.WithCancelCause(parent)
+	context.AfterFunc(c.life, func() { nc.Close() }) // over TLS this may wait for the peer
 }
 
 // run serves the connection until it goes, and returns why.
-func (c *conn) run() error {
+func (c *conn) run() *LostError {
 	var writer sync.WaitGroup
 	writer.Go(c.writeLoop)
 	c.fail(c.readLoop())
 	writer.Wait()
-	var told []func(error)
+	lost := c.lost()
 	c.mu.Lock()
-	lost, cause := c.lost(), c.cause()
 	for !c.waiting.empty() {
-		r := c.waiting.pop()
-		if r.call != nil {
-			r.call <- lost
-		}
-		if r.then != nil {
-			told = append(told, r.then)
-		}
+		c.inform(c.waiting.pop(), lost)
 	}
+	c.out = nil
 	c.mu.Unlock()
-	for _, then := range told {
-		then(lost)
-	}
-	return cause
+	c.tell()
+	return lost
 }
 
-// fail ends the connection, once; the first cause stays.
+// inform tells of the reply to a request, or that none comes.
+func (c *conn) inform(r request, err error) {
+	if r.then != nil {
+		c.news = append(c.news, call(func() { r.then(err) }))
+	}
+}
+
+// tell passes on what a frame meant, where that must not hold up others.
+func (c *conn) tell() {
+	for i, n := range c.news {
+		n.tell()
+		c.news[i] = nil
+	}
+	c.news = c.news[:0]
+}
+
+// fail ends the connection, once; the first cause stays, but for what the broker
+// has said.
 func (c *conn) fail(cause error) {
 	c.mu.Lock()
-	first := c.err == nil
-	if first {
-		c.err = cause
-		c.out, c.spare = nil, nil
-		close(c.done)
-	}
-	c.mu.Unlock()
-	if first {
-		c.nc.Close() // over TLS this may wait for the peer
-	}
-}
-
-// ended reports whether the connection has failed, without mu held.
-func (c *conn) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// cause is why the connection failed, by the broker's word if it gave one. It is
-// called with mu held.
-func (c *conn) cause() error {
-	if c.refusal != nil && c.err != errFinished && !errors.Is(c.err, ErrClosed) {
-		return c.refusal
-	}
-	return c.err
-}
-
-// why is cause, without mu held.
-func (c *conn) why() error {
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cause()
+	if c.refusal != nil && cause != errFinished {
+		cause = c.refusal
+	}
+	c.end(&LostError{Addr: c.addr, Cause: cause})
 }
 
-// lost is the error of what went with the connection; called with mu held.
-func (c *conn) lost() error { return &LostError{Addr: c.addr, Cause: c.cause()} }
+// finish ends the connection if it has nothing more to wait for.
+func (c *conn) finish() {
+	c.mu.Lock()
+	finished := c.user.finished()
+	c.mu.Unlock()
+	if finished {
+		c.fail(errFinished)
+	}
+}
 
-// push puts a request in line, whose frame is in out. It is called with mu held,
+// lost is why the connection failed.
+func (c *conn) lost() *LostError {
+	if lost, ok := context.Cause(c.life).(*LostError); ok {
+		return lost
+	}
+	return &LostError{Addr: c.addr, Cause: ErrClosed}
+}
+
+// post sends a request, unless the connection has gone. It is called with mu held,
 // as are all below that do not say otherwise.
-func (c *conn) push(r request) {
+func (c *conn) post(frame []byte, r request) {
+	if c.life.Err() != nil {
+		return
+	}
+	c.out = append(c.out, frame...)
 	switch {
 	case !r.silent:
 		c.bare = 0
@@ -221,7 +208,7 @@ func (c *conn) put(ctx context.Context, wait bool, frame []byte, enter func() (r
 		}
 		select {
 		case <-room:
-		case <-c.done:
+		case <-c.life.Done():
 			return errGone
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -231,7 +218,7 @@ func (c *conn) put(ctx context.Context, wait bool, frame []byte, enter func() (r
 
 // tryPut returns a channel to wait for when there is no room.
 func (c *conn) tryPut(frame []byte, enter func() (request, error)) (room <-chan struct{}, err error) {
-	if c.err != nil {
+	if c.life.Err() != nil {
 		return nil, errGone
 	}
 	if len(c.out) >= maxUnsent {
@@ -244,38 +231,24 @@ func (c *conn) tryPut(frame []byte, enter func() (request, error)) (room <-chan 
 	if err != nil {
 		return nil, err
 	}
-	c.out = append(c.out, frame...)
-	c.push(r)
+	c.post(frame, r)
 	return nil, nil
 }
 
-// ask sends a small request at once, without mu held, and gives its reply to
-// call, if that is not nil.
-func (c *conn) ask(r request, call chan<- error, encode func(dst []byte) []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return c.lost()
-	}
-	r.call = call
-	c.out = encode(c.out)
-	c.push(r)
-	return nil
-}
-
 func (c *conn) writeLoop() {
+	var buf []byte // out is the other one
 	for {
 		select {
 		case <-c.wake:
-		case <-c.done:
+		case <-c.life.Done():
 			return
 		}
-		for buf := c.take(nil); buf != nil; buf = c.take(buf) {
+		for buf = c.take(buf); len(buf) > 0; buf = c.take(buf) {
 			if _, err := c.nc.Write(buf); err != nil {
 				select {
 				case <-time.After(lastWords):
 					c.fail(err)
-				case <-c.done:
+				case <-c.life.Done():
 				}
 				return
 			}
@@ -283,34 +256,26 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take gives back what was written and returns what is to be written, or nil.
-// It is called without mu held.
+// take returns what is to be written, and gives back the buffer of what was
+// written. It is called without mu held.
 func (c *conn) take(wrote []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	if c.life.Err() != nil {
 		return nil
-	}
-	if cap(wrote) <= keepBuffer {
-		if c.out == nil {
-			c.out = wrote[:0]
-		} else if wrote != nil {
-			c.spare = wrote[:0]
-		}
 	}
 	if c.bare > 0 {
 		// Nothing is ever sent about a detached job without ack that was taken; the
 		// reply to a ping proves that no refusal comes.
-		c.out = wire.AppendPingRequest(c.out)
-		c.push(request{verb: wire.Ping})
+		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
-	c.written = c.waiting.tail
-	if len(c.out) == 0 {
-		c.kicked = false
-		return nil
+	if cap(wrote) > keepBuffer {
+		wrote = nil
 	}
 	buf := c.out
-	c.out, c.spare = c.spare, nil
+	c.out = wrote[:0]
+	c.written = c.waiting.tail
+	c.kicked = len(buf) > 0
 	if c.room != nil {
 		close(c.room)
 		c.room = nil
@@ -331,39 +296,16 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readLoop handles frames until reading or handling fails. Memory grows with what
-// has arrived, not with what was announced.
+// readLoop handles frames until reading or handling fails.
 func (c *conn) readLoop() error {
-	in, large := bufio.NewReaderSize(c, readBuffer), bytes.Buffer{}
+	in := frames{from: c}
 	for {
-		head, err := in.Peek(wire.HeaderLen)
-		if err != nil {
-			return err
-		}
-		if _, _, tooLarge := wire.SplitFrame(head, c.maxIn); tooLarge != nil {
-			if string(head) == "HTTP" {
-				return errHTTP
-			}
-			return &ProtocolError{Reason: tooLarge.Reason}
-		}
-		size := wire.HeaderLen + int(binary.BigEndian.Uint32(head))
-		var frame []byte
-		if size <= in.Size() {
-			frame, err = in.Peek(size)
-			in.Discard(len(frame)) // it stays until the next Peek
-		} else {
-			large.Grow(min(size+bytes.MinRead, keepBuffer))
-			_, err = io.CopyN(&large, in, int64(size))
-			frame = large.Bytes()
-		}
+		payload, err := in.next(c.maxIn)
 		if err == nil {
-			err = c.handle(frame[wire.HeaderLen:])
+			err = c.handle(payload)
 		}
 		if err != nil {
 			return err
-		}
-		if large.Reset(); large.Cap() > keepBuffer {
-			large = bytes.Buffer{}
 		}
 	}
 }
@@ -382,7 +324,7 @@ func (c *conn) handle(payload []byte) error {
 		err = errFinished
 	}
 	c.mu.Unlock()
-	c.user.tell()
+	c.tell()
 	return err
 }
 
@@ -391,10 +333,8 @@ func (c *conn) act(ev *wire.Event) error {
 	case wire.EventOK:
 		return c.accepted(ev)
 	case wire.EventPing:
-		if c.err == nil {
-			c.out = wire.AppendPong(c.out)
-			c.kick()
-		}
+		c.out = wire.AppendPong(c.out)
+		c.kick()
 		return nil
 	}
 	return c.user.event(ev)
@@ -409,10 +349,10 @@ func (c *conn) due() uint64 {
 	return n
 }
 
-// settle takes the silent submits before request number n off the queue: a later
-// frame proves that they were taken.
+// settle takes the silent submits before request number n off the queue, up to
+// one that must be replied to: a later frame proves that they were taken.
 func (c *conn) settle(n uint64) {
-	for c.waiting.head < n {
+	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
 		c.user.replied(c.waiting.pop(), nil)
 	}
 }
@@ -421,12 +361,10 @@ func (c *conn) settle(n uint64) {
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	c.settle(due)
 	r := c.waiting.pop()
-	if r.call != nil {
-		if refusal == nil {
-			r.call <- nil
-		} else {
-			r.call <- refusal
-		}
+	if refusal == nil {
+		c.inform(r, nil)
+	} else {
+		c.inform(r, refusal)
 	}
 	return c.user.replied(r, refusal)
 }
@@ -437,9 +375,9 @@ func (c *conn) accepted(ev *wire.Event) error {
 		return &ProtocolError{Reason: "ok without a request"}
 	}
 	r := c.waiting.at(due)
-	if want := r.name(); ev.ID != nil && want != string(ev.ID) {
+	if ev.ID != nil && r.key != string(ev.ID) {
 		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
-			" in place of " + strconv.Quote(wire.Value([]byte(want)))}
+			" in place of " + strconv.Quote(wire.Value([]byte(r.key)))}
 	}
 	if r.verb == wire.Hello && ev.MaxFrame > 0 {
 		c.maxOut = ev.MaxFrame

@@ -59,24 +59,17 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 		if len(job.Headers) > 0 {
 			r.Headers = job.Headers
 		}
-		switch {
-		case job.Retries > 0:
-			r.Retries = job.Retries
-		case job.Retries == NoRetries:
-			r.Retries = 0
+		if job.Retries != 0 {
+			r.Retries = max(job.Retries, 0)
 		}
 	}
 	e.frame = wire.AppendSubmit(e.frame[:0], r)
 	if trust {
 		return e.frame, nil
 	}
-	reason := e.wrong(wire.KeyBody, r.Body)
-	if reason != "" {
-		reason = "body: " + reason
-	} else if r.Headers != nil {
-		if reason = e.wrong(wire.KeyHeaders, r.Headers); reason != "" {
-			reason = "headers: " + reason
-		}
+	reason := e.wrong("body", wire.KeyBody, r.Body)
+	if reason == "" && r.Headers != nil {
+		reason = e.wrong("headers", wire.KeyHeaders, r.Headers)
 	}
 	if reason != "" {
 		return nil, &RefusedError{Code: ErrInvalidJSON, ID: p.id, Reason: reason}
@@ -85,22 +78,17 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 }
 
 // wrong says why the value that the frame has under a key is not one JSON value
-// that a broker takes.
-func (e *encoder) wrong(key wire.Key, value []byte) string {
+// that a broker takes, and what it is.
+func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
 	payload := e.frame[wire.HeaderLen:]
 	if err := e.env.Scan(payload); err != nil {
-		return err.Reason
+		return what + ": " + err.Reason
 	}
 	// A value that closes the message and goes on makes valid frames, too.
 	if seen := e.env.Raw(payload, key); len(seen) != len(bytes.Trim(value, " \t\r\n")) {
-		return "not one JSON value"
+		return what + ": not one JSON value"
 	}
 	return ""
-}
-
-func tooLarge(id string, size, limit int) *RefusedError {
-	return &RefusedError{Code: ErrSizeError, ID: id,
-		Reason: fmt.Sprintf("frame of %d bytes, at most %d are taken", size, limit)}
 }
 
 func (j *Job) hasOptions() bool {
@@ -110,16 +98,14 @@ func (j *Job) hasOptions() bool {
 
 // validate refuses what the broker could not even answer with the job's id, and
 // what would be sent as something else.
-func (j *Job) validate() *RefusedError {
-	if err := checkName("id", j.ID); err != nil {
+func (j *Job) validate() error {
+	if err := checkNames("id", "", j.ID); err != nil {
 		return err
 	}
-	err := checkNames("group", j.Groups)
-	if err == nil {
-		err = checkName("type", j.Type)
+	if err := checkNames("group", j.ID, j.Groups...); err != nil {
+		return err
 	}
-	if err != nil {
-		err.ID = j.ID
+	if err := checkNames("type", j.ID, j.Type); err != nil {
 		return err
 	}
 	if j.Retries < NoRetries {
@@ -129,17 +115,11 @@ func (j *Job) validate() *RefusedError {
 	return nil
 }
 
-func checkName(what, name string) *RefusedError {
-	if err := wire.CheckName(what, name); name != "" && err != nil {
-		return &RefusedError{Code: ErrInvalidType, Reason: err.Reason}
-	}
-	return nil
-}
-
-func checkNames(what string, names []string) *RefusedError {
+// checkNames refuses names that cannot be sent, for the job with the id.
+func checkNames(what, id string, names ...string) error {
 	for _, name := range names {
-		if err := checkName(what, name); err != nil {
-			return err
+		if err := wire.CheckName(what, name); name != "" && err != nil {
+			return &RefusedError{Code: ErrInvalidType, ID: id, Reason: err.Reason}
 		}
 	}
 	return nil

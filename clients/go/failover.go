@@ -30,14 +30,13 @@ func (s *Submitter) stayConnected(sess *session) {
 			return
 		case <-drains:
 			// What is pending on the old connection stays there.
-			if next := s.connect(retry, sess.home, sess.done); next != nil {
+			if next := s.connect(retry, sess.home, sess.over); next != nil {
 				sess.retire()
 				sess = next
 				continue
 			}
-		case <-sess.done:
+		case <-sess.over:
 		}
-		<-sess.over
 		s.mu.Lock()
 		if len(s.kept) > 0 { // only there they can go on
 			s.next = slices.Index(s.conf.addrs, sess.home)
@@ -47,7 +46,7 @@ func (s *Submitter) stayConnected(sess *session) {
 			return
 		}
 		retry.lasted(time.Since(since))
-		if retry.pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.why()}, s.life.Done()) {
+		if retry.pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, s.life.Done()) {
 			return
 		}
 		sess = nil
@@ -117,15 +116,12 @@ func (s *Submitter) open(ctx context.Context, addr string) (*session, error) {
 	s.mu.Lock()
 	s.sessions = append(s.sessions, sess)
 	s.mu.Unlock()
-	closing := context.AfterFunc(s.life, func() { sess.fail(ErrClosed) })
 	go func() {
-		kept := sess.run()
-		closing()
-		s.dismiss(sess, kept)
+		s.dismiss(sess, sess.run())
 		close(sess.over)
 	}()
 	if s.conf.wantsHello() {
-		if err := sess.call(ctx, request{verb: wire.Hello}, s.conf.hello); err != nil {
+		if err := sess.call(ctx, request{verb: wire.Hello}, s.conf.hello()); err != nil {
 			sess.fail(err)
 			return nil, fmt.Errorf("gloom: connect to %s: %w", at, err)
 		}

@@ -15,7 +15,7 @@ type failure struct {
 	error
 	final   bool
 	release bool
-	delay   time.Duration // negative: none said
+	delay   time.Duration // -1: none said
 }
 
 func (f *failure) Unwrap() error { return f.error }
@@ -46,19 +46,6 @@ func Release(d time.Duration) error {
 		d = -1
 	}
 	return &failure{error: errors.New("released by the worker"), release: true, delay: d}
-}
-
-// verdict reads what a handler's error asks for: the outermost mark counts.
-func verdict(err error) (f failure, delayMS int64) {
-	f, delayMS = failure{delay: -1}, -1
-	var marked *failure
-	if errors.As(err, &marked) {
-		f = *marked
-	}
-	if f.delay >= 0 {
-		delayMS = millis(f.delay)
-	}
-	return f, delayMS
 }
 
 func clip(s string) string {

@@ -8,16 +8,26 @@ type kept struct {
 	frame    []byte     // its submit; nil when it is only to be attached to
 	again    bool       // the submit may be sent again
 	resent   bool       // the submit is sent again, and not acked
-	unwanted bool       // to be cancelled; guarded by owner.mu
+	unwanted bool       // to be cancelled; guarded by both
 	lost     *LostError // how the connection before went, nil for the first one
 }
 
 // entry is the request, not yet in line, that brings the job to a connection.
 func (p *Pending) entry() request {
 	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && !k.resent) {
-		return request{verb: wire.Attach, job: p}
+		return request{verb: wire.Attach, key: p.key, job: p}
 	}
-	return request{verb: wire.Submit, job: p, silent: p.silent}
+	return request{verb: wire.Submit, key: p.key, job: p, silent: p.silent}
+}
+
+// bring sends the request that brings a kept job here.
+func (s *session) bring(p *Pending, r request) {
+	frame := p.kept.frame
+	if r.verb == wire.Attach {
+		frame = wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
+	}
+	s.enter(p)
+	s.post(frame, r)
 }
 
 // resume goes on with kept jobs of a connection that was lost, unless this one
@@ -25,20 +35,14 @@ func (p *Pending) entry() request {
 func (s *session) resume(jobs []*Pending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.life.Err() != nil {
 		return false
 	}
 	for _, p := range jobs {
-		r := s.enter(p)
-		if r.verb == wire.Attach {
-			s.out = wire.AppendAttach(s.out, []byte(p.key), p.progress != nil)
-		} else {
-			s.out = append(s.out, p.kept.frame...)
-		}
-		s.push(r)
+		s.bring(p, p.entry())
 		if p.kept.unwanted {
-			s.out = wire.AppendCancelRequest(s.out, []byte(p.key))
-			s.push(request{verb: wire.Cancel, id: p.key})
+			r, frame := cancel(p.key)
+			s.post(frame, r)
 		}
 	}
 	return true
@@ -51,36 +55,22 @@ func (s *session) notBack(r *request, refusal *RefusedError) {
 	lost := *k.lost
 	lost.Cause = refusal
 	switch {
-	case s.jobs[p.key] != p || s.err != nil: // it goes with this connection
-	case k.again && !k.resent && r.verb == wire.Attach && refusal.Code == ErrUnknownID:
+	case s.jobs[p.key] != p || s.life.Err() != nil: // it goes with this connection
+	case k.again && !k.resent && !k.unwanted && r.verb == wire.Attach && refusal.Code == ErrUnknownID:
 		k.resent = true
-		delete(s.jobs, p.key)
-		s.news = append(s.news, news{job: p, what: jobMissing, err: &lost})
+		if lost.Cause = s.fits(p, k.frame); lost.Cause != nil {
+			s.end(p, nil, &lost)
+		} else {
+			s.bring(p, p.entry())
+		}
 	case k.resent && r.verb == wire.Submit && refusal.Code == ErrIDExists:
 		// The submit of the lost connection was on its way still.
-		s.out = wire.AppendAttach(s.out, []byte(p.key), p.progress != nil)
-		p.seq = s.waiting.tail
-		s.push(request{verb: wire.Attach, job: p})
+		s.bring(p, request{verb: wire.Attach, key: p.key, job: p})
 	case !lost.Sent:
 		s.end(p, nil, &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id})
 	default:
 		s.end(p, nil, &lost)
 	}
-}
-
-// resubmit sends a kept job again that its broker no longer knows.
-func (s *Submitter) resubmit(p *Pending, lost *LostError) {
-	s.mu.Lock()
-	unwanted := p.kept.unwanted
-	s.mu.Unlock()
-	if !unwanted {
-		err := s.send(s.life, p, p.kept.frame, true)
-		if err == nil {
-			return
-		}
-		lost.Cause = err
-	}
-	p.end(Result{}, lost)
 }
 
 // endKept ends what no connection will go on with.
@@ -97,6 +87,6 @@ func (s *Submitter) endKept() {
 
 func endLost(jobs []*Pending) {
 	for _, p := range jobs {
-		p.end(Result{}, p.kept.lost)
+		p.end(p.kept.lost)
 	}
 }

@@ -174,8 +174,8 @@ func (c *config) wantsHello() bool {
 	return c.token != "" || c.client != "" || c.heartbeat != 0
 }
 
-func (c *config) hello(dst []byte) []byte {
-	return wire.AppendHello(dst, c.token, c.client, c.heartbeat.Milliseconds())
+func (c *config) hello() []byte {
+	return wire.AppendHello(nil, c.token, c.client, c.heartbeat.Milliseconds())
 }
 
 // logPanics stands in for Notify: a panic must not go unseen.

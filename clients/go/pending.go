@@ -2,6 +2,7 @@ package gloom
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,47 +21,40 @@ type Pending struct {
 	session  atomic.Pointer[session] // the last one whose table it was in
 	kept     *kept                   // nil: the job goes with its connection
 
-	// Guarded by session.mu.
-	seq  uint64 // of its request
-	over bool   // no longer in session's table
+	seq uint64 // of its request; guarded by session.mu
 
 	detach bool
 	silent bool       // of Job.NoAck
+	result Result     // valid once ended
+	err    error      // valid once ended
 	mu     sync.Mutex // guards what follows
 	acked  bool       // the broker took the job
 	ack    latch      // opened when its reply is in
 	done   latch      // opened when the job has ended
-	result Result     // valid once ended
-	err    error      // valid once ended
 }
 
 // latch is a channel to be closed, made when somebody asks for it.
-type latch struct {
-	open bool
-	ch   chan struct{}
-}
+type latch chan struct{}
 
-var closed = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
+var opened = func() latch {
+	l := make(latch)
+	close(l)
+	return l
 }()
 
 func (l *latch) wait() <-chan struct{} {
-	if l.open {
-		return closed
+	if *l == nil {
+		*l = make(latch)
 	}
-	if l.ch == nil {
-		l.ch = make(chan struct{})
-	}
-	return l.ch
+	return *l
 }
 
+// release opens the latch, if it is not open.
 func (l *latch) release() {
-	if !l.open && l.ch != nil {
-		close(l.ch)
+	if *l != nil && *l != opened {
+		close(*l)
 	}
-	l.open = true
+	*l = opened
 }
 
 // ID is the job's id.
@@ -117,7 +111,8 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 // Cancel asks the broker to cancel the job, as Submitter.Cancel does, over the
 // connection that the job is on.
 func (p *Pending) Cancel(ctx context.Context) error {
-	return p.session.Load().cancel(ctx, p.key)
+	r, frame := cancel(p.key)
+	return p.session.Load().call(ctx, r, frame)
 }
 
 // taken notes that the broker took the job.
@@ -128,16 +123,23 @@ func (p *Pending) taken() {
 	p.ack.release()
 }
 
-// end is called once, by the goroutine that reads the session's connection.
-func (p *Pending) end(result Result, err error) {
-	<-p.owner.window // first: who waits for the end may count on the room
+// end ends a job that no connection goes on with.
+func (p *Pending) end(err error) {
+	p.err = err
+	p.tell()
+}
+
+// tell says how the job has ended. It is called once, as the last of what its
+// connection does with it.
+func (p *Pending) tell() {
+	p.result.Body = slices.Clone(p.result.Body) // it was of the frame
+	<-p.owner.window                            // first: who waits for the end may count on the room
 	p.mu.Lock()
-	p.result, p.err = result, err
 	p.ack.release()
 	p.done.release()
 	p.mu.Unlock()
 	if p.notify != nil {
-		p.notify(result, err)
+		p.notify(p.result, p.err)
 	}
 }
 

@@ -2,34 +2,23 @@ package gloom
 
 import (
 	"errors"
+	"math/rand/v2"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 )
 
-// retry spaces attempts to connect.
+// retry spaces attempts to connect: exponential backoff with full jitter.
 type retry struct {
-	policy backoff.ExponentialBackOff
-	conf   *config
+	conf  *config
+	limit time.Duration // of the next wait
 }
 
-func newRetry(c *config) *retry {
-	// The policy draws from 0 … 2 × its interval when its factor is 1: with half of
-	// the limits that is full jitter, from 0 to the limit.
-	r := &retry{conf: c, policy: backoff.ExponentialBackOff{
-		InitialInterval:     max(c.backoffBase/2, 1),
-		MaxInterval:         max(c.backoffMax/2, 1),
-		Multiplier:          2,
-		RandomizationFactor: 1,
-	}}
-	r.policy.Reset()
-	return r
-}
+func newRetry(c *config) *retry { return &retry{conf: c, limit: c.backoffBase} }
 
 // pause tells what went wrong and waits until the next attempt is due, unless
 // stop is closed first.
 func (r *retry) pause(n Notice, stop <-chan struct{}) (stopped bool) {
-	n.Wait = r.policy.NextBackOff()
+	n.Wait = rand.N(r.limit)
+	r.limit += min(r.limit, r.conf.backoffMax-r.limit)
 	r.conf.notify(n)
 	t := time.NewTimer(n.Wait)
 	defer t.Stop()
@@ -44,7 +33,7 @@ func (r *retry) pause(n Notice, stop <-chan struct{}) (stopped bool) {
 // lasted tells how long the last connection stood.
 func (r *retry) lasted(d time.Duration) {
 	if d >= r.conf.backoffMax {
-		r.policy.Reset()
+		r.limit = r.conf.backoffBase
 	}
 }
 

@@ -15,9 +15,8 @@ type Run struct {
 	job    Job
 	key    string // canonical id
 	socket *socket
-	// Of a handler; nil for Take.
 	ctx    context.Context
-	cancel context.CancelCauseFunc
+	cancel context.CancelCauseFunc // of a handler; nil for Take
 }
 
 // Job is what is to be done: its ID, Type, Body and Headers.
@@ -40,12 +39,15 @@ func (r *Run) unwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
 	} else if r.socket.w.Unwanted != nil {
-		r.socket.news = append(r.socket.news, runNews{r, cause})
+		r.socket.news = append(r.socket.news, call(func() { r.socket.w.Unwanted(r, cause) }))
 	}
 }
 
+// tell gives the run to Take.
+func (r *Run) tell() { r.socket.w.Take(r) }
+
 func newRun(s *socket, ev *wire.Event) *Run {
-	r := &Run{socket: s, key: string(ev.ID)}
+	r := &Run{socket: s, key: string(ev.ID), ctx: s.life}
 	r.job = Job{ID: r.key, Type: s.w.Type, Body: append([]byte(nil), ev.Body...), run: r}
 	if id := wire.Value(ev.ID); id != r.key {
 		r.job.ID = id
@@ -57,16 +59,9 @@ func newRun(s *socket, ev *wire.Event) *Run {
 		r.job.Headers = append(Headers(nil), ev.Headers...)
 	}
 	if s.w.Take == nil {
-		r.ctx, r.cancel = context.WithCancelCause(s.ctx)
+		r.ctx, r.cancel = context.WithCancelCause(s.life)
 	}
 	return r
-}
-
-// over lets go of what belongs to a run.
-func (r *Run) over() {
-	if r.cancel != nil {
-		r.cancel(nil)
-	}
 }
 
 // name is the id that frames about the run carry, nil where it is implied.
@@ -107,22 +102,22 @@ func encodeAnswer(v any) ([]byte, error) {
 
 // fail encodes what a handler's error asks for.
 func (e *encoder) fail(r *Run, err error) wire.Verb {
-	reason := clip(err.Error())
-	f, delayMS := verdict(err)
+	reason, f := clip(err.Error()), &failure{delay: -1}
+	errors.As(err, &f) // the outermost mark counts
 	switch {
 	case r.socket.conf.compat:
 		e.names = append(e.names[:0], `{"error":"`...)
 		e.names = append(wire.Canonical(e.names, reason), `"}`...)
 		e.frame = wire.AppendRespond(e.frame[:0], nil, e.names)
 	case f.release:
-		e.frame = wire.AppendRelease(e.frame[:0], r.name(), delayMS)
+		e.frame = wire.AppendRelease(e.frame[:0], r.name(), millis(f.delay))
 		return wire.Release
 	default:
 		e.names = wire.Canonical(e.names[:0], reason)
 		if len(e.names) == 0 {
 			e.names = append(e.names, wire.DefaultFailReason...)
 		}
-		e.frame = wire.AppendFail(e.frame[:0], r.name(), e.names, !f.final, delayMS)
+		e.frame = wire.AppendFail(e.frame[:0], r.name(), e.names, !f.final, millis(f.delay))
 	}
 	return wire.Fail
 }
@@ -146,26 +141,22 @@ func (r *Run) progress(v any) error {
 	if err := s.check(e, body); err != nil {
 		return err
 	}
-	ctx := r.ctx
-	if ctx == nil {
-		ctx = s.ctx
-	}
 	select {
 	case s.reports <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
 	}
-	err = s.put(ctx, true, e.frame, func() (request, error) {
+	err = s.put(r.ctx, true, e.frame, func() (request, error) {
 		if s.runs[r.key] != r {
 			return request{}, errAnswered
 		}
-		return request{verb: wire.Progress, run: r}, nil
+		return request{verb: wire.Progress, key: r.key, run: r}, nil
 	})
 	if err != nil {
 		<-s.reports
 	}
 	if err == errGone {
-		err = &LostError{Addr: s.addr, Cause: s.why()}
+		err = s.lost()
 	}
 	return err
 }

@@ -1,13 +1,14 @@
 package gloom
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
-
-	"github.com/goccy/go-json"
 
 	"gloom/wire"
 )
@@ -31,44 +32,24 @@ type session struct {
 	jobs    map[string]*Pending // by canonical id
 	retired bool                // takes no new jobs; ends with the last pending one
 
-	drains   chan struct{} // closed when the broker has said that it drains
-	draining bool          // of the reading goroutine: drains is closed
-	news     []news        // of the reading goroutine: what the frame at hand means
+	drains chan struct{} // closed when the broker has said that it drains
+	drain  func()        // closes it
 }
-
-// news is for the one who waits for a job: it was taken, it reports progress, or
-// it has ended.
-type news struct {
-	job  *Pending
-	what newsKind
-	body []byte // of the frame
-	err  error
-	then func(error)
-}
-
-type newsKind uint8
-
-const (
-	jobTaken newsKind = iota
-	jobProgress
-	jobEnded
-	jobMissing // to be submitted again
-	replied    // to a request of CancelFunc or ChangeFunc
-)
 
 func newSession(owner *Submitter, home, addr string, nc net.Conn) *session {
 	s := &session{
 		owner: owner, home: home, over: make(chan struct{}),
 		jobs: make(map[string]*Pending), drains: make(chan struct{}),
 	}
-	s.init(owner.conf, addr, nc, s)
+	s.drain = sync.OnceFunc(func() { close(s.drains) })
+	s.init(owner.life, owner.conf, addr, nc, s)
 	return s
 }
 
 // run serves the connection until it goes, ends what is pending on it, and
 // returns what is kept, in the order in which it came here.
 func (s *session) run() (kept []*Pending) {
-	cause := s.conn.run()
+	cause := s.conn.run().Cause
 	s.mu.Lock()
 	jobs := s.jobs
 	s.jobs = nil
@@ -76,7 +57,7 @@ func (s *session) run() (kept []*Pending) {
 	for _, p := range jobs {
 		lost := p.lost(s.addr, p.seq < s.written, cause)
 		if p.kept == nil {
-			p.end(Result{}, lost)
+			p.end(lost)
 			continue
 		}
 		p.kept.lost, p.kept.resent = lost, false
@@ -86,20 +67,27 @@ func (s *session) run() (kept []*Pending) {
 	return kept
 }
 
-// enter puts a job on the table and returns the request that brings it here,
-// which is to be the next one in line.
-func (s *session) enter(p *Pending) request {
+// enter puts a job on the table, whose request is to be the next one in line.
+func (s *session) enter(p *Pending) {
 	p.session.Store(s)
 	p.seq = s.waiting.tail
 	s.jobs[p.key] = p
-	return p.entry()
+}
+
+// fits refuses a frame of a job that is larger than the broker takes.
+func (s *session) fits(p *Pending, frame []byte) error {
+	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
+		return &RefusedError{Code: ErrSizeError, ID: p.id,
+			Reason: fmt.Sprintf("frame of %d bytes, at most %d are taken", size, s.maxOut)}
+	}
+	return nil
 }
 
 // submit sends the frame that brings a job here. It returns errGone when the
 // session takes no more jobs.
 func (s *session) submit(ctx context.Context, p *Pending, frame []byte, wait bool) error {
-	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
-		return tooLarge(p.id, size, s.maxOut)
+	if err := s.fits(p, frame); err != nil {
+		return err
 	}
 	return s.put(ctx, wait, frame, func() (request, error) {
 		if s.retired {
@@ -108,52 +96,49 @@ func (s *session) submit(ctx context.Context, p *Pending, frame []byte, wait boo
 		if s.jobs[p.key] != nil {
 			return request{}, &RefusedError{Code: ErrIDExists, ID: p.id, Reason: "id is pending on this connection"}
 		}
-		return s.enter(p), nil
+		s.enter(p)
+		return p.entry(), nil
 	})
 }
 
-// call sends a request that is not about a new job and waits for its reply.
-func (s *session) call(ctx context.Context, r request, encode func(dst []byte) []byte) error {
+// ask sends a request that is not about a new job when there is room for it. Its
+// reply goes to r.then.
+func (s *session) ask(ctx context.Context, r request, frame []byte) error {
 	if s.conf.compat {
 		return ErrUnsupported
 	}
-	call := make(chan error, 1)
-	if err := s.ask(r, call, encode); err != nil {
+	return s.put(ctx, true, frame, func() (request, error) { return r, nil })
+}
+
+// call is ask that waits for the reply.
+func (s *session) call(ctx context.Context, r request, frame []byte) error {
+	err := await(ctx, func(done func(error)) error {
+		r.then = done
+		return s.ask(ctx, r, frame)
+	})
+	if err == errGone {
+		err = s.lost()
+	}
+	return err
+}
+
+// await waits for what done is told, if it is to be told anything.
+func await(ctx context.Context, ask func(done func(error)) error) error {
+	replied := make(chan error, 1)
+	if err := ask(func(err error) { replied <- err }); err != nil {
 		return err
 	}
 	select {
-	case err := <-call:
+	case err := <-replied:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (s *session) cancel(ctx context.Context, key string) error {
-	return s.call(ctx, request{verb: wire.Cancel, id: key}, cancelFrame(key))
-}
-
-// tellLater sends a request when there is room for it, and does not wait for the
-// reply.
-func (s *session) tellLater(ctx context.Context, r request, encode func(dst []byte) []byte) error {
-	if s.conf.compat {
-		return ErrUnsupported
-	}
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	e.frame = encode(e.frame[:0])
-	return s.put(ctx, true, e.frame, func() (request, error) { return r, nil })
-}
-
-// abandon asks to cancel a job that its caller no longer waits for.
-func (s *session) abandon(p *Pending) {
-	if s.job(p.key) == p && !s.conf.compat {
-		_ = s.ask(request{verb: wire.Cancel, id: p.key}, nil, cancelFrame(p.key)) // lost with the job if it fails
-	}
-}
-
-func cancelFrame(key string) func(dst []byte) []byte {
-	return func(dst []byte) []byte { return wire.AppendCancelRequest(dst, []byte(key)) }
+// cancel is the request to cancel a job.
+func cancel(key string) (r request, frame []byte) {
+	return request{verb: wire.Cancel, key: key}, wire.AppendCancelRequest(nil, []byte(key))
 }
 
 // job is the job with the id that is pending here, or nil.
@@ -167,11 +152,8 @@ func (s *session) job(key string) *Pending {
 func (s *session) retire() {
 	s.mu.Lock()
 	s.retired = true
-	finished := s.finished()
 	s.mu.Unlock()
-	if finished {
-		s.fail(errFinished)
-	}
+	s.finish()
 }
 
 func (s *session) finished() bool {
@@ -182,35 +164,34 @@ func (s *session) event(ev *wire.Event) error {
 	p := s.jobs[string(ev.ID)]
 	switch {
 	case ev.Kind == wire.EventError:
-		s.heedDrain(Code(ev.Code))
+		if Code(ev.Code) == ErrDraining {
+			s.drain()
+		}
 		if ev.ID == nil {
 			return s.refused(ev)
 		}
 		return s.onError(ev, p)
 	case p == nil:
 	case ev.Kind == wire.EventResult:
-		s.settleThrough(p)
+		s.settle(p.seq + 1)
 		s.end(p, ev.Body, nil)
 	case ev.Kind == wire.EventProgress:
-		s.settleThrough(p)
-		s.news = append(s.news, news{job: p, what: jobProgress, body: ev.Body})
+		s.settle(p.seq + 1)
+		p.taken()
+		if p.progress != nil {
+			body := bytes.Clone(ev.Body)
+			s.news = append(s.news, call(func() { p.progress(body) }))
+		}
 	}
 	return nil
 }
 
 func (s *session) replied(r request, refusal *RefusedError) error {
 	p := r.job
-	if r.then != nil {
-		var err error
-		if refusal != nil {
-			err = refusal
-		}
-		s.news = append(s.news, news{what: replied, then: r.then, err: err})
-	}
 	switch {
 	case r.verb == wire.Cancel:
 		// Of a job that was submitted behind the cancel, another one was meant.
-		if p := s.jobs[r.id]; refusal == nil && p != nil && p.seq < s.waiting.head {
+		if p := s.jobs[r.key]; refusal == nil && p != nil && p.seq < s.waiting.head {
 			s.end(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}
 	case p == nil:
@@ -226,7 +207,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 				k.frame = nil
 			}
 		}
-		s.news = append(s.news, news{job: p, what: jobTaken})
+		p.taken()
 	}
 	return nil
 }
@@ -236,7 +217,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 func (s *session) onError(ev *wire.Event, p *Pending) error {
 	refusal, due := newRefusal(ev), s.due()
 	if due != s.waiting.tail {
-		if r := s.waiting.at(due); r.name() == string(ev.ID) && s.replies(refusal.Code, r, p, due) {
+		if r := s.waiting.at(due); r.key == string(ev.ID) && s.replies(refusal.Code, r, p, due) {
 			return s.reply(due, refusal)
 		}
 	}
@@ -284,58 +265,14 @@ func endsJob(code Code) bool {
 	return known && c.EndsJob()
 }
 
-// settleThrough settles p and what was sent silently before it, if p itself was
-// sent silently and no reply is due before it. It looks at nothing behind p, so
-// that each request is looked at once.
-func (s *session) settleThrough(p *Pending) {
-	for n := s.waiting.head; n <= p.seq; n++ {
-		if !s.waiting.at(n).silent {
-			return
-		}
-	}
-	s.settle(p.seq + 1)
-}
-
 // end takes a job off the table, unless it has ended before.
 func (s *session) end(p *Pending, body []byte, err error) {
-	if !p.over {
-		p.over = true
-		delete(s.jobs, p.key)
-		s.news = append(s.news, news{job: p, what: jobEnded, body: body, err: err})
+	if s.jobs[p.key] != p {
+		return
 	}
-}
-
-func (s *session) tell() {
-	for i := range s.news {
-		n := &s.news[i]
-		switch n.what {
-		case jobEnded:
-			r := Result{}
-			if n.err == nil {
-				r = Result{ID: n.job.id, Body: append(json.RawMessage(nil), n.body...)}
-			}
-			n.job.end(r, n.err)
-		case replied:
-			n.then(n.err)
-		case jobMissing:
-			go s.owner.resubmit(n.job, n.err.(*LostError))
-		case jobProgress:
-			n.job.taken()
-			if n.job.progress != nil {
-				n.job.progress(append(json.RawMessage(nil), n.body...))
-			}
-		default:
-			n.job.taken()
-		}
-		*n = news{}
+	delete(s.jobs, p.key)
+	if p.err = err; err == nil {
+		p.result = Result{ID: p.id, Body: body}
 	}
-	s.news = s.news[:0]
-}
-
-// heedDrain tells the submitter to look for another broker.
-func (s *session) heedDrain(code Code) {
-	if code == ErrDraining && !s.draining {
-		s.draining = true
-		close(s.drains)
-	}
+	s.news = append(s.news, p)
 }

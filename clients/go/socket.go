@@ -19,29 +19,19 @@ type socket struct {
 	conn
 	w     *Worker
 	named bool // joined with prefetch: answers carry ids
-	limit int  // runs that may be out
 
-	ctx     context.Context // of the runs
-	lose    context.CancelCauseFunc
-	queue   chan *Run     // of limit: never full
+	queue   chan *Run     // has room for the runs that may be out; nil for Take
 	reports chan struct{} // holds one element per unanswered progress frame
 
 	// Guarded by conn.mu.
-	news    []runNews       // for Take and Unwanted
 	runs    map[string]*Run // not yet answered, by canonical id
 	greeted bool            // the join is on its way
 	leaving bool
 	left    bool // no job comes any more
 
 	// Of the reading goroutine.
-	deadline     *time.Timer // for the reply to join
-	joined, told bool
-}
-
-// runNews is a run that has come, or of which nobody waits for the answer.
-type runNews struct {
-	run   *Run
-	cause error // nil: it has come
+	deadline *time.Timer // for the reply to join
+	joined   bool
 }
 
 // attend connects to a broker and serves until the connection goes and every
@@ -55,43 +45,44 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	}
 	s := newSocket(w, at, nc)
 	stopLeave := context.AfterFunc(w.leaving, s.leave)
-	stopAbort := context.AfterFunc(w.base, func() { s.fail(ErrClosed) })
-	defer func() { stopLeave(); stopAbort() }()
+	defer stopLeave()
 
 	var all sync.WaitGroup
-	for range w.handlers() {
+	_, handlers := w.pool()
+	for range handlers {
 		all.Go(s.work)
 	}
 	s.deadline = time.AfterFunc(w.conf.dialTimeout, func() {
 		s.fail(fmt.Errorf("no answer to join within %v: %w", w.conf.dialTimeout, context.DeadlineExceeded))
 	})
 	s.greet()
-	err = s.run()
+	lost := s.run()
 	s.deadline.Stop()
-	lost := &LostError{Addr: at, Cause: err}
-	s.lose(lost)
-	w.forget(s)
-	s.dropRuns(lost)
+	w.sockets.Delete(s)
+	s.mu.Lock()
+	for _, r := range s.runs {
+		r.unwanted(lost)
+	}
+	s.runs = nil
+	s.mu.Unlock()
+	s.tell()
 	if s.queue != nil {
 		close(s.queue)
 	}
 	all.Wait()
-	return at, s.joined, err
+	return at, s.joined, lost.Cause
 }
 
 func newSocket(w *Worker, addr string, nc net.Conn) *socket {
 	s := &socket{
-		w: w, named: w.Prefetch > 0, limit: max(w.Prefetch, 1),
+		w: w, named: w.Prefetch > 0 || w.Take != nil,
 		reports: make(chan struct{}, maxReports),
 		runs:    make(map[string]*Run),
 	}
-	s.init(w.conf, addr, nc, s)
-	if w.Take != nil {
-		s.named = true
-	} else {
-		s.queue = make(chan *Run, s.limit)
+	s.init(w.base, w.conf, addr, nc, s)
+	if w.Take == nil {
+		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
-	s.ctx, s.lose = context.WithCancelCause(w.base)
 	return s
 }
 
@@ -100,38 +91,35 @@ func newSocket(w *Worker, addr string, nc net.Conn) *socket {
 func (s *socket) greet() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || s.w.leaving.Err() != nil {
+	if s.w.leaving.Err() != nil {
 		return
 	}
 	if s.conf.wantsHello() {
-		s.out = s.conf.hello(s.out)
-		s.push(request{verb: wire.Hello})
+		s.post(s.conf.hello(), request{verb: wire.Hello})
 	}
-	s.w.keep(s) // first: nothing that Serve says in between is missed
+	s.w.sockets.Store(s, nil) // first: nothing that Serve says in between is missed
 	s.join()
 	s.greeted = true
 }
 
 // join says what the worker serves now. It is called with mu held.
 func (s *socket) join() {
-	v := s.w.serving()
+	v := s.w.serves.Load()
 	if v.Prefetch == 0 && s.w.Take != nil {
-		s.out = wire.AppendLeave(s.out)
-		s.push(request{verb: wire.Leave})
+		s.post(wire.AppendLeave(nil), request{verb: wire.Leave})
 		return
 	}
-	s.out = wire.AppendJoin(s.out, &wire.Request{
+	s.post(wire.AppendJoin(nil, &wire.Request{
 		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
 		Prefetch: v.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
-	})
-	s.push(request{verb: wire.Join})
+	}), request{verb: wire.Join})
 }
 
 // rejoin is join for a socket that may not be there, without mu held.
 func (s *socket) rejoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil && s.greeted && !s.leaving {
+	if s.greeted && !s.leaving {
 		s.join()
 	}
 }
@@ -140,16 +128,11 @@ func (s *socket) rejoin() {
 // ends when all is answered.
 func (s *socket) leave() {
 	s.mu.Lock()
-	if s.err != nil || s.leaving {
-		s.mu.Unlock()
-		return
-	}
 	s.leaving = true
 	if s.conf.compat || !s.greeted { // a join behind a leave would undo it
 		s.left = true
 	} else {
-		s.out = wire.AppendLeave(s.out)
-		s.push(request{verb: wire.Leave, last: true})
+		s.post(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
 		for s.named && len(s.queue) > 0 {
 			select {
 			case r := <-s.queue:
@@ -158,11 +141,8 @@ func (s *socket) leave() {
 			}
 		}
 	}
-	finished := s.finished()
 	s.mu.Unlock()
-	if finished {
-		s.fail(errFinished)
-	}
+	s.finish()
 }
 
 func (s *socket) finished() bool {
@@ -189,8 +169,8 @@ func (s *socket) onJob(ev *wire.Event) error {
 		return errFinished // the broker hands the job to another worker
 	case s.left:
 		return &ProtocolError{Reason: "job after the ok of leave"}
-	case s.w.Take == nil && len(s.runs) == s.limit:
-		return &ProtocolError{Reason: fmt.Sprintf("job while %d are out, the most asked for", s.limit)}
+	case s.queue != nil && len(s.runs) == cap(s.queue):
+		return &ProtocolError{Reason: fmt.Sprintf("job while %d are out, the most asked for", len(s.runs))}
 	case s.runs[string(ev.ID)] != nil:
 		return &ProtocolError{Reason: "job whose id is out already"}
 	}
@@ -207,7 +187,7 @@ func (s *socket) onJob(ev *wire.Event) error {
 // begin hands a run on. It is called with mu held.
 func (s *socket) begin(r *Run) {
 	if s.w.Take != nil {
-		s.news = append(s.news, runNews{run: r})
+		s.news = append(s.news, r)
 	} else {
 		s.queue <- r
 	}
@@ -220,23 +200,19 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 			return refusal
 		}
 		if r.verb == wire.Join {
-			s.deadline.Stop()
-			s.joined = true
+			s.in()
 		}
 	case wire.Progress:
 		<-s.reports
 	case wire.Leave:
 		if !r.last { // Take has all it wants for now
-			s.deadline.Stop()
-			s.joined = true
+			s.in()
 			return nil
 		}
 		s.left = true // if refused, too: then the socket closes as soon as nothing is out
 	default:
 		over := refusal == nil || refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID
 		switch {
-		case over && r.unbegun:
-			r.run.over()
 		case over:
 		case r.unbegun: // a broker without release: then it is to run
 			s.runs[r.run.key] = r.run
@@ -250,39 +226,16 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 	return nil
 }
 
-func (s *socket) tell() {
-	if s.joined && !s.told {
-		s.told = true
-		s.w.noteJoin(s.addr)
+// in notes that the broker knows what the worker serves.
+func (s *socket) in() {
+	s.deadline.Stop()
+	if !s.joined {
+		s.joined = true
+		s.news = append(s.news, call(func() {
+			s.w.join()
+			s.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
+		}))
 	}
-	if s.w.Take == nil {
-		return
-	}
-	s.mu.Lock()
-	news := s.news
-	s.news = nil
-	s.mu.Unlock()
-	for i := range news {
-		if n := &news[i]; n.cause == nil {
-			s.w.Take(n.run)
-		} else {
-			s.w.Unwanted(n.run, n.cause)
-		}
-	}
-}
-
-// dropRuns tells that what is out has gone with the connection.
-func (s *socket) dropRuns(lost error) {
-	if s.w.Take == nil {
-		return
-	}
-	s.mu.Lock()
-	for _, r := range s.runs {
-		r.unwanted(lost)
-	}
-	s.runs = nil
-	s.mu.Unlock()
-	s.tell()
 }
 
 // work runs jobs until the socket has ended.
@@ -299,10 +252,10 @@ func (s *socket) work() {
 		if err == nil { // else cancelled while it waited
 			body, err = r.call(s.w.Handler)
 		}
-		if s.ctx.Err() == nil { // else the run is lost, however its handler took that
+		if s.life.Err() == nil { // else the run is lost, however its handler took that
 			s.answer(r, body, err)
 		}
-		r.over()
+		r.cancel(nil)
 	}
 	regular = true
 }
@@ -310,15 +263,14 @@ func (s *socket) work() {
 // giveBack releases a run that has not begun. It is called with mu held.
 func (s *socket) giveBack(r *Run) {
 	delete(s.runs, r.key)
-	s.out = wire.AppendRelease(s.out, r.name(), -1)
-	s.push(request{verb: wire.Release, run: r, unbegun: true})
+	s.post(wire.AppendRelease(nil, r.name(), -1), request{verb: wire.Release, key: r.key, run: r, unbegun: true})
 }
 
 // answer sends the outcome of a run, unless the connection has gone.
 func (s *socket) answer(r *Run, body []byte, err error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	then := request{verb: wire.Respond, run: r}
+	then := request{verb: wire.Respond, key: r.key, run: r}
 	if err == nil {
 		e.frame = wire.AppendRespond(e.frame[:0], r.name(), body)
 		err = s.check(e, body)
@@ -326,25 +278,21 @@ func (s *socket) answer(r *Run, body []byte, err error) {
 	if err != nil {
 		then.verb = e.fail(r, err)
 	}
-	if s.w.Take != nil {
-		s.answerNow(then, e.frame)
-		return
-	}
-	_ = s.put(context.Background(), true, e.frame, func() (request, error) {
+	enter := func() (request, error) {
+		if s.runs[r.key] != r {
+			return request{}, errAnswered
+		}
 		delete(s.runs, r.key)
 		return then, nil
-	})
-}
-
-// answerNow sends an answer without waiting for room: there are no more of them
-// than runs were out.
-func (s *socket) answerNow(answer request, frame []byte) {
-	s.mu.Lock()
+	}
+	if s.w.Take == nil {
+		_ = s.put(context.Background(), true, e.frame, enter)
+		return
+	}
+	s.mu.Lock() // Take does not wait for room: there are no more answers than runs were out
 	defer s.mu.Unlock()
-	if r := answer.run; s.err == nil && s.runs[r.key] == r {
-		delete(s.runs, r.key)
-		s.out = append(s.out, frame...)
-		s.push(answer)
+	if then, err := enter(); err == nil {
+		s.post(e.frame, then)
 	}
 }
 
@@ -356,8 +304,8 @@ func (s *socket) check(e *encoder, body []byte) error {
 	if s.conf.trust {
 		return nil
 	}
-	if reason := e.wrong(wire.KeyBody, body); reason != "" {
-		return Fatal(fmt.Errorf("answer: %s", reason))
+	if reason := e.wrong("answer", wire.KeyBody, body); reason != "" {
+		return Fatal(errors.New(reason))
 	}
 	return nil
 }
@@ -365,9 +313,6 @@ func (s *socket) check(e *encoder, body []byte) error {
 // substitute fails a run whose answer the broker has refused: that left the job
 // running on this socket. It does not wait for room.
 func (s *socket) substitute(answer request, refusal *RefusedError) {
-	if s.err != nil {
-		return
-	}
 	err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
 	if answer.verb == wire.Respond {
 		err = Fatal(err)
@@ -375,6 +320,5 @@ func (s *socket) substitute(answer request, refusal *RefusedError) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	e.fail(answer.run, err)
-	s.out = append(s.out, e.frame...)
-	s.push(request{verb: wire.Fail, run: answer.run, again: true})
+	s.post(e.frame, request{verb: wire.Fail, key: answer.key, run: answer.run, again: true})
 }

@@ -134,11 +134,7 @@ func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 // cancelled. A *RefusedError with ErrUnknownID means that the job had ended, its
 // answer having won, or was never there.
 func (s *Submitter) Cancel(ctx context.Context, id string) error {
-	sess, key, err := s.holder(ctx, id)
-	if err != nil {
-		return err
-	}
-	return sess.cancel(ctx, key)
+	return await(ctx, func(done func(error)) error { return s.CancelFunc(ctx, id, done) })
 }
 
 // CancelFunc is Cancel without waiting for the reply, which is told to done, as
@@ -146,9 +142,7 @@ func (s *Submitter) Cancel(ctx context.Context, id string) error {
 // room, at most as long as ctx lasts; done is called exactly once, unless
 // CancelFunc itself returns an error.
 func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error)) error {
-	return s.onHolder(ctx, id, request{verb: wire.Cancel, then: done}, func(dst, key []byte) []byte {
-		return wire.AppendCancelRequest(dst, key)
-	})
+	return s.onHolder(ctx, id, done, cancel)
 }
 
 // Change says what is to be different about a job that waits. What is nil stays.
@@ -163,21 +157,12 @@ type Change struct {
 // means that the job runs, one with ErrUnknownID that it has ended or was never
 // there; nothing has changed then.
 func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
-	replied := make(chan error, 1)
-	if err := s.ChangeFunc(ctx, id, c, func(err error) { replied <- err }); err != nil {
-		return err
-	}
-	select {
-	case err := <-replied:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return await(ctx, func(done func(error)) error { return s.ChangeFunc(ctx, id, c, done) })
 }
 
 // ChangeFunc is Change without waiting for the reply, as CancelFunc.
 func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done func(error)) error {
-	if err := checkNames("group", c.Groups); err != nil {
+	if err := checkNames("group", "", c.Groups...); err != nil {
 		return err
 	}
 	r := wire.Request{Groups: canonicals(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
@@ -189,22 +174,22 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 			return &RefusedError{Code: ErrInvalidValue, ID: id, Reason: fmt.Sprintf("delay is %v: must not be negative", *c.Delay)}
 		}
 	}
-	return s.onHolder(ctx, id, request{verb: wire.Change, then: done}, func(dst, key []byte) []byte {
-		r.ID = key
-		return wire.AppendChange(dst, &r)
+	return s.onHolder(ctx, id, done, func(key string) (request, []byte) {
+		r.ID = []byte(key)
+		return request{verb: wire.Change, key: key}, wire.AppendChange(nil, &r)
 	})
 }
 
 // onHolder sends a request about a job over the connection that has it.
-func (s *Submitter) onHolder(ctx context.Context, id string, r request, encode func(dst, key []byte) []byte) error {
+func (s *Submitter) onHolder(ctx context.Context, id string, done func(error), about func(key string) (request, []byte)) error {
 	for {
 		sess, key, err := s.holder(ctx, id)
 		if err != nil {
 			return err
 		}
-		r.id = key
-		err = sess.tellLater(ctx, r, func(dst []byte) []byte { return encode(dst, []byte(key)) })
-		if err != errGone {
+		r, frame := about(key)
+		r.then = done
+		if err := sess.ask(ctx, r, frame); err != errGone {
 			return err
 		}
 	}
@@ -233,7 +218,7 @@ func (s *Submitter) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return sess.call(ctx, request{verb: wire.Ping}, wire.AppendPingRequest)
+	return sess.call(ctx, request{verb: wire.Ping}, wire.AppendPingRequest(nil))
 }
 
 // Outstanding is how many jobs are submitted and have not ended, and Submit calls
@@ -301,9 +286,15 @@ func (s *Submitter) start(ctx context.Context, p *Pending, frame []byte, wait bo
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
 	}
-	err := ErrClosed
-	if !s.closing.Load() {
-		err = s.send(ctx, p, frame, wait)
+	err := errGone
+	if s.closing.Load() {
+		err = ErrClosed
+	}
+	for err == errGone {
+		var sess *session
+		if sess, err = s.session(ctx, wait); err == nil {
+			err = sess.submit(ctx, p, frame, wait)
+		}
 	}
 	if err != nil {
 		<-s.window
@@ -312,29 +303,21 @@ func (s *Submitter) start(ctx context.Context, p *Pending, frame []byte, wait bo
 	return p, nil
 }
 
-// send puts a job on the current connection, or the next one if that goes first.
-func (s *Submitter) send(ctx context.Context, p *Pending, frame []byte, wait bool) error {
-	for {
-		sess, err := s.session(ctx, wait)
-		if err == nil {
-			err = sess.submit(ctx, p, frame, wait)
-		}
-		if err != errGone {
-			return err
-		}
-	}
-}
-
 // abandon asks to cancel a job that its caller no longer waits for, now or when
 // there is a connection again.
 func (s *Submitter) abandon(p *Pending) {
-	s.mu.Lock()
+	s.mu.Lock() // the job stays with its connection meanwhile
+	defer s.mu.Unlock()
+	sess := p.session.Load()
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
 	if p.kept != nil {
 		p.kept.unwanted = true
 	}
-	sess := p.session.Load()
-	s.mu.Unlock()
-	sess.abandon(p)
+	if sess.jobs[p.key] == p && !s.conf.compat {
+		r, frame := cancel(p.key)
+		sess.post(frame, r) // lost with the job if the connection has gone
+	}
 }
 
 func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
@@ -367,7 +350,7 @@ func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
 			return nil, ErrClosed
 		case ctx.Err() != nil:
 			return nil, s.overdue(ctx)
-		case current != nil && !current.ended():
+		case current != nil && current.life.Err() == nil:
 			return current, nil
 		case refusal != nil:
 			return nil, refusal
@@ -377,9 +360,7 @@ func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
 		select {
 		case <-changed:
 		case <-s.life.Done():
-			return nil, ErrClosed
 		case <-ctx.Done():
-			return nil, s.overdue(ctx)
 		}
 	}
 }
@@ -423,7 +404,7 @@ func keyOf(id string) (string, error) {
 	if id == "" {
 		return "", &RefusedError{Code: ErrInvalidType, Reason: "id must not be empty"}
 	}
-	if err := checkName("id", id); err != nil {
+	if err := checkNames("id", "", id); err != nil {
 		return "", err
 	}
 	return canonical(id), nil

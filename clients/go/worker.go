@@ -1,11 +1,13 @@
 package gloom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gloom/wire"
@@ -68,15 +70,15 @@ type Worker struct {
 	abort   context.CancelCauseFunc
 	leaving context.Context // ends when Stop begins
 	leave   context.CancelFunc
-	joined  chan struct{} // closed when a socket has joined
+	joined  context.Context // ends when a socket has joined
+	join    context.CancelFunc
 	done    chan struct{} // closed when all has ended
 
-	mu      sync.Mutex // guards what follows
-	serves  Serving
-	sockets []*socket // that have joined or left, for Take
-	started bool
-	ready   bool    // joined is closed
-	refused []error // why sockets were given up
+	serves  atomic.Pointer[Serving]
+	sockets sync.Map // of *socket: what Serve changes
+
+	mu      sync.Mutex // guards done being made, and what follows
+	refused []error    // why sockets were given up
 }
 
 // Serving is what a worker with Take serves.
@@ -92,12 +94,9 @@ func (w *Worker) Serve(v Serving) error {
 	if err := v.check(); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	w.serves = v
-	sockets := slices.Clone(w.sockets)
-	w.mu.Unlock()
-	for _, s := range sockets {
-		s.rejoin()
+	w.serves.Store(&v)
+	for s := range w.sockets.Range {
+		s.(*socket).rejoin()
 	}
 	return nil
 }
@@ -109,32 +108,7 @@ func (v *Serving) check() error {
 	case v.Prefetch < 0:
 		return fmt.Errorf("gloom: prefetch %d: must not be negative", v.Prefetch)
 	}
-	if err := checkNames("type", slices.Concat(v.Types, v.Except)); err != nil {
-		return err
-	}
-	return nil
-}
-
-func (w *Worker) serving() Serving {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.serves
-}
-
-// keep has Serve reach a socket.
-func (w *Worker) keep(s *socket) {
-	if w.Take != nil {
-		w.mu.Lock()
-		w.sockets = append(w.sockets, s)
-		w.mu.Unlock()
-	}
-}
-
-// forget undoes keep.
-func (w *Worker) forget(s *socket) {
-	w.mu.Lock()
-	w.sockets = slices.DeleteFunc(w.sockets, func(o *socket) bool { return o == s })
-	w.mu.Unlock()
+	return checkNames("type", "", slices.Concat(v.Types, v.Except)...)
 }
 
 // Run serves jobs until ctx ends or Stop is called, then leaves, finishes what
@@ -152,11 +126,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return w.Err()
 	case <-ctx.Done():
 	}
-	timeout := w.StopTimeout
-	if timeout == 0 {
-		timeout = DefaultStopTimeout
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(w.StopTimeout, DefaultStopTimeout))
 	defer cancel()
 	return w.Stop(ctx)
 }
@@ -169,17 +139,12 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-w.joined:
+	case <-w.joined.Done():
 		return nil
 	case <-w.done:
-		if err := w.Err(); err != nil {
-			return err
-		}
-		return ErrClosed
+		return cmp.Or(w.Err(), ErrClosed)
 	case <-ctx.Done():
-		stopped, cancel := context.WithCancel(context.Background())
-		cancel()
-		w.Stop(stopped)
+		w.Stop(ctx)
 		return fmt.Errorf("gloom: no broker joined: %w", context.Cause(ctx))
 	}
 }
@@ -190,12 +155,9 @@ func (w *Worker) Start(ctx context.Context) error {
 // context's cause without waiting for the handlers. It may be called repeatedly,
 // and before Start has returned.
 func (w *Worker) Stop(ctx context.Context) error {
-	w.mu.Lock()
-	if !w.started {
-		w.mu.Unlock()
+	if w.Done() == nil {
 		return nil
 	}
-	w.mu.Unlock()
 	w.leave()
 	select {
 	case <-w.done:
@@ -237,21 +199,20 @@ func (w *Worker) start(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.started {
+	if w.done != nil {
 		return errors.New("gloom: worker was started before")
 	}
-	w.started = true
 	w.conf = conf
-	if w.serves.Types == nil { // else Serve was quicker
-		w.serves = Serving{w.Types, w.Except, w.Prefetch}
-	}
+	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // else Serve was quicker
 	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.leaving, w.leave = context.WithCancel(context.Background())
-	w.joined, w.done = make(chan struct{}), make(chan struct{})
+	w.joined, w.join = context.WithCancel(context.Background())
+	w.done = make(chan struct{})
 
 	var all sync.WaitGroup
+	sockets, _ := w.pool()
 	for _, addr := range conf.addrs {
-		for range w.perBroker() {
+		for range sockets {
 			all.Go(func() { w.serve(addr) })
 		}
 	}
@@ -268,7 +229,7 @@ func (w *Worker) check() (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNames("type", slices.Concat([]string{w.Type}, w.Types, w.Except)); err != nil {
+	if err := checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...); err != nil {
 		return nil, err
 	}
 	switch {
@@ -294,25 +255,15 @@ func (w *Worker) check() (*config, error) {
 	return conf, nil
 }
 
-// perBroker is the number of sockets.
-func (w *Worker) perBroker() int {
-	if w.Prefetch > 0 || w.Take != nil {
-		return 1
-	}
-	return max(w.Concurrency, 1)
-}
-
-// handlers is the number of handlers per socket.
-func (w *Worker) handlers() int {
+// pool is how many sockets a broker gets, and how many handlers share one.
+func (w *Worker) pool() (sockets, handlers int) {
 	switch {
 	case w.Take != nil:
-		return 0
+		return 1, 0
 	case w.Prefetch == 0:
-		return 1
-	case w.Concurrency == 0:
-		return w.Prefetch
+		return max(w.Concurrency, 1), 1
 	}
-	return w.Concurrency
+	return 1, cmp.Or(w.Concurrency, w.Prefetch)
 }
 
 // serve keeps one socket joined to a broker until the worker stops.
@@ -347,15 +298,4 @@ func (w *Worker) giveUp(addr string, err error) {
 	}
 	w.mu.Unlock()
 	w.conf.notify(Notice{Event: EventGivenUp, Addr: addr, Err: err})
-}
-
-// noteJoin lets Start return.
-func (w *Worker) noteJoin(addr string) {
-	w.mu.Lock()
-	if !w.ready {
-		w.ready = true
-		close(w.joined)
-	}
-	w.mu.Unlock()
-	w.conf.notify(Notice{Event: EventJoined, Addr: addr})
 }
