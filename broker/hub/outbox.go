@@ -1,21 +1,69 @@
 package hub
 
 import (
+	"slices"
+	"sync/atomic"
+
 	"gloom/broker"
 	"gloom/wire"
 )
 
-// outbox is what a connection is to be sent.
+// outbox is the stream of bytes that a connection is sent, from the effects to the last
+// byte that the system has taken. Frames are appended under the hub's lock. The owner of
+// the connection takes all that is there, writes it, and only then takes more.
 type outbox struct {
-	buf     []byte
-	refs    []Ref
-	large   int // bytes of refs
-	answers int
-	// outcomes are the kept outcomes among it.
-	outcomes []outcome
+	// Guarded by the hub's lock: what has been appended and not been taken, the last of
+	// it in buf, which begins at sealed in the stream. took is how far that was taken.
+	full         []piece
+	buf          []byte
+	sealed, took uint64
+	grown        int64 // memory that has come and is not counted yet
+	// marks are the frames, not written yet, of which somebody has to hear.
+	marks []mark
+
+	// Of the owner: what it has taken and not written; of the first piece at bytes are.
+	taken []piece
+	at    int
+	keeps bool // there are kept outcomes among it
+
+	// The owner writes these, anybody reads them: how far the stream went when it last
+	// looked, how far it is written, and how far the peer may have read.
+	known, written, begun atomic.Uint64
+	// since is when the owner last wrote some of what waits, or took it; 0: nothing
+	// waits. memory is what all of it lies in, in bytes.
+	since, memory atomic.Int64
+
+	// bare: answers come as their bodies and errors as their reasons, without frames.
+	bare bool
+	got  Bare
 }
 
-func (o *outbox) size() int { return len(o.buf) + o.large }
+// piece is a part of an outbox.
+type piece struct {
+	mem  []byte
+	lent bool // it is a body that is kept
+}
+
+// mark tells that frames of a kind end at a place in the stream, or before.
+type mark struct {
+	end     uint64
+	answers int
+	outcome uint64 // broker.Effect.Outcome, 0 for none
+}
+
+// Bare is what a connection whose sink is bare got, beside what it reads.
+type Bare struct {
+	Accepted bool      // its request was
+	Failed   wire.Code // its request, or its job; 0: neither
+}
+
+func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
+
+// waiting is how many bytes wait for the peer to read them.
+func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
+
+// Held is how much of that the owner knows of.
+func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
 // refBody is the length from which a body that is kept is referred to instead
 // of copied.
@@ -38,7 +86,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 		reason := ""
 		switch e.Op {
 		case broker.OpProgress:
-			if c.waiting() > h.cfg.MaxOutbound/2 {
+			if c.out.waiting() > h.cfg.MaxOutbound/2 {
 				h.stats.Dropped++
 				continue
 			}
@@ -60,52 +108,89 @@ func (h *Hub) apply(fx []broker.Effect) {
 			n += len(e.Body)
 		}
 		h.put(c, n, func(o *outbox) {
-			o.effect(e, reason, refer)
+			h.effect(o, e, reason, refer)
 			if e.Outcome != 0 {
-				o.outcomes = append(o.outcomes, outcome{no: e.Outcome, end: uint64(o.size())})
+				h.outcomes++
+			}
+			if e.Outcome != 0 || e.Op == broker.OpResult {
+				o.note(e.Outcome, e.Op == broker.OpResult)
 			}
 		})
 	}
 }
 
 // effect encodes e, with its reason in words; its body is referred to or copied.
-func (o *outbox) effect(e *broker.Effect, reason string, refer bool) {
+func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, refer bool) {
 	switch e.Op {
 	case broker.OpOK:
-		if e.State != 0 {
+		switch {
+		case o.bare:
+			o.got.Accepted = true
+		case e.State != 0:
 			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
-		} else if e.ID != nil {
+		case e.ID != nil:
 			o.buf = wire.AppendOKID(o.buf, e.ID)
-		} else {
+		default:
 			o.buf = wire.AppendOK(o.buf)
 		}
 	case broker.OpJob:
-		o.body(wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body)), e.Body, refer)
+		o.buf = wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body))
+		h.body(o, e.Body, refer)
 	case broker.OpResult:
-		o.answers++
-		o.body(wire.AppendResultHead(o.buf, e.ID, len(e.Body)), e.Body, refer)
+		if !o.bare {
+			o.buf = wire.AppendResultHead(o.buf, e.ID, len(e.Body))
+		}
+		h.body(o, e.Body, refer)
 	case broker.OpProgress:
-		o.body(wire.AppendProgressHead(o.buf, e.ID, len(e.Body)), e.Body, refer)
+		o.buf = wire.AppendProgressHead(o.buf, e.ID, len(e.Body))
+		h.body(o, e.Body, refer)
 	case broker.OpCancel:
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
-		if cause := causes[e.Code]; cause != "" {
+		if cause := causes[e.Code]; cause != "" && !o.bare {
 			o.buf = wire.AppendJobFailed(o.buf, reason, cause, e.Delay/1e6, e.ID)
 			return
 		}
-		o.buf = wire.AppendError(o.buf, codes[e.Code], reason, e.ID)
+		o.fail(codes[e.Code], reason, e.ID)
 	}
 }
 
-// body ends a frame, of which buf has all before it.
-func (o *outbox) body(buf, body []byte, refer bool) {
-	if refer {
-		o.refs = append(o.refs, Ref{At: len(buf), Body: body})
-		o.large += len(body)
-	} else {
-		buf = append(buf, body...)
+func (o *outbox) fail(code wire.Code, reason string, id []byte) {
+	if o.bare {
+		o.got.Failed = code
+		o.buf = append(o.buf, reason...)
+		return
 	}
-	o.buf = append(buf, wire.BodyEnd)
+	o.buf = wire.AppendError(o.buf, code, reason, id)
+}
+
+// body ends a frame, of which buf has all before it.
+func (h *Hub) body(o *outbox, body []byte, refer bool) {
+	if refer {
+		o.seal()
+		o.full = append(o.full, piece{body, true})
+		o.sealed += uint64(len(body))
+		o.grown += int64(len(body))
+	} else {
+		o.buf = append(o.buf, body...)
+	}
+	if !o.bare {
+		h.grow(o, 1)
+		o.buf = append(o.buf, wire.BodyEnd)
+	}
+}
+
+// note marks the frame appended last. Answers that nobody keeps share a mark with those
+// that are taken together with them.
+func (o *outbox) note(outcome uint64, answer bool) {
+	n, end := len(o.marks)-1, o.end()
+	if n < 0 || outcome != 0 || o.marks[n].outcome != 0 || o.marks[n].end <= o.took {
+		o.marks = append(o.marks, mark{outcome: outcome})
+		n++
+	}
+	if o.marks[n].end = end; answer {
+		o.marks[n].answers++
+	}
 }
 
 // frameSlack is more than a frame has beside id, type, reason and body.
@@ -123,47 +208,155 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	if c.state != open {
 		return
 	}
-	before, memory := c.waiting(), c.out.memory()
-	h.grow(&c.out, n+frameSlack)
-	encode(&c.out)
+	o := &c.out
+	before := o.waiting()
+	h.grow(o, n+frameSlack)
+	encode(o)
 	h.stats.FramesOut++
 	h.mark(c)
-	if grown := c.out.memory() - memory; grown != 0 {
-		h.queue(c, grown)
+	if o.grown != 0 {
+		c.count(o.grown)
+		o.grown = 0
+		h.shedUnread()
 	}
 	if before > h.cfg.MaxOutbound && c.state == open { // and did not just go for what all hold
 		h.giveUp(c)
 	}
 }
 
-// grow makes room for n bytes more in o. It grows by fours, from a size on that
-// counts by halves, and what it outgrows is used again.
+// fullPiece is the memory of a piece that does not grow any more, in bytes.
+const fullPiece = 64 << 10
+
+// grow makes room for n bytes more in o. A piece grows by fours, and what it outgrows is
+// used again.
 func (h *Hub) grow(o *outbox, n int) {
-	b := o.buf
-	need := len(b) + n
-	switch {
-	case need <= cap(b):
-	case b == nil:
-		o.buf = h.blank(max(need, minBlank))
-	default:
-		more := 3 * cap(b)
-		if cap(b) >= largeBuf {
-			more = cap(b) / 2
+	b, size := o.buf, cap(o.buf)
+	if len(b)+n <= size {
+		return
+	}
+	if size < fullPiece {
+		o.buf = append(h.blank(max(len(b)+n, min(4*size, fullPiece), minBlank)), b...)
+		if b != nil {
+			h.recycle(b[:0])
 		}
-		o.buf = append(h.blank(max(need, cap(b)+more)), b...)
-		h.recycle(b[:0])
+	} else {
+		o.seal()
+		o.buf = h.blank(max(n, fullPiece))
+		size = 0
+	}
+	o.grown += int64(cap(o.buf) - size)
+}
+
+// seal ends a piece.
+func (o *outbox) seal() {
+	if len(o.buf) > 0 {
+		o.full = append(o.full, piece{mem: o.buf})
+		o.sealed += uint64(len(o.buf))
+		o.buf = nil
 	}
 }
 
-// largeBuf is the buffer from which on output grows by halves, in bytes.
-const largeBuf = 256 << 10
+// take has the owner take all that is there, unless there still is what it took before.
+func (o *outbox) take(now int64) {
+	if len(o.taken) == 0 && o.end() > o.took {
+		o.seal()
+		o.full, o.taken = o.taken, o.full
+		o.took = o.sealed
+		o.begun.Store(o.took)
+		if o.since.Load() == 0 {
+			o.since.Store(now)
+		}
+		written, first := o.written.Load(), 0
+		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
+			first++
+		}
+		o.marks = slices.Delete(o.marks, 0, first)
+		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
+	}
+	o.known.Store(o.end())
+}
 
-const (
-	// maxKept is the largest buffer that is used again, maxFree what all spare
-	// buffers together may hold, in bytes.
-	maxKept = 4 << 20
-	maxFree = 16 << 20
-)
+// Front appends to parts, as far as they have room, what is to be written now of what the
+// owner has taken, at most so many bytes. The peer may have read it from now on. Of the
+// owner only.
+func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
+	o, at := &c.out, c.out.at
+	for _, p := range o.taken {
+		if n == most || len(parts) == cap(parts) {
+			break
+		}
+		part := p.mem[at:]
+		part = part[:min(len(part), most-n)]
+		parts, at = append(parts, part), 0
+		n += len(part)
+	}
+	if b := o.written.Load() + uint64(n); o.begun.Load() != b {
+		o.begun.Store(b)
+	}
+	return parts, n
+}
+
+// Wrote notes that n bytes have been written of what Front gave, and that no more of it is
+// under way. Once all is written that was taken, more is. Of the owner only.
+func (c *Conn) Wrote(n int) {
+	o, h := &c.out, c.hub
+	written := o.written.Add(uint64(n))
+	o.begun.Store(written)
+	done, freed := 0, int64(0)
+	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
+		p := &o.taken[done]
+		o.at -= len(p.mem)
+		if p.lent {
+			freed += int64(len(p.mem))
+			continue
+		}
+		freed += int64(cap(p.mem))
+		if s := c.sink; s.room >= cap(p.mem) {
+			s.room -= cap(p.mem)
+			s.spent = append(s.spent, p.mem[:0])
+		}
+	}
+	if o.taken = slices.Delete(o.taken, 0, done); len(o.taken) == 0 && cap(o.taken) > manyPieces {
+		o.taken = nil
+	}
+	if freed > 0 {
+		c.count(-freed)
+	}
+	more := o.known.Load() > written
+	if !more {
+		o.since.Store(0)
+	} else if n > 0 {
+		o.since.Store(h.clock())
+	}
+	if o.keeps {
+		h.wrote(c, written)
+	}
+	if n > 0 && c.spent.Load() { // who takes nothing may be lost
+		h.credit(c)
+	}
+	if more && len(o.taken) == 0 {
+		h.mu.Lock()
+		o.take(h.clock())
+		h.mu.Unlock()
+	}
+}
+
+// manyPieces is how many pieces a connection may keep a list for.
+const manyPieces = 16
+
+// discard throws away what nobody will take any more.
+func (h *Hub) discard(c *Conn) {
+	o := &c.out
+	c.count(-o.memory.Load())
+	if o.buf != nil {
+		h.recycle(o.buf[:0])
+	}
+	o.full, o.buf, o.sealed = nil, nil, o.took
+	o.known.Store(min(o.known.Load(), o.took))
+}
+
+// maxFree is what all spare buffers together may hold, in bytes.
+const maxFree = 16 << 20
 
 // recycle keeps a spare buffer, the large ones apart, so that a peer that is
 // sent little does not hold what another needs.
@@ -228,6 +421,6 @@ func class(n int) int {
 }
 
 const (
-	classes  = 6
+	classes  = 5
 	minBlank = 1 << 10
 )

@@ -35,17 +35,15 @@ type loop struct {
 	// direct is how many bytes were read to where they belong instead, stepped how
 	// many the steps of this round have dealt with.
 	direct, stepped int
-	// pool is for what of frames has to wait, pieces for output that does; nil: it is
-	// left to the collector.
-	pool, pieces *pool
+	// pool is for what of frames has to wait; nil: it is left to the collector.
+	pool *pool
 
 	// cut counts the turns that were used up in this round, crowd those of the round
 	// before.
 	cut, crowd int
 
 	outs  []hub.Output
-	parts [][]byte
-	iov   [][]byte
+	parts [][]byte // has room for what is written at a time
 
 	pace pace
 	// round is endRound, as a task; scheduled: it is put on the loop.
@@ -101,8 +99,8 @@ func (lp *loop) ready(fd int, ev events) {
 		return // closed earlier in this round
 	}
 	c := lp.conns[fd]
-	if c.out.n > 0 && ev&writable != 0 {
-		c.writeOn()
+	if ev&writable != 0 && c.peer.Held() > 0 {
+		c.write()
 	}
 	if ev&(readable|ended) != 0 || c.reading == forTurn {
 		lp.read(c, fd, ev&ended != 0)
@@ -321,25 +319,27 @@ func (lp *loop) writeOne(o *hub.Output) {
 	c := o.Conn.Owner.(*conn)
 	switch {
 	case c.state == closed:
-		lp.sink.Done(o, o.Len(), 0)
+		return
 	case o.Abort:
 		lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
 		lp.close(c)
-	default:
-		c.write(o)
+		return
+	}
+	if c.write(); o.Close && c.state < closing {
+		c.linger()
 	}
 }
 
-// wrote goes on with a stream's connection, of whose output n bytes have been written.
-func (lp *loop) wrote(c *conn, n int, err error) {
-	switch {
+// wrote goes on with a stream, of whose output n bytes have been written.
+func (lp *loop) wrote(s *stream, n int, err error) {
+	s.writing = false
+	switch c := s.conn; {
 	case c.state == closed:
 	case err != nil:
 		lp.close(c)
 	default:
-		c.out.wrote(n)
-		c.peer.SetHeld(c.out.n, c.out.memory)
-		c.writeOn()
+		c.wrote(n)
+		c.write()
 	}
 }
 
