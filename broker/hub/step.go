@@ -146,7 +146,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
-			f.Reason = brief(wire.Value(r.Reason))
+			f.Reason = Brief(wire.Value(r.Reason), maxReason)
 		}
 		if r.AfterMS >= 0 {
 			f.Delay = int64(ms(r.AfterMS))
@@ -170,16 +170,15 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 // maxReason bounds what is kept of a worker's reason, in bytes.
 const maxReason = 16 << 10
 
-// brief cuts a reason on a character's border.
-func brief(s string) string {
-	if len(s) <= maxReason {
-		return s
+// Brief cuts a text to most bytes, on a character's border.
+func Brief[T string | []byte](text T, most int) string {
+	if len(text) <= most {
+		return string(text)
 	}
-	n := maxReason
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
 	}
-	return s[:n] + "…"
+	return string(text[:most]) + "…"
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

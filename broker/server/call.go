@@ -31,7 +31,7 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
 	c.sink = s.hub.NewSink(hub.Owner{Bare: true, Wake: func() { notify(c.wake) }})
 	c.peer = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
-	c.peer.SetClient(brief([]byte(client), maxClient))
+	c.peer.SetClient(hub.Brief(client, maxClient))
 	return c
 }
 
