@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -235,7 +236,7 @@ func (h *Hub) grow(o *outbox, n int) {
 		return
 	}
 	if size < fullPiece {
-		o.buf = append(h.blank(max(len(b)+n, min(4*size, fullPiece), minBlank)), b...)
+		o.buf = append(h.blank(max(len(b)+n, min(4*size, fullPiece))), b...)
 		if b != nil {
 			h.recycle(b[:0])
 		}
@@ -358,20 +359,17 @@ func (h *Hub) discard(c *Conn) {
 // maxFree is what all spare buffers together may hold, in bytes.
 const maxFree = 16 << 20
 
-// recycle keeps a spare buffer, the large ones apart, so that a peer that is
-// sent little does not hold what another needs.
+// recycle keeps a spare buffer.
 func (h *Hub) recycle(b []byte) {
 	if broker.Checking {
 		for i := range b[:cap(b)] {
 			b[:cap(b)][i] = 0xA5 // who still reads it, shows
 		}
 	}
-	if h.spare+cap(b) > maxFree {
-		return
+	if k := class(cap(b)); k < classes && h.spare+cap(b) <= maxFree {
+		h.spare += cap(b)
+		h.free[k] = append(h.free[k], b)
 	}
-	h.spare += cap(b)
-	k := class(cap(b))
-	h.free[k] = append(h.free[k], b)
 }
 
 // Trim gives up half of the spare buffers. Called every few seconds it keeps what
@@ -390,37 +388,28 @@ func (h *Hub) Trim() {
 	}
 }
 
-// blank returns an empty buffer for n bytes, spare or new. A spare one is no
-// larger than four times that, or 64 KiB: all of it counts as what its peer has
-// not read.
+// blank returns an empty buffer for n bytes, spare or new.
 func (h *Hub) blank(n int) []byte {
-	most := max(4*n, 64<<10)
-	for k := class(n); k < min(class(n)+2, classes); k++ {
-		f := h.free[k]
-		if len(f) == 0 {
-			continue
-		}
-		if spare := cap(f[len(f)-1]); spare >= n && spare <= most {
-			b := f[len(f)-1]
-			f[len(f)-1] = nil
-			h.free[k] = f[:len(f)-1]
-			h.spare -= cap(b)
-			return b
-		}
+	k := class(n)
+	if k == classes {
+		return make([]byte, 0, n)
 	}
-	return make([]byte, 0, n)
+	last := len(h.free[k]) - 1
+	if last < 0 {
+		return make([]byte, 0, minBlank<<k)
+	}
+	b := h.free[k][last]
+	h.free[k][last] = nil
+	h.free[k] = h.free[k][:last]
+	h.spare -= cap(b)
+	return b
 }
 
-// class sorts buffers by size: powers of four from 1 KiB on.
-func class(n int) int {
-	k := 0
-	for ; n > 1<<10 && k < classes-1; k++ {
-		n >>= 2
-	}
-	return k
-}
-
+// Buffers have powers of two bytes from 1 KiB on, in so many classes; what is larger is
+// not used again.
 const (
-	classes  = 5
 	minBlank = 1 << 10
+	classes  = 9
 )
+
+func class(n int) int { return min(bits.Len(uint(max(n, minBlank)-1)/minBlank), classes) }
