@@ -137,8 +137,8 @@ type streams struct {
 	closed bool
 }
 
-// add takes a connection in, and calls start, unless all have been closed.
-func (s *streams) add(c net.Conn, start func()) bool {
+// serve has a connection served, on a goroutine of wg, unless all have been closed.
+func (s *streams) serve(wg *sync.WaitGroup, c net.Conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -148,14 +148,13 @@ func (s *streams) add(c net.Conn, start func()) bool {
 		s.open = map[net.Conn]struct{}{}
 	}
 	s.open[c] = struct{}{}
-	start()
+	wg.Go(func() {
+		serve()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, c)
+	})
 	return true
-}
-
-func (s *streams) remove(c net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, c)
 }
 
 func (s *streams) closeAll() {
@@ -186,10 +185,6 @@ const (
 func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.conns.Add(-1)
 	defer raw.Close()
-	if !s.secure.add(raw, func() {}) {
-		return
-	}
-	defer s.secure.remove(raw)
 	nc := tls.Server(raw, s.certs.Config())
 	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })
 	err := nc.Handshake()
@@ -213,13 +208,7 @@ func (p pipe) CloseWrite() error { return p.Close() }
 // net.ErrClosed once the broker drains.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	ours, theirs := net.Pipe()
-	start := func() {
-		s.wg.Go(func() {
-			defer s.within.remove(ours)
-			s.serveStream(pipe{ours}, ours, port)
-		})
-	}
-	if s.draining.Load() || !s.within.add(ours, start) {
+	if s.draining.Load() || !s.within.serve(&s.wg, ours, func() { s.serveStream(pipe{ours}, ours, port) }) {
 		return nil, net.ErrClosed
 	}
 	return theirs, nil
