@@ -28,7 +28,7 @@ type outbox struct {
 	keeps bool // there are kept outcomes among it
 
 	// The owner writes these, anybody reads them: how far the stream went when it last
-	// looked, how far it is written, and how far the peer may have read.
+	// looked, how far it is written, and, while it keeps, how far the peer may have read.
 	known, written, begun atomic.Uint64
 	// since is when the owner last wrote some of what waits, or took it; 0: nothing
 	// waits. memory is what all of it lies in, in bytes.
@@ -167,18 +167,21 @@ func (o *outbox) fail(code wire.Code, reason string, id []byte) {
 
 // body ends a frame, of which buf has all before it.
 func (h *Hub) body(o *outbox, body []byte, refer bool) {
+	buf := o.buf
 	if refer {
 		o.seal()
 		o.full = append(o.full, piece{body, true})
 		o.sealed += uint64(len(body))
 		o.grown += int64(len(body))
+		h.grow(o, 1)
+		buf = o.buf
 	} else {
-		o.buf = append(o.buf, body...)
+		buf = append(buf, body...)
 	}
 	if !o.bare {
-		h.grow(o, 1)
-		o.buf = append(o.buf, wire.BodyEnd)
+		buf = append(buf, wire.BodyEnd)
 	}
+	o.buf = buf
 }
 
 // note marks the frame appended last. Answers that nobody keeps share a mark with those
@@ -263,7 +266,6 @@ func (o *outbox) take(now int64) {
 		o.seal()
 		o.full, o.taken = o.taken, o.full
 		o.took = o.sealed
-		o.begun.Store(o.took)
 		if o.since.Load() == 0 {
 			o.since.Store(now)
 		}
@@ -273,6 +275,9 @@ func (o *outbox) take(now int64) {
 		}
 		o.marks = slices.Delete(o.marks, 0, first)
 		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
+		if o.keeps {
+			o.begun.Store(o.took)
+		}
 	}
 	o.known.Store(o.end())
 }
@@ -291,8 +296,8 @@ func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 		parts, at = append(parts, part), 0
 		n += len(part)
 	}
-	if b := o.written.Load() + uint64(n); o.begun.Load() != b {
-		o.begun.Store(b)
+	if o.keeps {
+		o.begun.Store(o.written.Load() + uint64(n))
 	}
 	return parts, n
 }
@@ -302,7 +307,6 @@ func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 func (c *Conn) Wrote(n int) {
 	o, h := &c.out, c.hub
 	written := o.written.Add(uint64(n))
-	o.begun.Store(written)
 	done, freed := 0, int64(0)
 	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
 		p := &o.taken[done]
@@ -330,6 +334,7 @@ func (c *Conn) Wrote(n int) {
 		o.since.Store(h.clock())
 	}
 	if o.keeps {
+		o.begun.Store(written)
 		h.wrote(c, written)
 	}
 	if n > 0 && c.spent.Load() { // who takes nothing may be lost
