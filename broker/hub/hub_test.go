@@ -452,6 +452,27 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// TestUnreadOfEscapes: a frame that is longer than was thought is counted as it is.
+func TestUnreadOfEscapes(t *testing.T) {
+	h := newHub(1 << 20)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	for range 3 {
+		s.does(h, `{"action":"submit","id":"a","body":1}`)
+		w.does(h, `{"action":"join","type":"default"}`, `{"action":"fail","retry":false,"reason":"`+strings.Repeat(`\"`, 5000)+`"}`)
+		w.sink.Take(nil)
+		reads(w.conn, 0)
+		s.sink.Take(nil)
+		if m, n := h.Memory(), s.conn.Unread(); m.Unread < int64(n) || n < 10_000 {
+			t.Errorf("%d bytes are unread in %d bytes of memory", n, m.Unread)
+		}
+		reads(s.conn, 0)
+		if m := h.Memory(); m.Unread != 0 {
+			t.Errorf("%d bytes are unread after all was read", m.Unread)
+		}
+	}
+}
+
 // TestUnreadOfLeaving: a connection that is closed behind its output still holds
 // that, and goes before those who have little to read.
 func TestUnreadOfLeaving(t *testing.T) {

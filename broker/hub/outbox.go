@@ -18,7 +18,7 @@ type outbox struct {
 	full         []piece
 	buf          []byte
 	sealed, took uint64
-	grown        int64 // memory that has come and is not counted yet
+	pieces       int64 // the memory of full
 	// marks are the frames, not written yet, of which somebody has to hear.
 	marks []mark
 
@@ -59,6 +59,9 @@ type Bare struct {
 }
 
 func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
+
+// queued is the memory of what has not been taken.
+func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
 
 // waiting is how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
@@ -170,9 +173,7 @@ func (h *Hub) body(o *outbox, body []byte, refer bool) {
 	buf := o.buf
 	if refer {
 		o.seal()
-		o.full = append(o.full, piece{body, true})
-		o.sealed += uint64(len(body))
-		o.grown += int64(len(body))
+		o.add(piece{body, true})
 		h.grow(o, 1)
 		buf = o.buf
 	} else {
@@ -213,14 +214,13 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 		return
 	}
 	o := &c.out
-	before := o.waiting()
+	before, memory := o.waiting(), o.queued()
 	h.grow(o, n+frameSlack)
 	encode(o)
 	h.stats.FramesOut++
 	h.mark(c)
-	if o.grown != 0 {
-		c.count(o.grown)
-		o.grown = 0
+	if grown := o.queued() - memory; grown != 0 {
+		c.count(grown)
 		h.shedUnread()
 	}
 	if before > h.cfg.MaxOutbound && c.state == open { // and did not just go for what all hold
@@ -234,30 +234,38 @@ const fullPiece = 64 << 10
 // grow makes room for n bytes more in o. A piece grows by fours, and what it outgrows is
 // used again.
 func (h *Hub) grow(o *outbox, n int) {
-	b, size := o.buf, cap(o.buf)
-	if len(b)+n <= size {
-		return
-	}
-	if size < fullPiece {
+	switch b, size := o.buf, cap(o.buf); {
+	case len(b)+n <= size:
+	case size >= fullPiece:
+		o.seal()
+		o.buf = h.blank(max(n, fullPiece))
+	default:
 		o.buf = append(h.blank(max(len(b)+n, min(4*size, fullPiece))), b...)
 		if b != nil {
 			h.recycle(b[:0])
 		}
-	} else {
-		o.seal()
-		o.buf = h.blank(max(n, fullPiece))
-		size = 0
 	}
-	o.grown += int64(cap(o.buf) - size)
 }
 
 // seal ends a piece.
 func (o *outbox) seal() {
 	if len(o.buf) > 0 {
-		o.full = append(o.full, piece{mem: o.buf})
-		o.sealed += uint64(len(o.buf))
+		o.add(piece{mem: o.buf})
 		o.buf = nil
 	}
+}
+
+func (o *outbox) add(p piece) {
+	o.full = append(o.full, p)
+	o.sealed += uint64(len(p.mem))
+	o.pieces += p.memory()
+}
+
+func (p *piece) memory() int64 {
+	if p.lent {
+		return int64(len(p.mem))
+	}
+	return int64(cap(p.mem))
 }
 
 // take has the owner take all that is there, unless there still is what it took before.
@@ -265,7 +273,7 @@ func (o *outbox) take(now int64) {
 	if len(o.taken) == 0 && o.end() > o.took {
 		o.seal()
 		o.full, o.taken = o.taken, o.full
-		o.took = o.sealed
+		o.took, o.pieces = o.sealed, 0
 		if o.since.Load() == 0 {
 			o.since.Store(now)
 		}
@@ -311,12 +319,8 @@ func (c *Conn) Wrote(n int) {
 	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
 		p := &o.taken[done]
 		o.at -= len(p.mem)
-		if p.lent {
-			freed += int64(len(p.mem))
-			continue
-		}
-		freed += int64(cap(p.mem))
-		if s := c.sink; s.room >= cap(p.mem) {
+		freed += p.memory()
+		if s := c.sink; !p.lent && s.room >= cap(p.mem) {
 			s.room -= cap(p.mem)
 			s.spent = append(s.spent, p.mem[:0])
 		}
@@ -357,7 +361,7 @@ func (h *Hub) discard(c *Conn) {
 	if o.buf != nil {
 		h.recycle(o.buf[:0])
 	}
-	o.full, o.buf, o.sealed = nil, nil, o.took
+	o.full, o.buf, o.sealed, o.pieces = nil, nil, o.took, 0
 	o.known.Store(min(o.known.Load(), o.took))
 }
 
@@ -371,7 +375,7 @@ func (h *Hub) recycle(b []byte) {
 			b[:cap(b)][i] = 0xA5 // who still reads it, shows
 		}
 	}
-	if k := class(cap(b)); k < classes && h.spare+cap(b) <= maxFree {
+	if k := class(cap(b)); k < classes && cap(b) == minBlank<<k && h.spare+cap(b) <= maxFree {
 		h.spare += cap(b)
 		h.free[k] = append(h.free[k], b)
 	}
