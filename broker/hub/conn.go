@@ -68,6 +68,7 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 func (h *Hub) Gone(c *Conn) {
 	h.lock()
 	h.leave(c, "")
+	h.stats.Undelivered += uint64(c.out.answers)
 	for _, m := range c.out.marks {
 		if m.end > c.out.written.Load() {
 			h.stats.Undelivered += uint64(m.answers)
@@ -76,7 +77,7 @@ func (h *Hub) Gone(c *Conn) {
 			h.outcomes--
 		}
 	}
-	c.out.marks, c.out.taken = nil, nil
+	c.out.marks, c.out.taken, c.out.answers = nil, nil, 0
 	c.Partial(0, 0)
 	c.state = lost
 	delete(h.leaving, c)

@@ -19,7 +19,8 @@ type outbox struct {
 	buf          []byte
 	sealed, took uint64
 	pieces       int64 // the memory of full
-	// marks are the frames, not written yet, of which somebody has to hear.
+	answers      int   // among what has not been taken
+	// marks are what somebody has to hear of once it is written.
 	marks []mark
 
 	// Of the owner: what it has taken and not written; of the first piece at bytes are.
@@ -45,11 +46,12 @@ type piece struct {
 	lent bool // it is a body that is kept
 }
 
-// mark tells that frames of a kind end at a place in the stream, or before.
+// mark tells of a kept outcome whose frame ends there in the stream, or of the answers
+// of what was taken that ends there.
 type mark struct {
 	end     uint64
+	outcome uint64 // broker.Effect.Outcome
 	answers int
-	outcome uint64 // broker.Effect.Outcome, 0 for none
 }
 
 // Bare is what a connection whose sink is bare got, beside what it reads.
@@ -115,9 +117,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 			h.effect(o, e, reason, refer)
 			if e.Outcome != 0 {
 				h.outcomes++
-			}
-			if e.Outcome != 0 || e.Op == broker.OpResult {
-				o.note(e.Outcome, e.Op == broker.OpResult)
+				o.marks = append(o.marks, mark{end: o.end(), outcome: e.Outcome})
 			}
 		})
 	}
@@ -141,6 +141,7 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, refer bool) {
 		o.buf = wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body))
 		h.body(o, e.Body, refer)
 	case broker.OpResult:
+		o.answers++
 		if !o.bare {
 			o.buf = wire.AppendResultHead(o.buf, e.ID, len(e.Body))
 		}
@@ -183,19 +184,6 @@ func (h *Hub) body(o *outbox, body []byte, refer bool) {
 		buf = append(buf, wire.BodyEnd)
 	}
 	o.buf = buf
-}
-
-// note marks the frame appended last. Answers that nobody keeps share a mark with those
-// that are taken together with them.
-func (o *outbox) note(outcome uint64, answer bool) {
-	n, end := len(o.marks)-1, o.end()
-	if n < 0 || outcome != 0 || o.marks[n].outcome != 0 || o.marks[n].end <= o.took {
-		o.marks = append(o.marks, mark{outcome: outcome})
-		n++
-	}
-	if o.marks[n].end = end; answer {
-		o.marks[n].answers++
-	}
 }
 
 // frameSlack is more than a frame has beside id, type, reason and body.
@@ -281,7 +269,10 @@ func (o *outbox) take(now int64) {
 		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
 			first++
 		}
-		o.marks = slices.Delete(o.marks, 0, first)
+		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {
+			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
+			o.answers = 0
+		}
 		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
 		if o.keeps {
 			o.begun.Store(o.took)
