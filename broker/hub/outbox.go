@@ -68,7 +68,7 @@ func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
 // waiting is how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 
-// Held is how much of that the owner knows of.
+// Held is how many bytes wait for the peer, as far as the owner knows. Of any goroutine.
 func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
 // refBody is the length from which a body that is kept is referred to instead
