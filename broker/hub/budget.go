@@ -16,13 +16,6 @@ import (
 // too much of either, those who hold most of it for longest are closed, until an eighth
 // of the bound is free again.
 
-// unread is the memory of output that the peers of one port have not read. What
-// their outboxes hold is guarded by the hub's lock, what their owners took is not.
-type unread struct {
-	queued int64
-	taken  atomic.Int64
-}
-
 // partial is what a connection holds of frames that have not come whole. Its owner
 // writes it, anybody reads it.
 type partial struct {
@@ -32,16 +25,14 @@ type partial struct {
 	frame uint64       // its number; of the owner only
 }
 
-// memory is what an outbox holds, in bytes: its buffer, full or not, and bodies.
-func (o *outbox) memory() int64 { return int64(cap(o.buf) + o.large) }
+// count counts what the output of c has grown by, in bytes of memory.
+func (c *Conn) count(n int64) {
+	c.out.memory.Add(n)
+	c.hub.unread[c.port].Add(n)
+}
 
-// pin notes how much memory the output has that the owner took and not written.
-func (c *Conn) pin(n int64) { c.hub.unread[c.port].taken.Add(n - c.pinned.Swap(n)) }
-
-// queue counts what the outbox of c has grown by, and closes hoarders where there is
-// too much.
-func (h *Hub) queue(c *Conn, grown int64) {
-	h.unread[c.port].queued += grown
+// shedUnread closes hoarders where peers have not read too much.
+func (h *Hub) shedUnread() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {
 		return
@@ -50,7 +41,7 @@ func (h *Hub) queue(c *Conn, grown int64) {
 		if c.port != port {
 			return 0, 0
 		}
-		return c.out.memory() + c.pinned.Load(), c.since.Load()
+		return c.out.memory.Load(), c.out.since.Load()
 	}) {
 		h.giveUp(v.conn)
 	}
@@ -60,8 +51,7 @@ func (h *Hub) queue(c *Conn, grown int64) {
 // whose peers have most of it. Bodies on their way to workers are held by their
 // jobs as well; only what goes beyond those is counted.
 func (h *Hub) excess() (over int64, port wire.Port) {
-	sum := func(p wire.Port) int64 { return h.unread[p].queued + h.unread[p].taken.Load() }
-	s, w := sum(wire.SubmitPort), max(0, sum(wire.WorkerPort)-h.core.BigBytes())
+	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
 	if w > s {
 		port = wire.WorkerPort
 	}
@@ -162,7 +152,7 @@ func age(now, since int64) time.Duration {
 }
 
 // Stuck is for how long a peer has read nothing of what waits for it.
-func (c *Conn) Stuck(now int64) time.Duration { return age(now, c.since.Load()) }
+func (c *Conn) Stuck(now int64) time.Duration { return age(now, c.out.since.Load()) }
 
 // partialTime is how long a frame that has begun may stand still.
 const partialTime = time.Minute
@@ -188,7 +178,7 @@ func (h *Hub) Sweep() {
 func (h *Hub) Deaf(limit int) (found []*Conn) {
 	now := h.Now()
 	h.Each(func(c *Conn) {
-		if len(found) < limit && c.held.Load() > little && c.Stuck(now) > 0 {
+		if len(found) < limit && c.Held() > little && c.Stuck(now) > 0 {
 			found = append(found, c)
 		}
 	})
@@ -202,9 +192,9 @@ const little = 64 << 10
 // they would earn it more. That is MaxOutbound, or, with many such submitters, as
 // much as MaxUnread leaves.
 func (c *Conn) Clogged() bool {
-	held, h := c.held.Load(), c.hub
+	held, h := int64(c.Held()), c.hub
 	return held > int64(h.cfg.MaxOutbound) ||
-		held > little && c.port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.port].taken.Load()
+		held > little && c.port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.port].Load()
 }
 
 // Memory is what the hub holds, in bytes.
@@ -220,7 +210,7 @@ func (h *Hub) Memory() Memory {
 	defer h.mu.Unlock()
 	m := Memory{Spare: int64(h.spare), Input: h.inbound.Load()}
 	for p := range h.unread {
-		m.Unread += h.unread[p].queued + h.unread[p].taken.Load()
+		m.Unread += h.unread[p].Load()
 	}
 	return m
 }

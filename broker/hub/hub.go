@@ -59,8 +59,9 @@ type Hub struct {
 	spare int
 	// leaving are the connections that are closed behind their output.
 	leaving map[*Conn]struct{}
-	// unread is what peers have not read, by port, inbound what has not come whole.
-	unread  [2]unread
+	// unread is the memory of what peers have not read, by port, inbound that of what has
+	// not come whole. Neither needs the lock.
+	unread  [2]atomic.Int64
 	inbound atomic.Int64
 	timer   *time.Timer
 	// armed is when the timer fires, or broker.Never; ticking: it has, and what has

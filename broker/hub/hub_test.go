@@ -3,6 +3,7 @@ package hub_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -48,7 +49,15 @@ func (s *side) does(h *hub.Hub, frames ...string) {
 			s.t.Fatalf("%s: %v", f, err)
 		}
 	}
-	h.Step(s.conn, cmds, s.sink)
+	s.steps(cmds)
+}
+
+// steps has commands carried out in one step.
+func (s *side) steps(cmds []hub.Command) {
+	for i := range cmds {
+		cmds[i].From = s.conn
+	}
+	s.sink.Step(cmds)
 }
 
 // gets takes the output and compares it with the payloads expected.
@@ -56,7 +65,7 @@ func (s *side) gets(want ...string) {
 	s.t.Helper()
 	var got []string
 	for _, o := range s.sink.Take(nil) {
-		buf := bytes.Join(o.Parts(nil), nil)
+		buf := reads(o.Conn, 0)
 		for len(buf) > 0 {
 			p, n, err := wire.SplitFrame(buf, 1<<30)
 			if err != nil || n == 0 {
@@ -71,11 +80,27 @@ func (s *side) gets(want ...string) {
 		if o.Abort {
 			got = append(got, "abort")
 		}
-		s.sink.Done(&o, 0, 0)
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		s.t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
+}
+
+// front is what c has to write next.
+func front(c *hub.Conn) []byte {
+	parts, _ := c.Front(make([][]byte, 0, 1000), math.MaxInt)
+	return bytes.Join(parts, nil)
+}
+
+// reads writes what waits for the peer of c, but for so many bytes.
+func reads(c *hub.Conn, unread int) (got []byte) {
+	for c.Held() > unread {
+		buf := front(c)
+		buf = buf[:min(len(buf), c.Held()-unread)]
+		got = append(got, buf...)
+		c.Wrote(len(buf))
+	}
+	return got
 }
 
 func newHub(max int) *hub.Hub {
@@ -142,18 +167,20 @@ func TestKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Kept = true
-		h.Step(from.conn, []hub.Command{c}, from.sink)
+		from.steps([]hub.Command{c})
 	}
 	gets := func(to *side, want string) {
 		t.Helper()
-		outs := to.sink.Take(nil)
-		if len(outs) != 1 || len(outs[0].Refs) != 1 || len(outs[0].Buf) > 200 {
-			t.Fatalf("%d outputs, want one that refers to a body", len(outs))
+		if outs := to.sink.Take(nil); len(outs) != 1 {
+			t.Fatalf("%d outputs, want one", len(outs))
 		}
-		if got := bytes.Join(outs[0].Parts(nil), nil); !bytes.HasSuffix(got, []byte(want)) {
+		parts, _ := to.conn.Front(make([][]byte, 0, 9), math.MaxInt)
+		if len(parts) != 3 || len(parts[0]) > 200 || len(parts[2]) > 200 {
+			t.Fatalf("%d parts, want the body between two that are short", len(parts))
+		}
+		if got := reads(to.conn, 0); !bytes.HasSuffix(got, []byte(want)) {
 			t.Errorf("got %.80q, want %.80q at its end", got, want)
 		}
-		to.sink.Done(&outs[0], 0, 0)
 	}
 	big(s, `{"action":"submit","id":"a","progress":true,"body":`+body+`}`)
 	w.does(h, `{"action":"join","type":"default"}`)
@@ -179,12 +206,12 @@ func TestSlowReader(t *testing.T) {
 	if len(outs) != 1 || outs[0].Abort {
 		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", outs)
 	}
-	w.sink.Done(&outs[0], 0, 0)
+	reads(w.conn, 0)
 	half := `"` + strings.Repeat("y", 1200) + `"`
 	respond := func() {
 		w.does(h, `{"action":"respond","body":`+half+`}`)
-		outs := w.sink.Take(nil)
-		w.sink.Done(&outs[0], 0, 0)
+		w.sink.Take(nil)
+		reads(w.conn, 0)
 	}
 	s.does(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	respond()
@@ -226,18 +253,19 @@ func TestHeldBack(t *testing.T) {
 		if len(outs) != 1 || outs[0].Abort {
 			t.Fatalf("%+v", outs)
 		}
-		s.sink.Done(&outs[0], unsent, unsent)
+		reads(s.conn, unsent)
 	}
-	s.sink.Done(&s.sink.Take(nil)[0], 0, 0)
+	s.sink.Take(nil)
+	reads(s.conn, 0)
 	hold(answer(9000), 9000)
-	s.conn.SetHeld(0, 0)
+	reads(s.conn, 0)
 	hold(answer(9000), 9000)
-	s.conn.SetHeld(4000, 4000)
+	reads(s.conn, 4000)
 	hold(answer(9000), 9000)
 	if st := h.Stats(); st.Overflows != 0 {
 		t.Fatalf("%+v", st)
 	}
-	s.conn.SetHeld(4001, 4001)
+	reads(s.conn, 4001)
 	if outs := answer(1); len(outs) != 1 || !outs[0].Abort {
 		t.Errorf("%+v", outs)
 	}
@@ -269,9 +297,11 @@ func TestCreditRenewed(t *testing.T) {
 		})
 	}
 	write := func(unsent func(n int) int) {
-		outs := w.sink.Take(nil)
-		n := unsent(outs[0].Len())
-		w.sink.Done(&outs[0], n, n)
+		w.sink.Take(nil)
+		if n := w.conn.Held(); unsent(n) == n {
+			w.conn.Wrote(0)
+		}
+		reads(w.conn, unsent(w.conn.Held()))
 	}
 	s.does(h, large("a"), large("b"))
 	write(func(int) int { return 0 })
@@ -279,7 +309,7 @@ func TestCreditRenewed(t *testing.T) {
 	out("half of max-outbound was handed out", 3)
 	write(func(n int) int { return n })
 	out("nothing of it was taken", 3)
-	w.conn.SetHeld(1000, 1000)
+	reads(w.conn, 1000)
 	out("some of it was taken", 4)
 }
 
@@ -305,11 +335,11 @@ func TestOwed(t *testing.T) {
 		}
 	}
 	owes("appended", 15)
-	outs := s.sink.Take(nil)
+	s.sink.Take(nil)
 	owes("taken", 15)
-	s.sink.Done(&outs[0], 5, 5)
+	reads(s.conn, 5)
 	owes("written in part", 5)
-	s.conn.SetHeld(0, 0)
+	reads(s.conn, 0)
 	owes("written", 0)
 }
 
@@ -320,10 +350,10 @@ func TestDismiss(t *testing.T) {
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`)
 	w.does(h, `{"action":"join","type":"default"}`)
-	h.Step(w.conn, []hub.Command{
+	w.steps([]hub.Command{
 		{Refuse: &wire.Error{Code: wire.SizeError, Reason: "too big"}, Close: true},
 		{Reply: wire.AppendPing(nil)},
-	}, w.sink)
+	})
 	w.gets(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`,
 		`{"error":"size_error","reason":"too big"}`, "close")
 	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`,
@@ -343,9 +373,9 @@ func TestFatal(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		h.Step(s.conn, []hub.Command{{Req: wire.Request{
+		s.steps([]hub.Command{{Req: wire.Request{
 			Verb: 99, ID: []byte("culprit"), Body: []byte(`"a secret"`), Headers: []byte(`{"a":"secret"}`), Token: []byte("secret"),
-		}}}, s.sink)
+		}}})
 	}()
 	if !strings.Contains(said, "culprit") || !strings.Contains(said, "verb 99") || !strings.Contains(said, "10 bytes of body") ||
 		strings.Contains(said, "secret") || strings.Contains(said, "115 101 99") {
@@ -385,12 +415,11 @@ func TestUnread(t *testing.T) {
 		answers++
 		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
 		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
-		for _, o := range w.sink.Take(nil) {
-			w.sink.Done(&o, 0, 0)
-		}
+		w.sink.Take(nil)
+		reads(w.conn, 0)
 		for _, o := range s.sink.Take(nil) { // it takes in nothing
 			if !o.Abort {
-				s.sink.Done(&o, o.Len(), o.Len())
+				s.conn.Wrote(0)
 			}
 		}
 	}
@@ -423,6 +452,27 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// TestUnreadOfEscapes: a frame that is longer than was thought is counted as it is.
+func TestUnreadOfEscapes(t *testing.T) {
+	h := newHub(1 << 20)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	for range 3 {
+		s.does(h, `{"action":"submit","id":"a","body":1}`)
+		w.does(h, `{"action":"join","type":"default"}`, `{"action":"fail","retry":false,"reason":"`+strings.Repeat(`\"`, 5000)+`"}`)
+		w.sink.Take(nil)
+		reads(w.conn, 0)
+		s.sink.Take(nil)
+		if m, n := h.Memory(), s.conn.Unread(); m.Unread < int64(n) || n < 10_000 {
+			t.Errorf("%d bytes are unread in %d bytes of memory", n, m.Unread)
+		}
+		reads(s.conn, 0)
+		if m := h.Memory(); m.Unread != 0 {
+			t.Errorf("%d bytes are unread after all was read", m.Unread)
+		}
+	}
+}
+
 // TestUnreadOfLeaving: a connection that is closed behind its output still holds
 // that, and goes before those who have little to read.
 func TestUnreadOfLeaving(t *testing.T) {
@@ -435,12 +485,10 @@ func TestUnreadOfLeaving(t *testing.T) {
 	owe := func(s *side, id string, bytes int) {
 		s.does(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
 		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
-		for _, o := range w.sink.Take(nil) {
-			w.sink.Done(&o, 0, 0)
-		}
-		for _, o := range s.sink.Take(nil) { // it takes in nothing
-			s.sink.Done(&o, o.Len(), o.Len())
-		}
+		w.sink.Take(nil)
+		reads(w.conn, 0)
+		s.sink.Take(nil)
+		s.conn.Wrote(0) // it takes in nothing
 	}
 	owe(small, "s", 100)
 	owe(hoarder, "h", most-(24<<10))

@@ -1,21 +1,75 @@
 package hub
 
 import (
+	"math/bits"
+	"slices"
+	"sync/atomic"
+
 	"gloom/broker"
 	"gloom/wire"
 )
 
-// outbox is what a connection is to be sent.
+// outbox is the stream of bytes that a connection is sent, from the effects to the last
+// byte that the system has taken. Frames are appended under the hub's lock. The owner of
+// the connection takes all that is there, writes it, and only then takes more.
 type outbox struct {
-	buf     []byte
-	refs    []Ref
-	large   int // bytes of refs
-	answers int
-	// outcomes are the kept outcomes among it.
-	outcomes []outcome
+	// Guarded by the hub's lock: what has been appended and not been taken, the last of
+	// it in buf, which begins at sealed in the stream. took is how far that was taken.
+	full         []piece
+	buf          []byte
+	sealed, took uint64
+	pieces       int64 // the memory of full
+	answers      int   // among what has not been taken
+	// marks are what somebody has to hear of once it is written.
+	marks []mark
+
+	// Of the owner: what it has taken and not written; of the first piece at bytes are.
+	taken []piece
+	at    int
+	keeps bool // there are kept outcomes among it
+
+	// The owner writes these, anybody reads them: how far the stream went when it last
+	// looked, how far it is written, and, while it keeps, how far the peer may have read.
+	known, written, begun atomic.Uint64
+	// since is when the owner last wrote some of what waits, or took it; 0: nothing
+	// waits. memory is what all of it lies in, in bytes.
+	since, memory atomic.Int64
+
+	// bare: answers come as their bodies and errors as their reasons, without frames.
+	bare bool
+	got  Bare
 }
 
-func (o *outbox) size() int { return len(o.buf) + o.large }
+// piece is a part of an outbox.
+type piece struct {
+	mem  []byte
+	lent bool // it is a body that is kept
+}
+
+// mark tells of a kept outcome whose frame ends there in the stream, or of the answers
+// of what was taken that ends there.
+type mark struct {
+	end     uint64
+	outcome uint64 // broker.Effect.Outcome
+	answers int
+}
+
+// Bare is what a connection whose sink is bare got, beside what it reads.
+type Bare struct {
+	Accepted bool      // its request was
+	Failed   wire.Code // its request, or its job; 0: neither
+}
+
+func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
+
+// queued is the memory of what has not been taken.
+func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
+
+// waiting is how many bytes wait for the peer to read them.
+func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
+
+// Held is how many bytes wait for the peer, as far as the owner knows. Of any goroutine.
+func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
 // refBody is the length from which a body that is kept is referred to instead
 // of copied.
@@ -38,7 +92,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 		reason := ""
 		switch e.Op {
 		case broker.OpProgress:
-			if c.waiting() > h.cfg.MaxOutbound/2 {
+			if c.out.waiting() > h.cfg.MaxOutbound/2 {
 				h.stats.Dropped++
 				continue
 			}
@@ -60,52 +114,76 @@ func (h *Hub) apply(fx []broker.Effect) {
 			n += len(e.Body)
 		}
 		h.put(c, n, func(o *outbox) {
-			o.effect(e, reason, refer)
+			h.effect(o, e, reason, refer)
 			if e.Outcome != 0 {
-				o.outcomes = append(o.outcomes, outcome{no: e.Outcome, end: uint64(o.size())})
+				h.outcomes++
+				o.marks = append(o.marks, mark{end: o.end(), outcome: e.Outcome})
 			}
 		})
 	}
 }
 
 // effect encodes e, with its reason in words; its body is referred to or copied.
-func (o *outbox) effect(e *broker.Effect, reason string, refer bool) {
+func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, refer bool) {
 	switch e.Op {
 	case broker.OpOK:
-		if e.State != 0 {
+		switch {
+		case o.bare:
+			o.got.Accepted = true
+		case e.State != 0:
 			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
-		} else if e.ID != nil {
+		case e.ID != nil:
 			o.buf = wire.AppendOKID(o.buf, e.ID)
-		} else {
+		default:
 			o.buf = wire.AppendOK(o.buf)
 		}
 	case broker.OpJob:
-		o.body(wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body)), e.Body, refer)
+		o.buf = wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body))
+		h.body(o, e.Body, refer)
 	case broker.OpResult:
 		o.answers++
-		o.body(wire.AppendResultHead(o.buf, e.ID, len(e.Body)), e.Body, refer)
+		if !o.bare {
+			o.buf = wire.AppendResultHead(o.buf, e.ID, len(e.Body))
+		}
+		h.body(o, e.Body, refer)
 	case broker.OpProgress:
-		o.body(wire.AppendProgressHead(o.buf, e.ID, len(e.Body)), e.Body, refer)
+		o.buf = wire.AppendProgressHead(o.buf, e.ID, len(e.Body))
+		h.body(o, e.Body, refer)
 	case broker.OpCancel:
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
-		if cause := causes[e.Code]; cause != "" {
+		if cause := causes[e.Code]; cause != "" && !o.bare {
 			o.buf = wire.AppendJobFailed(o.buf, reason, cause, e.Delay/1e6, e.ID)
 			return
 		}
-		o.buf = wire.AppendError(o.buf, codes[e.Code], reason, e.ID)
+		o.fail(codes[e.Code], reason, e.ID)
 	}
 }
 
+func (o *outbox) fail(code wire.Code, reason string, id []byte) {
+	if o.bare {
+		o.got.Failed = code
+		o.buf = append(o.buf, reason...)
+		return
+	}
+	o.buf = wire.AppendError(o.buf, code, reason, id)
+}
+
 // body ends a frame, of which buf has all before it.
-func (o *outbox) body(buf, body []byte, refer bool) {
+func (h *Hub) body(o *outbox, body []byte, refer bool) {
+	buf := o.buf
 	if refer {
-		o.refs = append(o.refs, Ref{At: len(buf), Body: body})
-		o.large += len(body)
+		o.seal()
+		o.add(piece{body, true})
+		h.grow(o, 1)
+		buf = o.buf
 	} else {
 		buf = append(buf, body...)
 	}
-	o.buf = append(buf, wire.BodyEnd)
+	if !o.bare {
+		buf = append(buf, wire.BodyEnd)
+	}
+	o.buf = buf
 }
 
 // frameSlack is more than a frame has beside id, type, reason and body.
@@ -123,62 +201,175 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	if c.state != open {
 		return
 	}
-	before, memory := c.waiting(), c.out.memory()
-	h.grow(&c.out, n+frameSlack)
-	encode(&c.out)
+	o := &c.out
+	before, memory := o.waiting(), o.queued()
+	h.grow(o, n+frameSlack)
+	encode(o)
 	h.stats.FramesOut++
 	h.mark(c)
-	if grown := c.out.memory() - memory; grown != 0 {
-		h.queue(c, grown)
+	if grown := o.queued() - memory; grown != 0 {
+		c.count(grown)
+		h.shedUnread()
 	}
 	if before > h.cfg.MaxOutbound && c.state == open { // and did not just go for what all hold
 		h.giveUp(c)
 	}
 }
 
-// grow makes room for n bytes more in o. It grows by fours, from a size on that
-// counts by halves, and what it outgrows is used again.
+// fullPiece is the memory of a piece that does not grow any more, in bytes.
+const fullPiece = 64 << 10
+
+// grow makes room for n bytes more in o. A piece grows by fours, and what it outgrows is
+// used again.
 func (h *Hub) grow(o *outbox, n int) {
-	b := o.buf
-	need := len(b) + n
-	switch {
-	case need <= cap(b):
-	case b == nil:
-		o.buf = h.blank(max(need, minBlank))
+	switch b, size := o.buf, cap(o.buf); {
+	case len(b)+n <= size:
+	case size >= fullPiece:
+		o.seal()
+		o.buf = h.blank(max(n, fullPiece))
 	default:
-		more := 3 * cap(b)
-		if cap(b) >= largeBuf {
-			more = cap(b) / 2
+		o.buf = append(h.blank(max(len(b)+n, min(4*size, fullPiece))), b...)
+		if b != nil {
+			h.recycle(b[:0])
 		}
-		o.buf = append(h.blank(max(need, cap(b)+more)), b...)
-		h.recycle(b[:0])
 	}
 }
 
-// largeBuf is the buffer from which on output grows by halves, in bytes.
-const largeBuf = 256 << 10
+// seal ends a piece.
+func (o *outbox) seal() {
+	if len(o.buf) > 0 {
+		o.add(piece{mem: o.buf})
+		o.buf = nil
+	}
+}
 
-const (
-	// maxKept is the largest buffer that is used again, maxFree what all spare
-	// buffers together may hold, in bytes.
-	maxKept = 4 << 20
-	maxFree = 16 << 20
-)
+func (o *outbox) add(p piece) {
+	o.full = append(o.full, p)
+	o.sealed += uint64(len(p.mem))
+	o.pieces += p.memory()
+}
 
-// recycle keeps a spare buffer, the large ones apart, so that a peer that is
-// sent little does not hold what another needs.
+func (p *piece) memory() int64 {
+	if p.lent {
+		return int64(len(p.mem))
+	}
+	return int64(cap(p.mem))
+}
+
+// take has the owner take all that is there, unless there still is what it took before.
+func (o *outbox) take(now int64) {
+	if len(o.taken) == 0 && o.end() > o.took {
+		o.seal()
+		o.full, o.taken = o.taken, o.full
+		o.took, o.pieces = o.sealed, 0
+		if o.since.Load() == 0 {
+			o.since.Store(now)
+		}
+		written, first := o.written.Load(), 0
+		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
+			first++
+		}
+		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {
+			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
+			o.answers = 0
+		}
+		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
+		if o.keeps {
+			o.begun.Store(o.took)
+		}
+	}
+	o.known.Store(o.end())
+}
+
+// Front appends to parts, as far as they have room, what is to be written now of what the
+// owner has taken, at most so many bytes. The peer may have read it from now on. Of the
+// owner only.
+func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
+	o, at := &c.out, c.out.at
+	for _, p := range o.taken {
+		if n == most || len(parts) == cap(parts) {
+			break
+		}
+		part := p.mem[at:]
+		part = part[:min(len(part), most-n)]
+		parts, at = append(parts, part), 0
+		n += len(part)
+	}
+	if o.keeps {
+		o.begun.Store(o.written.Load() + uint64(n))
+	}
+	return parts, n
+}
+
+// Wrote notes that n bytes have been written of what Front gave, and that no more of it is
+// under way. Once all is written that was taken, more is. Of the owner only.
+func (c *Conn) Wrote(n int) {
+	o, h := &c.out, c.hub
+	written := o.written.Add(uint64(n))
+	done, freed := 0, int64(0)
+	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
+		p := &o.taken[done]
+		o.at -= len(p.mem)
+		freed += p.memory()
+		if s := c.sink; !p.lent && s.room >= cap(p.mem) {
+			s.room -= cap(p.mem)
+			s.spent = append(s.spent, p.mem[:0])
+		}
+	}
+	if o.taken = slices.Delete(o.taken, 0, done); len(o.taken) == 0 && cap(o.taken) > manyPieces {
+		o.taken = nil
+	}
+	if freed > 0 {
+		c.count(-freed)
+	}
+	more := o.known.Load() > written
+	if !more {
+		o.since.Store(0)
+	} else if n > 0 {
+		o.since.Store(h.clock())
+	}
+	if o.keeps {
+		o.begun.Store(written)
+		h.wrote(c, written)
+	}
+	if n > 0 && c.spent.Load() { // who takes nothing may be lost
+		h.credit(c)
+	}
+	if more && len(o.taken) == 0 {
+		h.mu.Lock()
+		o.take(h.clock())
+		h.mu.Unlock()
+	}
+}
+
+// manyPieces is how many pieces a connection may keep a list for.
+const manyPieces = 16
+
+// discard throws away what nobody will take any more.
+func (h *Hub) discard(c *Conn) {
+	o := &c.out
+	c.count(-o.memory.Load())
+	if o.buf != nil {
+		h.recycle(o.buf[:0])
+	}
+	o.full, o.buf, o.sealed, o.pieces = nil, nil, o.took, 0
+	o.known.Store(min(o.known.Load(), o.took))
+}
+
+// maxFree is what all spare buffers together may hold, in bytes.
+const maxFree = 16 << 20
+
+// recycle keeps a spare buffer.
 func (h *Hub) recycle(b []byte) {
 	if broker.Checking {
 		for i := range b[:cap(b)] {
 			b[:cap(b)][i] = 0xA5 // who still reads it, shows
 		}
 	}
-	if h.spare+cap(b) > maxFree {
-		return
+	if k := class(cap(b)); k < classes && cap(b) == minBlank<<k && h.spare+cap(b) <= maxFree {
+		h.spare += cap(b)
+		h.free[k] = append(h.free[k], b)
 	}
-	h.spare += cap(b)
-	k := class(cap(b))
-	h.free[k] = append(h.free[k], b)
 }
 
 // Trim gives up half of the spare buffers. Called every few seconds it keeps what
@@ -197,37 +388,28 @@ func (h *Hub) Trim() {
 	}
 }
 
-// blank returns an empty buffer for n bytes, spare or new. A spare one is no
-// larger than four times that, or 64 KiB: all of it counts as what its peer has
-// not read.
+// blank returns an empty buffer for n bytes, spare or new.
 func (h *Hub) blank(n int) []byte {
-	most := max(4*n, 64<<10)
-	for k := class(n); k < min(class(n)+2, classes); k++ {
-		f := h.free[k]
-		if len(f) == 0 {
-			continue
-		}
-		if spare := cap(f[len(f)-1]); spare >= n && spare <= most {
-			b := f[len(f)-1]
-			f[len(f)-1] = nil
-			h.free[k] = f[:len(f)-1]
-			h.spare -= cap(b)
-			return b
-		}
+	k := class(n)
+	if k == classes {
+		return make([]byte, 0, n)
 	}
-	return make([]byte, 0, n)
+	last := len(h.free[k]) - 1
+	if last < 0 {
+		return make([]byte, 0, minBlank<<k)
+	}
+	b := h.free[k][last]
+	h.free[k][last] = nil
+	h.free[k] = h.free[k][:last]
+	h.spare -= cap(b)
+	return b
 }
 
-// class sorts buffers by size: powers of four from 1 KiB on.
-func class(n int) int {
-	k := 0
-	for ; n > 1<<10 && k < classes-1; k++ {
-		n >>= 2
-	}
-	return k
-}
-
+// Buffers have powers of two bytes from 1 KiB on, in so many classes; what is larger is
+// not used again.
 const (
-	classes  = 6
 	minBlank = 1 << 10
+	classes  = 9
 )
+
+func class(n int) int { return min(bits.Len(uint(max(n, minBlank)-1)/minBlank), classes) }

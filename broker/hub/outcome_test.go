@@ -17,22 +17,24 @@ func TestOutcomeBeingWritten(t *testing.T) {
 		name string
 		// writing is what the owner does after it has taken the outcome; n is how
 		// much that was.
-		writing func(s *side, o *hub.Output, wait func(time.Duration))
+		writing func(c *hub.Conn, wait func(time.Duration))
 		free    bool
 	}{
-		{"taken", func(*side, *hub.Output, func(time.Duration)) {}, true},
-		{"its last part is written", func(s *side, o *hub.Output, _ func(time.Duration)) {
-			s.conn.Writing(100, 100)
+		{"taken", func(*hub.Conn, func(time.Duration)) {}, true},
+		{"its last part is written", func(c *hub.Conn, _ func(time.Duration)) {
+			c.Front(make([][]byte, 0, 1), c.Held()-100)
+			c.Wrote(c.Held() - 100)
+			c.Front(make([][]byte, 0, 1), 100)
 		}, true},
-		{"a part in front of it is written", func(s *side, o *hub.Output, _ func(time.Duration)) {
-			s.conn.Writing(o.Len(), o.Len()/2)
+		{"a part in front of it is written", func(c *hub.Conn, _ func(time.Duration)) {
+			c.Front(make([][]byte, 0, 1), c.Held()/2)
 		}, false},
-		{"the peer does not read", func(s *side, o *hub.Output, wait func(time.Duration)) {
-			s.conn.Writing(o.Len(), o.Len())
+		{"the peer does not read", func(c *hub.Conn, wait func(time.Duration)) {
+			c.Front(make([][]byte, 0, 1), c.Held())
 			wait(time.Second)
 		}, false},
-		{"it is held back", func(s *side, o *hub.Output, _ func(time.Duration)) {
-			s.sink.Done(o, o.Len(), o.Len())
+		{"it is held back", func(c *hub.Conn, _ func(time.Duration)) {
+			c.Wrote(0)
 		}, false},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -41,14 +43,12 @@ func TestOutcomeBeingWritten(t *testing.T) {
 			defer h.Close()
 			s, w, other := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort)
 			s.does(h, `{"action":"submit","id":"a","body":1,"keep_ms":60000}`)
-			w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"A"}`)
-			out := s.sink.Take(nil)
-			v.writing(s, &out[0], func(d time.Duration) { now += int64(d) })
+			w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"`+strings.Repeat("A", 200)+`"}`)
+			s.sink.Take(nil)
+			v.writing(s.conn, func(d time.Duration) { now += int64(d) })
 			other.does(h, `{"action":"submit","id":"a","body":2}`)
-			var got string
-			for _, o := range other.sink.Take(nil) {
-				got += string(o.Buf)
-			}
+			other.sink.Take(nil)
+			got := string(reads(other.conn, 0))
 			if free := strings.Contains(got, `{"ok":true,"id":"a"}`); free != v.free || !free && !strings.Contains(got, "id_exists") {
 				t.Errorf("a submit under its id got %q, want it accepted: %t", got, v.free)
 			}

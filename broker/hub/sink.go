@@ -14,9 +14,14 @@ type Sink struct {
 	dirty  []*Conn
 	listed bool // stands in hub.woken
 
-	// Of the owner only.
+	// Of the owner only: buffers that are written, and how many bytes of more it keeps
+	// for the hub.
 	spent [][]byte
+	room  int
 }
+
+// maxSpent bounds what an owner keeps between two Takes, in bytes.
+const maxSpent = 1 << 20
 
 // Owner is what a sink asks of the owner of its connections.
 type Owner struct {
@@ -26,6 +31,8 @@ type Owner struct {
 	// Write, if there is one, takes and writes here and now, and is called before
 	// Wake; false: the owner is at work.
 	Write func() bool
+	// Bare: its connections are no sockets, and want what they get as it is.
+	Bare bool
 }
 
 // NewSink returns a sink without connections.
@@ -59,43 +66,16 @@ func (h *Hub) wakeList(self *Sink) []*Sink {
 	return list
 }
 
-// Output is what one connection has to write.
+// Output tells the owner of a connection what to do for it.
 type Output struct {
+	// Conn has something to write (Front), or is done with.
 	Conn *Conn
-	// Buf is to be written, with each of Refs inserted where it belongs. Both
-	// go back with Done.
-	Buf  []byte
-	Refs []Ref
-	// Close: nothing follows; the connection is to be closed behind it.
+	// Close: nothing follows; the connection is to be closed behind what it has to write.
 	Close bool
 	// Abort: it is to be closed at once, nothing is written.
-	Abort   bool
-	answers int
-}
-
-// Ref is a body that stands behind the first At bytes of its buffer.
-type Ref struct {
-	At   int
-	Body []byte
-}
-
-// Parts returns the output as a list of pieces, in order.
-func (o *Output) Parts(to [][]byte) [][]byte {
-	at := 0
-	for _, r := range o.Refs {
-		to = append(to, o.Buf[at:r.At], r.Body)
-		at = r.At
-	}
-	return append(to, o.Buf[at:])
-}
-
-// Len is the output's length in bytes.
-func (o *Output) Len() int {
-	n := len(o.Buf)
-	for _, r := range o.Refs {
-		n += len(r.Body)
-	}
-	return n
+	Abort bool
+	// Bare is what it got so far, if the sink is bare.
+	Bare Bare
 }
 
 // Expect says that the owner will call Take without being woken. It returns
@@ -108,7 +88,7 @@ func (s *Sink) Unexpect() { s.pending.Store(false) }
 // Take moves the output of all connections of the sink to outs.
 func (s *Sink) Take(outs []Output) []Output { return s.Round(nil, outs) }
 
-func (s *Sink) take(outs []Output) []Output {
+func (s *Sink) take(now int64, outs []Output) []Output {
 	h := s.hub
 	s.pending.Store(false)
 	for _, b := range s.spent {
@@ -123,40 +103,10 @@ func (s *Sink) take(outs []Output) []Output {
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
 		}
-		outs = append(outs, Output{
-			Conn: c, Buf: c.out.buf, Refs: c.out.refs,
-			Close: c.state == leaving, answers: c.out.answers,
-		})
-		h.taken(c)
-		c.held.Add(int64(c.out.size()))
-		n := c.out.memory()
-		h.unread[c.port].queued -= n
-		c.pin(c.pinned.Load() + n)
-		c.out = outbox{}
+		c.out.take(now)
+		outs = append(outs, Output{Conn: c, Close: c.state == leaving, Bare: c.out.got})
 	}
 	s.dirty = s.dirty[:0]
-	s.spent = s.spent[:0]
+	s.spent, s.room = s.spent[:0], maxSpent
 	return outs
-}
-
-// Done gives an output's buffer back, once it is written; unsent is how many
-// bytes the connection still holds back, memory what they lie in.
-func (s *Sink) Done(o *Output, unsent, memory int) {
-	if cap(o.Buf) > 0 && cap(o.Buf) <= maxKept {
-		s.spent = append(s.spent, o.Buf[:0])
-	}
-	o.Conn.sent(o.answers, o.Len(), unsent, memory)
-	o.Buf, o.Refs = nil, nil
-}
-
-// discard throws away what nobody will take any more. It counts the answers
-// among it.
-func (h *Hub) discard(c *Conn) {
-	h.unread[c.port].queued -= c.out.memory()
-	h.stats.Undelivered += uint64(c.out.answers)
-	if cap(c.out.buf) > 0 && cap(c.out.buf) <= maxKept {
-		h.recycle(c.out.buf[:0])
-	}
-	c.out = outbox{}
-	c.pin(0)
 }

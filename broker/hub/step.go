@@ -23,8 +23,8 @@ type Command struct {
 	Reply []byte
 	// Close closes the connection behind the reply.
 	Close bool
-	// Owner, of a hello, says who the submitter is: only who has the same one may
-	// attach to its kept jobs. 0 is nobody special.
+	// Owner says who the submitter is from now on: only who has the same one may attach
+	// to its kept jobs. 0 is as before, and nobody special at first.
 	Owner uint64
 	// Ignore: no reply, nothing to do (pong).
 	Ignore bool
@@ -39,18 +39,6 @@ func (m *Command) String() string {
 	lengths := fmt.Sprintf("%d bytes of body, %d of a reason", len(r.Body), len(r.Reason))
 	r.Body, r.Headers, r.Reason, r.Token, r.Client = nil, nil, nil, nil, nil // what jobs say is nobody's but their own
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
-}
-
-// Step carries out the commands of one connection, in order, under one lock.
-// The owner, if it is self, is not woken and must look for output itself.
-func (h *Hub) Step(c *Conn, cmds []Command, self *Sink) {
-	for i := range cmds {
-		cmds[i].From = c
-	}
-	now := h.clock()
-	h.lock()
-	h.run(now, cmds)
-	h.unlock(self)
 }
 
 // Step carries out commands of the sink's connections, in order, under one lock. The
@@ -69,7 +57,7 @@ func (s *Sink) Round(cmds []Command, outs []Output) []Output {
 	h.lock()
 	h.run(now, cmds)
 	send := h.follow()
-	outs = s.take(outs)
+	outs = s.take(now, outs)
 	h.release(s)
 	if send {
 		h.fleet.Send()
@@ -90,6 +78,9 @@ func (h *Hub) run(now int64, cmds []Command) {
 
 func (h *Hub) step(now int64, c *Conn, m *Command) {
 	h.stats.Frames++
+	if m.Owner != 0 {
+		h.core.SetOwner(c.peer, m.Owner)
+	}
 	switch {
 	case m.Ignore:
 	case m.Refuse != nil:
@@ -98,9 +89,6 @@ func (h *Hub) step(now int64, c *Conn, m *Command) {
 			h.dismiss(c, m.Refuse)
 		}
 	case m.Reply != nil:
-		if m.Owner != 0 && h.knows(c) {
-			h.core.SetOwner(c.peer, m.Owner)
-		}
 		h.append(c, m.Reply)
 	default:
 		h.ask(now, c, m)
@@ -116,10 +104,10 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		if c.state == cut {
 			return
 		}
-		if c.waiting() > h.cfg.MaxOutbound/2 {
+		if c.out.waiting() > h.cfg.MaxOutbound/2 {
 			h.refuse(c, &wire.Error{
 				Code: wire.Overloaded, ID: r.ID,
-				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.waiting(), h.cfg.MaxOutbound/2),
+				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.out.waiting(), h.cfg.MaxOutbound/2),
 			})
 			return
 		}
@@ -154,11 +142,11 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: ms(r.AfterMS),
 		})
 	case wire.Attach:
-		fx = h.core.Attach(now, c.peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.waiting())
+		fx = h.core.Attach(now, c.peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.out.waiting())
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
-			f.Reason = brief(wire.Value(r.Reason))
+			f.Reason = Brief(wire.Value(r.Reason), maxReason)
 		}
 		if r.AfterMS >= 0 {
 			f.Delay = int64(ms(r.AfterMS))
@@ -182,16 +170,15 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 // maxReason bounds what is kept of a worker's reason, in bytes.
 const maxReason = 16 << 10
 
-// brief cuts a reason on a character's border.
-func brief(s string) string {
-	if len(s) <= maxReason {
-		return s
+// Brief cuts a text to most bytes, on a character's border.
+func Brief[T string | []byte](text T, most int) string {
+	if len(text) <= most {
+		return string(text)
 	}
-	n := maxReason
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
 	}
-	return s[:n] + "…"
+	return string(text[:most]) + "…"
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -245,7 +232,7 @@ func (h *Hub) refuse(c *Conn, e *wire.Error) {
 		return
 	}
 	h.stats.Errors[e.Code]++
-	h.put(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.buf = wire.AppendError(o.buf, e.Code, e.Reason, e.ID) })
+	h.put(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.fail(e.Code, e.Reason, e.ID) })
 }
 
 // giveUp closes a connection that does not read.

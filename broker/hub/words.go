@@ -48,6 +48,7 @@ var words = [...]string{
 	broker.ManyOverdue:        "of {overdue} overdue runs {have} are on this connection, which does not answer them (half of max-jobs or max-bytes)",
 	broker.FrameTooLong:       "the kept frame does not fit into what may wait for this connection (max-outbound)",
 	broker.ManyRules:          "there would be more than {most} rules, or than {need} with a *",
+	broker.EmptyRule:          "a rule needs concurrency or rate",
 }
 
 // Words words a reason of the core.
@@ -110,21 +111,14 @@ func AsError(x *broker.BadSetting) error {
 		return nil
 	}
 	e := &SettingError{Pattern: x.Pattern, Type: x.Type}
-	switch why := x.Reason.Why; {
-	case why == broker.EmptyRule:
-		e.Reason = "a rule needs concurrency or rate"
-	case x.Type != nil && (why == broker.BadConcurrency || why == broker.BadRate):
-		e.Reason = fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0; at most %d at a time, and %g a second)",
-			x.Concurrency, x.Rate, int64(broker.MaxConcurrency), float64(broker.MaxRate))
-	case x.Type != nil && (why == broker.BadBurst || why == broker.BurstAlone):
-		e.Reason = fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", x.Burst, int64(broker.MaxBurst))
-	case why == broker.BadConcurrency:
+	switch x.Reason.Why {
+	case broker.BadConcurrency:
 		e.Reason = fmt.Sprintf("concurrency is %d, want 0 to %d", x.Concurrency, int64(broker.MaxConcurrency))
-	case why == broker.BadRate:
+	case broker.BadRate:
 		e.Reason = fmt.Sprintf("rate is %g, want above 0, at most %g", x.Rate, float64(broker.MaxRate))
-	case why == broker.BadBurst:
+	case broker.BadBurst:
 		e.Reason = fmt.Sprintf("burst is %d, want 1 to %d", x.Burst, int64(broker.MaxBurst))
-	case why == broker.BurstAlone:
+	case broker.BurstAlone:
 		e.Reason = fmt.Sprintf("burst is %d, but there is no rate", x.Burst)
 	default:
 		e.Reason = Words(&x.Reason)

@@ -53,7 +53,7 @@ func (c *conn) back(done func(), e any, stack []byte) {
 	done()
 	c.loop.turn(c, 0)
 	c.received(nil)
-	c.loop.flushOwed()
+	c.loop.flush()
 }
 
 // decodeAside decodes a frame.
@@ -66,7 +66,6 @@ func (c *conn) decodeAside(payload []byte) {
 		if c.state < draining {
 			c.command(b, m, payload, err)
 			c.loop.sink.Step(b.cmd[:b.n])
-			c.loop.owes = true
 		}
 		b.done()
 		c.srv.batches.Put(b)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
-	"unicode/utf8"
 
 	"gloom/broker/guard"
 	"gloom/broker/hub"
@@ -232,7 +231,7 @@ func (c *conn) hello(m *hub.Command) {
 		m.Owner = c.grant.Owner()
 	}
 	if r.Client != nil {
-		c.peer.SetClient(brief(r.Client, maxClient))
+		c.peer.SetClient(hub.Brief(r.Client, maxClient))
 	}
 	if c.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.beat > 0 {
 		c.startBeat()
@@ -288,15 +287,4 @@ func coversSome(g *guard.Grant, types [][]byte) bool {
 		}
 	}
 	return false
-}
-
-// brief cuts a text to n bytes, on a character's border.
-func brief(text []byte, n int) string {
-	if len(text) <= n {
-		return string(text)
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return string(text[:n]) + "…"
 }

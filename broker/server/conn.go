@@ -26,7 +26,6 @@ type conn struct {
 	reading reading
 	put     bool // something it sent has been read and not been carried out
 	in      input
-	out     backlog
 	// bite is how much a read takes in, of a connection that had more than a turn's
 	// work: about that, so that little is left behind; 0 for no bound.
 	bite   int
@@ -46,11 +45,9 @@ type conn struct {
 type source interface {
 	// again has the connection come to its turn again, after others.
 	again()
-	// send writes of an output what is taken at once.
-	send(b []byte) (n int, err error)
-	// drain writes what is held back, as far as it is taken at once, tells the hub, and
-	// sees to it that it is called again when more is taken.
-	drain(out *backlog) error
+	// drain writes what there is, as far as it is taken at once, and sees to it that the
+	// connection writes on when more is taken.
+	drain() error
 	// finish says that nothing follows what was written.
 	finish()
 	// close closes it; gone is called once the hub has been told.
@@ -179,64 +176,24 @@ func (c *conn) goOn() {
 	c.src.again()
 }
 
-// write writes an output as far as it is taken at once, and holds the rest back.
-func (c *conn) write(o *hub.Output) {
-	c.srv.bytesOut.Add(uint64(o.Len()))
-	sent, n := 0, o.Len()
-	if c.out.n == 0 && len(o.Refs) == 0 && n > 0 {
-		var err error
-		if sent, err = c.src.send(o.Buf); refused(err) {
-			c.loop.sink.Done(o, n, 0)
-			c.loop.close(c)
-			return
-		}
+// write writes what waits for the peer, as far as it is taken.
+func (c *conn) write() {
+	if err := c.src.drain(); refused(err) {
+		c.loop.close(c)
+		return
 	}
-	if sent < n {
-		c.hold(o, sent)
-	}
-	end := o.Close
-	c.loop.sink.Done(o, c.out.n, c.out.memory)
-	if c.out.n > 0 {
-		c.writeOn()
-	}
-	if end && c.state < closing {
-		c.linger()
-	}
-}
-
-// hold holds an output back but for the bytes that were sent.
-func (c *conn) hold(o *hub.Output, sent int) {
-	parts := o.Parts(c.loop.parts[:0])
-	for i, part := range parts {
-		k := min(sent, len(part))
-		sent -= k
-		if i%2 == 1 { // every second one is a body that is kept
-			c.out.refer(part[k:])
-		} else {
-			c.out.add(part[k:], i == len(parts)-1)
-		}
-	}
-	clear(parts)
-	c.loop.parts = parts[:0]
-}
-
-// writeOn writes on of what is held back.
-func (c *conn) writeOn() {
-	if c.out.n > 0 {
-		if err := c.src.drain(&c.out); refused(err) {
-			c.loop.close(c)
-			return
-		}
-	}
-	if c.out.n == 0 {
-		c.out.clear()
-		if c.state == closing {
-			c.src.finish()
-		}
+	if c.state == closing && c.peer.Held() == 0 {
+		c.src.finish()
 	}
 	if c.reading == paused && !c.peer.Clogged() {
 		c.goOn()
 	}
+}
+
+// wrote notes that n bytes of it have been written.
+func (c *conn) wrote(n int) {
+	c.srv.bytesOut.Add(uint64(n))
+	c.peer.Wrote(n)
 }
 
 // linger closes a connection in a way that lets the peer read what it was
@@ -244,7 +201,7 @@ func (c *conn) writeOn() {
 func (c *conn) linger() {
 	c.state = closing
 	c.throw(0)
-	if c.out.n == 0 {
+	if c.peer.Held() == 0 {
 		c.src.finish()
 	}
 	c.srv.hub.After(lingerTime, func() { c.loop.poller.do(func() { c.loop.close(c) }) })
@@ -258,7 +215,6 @@ func (c *conn) forget() {
 		notify(c.srv.dropped)
 	}
 	c.in.drop()
-	c.out.clear()
 	delete(c.loop.paused, c)
 	if c.beater != nil {
 		c.beater.Stop()

@@ -80,8 +80,9 @@ func TestPieces(t *testing.T) {
 			}
 			lp.carryOut()
 			for _, o := range lp.sink.Take(nil) {
-				out = append(out, o.Buf...)
-				lp.sink.Done(&o, 0, 0)
+				parts, n := o.Conn.Front(make([][]byte, 0, 100), math.MaxInt)
+				out = append(out, bytes.Join(parts, nil)...)
+				o.Conn.Wrote(n)
 			}
 		}
 		return out

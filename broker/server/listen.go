@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -46,39 +47,61 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 			return fmt.Errorf("socket activation: a socket is named %.64q, FileDescriptorName= must be one of %s", name, strings.Join(socketNames, ", "))
 		}
 	}
-	for _, l := range []struct {
-		port         wire.Port
-		name, values string
-		socket       string
+	for _, p := range []struct {
+		port                 wire.Port
+		name, values, socket string
 	}{
 		{wire.SubmitPort, "submit", s.opt.SubmitAddr, s.opt.SubmitSocket},
 		{wire.WorkerPort, "worker", s.opt.WorkerAddr, s.opt.WorkerSocket},
 	} {
-		if err := s.adopt(l.port, "plain-"+l.name, given, false); err != nil {
+		add := func(ln net.Listener, secure bool) { s.listeners = append(s.listeners, &listener{ln, p.port, secure}) }
+		if err := s.open("plain-"+p.name, given, "", add); err != nil {
 			return err
 		}
-		if len(given[l.name]) > 0 {
-			if err := s.adopt(l.port, l.name, given, s.certs != nil); err != nil {
-				return err
-			}
-			continue
-		}
-		all, err := s.opt.Addresses(l.name+"-addr", l.values)
-		if err != nil {
+		if err := s.open(p.name, given, p.values, add); err != nil {
 			return err
 		}
-		// The last one comes first in what is told of them: who adds a flag to a
-		// command line of others looks for that.
-		for _, a := range slices.Backward(all) {
-			ln, err := a.Listen()
-			if err != nil {
-				return fmt.Errorf("--%s %s: %w", a.Flag, a.Value, err)
-			}
-			s.listeners = append(s.listeners, &listener{ln, l.port, a.Secure})
+		if len(given[p.name]) == 0 {
+			s.bindSocket(p.port, p.socket)
 		}
-		s.bindSocket(l.port, l.socket)
 	}
-	return s.bindHTTP(given["http"])
+	one, _, _ := strings.Cut(s.opt.HTTPAddr, ",")
+	return s.open("http", given, one, func(ln net.Listener, secure bool) {
+		if secure {
+			ln = tls.NewListener(ln, s.certs.Config("http/1.1"))
+		}
+		s.httpLn = cmp.Or(s.httpLn, ln)
+	})
+}
+
+// open adds the sockets of a name that systemd hands over, of which is asked what is
+// asked of addresses. Without any it binds the addresses of values; the last one comes
+// first in what is told of them: who adds a flag to a command line of others looks for
+// that.
+func (s *Server) open(name string, given map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
+	for _, ln := range given[name] {
+		a, tcp := ln.Addr().(*net.TCPAddr)
+		secure := tcp && s.certs != nil && !strings.HasPrefix(name, "plain-")
+		if tcp && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.Guarded(secure) {
+			return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, guard.Reachable)
+		}
+		add(ln, secure)
+	}
+	if len(given[name]) > 0 || values == "" {
+		return nil
+	}
+	all, err := s.opt.Addresses(name+"-addr", values)
+	if err != nil {
+		return err
+	}
+	for _, a := range slices.Backward(all) {
+		ln, err := a.Listen()
+		if err != nil {
+			return fmt.Errorf("--%s %s: %w", a.Flag, a.Value, err)
+		}
+		add(ln, a.Secure)
+	}
+	return nil
 }
 
 // bindSocket opens a unix socket that the broker can do without.
@@ -93,56 +116,6 @@ func (s *Server) bindSocket(port wire.Port, path string) {
 		return
 	}
 	s.listeners = append(s.listeners, &listener{ln, port, false})
-}
-
-func (s *Server) bindHTTP(given []net.Listener) (err error) {
-	var l net.Listener
-	secure := false
-	switch {
-	case len(given) > 0:
-		l = given[0]
-		_, tcp := l.(*net.TCPListener)
-		secure = s.certs != nil && tcp
-		if err := s.checkGiven("http", l, s.certs != nil); err != nil {
-			return err
-		}
-	case s.opt.HTTPAddr == "":
-		return nil
-	default:
-		all, err := s.opt.Addresses("http-addr", s.opt.HTTPAddr)
-		if err != nil {
-			return err
-		}
-		if l, err = all[0].Listen(); err != nil {
-			return fmt.Errorf("--http-addr %s: %w", s.opt.HTTPAddr, err)
-		}
-		secure = all[0].Secure
-	}
-	s.httpLn = l
-	if secure {
-		s.httpLn = tls.NewListener(s.httpLn, s.certs.Config("http/1.1"))
-	}
-	return nil
-}
-
-// adopt takes the sockets of a name that systemd hands over.
-func (s *Server) adopt(port wire.Port, name string, given map[string][]net.Listener, secure bool) error {
-	for _, l := range given[name] {
-		if err := s.checkGiven(name, l, secure); err != nil {
-			return err
-		}
-		_, tcp := l.(*net.TCPListener)
-		s.listeners = append(s.listeners, &listener{l, port, secure && tcp})
-	}
-	return nil
-}
-
-// checkGiven asks of a socket of systemd's what is asked of addresses.
-func (s *Server) checkGiven(name string, l net.Listener, secure bool) error {
-	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.Guarded(secure) {
-		return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, guard.Reachable)
-	}
-	return nil
 }
 
 func (s *Server) closeListeners() {
@@ -209,7 +182,10 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 	s.accepted.Add(1)
 	tune(nc)
 	if l.secure {
-		s.wg.Go(func() { s.serveSecure(nc, l.port) })
+		if !s.secure.serve(&s.wg, nc, func() { s.serveSecure(nc, l.port) }) {
+			s.conns.Add(-1)
+			_ = nc.Close()
+		}
 		return
 	}
 	if err := s.loops.enroll(s, nc, l.port); err != nil {

@@ -35,27 +35,20 @@ type loop struct {
 	// direct is how many bytes were read to where they belong instead, stepped how
 	// many the steps of this round have dealt with.
 	direct, stepped int
-	// pool is for what of frames has to wait, pieces for output that does; nil: it is
-	// left to the collector.
-	pool, pieces *pool
+	// pool is for what of frames has to wait; nil: it is left to the collector.
+	pool *pool
 
 	// cut counts the turns that were used up in this round, crowd those of the round
 	// before.
 	cut, crowd int
 
 	outs  []hub.Output
-	parts [][]byte
-	iov   [][]byte
+	parts [][]byte // has room for what is written at a time
 
 	pace pace
 	// round is endRound, as a task; scheduled: it is put on the loop.
 	round     func()
 	scheduled bool
-
-	inHand bool // what was read, or what is to be written, is gone through
-	owes   bool // the hub has stepped since output was taken
-	// gone are closed connections that the hub is to hear of.
-	gone []*conn
 }
 
 // portion is what one read of a connection brought: loop.in[from:to].
@@ -101,8 +94,8 @@ func (lp *loop) ready(fd int, ev events) {
 		return // closed earlier in this round
 	}
 	c := lp.conns[fd]
-	if c.out.n > 0 && ev&writable != 0 {
-		c.writeOn()
+	if ev&writable != 0 && c.peer.Held() > 0 {
+		c.write()
 	}
 	if ev&(readable|ended) != 0 || c.reading == forTurn {
 		lp.read(c, fd, ev&ended != 0)
@@ -191,7 +184,7 @@ func (lp *loop) arrived(c *conn, data []byte, err error) {
 		lp.turn(c, crowded)
 		c.received(data)
 	}
-	lp.flushOwed()
+	lp.flush()
 	if err != nil {
 		lp.close(c)
 	} else if c.reading == ready && c.state < draining && c.peer.Clogged() {
@@ -239,24 +232,15 @@ func (lp *loop) flush() {
 	lp.write()
 }
 
-// flushOwed flushes, if there is something to carry out or to be written.
-func (lp *loop) flushOwed() {
-	if lp.owes || lp.batch.n > 0 {
-		lp.flush()
-	}
-}
-
 // step has the hub carry out all that was read.
 func (lp *loop) step() {
 	lp.decode()
 	lp.carryOut()
-	lp.tellGone()
 }
 
 // carryOut has the hub carry out what the batch has gathered.
 func (lp *loop) carryOut() {
 	if lp.batch.n > 0 {
-		lp.owes = true
 		lp.sink.Step(lp.batch.cmd[:lp.batch.n])
 		lp.batch.done()
 	}
@@ -264,9 +248,11 @@ func (lp *loop) carryOut() {
 
 // decode makes commands of all that was read.
 func (lp *loop) decode() {
-	lp.inHand = true
-	for i := range lp.reads {
-		r := &lp.reads[i]
+	reads := lp.reads
+	lp.stepped += lp.used + lp.direct
+	lp.reads, lp.used, lp.direct = reads[:0], 0, 0
+	for i := range reads {
+		r := &reads[i]
 		r.c.put = false
 		if r.c.state < closed {
 			lp.turn(r.c, 0)
@@ -274,9 +260,6 @@ func (lp *loop) decode() {
 		}
 		r.c = nil
 	}
-	lp.stepped += lp.used + lp.direct
-	lp.reads, lp.used, lp.direct = lp.reads[:0], 0, 0
-	lp.inHand = false
 }
 
 // turn begins c's turn, in which the crowd, at least so large, decides what c may do on
@@ -296,15 +279,12 @@ func (lp *loop) turn(c *conn, least int) {
 // write has the hub carry out what is left, and writes what there is for the loop's
 // connections.
 func (lp *loop) write() {
-	lp.inHand, lp.owes = true, false
 	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
 	lp.batch.done()
 	for i := range lp.outs {
 		lp.writeOne(&lp.outs[i])
 		lp.outs[i] = hub.Output{}
 	}
-	lp.inHand = false
-	lp.tellGone()
 }
 
 // writeInstead is write for somebody else. Where something was read, which may count on
@@ -321,25 +301,27 @@ func (lp *loop) writeOne(o *hub.Output) {
 	c := o.Conn.Owner.(*conn)
 	switch {
 	case c.state == closed:
-		lp.sink.Done(o, o.Len(), 0)
+		return
 	case o.Abort:
 		lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
 		lp.close(c)
-	default:
-		c.write(o)
+		return
+	}
+	if c.write(); o.Close && c.state < closing {
+		c.linger()
 	}
 }
 
-// wrote goes on with a stream's connection, of whose output n bytes have been written.
-func (lp *loop) wrote(c *conn, n int, err error) {
-	switch {
+// wrote goes on with a stream, of whose output n bytes have been written.
+func (lp *loop) wrote(s *stream, n int, err error) {
+	s.writing = false
+	switch c := s.conn; {
 	case c.state == closed:
 	case err != nil:
 		lp.close(c)
 	default:
-		c.out.wrote(n)
-		c.peer.SetHeld(c.out.n, c.out.memory)
-		c.writeOn()
+		c.wrote(n)
+		c.write()
 	}
 }
 
@@ -364,28 +346,11 @@ func (lp *loop) admit(c *conn) {
 
 // close closes a connection. What it sent before is carried out.
 func (lp *loop) close(c *conn) {
-	if !lp.inHand {
-		lp.step()
-	}
-	if c.state == closed {
+	if lp.step(); c.state == closed {
 		return
 	}
 	c.src.close()
 	c.forget()
-	lp.gone = append(lp.gone, c)
-	lp.tellGone()
-}
-
-// tellGone tells the hub of the connections that have closed, unless the loop has
-// its output in hand.
-func (lp *loop) tellGone() {
-	if lp.inHand {
-		return
-	}
-	for len(lp.gone) > 0 {
-		c := lp.gone[len(lp.gone)-1]
-		lp.gone = lp.gone[:len(lp.gone)-1]
-		lp.srv.hub.Gone(c.peer)
-		c.src.gone()
-	}
+	lp.srv.hub.Gone(c.peer)
+	c.src.gone()
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
-
 	"gloom/broker"
 	"gloom/broker/hub"
 	"gloom/broker/settings"
@@ -56,17 +54,8 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 // for that: it may be lost.
 func TestNothingTaken(t *testing.T) {
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fds[0])
-	defer unix.Close(fds[1])
-	lp := &loop{srv: s, batch: s.newBatch(), conns: make([]*conn, fds[0]+1)}
-	lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
-	w := lp.newConn(&socket{lp, fds[0]}, wire.WorkerPort, "test")
-	lp.conns[fds[0]] = w
-	lp.admit(w)
+	w, _ := pair(t, s, wire.WorkerPort)
+	lp, fd := w.loop, w.src.(*socket).fd
 	lp.turn(w, 0)
 	w.received(frame(`{"action":"join","type":"t","prefetch":9}`))
 	submitter := dial(t, s.SubmitAddr())
@@ -80,7 +69,7 @@ func TestNothingTaken(t *testing.T) {
 	submit("a")
 	submit("b")
 	for junk, errno := make([]byte, 1<<10), error(nil); errno == nil; {
-		_, errno = send(fds[0], junk)
+		_, errno = send(fd, junk)
 	}
 	submit("c")
 	submit("d")

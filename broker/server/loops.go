@@ -68,17 +68,16 @@ func (s *Server) newLoops() (*loops, error) {
 		if err != nil {
 			return nil, errors.Join(err, l.stop())
 		}
-		lp := s.newLoop(poller)
-		lp.all, lp.in, lp.iov = l, make([]byte, readBuffer), make([][]byte, 0, maxParts)
-		lp.pool, lp.pieces = &pool{}, &pool{}
+		lp := s.newLoop(poller, maxParts)
+		lp.all, lp.in, lp.pool = l, make([]byte, readBuffer), &pool{}
 		l.all = append(l.all, lp)
 		l.done.Go(lp.run)
 	}
 	return l, nil
 }
 
-func (s *Server) newLoop(p *poller) *loop {
-	lp := &loop{srv: s, poller: p, batch: s.newBatch(), paused: map[*conn]struct{}{}}
+func (s *Server) newLoop(p *poller, parts int) *loop {
+	lp := &loop{srv: s, poller: p, batch: s.newBatch(), paused: map[*conn]struct{}{}, parts: make([][]byte, 0, parts)}
 	lp.round = lp.endRound
 	lp.sink = s.hub.NewSink(hub.Owner{
 		Wake: func() {
@@ -106,7 +105,7 @@ func (l *loops) stop() error {
 func (l *loops) pick() *loop { return l.all[int(l.next.Add(1))%len(l.all)] }
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
-	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: lp.pool, most: giantFrom}, out: backlog{pool: lp.pieces}}
+	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: lp.pool, most: giantFrom}}
 }
 
 // enroll hands an accepted connection to a loop. It owns nc from now on.
@@ -184,7 +183,6 @@ func (s *Server) watch() {
 				lp.poller.do(func() {
 					s.lagged(time.Since(sent))
 					lp.pool.trim()
-					lp.pieces.trim()
 				})
 			}
 		}

@@ -14,32 +14,37 @@ type socket struct {
 
 func (s *socket) again() { s.loop.poller.again(s.fd) }
 
-func (s *socket) send(b []byte) (int, error) { return send(s.fd, b) }
+const (
+	// writeTurn is how many bytes are written before others get their turn.
+	writeTurn = 1 << 20
+	// maxParts is how many pieces the system takes in one write (IOV_MAX).
+	maxParts = 1024
+)
 
-// writeTurn is how much of what is held back is written before others get their turn.
-const writeTurn = 1 << 20
-
-func (s *socket) drain(out *backlog) error {
-	peer, before := s.loop.conns[s.fd].peer, out.n
-	peer.Writing(out.n, out.n)
-	for turn := 0; out.n > 0; {
-		n, err := out.write(s.fd, writeTurn-turn, s.loop.iov[:0])
+func (s *socket) drain() error {
+	c := s.loop.conns[s.fd]
+	for turn := 0; turn < writeTurn; {
+		parts, n := c.peer.Front(s.loop.parts[:0], writeTurn-turn)
+		if n == 0 {
+			return nil
+		}
+		var err error
+		if len(parts) == 1 {
+			n, err = send(s.fd, parts[0])
+		} else if n, err = unix.SendmsgBuffers(s.fd, parts, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
+			n = 0
+		}
+		clear(parts)
+		c.wrote(n)
 		if refused(err) {
 			return err
 		}
 		if err == unix.EAGAIN {
-			break // it will be told when there is room
+			return nil // it will be told when there is room
 		}
-		if turn += n; turn >= writeTurn {
-			s.again()
-			break
-		}
+		turn += n
 	}
-	if out.n < before {
-		peer.SetHeld(out.n, out.memory)
-	} else {
-		peer.Writing(out.n, 0) // nothing was taken
-	}
+	s.again()
 	return nil
 }
 

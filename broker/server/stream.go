@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"gloom/wire"
 )
 
@@ -19,7 +17,9 @@ type stream struct {
 	raw  net.Conn // below TLS
 	conn *conn
 	turn chan struct{} // the connection comes to its turn again
-	out  chan []byte   // a piece that is to be written; nil: nothing follows
+	out  chan [][]byte // what is to be written; nil: nothing follows
+	// writing: what went to out is not written yet.
+	writing bool
 }
 
 // duplex is a connection whose directions end apart.
@@ -33,15 +33,17 @@ const (
 	// into at the most, in bytes.
 	streamLeast = 4 << 10
 	streamMost  = 64 << 10
-	// streamPiece is how many bytes are written before the hub is told.
+	// streamPiece is how many bytes are written before the hub is told, in streamParts
+	// at the most.
 	streamPiece = 256 << 10
+	streamParts = 16
 )
 
 // serveStream serves a connection to its end, on a loop of its own: streams are dealt
 // with side by side, as the system does with their goroutines.
 func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
-	lp := s.newLoop(&poller{})
-	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan []byte, 1)}
+	lp := s.newLoop(&poller{}, streamParts)
+	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan [][]byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
 	lp.poller.call(func() { lp.admit(st.conn) })
 	written := make(chan struct{})
@@ -81,28 +83,32 @@ func (s *stream) read() {
 }
 
 func (s *stream) write() {
-	for piece := range s.out {
-		if piece == nil {
+	for parts := range s.out {
+		if parts == nil {
 			_ = s.CloseWrite()
 			continue
 		}
-		_, err := s.Write(piece)
-		s.conn.loop.poller.call(func() { s.conn.loop.wrote(s.conn, len(piece), err) })
+		n, err := 0, error(nil)
+		for _, part := range parts {
+			if _, err = s.Write(part); err != nil {
+				break
+			}
+			n += len(part)
+		}
+		clear(parts)
+		s.conn.loop.poller.call(func() { s.conn.loop.wrote(s, n, err) })
 	}
 }
 
 func (s *stream) again() { notify(s.turn) }
 
-func (s *stream) send([]byte) (int, error) { return 0, unix.EAGAIN }
-
-func (s *stream) drain(out *backlog) error {
-	var piece []byte
-	if out.flying == 0 {
-		piece = out.front(streamPiece)
+func (s *stream) drain() error {
+	if s.writing {
+		return nil
 	}
-	s.conn.peer.Writing(out.n, out.flying)
-	if len(piece) > 0 {
-		s.out <- piece // nothing else is on its way
+	if parts, n := s.conn.peer.Front(s.conn.loop.parts[:0], streamPiece); n > 0 {
+		s.writing = true
+		s.out <- parts // nothing else is on its way
 	}
 	return nil
 }
@@ -131,8 +137,8 @@ type streams struct {
 	closed bool
 }
 
-// add takes a connection in, and calls start, unless all have been closed.
-func (s *streams) add(c net.Conn, start func()) bool {
+// serve has a connection served, on a goroutine of wg, unless all have been closed.
+func (s *streams) serve(wg *sync.WaitGroup, c net.Conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -142,14 +148,13 @@ func (s *streams) add(c net.Conn, start func()) bool {
 		s.open = map[net.Conn]struct{}{}
 	}
 	s.open[c] = struct{}{}
-	start()
+	wg.Go(func() {
+		serve()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, c)
+	})
 	return true
-}
-
-func (s *streams) remove(c net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, c)
 }
 
 func (s *streams) closeAll() {
@@ -180,10 +185,6 @@ const (
 func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.conns.Add(-1)
 	defer raw.Close()
-	if !s.secure.add(raw, func() {}) {
-		return
-	}
-	defer s.secure.remove(raw)
 	nc := tls.Server(raw, s.certs.Config())
 	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })
 	err := nc.Handshake()
@@ -207,13 +208,7 @@ func (p pipe) CloseWrite() error { return p.Close() }
 // net.ErrClosed once the broker drains.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	ours, theirs := net.Pipe()
-	start := func() {
-		s.wg.Go(func() {
-			defer s.within.remove(ours)
-			s.serveStream(pipe{ours}, ours, port)
-		})
-	}
-	if s.draining.Load() || !s.within.add(ours, start) {
+	if s.draining.Load() || !s.within.serve(&s.wg, ours, func() { s.serveStream(pipe{ours}, ours, port) }) {
 		return nil, net.ErrClosed
 	}
 	return theirs, nil

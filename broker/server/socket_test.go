@@ -6,6 +6,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gloom/broker"
+	"gloom/broker/hub"
+	"gloom/broker/settings"
+	"gloom/wire"
 )
 
 // TestBacklog: whatever is held back arrives in order, once, whether it was
@@ -14,55 +19,46 @@ func TestBacklog(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
+	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
+	c, fd := pair(t, s, wire.SubmitPort)
+	if err := unix.SetsockoptInt(c.src.(*socket).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fds[0])
-	defer unix.Close(fds[1])
-	if err := unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10); err != nil {
-		t.Fatal(err)
-	}
-	var b backlog
 	var want, got []byte
 	next, full := byte(0), 0
 	buf := make([]byte, 64<<10)
-	for len(want) < 20<<20 || b.n > 0 {
+	for len(want) < 20<<20 || c.peer.Unread() > 0 {
 		if len(want) < 20<<20 && rng.IntN(3) > 0 {
+			kept := rng.IntN(20) == 0
 			part := make([]byte, rng.IntN(1+rng.IntN(40_000)))
+			if kept {
+				part = make([]byte, bigFrame+rng.IntN(bigFrame))
+			}
 			for i := range part {
 				part[i], next = next, next*5+1
 			}
-			want = append(want, part...)
-			if rng.IntN(2) == 0 {
-				b.refer(part)
-			} else {
-				b.add(part, rng.IntN(2) == 0)
+			want = wire.AppendProgress(want, []byte("a"), part)
+			s.hub.Do(func(*broker.Broker, int64) []broker.Effect {
+				return []broker.Effect{{Op: broker.OpProgress, Peer: c.peer.Peer(), ID: []byte("a"), Body: part, Kept: kept}}
+			})
+			if !kept {
 				clear(part)
 			}
 		}
-		if b.n > 0 {
-			before := b.n
-			most := 1 + rng.IntN(50_000)
-			n, err := b.write(fds[0], most, nil)
-			if n > most {
-				t.Fatalf("%d bytes were written, at most %d should be", n, most)
-			}
-			if refused(err) {
-				t.Fatal(err)
-			}
-			if err != nil {
-				full++
-			}
-			if b.n != before-n {
-				t.Fatalf("%d of %d bytes were written, %d are left", n, before, b.n)
-			}
+		if c.loop.write(); rng.IntN(2) == 0 {
+			c.write()
 		}
-		n, _ := receive(fds[1], buf[:1+rng.IntN(len(buf))])
+		if c.peer.Held() > 0 {
+			full++
+		}
+		if sum := c.peer.Unread() + len(got); sum > len(want) {
+			t.Fatalf("%d bytes are left and %d have come, of %d", c.peer.Unread(), len(got), len(want))
+		}
+		n, _ := receive(fd, buf[:1+rng.IntN(len(buf))])
 		got = append(got, buf[:max(n, 0)]...)
 	}
 	for {
-		n, errno := receive(fds[1], buf)
+		n, errno := receive(fd, buf)
 		if errno != 0 {
 			break
 		}
@@ -74,6 +70,24 @@ func TestBacklog(t *testing.T) {
 	if full == 0 {
 		t.Error("the socket was never full: this proves little")
 	}
+	if n := s.hub.Memory().Unread; n != 0 {
+		t.Errorf("%d bytes are unread after all was read", n)
+	}
+}
+
+// pair returns a connection on a loop that nobody runs, and the peer's end of it.
+func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = unix.Close(fds[0]), unix.Close(fds[1]) })
+	lp := &loop{srv: s, batch: s.newBatch(), conns: make([]*conn, fds[0]+1), parts: make([][]byte, 0, maxParts)}
+	lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
+	c = lp.newConn(&socket{lp, fds[0]}, port, "test")
+	lp.conns[fds[0]] = c
+	lp.admit(c)
+	return c, fds[1]
 }
 
 // TestReceiveAtTheEnd: 0 is the end of the stream, an error is not.
