@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/jq-master/job"
-	"gloom/cmd/jq-master/redistest"
 )
 
 // over waits until a store says that its term is over.
