@@ -34,7 +34,7 @@ type Options struct {
 type SQL struct {
 	opt     Options
 	db      *sql.DB
-	link    *connector
+	link    *mariadb.Connector
 	table   *table
 	skip    string // " SKIP LOCKED" where the server has it
 	claimed bool   // there is a companion table
@@ -98,10 +98,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
-	s.db.SetMaxOpenConns(connections)
-	s.db.SetMaxIdleConns(connections)
-	s.db.SetConnMaxIdleTime(time.Minute)
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
