@@ -24,6 +24,7 @@ import (
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/internal/link"
+	"gloom/cmd/internal/process"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
@@ -239,7 +240,7 @@ func (b *Bridge) connect() (err error) {
 	if b.link.WorkerAddr() == "" {
 		return errors.New("'broker_worker_addr' is not defined, 'launcher' is")
 	}
-	if b.guard, err = launch.NewGuard(ownerOf(store.Here())); err != nil {
+	if b.guard, err = launch.NewGuard(ownerOf(process.Self())); err != nil {
 		return err
 	}
 	b.limit()
