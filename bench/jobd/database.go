@@ -12,8 +12,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"gloom/bench/proc"
+	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/mariadbtest"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"gloom/bench/proc"
-	"gloom/cmd/jq-master/jqtest"
-	"gloom/cmd/jq-master/redistest"
+	"gloom/bench/throwaway/jqtest"
+	"gloom/bench/throwaway/redistest"
 )
 
 // servers are what a round runs against.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"gloom/cmd/gloomd/natstest"
+	"gloom/bench/throwaway/natstest"
 
 	"gloom/bench/proc"
 )

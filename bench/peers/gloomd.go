@@ -14,7 +14,7 @@ import (
 	"gloom/bench/load"
 	"gloom/bench/proc"
 	"gloom/bench/result"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // ready is the line by which gloomd and the relay say what they bound.

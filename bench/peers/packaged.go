@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"gloom/bench/load"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // packaged is a server that the system has a package for.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"gloom/bench/proc"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 
 	"github.com/goccy/go-json"
 	"github.com/valyala/fasthttp"

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/settings"
-	"gloom/cmd/throwaway"
 )
 
 // secure lets a broker have TLS.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
 	"gloom/broker"
 	"gloom/broker/hub"
 	"gloom/broker/settings"
-	"gloom/cmd/throwaway"
 	"gloom/wire"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/settings"
-	"gloom/cmd/throwaway"
 	"gloom/wire"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/guard"
-	"gloom/cmd/throwaway"
 )
 
 // certificate writes a certificate, and its key.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"gloom/cmd/gloomd/natstest"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/natstest"
 )
 
 // bin holds the programs under test, built once.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
-	"gloom/cmd/throwaway"
 )
 
 func send(t *testing.T, sig syscall.Signal) {

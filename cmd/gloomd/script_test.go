@@ -19,7 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // TestMain makes the test binary be gloomd, too, for the transcripts.

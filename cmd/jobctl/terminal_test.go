@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gloom/cmd/jobd/peer/peertest"
+	"gloom/cmd/internal/testing/peertest"
 )
 
 // pty opens a terminal; what is written to one end is read at the other.

@@ -17,12 +17,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
+	"gloom/cmd/internal/testing/controltest"
+	"gloom/cmd/internal/testing/peertest"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/control"
-	"gloom/cmd/jobd/control/controltest"
 	"gloom/cmd/jobd/peer"
-	"gloom/cmd/jobd/peer/peertest"
-	"gloom/cmd/throwaway"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata with what the program prints")

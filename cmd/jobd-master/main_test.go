@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"gloom/bench/proc"
-	"gloom/cmd/jobd/peer/peertest"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
+	"gloom/cmd/internal/testing/peertest"
 )
 
 var dir, binary string

@@ -20,13 +20,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
+	"gloom/cmd/internal/testing/controltest"
+	"gloom/cmd/internal/testing/peertest"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
-	"gloom/cmd/jobd/control/controltest"
 	"gloom/cmd/jobd/peer"
-	"gloom/cmd/jobd/peer/peertest"
-	"gloom/cmd/throwaway"
 )
 
 // The tests of this file run the daemon around an engine without a database;

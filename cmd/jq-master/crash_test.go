@@ -20,9 +20,9 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"gloom/bench/throwaway/jqtest"
+	"gloom/bench/throwaway/redistest"
 	points "gloom/cmd/internal/fault"
-	"gloom/cmd/jq-master/jqtest"
-	"gloom/cmd/jq-master/redistest"
 )
 
 const childArg = "be-jq-master"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"gloom/cmd/jq-master/redistest"
+	"gloom/bench/throwaway/redistest"
 )
 
 // TestFetchedOnce: a result that was fetched right before a stop is not there after it.

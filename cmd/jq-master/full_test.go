@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jq-master/redistest"
+	"gloom/bench/throwaway/redistest"
 )
 
 // TestMaxmemory: a Redis that is full refuses jobs, and takes them again when those

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jq-master/redistest"
+	"gloom/bench/throwaway/redistest"
 )
 
 // leaseTerm is how long a master is the only one after it has renewed its lease.

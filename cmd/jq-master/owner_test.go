@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"gloom/cmd/jq-master/redistest"
+	"gloom/bench/throwaway/redistest"
 )
 
 // TestOwner: a worker is nobody's but of the token that registered it, whoever sees

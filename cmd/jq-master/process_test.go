@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // patience is how long a test waits for what must come.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/jq-master/pack"
-	"gloom/cmd/jq-master/redistest"
 )
 
 // inBoth runs a test in both encodings on a daemon.

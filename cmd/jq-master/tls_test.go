@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gloom/bench/throwaway"
 	"gloom/cmd/internal/cli"
-	"gloom/cmd/throwaway"
 )
 
 // TestTLS: with certificates and an authority for clients, who has none of it gets

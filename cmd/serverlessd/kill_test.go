@@ -20,11 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/internal/cli"
 	points "gloom/cmd/internal/fault"
 	"gloom/cmd/internal/launch"
-	"gloom/cmd/jobd/mariadbtest"
-	"gloom/cmd/throwaway"
 )
 
 // The test binary is also the daemon that is killed.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // patience is how long anything may take on a machine that is busy.

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"gloom/bench/proc"
+	"gloom/bench/throwaway"
 	_ "gloom/broker/admin" // what gloomd is made of: when it changes, these tests run again
-	"gloom/cmd/throwaway"
 )
 
 var full = flag.Bool("full", false, "attack for longer, with more peers")

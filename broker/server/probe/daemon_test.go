@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"gloom/bench/proc"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // daemon is one running gloomd.

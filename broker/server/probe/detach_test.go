@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 func TestDetach(t *testing.T) {

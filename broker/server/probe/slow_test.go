@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // slowReader dials with a small receive buffer, so that not reading shows soon.

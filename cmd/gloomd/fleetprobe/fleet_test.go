@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/admin/api"
-	"gloom/cmd/throwaway"
 )
 
 // fleet is three brokers a, b, c and NATS servers, each at a site of its own.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/admin/api"
-	"gloom/cmd/throwaway"
 )
 
 // through connects to NATS from a site.

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/natstest"
 	"gloom/broker/admin/api"
 	gloom "gloom/clients/go"
-	"gloom/cmd/gloomd/natstest"
-	"gloom/cmd/throwaway"
 )
 
 // TestLend: what is done at another broker looks as if it was done at home.

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/natstest"
 	"gloom/broker/admin/api"
 	gloom "gloom/clients/go"
-	"gloom/cmd/gloomd/natstest"
-	"gloom/cmd/throwaway"
 )
 
 var bin string

@@ -37,8 +37,9 @@ type Config struct {
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
 	// News is told of what happens to connections, by side: "submitter" or the name
-	// of a worker's; may be nil.
+	// of a worker's. Without it they are logged until Life ends.
 	News func(side string, n gloom.Notice)
+	Life context.Context
 
 	// HTTP has the own broker listen for operators, too.
 	HTTP bool
@@ -90,6 +91,8 @@ type Link struct {
 	work   string
 	common []gloom.Option // of submitter and workers
 	news   func(side string, n gloom.Notice)
+	log    zerolog.Logger
+	life   context.Context
 
 	mu       sync.Mutex // guards the following
 	lost     map[string]error
@@ -107,7 +110,10 @@ const (
 
 // Open starts the door's own broker, or gets ready to connect to a shared one.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
-	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, news: c.News, lost: make(map[string]error)}
+	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, news: c.News, log: log, life: c.Life, lost: make(map[string]error)}
+	if l.news == nil {
+		l.news = l.tell
+	}
 	l.common = []gloom.Option{gloom.Backoff(leastPause, mostPause), gloom.TrustBodies()}
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
 		return l, l.embed(c, log)
@@ -154,10 +160,6 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	return nil
 }
 
-// MostSlots is how many slots a door has on one worker's connection: far below the
-// prefetch that brokers allow.
-const MostSlots = 250
-
 // Close ends the own broker. What WantRights waits for has ended before.
 func (l *Link) Close() {
 	l.tries.Wait()
@@ -200,8 +202,19 @@ func (l *Link) notice(side string, n gloom.Notice) {
 		l.lost[side] = n.Err
 	}
 	l.mu.Unlock()
-	if l.news != nil {
-		l.news(side, n)
+	l.news(side, n)
+}
+
+func (l *Link) tell(side string, n gloom.Notice) {
+	switch n.Event {
+	case gloom.EventConnected, gloom.EventJoined:
+		l.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
+	case gloom.EventPanic:
+		l.log.Error().Err(n.Err).Msg("a slot panicked")
+	default:
+		if l.life == nil || l.life.Err() == nil {
+			l.log.Warn().Err(n.Err).Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
+		}
 	}
 }
 

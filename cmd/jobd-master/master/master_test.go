@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/testing/peertest"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/peer"
-	"gloom/cmd/jobd/peer/peertest"
 )
 
 // clock stands still until a test moves it.

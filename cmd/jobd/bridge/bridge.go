@@ -24,6 +24,7 @@ import (
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/internal/link"
+	"gloom/cmd/internal/process"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
@@ -52,7 +53,7 @@ type Bridge struct {
 	giveUp   context.CancelFunc
 	loops    sync.WaitGroup
 	drives   sync.WaitGroup // goroutines of rows
-	slots    sync.WaitGroup // workers of crews
+	slots    sync.WaitGroup // connections of crews
 	fetches  chan []queue.Want
 	fenced   chan struct{} // an Accept found this incarnation dead
 	done     chan struct{}
@@ -67,8 +68,8 @@ type Bridge struct {
 	fields   map[int64][]byte // of queued rows, without a launcher
 	byHand   map[int64]bool   // queued rows that a RunManual waits for
 	awaited  map[int64]*await
-	crews    map[string]*crew
-	changed  func() // of OnTargets
+	crews    map[string]context.CancelFunc // by target: what has its slots leave
+	changed  func()                        // of OnTargets
 	fetching bool
 	pace     pace
 	taking   int // RunManual calls that accept rows
@@ -154,7 +155,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,
 		machine: queue.New(), inside: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
-		awaited: make(map[int64]*await), crews: make(map[string]*crew), requeued: make(map[int64]int), labels: make(map[string]string),
+		awaited: make(map[int64]*await), crews: make(map[string]context.CancelFunc), requeued: make(map[int64]int), labels: make(map[string]string),
 		fetches: make(chan []queue.Want, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
 		database: health{what: "database is away"}, fetched: health{what: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
@@ -226,7 +227,7 @@ func (b *Bridge) connect() (err error) {
 	if b.link, err = link.Open(link.Config{
 		Program: "jobd", SubmitAddr: broker.SubmitAddr, WorkerAddr: broker.WorkerAddr, Token: broker.Token,
 		TLSCA: broker.TLSCA, TLSCert: broker.TLSCert, TLSKey: broker.TLSKey, TLSServerName: broker.TLSServerName, TLSPrefix: "broker_tls_",
-		News: b.brokerNews,
+		Life: b.life,
 	}, b.log); err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func (b *Bridge) connect() (err error) {
 	if b.link.WorkerAddr() == "" {
 		return errors.New("'broker_worker_addr' is not defined, 'launcher' is")
 	}
-	if b.guard, err = launch.NewGuard(ownerOf(store.Here())); err != nil {
+	if b.guard, err = launch.NewGuard(ownerOf(process.Self())); err != nil {
 		return err
 	}
 	b.limit()
@@ -257,12 +258,27 @@ func (b *Bridge) staff(target string, slots int) {
 	if b.guard == nil {
 		return
 	}
-	c := b.crews[target]
-	if c == nil {
-		c = &crew{link: b.link, log: b.log, typ: b.typeOf(target), handler: b.slot, all: &b.slots}
-		b.crews[target] = c
+	b.unstaff(target)
+	typ := b.typeOf(target)
+	ctx, leave := context.WithCancel(b.life)
+	b.crews[target] = leave
+	b.link.Slots(ctx, &b.slots, slots, func(int) *gloom.Worker {
+		return &gloom.Worker{
+			Type: typ, Handler: b.slot,
+			// A slot's process may take as long as it likes; the bridge ends it.
+			StopTimeout: 1000 * time.Hour,
+			Options:     b.link.Worker(typ),
+		}
+	})
+}
+
+// unstaff lets a target's slots finish in the background.
+func (b *Bridge) unstaff(target string) {
+	if leave := b.crews[target]; leave != nil {
+		leave()
+		delete(b.crews, target)
+		b.link.Forget(b.typeOf(target))
 	}
-	c.resize(b.life, slots)
 }
 
 // typeOf is the type of a target's jobs: with a launcher a private one.
@@ -370,19 +386,6 @@ func (b *Bridge) noteDatabase(err error) {
 			b.log.Error().Err(err).Msg("the database is away")
 		} else {
 			b.log.Warn().Msg("the database is back")
-		}
-	}
-}
-
-func (b *Bridge) brokerNews(side string, n gloom.Notice) {
-	switch n.Event {
-	case gloom.EventConnected, gloom.EventJoined:
-		b.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
-	case gloom.EventPanic:
-		b.log.Error().Err(n.Err).Msg("a slot panicked")
-	default:
-		if b.life.Err() == nil {
-			b.log.Warn().Err(n.Err).Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
 		}
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/storetest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"gloom/cmd/jobd/mariadbtest"
+	"gloom/bench/throwaway/mariadbtest"
 )
 
 // cutter is a proxy before the database that cuts connections whose commit has

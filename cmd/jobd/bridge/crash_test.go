@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/mariadbtest"
 	"gloom/cmd/jobd/store"
 )
 

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/internal/fault"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/mariadbtest"
 
 	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"

@@ -89,9 +89,8 @@ func (b *Bridge) tell() {
 func (b *Bridge) RemoveTarget(name string) error {
 	b.mu.Lock()
 	err := b.machine.Remove(name)
-	if c := b.crews[name]; err == nil && c != nil {
-		delete(b.crews, name)
-		c.leave()
+	if err == nil {
+		b.unstaff(name)
 	}
 	b.mu.Unlock()
 	switch {

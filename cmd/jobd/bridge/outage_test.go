@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/mariadbtest"
 	gloom "gloom/clients/go"
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/mariadbtest"
 
 	"github.com/rs/zerolog"
 )

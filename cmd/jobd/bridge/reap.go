@@ -104,7 +104,7 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 // settle frees the rows of one dead incarnation.
 func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
-	if o.Place.Host == store.Here().Host && o.Place.Gone() {
+	if o.Place.Gone() {
 		// The kernel has killed its processes; their own may be left.
 		killing, cancel := context.WithTimeout(ctx, killTimeout)
 		n, err := launch.KillOrphans(killing, ownerOf(o.Place))

@@ -15,9 +15,9 @@ import (
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/storetest"
 
 	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"

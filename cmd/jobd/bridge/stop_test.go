@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/storetest"
 
 	"github.com/rs/zerolog"
 )

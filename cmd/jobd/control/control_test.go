@@ -9,10 +9,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/testing/controltest"
+	"gloom/cmd/internal/testing/peertest"
 	"gloom/cmd/jobd/control"
-	"gloom/cmd/jobd/control/controltest"
 	"gloom/cmd/jobd/peer"
-	"gloom/cmd/jobd/peer/peertest"
 )
 
 // worker serves an engine on a port of its own.

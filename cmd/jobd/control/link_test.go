@@ -10,8 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/testing/controltest"
 	"gloom/cmd/jobd/control"
-	"gloom/cmd/jobd/control/controltest"
 )
 
 // fakeMaster accepts what links dial and talks in bytes.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/testing/peertest"
 	"gloom/cmd/jobd/peer"
-	"gloom/cmd/jobd/peer/peertest"
 )
 
 // A web page can send a message of ours as the body of a request, and a cookie or

@@ -14,9 +14,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
+	"gloom/cmd/internal/testing/peertest"
 	"gloom/cmd/jobd/peer"
-	"gloom/cmd/jobd/peer/peertest"
-	"gloom/cmd/throwaway"
 )
 
 // served is a server for a test, with routes that show how requests arrive.

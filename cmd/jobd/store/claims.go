@@ -10,6 +10,7 @@ import (
 
 	"gloom/cmd/internal/fault"
 	"gloom/cmd/internal/mariadb"
+	"gloom/cmd/internal/process"
 )
 
 // The companion table holds two kinds of records. A claim has the id of its
@@ -78,7 +79,7 @@ func (s *SQL) Register(ctx context.Context) error {
 			name = name[:255]
 		}
 		_, err := s.db.ExecContext(ctx, "INSERT INTO "+s.table.claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+")",
-			-token, token, string(name), Here().String())
+			-token, token, string(name), placeText(process.Self()))
 		if err != nil {
 			return s.direct(err)
 		}

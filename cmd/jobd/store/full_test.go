@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"gloom/cmd/jobd/mariadbtest"
+	"gloom/bench/throwaway/mariadbtest"
 	. "gloom/cmd/jobd/store"
 )
 

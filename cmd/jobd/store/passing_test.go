@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jobd/mariadbtest"
+	"gloom/bench/throwaway/mariadbtest"
 	. "gloom/cmd/jobd/store"
 )
 

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"gloom/cmd/internal/mariadb"
 	"gloom/cmd/jobd/config"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/rs/zerolog"
 )
 
@@ -34,7 +34,7 @@ type Options struct {
 type SQL struct {
 	opt     Options
 	db      *sql.DB
-	link    *connector
+	link    *mariadb.Connector
 	table   *table
 	skip    string // " SKIP LOCKED" where the server has it
 	claimed bool   // there is a companion table
@@ -84,7 +84,9 @@ const (
 	// callTimeout bounds one transaction, waits for locks included.
 	callTimeout = 20 * time.Second
 	connections = 8
-	attempts    = 10
+	attempts    = 10 // at one transaction
+	leastPause  = 6 * time.Millisecond
+	mostPause   = 375 * time.Millisecond
 )
 
 // Open connects, looks at the table and makes the companion table. Where that
@@ -98,10 +100,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
-	s.db.SetMaxOpenConns(connections)
-	s.db.SetMaxIdleConns(connections)
-	s.db.SetConnMaxIdleTime(time.Minute)
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
@@ -167,6 +166,8 @@ func undecided(err error) bool {
 // transact runs a transaction, again after a conflict, and rolls it back on
 // every error. The name is that of its fault points.
 func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = leastPause, mostPause, 2
 	for attempt := 1; ; attempt++ {
 		err := s.once(ctx, name, f)
 		if err == nil {
@@ -182,8 +183,10 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 		case attempt == attempts:
 			return &AwayError{err}
 		}
-		if !pause(ctx, backoff(attempt)) {
+		select {
+		case <-ctx.Done():
 			return &AwayError{err}
+		case <-time.After(pause.NextBackOff()):
 		}
 	}
 }
@@ -208,22 +211,4 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	}
 	fault.Point(name + ": after commit")
 	return nil
-}
-
-// backoff grows from a few milliseconds to half a second, and differs between
-// daemons that got into each other's way.
-func backoff(attempt int) time.Duration {
-	most := min(500*time.Millisecond, 4*time.Millisecond<<attempt)
-	return most/2 + rand.N(most/2)
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/internal/mariadb"
+	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/mariadbtest"
 	. "gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/storetest"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/rs/zerolog"

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jobd/mariadbtest"
+	"gloom/bench/throwaway/mariadbtest"
+	"gloom/cmd/internal/testing/storetest"
 	. "gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/storetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }

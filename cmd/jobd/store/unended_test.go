@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"gloom/cmd/jobd/mariadbtest"
+	"gloom/bench/throwaway/mariadbtest"
 )
 
 // TestRefusedRollback: a server that refuses a transaction's rollback, too, as it does once

@@ -70,7 +70,7 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 
 // fitted makes the outputs fit their columns and one packet.
 func (s *SQL) fitted(finals []Final) []Final {
-	packet := s.link.packet.Load() - statement
+	packet := s.link.Packet() - statement
 	fitted := make([]Final, len(finals))
 	for i, f := range finals {
 		fitted[i] = s.table.fit(f, packet)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jq-master/redistest"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/redistest"
 )
 
 // daemon is a running jq-master.

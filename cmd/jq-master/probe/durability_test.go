@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jq-master/redistest"
+	"gloom/bench/throwaway/redistest"
 )
 
 // load pushes jobs and works them off while something goes wrong.

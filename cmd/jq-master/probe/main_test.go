@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // patience bounds every wait for something that must happen.

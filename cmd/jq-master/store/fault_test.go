@@ -15,9 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/internal/fault"
 	"gloom/cmd/jq-master/job"
-	"gloom/cmd/jq-master/redistest"
 )
 
 // point is what a test does at a fault point.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/jq-master/job"
-	"gloom/cmd/jq-master/redistest"
 )
 
 // TestFull: at maxmemory nothing is taken in, and all else goes on: the store is not

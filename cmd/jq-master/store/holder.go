@@ -1,21 +1,43 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
+
+	"gloom/cmd/internal/process"
 )
 
-func (p process) String() string {
-	return fmt.Sprintf("%s %s %s %d %s", p.host, p.boot, p.space, p.pid, p.start)
+// holder is the process that a lease names, and its host.
+type holder struct {
+	host string
+	process.Process
 }
 
-// holder is the process that a lease names.
-func holder(lease string) (p process, ok bool) {
+// self is this process.
+func self() holder {
+	name, _ := os.Hostname()
+	return holder{cmp.Or(strings.Join(strings.Fields(name), "-"), unknown), process.Self()}
+}
+
+// unknown stands for what is empty.
+const unknown = "unknown"
+
+func (h holder) String() string {
+	return fmt.Sprintf("%s %s %s %d %s", h.host, cmp.Or(h.Boot, unknown), cmp.Or(h.Space, unknown), h.PID, cmp.Or(h.Start, unknown))
+}
+
+// holderOf is the holder of a lease.
+func holderOf(lease string) (h holder, ok bool) {
 	f := strings.Fields(lease)
 	if len(f) != 9 {
-		return p, false
+		return h, false
 	}
 	pid, err := strconv.Atoi(f[7])
-	return process{f[4], f[5], f[6], pid, f[8]}, err == nil
+	return holder{f[4], process.Process{Boot: f[5], Space: f[6], PID: pid, Start: f[8]}}, err == nil
 }
+
+// gone reports whether the holder surely runs no more, as this process sees it.
+func (h holder) gone() bool { return h.host == self().host && h.Gone() }

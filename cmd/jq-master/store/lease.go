@@ -72,12 +72,12 @@ func (r *Redis) try(ctx context.Context) (*term, error) {
 			t.until.Store(int64(asked + leaseTerm))
 			return t, nil
 		}
-		p, ok := holder(lease)
+		h, ok := holderOf(lease)
 		if !ok { // until it ends: a later version may have written it
 			return nil, fmt.Errorf("the lease reads %q, which this version of jq-master does not write", lease)
 		}
-		if !p.gone() {
-			return nil, fmt.Errorf("process %d on %s is the master", p.pid, p.host)
+		if !h.gone() {
+			return nil, fmt.Errorf("process %d on %s is the master", h.PID, h.host)
 		}
 		dead = lease
 	}

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/redistest"
+	"gloom/cmd/internal/process"
 	"gloom/cmd/jq-master/job"
-	"gloom/cmd/jq-master/redistest"
 )
 
 // over waits until a store says that its term is over.
@@ -168,27 +169,26 @@ func TestGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := self()
-	p.pid = cmd.Process.Pid
-	var err error
-	if p.start, err = startOf(p.pid); err != nil || p.start == "" {
-		t.Fatalf("start of process %d: %q, %v", p.pid, p.start, err)
+	p.PID = cmd.Process.Pid
+	if p.Start, _ = process.StartOf(p.PID); p.Start == "" {
+		t.Fatalf("process %d has no start", p.PID)
 	}
 	other := p
-	other.start += "0" // the id is another process's by now
+	other.Start += "0" // the id is another process's by now
 	for name, c := range map[string]struct {
-		p    process
+		p    holder
 		gone bool
 	}{
 		"alive":         {p, false},
 		"id used again": {other, true},
-		"other host":    {process{"elsewhere", p.boot, p.space, 1, "1"}, false},
-		"other boot":    {process{p.host, "another", p.space, p.pid, "1"}, false},
-		"other space":   {process{p.host, p.boot, "pid:[1]", p.pid, "1"}, false},
+		"other host":    {holder{"elsewhere", process.Process{Boot: p.Boot, Space: p.Space, PID: 1, Start: "1"}}, false},
+		"other boot":    {holder{p.host, process.Process{Boot: "another", Space: p.Space, PID: p.PID, Start: "1"}}, false},
+		"other space":   {holder{p.host, process.Process{Boot: p.Boot, Space: "pid:[1]", PID: p.PID, Start: "1"}}, false},
 	} {
 		if got := c.p.gone(); got != c.gone {
 			t.Errorf("%s: gone is %t", name, got)
 		}
-		if q, ok := holder("e n 1 2 " + c.p.String()); !ok || q != c.p {
+		if q, ok := holderOf("e n 1 2 " + c.p.String()); !ok || q != c.p {
 			t.Errorf("%s: the lease names %v, %t", name, q, ok)
 		}
 	}

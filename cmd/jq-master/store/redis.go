@@ -39,8 +39,8 @@ type Redis struct {
 	client  *redis.Client
 	keys    keys
 	metrics metrics
-	name    string  // ours in the lease
-	self    process // likewise
+	name    string // ours in the lease
+	self    holder // likewise
 	watch   func(error)
 	warned  bool // of a Redis without a file; owned by Acquire
 

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway/redistest"
 	"gloom/cmd/jq-master/job"
-	"gloom/cmd/jq-master/redistest"
 )
 
 // within bounds each wait of these tests.

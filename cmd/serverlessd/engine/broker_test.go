@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/serverlessd/job"
-	"gloom/cmd/throwaway"
 
 	"github.com/rs/zerolog"
 )

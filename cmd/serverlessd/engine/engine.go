@@ -170,16 +170,16 @@ func (e *Engine) Health() error {
 // connect reaches or starts the broker, joins it, and starts the loops.
 func (e *Engine) connect() (err error) {
 	cfg := e.cfg.Broker
-	cfg.News = e.brokerNews
+	cfg.Life = e.life
 	if e.link, err = link.Open(cfg, e.log); err != nil {
 		return err
 	}
 	if e.jobs, err = e.link.NewJobs(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
-	for n, left := 1, e.cfg.Concurrency; left > 0; n, left = n+1, left-link.MostSlots {
-		e.loops.Go(func() { e.workSlots(fmt.Sprintf("slots %d", n), min(left, link.MostSlots)) })
-	}
+	e.link.Slots(e.life, &e.loops, e.cfg.Concurrency, func(n int) *gloom.Worker {
+		return &gloom.Worker{Types: []string{e.typeOf("*")}, Handler: e.slot, Options: e.link.Worker(fmt.Sprintf("slots %d", n))}
+	})
 	for _, b := range e.backends {
 		e.loops.Go(b.keep)
 		e.loops.Go(b.write)
@@ -195,41 +195,6 @@ func (e *Engine) connect() (err error) {
 // does another daemon's: who is handed a batch and is none of our slots serves all
 // types.
 func (e *Engine) typeOf(jobtype string) string { return "@" + e.node + "/" + jobtype }
-
-// rejoin is how long to wait before a broker that refuses the slots is asked
-// again.
-const rejoin = 10 * time.Second
-
-// workSlots keeps slots joined until the engine ends, by one connection of that name.
-func (e *Engine) workSlots(name string, slots int) {
-	for {
-		w := &gloom.Worker{
-			Types: []string{e.typeOf("*")}, Handler: e.slot, Concurrency: slots, Prefetch: slots,
-			Options: e.link.Worker(name),
-		}
-		err := w.Run(e.life)
-		if err == nil || e.life.Err() != nil {
-			return
-		}
-		e.log.Error().Err(err).Msg("the broker refuses the slots")
-		if !e.sleep(rejoin) {
-			return
-		}
-	}
-}
-
-func (e *Engine) brokerNews(side string, n gloom.Notice) {
-	switch n.Event {
-	case gloom.EventConnected, gloom.EventJoined:
-		e.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
-	case gloom.EventPanic:
-		e.log.Error().Err(n.Err).Msg("a slot panicked")
-	default:
-		if e.life.Err() == nil {
-			e.log.Warn().Err(n.Err).Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
-		}
-	}
-}
 
 // sleep tells whether the engine still lives.
 func (e *Engine) sleep(d time.Duration) bool {

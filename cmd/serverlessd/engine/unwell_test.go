@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
-	"gloom/cmd/throwaway"
 )
 
 // TestPassingState: while the store refuses what the journal has, nothing is set

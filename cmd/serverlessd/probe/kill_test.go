@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway/mariadbtest"
 	gloom "gloom/clients/go"
-	"gloom/cmd/jobd/mariadbtest"
 )
 
 // mariaURL is an empty database of a server.

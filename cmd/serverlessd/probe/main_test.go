@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jobd/mariadbtest"
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/mariadbtest"
 )
 
 // patience bounds every wait for something that must happen.

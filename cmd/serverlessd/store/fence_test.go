@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jobd/mariadbtest"
+	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/serverlessd/job"
 	. "gloom/cmd/serverlessd/store"
 )

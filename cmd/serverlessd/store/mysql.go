@@ -3,14 +3,11 @@ package store
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -19,9 +16,8 @@ import (
 )
 
 const (
-	dialTimeout = 5 * time.Second
-	ioTimeout   = 15 * time.Second // ends what a statement's own deadline cannot: a commit
-	lockTimeout = "3"              // seconds that a statement waits for a row
+	ioTimeout   = 15 * time.Second
+	lockTimeout = "3" // seconds that a statement waits for a row
 	connections = 16
 	// maxText is how many bytes of statements go out together, at most: the server's
 	// packets may be smaller.
@@ -33,7 +29,7 @@ const (
 // my is MySQL 8 or MariaDB 10.6 and later.
 type my struct {
 	config *mysql.Config
-	packet atomic.Int64 // the server's max_allowed_packet; 0: not known yet
+	link   *mariadb.Connector
 }
 
 // newMy reads mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
@@ -60,76 +56,23 @@ func newMy(address *url.URL) (*my, error) {
 	if c.DBName == "" || c.Addr == ":3306" {
 		return nil, errors.New("a mysql store needs a host and a database: mysql://USER:PASSWORD@HOST/DATABASE")
 	}
-	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
-	c.InterpolateParams, c.MultiStatements = true, true // one round trip
-	c.ClientFoundRows = true
 	c.MaxAllowedPacket = 0 // the server's
 	c.Collation = "utf8mb4_general_ci"
 	c.Params = map[string]string{"innodb_lock_wait_timeout": lockTimeout, "sql_mode": "'STRICT_ALL_TABLES'", "autocommit": "1"}
-	c.Logger = silent{}
 	return &my{config: c}, nil
 }
-
-type silent struct{}
-
-func (silent) Print(...any) {}
 
 func (m *my) name() string {
 	at := m.config.Addr
 	return "mysql://" + at + "/" + m.config.DBName
 }
 
-// session sets up each connection: under REPEATABLE READ who takes jobs of a
-// type would block all who add some.
-type session struct {
-	driver.Connector
-	my *my
-}
-
-func (s session) Connect(ctx context.Context) (driver.Conn, error) {
-	c, err := s.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err = c.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil); err == nil {
-		err = s.my.learn(ctx, c.(driver.QueryerContext))
-	}
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return mariadb.Once(c), nil
-}
-
-// learn asks how large a packet may be. A text beyond that the driver has the server
-// prepare, which takes no several statements.
-func (m *my) learn(ctx context.Context, c driver.QueryerContext) error {
-	rows, err := c.QueryContext(ctx, "SELECT CONCAT(@@max_allowed_packet)", nil)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	row := make([]driver.Value, 1)
-	if err := rows.Next(row); err != nil {
-		return err
-	}
-	n, err := strconv.ParseInt(fmt.Sprintf("%s", row[0]), 10, 64)
-	if err != nil {
-		return fmt.Errorf("max_allowed_packet: %w", err)
-	}
-	m.packet.Store(n)
-	return nil
-}
-
+// open has READ COMMITTED: else who takes jobs of a type would block all who add some.
 func (m *my) open() (write, read *sql.DB, err error) {
-	connector, err := mysql.NewConnector(m.config)
-	if err != nil {
+	if m.link, err = mariadb.NewConnector(m.config, ioTimeout); err != nil {
 		return nil, nil, err
 	}
-	db := sql.OpenDB(session{connector, m})
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	db.SetConnMaxIdleTime(time.Minute)
+	db := m.link.Open(connections)
 	return db, db, nil
 }
 
@@ -189,7 +132,7 @@ func (*my) atOnce(rows int) int { return rows }
 
 // exec sends statements together.
 func (m *my) exec(ctx context.Context, t *tx, list []statement) error {
-	most := min(maxText, int(m.packet.Load())-packetHead)
+	most := min(maxText, int(m.link.Packet())-packetHead)
 	var text strings.Builder
 	var args []any
 	size := 0

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/cmd/jobd/mariadbtest"
+	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // TestDrawn measures how long a first visit takes: until the figures are drawn, until they

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gloom/bench/throwaway"
 	gloom "gloom/clients/go"
-	"gloom/cmd/throwaway"
 )
 
 // broker is a gloomd in a process of its own, which may be started anew where it was.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/admin/page/pagetest"
-	"gloom/cmd/throwaway"
 )
 
 // patience bounds everything that a test waits for.

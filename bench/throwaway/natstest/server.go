@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // Server is one NATS server on the loopback interface.

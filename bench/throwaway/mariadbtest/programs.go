@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // binaries are the server and the program that makes its data directory.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // Server is one Redis server with an append-only file (appendfsync everysec).

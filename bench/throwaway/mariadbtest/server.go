@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // Options chooses what Start runs.

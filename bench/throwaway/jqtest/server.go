@@ -9,7 +9,7 @@ import (
 	"os"
 	"strconv"
 
-	"gloom/cmd/throwaway"
+	"gloom/bench/throwaway"
 )
 
 // Server is one jq-master. Stop, Kill and Launch may be called in turn; its address

@@ -1,0 +1,42 @@
+package link
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+// MostSlots is how many slots a door has on one worker's connection: far below the
+// prefetch that brokers allow.
+const MostSlots = 250
+
+// rejoin is how long to wait before a broker that refuses slots is asked again.
+const rejoin = 10 * time.Second
+
+// Slots keeps that many slots of the door's own joined until ctx ends, by as many
+// connections as they take; those at work finish. Worker makes the one of a
+// connection, numbered from 1 on, and all waits for their ends.
+func (l *Link) Slots(ctx context.Context, all *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
+	for n := 1; slots > 0; n++ {
+		some := min(slots, MostSlots)
+		slots -= some
+		all.Go(func() {
+			for {
+				w := worker(n)
+				w.Concurrency, w.Prefetch = some, some
+				err := w.Run(ctx)
+				if err == nil || ctx.Err() != nil {
+					return
+				}
+				l.log.Error().Err(err).Str("type", w.Type).Strs("types", w.Types).Msg("the broker refuses the slots")
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(rejoin):
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package mariadb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// dialTimeout is how long a connection may take to come about.
+const dialTimeout = 5 * time.Second
+
+// Connector opens connections and sets them up the same way whatever the server's
+// defaults are: several statements go out in one round trip, under READ COMMITTED, and
+// a row that already is what it shall be counts as affected.
+type Connector struct {
+	driver.Connector
+	// Replicated lets a connection be under REPEATABLE READ where statements are
+	// replicated in place of rows: a server refuses writes under READ COMMITTED there.
+	Replicated bool
+	packet     atomic.Int64
+}
+
+// NewConnector returns a connector for a server as c says. Timeout ends what a
+// statement's own deadline cannot, a commit to a server that does not answer.
+func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
+	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
+	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
+	c.Logger = silent{}
+	inner, err := mysql.NewConnector(c)
+	return &Connector{Connector: inner}, err
+}
+
+// silent keeps the driver from writing to stderr what it also returns.
+type silent struct{}
+
+func (silent) Print(...any) {}
+
+// Packet is the server's max_allowed_packet in bytes, as of the newest connection; 0
+// before the first.
+func (c *Connector) Packet() int64 { return c.packet.Load() }
+
+// Open returns a pool of at most so many connections.
+func (c *Connector) Open(connections int) *sql.DB {
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	db.SetConnMaxIdleTime(time.Minute)
+	return db
+}
+
+// Connect implements driver.Connector.
+func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.setUp(ctx, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return Once(conn), nil
+}
+
+func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
+	isolation := "READ COMMITTED"
+	if c.Replicated {
+		// A server may begin and cease to do so at any time; a connection keeps the way it
+		// began with.
+		log, err := ask(ctx, conn, "SELECT CONCAT(@@log_bin AND @@binlog_format = 'STATEMENT')")
+		if n := Number(err); err != nil && (n == 0 || KindOf(n) != Refused) { // refused: it knows no such thing
+			return err
+		}
+		if log == "1" {
+			isolation = "REPEATABLE READ"
+		}
+	}
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL "+isolation, nil); err != nil {
+		return err
+	}
+	packet, err := ask(ctx, conn, "SELECT CONCAT(@@max_allowed_packet)")
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(packet, 10, 64)
+	if err != nil {
+		return fmt.Errorf("max_allowed_packet: %w", err)
+	}
+	c.packet.Store(n)
+	return nil
+}
+
+// ask returns the one text that a query has.
+func ask(ctx context.Context, conn driver.Conn, query string) (string, error) {
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	value := make([]driver.Value, 1)
+	if err := rows.Next(value); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s", value[0]), nil
+}

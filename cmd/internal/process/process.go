@@ -1,0 +1,58 @@
+// Package process tells processes from one another, so that a daemon knows whether
+// the one that had its work before still lives.
+package process
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process names a process for good. Those of one Boot and Space can see one another;
+// the start tells a process from an earlier one that had its id.
+type Process struct {
+	Boot  string // id of the kernel's boot, "" where it is not known
+	Space string // namespace of process ids, "" where it is not known
+	PID   int
+	Start string // in the kernel's ticks since the boot
+}
+
+// Self is this process.
+var Self = sync.OnceValue(func() Process {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	space, _ := os.Readlink("/proc/self/ns/pid")
+	pid := os.Getpid()
+	start, _ := StartOf(pid)
+	return Process{strings.TrimSpace(string(boot)), space, pid, start}
+})
+
+// Gone tells for certain that the process has ended. One that this process cannot see
+// is not gone for certain.
+func (p Process) Gone() bool {
+	self := Self()
+	if p.Boot == "" || p.Boot != self.Boot || p.Space == "" || p.Space != self.Space || p.PID <= 0 {
+		return false
+	}
+	// The signal that is none also sees processes that /proc hides.
+	if unix.Kill(p.PID, 0) == unix.ESRCH {
+		return true
+	}
+	start, state := StartOf(p.PID)
+	return start != "" && (start != p.Start || state == "Z" || state == "X")
+}
+
+// StartOf returns when a process started, in ticks since the boot, and the letter of
+// its state; both are "" where that is not known.
+func StartOf(pid int) (start, state string) {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	// The name before is in parentheses and may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 {
+		return "", ""
+	}
+	return fields[19], fields[0]
+}

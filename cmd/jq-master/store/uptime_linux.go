@@ -1,0 +1,14 @@
+package store
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Uptime is the time since the boot of this host, suspends included.
+func Uptime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+	return time.Duration(t.Nano())
+}
