@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"sync/atomic"
+
+	"gloom/cmd/internal/mariadb"
 )
 
 // What the tests see of the inside, all of which are in another package:
@@ -37,12 +39,12 @@ func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
 }
 
 type badEnds struct {
-	*connector
+	*mariadb.Connector
 	err *atomic.Pointer[error]
 }
 
 func (c badEnds) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.connector.Connect(ctx)
+	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
