@@ -26,7 +26,7 @@ type LogConfig struct {
 	File         string // path; "" writes no file
 	LevelFile    string // trace, debug, info, warn or error
 	LevelConsole string
-	Format       string // one of LogFormats; "" is auto
+	Format       string // one of LogFormats; "" is console
 }
 
 // LogFormats are the formats of logs: lines that people read, or JSON. With auto a
@@ -89,7 +89,7 @@ func leveled(to io.Writer, low zerolog.Level) io.Writer {
 
 // format writes JSON or lines for people, with colours where these are shown.
 func format(to io.Writer, name string) io.Writer {
-	if name == "json" || name != "console" && !cli.Terminal(to) {
+	if name == "json" || name == "auto" && !cli.Terminal(to) {
 		return to
 	}
 	return zerolog.ConsoleWriter{Out: to, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}

@@ -304,8 +304,12 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d results are in the spool, %v", len(files), err)
 	}
-	for _, f := range files { // what opens, and cannot be read
-		if err := errors.Join(os.Rename(f, f+".kept"), os.Mkdir(f, 0o700)); err != nil {
+	// A folder opens, and cannot be read. At no moment is there nothing.
+	swap := func(f string) error {
+		return unix.Renameat2(unix.AT_FDCWD, f, unix.AT_FDCWD, f+".kept", unix.RENAME_EXCHANGE)
+	}
+	for _, f := range files {
+		if err := errors.Join(os.Mkdir(f+".kept", 0o700), swap(f)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -317,7 +321,7 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 		answers = slices.Delete(answers, i, i+1)
 	}
 	for _, f := range files {
-		if err := errors.Join(os.Remove(f), os.Rename(f+".kept", f)); err != nil {
+		if err := errors.Join(swap(f), os.Remove(f+".kept")); err != nil {
 			t.Fatal(err)
 		}
 	}
