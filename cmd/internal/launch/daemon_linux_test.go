@@ -406,3 +406,24 @@ func TestProlongedWhileKilling(t *testing.T) {
 		}
 	}
 }
+
+// TestLapsedSince: a limit that is over when a process starts counts as well, also once
+// it has been moved.
+func TestLapsedSince(t *testing.T) {
+	g := &Guard{}
+	g.Until(time.Now().Add(time.Hour))
+	n := g.Lapses()
+	if g.LapsedSince(n) {
+		t.Error("a limit has passed that lies ahead")
+	}
+	g.Until(time.Now().Add(-time.Millisecond))
+	n = g.Lapses()
+	for _, moved := range []bool{false, true} {
+		if moved {
+			g.Until(time.Now().Add(time.Hour))
+		}
+		if !g.LapsedSince(n) {
+			t.Errorf("no limit has passed, moved: %v", moved)
+		}
+	}
+}

@@ -191,15 +191,19 @@ func (g *Guard) Until(t time.Time) {
 	g.say(0)
 }
 
-// Lapses counts the limits that have passed. Where it grows while a process runs, that
-// may have been killed for it.
+// Lapses counts the limits that had passed when they were moved.
 func (g *Guard) Lapses() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.passed() {
-		return g.lapses + 1
-	}
 	return g.lapses
+}
+
+// LapsedSince tells whether a limit has passed, or was over already, since Lapses
+// returned n: a process that was started then may have been killed for it.
+func (g *Guard) LapsedSince(n int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lapses != n || g.passed()
 }
 
 // passed tells whether the limit is over. Callers hold mu.

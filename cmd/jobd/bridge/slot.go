@@ -189,7 +189,7 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	revoked := r.revoked
 	b.mu.Unlock()
 	// Or by the guard, while this daemon stood still.
-	revoked = revoked || b.guard.Lapses() != lapses
+	revoked = revoked || b.guard.LapsedSince(lapses)
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
 		return f, false
 	}
