@@ -65,8 +65,7 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 			s.bindSocket(p.port, p.socket)
 		}
 	}
-	one, _, _ := strings.Cut(s.opt.HTTPAddr, ",")
-	return s.open("http", given, one, func(ln net.Listener, secure bool) {
+	return s.open("http", given, s.opt.HTTPAddr, func(ln net.Listener, secure bool) {
 		if secure {
 			ln = tls.NewListener(ln, s.certs.Config("http/1.1"))
 		}

@@ -209,6 +209,9 @@ func (o *Options) everyAddress() (all []guard.Address, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if l.flag == "http-addr" && len(a) > 1 {
+			return nil, &guard.OptionError{Flag: l.flag, Value: fmt.Sprintf("%.64q", l.values), Reason: "must be one address"}
+		}
 		all = append(all, a...)
 	}
 	return all, nil

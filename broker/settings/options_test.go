@@ -45,6 +45,7 @@ func TestValidate(t *testing.T) {
 
 		{func(o *Options) { o.SubmitAddr = "" }, "submit-addr", "neither host:port nor unix:/path"},
 		{func(o *Options) { o.HTTPAddr = "" }, "", ""},
+		{func(o *Options) { o.HTTPAddr = "127.0.0.1:1,127.0.0.1:2" }, "http-addr", "must be one address"},
 		{func(o *Options) { o.SubmitAddr = "9998" }, "submit-addr", "neither"},
 		{func(o *Options) { o.WorkerAddr = "127.0.0.1:" }, "worker-addr", "port"},
 		{func(o *Options) { o.WorkerAddr = "127.0.0.1:65536" }, "worker-addr", "port"},
