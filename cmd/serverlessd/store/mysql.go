@@ -33,7 +33,7 @@ const (
 // my is MySQL 8 or MariaDB 10.6 and later.
 type my struct {
 	config *mysql.Config
-	packet atomic.Int64 // the server's max_allowed_packet; 0: not known yet
+	packet atomic.Int64 // the smallest max_allowed_packet that a connection had; 0: not known yet
 }
 
 // newMy reads mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
@@ -102,7 +102,8 @@ func (s session) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // learn asks how large a packet may be. A text beyond that the driver has the server
-// prepare, which takes no several statements.
+// prepare, which takes no several statements. A connection keeps what it began with, so
+// the smallest counts.
 func (m *my) learn(ctx context.Context, c driver.QueryerContext) error {
 	rows, err := c.QueryContext(ctx, "SELECT CONCAT(@@max_allowed_packet)", nil)
 	if err != nil {
@@ -117,7 +118,8 @@ func (m *my) learn(ctx context.Context, c driver.QueryerContext) error {
 	if err != nil {
 		return fmt.Errorf("max_allowed_packet: %w", err)
 	}
-	m.packet.Store(n)
+	for was := m.packet.Load(); (was == 0 || n < was) && !m.packet.CompareAndSwap(was, n); was = m.packet.Load() {
+	}
 	return nil
 }
 
