@@ -197,6 +197,46 @@ func TestBrokerRestarts(t *testing.T) {
 	}
 }
 
+// TestFailureAfterBrokerRestarts: a job that ran while a shared broker lost all it has,
+// and fails then or is in nobody's hands any more, runs again: that the broker is told
+// that the run has ended is no answer to the job.
+func TestFailureAfterBrokerRestarts(t *testing.T) {
+	t.Parallel()
+	for how, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			b := shared(t, nil)
+			d := start(t, append(usesBroker(b), "--backoff-base", "1ms", "--timeout-grace", "1ms")...)
+			c := d.client(t, jsonType)
+			worker := c.register(`{"name":"w","max_jobs":10}`)
+			id := c.enqueue(fmt.Sprintf(`{"name":"n","argument":{},"keep_result":true,"timeout":%v}`, timeout))
+			if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
+				t.Fatalf("pulled %v, want %s", got, id)
+			}
+			b.Close()
+			b = shared(t, b)
+			d.ready()
+			if how == "failure" {
+				eventually(t, "the broker has the run again", func() bool {
+					r, err := http.Get("http://" + b.HTTPAddr().String() + "/v1/jobs/" + id)
+					if err != nil {
+						return false
+					}
+					defer r.Body.Close()
+					text, err := io.ReadAll(r.Body)
+					return err == nil && strings.Contains(string(text), `"running"`)
+				})
+				c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":true,"message":"no luck"}`, id), "worker-id", worker).want(204)
+			}
+			if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
+				t.Fatalf("pulled %v, want %s again: %s", got, id, c.do("GET", "/job/"+id, "").text)
+			}
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":7}`, id), "worker-id", worker).want(204)
+			c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":7}`)
+		})
+	}
+}
+
 // TestBrokerRefuses: a broker that does not know the master's token any more, lets it
 // work no longer, or takes no rules, is asked again until it does. Jobs and workers wait
 // for that, no constraint is broken, and /readyz tells.

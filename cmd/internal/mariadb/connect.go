@@ -24,6 +24,7 @@ type Connector struct {
 	// replicated in place of rows: a server refuses writes under READ COMMITTED there.
 	Replicated bool
 	packet     atomic.Int64
+	least      atomic.Int64
 }
 
 // NewConnector returns a connector for a server as c says. Timeout ends what a
@@ -44,6 +45,11 @@ func (silent) Print(...any) {}
 // Packet is the server's max_allowed_packet in bytes, as of the newest connection; 0
 // before the first.
 func (c *Connector) Packet() int64 { return c.packet.Load() }
+
+// LeastPacket is the smallest max_allowed_packet that a connection ever had, 0 before the
+// first: a connection keeps what it began with, and what must fit into every one is no
+// larger.
+func (c *Connector) LeastPacket() int64 { return c.least.Load() }
 
 // Open returns a pool of at most so many connections.
 func (c *Connector) Open(connections int) *sql.DB {
@@ -92,6 +98,8 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 		return fmt.Errorf("max_allowed_packet: %w", err)
 	}
 	c.packet.Store(n)
+	for was := c.least.Load(); (was == 0 || n < was) && !c.least.CompareAndSwap(was, n); was = c.least.Load() {
+	}
 	return nil
 }
 

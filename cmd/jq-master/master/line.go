@@ -196,6 +196,8 @@ func (l *brokerLine) do(e *errand) {
 			continue
 		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
 			l.enter(func(c *machine) { c.tooLong(e.id) })
+		case e.submit != nil:
+			l.ended(e.id, e.submit.typ, nil, err)
 		default:
 			l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker does not take what it is asked")
 		}
@@ -307,13 +309,16 @@ const manyRetries = 1000
 
 var nothing = json.RawMessage("0")
 
-// ended is told that the broker has taken a detached job, or ended another one.
+// ended is told that the broker has taken a detached job, ended another one, or refuses
+// it. The end of one that runs with a worker already, which we tell the broker ourselves,
+// is no answer.
 func (l *brokerLine) ended(id job.ID, typ string, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
+	own := strings.HasPrefix(typ, l.own)
 	switch {
 	case errors.Is(err, gloom.ErrLost) || l.life.Err() != nil:
-	case err == nil && l.b.Alone:
+	case err == nil && (l.b.Alone || own):
 	case err == nil:
 		result, wrong := l.values.FromJSON(body)
 		o := &job.Outcome{Success: true, Result: result}
@@ -330,7 +335,7 @@ func (l *brokerLine) ended(id job.ID, typ string, body []byte, err error) {
 			l.log.Warn().Err(err).Msg("the broker refuses a job, it will be offered again")
 		}
 		l.enter(func(c *machine) { c.misplaced(id) })
-	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed:
+	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own:
 		l.enter(func(c *machine) { c.answered(id, &job.Outcome{Reason: job.Other, Message: failed.Reason}) })
 	default:
 		l.enter(func(c *machine) { c.misplaced(id) })

@@ -132,7 +132,7 @@ func (*my) atOnce(rows int) int { return rows }
 
 // exec sends statements together.
 func (m *my) exec(ctx context.Context, t *tx, list []statement) error {
-	most := min(maxText, int(m.link.Packet())-packetHead)
+	most := min(maxText, int(m.link.LeastPacket())-packetHead)
 	var text strings.Builder
 	var args []any
 	size := 0

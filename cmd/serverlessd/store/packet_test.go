@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,4 +35,44 @@ func TestSmallPackets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPacketsThatGrow: a server is set to larger packets while connections stand that were
+// made before. What goes out together fits into theirs, too.
+func TestPacketsThatGrow(t *testing.T) {
+	server := mariadbtest.New(t, "--max-allowed-packet=256K")
+	s := opened(t, address(t, server))
+	put := func(segment string) error {
+		var list []journal.Entry
+		for i := range 20 {
+			e := entry("a-x", fmt.Sprint(i)+strings.Repeat("'", 20_000))
+			e.End = 1
+			list = append(list, e)
+		}
+		_, err := s.Ingest(t.Context(), journal.Range{Segment: segment, To: 1}, list, time.Now)
+		return err
+	}
+	if err := put("before"); err != nil {
+		t.Fatal(err)
+	}
+	db, err := server.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("SET GLOBAL max_allowed_packet = 16 << 20"); err != nil {
+		t.Fatal(err)
+	}
+	// Several at a time, so that there are new connections beside the old one.
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for k := range 2 {
+				if err := put(fmt.Sprint("after", i, k)); err != nil {
+					t.Errorf("after: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
