@@ -11,10 +11,6 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// exitCut is the status after a drain that a second signal cut short. (The
-// hub's is 70.)
-const exitCut = 3
-
 // drain ends gracefully; a second signal ends it at once. A drain may also have
 // been asked for over HTTP, and whoever stops the service after that wants no
 // job cut: their signal is the first one.
@@ -39,7 +35,7 @@ func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signal
 			log.Info().Msg("draining already; one more signal stops at once")
 		case <-signals.Kill.Done():
 			log.Warn().Msg("stopped at once; what was left is lost")
-			return cli.Quiet(exitCut)
+			return cli.Quiet(cli.ExitCut)
 		}
 	}
 }

@@ -84,8 +84,8 @@ func TestSignals(t *testing.T) {
 			var exit *cli.Fault
 			select {
 			case err := <-done:
-				if !errors.As(err, &exit) || exit.Code != exitCut {
-					t.Errorf("stopped with %v, want exit status %d", err, exitCut)
+				if !errors.As(err, &exit) || exit.Code != cli.ExitCut {
+					t.Errorf("stopped with %v, want exit status %d", err, cli.ExitCut)
 				}
 			case <-time.After(45 * time.Second):
 				t.Error("still draining")

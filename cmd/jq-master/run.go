@@ -75,9 +75,6 @@ func run(o *options) error {
 	return err
 }
 
-// exitCut is the status after a drain that a second signal cut short.
-const exitCut = 3
-
 func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
 	log.Info().Stringer("drain", o.drain).Msg("draining: no new jobs, none handed out; a second signal stops at once")
@@ -85,7 +82,7 @@ func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Lo
 	defer cancel()
 	_ = m.Drain(ctx)
 	if signals.Kill.Err() != nil {
-		return cli.Failf(exitCut, "stopped before all that ran had ended")
+		return cli.Failf(cli.ExitCut, "stopped before all that ran had ended")
 	}
 	return nil
 }

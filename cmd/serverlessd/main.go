@@ -24,9 +24,6 @@ import (
 // prefix is that of options in the environment.
 const prefix = "GLOOM_SQ_"
 
-// exitCut is the status after a drain that a second signal cut short.
-const exitCut = 3
-
 func main() {
 	launch.Main()
 	os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
@@ -108,6 +105,6 @@ func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.L
 		return nil
 	case <-signals.Kill.Done():
 		log.Warn().Msg("stopped at once; what was in hand runs again")
-		return cli.Quiet(exitCut)
+		return cli.Quiet(cli.ExitCut)
 	}
 }

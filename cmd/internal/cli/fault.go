@@ -14,6 +14,7 @@ import (
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2 // a command line or configuration that cannot be
+	ExitCut         = 3 // after a drain that a second signal cut short
 	ExitInterrupted = 130
 	ExitTerminated  = 143
 )

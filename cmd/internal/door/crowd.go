@@ -111,6 +111,6 @@ func (c *crowd) mark(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// Crowded tells that a request came on a connection beyond the limit: it is to be
+// crowded tells that a request came on a connection beyond the limit: it is to be
 // refused, unless it is about the daemon's health, and the connection closed.
-func Crowded(r *http.Request) bool { return r.Context().Value(beyond{}) != nil }
+func crowded(r *http.Request) bool { return r.Context().Value(beyond{}) != nil }

@@ -167,10 +167,9 @@ func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
 func (d *Door) MaxConns() int { return d.crowd.most }
 func (d *Door) Conns() int    { return int(d.crowd.open.Load()) }
 
-// Grant judges the token of a request; ok is false for one that is missing or
-// unknown, and takes its time. Without a token file it is nil, which may
-// everything.
-func (d *Door) Grant(r *http.Request) (g *guard.Grant, ok bool) {
+// grant judges the token of a request; ok is false for one that is missing or
+// unknown. Without a token file it is nil, which may everything.
+func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 	if !d.tokens.Required() {
 		return nil, true
 	}
@@ -194,14 +193,6 @@ func bearer(r *http.Request) string {
 	}
 	return strings.TrimSpace(h[len(scheme):])
 }
-
-// Ours tells whether a request was sent to this door by a name or address of its
-// own.
-func (d *Door) Ours(r *http.Request) bool { return d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) }
-
-// CrossSite returns why a request that changes something is a web page's of
-// another origin, nil if it is not.
-func (d *Door) CrossSite(r *http.Request) error { return d.cross.Check(r) }
 
 // Reload reads tokens and certificates again. What cannot be read stays as it was.
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }

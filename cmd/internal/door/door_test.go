@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,10 +77,10 @@ func TestCrowd(t *testing.T) {
 			Wait(w)
 			<-release
 		}
-		if Crowded(r) {
+		if crowded(r) {
 			w.Header().Set("Connection", "close")
 		}
-		fmt.Fprint(w, Crowded(r))
+		fmt.Fprint(w, crowded(r))
 	})
 	busy := visit(t, d)
 	answered := make(chan string)
@@ -130,7 +131,7 @@ func TestGrant(t *testing.T) {
 		cancel() // a refusal is not waited for
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
-		g, ok := d.Grant(r)
+		g, ok := d.grant(r)
 		return fmt.Sprint(ok, ok && g.Has(1), ok && g.Has(2))
 	}
 	for header, want := range map[string]string{
@@ -184,5 +185,43 @@ func TestListen(t *testing.T) {
 	var o *guard.OptionError
 	if _, err = Listen(Options{Addr: d.Addr().String()}, zerolog.Nop(), false, "push"); !errors.Is(err, syscall.EADDRINUSE) || errors.As(err, &o) {
 		t.Errorf("a taken address: %v", err)
+	}
+}
+
+// TestAdmit: what a request is refused for first, and what its answer says.
+func TestAdmit(t *testing.T) {
+	d := open(t, Options{}, nil)
+	get, post := []string{http.MethodGet}, []string{http.MethodPost}
+	const far, foreign = "https://evil.example", "evil.example"
+	for _, c := range []struct {
+		method, host, origin string
+		need                 Need
+		want, allow          string
+	}{
+		{"GET", "", "", Need{}, "not_found", ""},
+		{"GET", "", "", Need{Methods: get, Scope: 1}, "", ""},
+		{"HEAD", "", "", Need{Methods: get, Scope: 1}, "", ""},
+		{"HEAD", "", "", Need{Methods: get, Scope: 1, Changes: true}, "method_not_allowed", "GET"},
+		{"POST", "", "", Need{Methods: get, Scope: 1}, "method_not_allowed", "GET, HEAD"},
+		{"POST", foreign, far, Need{Methods: get, Open: true}, "method_not_allowed", "GET, HEAD"},
+		{"POST", foreign, far, Need{Methods: post, Open: true}, "", ""},
+		{"POST", foreign, "", Need{Methods: post, Scope: 1}, "forbidden_host", ""},
+		{"POST", foreign, "", Need{Methods: post, Scope: 1, AnyHost: true}, "", ""},
+		{"POST", "", far, Need{Methods: post, Scope: 1}, "forbidden_origin", ""},
+		{"GET", "", far, Need{Methods: get, Scope: 1}, "", ""},
+		{"GET", "", far, Need{Methods: get, Scope: 1, Changes: true}, "forbidden_origin", ""},
+	} {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), c.method, "/", nil)
+		if r.Host = "localhost"; c.host != "" {
+			r.Host = c.host
+		}
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		_, err := d.Admit(w, r, c.need)
+		var refusal *Refusal
+		if errors.As(err, &refusal); (refusal == nil) != (c.want == "") || refusal != nil && refusal.Code != c.want || w.Header().Get("Allow") != c.allow {
+			t.Errorf("%+v: %v, Allow %q", c, err, w.Header().Get("Allow"))
+		}
 	}
 }

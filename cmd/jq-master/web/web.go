@@ -10,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"math/bits"
 	"net/http"
 	"net/url"
 	"path"
@@ -102,10 +101,10 @@ func New(c Config) *Server {
 		Name: "gloom_jq_connections", Help: "HTTP connections that are open.",
 	}, func() float64 { return float64(c.Door.Conns()) }))
 	metrics := promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	s.mux.Handle("/metrics", &endpoint{s, "/metrics", plain(metrics.ServeHTTP)})
-	s.mux.Handle("/", &endpoint{s, "none", nil})
+	s.mux.Handle("/metrics", s.at("/metrics", plain(metrics.ServeHTTP)))
+	s.mux.Handle("/", s.at("none", nil))
 	for pattern, methods := range routes {
-		s.mux.Handle(pattern, &endpoint{s, pattern, methods})
+		s.mux.Handle(pattern, s.at(pattern, methods))
 	}
 	return s
 }
@@ -113,7 +112,7 @@ func New(c Config) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); p != path.Clean(p) {
-		(&endpoint{s, "none", nil}).ServeHTTP(w, r) // the mux would send it elsewhere
+		s.at("none", nil).ServeHTTP(w, r) // the mux would send it elsewhere
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -164,6 +163,17 @@ type endpoint struct {
 	*Server
 	pattern string
 	methods map[string]operation
+	allowed []string // their names
+}
+
+func (s *Server) at(pattern string, methods map[string]operation) *endpoint {
+	e := &endpoint{Server: s, pattern: pattern, methods: methods}
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if _, ok := methods[m]; ok {
+			e.allowed = append(e.allowed, m)
+		}
+	}
+	return e
 }
 
 // reply is the encoding for whoever names none: MessagePack where programs push and
@@ -208,31 +218,20 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	op, ok := e.methods[method]
+	op := e.methods[method]
+	var err error
+	x.grant, err = x.Door.Admit(x.w, x.r, door.Need{
+		Methods: e.allowed, Scope: op.scope, Open: op.serve != nil && op.scope == 0,
+		AnyHost: op.scope != mayAdmin && x.r.Header.Get("Origin") == "",
+	})
+	var refusal *door.Refusal
 	switch {
-	case ok && op.scope == 0:
+	case errors.As(err, &refusal) && refusal.Status == http.StatusForbidden:
+		return 0, job.Refuse(job.Forbidden, "", "%s", refusal.Reason)
+	case refusal != nil:
+		return 0, job.Refuse(job.Code(refusal.Code), "", "%s", refusal.Reason)
+	case op.scope == 0:
 		return op.serve(x)
-	case door.Crowded(x.r):
-		x.w.Header().Set("Connection", "close")
-		return 0, &job.Fault{Code: job.Overloaded, Reason: "there are " + strconv.Itoa(x.Door.MaxConns()) + " connections, no more may be open (max-conns)"}
-	case e.methods == nil:
-		return 0, job.Refuse(job.NotFound, "", "there is nothing at %.200s; /openapi.yaml lists all paths", x.r.URL.Path)
-	case !ok:
-		x.w.Header().Set("Allow", allowed(e.methods))
-		return 0, job.Refuse(job.MethodNotAllowed, "", "%.20s does not work on %.200s, %s does", x.r.Method, x.r.URL.Path, allowed(e.methods))
-	}
-	if x.grant, ok = x.Door.Grant(x.r); !ok {
-		return 0, job.Refuse(job.Unauthorized, "", "give a known token: Authorization: Bearer TOKEN")
-	}
-	if !x.grant.Has(op.scope) {
-		return 0, job.Refuse(job.Forbidden, "", "this token lacks the scope %s", Scopes[bits.TrailingZeros8(uint8(op.scope))])
-	}
-	if err := x.Door.CrossSite(x.r); err != nil {
-		return 0, job.Refuse(job.Forbidden, "", "this is a web page's request of another origin: %v", err)
-	}
-	// A page can make a name of its own mean our address.
-	if x.grant == nil && (op.scope == mayAdmin || x.r.Header.Get("Origin") != "") && !x.Door.Ours(x.r) {
-		return 0, job.Refuse(job.Forbidden, "", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one given with --host", x.r.Host)
 	}
 	if reply == "" {
 		return 0, job.Refuse(job.NotAcceptable, "", "replies are %s or %s, the Accept header takes neither: %.200q", msgpackType, jsonType, x.r.Header.Get("Accept"))
@@ -263,19 +262,6 @@ func (x *exchange) readQuery(op operation) *job.Fault {
 		}
 	}
 	return nil
-}
-
-func allowed(methods map[string]operation) string {
-	var list []string
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
-		if _, ok := methods[m]; ok {
-			list = append(list, m)
-		}
-	}
-	if len(list) > 0 && list[0] == http.MethodGet {
-		list = slices.Insert(list, 1, http.MethodHead)
-	}
-	return strings.Join(list, ", ")
 }
 
 // exchange is one request and its reply.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"gloom/cmd/internal/door"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/runner"
@@ -47,8 +48,15 @@ func missing(field, format string, args ...any) *fault {
 func faultOf(err error) *fault {
 	var f *fault
 	var check *runner.CheckError
+	var refusal *door.Refusal
 	switch {
 	case errors.As(err, &f):
+		return f
+	case errors.As(err, &refusal):
+		f = fail(refusal.Status, refusal.Code, refusal.Field, "%s", refusal.Reason)
+		if f.status == http.StatusServiceUnavailable {
+			f.after = 1
+		}
 		return f
 	case errors.As(err, &check):
 		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)

@@ -42,40 +42,30 @@ var top = map[string]*action{
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
 }
 
-// route finds what a path means, and sets the request's client and name.
-func route(r *request) (*action, error) {
-	escaped := r.URL.EscapedPath()
-	unknown := func() (*action, error) {
-		return nil, fail(http.StatusNotFound, "not_found", "", "there is nothing at %.200q", r.URL.Path)
-	}
+// route finds what a path means, nil for nothing, and sets the request's client and name.
+func route(r *request) *action {
 	var path []string
-	for part := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
 		name, err := url.PathUnescape(part)
 		if err != nil {
-			return unknown()
+			return nil
 		}
 		path = append(path, name)
 	}
 	if len(path) == 1 {
-		if a := top[path[0]]; a != nil {
-			return a, nil
-		}
-		return unknown()
+		return top[path[0]]
 	}
 	r.client = path[0]
 	if r.client == "" {
-		return unknown()
+		return nil
 	}
 	a := under(r, path[1:])
-	if a == nil {
-		return unknown()
-	}
 	if a == oneJob {
 		if a = getJob; r.Method == http.MethodDelete {
 			a = deleteJob
 		}
 	}
-	return a, nil
+	return a
 }
 
 // under finds what stands below a client.

@@ -105,38 +105,20 @@ func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	req := &request{Request: r, w: w}
-	a, err := route(req)
-	if err != nil {
+	var need door.Need
+	a := route(req)
+	if a != nil {
+		need = door.Need{Methods: strings.Split(a.methods, ","), Scope: a.scope, Open: a.open, Changes: a.changes}
+	}
+	var err error
+	if req.grant, err = s.door.Admit(w, r, need); err != nil {
 		return err
-	}
-	if door.Crowded(r) && !a.open {
-		w.Header().Set("Connection", "close")
-		return busy("overloaded", "more than %d connections are open", s.door.MaxConns())
-	}
-	method := r.Method
-	if method == http.MethodHead && !a.changes {
-		method = http.MethodGet
-	}
-	if !slices.Contains(strings.Split(a.methods, ","), method) {
-		w.Header().Set("Allow", strings.ReplaceAll(a.methods, ",", ", "))
-		return fail(http.StatusMethodNotAllowed, "method_not_allowed", "", "%s is not for %s; use %s", r.Method, r.URL.Path, a.methods)
 	}
 	if a.open {
 		return a.do(s, req)
 	}
 	if req.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return fail(http.StatusBadRequest, "invalid_value", "query", "the query cannot be read: %v", err)
-	}
-	var ok bool
-	if req.grant, ok = s.door.Grant(r); !ok {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		return fail(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
-	}
-	if err := s.sameSite(req, a); err != nil {
-		return err
-	}
-	if !req.grant.Has(a.scope) {
-		return fail(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", scopeName(a.scope))
 	}
 	if err := req.strict(a); err != nil {
 		return err
@@ -170,36 +152,6 @@ func (r *request) strict(a *action) error {
 		return invalid("body", "%s takes no body; what it takes stands in its query: %s", r.URL.Path, takes)
 	}
 	return nil
-}
-
-// sameSite refuses what a web page of somebody else's could have had a browser
-// send.
-func (s *Web) sameSite(r *request, a *action) error {
-	if r.grant == nil && !s.door.Ours(r.Request) {
-		return fail(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one that --host names", r.Host)
-	}
-	change := r.Request
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		if !a.changes {
-			return nil
-		}
-		// It is judged like a POST.
-		change = new(*r.Request)
-		change.Method = http.MethodPost
-	}
-	if err := s.door.CrossSite(change); err != nil {
-		return fail(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
-	}
-	return nil
-}
-
-func scopeName(s guard.Scope) string {
-	for i, name := range ScopeNames {
-		if s == 1<<i {
-			return name
-		}
-	}
-	return "?"
 }
 
 func (r *request) checkClient() error {

@@ -1,0 +1,85 @@
+package door
+
+import (
+	"fmt"
+	"math/bits"
+	"net/http"
+	"slices"
+	"strings"
+
+	"gloom/broker/guard"
+)
+
+// Need is what a request has to be, and to bring, to be let in.
+type Need struct {
+	// Methods are those that work on its path; none: nothing is there. Where GET
+	// does, HEAD does, unless it Changes something.
+	Methods []string
+	// Scope is what its token has to allow, of those that Listen was given.
+	Scope guard.Scope
+	// Open lets anybody in, under any name and however many others there are: for
+	// what tells nothing of jobs.
+	Open bool
+	// AnyHost lets in whoever needs no token by any name: for programs that were
+	// told one.
+	AnyHost bool
+	// Changes tells that something is changed, even by a GET, which is then judged
+	// like a POST.
+	Changes bool
+}
+
+// Refusal is why a request is not let in.
+type Refusal struct {
+	Status      int
+	Code, Field string // Field is the header that is meant, "" for none
+	Reason      string // for people
+}
+
+func (r *Refusal) Error() string { return r.Code + ": " + r.Reason }
+
+func refuse(status int, code, field, format string, args ...any) *Refusal {
+	return &Refusal{status, code, field, fmt.Sprintf(format, args...)}
+}
+
+// Admit judges who asks: may is what the token allows, nil without a token file, which
+// is everything. An error is a *Refusal, and the headers of its answer are set. A token
+// that is unknown takes its time.
+func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard.Grant, err error) {
+	if crowded(r) && !n.Open {
+		w.Header().Set("Connection", "close")
+		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (--max-conns)", d.MaxConns())
+	}
+	judged := r
+	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
+	case len(n.Methods) == 0:
+		return nil, refuse(http.StatusNotFound, "not_found", "", "there is nothing at %.200q", r.URL.Path)
+	case !slices.Contains(n.Methods, r.Method) && (r.Method != http.MethodHead || n.Changes || !slices.Contains(n.Methods, http.MethodGet)):
+		allow := strings.Join(n.Methods, ", ")
+		if !n.Changes {
+			allow = strings.Replace(allow, http.MethodGet, "GET, HEAD", 1)
+		}
+		w.Header().Set("Allow", allow)
+		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not for %.200s; use %s", r.Method, r.URL.Path, allow)
+	case n.Open:
+		return nil, nil
+	case reads && n.Changes:
+		judged = new(*r)
+		judged.Method = http.MethodPost
+	}
+	may, ok := d.grant(r)
+	if !ok {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		return nil, refuse(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
+	}
+	// A page can make a name of its own mean our address.
+	if may == nil && !n.AnyHost && !d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) {
+		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one that --host names", r.Host)
+	}
+	if err := d.cross.Check(judged); err != nil {
+		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
+	}
+	if !may.Has(n.Scope) {
+		return nil, refuse(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", d.tokens.Scopes[bits.TrailingZeros(uint(n.Scope))])
+	}
+	return may, nil
+}
