@@ -105,3 +105,45 @@ func TestExamples(t *testing.T) {
 		})
 	}
 }
+
+// TestReadme runs the programs of the README as they stand, but for the ports: the Go
+// worker serves the Python submitter.
+func TestReadme(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := (&world{T: t}).broker()
+	ports := strings.NewReplacer("127.0.0.1:9998", srv.SubmitAddr().String(), "127.0.0.1:9999", srv.WorkerAddr().String())
+	source := func(language string) string {
+		block := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$").FindStringSubmatch(string(text))
+		if block == nil {
+			t.Fatalf("the README has no program in %s", language)
+		}
+		return ports.Replace(block[1])
+	}
+	folder := t.TempDir()
+	file, program := filepath.Join(folder, "shout.go"), filepath.Join(folder, "shout")
+	if err := os.WriteFile(file, []byte(source("go")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-o", program, file).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	worker := exec.Command(program)
+	worker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Wait()
+	defer worker.Process.Kill()
+	ask := exec.Command("python3", "-c", source("python"))
+	ask.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "clients/python/src"))
+	if out, err := ask.CombinedOutput(); err != nil || string(out) != "HELLO\n" {
+		t.Errorf("%v, printed %q", err, out)
+	}
+}

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// TestReadmeExample: the first example of the README, as a script, gives the
-// answer that the README shows, ten times of ten.
+// TestReadmeExample: the example of the README that starts a broker, as a script,
+// gives the answer that the README shows, ten times of ten.
 func TestReadmeExample(t *testing.T) {
 	data, err := os.ReadFile("../../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(data), "```sh\n")
+	_, rest, found := strings.Cut(string(data), "## A first job\n\n```sh\n")
 	script, rest, _ := strings.Cut(rest, "```\n")
 	_, rest, _ = strings.Cut(rest, "```\n")
 	want, _, _ := strings.Cut(rest, "```\n")
 	if !found || !strings.Contains(script, "gloomd &") || want == "" {
-		t.Fatalf("the README does not begin with an example and its answer:\n%s\n%s", script, want)
+		t.Fatalf("the README does not have a first job and its answer:\n%s\n%s", script, want)
 	}
 	bin := t.TempDir()
 	command(t, nil, "go", "build", "-o", bin, "../../gloomd", "../../gloom")
