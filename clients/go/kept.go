@@ -8,7 +8,7 @@ type kept struct {
 	frame    []byte     // its submit; nil when it is only to be attached to
 	again    bool       // the submit may be sent again
 	resent   bool       // the submit is sent again, and not acked
-	unwanted bool       // to be cancelled; guarded by both
+	unwanted bool       // to be cancelled; written with both held
 	lost     *LostError // how the connection before went, nil for the first one
 }
 

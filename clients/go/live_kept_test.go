@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/broker/hub"
 	gloom "gloom/clients/go"
 )
 
@@ -127,20 +128,23 @@ func TestLiveAttach(t *testing.T) {
 	if err := resultError(t, a); !errors.As(err, &ended) || ended.Code != gloom.ErrTakenOver {
 		t.Errorf("error is %v", err)
 	}
+	conns := func() (n int) {
+		b.Hub().Each(func(*hub.Conn) { n++ })
+		return n
+	}
+	before := conns()
 	one.Close()
 	wantError(t, resultError(t, left), gloom.ErrClosed)
+	// Else the outcome of b may be sent into the closed connection.
+	eventually(t, "the broker has seen that the submitter went", func() bool { return conns() < before })
 	close(finish)
 	wantResult(t, taken, `"a"`)
-	eventually(t, "b is fetched", func() bool { // the broker may not have seen yet that its submitter went
-		fetched, err := two.Attach(within(t), "b", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := fetched.Result(within(t))
-		return err == nil && string(r.Body) == `"b"`
-	})
 	fetched, err := two.Attach(within(t), "b", nil)
 	if err != nil {
+		t.Fatal(err)
+	}
+	wantResult(t, fetched, `"b"`)
+	if fetched, err = two.Attach(within(t), "b", nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := outcome(resultError(t, fetched)); got != "refused unknown_id" {
