@@ -176,9 +176,6 @@ func (b *Broker) runnable(k *jobType) *queue {
 //
 // If a borrowed job with the same id is out on w, the job waits for ClashPause, which holds
 // up no other job, and the next worker in line is tried.
-//
-// A job with the id of a borrowed one that is out on the worker waits for ClashPause,
-// and holds nobody else back; then it meets the next worker in line.
 func (b *Broker) handOut(q *queue, w *worker) bool {
 	k := q.kind
 	r := b.first(q)

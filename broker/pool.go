@@ -18,14 +18,6 @@ import (
 // so the pair is useless in one of the two. It moves when somebody finds it useless there. A
 // key may be out of date, but only too good; whoever finds a pair at the top corrects it. So
 // a job costs the logarithm of what is ready, however many types and pools there are.
-//
-// A pair is a type and a pool that serves it. It stands in one of two heaps: in
-// the type's, by how long the pool has an idle worker, or in the pool's, by the
-// type's best job. When all is matched there are never both a job that may run
-// and an idle worker for it, so one of the two has no use for the pair: it is
-// moved when somebody looks for it in vain. Keys may be out of date, but only
-// too good; who finds a pair at the top corrects it. So a job costs the
-// logarithm of what is ready, however many types and pools there are.
 type pool struct {
 	no uint32
 	// created orders types and pools.

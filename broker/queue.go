@@ -18,11 +18,6 @@ const maxLanes = 64
 // links each. A job that comes back out of order (requeued, delayed, with an age), or whose
 // priority has no lane left, stands in a heap by priority and age, and in a second one by
 // age alone, which finds the oldest.
-//
-// Jobs that arrive in order stand in lanes, one FIFO per priority, at the cost
-// of two links each. What comes back out of order (requeued, delayed, aged), or has
-// a priority beyond the number of lanes, stands in a heap keyed by priority and
-// age, and in a second one by age alone, which knows the oldest.
 type queue struct {
 	no  uint32
 	pos int32 // in its heap (see line.go), -1 without ready jobs
