@@ -200,7 +200,7 @@ func (d *Driver) away(err error) {
 	}
 	why := "it closed the connection"
 	if err != nil {
-		why = reason(err)
+		why = d.opt.reason(err)
 	}
 	d.blame(why, "fleet: NATS is away; this broker goes on alone")
 }
@@ -240,7 +240,7 @@ func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
 	d.refused, d.checking = true, true
 	d.mu.Unlock()
 	if !told {
-		d.blame(reason(err), "fleet: NATS refuses subjects of the fleet; this broker goes on alone")
+		d.blame(d.opt.reason(err), "fleet: NATS refuses subjects of the fleet; this broker goes on alone")
 	}
 	if !checking {
 		time.AfterFunc(recheck, d.check)

@@ -6,12 +6,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 
@@ -138,7 +140,7 @@ func (o *Options) trusted(u *url.URL) bool {
 }
 
 // reason is why NATS is away, with the options that have to do with it.
-func reason(err error) string {
+func (o *Options) reason(err error) string {
 	why := err.Error()
 	for _, h := range [...]struct{ in, say string }{
 		{"unknown authority", "fleet-ca names the authority to trust"},
@@ -152,7 +154,17 @@ func reason(err error) string {
 			return why + " (" + h.say + ")"
 		}
 	}
+	// A server that does not like our certificate closes at once, and what it says of that
+	// may be lost with the connection.
+	if cut := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE); cut && o.secure() {
+		return why + " (NATS may ask for a certificate that it trusts: fleet-cert, fleet-key)"
+	}
 	return why
+}
+
+// secure: connections to some server have TLS.
+func (o *Options) secure() bool {
+	return o.CA != "" || o.Cert != "" || strings.Contains(o.Servers, "tls://")
 }
 
 // connect are the options of the NATS client.

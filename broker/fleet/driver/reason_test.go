@@ -1,0 +1,31 @@
+package driver
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestReason: a NATS with TLS that only closes may want another certificate.
+func TestReason(t *testing.T) {
+	cut := &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	for _, c := range []struct {
+		opt  Options
+		err  error
+		want string
+	}{
+		{Options{CA: "ca.pem"}, cut, "fleet-cert"},
+		{Options{Servers: "nats://a:1,tls://b:1"}, io.EOF, "fleet-cert"},
+		{Options{Servers: "nats://a:1"}, cut, ""},
+		{Options{CA: "ca.pem"}, errors.New("tls: certificate required"), "NATS asks for a certificate: fleet-cert"},
+		{Options{CA: "ca.pem"}, errors.New("no route to host"), ""},
+	} {
+		if got := c.opt.reason(c.err); !strings.Contains(got, c.err.Error()) || !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "fleet-") {
+			t.Errorf("%v: %q", c.err, got)
+		}
+	}
+}
