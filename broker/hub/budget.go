@@ -11,13 +11,13 @@ import (
 	"gloom/wire"
 )
 
-// What peers make the broker hold beside jobs is bounded here: output that they have
-// not read (MaxUnread) and frames that have not come whole (MaxInbound). Where there is
-// too much of either, those who hold most of it for longest are closed, until an eighth
-// of the bound is free again.
+// Beside jobs, peers make the broker hold output that they have not read (MaxUnread) and
+// frames that have not arrived whole (MaxInbound). Both are bounded here. When there is too
+// much of either, the connections that have held most of it for longest are closed until an
+// eighth of the bound is free again.
 
-// partial is what a connection holds of frames that have not come whole. Its owner
-// writes it, anybody reads it.
+// partial is what a connection holds of unfinished frames. Its owner writes it, anybody
+// reads it.
 type partial struct {
 	bytes atomic.Int64 // counted in Hub.inbound
 	begun atomic.Int64 // when the frame began, on the hub's clock
@@ -25,13 +25,13 @@ type partial struct {
 	frame uint64       // its number; of the owner only
 }
 
-// count counts what the output of c has grown by, in bytes of memory.
+// count adds n bytes of memory to what the output of c occupies.
 func (c *Conn) count(n int64) {
 	c.out.memory.Add(n)
 	c.hub.unread[c.port].Add(n)
 }
 
-// shedUnread closes hoarders where peers have not read too much.
+// shedUnread closes hoarders if peers have not read too much.
 func (h *Hub) shedUnread() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {
@@ -47,9 +47,9 @@ func (h *Hub) shedUnread() {
 	}
 }
 
-// excess is how much more than MaxUnread waits for peers to read it, and the port
-// whose peers have most of it. Bodies on their way to workers are held by their
-// jobs as well; only what goes beyond those is counted.
+// excess is how much more than MaxUnread waits for peers to read it, and the port whose
+// peers have most of it. Bodies on their way to workers are also held by their jobs, so only
+// what goes beyond those counts.
 func (h *Hub) excess() (over int64, port wire.Port) {
 	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
 	if w > s {
@@ -58,8 +58,8 @@ func (h *Hub) excess() (over int64, port wire.Port) {
 	return s + w - h.cfg.MaxUnread, port
 }
 
-// Partial notes that c holds so many bytes of unfinished frames, the first of which is
-// the frame with this number. Of the owner only.
+// Partial notes that c holds so many bytes of unfinished frames, beginning with the frame of
+// this number. Only the owner calls it.
 func (c *Conn) Partial(bytes int, frame uint64) {
 	p, h := &c.partial, c.hub
 	n, old := int64(bytes), p.bytes.Load()
@@ -98,8 +98,7 @@ func (h *Hub) shedPartial() {
 	h.unlock(nil)
 }
 
-// dismissPartial closes c for the unfinished frame that it holds, which is not counted
-// any more.
+// dismissPartial closes c for its unfinished frame, which does not count any more.
 func (h *Hub) dismissPartial(c *Conn, why string) {
 	h.inbound.Add(-c.partial.bytes.Swap(0))
 	h.refuseAndDismiss(c, &wire.Error{Code: wire.Overloaded, Reason: why})
@@ -112,9 +111,9 @@ type hoarder struct {
 	weight float64
 }
 
-// hoarders returns those who hold most for longest, so many that they hold excess
-// bytes together. holds tells what a connection holds, and since when without going
-// on; 0 is now.
+// hoarders returns the connections that have held most for longest and together hold excess
+// bytes. holds tells what a connection holds and since when nothing of it has moved; 0 is
+// now.
 func (h *Hub) hoarders(excess int64, holds func(c *Conn) (bytes, since int64)) []hoarder {
 	now := h.clock()
 	var all []hoarder
@@ -151,13 +150,13 @@ func age(now, since int64) time.Duration {
 	return time.Duration(now - since)
 }
 
-// Stuck is for how long a peer has read nothing of what waits for it.
+// Stuck is how long a peer has read nothing of what waits for it.
 func (c *Conn) Stuck(now int64) time.Duration { return age(now, c.out.since.Load()) }
 
-// partialTime is how long a frame that has begun may stand still.
+// partialTime is how long an unfinished frame may stand still.
 const partialTime = time.Minute
 
-// Sweep closes who does not go on with a frame that it began.
+// Sweep closes connections whose unfinished frames stand still.
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var stalled []*Conn
@@ -173,8 +172,8 @@ func (h *Hub) Sweep() {
 	}
 }
 
-// Deaf returns up to limit connections that read nothing of so much as would keep
-// their frames from being read.
+// Deaf returns up to limit connections that do not read and have so much to read that their
+// frames are not read either.
 func (h *Hub) Deaf(limit int) (found []*Conn) {
 	now := h.Now()
 	h.Each(func(c *Conn) {
@@ -185,12 +184,12 @@ func (h *Hub) Deaf(limit int) (found []*Conn) {
 	return found
 }
 
-// little is what may wait for any peer without keeping its frames from being read.
+// little is what may wait for any peer while its frames are still read.
 const little = 64 << 10
 
-// Clogged tells that so much waits for a peer that its frames should not be read:
-// they would earn it more. That is MaxOutbound, or, with many such submitters, as
-// much as MaxUnread leaves.
+// Clogged tells that so much waits for a peer that its frames should not be read, since they
+// would cause more: MaxOutbound or, with many such submitters, the share of MaxUnread that
+// is left.
 func (c *Conn) Clogged() bool {
 	held, h := int64(c.Held()), c.hub
 	return held > int64(h.cfg.MaxOutbound) ||

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The hub's clock stands while the process does: stopped, starved of its processor, or
-// throttled. All time that the broker measures is this clock's, so no peer is charged
-// with what the broker itself lost: a timeout, a silence, a lease, a delay and an age are
-// longer by that than a clock on the wall says.
+// The hub's clock stands still while the process does: when it is stopped, gets no processor
+// or is throttled. The broker measures all time by this clock, so no peer is charged for
+// time that the broker itself lost. A timeout, a silence, a lease, a delay and an age last
+// longer by that time than a clock on the wall says.
 //
 // It stands from mostAhead after the last pulse on. The first pulse after a pause leaves
 // it standing for catchUp, in which what came meanwhile is read; the next one lets it go
@@ -24,7 +24,8 @@ const (
 // clock is a monotonic clock, in nanoseconds. Any goroutine may read it, one pulses.
 type clock struct {
 	real func() int64 // of the system
-	// lost is the time that it stood. It goes no further than to limit before a pulse.
+	// lost is the time for which it stood still. Before the next pulse the clock goes no
+	// further than limit.
 	lost, limit atomic.Int64
 	catchingUp  atomic.Bool
 }
@@ -35,14 +36,14 @@ func newClock(real func() int64) *clock {
 	return c
 }
 
-// now reads the limit first: together with what was lost before it was raised, it would
-// let the clock leap.
+// now reads the limit first. Read after a pulse has raised it, together with the old value
+// of lost, it would let the clock leap.
 func (c *clock) now() int64 {
 	limit := c.limit.Load()
 	return min(c.real()-c.lost.Load(), limit)
 }
 
-// stands tells that a pause is not over, or that what came meanwhile is still read.
+// stands tells that a pause is not over, or that what arrived in it is still being read.
 func (c *clock) stands() bool {
 	limit := c.limit.Load()
 	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit
@@ -79,8 +80,8 @@ func (h *Hub) runClock() func() int64 {
 	return h.awake.now
 }
 
-// ReadFirst calls then, on any goroutine, once all has been read that had arrived by the
-// time that it is given. Whoever judges a peer by what did not come has it done so.
+// ReadFirst calls then, on any goroutine, when everything has been read that had arrived at
+// the time of the call. It is for those who judge a peer by what did not arrive.
 func (h *Hub) ReadFirst(then func(now int64)) {
 	if h.awake != nil && h.awake.stands() {
 		time.AfterFunc(catchUp, func() { h.ReadFirst(then) })
@@ -94,11 +95,11 @@ func (h *Hub) ReadFirst(then func(now int64)) {
 	then(now)
 }
 
-// Reads says how ReadFirst has read what has arrived: read calls then after that, or
-// never once the connections have closed.
+// Reads sets how ReadFirst has everything read: read calls then after that, or never if the
+// connections have been closed.
 func (h *Hub) Reads(read func(then func())) { h.readAll.Store(&read) }
 
-// Timer is one of After's.
+// Timer is what After returns.
 type Timer struct {
 	hub   *Hub
 	due   int64
@@ -106,8 +107,8 @@ type Timer struct {
 	f     func()
 }
 
-// After calls f once d has passed on the hub's clock, and what had arrived by then has
-// been read.
+// After calls f when d has passed on the hub's clock and everything has been read that had
+// arrived by then.
 func (h *Hub) After(d time.Duration, f func()) *Timer {
 	t := &Timer{hub: h, due: h.clock() + int64(d), f: f}
 	t.timer = time.AfterFunc(math.MaxInt64, t.fire)
@@ -123,5 +124,5 @@ func (t *Timer) fire() {
 	t.hub.ReadFirst(func(int64) { t.f() })
 }
 
-// Stop keeps f from being called, unless it is about to be.
+// Stop keeps f from being called unless the call is about to happen.
 func (t *Timer) Stop() { t.timer.Stop() }

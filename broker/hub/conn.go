@@ -13,7 +13,7 @@ type Conn struct {
 	sink *Sink
 	port wire.Port
 	peer broker.Peer
-	// Owner is whatever the connection's owner wants to find here.
+	// Owner belongs to the connection's owner, who may store anything here.
 	Owner any
 	// Remote is the peer's address.
 	Remote string
@@ -30,11 +30,11 @@ type Conn struct {
 
 	partial partial
 
-	// spent: it is a worker that has used up its credit.
+	// spent: it is a worker without credit left.
 	spent atomic.Bool
 }
 
-// state says what becomes of a connection. It only goes on to a later one.
+// state is the stage of a connection's life. It only moves to a later one.
 type state uint8
 
 const (
@@ -44,8 +44,8 @@ const (
 	lost          // its owner has closed it
 )
 
-// Open lets a connection in. Others can find it from now on, so what it is
-// opened with does not change any more.
+// Open adds a connection. Others can find it from now on, so the fields set before do not
+// change any more.
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +64,7 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	return c
 }
 
-// Gone tells that a connection is lost. It may be called twice.
+// Gone says that a connection is lost. It may be called twice.
 func (h *Hub) Gone(c *Conn) {
 	h.lock()
 	h.leave(c, "")
@@ -85,7 +85,7 @@ func (h *Hub) Gone(c *Conn) {
 	h.unlock(nil)
 }
 
-// leave takes c from the core. For a worker, a reason says why we close it.
+// leave removes c from the core. For a worker, reason says why we close it.
 func (h *Hub) leave(c *Conn, reason string) {
 	if !h.knows(c) {
 		return
@@ -101,7 +101,7 @@ func (h *Hub) leave(c *Conn, reason string) {
 	h.apply(fx)
 }
 
-// knows tells that the core knows c.
+// knows tells whether the core knows c.
 func (h *Hub) knows(c *Conn) bool { return h.find(c.peer) == c }
 
 // Peer is the connection's number in the core.
@@ -142,8 +142,8 @@ func (c *Conn) Unread() int {
 	return c.out.waiting()
 }
 
-// credit lets a worker that had used up its credit be handed jobs again, once no more
-// than half of that waits for it.
+// credit gives a worker new credit when it has used its credit up and no more than half of
+// that waits for it to read.
 func (h *Hub) credit(c *Conn) {
 	h.lock()
 	if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 && h.knows(c) {
@@ -156,7 +156,8 @@ func (h *Hub) credit(c *Conn) {
 	h.unlock(nil)
 }
 
-// Named tells whether answers of this worker carry ids. Of whoever steps it only.
+// Named tells whether answers of this worker carry ids. Only the goroutine that steps it may
+// call it.
 func (c *Conn) Named() bool { return c.named }
 
 // CloseAll closes every connection behind its output.

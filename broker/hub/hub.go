@@ -23,18 +23,18 @@ import (
 // Config holds what the hub needs beside the core's own configuration.
 type Config struct {
 	Core broker.Config
-	// MaxOutbound bounds the bytes that wait for one connection to read them.
-	// From half of it on its submits are refused, progress is dropped and it is
-	// handed no more jobs; with more than it waiting, the next frame closes the
+	// MaxOutbound bounds the bytes that wait for one connection to read them. From half of
+	// it on the connection's submits are refused, progress for it is dropped and it is
+	// handed no more jobs. If more than MaxOutbound waits, the next frame closes the
 	// connection.
 	MaxOutbound int
-	// MaxUnread bounds the memory of what waits for all connections together to
-	// read it, in bytes; 0 is no limit. Beyond it, who has most to read goes.
+	// MaxUnread bounds the memory of what waits for all connections together to read it, in
+	// bytes; 0 is no limit. Above it, connections with most to read are closed.
 	MaxUnread int64
-	// MaxInbound bounds the memory of frames that have not come whole, of all
-	// connections together; 0 is no limit. Beyond it, who holds most of them goes.
+	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
+	// limit. Above it, connections that hold most of them are closed.
 	MaxInbound int64
-	// Clock returns nanoseconds of a monotonic clock; nil takes one that stands while
+	// Clock returns nanoseconds of a monotonic clock. Nil uses one that stands still while
 	// the process does.
 	Clock func() int64
 	// Fatal is called with a description when the core breaks down. It must
@@ -57,20 +57,20 @@ type Hub struct {
 	// free holds spare buffers by size, spare counts their bytes.
 	free  [classes][][]byte
 	spare int
-	// leaving are the connections that are closed behind their output.
+	// leaving are connections that are closed when their output is written.
 	leaving map[*Conn]struct{}
-	// unread is the memory of what peers have not read, by port, inbound that of what has
-	// not come whole. Neither needs the lock.
+	// unread is the memory of what peers have not read, by port; inbound is that of
+	// unfinished frames. Both are used without the lock.
 	unread  [2]atomic.Int64
 	inbound atomic.Int64
 	timer   *time.Timer
-	// armed is when the timer fires, or broker.Never; ticking: it has, and what has
-	// arrived is read before the core is ticked.
+	// armed is when the timer fires, or broker.Never. ticking: it has fired, and what has
+	// arrived is read before the core ticks.
 	armed   int64
 	ticking bool
 	closed  bool
-	// woken lists the sinks that have new output since the lock was taken,
-	// late the connections given up meanwhile.
+	// woken lists the sinks that have new output since the lock was taken, late the
+	// connections that were given up since then.
 	woken []*Sink
 	late  []*Conn
 	// doing is the command under way, for the message when the core breaks.
@@ -125,8 +125,8 @@ func (h *Hub) Close() {
 // Now reads the hub's clock.
 func (h *Hub) Now() int64 { return h.clock() }
 
-// guard ends the process when the core panics: half-changed state is a lie.
-// It is deferred by whoever steps the core, with the lock held.
+// guard ends the process when the core panics, because half-changed state would lie. It is
+// deferred by whoever steps the core, with the lock held.
 func (h *Hub) guard() {
 	e := recover()
 	if e == nil {
@@ -140,8 +140,8 @@ func (h *Hub) guard() {
 	panic(e)
 }
 
-// tick runs what is due in the core, once all has been read that had arrived by then:
-// nobody is judged by what lies unread.
+// tick runs what is due in the core when everything has been read that had arrived by then:
+// nobody is judged while the answer lies unread.
 func (h *Hub) tick() {
 	h.mu.Lock()
 	h.ticking = true
@@ -165,24 +165,22 @@ func (h *Hub) due(now int64) {
 	h.unlock(nil)
 }
 
-// Fleet lends jobs to other brokers and borrows theirs, as peers of the core. It is
-// called with the hub's lock, and must not come back to the hub.
+// Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods
+// are called with the hub's lock held and must not call the hub.
 type Fleet interface {
-	// Effect is given what is meant for nobody else, and tells whether it was for one
-	// of its peers.
+	// Effect receives effects for the fleet's peers and returns false for those of others.
 	Effect(e *broker.Effect) bool
-	// Step goes on after a command, Tick when Next says so. Step tells whether there
-	// is something to send.
+	// Step is called after a command, Tick when Next says so. Step tells whether there is
+	// something to send.
 	Step(now int64) (send bool)
 	Tick(now int64)
 	Next() int64
-	// Send sends it. It is called without the lock, from any goroutine, and must not
-	// wait for anything.
+	// Send sends it. It is called without the lock, on any goroutine, and must not wait for
+	// anything.
 	Send()
 }
 
-// Enlist lets the fleet in that join returns. apply carries out the effects of its
-// commands.
+// Enlist adds the fleet that join returns. apply carries out the effects of its commands.
 func (h *Hub) Enlist(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
 	h.lock()
 	h.fleet = join(h.core, h.clock(), h.apply)
@@ -195,8 +193,7 @@ const tickPause = 500 * time.Microsecond
 
 func (h *Hub) lock() { h.mu.Lock() }
 
-// unlock ends a step, releases the lock and wakes the owners that have new output, but
-// for self, who knows.
+// unlock ends a step, releases the lock and wakes the owners with new output, except self.
 func (h *Hub) unlock(self *Sink) {
 	send := h.follow()
 	h.release(self)
@@ -242,8 +239,8 @@ func (h *Hub) release(self *Sink) {
 	}
 }
 
-// Do runs fn on the core under the lock; fn returns effects, which are sent.
-// It is for operators' requests and must be brief.
+// Do runs fn on the core under the lock and sends the effects that fn returns. It is for
+// operators' requests. fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
 	h.lock()
 	func() {
@@ -253,8 +250,7 @@ func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
 	h.unlock(nil)
 }
 
-// View runs fn under the lock; fn must change nothing and keep nothing of the
-// core's.
+// View runs fn under the lock. fn must not change the core or keep anything of it.
 func (h *Hub) View(fn func(core *broker.Broker, now int64)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

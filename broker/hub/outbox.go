@@ -20,10 +20,11 @@ type outbox struct {
 	sealed, took uint64
 	pieces       int64 // the memory of full
 	answers      int   // among what has not been taken
-	// marks are what somebody has to hear of once it is written.
+	// marks are the places in the stream after which somebody must be told.
 	marks []mark
 
-	// Of the owner: what it has taken and not written; of the first piece at bytes are.
+	// Only the owner uses these: what it has taken and not written; the first piece has been
+	// written up to at.
 	taken []piece
 	at    int
 	keeps bool // there are kept outcomes among it
@@ -31,8 +32,8 @@ type outbox struct {
 	// The owner writes these, anybody reads them: how far the stream went when it last
 	// looked, how far it is written, and, while it keeps, how far the peer may have read.
 	known, written, begun atomic.Uint64
-	// since is when the owner last wrote some of what waits, or took it; 0: nothing
-	// waits. memory is what all of it lies in, in bytes.
+	// since is when the owner last wrote some of what waits, or took it; 0 if nothing waits.
+	// memory is how much memory all of it occupies, in bytes.
 	since, memory atomic.Int64
 
 	// bare: answers come as their bodies and errors as their reasons, without frames.
@@ -62,13 +63,14 @@ type Bare struct {
 
 func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
 
-// queued is the memory of what has not been taken.
+// queued is the memory of what the owner has not taken.
 func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
 
 // waiting is how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 
-// Held is how many bytes wait for the peer, as far as the owner knows. Of any goroutine.
+// Held is how many bytes wait for the peer, as far as the owner knows. Any goroutine may
+// call it.
 func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
 // refBody is the length from which a body that is kept is referred to instead
@@ -169,7 +171,7 @@ func (o *outbox) fail(code wire.Code, reason string, id []byte) {
 	o.buf = wire.AppendError(o.buf, code, reason, id)
 }
 
-// body ends a frame, of which buf has all before it.
+// body completes a frame whose beginning is in buf.
 func (h *Hub) body(o *outbox, body []byte, refer bool) {
 	buf := o.buf
 	if refer {
@@ -189,14 +191,12 @@ func (h *Hub) body(o *outbox, body []byte, refer bool) {
 // frameSlack is more than a frame has beside id, type, reason and body.
 const frameSlack = 64
 
-// put appends one frame to c's output, whole: the only way in. What decides
-// whether c gets the frame comes before it, so that no branch can leave c with
-// a buffer that somebody else is given. n is about the frame's length, encode
-// appends exactly one frame.
+// put appends one whole frame to c's output; there is no other way in. Whether c gets the
+// frame is decided before, so that no branch leaves c with a buffer that somebody else has
+// been given. n is about the frame's length, encode appends exactly one frame.
 //
-// It gives c up if more than it may have was waiting before: the frame that
-// passes the limit still fits, or a big job would cost every worker its
-// connection.
+// It gives c up if more than its limit was waiting before. The frame that passes the limit
+// still fits: otherwise a big job would cost every worker its connection.
 func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	if c.state != open {
 		return
@@ -256,7 +256,7 @@ func (p *piece) memory() int64 {
 	return int64(cap(p.mem))
 }
 
-// take has the owner take all that is there, unless there still is what it took before.
+// take gives the owner everything that is there, unless it still has something from before.
 func (o *outbox) take(now int64) {
 	if len(o.taken) == 0 && o.end() > o.took {
 		o.seal()
@@ -281,9 +281,9 @@ func (o *outbox) take(now int64) {
 	o.known.Store(o.end())
 }
 
-// Front appends to parts, as far as they have room, what is to be written now of what the
-// owner has taken, at most so many bytes. The peer may have read it from now on. Of the
-// owner only.
+// Front appends to parts, while they have room, what is to be written next of what the owner
+// has taken, at most so many bytes. From now on the peer may have read it. Only the owner
+// calls it.
 func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	o, at := &c.out, c.out.at
 	for _, p := range o.taken {
@@ -301,8 +301,9 @@ func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	return parts, n
 }
 
-// Wrote notes that n bytes have been written of what Front gave, and that no more of it is
-// under way. Once all is written that was taken, more is. Of the owner only.
+// Wrote notes that n bytes of what Front returned have been written and that no more of it
+// is under way. When everything that was taken is written, more is taken. Only the owner
+// calls it.
 func (c *Conn) Wrote(n int) {
 	o, h := &c.out, c.hub
 	written := o.written.Add(uint64(n))
@@ -372,8 +373,8 @@ func (h *Hub) recycle(b []byte) {
 	}
 }
 
-// Trim gives up half of the spare buffers. Called every few seconds it keeps what
-// is used again, and nothing of what only a rush took.
+// Trim frees half of the spare buffers. Called every few seconds it keeps those that are
+// used again and frees those that only a rush needed.
 func (h *Hub) Trim() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

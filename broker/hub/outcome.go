@@ -30,12 +30,12 @@ func (h *Hub) written(now int64, no uint64) {
 	h.apply(h.core.Written(now, no))
 }
 
-// justWritten is for how long a write may have lasted that the peer can have read
-// before its owner told of it. One that lasts longer waits for the peer.
+// justWritten is how long a write may take during which the peer can have read the frame
+// before its owner reports it. A longer write waits for the peer.
 const justWritten = 100 * time.Millisecond
 
-// settle takes the outcome that holds an id for written if its owner is just
-// writing it: who submits under the id again has read the frame.
+// settle treats the outcome that holds an id as written if its owner is just writing it: a
+// submitter that uses the id again has read the frame.
 func (h *Hub) settle(now int64, id []byte) {
 	no, peer := h.core.OutcomeOf(id)
 	if no == 0 {

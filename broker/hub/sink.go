@@ -2,8 +2,8 @@ package hub
 
 import "sync/atomic"
 
-// Sink is an owner of connections: it alone writes to them. Connections with
-// new output stand in its dirty list.
+// Sink is an owner of connections; only it writes to them. Connections with new output are
+// in its dirty list.
 type Sink struct {
 	hub   *Hub
 	owner Owner
@@ -14,8 +14,8 @@ type Sink struct {
 	dirty  []*Conn
 	listed bool // stands in hub.woken
 
-	// Of the owner only: buffers that are written, and how many bytes of more it keeps
-	// for the hub.
+	// Only the owner uses these: buffers that have been written, and how many bytes of
+	// others it keeps for the hub.
 	spent [][]byte
 	room  int
 }
@@ -25,13 +25,13 @@ const maxSpent = 1 << 20
 
 // Owner is what a sink asks of the owner of its connections.
 type Owner struct {
-	// Wake asks for a Take soon. It is called without the lock, from any
+	// Wake asks the owner to call Take soon. It is called without the lock, on any
 	// goroutine, at most once between two Takes.
 	Wake func()
-	// Write, if there is one, takes and writes here and now, and is called before
-	// Wake; false: the owner is at work.
+	// Write, if it is set, takes and writes at once and is called before Wake. It returns
+	// false if the owner is at work.
 	Write func() bool
-	// Bare: its connections are no sockets, and want what they get as it is.
+	// Bare: its connections are not sockets and get bodies and reasons without frames.
 	Bare bool
 }
 
@@ -52,7 +52,7 @@ func (h *Hub) mark(c *Conn) {
 	}
 }
 
-// wakeList returns the sinks to be woken; self is left to itself.
+// wakeList returns the sinks to be woken, without self.
 func (h *Hub) wakeList(self *Sink) []*Sink {
 	list := h.woken[:0]
 	for _, s := range h.woken {
@@ -68,11 +68,12 @@ func (h *Hub) wakeList(self *Sink) []*Sink {
 
 // Output tells the owner of a connection what to do for it.
 type Output struct {
-	// Conn has something to write (Front), or is done with.
+	// Conn has something to write (Front), or is to be closed.
 	Conn *Conn
-	// Close: nothing follows; the connection is to be closed behind what it has to write.
+	// Close: nothing more follows. The connection is to be closed when its output is
+	// written.
 	Close bool
-	// Abort: it is to be closed at once, nothing is written.
+	// Abort: the connection is to be closed at once. Nothing is written.
 	Abort bool
 	// Bare is what it got so far, if the sink is bare.
 	Bare Bare
@@ -82,7 +83,7 @@ type Output struct {
 // false when a wake is under way already.
 func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
-// Unexpect takes an Expect back, when the owner could not arrange to be called.
+// Unexpect undoes an Expect if the owner could not arrange to be called.
 func (s *Sink) Unexpect() { s.pending.Store(false) }
 
 // Take moves the output of all connections of the sink to outs.

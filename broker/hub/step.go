@@ -23,13 +23,14 @@ type Command struct {
 	Reply []byte
 	// Close closes the connection behind the reply.
 	Close bool
-	// Owner says who the submitter is from now on: only who has the same one may attach
-	// to its kept jobs. 0 is as before, and nobody special at first.
+	// Owner is the submitter's owner from now on: only a submitter with the same owner may
+	// attach to its kept jobs. 0 leaves the owner as it is, which at first is nobody in
+	// particular.
 	Owner uint64
 	// Ignore: no reply, nothing to do (pong).
 	Ignore bool
-	// Covers says whether the peer's token covers a type; nil: any. Scope is the
-	// same number for tokens that cover the same.
+	// Covers tells whether the peer's token covers a type, nil for any type. Scope is equal
+	// for tokens that cover the same types.
 	Covers func(typ []byte) bool
 	Scope  uint64
 }
@@ -170,7 +171,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 // maxReason bounds what is kept of a worker's reason, in bytes.
 const maxReason = 16 << 10
 
-// Brief cuts a text to most bytes, on a character's border.
+// Brief cuts a text to at most so many bytes, between characters.
 func Brief[T string | []byte](text T, most int) string {
 	if len(text) <= most {
 		return string(text)
@@ -183,7 +184,7 @@ func Brief[T string | []byte](text T, most int) string {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// dismiss closes c behind what it is still to be sent.
+// dismiss closes c after what is still to be sent to it.
 func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	reason := ""
 	if why != nil && (why.Code == wire.SizeError || why.Code == wire.InvalidJSON) {
@@ -193,7 +194,7 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	h.leave(c, reason)
 }
 
-// finish has c closed behind its output, to which nothing is appended any more.
+// finish lets c be closed after its output, to which nothing is added any more.
 func (h *Hub) finish(c *Conn) {
 	if c.state == open {
 		c.state = leaving
@@ -202,7 +203,7 @@ func (h *Hub) finish(c *Conn) {
 	}
 }
 
-// Dismiss closes c behind an error frame and what else it is to be sent.
+// Dismiss closes c after an error frame and everything else that is still to be sent to it.
 func (h *Hub) Dismiss(c *Conn, why *wire.Error) {
 	h.lock()
 	h.refuseAndDismiss(c, why)

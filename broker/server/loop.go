@@ -17,8 +17,9 @@ import (
 // conn.command, permit (commands); write, hub.Sink.Round (the lock, the core, effects);
 // writeOne, conn.write, source.send (bytes).
 //
-// All its fields, and its connections, belong to whoever has the poller's turn: the
-// loop's goroutine or, while that waits, who writes instead or brings what a stream read.
+// All its fields and its connections belong to whoever has the poller's turn: the loop's
+// goroutine or, while that waits, a goroutine that writes in its place or brings what a
+// stream has read.
 type loop struct {
 	srv    *Server
 	all    *loops
@@ -28,18 +29,18 @@ type loop struct {
 	sink   *hub.Sink
 	batch  *batch
 
-	// in is where reads go to, one behind the other; reads tells whose they are.
+	// in receives what is read, one read after the other. reads tells which connection each
+	// part belongs to.
 	in    []byte
 	reads []portion
 	used  int // bytes of in
-	// direct is how many bytes were read to where they belong instead, stepped how
-	// many the steps of this round have dealt with.
+	// direct counts the bytes that were read directly to where they belong, stepped the
+	// reads that the steps of this round have handled.
 	direct, stepped int
-	// pool is for what of frames has to wait; nil: it is left to the collector.
+	// pool has memory for frames that must wait. Nil leaves that to the collector.
 	pool *pool
 
-	// cut counts the turns that were used up in this round, crowd those of the round
-	// before.
+	// cut counts the turns that were used up in this round, crowd those of the round before.
 	cut, crowd int
 
 	outs  []hub.Output
@@ -65,7 +66,7 @@ const (
 	leastRead  = 256 << 10
 	mostRound  = 4 << 20
 	// leftBehind is how much of what was read may be left for later turns, of all
-	// connections together, as long as that is leastLeft for each.
+	// connections together, while each may have leastLeft.
 	leftBehind = 4 << 20
 	leastLeft  = 4 << 10
 )
@@ -106,7 +107,7 @@ func (lp *loop) ready(fd int, ev events) {
 // read: between the system calls of a round, neither code nor data of ours would stay
 // in the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, ended bool) {
-	// What was read before belongs in front of what is read to its place now.
+	// What was read before belongs in front of what is now read to its place.
 	if len(lp.in)-lp.used-lp.direct < leastRead || c.put && c.in.big() {
 		if lp.step(); lp.stepped >= mostRound {
 			lp.flush()
@@ -192,7 +193,7 @@ func (lp *loop) arrived(c *conn, data []byte, err error) {
 	}
 }
 
-// put has n bytes that were read carried out, at once or at the end of the round.
+// put lets n bytes that were read be handled, at once or at the end of the round.
 func (lp *loop) put(c *conn, n int) {
 	c.put = true
 	lp.reads = append(lp.reads, portion{c, lp.used, lp.used + n})
@@ -200,8 +201,7 @@ func (lp *loop) put(c *conn, n int) {
 	lp.afterRead()
 }
 
-// afterRead sees to it that what was read is carried out and output is written, at
-// once or at the end of the round.
+// afterRead handles what was read and writes output, at once or at the end of the round.
 func (lp *loop) afterRead() {
 	lp.pace.reads++
 	switch {
@@ -262,8 +262,8 @@ func (lp *loop) decode() {
 	}
 }
 
-// turn begins c's turn, in which the crowd, at least so large, decides what c may do on
-// the loop.
+// turn begins c's turn. The crowd, if it is at least so large, limits what c may do on the
+// loop.
 func (lp *loop) turn(c *conn, least int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.end {
@@ -276,8 +276,7 @@ func (lp *loop) turn(c *conn, least int) {
 	lp.batch.turn(now, crowd)
 }
 
-// write has the hub carry out what is left, and writes what there is for the loop's
-// connections.
+// write lets the hub carry out what is left and writes the output of the loop's connections.
 func (lp *loop) write() {
 	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
 	lp.batch.done()
@@ -287,8 +286,8 @@ func (lp *loop) write() {
 	}
 }
 
-// writeInstead is write for somebody else. Where something was read, which may count on
-// the wake to come, it leaves all to that: only the loop carries out what it has read.
+// writeInstead is write on another goroutine. If something has been read, which may rely on
+// the wake to come, it does nothing: only the loop carries out what it has read.
 func (lp *loop) writeInstead() bool {
 	if len(lp.reads) > 0 {
 		return false
@@ -312,7 +311,7 @@ func (lp *loop) writeOne(o *hub.Output) {
 	}
 }
 
-// wrote goes on with a stream, of whose output n bytes have been written.
+// wrote continues with a stream after n bytes of its output have been written.
 func (lp *loop) wrote(s *stream, n int, err error) {
 	s.writing = false
 	switch c := s.conn; {
@@ -325,7 +324,7 @@ func (lp *loop) wrote(s *stream, n int, err error) {
 	}
 }
 
-// sweep looks after those who have too much to read for their frames to be read.
+// sweep checks connections whose frames are not read because they have too much to read.
 func (lp *loop) sweep() {
 	now := lp.srv.hub.Now()
 	for c := range lp.paused {
@@ -338,7 +337,7 @@ func (lp *loop) sweep() {
 	}
 }
 
-// admit lets a connection in.
+// admit adds a connection.
 func (lp *loop) admit(c *conn) {
 	c.peer = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
 	c.opened()

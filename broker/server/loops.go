@@ -27,9 +27,9 @@ type loops struct {
 	left             int
 }
 
-// readAll calls then, on a goroutine of its own, once all loops have carried out what
-// has arrived; of a connection that has far more than its turn's work, a turn's. It is
-// not called if the loops stop meanwhile.
+// readAll calls then, on a goroutine of its own, when all loops have carried out what has
+// arrived; of a connection with far more than a turn's work, one turn's work. If the loops
+// stop before that it does not call then.
 func (l *loops) readAll(then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Server) newLoop(p *poller, parts int) *loop {
 				lp.sink.Unexpect()
 			}
 		},
-		// While the loop waits, whoever has output for it writes, which saves the
+		// While the loop waits, the goroutine that has output for it writes. That saves the
 		// time that a thread takes to wake.
 		Write: func() bool { return p.instead(lp.writeInstead) },
 	})
@@ -101,14 +101,14 @@ func (l *loops) stop() error {
 	return nil
 }
 
-// pick returns the loop that is to have the next connection.
+// pick returns the loop for the next connection.
 func (l *loops) pick() *loop { return l.all[int(l.next.Add(1))%len(l.all)] }
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: lp.pool, most: giantFrom}}
 }
 
-// enroll hands an accepted connection to a loop. It owns nc from now on.
+// enroll gives an accepted connection to a loop, which owns nc from now on.
 func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 	fd, err := descriptor(nc)
 	if err != nil {
@@ -150,17 +150,17 @@ func descriptor(nc net.Conn) (fd int, err error) {
 }
 
 const (
-	// lagEvery is how often the loops' lag is looked at, sweepEvery how often
-	// connections are for what stands still.
+	// lagEvery is the time between two looks at the loops' lag, sweepEvery that between two
+	// looks for connections that stand still.
 	lagEvery   = time.Second
 	sweepEvery = 3 * time.Second
-	// stuckTime is how long a connection whose frames are not read, since it has
-	// too much to read itself, may go on not reading.
+	// stuckTime is how long a connection may go on not reading while its own frames are not
+	// read for that reason.
 	stuckTime = 5 * time.Second
 )
 
-// watch measures how long a loop takes to get to a task put on it, and looks for
-// connections that stand still.
+// watch measures how long a loop takes to reach a task, and looks for connections that stand
+// still.
 func (s *Server) watch() {
 	lag, sweep := time.NewTicker(lagEvery), time.NewTicker(sweepEvery)
 	defer lag.Stop()
@@ -189,7 +189,7 @@ func (s *Server) watch() {
 	}
 }
 
-// lagged notes how long a loop took to get to a task.
+// lagged notes how long a loop took to reach a task.
 func (s *Server) lagged(d time.Duration) {
 	for i := range s.lags {
 		for {

@@ -20,9 +20,10 @@ import (
 type poller struct {
 	epoll *netpoll.Poller
 	// mark is an event descriptor. Its event comes after those of all descriptors that had
-	// something to tell when it was written to: the system tells events in order.
+	// something to report when it was written to, because the system reports events in
+	// order.
 	mark int
-	// turn is held while an event is dealt with, a task is run, or what is done instead.
+	// turn is held while an event or a task is handled, or what is done in its place.
 	turn   sync.Mutex
 	run    queue.Func   // runTask
 	mu     sync.RWMutex // keeps others from using a poller that has closed
@@ -84,13 +85,13 @@ func (p *poller) add(fd int) error {
 	return p.epoll.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
 
-// again has a descriptor's events told once more, in the next round.
+// again makes a descriptor's events be reported once more, in the next round.
 func (p *poller) again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
 
 func (p *poller) remove(fd int) { _ = p.epoll.Delete(fd) }
 
-// do has f run by wait, soon, or on a goroutine of its own if nobody waits. It returns
-// false when the poller has closed. Any goroutine may call it.
+// do lets wait run f soon, or runs it on a goroutine of its own if nobody waits. It returns
+// false if the poller is closed. Any goroutine may call it.
 func (p *poller) do(f func()) bool {
 	if p.epoll == nil {
 		go p.call(f)
@@ -101,7 +102,7 @@ func (p *poller) do(f func()) bool {
 	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
 }
 
-// sendMark has the event of mark told. Any goroutine may call it.
+// sendMark makes the event of mark be reported. Any goroutine may call it.
 func (p *poller) sendMark() {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -113,8 +114,8 @@ func (p *poller) sendMark() {
 // stop ends wait.
 func (p *poller) stop() { p.do(nil) }
 
-// instead runs f here, as wait would run a task, and returns false if f does, or if
-// wait is at work or has ended. Any goroutine may call it.
+// instead runs f here, as wait would run a task. It returns false if f does, or if wait is
+// at work or has ended. Any goroutine may call it.
 func (p *poller) instead(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false
@@ -123,8 +124,8 @@ func (p *poller) instead(f func() bool) bool {
 	return !p.closed && f()
 }
 
-// call runs f in the poller's turn, as soon as that is free. Any goroutine may call it
-// that does not have the turn.
+// call runs f in the poller's turn as soon as that is free. Any goroutine that does not have
+// the turn may call it.
 func (p *poller) call(f func()) {
 	p.turn.Lock()
 	defer p.turn.Unlock()

@@ -186,10 +186,11 @@ func (s *Server) Started() time.Time { return s.started }
 // Draining tells whether the broker is shutting down.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// SubmitAddr is where submitters connect, of several the one named last.
+// SubmitAddr is where submitters connect; if there are several addresses, the one named
+// last.
 func (s *Server) SubmitAddr() net.Addr { return s.Addrs(wire.SubmitPort)[0] }
 
-// WorkerAddr is where workers connect, of several the one named last.
+// WorkerAddr is where workers connect; if there are several addresses, the one named last.
 func (s *Server) WorkerAddr() net.Addr { return s.Addrs(wire.WorkerPort)[0] }
 
 // Addrs are all addresses where the peers of a port connect, as they were bound.
@@ -273,7 +274,7 @@ func (s *Server) held() (n uint64) {
 	return n
 }
 
-// expel ends what is left, in slices that let others in between.
+// expel ends the jobs that are left, in slices that let others in between.
 func (s *Server) expel() {
 	for more := true; more; {
 		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
@@ -283,8 +284,8 @@ func (s *Server) expel() {
 	}
 }
 
-// farewell closes all connections behind their last frames, and waits a little
-// for the peers to read them.
+// farewell closes all connections after their last frames and gives the peers a moment to
+// read them.
 func (s *Server) farewell() {
 	s.hub.CloseAll()
 	for end := time.Now().Add(lingerTime); s.conns.Load()+int64(s.within.count()) > 0 && time.Now().Before(end); {
@@ -336,7 +337,7 @@ func (s *Server) Memory() Memory {
 	return m
 }
 
-// trim lets go of what is kept for use again.
+// trim frees what is kept for use again.
 func (s *Server) trim() {
 	s.hub.Trim()
 	// What the last command emptied goes back with the next one.
@@ -365,8 +366,7 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	})
 }
 
-// HTTPEnds is closed when requests that would go on for as long as their clients
-// are there should end.
+// HTTPEnds is closed when requests should end that otherwise go on as long as their clients.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
 // Counts are the server's own counts since the start, and what is open now.

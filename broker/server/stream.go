@@ -39,8 +39,8 @@ const (
 	streamParts = 16
 )
 
-// serveStream serves a connection to its end, on a loop of its own: streams are dealt
-// with side by side, as the system does with their goroutines.
+// serveStream serves a connection to its end, on a loop of its own. The system runs the
+// goroutines of streams side by side.
 func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	lp := s.newLoop(&poller{}, streamParts)
 	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan [][]byte, 1)}
@@ -55,7 +55,7 @@ func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	<-written
 }
 
-// read reads as long as the connection is to be read, and else waits for its turn.
+// read reads while the connection is to be read, and otherwise waits until it is.
 func (s *stream) read() {
 	c, buf := s.conn, make([]byte, streamLeast)
 	n, err := s.Read(buf)
@@ -137,7 +137,7 @@ type streams struct {
 	closed bool
 }
 
-// serve has a connection served, on a goroutine of wg, unless all have been closed.
+// serve serves a connection on a goroutine of wg, unless all have been closed.
 func (s *streams) serve(wg *sync.WaitGroup, c net.Conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *streams) count() int {
 const (
 	// handshakeTime is how long a TLS handshake may take.
 	handshakeTime = 10 * time.Second
-	// tlsIdle is about what an idle TLS connection takes in all, in bytes. All
+	// tlsIdle is about how much memory an idle TLS connection takes. All TLS connections
 	// together may take one part in tlsShare of MaxMemory.
 	tlsIdle  = 70 << 10
 	tlsShare = 8
@@ -199,7 +199,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 // pipe is the broker's end of a connection within the process.
 type pipe struct{ net.Conn }
 
-// CloseWrite closes both ways: what was written has been read.
+// CloseWrite closes both ways, because everything that was written has been read.
 func (p pipe) CloseWrite() error { return p.Close() }
 
 // Dial connects to a port from within the process, without system calls: an event

@@ -14,8 +14,8 @@ const (
 	watch
 )
 
-// ScopeSubmit, ScopeAdmin and ScopeWatch are what HTTP asks for: to hand jobs in, to
-// change something, and to look. Who may change may look, too.
+// ScopeSubmit, ScopeAdmin and ScopeWatch are what HTTP asks for: to submit jobs, to change
+// something, and to look. A token that may change may look, too.
 const (
 	ScopeSubmit = submit
 	ScopeAdmin  = admin
@@ -30,8 +30,8 @@ func (s *Server) tokenFailed(peer string) {
 	s.log.Warn().Str("peer", peer).Msg("a missing or unknown token was refused")
 }
 
-// Authorize judges a token for the HTTP side: it returns what a known one grants, nil
-// without tokens. It takes its time over a wrong one, unless ctx is done.
+// Authorize checks a token for the HTTP side and returns what it grants, nil without tokens.
+// For a wrong token it takes its time unless ctx is done.
 func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Grant, known bool) {
 	if !s.tokens.Required() {
 		return nil, true
