@@ -160,7 +160,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			if broker.Checking {
 				rounds, warm = 50, 50
 			}
-			// The parts of the index grow to what chance brings together.
+			// Each part of the index grows to the most entries that happen to meet in it.
 			for range warm {
 				cycle()
 			}

@@ -35,8 +35,8 @@ type Broker struct {
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of long names of types
-	// Types that are not in use, the one unused for longest first: deadTypes are kept as
-	// long as they have dead letters, keptTypes are never forgotten.
+	// Types that are not in use, longest unused first: deadTypes are kept as long as they
+	// have dead letters, keptTypes are never forgotten.
 	spareTypes, deadTypes, keptTypes container.Ring[jobType]
 	forgotten                        Ledger // of types that were forgotten
 	otherStats                       TypeStats

@@ -30,9 +30,9 @@ type Config struct {
 	MaxPairs int
 	// MaxGroups bounds the groups that there are at a time.
 	MaxGroups int
-	// IdleTypes is how many unused types are remembered. The first KeptTypes (at most
-	// IdleTypes) types ever are never forgotten, so that what they count can always be shown
-	// under their names.
+	// IdleTypes is how many unused types are remembered. The first KeptTypes types that the
+	// broker meets (at most IdleTypes) are never forgotten, so that their counts can always
+	// be shown under their names.
 	IdleTypes, KeptTypes int
 	// Retries is how many runs may follow the first one of a job that does not say.
 	Retries int

@@ -8,8 +8,8 @@ import (
 	"gloom/broker/container"
 )
 
-// group is what jobs of any type can share by naming it. It is there while a job is in it or
-// a rate remembers what it let through, and as long as a queue may use it again.
+// group is what jobs of any type can share by naming it. It exists as long as a job is in
+// it, a rate still counts what it let through, or a queue may use it again.
 type group struct {
 	no   uint32
 	name []byte

@@ -48,5 +48,5 @@ func (b *Broker) Groups(limit int) []GroupInfo {
 	return l.Infos(nil)
 }
 
-// Forgotten returns what types counted that are known no more.
+// Forgotten returns the counts of types that have been forgotten.
 func (b *Broker) Forgotten() Ledger { return b.forgotten }

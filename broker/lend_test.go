@@ -179,9 +179,9 @@ func TestTellOfLent(t *testing.T) {
 	}
 }
 
-// TestSharedID: a job with the id of a borrowed one that is out on the only worker
-// holds nobody back, and comes when that one has ended or another worker is there,
-// also behind the first one in line.
+// TestSharedID: the only worker runs a borrowed job, and a job with the same id waits. It
+// holds nobody back, and is handed out once the first has ended or another worker is there,
+// even if that is not the first in line.
 func TestSharedID(t *testing.T) {
 	for i := range 4 {
 		beside, types := i%2 > 0, [][]byte(nil)

@@ -19,7 +19,7 @@ type WorkerInfo struct {
 	Left    bool
 	// Idle is how long it has had nothing to do, 0 while it works.
 	Idle time.Duration
-	// Jobs are the ids of up to workerIDs jobs out on it.
+	// Jobs are the ids of up to workerIDs jobs that it has been handed.
 	Jobs [][]byte
 }
 

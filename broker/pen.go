@@ -139,7 +139,7 @@ func (b *Broker) unparkTenant(p *pen) {
 	}
 }
 
-// admitBest opens the pen with the best job of all parked pens of open groups.
+// admitBest finds the best job in all parked pens of open groups and opens its pen.
 func (b *Broker) admitBest() {
 	g := b.groups.At(b.opened.Top().Ref)
 	p := b.pens.At(g.parked.Top().Ref &^ refPen)

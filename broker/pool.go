@@ -135,8 +135,8 @@ func (q *Joining) key() (text string, size int64) {
 type pairing struct {
 	kind *jobType
 	pool *pool
-	// next is the index of the pool or type to go on with, pattern that of its pattern.
-	// fits: a pattern before it fits.
+	// next is the index of the pool or type to go on with, pattern the index of the pattern
+	// to go on with. fits: an earlier pattern fits.
 	next, pattern int
 	fits          bool
 }

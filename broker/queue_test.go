@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// queuedJob is a job of the twin of a queue.
+// queuedJob is a job in the sorted list that a queue is compared with.
 type queuedJob struct {
 	r    uint32
 	prio int64

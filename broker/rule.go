@@ -31,7 +31,7 @@ type rule struct {
 	gone bool
 }
 
-// The largest values of limits: jobs at a time, jobs per second, jobs at once.
+// The largest values of limits: jobs that run at a time, jobs per second, jobs in one burst.
 const (
 	MaxConcurrency = 1e9
 	MaxRate        = 1e9

@@ -55,9 +55,9 @@ func (x *prefixes) settle() {
 	x.all = kept
 }
 
-// each calls fn for the rules whose prefix begins a name. In order, everything between such
-// a prefix and the name begins with that prefix too, so all of them are found from the last
-// one that is not behind the name.
+// each calls fn for the rules whose prefix begins a name. In sorted order, everything
+// between such a prefix and the name also begins with that prefix, so all of them are found
+// from the last prefix that does not sort after the name.
 func (x *prefixes) each(name string, fn func(*rule)) {
 	i, found := slices.BinarySearchFunc(x.all, name, func(p prefix, name string) int { return strings.Compare(p.text, name) })
 	if !found {

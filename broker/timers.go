@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// typeTimer marks timers of types' rates, groupTimer those of groups. All others are those
-// of jobs.
+// typeTimer marks timers of types' rates, groupTimer those of groups. All other timers
+// belong to jobs.
 const (
 	typeTimer  = 1 << 31
 	groupTimer = 1 << 30

@@ -24,8 +24,8 @@ type API struct {
 	srv *server.Server
 	log zerolog.Logger
 	mux *http.ServeMux
-	// making is held while a piece of a long answer is made, or of a long change,
-	// not while it is written: operators share one processor, and leave the others to jobs.
+	// making is held while a piece of a long answer or of a long change is made, but not
+	// while it is written: so operators share one processor and leave the others to jobs.
 	making sync.Mutex
 	watch  watch
 	past   past

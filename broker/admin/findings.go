@@ -101,7 +101,7 @@ func (a *API) find(w *watch) {
 	w.findings.Look(&b)
 }
 
-// suspects are the clients with which something may be the matter.
+// suspects are the clients that may have a problem.
 func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings.Client {
 	h := a.srv.Hub()
 	of := map[broker.Peer]*findings.Client{}

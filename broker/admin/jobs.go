@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// peer is who has a connection, or the broker of that name.
+// peer describes the client of a connection, or the broker with that name.
 func (a *API) peer(p broker.Peer, name string) *api.Peer {
 	if p == 0 {
 		return nil

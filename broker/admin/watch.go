@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// lookPeriod is the least time between two looks at all types, slowPeriod the
-	// one where they take long: more than a lookShare-th of the time.
+	// lookPeriod is the least time between two looks at all types. slowPeriod replaces it
+	// when looks are slow, which is when they take more than one part in lookShare of the
+	// time.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50

@@ -1,9 +1,9 @@
-// Package fleet has several brokers lend each other jobs.
+// Package fleet lets several brokers lend each other jobs.
 //
-// A job lives at its home, the broker that accepted it. What no worker there is idle
-// for may be lent to a broker that has one: to the home that broker is a worker
-// (broker.AddBorrower), to the borrower the home is a submitter whose jobs never
-// wait (broker.AddLender). So retries, cancel, timeouts and ledgers are the core's.
+// A job lives at its home, the broker that accepted it. A job that has no idle worker there
+// may be lent to a broker that has one. To the home that broker is a worker
+// (broker.AddBorrower); to the borrower the home is a submitter whose jobs never wait
+// (broker.AddLender). So retries, cancel, timeouts and ledgers are the core's.
 //
 //	borrower                                home
 //	    wants   ── idle workers for t ──►           to all, on change and every 2 s

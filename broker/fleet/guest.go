@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// guest is what is borrowed, and what could be.
+// guest is the part of a machine that borrows.
 type guest struct {
 	wants   map[wantKey]*ownWant
 	own     []*ownWant // in the order in which they came
@@ -29,8 +29,8 @@ type guest struct {
 	lenders map[broker.Peer]*peer
 	runs    map[uint64]*guestRun // by the core's number
 
-	// pledged counts places of sets of workers that homes were given and have not
-	// filled, pledges are the claims with some, looked through at lapses.
+	// pledged counts, by sets of workers, the places that homes were given and have not
+	// filled. pledges are the claims that have some; they are looked through at lapses.
 	pledged map[uint32]int
 	pledges []*claim
 	lapses  int64
@@ -38,7 +38,7 @@ type guest struct {
 	supply []broker.Supply
 }
 
-// asking is a type of which others have offered or lent jobs.
+// asking is a type that others have offered or lent jobs of.
 type asking struct {
 	typ    []byte
 	claims []*claim
@@ -46,15 +46,15 @@ type asking struct {
 	top    *claim // its best offer, for giveOut
 	due    int64  // when its offers are answered, if not at once; 0
 	yields int64  // until then its offers are not answered
-	// pledged places of its homes, own of them are of workers of this type alone.
+	// pledged are the places given to homes; own of them are of workers of this type alone.
 	pledged, own int
-	// While a limit on bytes or jobs is reached, most is how many places there are at
-	// the most, from rest on; else 0.
+	// While a limit on bytes or jobs is reached, most is how many places there are at most;
+	// it counts from rest on. Otherwise it is 0.
 	most int
 	rest int64
 }
 
-// claim is what one home has offered of a type, and places that it was given.
+// claim is what one home has offered of a type, and the places that it was given.
 type claim struct {
 	peer     *peer
 	of       *asking
@@ -64,7 +64,7 @@ type claim struct {
 	offered  int64
 	places   int // given and not filled
 	given    int64
-	// pledges tells by which sets of workers, until they lapse.
+	// pledges are these places by sets of workers, until they lapse.
 	pledges []broker.Supply
 	listed  bool // in guest.pledges
 }
@@ -73,21 +73,21 @@ type guestRun struct {
 	peer *peer
 	of   *asking
 	loanKey
-	// sample is the last progress, as an item, if it has not been put in the stream yet,
-	// and stands at its place in samples.
+	// sample is the last progress, as an item, if it has not been put into the stream yet.
+	// It is at its index in samples.
 	sample pack
 	at     int
 }
 
-// samples are the runs of a lender of which there is progress that waits for room in
-// the stream, and bytes what it takes. A run has its last one there, so who reports
-// without end makes neither the stream longer nor the memory.
+// samples are the runs of a lender with progress that waits for room in the stream; bytes is
+// its size. Each run has only its last progress there, so a worker that reports without end
+// makes neither the stream nor the memory grow.
 type samples struct {
 	runs  []*guestRun
 	bytes int
 }
 
-// set puts an item in place of the run's last one; nil for none.
+// set replaces the item of the run by another one, nil for none.
 func (s *samples) set(run *guestRun, item []byte) {
 	switch last := len(s.runs) - 1; {
 	case item != nil && len(run.sample) == 0:
@@ -107,7 +107,7 @@ func (s *samples) set(run *guestRun, item []byte) {
 	s.bytes += cap(run.sample)
 }
 
-// sample keeps an item of progress. With too much of other runs waiting it is dropped.
+// sample keeps an item of progress. If too much of other runs waits it is dropped.
 func (m *Machine) sample(run *guestRun, item []byte) {
 	s := &run.peer.samples
 	if s.bytes-cap(run.sample) == 0 || s.bytes-cap(run.sample)+len(item) <= m.share()/2 {
@@ -115,15 +115,14 @@ func (m *Machine) sample(run *guestRun, item []byte) {
 	}
 }
 
-// sayProgress puts progress of runs into the stream, as long as that is short.
+// sayProgress puts progress of runs into the stream while that is short.
 func (m *Machine) sayProgress(p *peer) {
 	for len(p.samples.runs) > 0 && m.calm(p) {
 		m.sayLast(p.samples.runs[0])
 	}
 }
 
-// sayLast puts the last progress of a run into the stream, if that is short, and forgets
-// it.
+// sayLast puts the last progress of a run into the stream, if that is short, and forgets it.
 func (m *Machine) sayLast(run *guestRun) {
 	if len(run.sample) > 0 {
 		if m.calm(run.peer) {
@@ -133,7 +132,7 @@ func (m *Machine) sayLast(run *guestRun) {
 	}
 }
 
-// calm tells whether so little waits for p and is under way that there is room for
+// calm tells whether so little waits for p and is under way to it that there is room for
 // progress.
 func (m *Machine) calm(p *peer) bool { return p.stream.bytes < m.share()/8 }
 
@@ -166,7 +165,7 @@ func (m *Machine) pledgedBy(a *asking, set uint32) int {
 	return m.guest.pledged[set]
 }
 
-// pledge counts n places as pledged by a set, or no more.
+// pledge adds n to the pledged places of a set.
 func (m *Machine) pledge(a *asking, set uint32, n int) {
 	a.pledged += n
 	if set == 0 {
@@ -176,8 +175,8 @@ func (m *Machine) pledge(a *asking, set uint32, n int) {
 	}
 }
 
-// supplyOf counts the places that there are for a type, up to most, which are not
-// pledged, of this type or others that the same workers do.
+// supplyOf counts the places for a type, up to most, that are not pledged: not for this
+// type, nor for others that the same workers do.
 func (m *Machine) supplyOf(a *asking, most int) (n int) {
 	g := &m.guest
 	if a.most > 0 {
@@ -206,7 +205,7 @@ func (m *Machine) supplyOf(a *asking, most int) (n int) {
 	return min(n, most, limit-a.pledged)
 }
 
-// promise pledges n places of those that supplyOf found to a home.
+// promise pledges n of the places that supplyOf found to a home.
 func (m *Machine) promise(c *claim, n int) {
 	m.void(c)
 	c.places += n
@@ -238,8 +237,8 @@ func (m *Machine) filled(c *claim) {
 	}
 }
 
-// lapse ends what was pledged to a home: others may have those places. It may still
-// fill them, until they are void.
+// lapse ends what was pledged to a home: others may get those places. The home may still
+// fill them until they are void.
 func (m *Machine) lapse(c *claim) {
 	for _, x := range c.pledges {
 		m.pledge(c.of, x.Set, -x.Places)
@@ -247,8 +246,7 @@ func (m *Machine) lapse(c *claim) {
 	c.pledges, c.listed = c.pledges[:0], false
 }
 
-// void takes back places that a home was given and has not filled for so long that
-// they have lapsed.
+// void takes back places that a home was given, has not filled, and that have lapsed.
 func (m *Machine) void(c *claim) {
 	if c.places > 0 && len(c.pledges) == 0 {
 		c.places = 0
@@ -274,7 +272,7 @@ func (c *claim) before(d *claim) int {
 	return cmp.Or(cmp.Compare(d.priority, c.priority), cmp.Compare(c.since, d.since))
 }
 
-// offers tells whether a claim has an offer that is still good.
+// offers tells whether a claim has an offer that is still valid.
 func (c *claim) offers(now int64) bool { return c.jobs > 0 && now-c.offered < offerAge }
 
 // offered takes in an offer.
@@ -300,11 +298,11 @@ func (m *Machine) offered(p *peer, s *scan) {
 	m.guest.stirred = true
 }
 
-// someOpen is how many types' offers are compared at a time: all of them would take
-// too long where there are thousands.
+// someOpen bounds how many types' offers are compared at a time. With thousands of types,
+// all of them would take too long.
 const someOpen = 64
 
-// giveOut gives places to those who have offered jobs, the best of some types first.
+// giveOut gives places to homes that have offered jobs, the best of some types first.
 func (m *Machine) giveOut() {
 	g := &m.guest
 	if g.stirred || m.now >= m.due {
@@ -331,7 +329,7 @@ func (m *Machine) giveOut() {
 	}
 }
 
-// best is the best offer of a type, nil if none is good.
+// best returns the best valid offer of a type, or nil.
 func (m *Machine) best(a *asking) (best *claim) {
 	for _, c := range a.claims {
 		if c.offers(m.now) && (best == nil || c.before(best) < 0) {
@@ -341,8 +339,7 @@ func (m *Machine) best(a *asking) (best *claim) {
 	return best
 }
 
-// answer gives the places there are for a type to the best offers, and tells whether
-// some are left.
+// answer gives the places for a type to the best offers and tells whether some are left.
 func (m *Machine) answer(a *asking) bool {
 	var live []*claim
 	need := 0
@@ -448,8 +445,7 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	}
 }
 
-// changed takes in that nobody waits for a run any more, or whether its progress is
-// wanted.
+// changed takes in that nobody waits for a run any more, or whether its progress is wanted.
 func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
 	is := s.bool()
@@ -463,7 +459,7 @@ func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	}
 }
 
-// toLender has the core's word to a lender sent.
+// toLender sends a lender what the core says to it.
 func (m *Machine) toLender(p *peer, e *broker.Effect) {
 	run, known := m.guest.runs[e.Run]
 	if !known {
@@ -503,10 +499,10 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 	m.put(p, b)
 }
 
-// hows tells how a run failed that ended with a code.
+// hows maps the code with which a run ended to how it failed.
 var hows = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
-// end begins an item that tells how a run ended.
+// end starts an item that tells how a run ended.
 func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	b := m.blank()
 	b.uint(kind)
@@ -516,9 +512,9 @@ func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	return b
 }
 
-// keeps tells whether a home may fill the place of a run that ended: if it is free,
-// not too much is under way to that home, and nobody offers what is better, of this
-// type or of some others.
+// keeps tells whether a home may fill the place of a run that ended: the place is free, not
+// too much is under way to that home, and nobody offers a better job of this type or of some
+// others.
 func (m *Machine) keeps(a *asking, p *peer) bool {
 	if m.crowded(p) {
 		return false
@@ -543,7 +539,8 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 		return false
 	}
 	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yielded != m.pulses {
-		// More of the type waits, and homes offer others only to who says to be idle.
+		// More of the type waits, and homes offer the others only to brokers that say they
+		// are idle.
 		g.yielded, g.saidAt, a.yields = m.pulses, m.pulses-1, m.now+window+min(2*p.trip, mostFresh)
 		g.stirred = true
 		return false
@@ -552,7 +549,7 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 	return true
 }
 
-// forgetAsking forgets types of which nobody offers or lends anything.
+// forgetAsking forgets types that nobody offers or lends.
 func (m *Machine) forgetAsking() {
 	if m.pulses%wantPulses != 0 {
 		return
@@ -595,8 +592,7 @@ func (m *Machine) partGuest(p *peer) {
 	}
 }
 
-// Effect takes in what the core says to a peer of the machine's, and tells whether
-// it is one.
+// Effect takes in an effect for one of the machine's peers, and returns false for others.
 func (m *Machine) Effect(e *broker.Effect) bool {
 	if ln := m.home.lines[e.Peer]; ln != nil {
 		m.toBorrower(ln, e)

@@ -10,7 +10,7 @@ import (
 	"gloom/broker"
 )
 
-// home is what is lent.
+// home is the part of a machine that lends.
 type home struct {
 	types    map[string]*lending
 	lines    map[broker.Peer]*line
@@ -26,7 +26,7 @@ type home struct {
 	nextType int     // of waiting, to go on with
 }
 
-// lending is a type of which jobs wait or are lent.
+// lending is a type with jobs that wait or are lent.
 type lending struct {
 	typ     []byte
 	lines   []*line
@@ -36,28 +36,28 @@ type lending struct {
 	offered int64 // pulse of the last offer
 }
 
-// line is a borrower of jobs of one type, to our core a worker.
+// line is a borrower for jobs of one type. To our core it is a worker.
 type line struct {
 	no   uint32
 	peer *peer
 	of   *lending
 	core broker.Peer
 	room int
-	// allotted is the part of room that the core has.
+	// allotted is the part of room that the core knows of.
 	allotted int
 	lent     int
-	// seen is when a job was last lent, places were given, or it was looked whether there
-	// are places that are not filled; at is where the line stands in home.all.
+	// seen is when a job was last lent on it, places were given, or unfilled places were
+	// looked for. at is its index in home.all.
 	seen int64
 	at   *list.Element
 	told int // how many jobs its borrower knows to wait
-	// retired: runs of it passed their timeout, and it gets no more jobs. Others go
-	// to another line.
+	// retired: runs of it have passed their timeout, and it gets no more jobs. Others go to
+	// another line.
 	retired, touched, held bool
 	gone                   bool // from the core
 }
 
-// reconsider looks whether jobs of a type wait that others may do.
+// reconsider looks for waiting jobs of a type that other brokers may do.
 func (m *Machine) reconsider(typ []byte) {
 	d := m.core.Demand(typ)
 	l := m.home.types[string(typ)]
@@ -80,7 +80,7 @@ func (m *Machine) reconsider(typ []byte) {
 	m.offer(l, d)
 }
 
-// offer offers what waits of a type to as many of those who want it as it takes,
+// offer offers the waiting jobs of a type to as many brokers that want it as are needed,
 // once a pulse.
 func (m *Machine) offer(l *lending, d broker.Demand) {
 	if l.offered == m.pulses || l.vain == m.home.heard {
@@ -134,7 +134,7 @@ func (m *Machine) offerAgain() {
 	}
 }
 
-// tellDemand tells borrowers what waits of the types that they were lent jobs of.
+// tellDemand tells borrowers what waits of the types whose jobs they were lent.
 func (m *Machine) tellDemand() {
 	for _, ln := range m.home.touched {
 		ln.touched = false
@@ -150,15 +150,15 @@ func (m *Machine) tellDemand() {
 	m.home.touched = m.home.touched[:0]
 }
 
-// drop forgets a type of which nothing waits and nothing is lent.
+// drop forgets a type with no waiting and no lent jobs.
 func (h *home) drop(l *lending) {
 	if len(l.lines) == 0 && !l.waiting && h.types[string(l.typ)] == l {
 		delete(h.types, string(l.typ))
 	}
 }
 
-// taken takes in that a broker takes jobs of a type, that places which it gave and
-// that are not filled are void (0), or that it serves the type not at all.
+// taken takes in that a broker takes jobs of a type. With 0 places, those that it gave and
+// that are not filled are void; noneHere says that it does not serve the type at all.
 func (m *Machine) taken(p *peer, s *scan) {
 	typ, n := s.name(), int(min(s.int(), maxPlaces))
 	l := m.home.types[string(typ)]
@@ -207,15 +207,15 @@ func (m *Machine) see(ln *line) {
 	m.home.all.MoveToBack(ln.at)
 }
 
-// allot sets for how many jobs there is room on a line.
+// allot sets how many jobs there is room for on a line.
 func (m *Machine) allot(ln *line, room int) {
 	ln.room = room
 	m.see(ln)
 	m.fill(ln)
 }
 
-// fill has the core lend on a line what there is room for, more and more at a time,
-// while not too much is under way to its broker.
+// fill lets the core lend on a line what there is room for, more and more at a time, while
+// not too much is under way to its broker.
 func (m *Machine) fill(ln *line) {
 	for more := 1; ln.allotted != ln.room; more *= 2 {
 		if ln.allotted < ln.room && m.crowded(ln.peer) {
@@ -227,7 +227,7 @@ func (m *Machine) fill(ln *line) {
 	}
 }
 
-// hold has a line looked at when less is under way to its broker.
+// hold lets a line be looked at again when less is under way to its broker.
 func (m *Machine) hold(ln *line) {
 	if !ln.held {
 		ln.held = true
@@ -235,7 +235,7 @@ func (m *Machine) hold(ln *line) {
 	}
 }
 
-// relieve lets lines that are held lend again, or no more.
+// relieve lets lines that were held lend again, or removes them.
 func (m *Machine) relieve() {
 	h := &m.home
 	if !h.relieved {
@@ -261,14 +261,14 @@ func (m *Machine) relieve() {
 	}
 }
 
-// close takes a line from the core.
+// close removes a line from the core.
 func (m *Machine) close(ln *line) {
 	m.unlist(ln)
 	m.apply(m.core.Gone(m.now, ln.core))
 }
 
-// unlist forgets a line. Where it is still listed as touched, stalled or held, it is
-// passed over as gone.
+// unlist forgets a line. Where it is still listed as touched, stalled or held, it will be
+// skipped.
 func (m *Machine) unlist(ln *line) {
 	h := &m.home
 	ln.gone = true
@@ -279,7 +279,7 @@ func (m *Machine) unlist(ln *line) {
 	h.drop(ln.of)
 }
 
-// toBorrower has the core's word to a borrower sent.
+// toBorrower sends a borrower what the core says to it.
 func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 	p := ln.peer
 	b := m.blank()
@@ -416,15 +416,14 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 	}
 }
 
-// pins tells whether a body may be referred to: the message that it came in is not
-// much longer.
+// pins tells whether a body may be referred to, because it is most of the message that it
+// came in.
 func pins(body []byte) bool { return cap(body) < 2*len(body) }
 
-// atOnce is how many lines are looked at in one pulse, at the most.
+// atOnce bounds how many lines are looked at in one pulse.
 const atOnce = 1024
 
-// withdraw takes back places that have not been filled for long, and forgets lines
-// that have none.
+// withdraw takes back places that have long been unfilled, and forgets lines without places.
 func (m *Machine) withdraw() {
 	for range atOnce {
 		first := m.home.all.Front()

@@ -20,19 +20,19 @@ type Info struct {
 type PeerInfo struct {
 	Name  string
 	Epoch uint64
-	// State is joining, up or draining, or foreign: it speaks Version of the fleet's
-	// messages, which is another one, and there is no lending with it.
+	// State is joining, up, draining or foreign. A foreign broker uses another Version of
+	// the fleet's messages; there is no lending with it.
 	State          string
 	Version        uint64
 	RoundTrip      time.Duration // of the last heartbeat; 0 not known yet
 	Heard          time.Duration // since its last heartbeat
 	Lent, Borrowed int
-	// Wants are the types that it has idle workers for, and patterns, with places; at
-	// most infoWants.
+	// Wants are up to infoWants types and patterns that it has idle workers for, with
+	// places.
 	Wants []WantInfo
 }
 
-// WantInfo is what idle workers would do: names and patterns, canonical.
+// WantInfo is what idle workers would do: canonical names and patterns.
 type WantInfo struct {
 	Types  [][]byte
 	Places int
@@ -74,13 +74,13 @@ func (m *Machine) Info() Info {
 	return x
 }
 
-// gone is what a broker that was lost had workers for.
+// gone is a broker that was lost, and what it had workers for.
 type gone struct {
 	at    int64
 	wants wants
 }
 
-// tellLost tells that a broker which was up is not any more.
+// tellLost reports that a broker was up and is not any more.
 func (m *Machine) tellLost(p *peer, why string) {
 	if p.draining && p.lent == 0 {
 		m.tell(Left, p.name, why)
@@ -96,8 +96,8 @@ func (m *Machine) tellLost(p *peer, why string) {
 	m.gone[p.name] = gone{m.now, p.wants}
 }
 
-// Lost returns the names of brokers that were lost in the last ten minutes and have not
-// come back; of those alone that had workers for a type, if it is not nil.
+// Lost returns the names of brokers that were lost in the last ten minutes and have not come
+// back; if typ is not nil, only of those that had workers for it.
 func (m *Machine) Lost(typ []byte) (names []string) {
 	for name, x := range m.gone {
 		if typ == nil || x.wants.places(typ) > 0 {

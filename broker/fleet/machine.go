@@ -13,32 +13,32 @@ import (
 const (
 	// pulse is how often a machine looks after what can wait.
 	pulse = int64(100 * time.Millisecond)
-	// beatPulses is the time between two heartbeats. A broker is lost that is not heard
-	// for three, or for two and NATS knows nobody who hears it; so is one that takes
-	// deafAfter to say that it heard a heartbeat of ours.
+	// beatPulses is the time between two heartbeats. A broker is lost if it misses three of
+	// them, or two and NATS knows nobody who listens to it, or if for deafAfter it does not
+	// confirm a heartbeat of ours.
 	beatPulses = 5
 	askAfter   = 2 * beatPulses * pulse
 	lostAfter  = 3 * beatPulses * pulse
 	deafAfter  = 13 * pulse
-	// wantPulses is after how long what is wanted is said again in full.
+	// wantPulses is the time after which all wants are sent again.
 	wantPulses = 20
-	// window is for how long offers are collected when several homes have made some.
+	// window is how long offers are collected when several homes have made some.
 	window = int64(time.Millisecond)
-	// fresh is for how long at least, and mostFresh for how long at most, places that
-	// were given to a home, and not filled, are not given to another one as well.
+	// fresh is how long, at least, unfilled places that were given to a home are not given
+	// to another one; mostFresh is how long at most.
 	fresh     = int64(20 * time.Millisecond)
 	mostFresh = int64(500 * time.Millisecond)
-	// offerAge is for how long an offer is good, idlePlaces how long a home keeps
-	// places that it does not fill.
+	// offerAge is how long an offer is valid, idlePlaces how long a home keeps places that
+	// it does not fill.
 	offerAge   = int64(2500 * time.Millisecond)
 	idlePlaces = int64(2 * time.Second)
 
-	// maxPeers bounds the brokers of a fleet, maxTypes the types that one of them wants,
-	// and those of which it is known who offers or lends, maxSets the sets of types.
+	// maxPeers bounds the brokers of a fleet; maxTypes the types that one of them wants, and
+	// those whose offers and loans are known; maxSets the sets of types.
 	maxPeers = 256
 	maxTypes = 10_000
 	maxSets  = 1024
-	// goneFor is for how long it is remembered what a broker did that was lost.
+	// goneFor is how long it is remembered what a lost broker did.
 	goneFor = int64(10 * time.Minute)
 	// maxPlaces bounds the places that one take gives.
 	maxPlaces = 4096
@@ -47,30 +47,30 @@ const (
 // MaxName bounds the name of a broker, in bytes.
 const MaxName = 128
 
-// Config says who a machine is.
+// Config describes a machine.
 type Config struct {
-	// Name tells the brokers of a fleet apart, Epoch the lives of one of that name.
+	// Name identifies a broker of the fleet, Epoch one life of that name.
 	Name  string
 	Epoch uint64
-	// Part is the most bytes of items that one message may carry.
+	// Part bounds the bytes of items in one message.
 	Part int
-	// Flying is the most bytes that are under way to one broker, so that neither its
-	// connection nor heartbeats suffer from them; 0 is 4 MiB.
+	// Flying bounds the bytes under way to one broker, so that neither its connection nor
+	// heartbeats suffer; 0 is 4 MiB.
 	Flying int
-	// Held is the most bytes that all streams together may hold; beyond it the one with
-	// most begins anew, and what was lent across it is lost. 0 is 512 MiB.
+	// Held bounds the bytes that all streams hold together. Above it the stream with most
+	// starts again, and what was lent across it is lost. 0 is 512 MiB.
 	Held int64
 }
 
-// Message is what is to be sent to a broker, or to all if To is "". If it asks, the
-// machine is to be told when nobody is there to hear it (Unheard).
+// Message is to be sent to a broker, or to all if To is "". If it asks, the machine wants to
+// know when nobody listens (Unheard).
 type Message struct {
 	To   string
 	Data []byte
 	Asks bool
 }
 
-// News is what whoever runs the broker should hear of.
+// News is what the operator of the broker should hear of.
 type News struct {
 	What What
 	Name string // of a broker
@@ -80,9 +80,9 @@ type News struct {
 // What has happened.
 type What uint8
 
-// A broker was met: from now on there is lending with it. It was lost; or it left, for
-// it was draining, and nothing was lent to it. Another broker has our name, and was
-// there first; that one is gone. A broker speaks another version.
+// Met: from now on there is lending with a broker. Lost: it was lost. Left: it left, for it
+// was draining and nothing was lent to it. Another broker has our name and was there first;
+// that one is gone. A broker uses another version.
 const (
 	Met What = iota + 1
 	Lost
@@ -95,9 +95,9 @@ const (
 // maxNews bounds the news that nobody has taken.
 const maxNews = 2 * maxPeers
 
-// Machine is one broker's part in a fleet. It is not safe for concurrent use, and
-// is driven together with the core: Effect is given what the core says to the
-// peers that the machine has there, and Step is called after each command.
+// Machine is one broker's part in a fleet. It is not safe for concurrent use and is driven
+// together with the core: Effect gets the core's effects for its peers, and Step is called
+// after each command.
 type Machine struct {
 	cfg   Config
 	core  *broker.Broker
@@ -105,8 +105,8 @@ type Machine struct {
 	now   int64
 	out   []Message
 
-	// pulses counts pulses, next is when the next one is; due is when offers that
-	// are collected are to be answered, or broker.Never.
+	// pulses counts pulses and next is when the next one is due. due is when collected
+	// offers are to be answered, or broker.Never.
 	pulses    int64
 	next, due int64
 	beatAt    int64 // when it said last that it lives
@@ -120,7 +120,7 @@ type Machine struct {
 	peers map[string]*peer
 	order []*peer // by name
 	turn  int     // whose turn it is to be offered to first
-	// foreign are brokers of another version, by name.
+	// foreign are brokers that use another version, by name.
 	foreign map[string]*foreign
 	// gone are brokers that were lost a short while ago, by name.
 	gone map[string]gone
@@ -130,17 +130,18 @@ type Machine struct {
 	guest guest
 	stats Stats
 	news  []News
-	// scratch is where items are written, spare what messages are.
+	// scratch is where items are written, spare where messages are.
 	scratch pack
 	spare   spares
 }
 
-// Stats counts since the start, but for Lent and Borrowed.
+// Stats counts since the start, except for Lent and Borrowed.
 type Stats struct {
 	// Lent jobs are at other brokers now, Borrowed ones of other brokers run here.
 	Lent, Borrowed int
-	// Lends and Borrows count them ever, Returned those lent that came back not run,
-	// Lost those that were with brokers lost, Late results that came too late.
+	// Lends and Borrows count all of them; Returned counts lent jobs that came back without
+	// a run, Lost those that were at brokers that were lost, Late results that came too
+	// late.
 	Lends, Borrows, Returned, Lost, Late uint64
 	// Garbage counts messages that could not be read, Gaps messages missed.
 	Garbage, Gaps uint64
@@ -148,14 +149,14 @@ type Stats struct {
 	// broker.TypeStats, TripSum adds them up in nanoseconds.
 	Trips   [broker.StatBuckets]uint64
 	TripSum uint64
-	// Batches counts messages to one broker by their items: bucket i those of up to
-	// 2^i. Items adds those up.
+	// Batches counts messages to one broker by their number of items: bucket i those with up
+	// to 2^i. Items adds these up.
 	Batches [8]uint64
 	Items   uint64
 }
 
-// New returns a machine without peers. apply has the effects of its commands
-// carried out, which come back to Effect where they are for its own peers.
+// New returns a machine without peers. apply carries out the effects of its commands; those
+// for its own peers come back to Effect.
 func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)) *Machine {
 	core.Watch()
 	cfg.Flying, cfg.Held = cmp.Or(cfg.Flying, 4<<20), cmp.Or(cfg.Held, 512<<20)
@@ -187,7 +188,7 @@ func (m *Machine) Tick(now int64) {
 	m.Step(now)
 }
 
-// Step goes on with what the last commands moved.
+// Step goes on with what the last commands changed.
 func (m *Machine) Step(now int64) {
 	m.now = max(m.now, now)
 	m.core.Moved(m.moved)
@@ -289,8 +290,8 @@ func (m *Machine) Receive(now int64, data []byte) {
 	m.Step(now)
 }
 
-// foreigner notes a broker that speaks another version of these messages: of them no
-// more than who sent them can be read.
+// foreigner notes a broker that uses another version of these messages. Of them only the
+// sender can be read.
 func (m *Machine) foreigner(name string, epoch, version uint64) {
 	x := m.foreign[name]
 	if x == nil {
@@ -304,9 +305,9 @@ func (m *Machine) foreigner(name string, epoch, version uint64) {
 	*x = foreign{epoch, version, m.now}
 }
 
-// namesake is told of a message that bears its own name: its own, or of another
-// broker. Of two, the one that came later stands alone; of two that came at once,
-// the one with the larger epoch.
+// namesake handles a message with its own name: its own, or one of another broker. Of two
+// brokers, the one that came later stands alone; if they came at once, the one with the
+// larger epoch does.
 func (m *Machine) namesake(epoch uint64) {
 	if epoch == m.cfg.Epoch || !m.alone && m.now >= m.joinAt+2*beatPulses*pulse && epoch > m.cfg.Epoch {
 		return
@@ -316,7 +317,7 @@ func (m *Machine) namesake(epoch uint64) {
 	}
 }
 
-// blank is where an item is written, put adds it to what p is sent.
+// blank returns where an item is written, put appends it to what p is sent.
 func (m *Machine) blank() pack { return m.scratch[:0] }
 
 func (m *Machine) put(p *peer, item pack) {
@@ -355,8 +356,8 @@ func (m *Machine) News() []News {
 	return news
 }
 
-// Take returns what is to be sent since the last call. It takes back what that call
-// returned, which is used again.
+// Take returns what is to be sent since the last call. What that call returned must not be
+// used any more.
 func (m *Machine) Take(sent []Message) []Message {
 	for _, x := range sent {
 		m.spare.spent(x.Data)
@@ -372,8 +373,8 @@ func (m *Machine) Take(sent []Message) []Message {
 	return out
 }
 
-// Connected says that NATS is there, and how many bytes of items a message may carry
-// from now on.
+// Connected says that NATS is there, and how many bytes of items a message may have from now
+// on.
 func (m *Machine) Connected(now int64, part int) {
 	m.now = max(m.now, now)
 	m.cfg.Part, m.cameAt = part, m.now

@@ -8,9 +8,9 @@ import (
 	"gloom/wire"
 )
 
-// A message is version, kind, the sender's name and epoch, and what its kind has;
-// all in MessagePack, without keys. The first four are so in all versions. What
-// changes anything else changes the version.
+// A message is version, kind, the sender's name and epoch, and what its kind has, all in
+// MessagePack without keys. The first four are the same in all versions. A change of
+// anything else changes the version.
 const (
 	version = 4
 
@@ -36,7 +36,8 @@ const (
 	itemReturn   = 'g' // line, keep, id, delay, whether a worker had it
 )
 
-// noneHere, as places: no worker serves the type, whatever was said of a pattern.
+// noneHere, as a number of places, says that no worker serves the type, whatever was said of
+// a pattern.
 const noneHere = -1
 
 // How a run failed.
@@ -130,7 +131,7 @@ func (s *scan) names(most int) (v [][]byte) {
 	return v
 }
 
-// head reads the head of a list: what it announces has to be there, a byte each.
+// head reads the head of a list. What it announces has to be there, at least a byte each.
 func (s *scan) head() int {
 	n := read(s, msgp.ReadArrayHeaderBytes)
 	if s.err == nil && int(n) > len(s.rest) {

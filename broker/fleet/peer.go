@@ -9,10 +9,10 @@ import (
 	"gloom/broker"
 )
 
-// peer is another broker that is heard. What goes on with it is a session, named
-// by two numbers, one of each side. Who gives it up takes a new number or stops to
-// list the other one in its heartbeats; either way the other side gives it up too,
-// and with it all that was lent and borrowed.
+// peer is another broker that is heard. The two are in a session, which has two numbers, one
+// from each side. To give it up, a side takes a new number or stops listing the other's
+// number in its heartbeats. The other side then gives it up, too, and with it everything
+// that was lent and borrowed.
 type peer struct {
 	name  string
 	epoch uint64
@@ -21,11 +21,10 @@ type peer struct {
 	up          bool // it knows our number: there can be lending
 	heard       int64
 	draining    bool
-	// said is the time of its clock in its last heartbeat, to be given back; trip the
-	// last round trip.
+	// said is the time of its clock in its last heartbeat, which we return to it. trip is
+	// the last round trip.
 	said, saidAt, trip int64
-	// unheard is when we first sent a heartbeat that it has not said to have heard; 0
-	// is never.
+	// unheard is when we first sent a heartbeat that it has not confirmed, 0 for never.
 	unheard int64
 
 	stream  stream
@@ -79,12 +78,12 @@ func (m *Machine) meet(name string, epoch uint64) *peer {
 	return p
 }
 
-// maybeGone tells whether NATS is asked if anybody hears a broker that is not heard. One
-// whose connection broke is given the time to make it again, and all are when NATS was
+// maybeGone tells whether NATS is asked if anybody listens to a silent broker's subject. A
+// broker whose connection broke gets the time to make it again, and all do after NATS was
 // away from us.
 func (m *Machine) maybeGone(p *peer) bool { return m.now-max(p.heard, m.cameAt) >= askAfter }
 
-// Unheard says that nobody hears what is sent to a broker.
+// Unheard says that nobody listens to what is sent to a broker.
 func (m *Machine) Unheard(now int64, name string) {
 	m.now = max(m.now, now)
 	if p := m.peers[name]; p != nil && m.maybeGone(p) {
@@ -107,8 +106,8 @@ func (m *Machine) forget(p *peer, why string) {
 	m.order = slices.Delete(m.order, at, at+1)
 }
 
-// part ends the session with p: what is lent to it is lost, what it lent is wanted
-// no more.
+// part ends the session with p: what is lent to it is lost, and what it lent is not wanted
+// any more.
 func (m *Machine) part(p *peer, why string) {
 	if p.up {
 		m.tellLost(p, why)
@@ -119,7 +118,7 @@ func (m *Machine) part(p *peer, why string) {
 	p.stream = stream{}
 }
 
-// sayBeat says that we live, and whom we hear.
+// sayBeat sends a heartbeat, which names the brokers that we hear.
 func (m *Machine) sayBeat() {
 	m.beatAt, m.early = m.now, false
 	b := m.start(msgBeat, 64*len(m.order))
@@ -211,7 +210,7 @@ func (m *Machine) renew(p *peer) {
 	p.inc = m.incs
 }
 
-// flush has what is to be sent to p cut into messages.
+// flush cuts what is to be sent to p into messages.
 func (m *Machine) flush(p *peer) {
 	p.stream.cut(m.cfg.Part, m.cfg.Flying, func(x *part, items int) {
 		if items > 0 {
@@ -238,7 +237,7 @@ func (m *Machine) sendPart(p *peer, x *part) {
 }
 
 // sayAck says what has come from p. again asks p for what follows, asks whether anybody
-// hears it.
+// listens to it.
 func (m *Machine) sayAck(p *peer, again, asks bool) {
 	b := m.start(msgAck, 0)
 	b.uint(p.inc)
@@ -305,15 +304,15 @@ func (m *Machine) Memory() (n int64) {
 	return n
 }
 
-// shed has the streams with most begin anew, until they hold no more than they may.
+// shed restarts the streams with most until they hold no more than they may.
 func (m *Machine) shed() {
 	for m.Memory() > m.cfg.Held {
 		m.renew(slices.MaxFunc(m.order, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
 	}
 }
 
-// share is how much may wait and be under way to one peer before no more is lent to it
-// or borrowed from it: a peer's share of half of what all streams may hold, or less.
+// share is how much may wait for one peer and be under way to it before no more is lent to
+// it or borrowed from it: at most a peer's share of half of what all streams may hold.
 func (m *Machine) share() int {
 	return int(min(int64(2*m.cfg.Flying), m.cfg.Held/2/int64(max(1, len(m.order)))))
 }
@@ -338,7 +337,7 @@ func (m *Machine) askAgain(p *peer) {
 		s.asked++
 		m.sayAck(p, true, false)
 	}
-	// What does not come, though heartbeats do, never will.
+	// If heartbeats come and the messages do not, they never will.
 	if int64(s.asked)*pulse > lostAfter {
 		m.renew(p)
 	}

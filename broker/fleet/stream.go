@@ -2,13 +2,13 @@ package fleet
 
 import "slices"
 
-// stream carries items to one peer and from it, each once and in order, though
-// messages may be lost: they are numbered, kept until the peer has them, and sent
-// again from the first one that it misses.
+// stream carries items to a peer and from it, each once and in order, although messages may
+// be lost. Messages are numbered, kept until the peer has them, and sent again from the
+// first one that it misses.
 type stream struct {
 	open []batch // to be sent
 	sent uint64  // number of the last message
-	// kept are those that the peer has not said to have.
+	// kept are messages that the peer has not confirmed.
 	kept   []part
 	flying int // bytes in kept
 	bytes  int // in open and kept
@@ -42,8 +42,8 @@ const (
 	maxPart  = 256 << 10
 	// firstBatch is the room for the first items of a message, in bytes.
 	firstBatch = 2 << 10
-	// saySoon is after how many messages it is said what has come, if nothing is to
-	// be sent that says so.
+	// saySoon is the number of messages after which their arrival is confirmed if nothing
+	// else is to be sent.
 	saySoon = 32
 	// maxAgain bounds what is sent again at a time, in bytes.
 	maxAgain = 8 << 20
@@ -111,14 +111,13 @@ func (s *stream) cut(size, most int, send func(x *part, items int)) {
 	s.open = slices.Delete(s.open, 0, n)
 }
 
-// due tells whether the peer waits to be told what has come, with most bytes under
-// way.
+// due tells whether the peer waits for a confirmation, with most bytes under way.
 func (s *stream) due(most int) bool { return s.unsaid >= saySoon || s.weight >= most/4 }
 
-// said notes that the peer is told what has come.
+// said notes that arrival has been confirmed to the peer.
 func (s *stream) said() { s.unsaid, s.weight = 0, 0 }
 
-// has notes that the peer has all up to a number.
+// has notes that the peer has all messages up to a number.
 func (s *stream) has(no uint64, to *spares) {
 	n := 0
 	for n < len(s.kept) && s.kept[n].no <= no {
@@ -132,7 +131,7 @@ func (s *stream) has(no uint64, to *spares) {
 	s.kept = slices.Delete(s.kept, 0, n)
 }
 
-// take takes in a message and returns the items that are whole with it.
+// take takes in a message and returns the items that are complete with it.
 func (s *stream) take(p *part) []byte {
 	s.got = p.no
 	s.asked = 0

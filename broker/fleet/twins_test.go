@@ -214,8 +214,8 @@ func TestHeavyBurst(t *testing.T) {
 	}
 }
 
-// TestAcks: what came is said though nothing else is to be sent, or the home would
-// lend no more till the next heartbeat.
+// TestAcks: what arrived is confirmed even if nothing else is to be sent; otherwise the home
+// would lend no more until the next heartbeat.
 func TestAcks(t *testing.T) {
 	const jobs = 100
 	w := newTwins(time.Millisecond)

@@ -11,7 +11,7 @@ import (
 type wants struct {
 	types map[string]int // places for a type alone
 	sets  map[uint32]*wantedSet
-	// refused are types that a pattern fits and no worker may do.
+	// refused are types that a pattern fits and that no worker may do.
 	refused map[string]bool
 }
 
@@ -32,7 +32,7 @@ func cloneAll(list [][]byte) (all [][]byte) {
 	return all
 }
 
-// places is for how many jobs of a type there is room, about.
+// places is roughly how many jobs of a type there is room for.
 func (w *wants) places(typ []byte) int {
 	if w.refused[string(typ)] {
 		return 0
@@ -46,7 +46,7 @@ func (w *wants) places(typ []byte) int {
 	return n
 }
 
-// refuse notes that a type is not wanted, until all wants are said again.
+// refuse notes that a type is not wanted until all wants are sent again.
 func (w *wants) refuse(typ []byte) {
 	if len(w.refused) < maxTypes {
 		w.refused[string(typ)] = true
@@ -113,8 +113,8 @@ func (m *Machine) moved(v *broker.Move) {
 	}
 }
 
-// sayWants says what has changed of what is wanted here, or all of it, if there is
-// somebody to hear it.
+// sayWants sends what has changed in what is wanted here, or all of it, if there is anybody
+// to hear it.
 func (m *Machine) sayWants(all bool) {
 	g := &m.guest
 	if !all && len(g.changed) == 0 || len(m.order) == 0 {
@@ -164,7 +164,8 @@ func (m *Machine) sayWants(all bool) {
 		}
 		b.int(int64(w.said))
 		if n > 0 && len(b) > m.cfg.Part/2 {
-			// It goes alone: NATS may not let it through, and the others are heard.
+			// It goes alone: if NATS does not let it through, the other messages still
+			// arrive.
 			own := slices.Clone(b[before:])
 			b = b[:before]
 			send()

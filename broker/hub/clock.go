@@ -80,8 +80,9 @@ func (h *Hub) runClock() func() int64 {
 	return h.awake.now
 }
 
-// ReadFirst calls then, on any goroutine, when everything has been read that had arrived at
-// the time of the call. It is for those who judge a peer by what did not arrive.
+// ReadFirst calls the function then, on any goroutine, when everything has been read that
+// had arrived when ReadFirst was called. It is for those who judge a peer by what did not
+// arrive.
 func (h *Hub) ReadFirst(then func(now int64)) {
 	if h.awake != nil && h.awake.stands() {
 		time.AfterFunc(catchUp, func() { h.ReadFirst(then) })

@@ -188,7 +188,7 @@ func (h *Hub) body(o *outbox, body []byte, refer bool) {
 	o.buf = buf
 }
 
-// frameSlack is more than a frame has beside id, type, reason and body.
+// frameSlack is more than a frame needs besides its id, type, reason and body.
 const frameSlack = 64
 
 // put appends one whole frame to c's output; there is no other way in. Whether c gets the

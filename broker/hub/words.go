@@ -92,7 +92,7 @@ func Words(r *broker.Reason) string {
 	return string(append(buf, rest...))
 }
 
-// SettingError says why a rule of groups, or what is set of a type, cannot be.
+// SettingError says why a rule of groups or a setting of a type is refused.
 type SettingError struct {
 	Pattern, Type []byte // one of them
 	Reason        string

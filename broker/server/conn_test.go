@@ -19,9 +19,8 @@ import (
 	"gloom/wire"
 )
 
-// TestPieces: what a connection is answered does not depend on how its bytes
-// were cut on their way, and of what has not arrived whole no more is kept than
-// has come.
+// TestPieces: the answers on a connection do not depend on how its bytes were cut on their
+// way, and an unfinished frame takes no more memory than has arrived of it.
 func TestPieces(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

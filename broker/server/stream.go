@@ -9,9 +9,9 @@ import (
 	"gloom/wire"
 )
 
-// stream is the source of a connection that no event loop can read and write: TLS, or
-// one within the process. One goroutine reads, another writes; both come to the loop's
-// turn with what they have done.
+// stream is the source of a connection that no event loop can read and write: TLS, or one
+// within the process. One goroutine reads and another writes; both hand over what they have
+// done in the loop's turn.
 type stream struct {
 	duplex
 	raw  net.Conn // below TLS
@@ -22,7 +22,7 @@ type stream struct {
 	writing bool
 }
 
-// duplex is a connection whose directions end apart.
+// duplex is a connection whose two directions can be closed separately.
 type duplex interface {
 	net.Conn
 	CloseWrite() error

@@ -58,7 +58,8 @@ func (f *frame) loose(g *frame, together bool) bool {
 		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
 }
 
-// arrange orders frames by peer, each peer's as sent, and loose ones by id.
+// arrange orders frames by peer. The frames of a peer stay in the order sent, except loose
+// ones, which are ordered by id.
 func arrange(fs []frame, together bool) {
 	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
 	for i := 0; i < len(fs); {

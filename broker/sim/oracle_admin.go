@@ -39,7 +39,7 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 	if reason == "" {
 		var found bool
 		if reason, found = o.sight.letterReason(j, o.now); !found {
-			// Too large to be kept, for all that can be known.
+			// The reason is not known. The letter may be too large to be kept.
 			reason = strings.Repeat("?", 100)
 		}
 	}
@@ -95,7 +95,7 @@ func (o *oracle) age() {
 	}
 }
 
-// revive hands the oldest letter with this id in again, detached.
+// revive submits the oldest letter with this id again, detached.
 func (o *oracle) revive(c *command) {
 	k := o.types[c.typ]
 	if k == nil {

@@ -265,8 +265,8 @@ func (c *conn) take(wrote []byte) []byte {
 		return nil
 	}
 	if c.bare > 0 {
-		// Nothing is ever sent about a detached job without ack that was taken; the
-		// reply to a ping proves that no refusal comes.
+		// The broker sends nothing about a detached job without ack that it has accepted;
+		// the reply to a ping proves that no refusal will come.
 		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
 	if cap(wrote) > keepBuffer {

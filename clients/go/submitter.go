@@ -365,8 +365,7 @@ func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
 	}
 }
 
-// overdue is the error of a context that ended, with why there was no connection
-// if there was none.
+// overdue is the error of a context that ended. If there was no connection it says why.
 func (s *Submitter) overdue(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Command jobctl asks jobd and jobd-master things, and tells them others.
+// Command jobctl queries and controls jobd and jobd-master.
 package main
 
 import (

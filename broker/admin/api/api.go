@@ -226,8 +226,8 @@ type Job struct {
 	HeldBy    *HeldBy `json:"held_by,omitempty"`
 	Submitter *Peer   `json:"submitter,omitempty"`
 	Worker    *Peer   `json:"worker,omitempty"`
-	// Outcome is how an ended job ended: answered, or the code of its error, and
-	// Reason why, if it has no answer.
+	// Outcome is how a job ended: answered, or the code of its error. Reason says why it has
+	// no answer.
 	Outcome string `json:"outcome,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	// Runs are those before that did not end it, as far as they are remembered, oldest

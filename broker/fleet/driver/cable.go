@@ -14,20 +14,20 @@ import (
 	"gloom/broker/hub"
 )
 
-// cable is the connection that the NATS client is given. It spares the goroutines
-// that would stand between it and the hub, and the time that each of them takes to
-// wake. Its Write does not wait, so that whoever has something to send sends it, an
-// event loop too: what the system does not take at once is written by a goroutine, in
-// order. Its Read first takes in what the last one has brought.
+// cable is the connection that the NATS client gets. It needs no goroutines between the
+// client and the hub, and so saves the time that each of them takes to wake. Its Write does
+// not wait, so that whoever has something to send sends it, even an event loop: a goroutine
+// writes what the system does not take at once, in order. Its Read first takes in what the
+// last one has brought.
 type cable struct {
 	*net.TCPConn
 	raw    syscall.RawConn
 	takeIn func()
-	// after calls f once so long has passed in which this process ran.
+	// after calls f when this process has run for so long.
 	after func(d time.Duration, f func()) *hub.Timer
 	// live: the client is connected. Before, it calls Read under its own lock.
 	live atomic.Bool
-	// patience is how long NATS may read nothing of what waits for it.
+	// patience is how long NATS may leave unread what waits for it.
 	patience time.Duration
 
 	mu   sync.Mutex // guards what follows
@@ -38,10 +38,10 @@ type cable struct {
 }
 
 const (
-	// maxRest bounds what is not yet written, in bytes; more is lost, as any message
-	// may be.
+	// maxRest bounds what is not written yet, in bytes. More than that is lost, as any
+	// message may be.
 	maxRest = 64 << 20
-	// patience is how long NATS may take to let in, or to read something.
+	// patience is how long NATS may take to accept the connection, or to read something.
 	patience = 2 * time.Second
 )
 
@@ -103,7 +103,7 @@ func (c *cable) waiting() int64 {
 	return int64(c.held + cap(c.rest))
 }
 
-// writeOn writes what is left. If NATS reads none of it, the connection ends.
+// writeOn writes what is left. If NATS reads nothing of it, the connection ends.
 func (c *cable) writeOn() {
 	const atATime = 256 << 10
 	c.mu.Lock()
@@ -129,10 +129,10 @@ func (c *cable) writeOn() {
 	c.busy = false
 }
 
-// SetWriteDeadline is for a Write that waits.
+// SetWriteDeadline sets the deadline of a Write that waits.
 func (c *cable) SetWriteDeadline(time.Time) error { return nil }
 
-// appendPub appends a message as NATS's protocol has it; reply may be "".
+// appendPub appends a message in NATS's protocol. reply may be "".
 func appendPub(b []byte, subject, reply string, data []byte) []byte {
 	b = append(append(b, "PUB "...), subject...)
 	if reply != "" {

@@ -41,7 +41,8 @@ type Driver struct {
 	subs []*nats.Subscription
 	why  string // NATS is away, or refuses subjects
 	said int    // how often that was logged since it was there
-	// refused: it has refused one since the last check. checking: there will be another.
+	// refused: NATS has refused a subject since the last check. checking: another check will
+	// follow.
 	refused, checking bool
 
 	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
@@ -54,14 +55,14 @@ type member struct {
 	d *Driver
 }
 
-// Step is the machine's, and tells whether that has something to send.
+// Step is the machine's Step and tells whether the machine has something to send.
 func (x member) Step(now int64) bool {
 	x.Machine.Step(now)
 	return x.Pending()
 }
 
-// Send sends it at once, unless somebody is sending: then a goroutine sends what
-// comes meanwhile, or what it began would never end.
+// Send sends it at once unless somebody is sending. In that case a goroutine sends what
+// comes meanwhile; otherwise the first sender might never end.
 func (x member) Send() {
 	d := x.d
 	d.more.Store(true)
@@ -79,8 +80,8 @@ func (x member) Send() {
 	}
 }
 
-// maxPending bounds the messages that have arrived and are not taken in, which are
-// those of one read of the NATS client; more are lost, as any may be.
+// maxPending bounds the messages that have arrived and are not taken in. They are those of
+// one read of the NATS client. More are lost, as any may be.
 const maxPending = 1 << 12
 
 // atOnce is about how many bytes are taken in under one lock.
@@ -89,7 +90,7 @@ const atOnce = 64 << 10
 // reconnect is how long it waits to connect again.
 const reconnect = 250 * time.Millisecond
 
-// Join joins the fleet of opt, which has been validated. NATS may be away: the broker
+// Join joins the fleet of opt, which has been validated. NATS may be away: then the broker
 // goes on alone until it comes.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending)}
@@ -123,7 +124,8 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	return d, nil
 }
 
-// subscribe has NATS send what is meant for this broker, anew where it has.
+// subscribe makes NATS send what is meant for this broker, and renews that if it has been
+// done before.
 func (d *Driver) subscribe() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +136,7 @@ func (d *Driver) subscribe() error {
 	}
 	d.subs = nil
 	for _, s := range []string{d.subject(""), d.subject(d.opt.Name), d.unheard("*")} {
-		// One channel for all: what a broker sends must come in its order.
+		// One channel for all: messages of a broker must keep their order.
 		sub, err := d.nc.ChanSubscribe(s, d.in)
 		if err != nil {
 			return err
@@ -144,7 +146,7 @@ func (d *Driver) subscribe() error {
 	return nil
 }
 
-// subject is where a broker hears what is meant for it, or all do ("").
+// subject is the subject on which a broker, or every broker (""), gets messages.
 func (d *Driver) subject(to string) string {
 	if to == "" {
 		return d.opt.Prefix + ".all"
@@ -152,7 +154,7 @@ func (d *Driver) subject(to string) string {
 	return d.opt.Prefix + ".to." + hex.EncodeToString([]byte(to))
 }
 
-// unheard is where NATS says that nobody hears what is meant for a broker.
+// unheard is the subject on which NATS says that nobody listens to a broker's subject.
 func (d *Driver) unheard(of string) string {
 	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + of
 }
@@ -180,7 +182,7 @@ func (d *Driver) connected(nc *nats.Conn) {
 		}
 		d.plain.Store(c)
 	}
-	// What a message has around its items is well below 1 KiB.
+	// A message without its items is well below 1 KiB.
 	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
 	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
 		d.machine.Connected(now, part)
@@ -189,11 +191,11 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
 }
 
-// mostSaid is how many reasons are logged of one time that NATS is away.
+// mostSaid is how many reasons are logged while NATS is away once.
 const mostSaid = 4
 
-// away is told that the connection is lost, and why each attempt failed to make it
-// again; it logs what is new in that.
+// away notes why the connection was lost, or why an attempt to make it again failed. It logs
+// reasons that are new.
 func (d *Driver) away(err error) {
 	if c := d.dialled.Load(); c != nil {
 		c.live.Store(false)
@@ -226,10 +228,10 @@ func (d *Driver) blame(why, text string) {
 	}
 }
 
-// recheck is after how long a NATS is tried again that refuses subjects.
+// recheck is the time until a NATS that refuses subjects is tried again.
 const recheck = 2 * time.Second
 
-// complains is told what NATS says of a connection that goes on.
+// complains notes what NATS says of a connection that goes on.
 func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		d.log.Warn().Err(err).Msg("fleet: NATS complains")
@@ -269,8 +271,8 @@ func (d *Driver) check() {
 	}
 }
 
-// isAway tells whether the fleet is, whether NATS is there all the same, and why. It may
-// wait for as long as a connection is being made, so no lock is to be held.
+// isAway tells whether the fleet is away, whether NATS is there all the same, and why. It
+// may wait while a connection is being made, so the caller must hold no lock.
 func (d *Driver) isAway() (away, there bool, why string) {
 	there = d.nc.IsConnected()
 	d.mu.Lock()
@@ -298,8 +300,8 @@ func (d *Driver) takeIn() {
 	}
 }
 
-// send sends what the machine has to send. What cannot be sent is lost, as any
-// message may be.
+// send sends what the machine has to send. What cannot be sent is lost, as any message may
+// be.
 func (d *Driver) send() {
 	defer d.done.Done()
 	for {
@@ -339,7 +341,7 @@ func (d *Driver) sendAll() {
 		if len(x.Data) > int(d.most.Load()) {
 			continue // NATS would close the connection
 		}
-		// While the client connects, it would keep Publish waiting.
+		// While the client connects, Publish would wait.
 		if c := d.dialled.Load(); plain == nil && (c == nil || !c.live.Load()) {
 			continue
 		}
@@ -356,7 +358,7 @@ func (d *Driver) sendAll() {
 		}
 	}
 	if len(d.frames) > 0 {
-		// Publish would wake a goroutine each time, to which nothing is left to do.
+		// Publish would wake a goroutine each time that has nothing left to do.
 		_, _ = plain.Write(d.frames)
 	}
 	if d.frames = d.frames[:0]; cap(d.frames) > maxFrames {
@@ -367,9 +369,9 @@ func (d *Driver) sendAll() {
 // maxFrames bounds the buffer that is kept for what is sent, in bytes.
 const maxFrames = 1 << 20
 
-// Health is what is the matter with a fleet.
+// Health says what is wrong with a fleet.
 type Health struct {
-	// Away: NATS is, or refuses subjects, for the reason Why and Since then.
+	// Away: NATS is away or refuses subjects, for the reason Why and since Since.
 	Away  bool
 	Why   string
 	Since time.Time
@@ -377,12 +379,12 @@ type Health struct {
 	Alone bool
 	// Up is how many others may be lent jobs.
 	Up int
-	// Lost are brokers that were lost a short while ago, Foreign those that speak
-	// another version.
+	// Lost are brokers that were lost a short while ago, Foreign those that use another
+	// version.
 	Lost, Foreign []string
 }
 
-// Health tells what is the matter.
+// Health says what is wrong.
 func (d *Driver) Health() (x Health) {
 	d.hub.View(func(*broker.Broker, int64) {
 		x.Alone, x.Foreign, x.Lost, x.Up = d.machine.Alone(), d.machine.Foreign(), d.machine.Lost(nil), d.machine.Up()
@@ -418,8 +420,8 @@ func (d *Driver) say(v fleet.News) {
 // Info is what can be seen of the fleet.
 type Info struct {
 	fleet.Info
-	// Connected: NATS is there. Since is when it came or went, URL which server it is,
-	// Away why it is away.
+	// Connected: NATS is there. Since is when it came or went, URL which server it is, Away
+	// why it is away.
 	Connected bool
 	Away      string
 	Since     time.Time
@@ -428,7 +430,7 @@ type Info struct {
 	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
 }
 
-// Info tells what there is.
+// Info returns what can be seen.
 func (d *Driver) Info() Info {
 	x := Info{
 		Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
@@ -440,8 +442,8 @@ func (d *Driver) Info() Info {
 	return x
 }
 
-// Memory is what the streams to and from other brokers hold, and what NATS has yet to
-// read, in bytes.
+// Memory is what the streams to and from other brokers hold and what NATS has not read yet,
+// in bytes.
 func (d *Driver) Memory() (n int64) {
 	d.hub.View(func(*broker.Broker, int64) { n = d.machine.Memory() })
 	if c := d.dialled.Load(); c != nil {
@@ -475,7 +477,7 @@ func (d *Driver) Why(typ []byte) (why string) {
 	return why
 }
 
-// some are the first few of many names, and how many there are.
+// some returns the first few of many names, and how many there are.
 func some(names []string) string {
 	const few = 3
 	text := strings.Join(names[:min(few, len(names))], ", ")
@@ -485,7 +487,7 @@ func some(names []string) string {
 	return text
 }
 
-// Close leaves the fleet. The hub is closed before.
+// Close leaves the fleet. The hub must be closed before.
 func (d *Driver) Close() {
 	close(d.stop)
 	d.done.Wait()

@@ -18,8 +18,8 @@ func (d *daemon) stands(long time.Duration, do func()) {
 }
 
 // TestTimeoutOfAStalledDaemon: an answer that came while the daemon stood still is read
-// before its run is judged, and the time that it stood is no worker's. Whoever does not
-// answer has timed out soon after that.
+// before its run is judged, and no worker is charged for the stall. Whoever does not answer
+// has timed out soon after that.
 func TestTimeoutOfAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

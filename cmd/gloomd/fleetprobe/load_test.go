@@ -269,7 +269,7 @@ func (e *entry) frame(r *rand.Rand) string {
 	return fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s,"retries":%d%s}`, e.Token, e.typ, e.body, e.retries, more)
 }
 
-// work works at a broker on one connection after another.
+// work runs a worker at a broker, on one connection after another.
 func (l *load) work(b *broker, join string) {
 	for !closed(l.done) {
 		c, err := b.dial("9999")

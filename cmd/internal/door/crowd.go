@@ -15,8 +15,8 @@ import (
 // the word that there are too many.
 const spare = 64
 
-// crowd bounds the connections of a listener. Where there are too many, one that
-// has long been idle goes.
+// crowd bounds the connections of a listener. If there are too many, one that has long been
+// idle is closed.
 type crowd struct {
 	net.Listener
 	most int

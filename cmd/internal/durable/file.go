@@ -32,9 +32,8 @@ func WriteFile(path string, data []byte) error {
 }
 
 // MakeDir makes a directory, and those above it that are missing, and has their names
-// outlive a loss of power. An earlier life may have made some of them and ended before
-// that: all names on the way are synced, those that have stood for longer as far as they
-// can be.
+// outlive a loss of power. An earlier run may have made some of them and ended before it
+// synced them, so all names on the way are synced; those that are older, as far as possible.
 func MakeDir(path string, mode os.FileMode) error {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 type Config struct {
 	Program string // client name at shared brokers
 
-	// SubmitAddr and WorkerAddr are those of a shared broker, each several with
-	// commas; without both the door starts its own.
+	// SubmitAddr and WorkerAddr are the addresses of a shared broker, each a list separated
+	// by commas. If both are empty the door starts a broker of its own.
 	SubmitAddr, WorkerAddr string
 	Token                  string
 	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them

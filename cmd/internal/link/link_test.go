@@ -40,8 +40,8 @@ func start(t *testing.T) *Link {
 	return l
 }
 
-// TestDataOfOthersStay: a start removes nothing but what a start has made, whatever it
-// is called and however long nobody has locked it.
+// TestDataOfOthersStay: a start removes only what some start has made. Everything else
+// stays, whatever its name and however long it has been unlocked.
 func TestDataOfOthersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

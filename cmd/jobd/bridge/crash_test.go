@@ -39,8 +39,8 @@ func newCrash(t *testing.T, orphans string) *crash {
 	return &crash{site: s, orphans: orphans}
 }
 
-// config has a lease that a daemon keeps when it gets no turn for seconds: else its
-// rows would be taken for those of a dead one. Who is gone is settled at once.
+// config has a lease that a daemon keeps when it gets no turn for seconds: else its rows
+// would be taken for those of a dead one. Rows of a daemon that is gone are settled at once.
 func (c *crash) config(name string, concurrency int) config.Worker {
 	cfg := c.site.config(name, c.orphans, concurrency)
 	cfg.Lease = 10 * time.Second

@@ -75,7 +75,7 @@ const (
 	// mostBarred rows are passed over at a time. Where more are refused it is not the
 	// rows.
 	mostBarred = 1000
-	// barFor is how long one is passed over.
+	// barFor is how long a refused row is passed over.
 	barFor = time.Minute
 )
 

@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// maxBuckets is how many buckets a constraint has by the value of its per; further
-// values share one.
+// maxBuckets is how many values of its per get a bucket of their own in a constraint; all
+// further values share one.
 const maxBuckets = 100_000
 
 // picker says which jobs a constraint is about, and which bucket of it.
@@ -256,7 +256,7 @@ func (k *constraint) pattern(what byte) string {
 	return name
 }
 
-// escape keeps what means something in patterns out of names.
+// escape replaces characters in names that mean something in patterns.
 var escape = strings.NewReplacer("%", "%25", "*", "%2A", ":", "%3A").Replace
 
 // ruleChange sets the rule of a pattern, or drops it.

@@ -181,8 +181,8 @@ func (l *brokerLine) run() {
 	}
 }
 
-// do does an errand. A broker that does not let us in is asked again: what it is not
-// told now it would never be told.
+// do runs an errand. A broker that does not let us in is asked again: what it is not told
+// now it would never be told.
 func (l *brokerLine) do(e *errand) {
 	for {
 		err := l.try(e)

@@ -50,9 +50,8 @@ const (
 	manyAtOnce   = 1000            // records that one step looks at
 )
 
-// machine is the life of all jobs. It is driven by one command at a time, knows
-// the time only from at, and does nothing to the outside: what is to be done is
-// in todo, in order.
+// machine is the life of all jobs. It handles one command at a time, knows the time only
+// from at, and has no side effects: todo lists what is to be done, in order.
 type machine struct {
 	Limits
 	out       outside

@@ -171,8 +171,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// FuzzCheck: whatever comes, nothing panics, and what is taken another library
-// can skip, to the last byte.
+// FuzzCheck: no input causes a panic, and whatever Check accepts another library can skip,
+// to the last byte.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{"c0", "82a16101a1629301c2c3", "dd00000002c4010090", "d80100000000000000000000000000000000", "cb7ff8000000000000", "c1", "df7fffffff"} {
 		b, _ := hex.DecodeString(seed)

@@ -286,8 +286,8 @@ func (b *backend) release() {
 
 const renewing = "renew locks"
 
-// lostEarly is how long before its sysid expires a store that could not be asked is
-// given up: what runs of it is ended before the guard ends what runs of all stores.
+// A store that cannot be reached is given up lostEarly before its sysid expires, so that its
+// runs are ended before the guard ends the runs of all stores.
 const lostEarly = time.Second
 
 // untilLost is how long the sysid may still be renewed; a day if there is none.

@@ -27,7 +27,7 @@ type Reservation struct {
 	deadline time.Time
 }
 
-// Read returns what is reserved, but for what was set aside.
+// Read returns the reserved entries without those that were set aside.
 func (r *Reservation) Read() []Entry { return r.entries }
 
 // Reserve takes records from the front of a lane, of n lines in all but at least

@@ -283,8 +283,8 @@ func (j *Journal) room(size int64) error {
 // reserveShare is of how many parts of a small disk one is left to the stores.
 const reserveShare = 16
 
-// spare leaves some of the disk to a store that stands on it: to take what waits, it
-// needs room before the journal gives any back.
+// spare leaves free space for a store on the same disk, which needs room to take the waiting
+// jobs before the journal frees any.
 func (j *Journal) spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil

@@ -252,8 +252,8 @@ func (c *process) hook(ctx context.Context, what, source string, limit, cpu time
 	return nil
 }
 
-// run runs a job. The context is of no use after a fault; one without a code is
-// the end of ctx.
+// run runs a job. After a fault the context cannot be used again. A fault without a code
+// means that ctx has ended.
 func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fault) {
 	began := time.Now()
 	frame, err := c.speaks.task(c, b, j)

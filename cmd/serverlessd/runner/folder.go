@@ -39,7 +39,8 @@ func makeFolder(dir string) (string, error) {
 	return made, err
 }
 
-// markedFolder makes one, or nothing. Others may pass it, to what is theirs below, not look.
+// markedFolder makes a marked folder. If it fails it leaves nothing behind. Others may pass
+// it, to what is theirs below, not look.
 func markedFolder(parent string) (string, error) {
 	dir, err := os.MkdirTemp(parent, folderPrefix)
 	if err != nil {

@@ -34,7 +34,8 @@ type said struct {
 	data   []byte
 }
 
-// output takes apart what a context prints. Write is the launcher's goroutine's.
+// output takes apart what a context prints. Write is called only on the launcher's
+// goroutine.
 type output struct {
 	secret []byte
 	max    int   // of J: payloads

@@ -64,8 +64,8 @@ func New(limits Limits) *Scheduler {
 	return &Scheduler{limits: limits, clients: make(map[string]*client)}
 }
 
-// SelectJobtypeToRun is whose jobs to take next, as a place in types; -1 when
-// nothing may run. Nothing changes by it but whose turn it is.
+// SelectJobtypeToRun is whose jobs to take next, as a place in types; -1 when nothing may
+// run. It changes nothing but whose turn it is.
 func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	s.charge(now)
 	s.look(types)

@@ -108,9 +108,9 @@ func (*my) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }
 
-// tooLarge are the server's numbers for what its packets have no room for. That a
-// column has none is not among them: all of ours have, and those of another schema
-// may be right again.
+// tooLarge are the server's error numbers for data that does not fit into its packets. That
+// a column has none is not among them: all of ours have, and those of another schema may be
+// right again.
 var tooLarge = []uint16{1153, 1301}
 
 func (*my) kind(err error) kind {

@@ -186,8 +186,8 @@ type Swept struct {
 	Freed, Abandoned, Expired, Purged int
 	Righted                           int // they waited for a clock that was ahead
 	More                              bool
-	// Imbalance is by how many jobs the counts are off: 0, or there is a fault. Some
-	// types are looked at in a sweep; of these the Miscounted ones are off.
+	// Imbalance is by how many jobs the counts are off: 0, or there is a fault. Each sweep
+	// checks some types; Miscounted are those whose counts are wrong.
 	Imbalance  int64
 	Miscounted []string
 	Ended      []Ended  // abandoned or expired

@@ -27,7 +27,7 @@ type shownJob struct {
 	ExitCode  *int      `json:"exitcode"`
 	Truncated bool      `json:"truncated"`
 	BadLines  int       `json:"bad_lines"`
-	// Last is there as soon as a run has not succeeded.
+	// Last is set once a run has not succeeded.
 	Last *shownRun `json:"last,omitempty"`
 }
 

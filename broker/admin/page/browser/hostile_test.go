@@ -70,7 +70,7 @@ func TestLongBodies(t *testing.T) {
 	b.strict()
 }
 
-// hostile are texts that would do harm where they are not only shown.
+// hostile are texts that do harm unless they are shown as nothing but text.
 var hostile = []string{
 	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`,
 	`'-alert(1)-'${window.harm=4}`, "new\nline\u2028\u202e\u0000tail", `../../v1/drain?x=%2e%2e#/types`, `</textarea></dialog><b>bold`, strings.Repeat("W", 900),

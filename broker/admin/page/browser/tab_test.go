@@ -118,7 +118,7 @@ func TestKeyboard(t *testing.T) {
 	b.sees("failed and is kept: invoice")
 	b.at("#/job/invoice-1")
 	b.sees("No job with this id", "failed and is kept: invoice")
-	// What has the focus is seen, wherever the tabulator goes.
+	// The focus is visible wherever the Tab key moves it.
 	b.at("#/type/report")
 	b.sees("report-00")
 	seen := map[string]bool{}

@@ -218,8 +218,8 @@ var stalls = []stall{
 		}},
 }
 
-// TestFindings stages stalls under an open page; each is named there, as is what to do,
-// and is gone when it is mended.
+// TestFindings stages stalls while a page is open. The page names each one and says what to
+// do, and it disappears when it has been mended.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for _, s := range stalls {

@@ -24,7 +24,7 @@ func busy(t *testing.T, args ...string) *broker {
 	return b
 }
 
-// fill gives the broker something of everything.
+// fill gives the broker a bit of everything.
 func (b *broker) fill() {
 	b.t.Helper()
 	b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 2}, gloom.ClientName("mailer/1"))
