@@ -183,7 +183,8 @@ func (c *command) String() string {
 		opt("rate", true, c.rate)
 	}
 	for _, x := range c.also {
-		fmt.Fprintf(&s, " and %s", strings.TrimSpace(x.String()[12:]))
+		_, what, _ := strings.Cut(x.String(), " ")
+		fmt.Fprintf(&s, " and %s", strings.TrimSpace(what))
 	}
 	return s.String()
 }

@@ -45,6 +45,11 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
+	// Where groups meet a type's rate no tick is late: what goes first depends on when the
+	// core looks at that rate again.
+	if g.p.groups > 0 && g.o.paced() && g.core.Next() <= max(c.now, g.o.now) {
+		c.verb, c.now = tick, max(c.now, g.o.now)
+	}
 	if (c.verb == revokeAll || c.verb == reviveAll) && g.p.ids > 100 {
 		c.verb = tick // more than one step does
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -168,7 +169,7 @@ type walk struct {
 	piece func(from, limit int) (keys []string, next int)
 
 	from        int
-	there, seen map[string]bool // there: when it began; nil when it is to begin
+	there, seen map[string]bool // there: since it began; nil when it is to begin
 }
 
 // all lists everything at once.
@@ -185,9 +186,11 @@ func (w *walk) all() map[string]bool {
 }
 
 func (w *walk) step(limit int) error {
+	now := w.all()
 	if w.there == nil {
-		w.from, w.there, w.seen = 0, w.all(), map[string]bool{}
+		w.from, w.there, w.seen = 0, now, map[string]bool{}
 	}
+	maps.DeleteFunc(w.there, func(key string, _ bool) bool { return !now[key] })
 	var keys []string
 	keys, w.from = w.piece(w.from, limit)
 	for _, key := range keys {
@@ -199,9 +202,8 @@ func (w *walk) step(limit int) error {
 	if w.from != -1 {
 		return nil
 	}
-	now := w.all()
 	for key := range w.there {
-		if now[key] && !w.seen[key] {
+		if !w.seen[key] {
 			return fmt.Errorf("%s %s was there all the while and is not listed", w.what, key)
 		}
 	}

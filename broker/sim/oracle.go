@@ -273,6 +273,9 @@ type oracle struct {
 	ticking  bool
 	ticked   int64 // when the last tick came
 
+	// left are jobs past their deadline that the core leaves to the tick.
+	left map[*oracleJob]bool
+
 	sight  sight
 	frames []frame
 	// complaint is a choice of the core that is not allowed.
@@ -280,7 +283,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
 // moment is when a command happens: time never goes back, and some commands
@@ -446,6 +449,8 @@ func (o *oracle) handOut() {
 		return
 	}
 	late, closed, handed := map[string]bool{}, map[string]bool{}, map[string]int{}
+	clear(o.left)
+	o.expireMet(func(k *oracleType) bool { return k.fair }) // in what order is the core's choice
 	for name, k := range o.types {
 		late[name] = k.slow && !o.ticking
 	}
@@ -463,6 +468,7 @@ func (o *oracle) handOut() {
 			}
 		}
 		if j == nil {
+			o.expireMet(func(k *oracleType) bool { return closed[k.name] })
 			return
 		}
 		// The tick is late, but the deadline has passed. (Of a type with a rate
@@ -472,7 +478,7 @@ func (o *oracle) handOut() {
 				return
 			}
 			if k.rate > 0 && !o.ticking && o.sight.held(j.id) {
-				closed[k.name] = true
+				o.left[j] = true
 				continue
 			}
 			lapsed++
@@ -498,6 +504,15 @@ func (o *oracle) handOut() {
 			o.inTurn(k, j)
 		}
 		o.dispatch(k, w, j)
+	}
+}
+
+// expireMet ends jobs of some types that the core has met past their deadlines.
+func (o *oracle) expireMet(of func(k *oracleType) bool) {
+	for _, j := range slices.Clone(o.jobs) {
+		if j.place == queued && of(o.types[j.typ]) && o.lapsed(j) && !o.sight.held(j.id) {
+			o.expire(j)
+		}
 	}
 }
 

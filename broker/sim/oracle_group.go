@@ -70,10 +70,10 @@ func (o *oracle) runs(group string) (n int64) {
 // next is the job that it hands out next of the type, or that it knows no more.
 func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
-		return true
+		return !o.left[j]
 	}
 	at, full := o.opens(j)
-	return !full && (at <= o.ticked || at <= o.now && (j.id == next || o.lapsed(j) && !o.sight.held(j.id)))
+	return !full && !o.left[j] && (at <= o.ticked || at <= o.now && (j.id == next || o.lapsed(j) && !o.sight.held(j.id)))
 }
 
 // lapsed: the deadline of a waiting job has passed.
@@ -206,9 +206,6 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	// Where the core hands out none of the type, the first in turn is meant, of
 	// several the last: the one before which most others go.
 	for t, head := range heads {
-		if o.lapsed(head) && head.priority >= best.priority && !o.sight.held(head.id) {
-			return head
-		}
 		at, first := o.turn(t), o.turn(turn(best))
 		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
 			best = head

@@ -67,3 +67,13 @@ func (o *oracle) unstart(at ruled, j *oracleJob) {
 
 // ofType is the rate of a type, among those of rules.
 func ofType(name string) ruled { return ruled{pattern: "type", group: name} }
+
+// paced: a type has a rate.
+func (o *oracle) paced() bool {
+	for _, k := range o.types {
+		if k.rate > 0 {
+			return true
+		}
+	}
+	return false
+}
