@@ -41,6 +41,9 @@ type Config struct {
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
+	// History is how many bytes what is remembered of ended jobs may occupy. If it is 0 only
+	// runs of jobs that have not ended are remembered, in 1 MiB.
+	History int64
 	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole) a
 	// worker is handed before Broker.Credit sets how many more it may be.
 	Credit int64

@@ -157,8 +157,8 @@ const mostLooks = 1024
 
 // listing answers with the page of a listing that a request asks for. some
 // returns up to limit items from a place on, perhaps fewer, and the place that
-// follows them, or -1 at the end.
-func listing[T any](a *API, w http.ResponseWriter, r *http.Request, some func(from, limit int) (items []T, next int)) error {
+// follows them, or -1 at the end. That is named by the key of the answer.
+func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, some func(from, limit int) (items []T, next int)) error {
 	from, limit, err := page(r)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, some func(fr
 	}
 	tail := "\n}\n"
 	if from >= 0 {
-		tail = fmt.Sprintf(",\n  \"next\": %d\n}\n", from)
+		tail = fmt.Sprintf(",\n  %q: %d\n}\n", key, from)
 	}
 	list.close(tail)
 	_ = list.send(out)

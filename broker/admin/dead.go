@@ -48,7 +48,7 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, func(from, limit int) (items []api.DeadJob, next int) {
+	return listing(a, w, r, "next", func(from, limit int) (items []api.DeadJob, next int) {
 		found, next := a.letters(n, from, limit, q)
 		now := a.srv.Hub().Now()
 		for _, l := range found {

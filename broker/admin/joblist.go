@@ -135,11 +135,24 @@ func (b body) values() (url.Values, error) {
 }
 
 func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
-	q, err := jobFilter(r, r.URL.Query())
+	v := r.URL.Query()
+	q, err := jobFilter(r, v)
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, func(from, limit int) (items []api.Job, next int) {
+	if q.State == "ended" && a.srv.Options().History > 0 {
+		ended, err := endedFilter(q, v)
+		if err != nil {
+			return err
+		}
+		return a.listEnded(w, r, ended)
+	}
+	for _, key := range endedKeys {
+		if v.Get(key) != "" {
+			return fail(http.StatusBadRequest, "invalid_value", "%s is for ended jobs, with state=ended and a history (--history above 0), got state %.64q", key, q.State)
+		}
+	}
+	return listing(a, w, r, "next", func(from, limit int) (items []api.Job, next int) {
 		var found []broker.JobInfo
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
 			next = b.Jobs(now, from, limit, q, func(x *broker.JobInfo) { found = append(found, *x) })

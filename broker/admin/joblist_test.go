@@ -117,7 +117,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("cancelled: %v", x)
 	}
 	close(release)
-	eventually(t, "its outcome is kept", func() bool { return slices.Equal(w.ids("/v1/jobs?state=ended"), []string{"r2"}) })
+	eventually(t, "its outcome is kept", func() bool { return slices.Equal(w.ids("/v1/jobs?state=ended&id=r2"), []string{"r2"}) })
 	if x := w.call("GET", "/v1/jobs/r2?body=true", "", 200); x["outcome"] != "cancelled" || x["reason"] != "cancelled by an operator" || x["body"] != nil {
 		t.Errorf("the outcome: %v", x)
 	}

@@ -234,7 +234,7 @@ func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memo
 		bytes int64
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
-		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"types", core.Types},
+		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"history", core.History}, {"types", core.Types},
 		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet},
 	} {
 		gauge(ch, descMemory, float64(p.bytes), p.part)

@@ -65,7 +65,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 	}
 	h := a.srv.Hub()
 	survey := surveyed(h)
-	return listing(a, w, r, func(from, limit int) (items []api.Type, next int) {
+	return listing(a, w, r, "next", func(from, limit int) (items []api.Type, next int) {
 		h.View(func(b *broker.Broker, _ int64) {
 			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
 				x := typeOf(t, survey)

@@ -73,6 +73,11 @@ type Options struct {
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
+	// History is how much memory what is remembered of ended jobs may take, at most a quarter
+	// of MaxMemory; 0 is none. HistoryTypes is of how many types rates of the last day are kept
+	// apart.
+	History      int64
+	HistoryTypes int
 	// Loops is the number of event loops.
 	Loops int
 	// Options say who may come in.
@@ -116,6 +121,8 @@ func Default() Options {
 		DeadLetters:       10_000,
 		DeadBytes:         64 << 20,
 		DeadAge:           24 * time.Hour,
+		History:           64 << 20,
+		HistoryTypes:      1000,
 		Loops:             1,
 		Fleet:             driver.Options{Prefix: driver.Prefix},
 		LogLevel:          "info",
@@ -156,6 +163,8 @@ func (o *Options) Validate() error {
 		between("dead-letters", o.DeadLetters, 0, 1<<20),
 		between("dead-bytes", o.DeadBytes, 0, much),
 		between("dead-age", o.DeadAge, 0, 365*24*time.Hour),
+		between("history", o.History, 0, much),
+		between("history-types", o.HistoryTypes, 0, 1<<20),
 		between("loops", o.Loops, 1, 256),
 		o.checkType(), o.checkLinks(), o.CheckTLS(),
 	}

@@ -353,7 +353,7 @@ func profileOf(seed uint64, r *rand.Rand) profile {
 func configOf(p *profile, r *rand.Rand) broker.Config {
 	c := broker.Config{
 		Retries: r.IntN(4), IdleTypes: 1000, Seed: r.Uint64(),
-		DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour,
+		DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour, History: 1 << 30,
 	}
 	if p.config != nil {
 		p.config(r, &c)

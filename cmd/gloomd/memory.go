@@ -73,6 +73,11 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 			*s.limit = max(min(whole, (budget-sum)*s.of16/open), whole/4)
 		}
 	}
+	if !cli.Given(f, "history") {
+		o.History = min(o.History, budget/4)
+	} else if o.History > budget/4 {
+		return &guard.OptionError{Flag: "history", Value: cli.Bytes(o.History), Reason: "must be at most a quarter of --max-memory " + shown}
+	}
 	if !cli.Given(f, "max-inbound") {
 		o.MaxInbound = max(o.MaxInbound, frame)
 	}

@@ -51,6 +51,8 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.IntVar(&o.DeadLetters, "dead-letters", o.DeadLetters, "most failed jobs kept of a type, a number; 0 keeps none")
 	f.Var(cli.Size(&o.DeadBytes, 0, most), "dead-bytes", "most memory for failed jobs of all types; 0 keeps none")
 	f.DurationVar(&o.DeadAge, "dead-age", o.DeadAge, "how long failed jobs are kept")
+	f.Var(cli.Size(&o.History, 0, most), "history", "most memory for what is remembered of ended jobs; at most a quarter of max-memory, 0 is none")
+	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "types whose rates of the last day are kept apart, those with most to do; the others share a row")
 	f.StringVar(&o.LimitsFile, "limits", o.LimitsFile, "file of limits of types and groups (TOML); SIGHUP reads it again")
 	f.IntVar(&o.Loops, "loops", o.Loops, "event loops")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each: TOKEN SCOPES [TYPES]")
@@ -84,6 +86,7 @@ func describe(f *pflag.FlagSet) {
 		"max-unread":          "1/8 of max-memory",
 		"max-inbound":         "1/8 of max-memory",
 		"dead-bytes":          "1/16 of max-memory",
+		"history":             "64MiB, at most 1/4 of max-memory",
 		"fleet-name":          "the host's name and the port of submitters",
 	} {
 		f.Lookup(name).DefValue = text

@@ -22,6 +22,12 @@ type List[T any] struct {
 	Next  *int `json:"next,omitempty"`
 }
 
+// EndedList is a page of ended jobs. Cursor goes on as ?cursor=; it is nil at the end.
+type EndedList struct {
+	Items  []Ended `json:"items"`
+	Cursor *int    `json:"cursor,omitempty"`
+}
+
 // Ledger counts what became of jobs since the start: Submitted is the sum of
 // all the others.
 type Ledger struct {
@@ -185,6 +191,8 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
+	// Gone: it has closed. Only of the latest ones the address is known.
+	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to; there is no
 	// connection then.
 	Broker string `json:"broker,omitempty"`
@@ -230,23 +238,61 @@ type Job struct {
 	// no answer.
 	Outcome string `json:"outcome,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// Runs are those before that did not end it, as far as they are remembered, oldest
-	// first; absent in listings.
+	// End is there if it has ended and the history tells of it.
+	*End
+	// Runs are the last 16 that have ended, as far as they are remembered, oldest first;
+	// absent in listings.
 	Runs []Run `json:"runs,omitempty"`
 	// Headers and Body, of an ended job its answer, are there if they were asked for.
 	Headers json.RawMessage `json:"headers,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
 }
 
-// Run is a run that did not end its job. Of a worker that is gone only the number is
-// known, of a broker its name too.
+// Run is a run that has ended.
 type Run struct {
-	Run          int     `json:"run"` // from 1
-	Worker       *Peer   `json:"worker"`
-	Lost         bool    `json:"lost,omitempty"` // with the broker that it was lent to
-	EndedSeconds float64 `json:"ended_seconds_ago"`
-	Seconds      float64 `json:"seconds"` // that it took
-	Reason       string  `json:"reason"`
+	N      int   `json:"n"` // from 1; one that was given back does not count
+	Worker *Peer `json:"worker"`
+	// StartedAt is as in End.
+	StartedAt string `json:"started_at"`
+	RanMS     int64  `json:"ran_ms"`
+	// Outcome is answered, failed, lost (with its worker), timed_out or released (given
+	// back); of a job that was cancelled or discarded while it ran, that word.
+	Outcome string `json:"outcome"`
+	// Error is why it has no answer, its first KiB.
+	Error string `json:"error,omitempty"`
+	// BrokerLost: it was lost with the broker that it was lent to.
+	BrokerLost bool `json:"broker_lost,omitempty"`
+}
+
+// End says when a job ended and what it took. Times are RFC 3339 in UTC with milliseconds.
+type End struct {
+	SubmittedAt string `json:"submitted_at"`
+	// StartedAt is when the run began that ended the job, nil if none did.
+	StartedAt *string `json:"started_at"`
+	EndedAt   string  `json:"ended_at"`
+	// WaitedMS is the time from the submission to StartedAt or, without it, to the end; RanMS
+	// that from StartedAt to the end.
+	WaitedMS   int64 `json:"waited_ms"`
+	RanMS      int64 `json:"ran_ms"`
+	Size       int   `json:"size"`        // bytes of its body
+	AnswerSize int   `json:"answer_size"` // bytes of its answer
+}
+
+// Ended is a job that has ended, as the history tells of it.
+type Ended struct {
+	ID        string   `json:"id"`
+	Type      string   `json:"type"`
+	State     string   `json:"state"` // ended
+	Groups    []string `json:"groups"`
+	Submitter *Peer    `json:"submitter,omitempty"` // absent: it was detached
+	// Outcome is answered, failed, cancelled, expired or discarded; Reason says why it has no
+	// answer.
+	Outcome  string `json:"outcome"`
+	Reason   string `json:"reason,omitempty"`
+	Attempts int    `json:"attempts"`
+	End
+	// Runs are the last 16, oldest first; absent in listings.
+	Runs []Run `json:"runs,omitempty"`
 }
 
 // Severities of findings.

@@ -145,7 +145,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	if c.HTTP {
 		opt.HTTPAddr = l.folder.socket(httpName)
 	}
-	opt.DeadLetters = 0 // the door's store remembers what failed
+	opt.DeadLetters, opt.History = 0, 0 // the door's store remembers what has ended
 	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
 		opt.MaxFrame = 64 << 20
 	}

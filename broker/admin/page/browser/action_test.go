@@ -87,7 +87,7 @@ func TestJobActions(t *testing.T) {
 	b.press("Cancel")
 	b.sees("Cancel later?", "cannot be undone")
 	b.press("Cancel the job")
-	b.sees("later: cancelled.", "No job with this id waits or runs")
+	b.sees("later: cancelled.", "cancelled by an operator", "Its life")
 
 	b.at("#/job/picture-1")
 	b.sees("running")
