@@ -59,7 +59,7 @@ func newRoot() *cobra.Command {
 	}{
 		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t)}},
 		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newFindings(t), newStatus(t), newPing(t)}},
-		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newDrain(t)}},
+		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newForget(t), newDrain(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.cmds {
