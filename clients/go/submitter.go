@@ -268,7 +268,7 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	p.key = canonical(p.id)
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	frame, refused := e.submit(job, p, s.conf.trust)
+	frame, refused := e.submit(job, p, s.conf)
 	if refused != nil {
 		return nil, refused
 	}

@@ -19,8 +19,8 @@ any more. What it counted stays in the totals.
 A type is in use, and is refused, while workers serve it by its name (a pattern
 does not count), while jobs of it run, while it is paused, and while it has
 limits or is fair. A type that holds something is refused as well: waiting jobs,
-failed jobs that are kept (gloom dead), or kept outcomes. With --jobs all that is
-discarded first: gloom names it and asks, unless --yes is given. Submitters of
+failed jobs that are kept (gloom dead), or kept outcomes. With --jobs these are
+discarded first: gloom names them and asks, unless --yes is given. Submitters of
 waiting jobs are told that they were cancelled.`
 
 func newForget(t *tool) *cobra.Command {

@@ -75,7 +75,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.DurationVar(&s.job.Delay, "delay", 0, "do not run it before")
 	f.DurationVar(&s.job.Timeout, "timeout", 0, "a run that takes longer has failed")
 	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
-	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one")
+	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
 	f.DurationVar(&s.job.Expires, "expires", 0, "a job that has not started by then has expired")
 	f.StringVar(&s.job.ID, "id", "", "the job's id, unique while it has not ended; {line} is the line's number")
 	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job outlives us, its answer is not told")
@@ -166,6 +166,9 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 		if s.retries == 0 {
 			s.job.Retries = gloom.NoRetries
 		}
+	}
+	if cmd.Flags().Changed("backoff") && s.job.Backoff == 0 {
+		s.job.Backoff = gloom.NoBackoff
 	}
 	for _, h := range s.headers {
 		key, value, ok := strings.Cut(h, "=")
