@@ -244,6 +244,16 @@ func TestAttach(t *testing.T) {
 	broker.expect(attachTo("a"))
 	broker.send(attached("a", "ended"), resultFor("a", "1"))
 	wantResult(t, a, "1")
+	told := make(chan string, 1)
+	tell := func(r gloom.Result, err error) { told <- fmt.Sprint(r.ID, " ", string(r.Body), " ", err) }
+	if err := s.AttachFunc(within(t), "b", nil, tell); err != nil {
+		t.Fatal(err)
+	}
+	broker.expect(attachTo("b"))
+	broker.send(attached("b", "ended"), resultFor("b", "2"))
+	if got := received(t, told, "told"); got != "b 2 <nil>" {
+		t.Errorf("told %s", got)
+	}
 	_, err = s.Attach(within(t), "", nil)
 	wantError(t, err, gloom.ErrInvalidType)
 }
