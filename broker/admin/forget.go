@@ -47,6 +47,9 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	case why == "":
 		reply(w, http.StatusOK, out)
 		return nil
+	case f.Waiting+f.Letters+f.Outcomes > 0:
+		return fail(http.StatusConflict, "in_use", "type %.64q is in use again: %s; discarded until then: %d waiting jobs, %d dead letters, %d kept outcomes",
+			out.Type, why, f.Waiting, f.Letters, f.Outcomes)
 	case f.Use.Holds() && !discard:
 		return fail(http.StatusConflict, "not_empty", "type %.64q is in use: %s; ?jobs=true discards what it holds", out.Type, why)
 	}
