@@ -36,7 +36,7 @@ type Broker struct {
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of long names of types
 	// Types that are not in use, longest unused first: deadTypes are kept as long as they
-	// have dead letters, keptTypes are never forgotten.
+	// have dead letters, keptTypes until ForgetType.
 	spareTypes, deadTypes, keptTypes container.Ring[jobType]
 	forgotten                        Ledger // of types that were forgotten
 	otherStats                       TypeStats

@@ -31,8 +31,8 @@ type Config struct {
 	// MaxGroups bounds the groups that there are at a time.
 	MaxGroups int
 	// IdleTypes is how many unused types are remembered. The first KeptTypes types that the
-	// broker meets (at most IdleTypes) are never forgotten, so that their counts can always
-	// be shown under their names.
+	// broker meets (at most IdleTypes) are forgotten by ForgetType alone, so that their counts
+	// can always be shown under their names.
 	IdleTypes, KeptTypes int
 	// Retries is how many runs may follow the first one of a job that does not say.
 	Retries int

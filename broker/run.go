@@ -310,7 +310,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		b.expire(r, j)
 		return
 	}
-	if j.timing != 0 && delay < 0 {
+	if j.timing != 0 && delay < 0 && code != JobLost { // a lost worker says nothing about the job
 		if t := b.timings.Get(j.timing); t.backoff > 0 {
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -279,6 +280,15 @@ func init() {
 			if c != 0 {
 				s.say("refused: %s: %s", codes[c], hub.Words(&reason))
 			}
+		},
+		"forget": func(s *script, now int64, w *words) {
+			f := broker.Forgetting{Name: w.bytes(1), Discard: w.flag(2, "discard")}
+			for more := true; more; {
+				var fx []broker.Effect
+				fx, more = s.core.ForgetType(now, &f)
+				s.note(fx)
+			}
+			s.say("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(hub.Uses(&f.Use), "nothing"))
 		},
 		"dead": func(s *script, _ int64, w *words) {
 			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)

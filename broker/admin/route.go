@@ -45,6 +45,7 @@ var routes = []route{
 	{"GET /v1/types", (*API).getTypes, []string{"sort", "filter", "limit", "cursor"}},
 	{"GET /v1/types/{type}", (*API).getType, nil},
 	{"PUT /v1/types/{type}", (*API).putType, nil},
+	{"DELETE /v1/types/{type}", (*API).deleteType, []string{"jobs"}},
 	{"POST /v1/types/{type}/pause", (*API).pause, nil},
 	{"POST /v1/types/{type}/resume", (*API).resume, nil},
 	{"PUT /v1/types/{type}/limits", (*API).putLimits, nil},

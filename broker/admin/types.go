@@ -84,10 +84,14 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	}
 	t, ok := a.typeNamed(n)
 	if !ok {
-		return fail(http.StatusNotFound, "unknown_type", "no job or worker of type %.64q is or was here lately", wire.Value(n))
+		return unknownType(n)
 	}
 	reply(w, http.StatusOK, t)
 	return nil
+}
+
+func unknownType(name []byte) error {
+	return fail(http.StatusNotFound, "unknown_type", "no job or worker of type %.64q is or was here lately", wire.Value(name))
 }
 
 // typeNamed is a type as it is now; what is spread over many places, and what it makes

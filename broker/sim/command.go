@@ -41,6 +41,7 @@ const (
 	dropRule
 	setFair
 	credit
+	forget
 	verbs
 )
 
@@ -48,7 +49,7 @@ var verbNames = [verbs]string{
 	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
 	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revoke-all", "revive", "revive-all", "attach", "written",
 	"change", "amend", "release",
-	"rule", "drop-rule", "fair", "credit",
+	"rule", "drop-rule", "fair", "credit", "forget",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -106,7 +107,7 @@ func (c *command) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
 	switch c.verb {
-	case tick, drain, expel, pause, limit, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair:
+	case tick, drain, expel, pause, limit, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
 	default:
 		fmt.Fprintf(&s, " p%d", c.peer)
 	}
@@ -167,6 +168,8 @@ func (c *command) String() string {
 	case revoke, revokeAll:
 		opt("groups", c.groups != nil, c.groups)
 		flag("running", c.on)
+	case forget:
+		flag("discard", c.on)
 	case reviveAll:
 		opt("again", true, c.on)
 	case release:

@@ -50,7 +50,7 @@ func (g *generator) next() *command {
 	if g.p.groups > 0 && g.o.paced() && g.core.Next() <= max(c.now, g.o.now) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
-	if (c.verb == revokeAll || c.verb == reviveAll) && g.p.ids > 100 {
+	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.p.ids > 100 {
 		c.verb = tick // more than one step does
 	}
 	c.peer = g.peer(c.verb)
@@ -122,7 +122,7 @@ func (g *generator) next() *command {
 		if c.typ, c.on = g.typ(), g.chance(30); g.chance(g.p.groups) {
 			c.typ, c.groups = "", g.groups()[:1]
 		}
-	case reviveAll:
+	case reviveAll, forget:
 		c.typ, c.on = g.typ(), g.chance(70)
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
@@ -228,7 +228,7 @@ func (g *generator) peer(v verb) int {
 	case addSubmitter, addWorker:
 		g.peers++
 		return g.peers
-	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair:
+	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
 		return 0
 	}
 	worker := v != submit && v != cancel && v != attach && v != change

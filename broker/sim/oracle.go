@@ -222,6 +222,8 @@ type sight struct {
 	due func(id string) (int64, bool)
 	// overloaded: the core refused this command for a limit.
 	overloaded bool
+	// known: the type that this command was to forget is there.
+	known bool
 	// out is the id of the nth job of a type that was handed out, from 0.
 	out func(typ string, n int) string
 	// length tells how many bytes of a job are held.
@@ -362,6 +364,8 @@ func (o *oracle) do(c *command, s sight) {
 		o.revoke(c)
 	case revokeAll:
 		o.revokeAll(c)
+	case forget:
+		o.forgetType(c)
 	case revive:
 		o.revive(c)
 	case reviveAll:

@@ -131,6 +131,11 @@ func (o *oracle) busy(name string) bool {
 			return true
 		}
 	}
+	return o.named(name)
+}
+
+// named: a worker has joined with the type's name.
+func (o *oracle) named(name string) bool {
 	return slices.ContainsFunc(o.peers, func(w *oraclePeer) bool {
 		return w.joined && slices.Contains(w.names(), name)
 	})

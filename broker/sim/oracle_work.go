@@ -138,7 +138,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	k.requeued++
 	j.since, j.worker, j.place = o.now, 0, queued
 	j.least = false
-	if delay < 0 {
+	if delay < 0 && code != broker.JobLost {
 		delay = o.backoff(j)
 	}
 	if delay > 0 {

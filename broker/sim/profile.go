@@ -61,7 +61,7 @@ func richWeights() [verbs]int {
 	w := plainWeights()
 	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
 	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
-	w[revokeAll], w[reviveAll] = 1, 1
+	w[revokeAll], w[reviveAll], w[forget] = 1, 1, 1
 	w[attach], w[written] = 4, 4
 	w[change], w[amend], w[release] = 6, 2, 8
 	return w
@@ -156,6 +156,7 @@ var common = []struct {
 	{4, func() profile {
 		return configured(rich(), "types", func(p *profile) {
 			p.types, p.weight[join], p.weight[pause], p.weight[limit] = 10, 60, 10, 10
+			p.weight[forget] = 20
 			p.config = func(r *rand.Rand, c *broker.Config) {
 				c.IdleTypes = r.IntN(3)
 				c.KeptTypes = r.IntN(c.IdleTypes + 1)

@@ -210,7 +210,7 @@ func (r *runner) step(c *command) (err error) {
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
 	}
-	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll); err != nil {
+	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll || c.verb == forget); err != nil {
 		return err
 	}
 	if err := r.compareNext(); err != nil {

@@ -380,6 +380,14 @@ type Many struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
+// Forgotten tells what was discarded of a type that was forgotten.
+type Forgotten struct {
+	Type      string `json:"type"`
+	Discarded int    `json:"discarded"` // jobs that waited
+	Dead      int    `json:"dead"`
+	Outcomes  int    `json:"outcomes"` // that were kept
+}
+
 // Submission is a job to be handed in.
 type Submission struct {
 	ID        string          `json:"id,omitempty"`   // made up if it is not said

@@ -27,7 +27,7 @@ func TestSchemas(t *testing.T) {
 		"JobList": api.List[api.Job]{}, "Ended": api.Ended{}, "EndedList": api.EndedList{}, "Demand": api.Demand{}, "JobFilter": api.JobFilter{},
 		"DeadFilter": api.DeadFilter{}, "Many": api.Many{}, "Submission": api.Submission{},
 		"Submitted": api.Submitted{},
-		"Fleet":     api.Fleet{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{}, "Severities": api.Severities{},
+		"Fleet":     api.Fleet{}, "Forgotten": api.Forgotten{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{}, "Severities": api.Severities{},
 	}
 	// Requests may leave out what answers always have.
 	asked := map[string]bool{"Limits": true}

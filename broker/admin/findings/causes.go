@@ -148,7 +148,7 @@ func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *k
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
-		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or see whether the type is misspelt"
+		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or forget a type that was a test or misspelt (gloom forget --jobs)"
 		if f == nil {
 			return text, advice
 		}

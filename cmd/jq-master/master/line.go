@@ -289,7 +289,7 @@ func (l *brokerLine) health() error {
 func (l *brokerLine) send(s *submission) error {
 	j := gloom.Job{
 		ID: s.id.String(), Type: s.typ, Priority: s.priority, Delay: s.delay, Age: s.age, Groups: s.groups,
-		Retries: manyRetries, Detach: l.b.Alone, Body: nothing,
+		Retries: manyRetries, Backoff: gloom.NoBackoff, Detach: l.b.Alone, Body: nothing,
 	}
 	if !l.b.Alone {
 		if s.argument != nil {

@@ -17,6 +17,7 @@ func TestTypeActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/type/report")
 	b.Forgive("400 (Bad Request)") // of limits that cannot be
+	b.Forgive("404 (Not Found)")   // of the type that is forgotten
 	is := func(key string, want any) {
 		t.Helper()
 		w.until("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
@@ -65,6 +66,13 @@ func TestTypeActions(t *testing.T) {
 	b.press("Cancel 10 jobs")
 	b.sees("10 jobs of report cancelled, 0 that fit are left.", "No job fits.")
 	is("queued", 30)
+
+	w.submit(gloom.Job{Type: "mial"})
+	b.at("#/type/mial")
+	b.press("Forget")
+	b.sees("Forget mial?", "1 waiting job is discarded")
+	b.press("Forget it")
+	b.sees("mial is forgotten, 1 job discarded.", "No job or worker of this type")
 	b.strict()
 }
 

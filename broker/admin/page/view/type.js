@@ -2,7 +2,7 @@
 import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
 import { Lately, Series, second } from '../live.js';
-import { count, quantile, rate, time } from '../format.js';
+import { count, plural, quantile, rate, time } from '../format.js';
 import { plots } from '../plot.js';
 import { act, ask, button, empty, facts, place, to, waiting } from '../parts.js';
 import { typeGroups } from './groups.js';
@@ -59,6 +59,16 @@ function limits(t) {
 }
 
 /** @param {any} t */
+function forget(t) {
+  const waits = t.queued + t.delayed;
+  ask({
+    title: `Forget ${t.type}?`, danger: true, button: 'Forget it',
+    body: html`<p>${waits ? `${plural(waits, 'waiting job')} ${waits === 1 ? 'is' : 'are'} discarded, and the submitters are told. ` : ''}Failed jobs and outcomes that are kept are forgotten. What was counted stays in the totals. This cannot be undone.</p>`,
+    go: () => act(() => call('DELETE', path(t) + '?jobs=true'), r => `${t.type} is forgotten, ${plural(r.discarded, 'job')} discarded.`),
+  });
+}
+
+/** @param {any} t */
 function fair(t) {
   const set = (/** @type {boolean} */ v) => call('PUT', path(t), { fair: v });
   act(() => set(!t.fair), t.fair ? `Groups of ${t.type} take no turns now.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
@@ -85,6 +95,7 @@ export function type() {
         ${button('Limits', () => limits(t))}
         ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
         ${test}
+        ${!t.workers && !t.running && !t.paused && button('Forget', () => forget(t), { danger: true })}
       </div></header>
     ${findingList(found('type', t.type), true)}
     <dl class="now">
