@@ -46,8 +46,10 @@ func (g *generator) next() *command {
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
 	// Where groups meet a type's rate no tick is late: what goes first depends on when the
-	// core looks at that rate again.
-	if g.p.groups > 0 && g.o.paced() && g.core.Next() <= max(c.now, g.o.now) {
+	// core looks at that rate again. Nor is it late for a rule that meets a group whose rates
+	// have just forgotten it: until the tick, that may be there or not.
+	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
+	if g.p.groups > 0 && (g.o.paced() || ruling) && g.core.Next() <= max(c.now, g.o.now) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
 	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.p.ids > 100 {
