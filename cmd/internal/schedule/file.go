@@ -27,10 +27,14 @@ type File struct {
 	all map[Key]Spec
 }
 
-// OpenFile reads a file; check judges the job of a schedule, and the client.
+// OpenFile reads a file; check judges the job of a schedule, and the client. Changed is
+// told of it.
 func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error) (*File, error) {
 	f := &File{path: path, clients: clients, check: check, changed: make(chan struct{}, 1)}
-	return f, f.Reload()
+	var err error
+	f.all, err = f.read()
+	f.changed <- struct{}{}
+	return f, err
 }
 
 // All are the schedules of the file, and Changed tells that it was read again.
@@ -42,11 +46,15 @@ func (f *File) All() map[Key]Spec {
 
 func (f *File) Changed() <-chan struct{} { return f.changed }
 
-// Reload reads the file again. After an error, which names the field, all is as before.
+// Reload reads the file again; no file is none to read. After an error, which names the
+// field, all is as before.
 func (f *File) Reload() error {
+	if f == nil {
+		return nil
+	}
 	all, err := f.read()
 	if err != nil {
-		return fmt.Errorf("--schedules %s: %w", f.path, err)
+		return fmt.Errorf("the schedules of %s: %w", f.path, err)
 	}
 	f.mu.Lock()
 	f.all = all

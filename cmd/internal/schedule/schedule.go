@@ -104,7 +104,7 @@ func (s *Schedule) begin(now time.Time) {
 // Change is the schedule with another spec, nil if that is what it has. What is due at
 // other times, or was not to run so far, begins now; else what is to be caught up stays.
 func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
-	if s.same(&spec) && s.FromFile == fromFile {
+	if s.Same(&spec) && s.FromFile == fromFile {
 		return nil, nil
 	}
 	n := *s

@@ -153,8 +153,8 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// same tells whether two say the same.
-func (s *Spec) same(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
+// Same tells whether two say the same.
+func (s *Spec) Same(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
 
 // encode is the JSON of what always has one.
 func encode(v any) []byte {
