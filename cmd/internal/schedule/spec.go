@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -104,7 +105,7 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 		switch {
 		case to == nil:
 			return s, &Fault{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no %.40q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
-		case string(value) == "null":
+		case string(value) == "null", whole(value, to):
 		case json.Unmarshal(value, to) != nil:
 			return s, wrong(name, "must be %s, not %.60s", kinds[fmt.Sprintf("%T", to)], value)
 		}
@@ -113,6 +114,17 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 		return s, err
 	}
 	return s, checkJob(s.Job)
+}
+
+// whole reads a whole number that is written with a fraction.
+func whole(value json.RawMessage, to any) bool {
+	n, ok := to.(*int64)
+	var f float64
+	if !ok || json.Unmarshal(value, &f) != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return false
+	}
+	*n = int64(f)
+	return true
 }
 
 // kinds says what a value has to be, by its type.
