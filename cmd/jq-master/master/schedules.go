@@ -339,7 +339,7 @@ func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec
 	if err != nil {
 		return err
 	}
-	known := make(map[string]bool, len(old))
+	known, dropped, put := make(map[string]bool, len(old)), 0, 0
 	for _, s := range old {
 		spec, there := all[schedule.Key{Name: s.Name}]
 		known[s.Name] = there && s.FromFile && s.Same(&spec)
@@ -349,7 +349,7 @@ func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec
 		if err := m.DropSchedule(ctx, s.Name, true); err != nil && !isUnknown(err) {
 			return err
 		}
-		m.log.Info().Str("schedule", s.Name).Msg("the schedule is no longer in the file, and is deleted")
+		dropped++
 	}
 	for key, spec := range all {
 		if known[key.Name] {
@@ -358,8 +358,9 @@ func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec
 		if err := m.PutSchedule(ctx, key.Name, spec, true); err != nil {
 			return err
 		}
-		m.log.Info().Str("schedule", key.Name).Msg("the schedule stands in the file")
+		put++
 	}
+	m.log.Info().Int("schedules", len(all)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
 	return nil
 }
 

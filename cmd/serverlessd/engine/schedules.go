@@ -24,30 +24,18 @@ func (e *Engine) home() *backend { return e.backends[0] }
 // schedule makes the jobs of schedules until the engine ends.
 func (b *backend) schedule() {
 	var watch schedule.Watch
-	file, changed := b.e.cfg.Schedules, (<-chan struct{})(nil)
-	if file != nil {
-		changed = file.Changed()
-	}
-	unwritten := false
-	for {
-		if b.reachable() == nil && !b.e.isLeaving() {
-			unwritten = unwritten && b.note("write the file's schedules", b.putFile(file.All())) != nil
-		}
-		timer := time.NewTimer(b.settle(&watch))
-		select {
-		case <-b.e.life.Done():
-			timer.Stop()
-			return
-		case <-changed:
-			unwritten = true
-		case <-timer.C:
-		}
-		timer.Stop()
+	for b.e.sleep(b.settle(&watch)) {
 	}
 }
 
 // settle settles all that is due, and tells how long to wait.
 func (b *backend) settle(watch *schedule.Watch) time.Duration {
+	skipped := make(map[string]int)
+	defer func() {
+		if n := skipped[schedule.Missed]; n > 0 {
+			b.log.Warn().Int("due_times", n).Msg("schedules were due while nobody was there to make their jobs; no job is made later")
+		}
+	}()
 	for b.reachable() == nil && !b.e.isLeaving() {
 		ctx, cancel := b.call()
 		due, now, next, err := b.store.DueSchedules(ctx)
@@ -68,7 +56,7 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 			}
 			return max(time.Millisecond, min(next.Sub(now), scheduleEvery))
 		}
-		if !b.settleSome(due, since) {
+		if !b.settleSome(due, since, skipped) {
 			break
 		}
 	}
@@ -77,7 +65,7 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 
 // settleSome settles schedules, and tells whether it has settled any. What the store
 // refuses together it is given one by one.
-func (b *backend) settleSome(due []schedule.Key, since time.Time) (some bool) {
+func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[string]int) (some bool) {
 	ctx, cancel := b.call()
 	began := time.Now()
 	all, err := b.store.SettleSchedules(ctx, due, since)
@@ -85,7 +73,7 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time) (some bool) {
 	b.e.meter.settled(&all, time.Since(began))
 	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
 		for i := range due {
-			some = b.settleSome(due[i:i+1], since) || some
+			some = b.settleSome(due[i:i+1], since, skipped) || some
 		}
 		return some
 	}
@@ -98,13 +86,33 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time) (some bool) {
 	for _, key := range all.Unreadable {
 		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read, and makes no jobs; put it again, or delete it")
 	}
-	if n := all.Skipped[schedule.Missed]; n > 0 {
-		b.log.Warn().Int("due_times", n).Msg("schedules were due while nobody was there to make their jobs; no job is made later")
+	for why, n := range all.Skipped {
+		skipped[why] += n
 	}
 	if len(all.Made) > 0 {
 		b.look()
 	}
 	return all.Schedules > 0
+}
+
+// keepFile has the store's schedules be those of the file, until the engine ends.
+func (b *backend) keepFile() {
+	file := b.e.cfg.Schedules
+	if file == nil {
+		return
+	}
+	for {
+		select {
+		case <-b.e.life.Done():
+			return
+		case <-file.Changed():
+		}
+		for b.reachable() != nil || b.note("write the file's schedules", b.putFile(file.All())) != nil {
+			if !b.e.sleep(scheduleEvery) {
+				return
+			}
+		}
+	}
 }
 
 // putFile brings the schedules of the file to the store, and drops those that stood in
@@ -116,7 +124,7 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 	if err != nil {
 		return err
 	}
-	known := make(map[schedule.Key]bool, len(old))
+	known, dropped, put := make(map[schedule.Key]bool, len(old)), 0, 0
 	for _, n := range old {
 		spec, ok := all[n.Key]
 		if known[n.Key] = ok && n.Schedule != nil && n.Same(&spec); ok {
@@ -128,7 +136,7 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 		if err != nil && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrFromFile) {
 			return err
 		}
-		b.log.Info().Stringer("schedule", n.Key).Msg("the schedule is no longer in the file, and is deleted")
+		dropped++
 	}
 	for key, spec := range all {
 		if known[key] {
@@ -143,8 +151,9 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 			b.log.Error().Err(err).Stringer("schedule", key).Msg("a schedule of the file is left out")
 			continue
 		}
-		b.log.Info().Stringer("schedule", key).Msg("the schedule stands in the file")
+		put++
 	}
+	b.log.Info().Int("schedules", len(all)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
 	return nil
 }
 
