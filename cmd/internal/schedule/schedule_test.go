@@ -172,7 +172,7 @@ func TestRandomClocks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 60 {
+	for range 15 {
 		w := newSite(t, func(s *Spec) { s.CatchUp = []string{none, one, all}[r.IntN(3)] })
 		at := 0.5
 		for range 12 {
