@@ -70,7 +70,6 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	began := time.Now()
 	all, err := b.store.SettleSchedules(ctx, due, since)
 	cancel()
-	b.e.meter.settled(&all, time.Since(began))
 	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
 		for i := range due {
 			some = b.settleSome(due[i:i+1], since, skipped) || some
@@ -80,6 +79,7 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	if b.note("make the jobs of schedules", err) != nil {
 		return false
 	}
+	b.e.meter.settled(&all, time.Since(began))
 	for i := range all.Made {
 		b.e.events.followed(&all.Made[i])
 	}

@@ -31,8 +31,6 @@ type Settled struct {
 	Made       []Follow
 	Skipped    map[string]int // by why
 	Unreadable []schedule.Key
-	// Taken is how far the keys were gone through.
-	Taken int
 }
 
 const scheduleColumns = "SELECT client, name, data FROM sq_schedules WHERE "
@@ -199,7 +197,6 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			if len(rows) >= madeAtOnce || bytes >= madeBytes {
 				break
 			}
-			all.Taken++
 			n, err := t.schedule(key, s.skipLocked())
 			if err != nil {
 				return err
