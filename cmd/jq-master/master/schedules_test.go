@@ -177,4 +177,12 @@ func TestChangesOfSchedules(t *testing.T) {
 	if len(c.schedules.byName) != 0 || c.schedules.bytes != 0 {
 		t.Errorf("%v, %d bytes", c.schedules.byName, c.schedules.bytes)
 	}
+	for i := range schedule.Most {
+		c.schedules.byName[fmt.Sprint(i)] = &scheduled{}
+	}
+	answers = nil
+	w.step(c, func() { c.putSchedule("x", spec("5"), n, false, note) })
+	if got := fmt.Sprint(answers); got != "[overloaded]" || c.schedules.byName["x"] != nil {
+		t.Errorf("beyond the limit: %s", got)
+	}
 }
