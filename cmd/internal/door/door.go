@@ -197,14 +197,19 @@ func bearer(r *http.Request) string {
 // Reload reads tokens and certificates again. What cannot be read stays as it was.
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
 
-// Signals are those of the process; SIGHUP reloads. The log tells what operators do.
-func (d *Door) Signals(audit zerolog.Logger) *daemon.Signals {
+// Signals are those of the process; SIGHUP reloads, and calls also. The log tells what
+// operators do.
+func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signals {
 	return daemon.Notify(func() {
-		if err := d.Reload(); err != nil {
+		err := d.Reload()
+		for _, f := range also {
+			err = errors.Join(err, f())
+		}
+		if err != nil {
 			d.log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
 			return
 		}
-		audit.Info().Msg("tokens and certificates are read again")
+		audit.Info().Msg("tokens, certificates and files are read again")
 	})
 }
 
