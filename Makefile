@@ -78,12 +78,17 @@ test: lint ## all checks and tests: race detector, invariants, simulator, fuzz t
 sim: ## drive the core with SEEDS=20000 random worlds
 	$(GO) test ./broker/sim -timeout 0 -seeds $(SEEDS)
 
+# Each package is built once, and its targets run from that: where go test looks for
+# inputs, and keeps them. vet has its turn in lint.
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ=60s
-	@set -e; for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	@set -e; bin=$$(mktemp); trap 'rm -f $$bin' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
+	for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		$(GO) test -c -vet=off -fuzz . -o $$bin $$pkg; \
 		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6- | sort); do \
 			echo "fuzz $$pkg $$f"; \
-			$(GO) test $$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ) -parallel 2; \
+			(cd $$pkg && $$bin -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZ) -test.parallel 2 \
+				-test.fuzzcachedir $$cache/gloom/$${pkg#./}); \
 		done; \
 	done
 
