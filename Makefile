@@ -3,6 +3,7 @@
 GO      ?= go
 BIN     := .build
 SEEDS   ?= 20000
+TESTED  ?= 5000
 FUZZ    ?= 60s
 # Three packages at a time, also on two processors: most wait for daemons and
 # databases that they start.
@@ -62,13 +63,14 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 
 # Under the race detector, ten times slower, what is drawn at random or tried for
 # every byte is cut short; it comes in full without it, where goroutines are none.
+# The simulator takes TESTED seeds here, and SEEDS in make sim.
 # Fuzzing is counted here: when its time is up, go test fails now and then with
 # "context deadline exceeded" and no finding.
 .PHONY: test
 test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) ./...
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
-	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(SEEDS)
+	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
 	@$(MAKE) --no-print-directory fuzz FUZZ=10000x
 	python3 -m unittest discover -s clients/python/tests
 	tsc -p clients/node && cd clients/node && node --test test/
