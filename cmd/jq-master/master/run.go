@@ -133,10 +133,17 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 			}
 			break
 		}
-		c.later(func() { answer(h) })
-		if r.stale {
-			c.regroup(r)
+		if c.now-u.began < ms(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
+			c.later(func() { answer(h) })
+			if r.stale {
+				c.regroup(r)
+			}
+			break
 		}
+		// The broker may have ended this run, and the job with it, while the store or
+		// the master stood still: the job comes to it anew.
+		c.later(func() { h.release(crossing) })
+		fallthrough
 	case r.inLine: // to be handed to the worker again
 		id := r.ID
 		r.inLine = false
