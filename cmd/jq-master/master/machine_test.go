@@ -392,14 +392,16 @@ func TestBrokerGivesUp(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
 	k := w.someWorker()
-	w.st.away = true // and nobody has noticed
+	w.st.away = true
 	var r *record
 	w.step(c, func() {
 		r = w.waiting(3)
 		c.linked, c.brought = true, true
 		c.start(r, k, naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}})
 	})
+	w.step(c, func() { c.storeChanged(store.ErrAway) })
 	w.elapse(3*time.Second + c.TimeoutGrace + brokerGrace)
+	w.step(c, func() { c.storeChanged(nil) })
 	k.pausedTo = c.now + 1000 // so that the start is taken back
 	w.st.away = false
 	for range 3 {
