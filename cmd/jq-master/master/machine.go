@@ -243,6 +243,7 @@ type past struct {
 type run struct {
 	w        *worker
 	handle   handle // nil: the broker does not know of it yet
+	handed   int64  // by the broker, on the clock
 	began    int64  // monotonic
 	deadline int64  // likewise
 	before   job.State
