@@ -49,7 +49,7 @@ func (g *generator) next() *command {
 	// core looks at that rate again. Nor is it late for a rule that meets a group whose rates
 	// have just forgotten it: until the tick, that may be there or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
-	if g.p.groups > 0 && (g.o.paced() || ruling) && g.core.Next() <= max(c.now, g.o.now) {
+	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
 	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.p.ids > 100 {
