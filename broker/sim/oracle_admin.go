@@ -19,7 +19,7 @@ type letter struct {
 	failed   int64
 	headers  []byte
 	groups   []string
-	// The groups of its job, for a retry.
+	// The settings of its job, for a retry.
 	retries          int
 	timeout, backoff time.Duration
 }
