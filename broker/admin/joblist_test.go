@@ -154,7 +154,7 @@ func TestCancelMany(t *testing.T) {
 	}
 }
 
-// TestDeadMany: all failed jobs that fit are handed in again or discarded.
+// TestDeadMany: all matching failed jobs are retried or discarded.
 func TestDeadMany(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)
@@ -183,6 +183,6 @@ func TestDeadMany(t *testing.T) {
 	w.call("POST", "/v1/types/t/pause", "", 200)
 	many("retry", `{"reason":"such"}`, 9, 9, 0)
 	if got := w.ids("/v1/types/t/jobs?"); len(got) != 9 {
-		t.Errorf("handed in again: %q", got)
+		t.Errorf("retried: %q", got)
 	}
 }

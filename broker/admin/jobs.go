@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// peer describes the client of a connection, or the broker with that name.
+// peer describes the client of a connection, or the broker with the given name.
 func (a *API) peer(p broker.Peer, name string) *api.Peer {
 	if p == 0 {
 		return nil
@@ -143,14 +143,14 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return unknownJob(id)
 	case broker.NotProcessing:
-		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true lets its worker work for nobody", wire.Value(id))
+		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true cancels it and drops its result", wire.Value(id))
 	}
 	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: state})
 	return nil
 }
 
-// patchJob changes a job that waits. What it may say is what a change frame may.
+// patchJob changes a job that waits. It allows the same fields as a change frame.
 func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	id, err := name(r, "id")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// verb is what a command does.
+// verb is the kind of a command.
 type verb uint8
 
 const (
@@ -59,8 +59,8 @@ func (v verb) String() string { return verbNames[v] }
 type command struct {
 	verb verb
 	now  int64
-	// peer is the run's own number of a connection. A number that no earlier
-	// command introduced stands for a connection the core never saw.
+	// peer is the run's own number of a connection. A number that no earlier command
+	// introduced is a connection that the core never saw.
 	peer int
 
 	id, typ  string
@@ -102,7 +102,7 @@ type command struct {
 // settings are all that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
-// String is the command's line in a trace.
+// String is the line of the command in a trace.
 func (c *command) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)

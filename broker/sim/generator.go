@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// generator invents the commands of a run. It looks at the oracle, to hit what
-// matters more often than chance would.
+// generator makes up the commands of a run. It looks at the oracle, to hit interesting
+// cases more often than chance would.
 type generator struct {
 	p      profile
 	rng    *rand.Rand
@@ -190,8 +190,8 @@ func (g *generator) verb() verb {
 	panic("sim: weights do not add up")
 }
 
-// time lets some pass: often none, often until just a deadline, and now and
-// then it jumps, backwards too.
+// time lets some time pass: often none, often until just a deadline; now and then it jumps,
+// also backwards.
 func (g *generator) time(v verb) int64 {
 	still := g.p.still
 	if v == tick {
@@ -224,7 +224,7 @@ func (g *generator) time(v verb) int64 {
 	return g.now
 }
 
-// peer chooses who does it: mostly somebody alive and of the right kind.
+// peer chooses the sender: mostly a live one of the right kind.
 func (g *generator) peer(v verb) int {
 	switch v {
 	case addSubmitter, addWorker:
@@ -273,7 +273,7 @@ func (g *generator) somebody(worker bool, v verb) int {
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
 
-// id is one that a peer may speak of: often of a job of its own.
+// id is an id that a peer may use: often of a job of its own.
 func (g *generator) id(peer int) string {
 	if len(g.o.jobs) > 0 && g.chance(70) {
 		for range 4 {
@@ -286,7 +286,7 @@ func (g *generator) id(peer int) string {
 	return g.commonID()
 }
 
-// outID is one that a worker may speak of: mostly of what is out on it.
+// outID is an id that a worker may use: mostly of a job that it holds.
 func (g *generator) outID(peer int) string {
 	if w := g.o.peer(peer, true); w != nil {
 		if !w.named && g.chance(50) {

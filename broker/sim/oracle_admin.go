@@ -20,7 +20,7 @@ type letter struct {
 	failed   int64
 	headers  []byte
 	groups   []string
-	// As its job had them, for when it is handed in again.
+	// The settings of its job, for a retry.
 	retries          int
 	timeout, backoff time.Duration
 }
@@ -110,7 +110,7 @@ func (o *oracle) revive(c *command) {
 	}
 }
 
-// reviveAll hands in again all letters of a type that can be, or forgets all.
+// reviveAll retries all letters of a type that it can, or forgets all.
 func (o *oracle) reviveAll(c *command) {
 	k := o.types[c.typ]
 	if k == nil {

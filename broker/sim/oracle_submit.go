@@ -304,7 +304,7 @@ func (o *oracle) revokeRunning(j *oracleJob, may bool) {
 	}
 }
 
-// submitterGone: what waits ends, what runs is unwanted.
+// submitterGone: its waiting jobs end, its running jobs become unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
 	for _, j := range append([]*oracleJob(nil), o.jobs...) {
 		if j.owner != s.no {

@@ -7,7 +7,7 @@ import (
 	"gloom/broker"
 )
 
-// profile is what runs of one kind have in common.
+// profile is the parameters of runs of one kind.
 type profile struct {
 	name string
 	// weight of each verb among the commands.

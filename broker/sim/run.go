@@ -66,7 +66,7 @@ func configLine(c *broker.Config) string {
 	}), " ")
 }
 
-// Runner runs seeds, one at a time. It keeps memory from run to run.
+// Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
 	pages *poisonPages
 	// Commands counts what was done, Peak the most bytes lent at a time,
@@ -246,7 +246,7 @@ func (r *runner) step(c *command) (err error) {
 	return r.compareLetters()
 }
 
-// finish lets everybody go and all time pass, and proves that nothing is left.
+// finish disconnects everybody, lets all time pass, and checks that nothing is left.
 func (r *runner) finish() error {
 	o, core := r.oracle, r.driver.core
 	end := []*command{}

@@ -31,16 +31,16 @@ Without --redis jobs are in memory only: a restart loses them. Without --broker
 the broker that decides the order runs inside this process.
 
 Every option is also an environment variable (--max-jobs is GLOOM_JQ_MAX_JOBS)
-and a key of the file that --config names (TOML: max-jobs = 1000). A flag wins
-over the environment, the environment over the file.
+and a key of the file that --config names (TOML: max-jobs = 1000). A flag overrides
+the environment, and the environment overrides the file.
 
-Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
-reads tokens, certificates and the file of schedules again.
+Signals: SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP
+reloads tokens, certificates and the schedules file.
 
-Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
-be, 3 when a second signal cut a drain short.`
+Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
+a second signal cut a drain short.`
 
-// options are all that can be set.
+// options are all options of the daemon.
 type options struct {
 	door   door.Options
 	broker link.Config
@@ -121,7 +121,7 @@ const (
 	maxBody = 1 << 30
 )
 
-// validate returns an error for the first option that cannot be.
+// validate returns an error for the first invalid option.
 func (o *options) validate() error {
 	l := &o.limits
 	checks := []error{

@@ -29,14 +29,14 @@ has them, and runs each by the handler of its type until it succeeds, fails for
 good or is out of time.
 
 Every option is also an environment variable (--max-body is GLOOM_SQ_MAX_BODY)
-and a key of the file that --config names (TOML: max-body = "1MiB"). A flag wins
-over the environment, the environment over the file.
+and a key of the file that --config names (TOML: max-body = "1MiB"). A flag overrides
+the environment, and the environment overrides the file.
 
-Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
-reads tokens, certificates and the file of schedules again.
+Signals: SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP
+reloads tokens, certificates and the schedules file.
 
-Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
-be, 3 when a second signal cut a drain short.`
+Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
+a second signal cut a drain short.`
 
 // options are everything that can be set on the daemon.
 type options struct {

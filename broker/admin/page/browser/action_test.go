@@ -120,7 +120,7 @@ func TestDeadActions(t *testing.T) {
 	b.press("Close")
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.press("Retry")
-	b.sees("invoice-2 was handed in again.")
+	b.sees("invoice-2 was retried.")
 	dead(2)
 	b.until(`![...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('invoice-2'))`) // its buttons are gone
 	b.press("Discard")
@@ -140,7 +140,7 @@ func TestDeadActions(t *testing.T) {
 	dead(3) // more than was said: this one, and the one that was retried
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.press("Retry 1 dead letter")
-	b.sees("1 dead letter handed in again, 2 left.")
+	b.sees("1 dead letter retried, 2 left.")
 	dead(2)
 	b.strict()
 }
