@@ -29,7 +29,9 @@ type API struct {
 	// to jobs.
 	making sync.Mutex
 	watch  watch
-	past   past
+	// ratesHeld is what the rates of the last day take, in bytes.
+	ratesHeld atomic.Int64
+	past      past
 	// streams are the open streams of events.
 	streams atomic.Int64
 	// submits bounds the bytes of jobs that are being received.
@@ -42,7 +44,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
 	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, submitFrames*int64(opt.MaxFrame+1)))
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{srv}, collectors.NewGoCollector(),
+	reg.MustRegister(&collector{srv, &a.ratesHeld}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	a.mux.HandleFunc("GET /healthz", a.healthz)

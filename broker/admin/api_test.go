@@ -450,7 +450,9 @@ func TestForget(t *testing.T) {
 	}
 	w.call("DELETE", "/v1/types/mial", "", 404)
 	w.call("GET", "/v1/types/mial", "", 404)
-	w.call("GET", "/v1/jobs/waits", "", 404)
+	if x := w.call("GET", "/v1/jobs/waits", "", 200); x["outcome"] != "discarded" {
+		t.Errorf("what waited: %v", x)
+	}
 	l := w.call("GET", "/v1/status", "", 200)["ledger"].(map[string]any)
 	if l["submitted"] != 4. || l["answered"] != 1. || l["failed"] != 1. || l["discarded"] != 1. || l["queued"] != 1. {
 		t.Errorf("the totals: %v", l)

@@ -96,3 +96,40 @@ func TestNoHistory(t *testing.T) {
 	}
 	w.call("GET", "/v1/jobs?state=ended&outcome=failed", "", 400)
 }
+
+// TestHistory: the rates of the last hours, of all types and of one.
+func TestHistory(t *testing.T) {
+	w := start(t, nil)
+	release := make(chan struct{})
+	close(release)
+	w.worker("run", release)
+	for i := range 3 {
+		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"run","id":"r%d","body":1}`, i), 202)
+	}
+	w.call("POST", "/v1/jobs", `{"type":"x/y","id":"c","body":1}`, 202)
+	last := func(path, key string) any {
+		x := w.call("GET", path, "", 200)[key].([]any)
+		return x[len(x)-1]
+	}
+	eventually(t, "the jobs are counted", func() bool { return last("/v1/history?type=run", "answered") == 3.0 })
+	if in, queued := last("/v1/history", "in"), last("/v1/history?type=x/y&since=24h", "queued"); in != 4.0 || queued != 1.0 {
+		t.Errorf("%v jobs of all types, %v queued of one", in, queued)
+	}
+	if p := last("/v1/history?type=run&since=90m", "run_p95_ms"); p == nil {
+		t.Error("nothing is known of the runs")
+	}
+	for path, n := range map[string]int{"/v1/history": 180, "/v1/history?since=90s": 2, "/v1/history?since=3h": 180, "/v1/history?since=4h": 24, "/v1/history?since=24h&type=nobody": 144} {
+		x := w.call("GET", path, "", 200)
+		if len(x["in"].([]any)) != n || (x["step_ms"] == 60000.0) != (n == 180 || n == 2) {
+			t.Errorf("%s: %d steps of %v ms, want %d", path, len(x["in"].([]any)), x["step_ms"], n)
+		}
+	}
+	if got := last("/v1/history?type=nobody", "in"); got != nil {
+		t.Errorf("of a type not known: %v", got)
+	}
+	for _, since := range []string{"25h", "0s", "-1h", "yesterday"} {
+		if x := w.call("GET", "/v1/history?since="+since, "", 400); !strings.Contains(x["reason"].(string), "since must be a duration up to 24h") {
+			t.Errorf("%s: %v", since, x)
+		}
+	}
+}

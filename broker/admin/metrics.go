@@ -3,6 +3,7 @@ package admin
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,7 +17,10 @@ import (
 const otherLabel = "other"
 
 // collector reads the broker's counts when it is scraped. It never walks jobs.
-type collector struct{ srv *server.Server }
+type collector struct {
+	srv       *server.Server
+	ratesHeld *atomic.Int64
+}
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("gloom_"+name, help, labels, nil)
@@ -235,7 +239,7 @@ func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memo
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
 		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"history", core.History}, {"types", core.Types},
-		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet},
+		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet}, {"rates", c.ratesHeld.Load()},
 	} {
 		gauge(ch, descMemory, float64(p.bytes), p.part)
 	}

@@ -38,6 +38,7 @@ type watch struct {
 	total row
 	stats broker.TypeStats // of all types
 	rows  map[string]*row
+	day   day
 	// lists are sorted rows that were requested since the last snapshot.
 	lists map[order][]*row
 	// groups are snapshots of the groups of a type ("" for all jobs) that were requested
@@ -129,8 +130,9 @@ func (w *watch) take(a *API, now time.Time) {
 		w.groups = nil // not requested lately
 	}
 	if w.rows == nil {
-		w.rows = map[string]*row{}
+		w.rows, w.day = map[string]*row{}, day{total: newRates(), others: newRates(), types: map[string]*rates{}}
 	}
+	most := a.srv.Options().HistoryTypes
 	from := 0
 	h.View(func(b *broker.Broker, _ int64) { w.stats = *b.OtherStats() })
 	var sum api.Type
@@ -145,6 +147,7 @@ func (w *watch) take(a *API, now time.Time) {
 		if !w.at.IsZero() {
 			x.facts.Note(&x.Type, &seen, now, now.Sub(w.at))
 		}
+		w.day.note(now, x, &x.Type, &seen, s, most)
 		x.facts.Held, x.facts.UsualWait, x.facts.MeanRun = t.Held, usual(&s.Wait), mean(&s.Run, s.RunSum)
 		x.count(now, &seen)
 		if t.Kept {
@@ -166,6 +169,8 @@ func (w *watch) take(a *API, now time.Time) {
 		sum.Ledger = ledger(&total)
 	})
 	w.total.count(now, &sum)
+	w.day.end(now, &sum.Ledger, &w.stats)
+	a.ratesHeld.Store(w.day.bytes())
 	w.at, w.lists = now, map[order][]*row{}
 	a.find(w)
 	w.took = time.Since(now)

@@ -157,6 +157,27 @@ type Moment struct {
 	Running   uint64 `json:"running"`
 }
 
+// History is the rates of a type, or of all types, in steps from From on: each array has one
+// value for a step, the last of them for the one that has not ended. Nil is not known.
+type History struct {
+	StepMS int64  `json:"step_ms"`
+	From   string `json:"from"` // RFC 3339
+	// In, Answered, Failed and Other (cancelled, expired, discarded) are jobs in each step.
+	In       []*float64 `json:"in"`
+	Answered []*float64 `json:"answered"`
+	Failed   []*float64 `json:"failed"`
+	Other    []*float64 `json:"other"`
+	// Queued and Running are those at its end.
+	Queued  []*float64 `json:"queued"`
+	Running []*float64 `json:"running"`
+	// WaitP50 and WaitP95 are estimated quantiles of how long jobs had waited that were
+	// dispatched in the step, RunP50 and RunP95 of how long runs took that ended in it.
+	WaitP50 []*float64 `json:"wait_p50_ms"`
+	WaitP95 []*float64 `json:"wait_p95_ms"`
+	RunP50  []*float64 `json:"run_p50_ms"`
+	RunP95  []*float64 `json:"run_p95_ms"`
+}
+
 // Look is a snapshot of the whole broker, with its busiest types.
 type Look struct {
 	Draining    bool    `json:"draining"`

@@ -24,7 +24,7 @@ func TestSchemas(t *testing.T) {
 		"Groups": api.Groups{}, "HeldBy": api.HeldBy{}, "Empty": struct{}{},
 		"TypeList": api.TypeList{}, "Rates": api.Rates{}, "Look": api.Look{}, "Moment": api.Moment{}, "Link": api.Link{}, "WorkerList": api.List[api.Worker]{},
 		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
-		"JobList": api.List[api.Job]{}, "Ended": api.Ended{}, "EndedList": api.EndedList{}, "Demand": api.Demand{}, "JobFilter": api.JobFilter{},
+		"JobList": api.List[api.Job]{}, "Ended": api.Ended{}, "History": api.History{}, "EndedList": api.EndedList{}, "Demand": api.Demand{}, "JobFilter": api.JobFilter{},
 		"DeadFilter": api.DeadFilter{}, "Many": api.Many{}, "Submission": api.Submission{},
 		"Submitted": api.Submitted{},
 		"Fleet":     api.Fleet{}, "Forgotten": api.Forgotten{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{}, "Severities": api.Severities{},

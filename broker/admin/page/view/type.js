@@ -17,7 +17,28 @@ let seen = fresh('');
 
 /** @param {string} name */
 function fresh(name) {
-  return { name, at: 0, wait: new Lately(), run: new Lately(), series: new Series() };
+  const of = { name, at: 0, wait: new Lately(), run: new Lately(), series: new Series() };
+  if (name) fill(of);
+  return of;
+}
+
+/** Puts what the broker remembers of the type before what is seen of it.
+ * @param {any} of */
+async function fill(of) {
+  const h = await call('GET', `/v1/history?type=${enc(of.name)}&since=6m`).catch(() => null);
+  if (!h) return; // a broker that is older than the page
+  const s = new Series(), step = h.step_ms / 1000, from = Date.parse(h.from) / 1000, live = of.series;
+  const ms = (/** @type {number|null} */ v) => v === null ? null : v / 1000;
+  for (let i = 0; i < h.in.length - 1; i++) { // the last one has not ended
+    if (h.in[i] !== null) {
+      s.push(from + (i + 1) * step, {
+        in: h.in[i] / step, out: (h.answered[i] + h.failed[i] + h.other[i]) / step, failed: h.failed[i] / step, queued: h.queued[i], running: h.running[i],
+        wait50: ms(h.wait_p50_ms[i]), wait95: ms(h.wait_p95_ms[i]), run50: ms(h.run_p50_ms[i]), run95: ms(h.run_p95_ms[i]),
+      }, 2 * step);
+    }
+  }
+  live.t.forEach((/** @type {number} */ t, /** @type {number} */ i) => s.push(t, Object.fromEntries(Object.entries(live.of).map(([k, v]) => [k, v[i]])), 2 * step));
+  of.series = s;
 }
 
 /** @param {any} t */
