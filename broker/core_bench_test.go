@@ -16,7 +16,7 @@ func benchmarkCycle(b *testing.B, queued int, prio func(i int) int64) {
 
 // BenchmarkHistory is what it costs a job to be remembered.
 func BenchmarkHistory(b *testing.B) {
-	for _, history := range []int64{0, 64 << 20} {
+	for _, history := range []int64{0, 1 << 20, 64 << 20} {
 		b.Run(fmt.Sprint("history=", history), func(b *testing.B) {
 			benchmarkCycleWith(b, history, 0, func(int) int64 { return 0 })
 		})

@@ -87,8 +87,9 @@ type past struct {
 	brokerLost     bool // with the run
 }
 
-// record adds a record about job j. The caller says what is not the job's.
-func (b *Broker) record(x past, h *holding, j *job, broker string, reason Reason) {
+// record adds a record about job r. The caller fills what it leaves: started, worker, lost,
+// answer, outcome, isRun and brokerLost.
+func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Reason) *past {
 	id, name, said := b.id(j), h.kind.name, reason.Text
 	if len(said) > longError {
 		said = strings.ToValidUTF8(said[:longError-len("…")], "") + "…"
@@ -101,59 +102,60 @@ func (b *Broker) record(x past, h *holding, j *job, broker string, reason Reason
 	for _, g := range groups {
 		n += 2 + len(g.name)
 	}
+	x, text := b.history.Add(n)
+	text = text[copy(text, id):]
+	text = text[copy(text, name):]
+	if len(text) > 0 {
+		text = text[copy(text, broker):]
+		for _, g := range groups {
+			binary.LittleEndian.PutUint16(text, uint16(len(g.name)))
+			text = text[2+copy(text[2:], g.name):]
+		}
+		copy(text, said)
+	}
 	if x.submitter = h.origin; h.sub != nil {
 		x.submitter = h.sub.id
 	}
-	if j.timing != 0 {
+	if x.before = 0; j.timing != 0 {
 		x.before = b.timings.Get(j.timing).runs
 	}
-	x.submitted, x.ended, x.seq, x.attempts = j.at, b.now, j.seq, j.attempts
+	x.submitted, x.ended, x.job, x.seq, x.attempts = j.at, b.now, r, j.seq, j.attempts
 	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
-	x.why, x.most = reason.Why, reason.Most
-	to, text := b.history.Add(n)
-	*to = x
-	text = text[copy(text, id):]
-	text = text[copy(text, name):]
-	text = text[copy(text, broker):]
-	for _, g := range groups {
-		binary.LittleEndian.PutUint16(text, uint16(len(g.name)))
-		text = text[2+copy(text[2:], g.name):]
-	}
-	copy(text, said)
+	x.why, x.most, x.size = reason.Why, reason.Most, uint32(b.bodyLen(r, j))
+	return x
 }
 
-// recordEnd records how job j ends, before its body is freed.
-func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, l *last) {
+// recordEnd records how job j ends, before its body is freed. answer is how long its answer
+// is.
+func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
 	if b.cfg.History <= 0 || j.flags&flagBorrowed != 0 {
 		return
 	}
-	x := past{job: r, outcome: out, started: noRun, size: uint32(len(b.body(r, j))), answer: uint32(len(l.body))}
-	broker := ""
+	started, worker, broker := int64(noRun), Peer(0), ""
 	if j.state == stRunning && out != OutExpired { // of that, the run is recorded already
-		x.started = j.since
+		started = j.since
 		if w := b.peers[j.worker].wrk; w != nil {
-			x.worker, broker = w.id, w.name
+			worker, broker = w.id, w.name
 		}
 	}
-	b.record(x, h, j, broker, l.reason)
+	x := b.record(h, r, j, broker, reason)
+	x.started, x.worker, x.lost, x.answer, x.outcome, x.isRun, x.brokerLost = started, worker, 0, uint32(answer), out, false, false
 }
 
 // recordRun records the run of job r, which has stopped and does not end it.
 func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, left bool) {
 	w := b.peers[j.worker].wrk
-	x := past{job: r, isRun: true, outcome: OutFailed, started: j.since, worker: w.id, brokerLost: w.borrows && w.kind == nil}
+	x := b.record(h, r, j, w.name, &reason)
+	x.started, x.worker, x.lost, x.answer, x.outcome, x.isRun, x.brokerLost = j.since, w.id, 0, 0, OutFailed, true, w.borrows && w.kind == nil
+	b.timed(r, j).runs = b.history.Last()
 	switch {
 	case left:
 		x.outcome, x.lost = OutLost, b.lastLost
+		b.lastLost = b.history.Last()
 	case reason.Why == TimedOut:
 		x.outcome = OutTimedOut
 	case reason.Why == GivenBack:
 		x.outcome = OutReleased
-	}
-	b.record(x, h, j, w.name, reason)
-	b.timed(r, j).runs = b.history.Last()
-	if left {
-		b.lastLost = b.history.Last()
 	}
 }
 

@@ -392,7 +392,7 @@ func (b *Broker) sweep(h *holding, r uint32, j *job) {
 		b.rank(h.queue)
 	}
 	b.unswept--
-	b.recordEnd(h, r, j, OutDiscarded, &last{})
+	b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
 	b.unlinkHeld(&h.jobs, j)
 	b.free(r, j)
 	b.emptied(h)

@@ -109,6 +109,13 @@ func (b *Broker) body(r uint32, j *job) []byte {
 	return b.slabs.Bytes(j.slab, j.off+n, b.slabs.Length(j.slab, j.off)-n)
 }
 
+func (b *Broker) bodyLen(r uint32, j *job) int {
+	if j.flags&flagBig != 0 {
+		return len(b.big[r])
+	}
+	return int(b.slabs.Length(j.slab, j.off)) - int(j.idLen) - int(j.headLen)
+}
+
 // headers are those of the job; nil where there are none.
 func (b *Broker) headers(j *job) []byte {
 	if j.headLen == 0 {

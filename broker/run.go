@@ -265,10 +265,10 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 		j.flags &^= flagUnwanted | flagRevoked
 		b.conclude(r, j, revoked(), &k.Cancelled, &b.total.Cancelled)
 	case j.flags&flagUnwanted != 0:
-		b.recordEnd(h, r, j, OutCancelled, &last{})
+		b.recordEnd(h, r, j, OutCancelled, &Reason{}, 0)
 		b.finish(h, r, j, &k.Cancelled, &b.total.Cancelled)
 	default:
-		b.recordEnd(h, r, j, OutDiscarded, &last{})
+		b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
 		b.finish(h, r, j, &k.Discarded, &b.total.Discarded)
 	}
 }

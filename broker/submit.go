@@ -251,7 +251,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	default:
 		b.ok(p, b.id(j))
 		b.leaveQueue(r, j)
-		b.recordEnd(h, r, j, OutCancelled, &last{})
+		b.recordEnd(h, r, j, OutCancelled, &Reason{}, 0)
 		b.finish(h, r, j, &h.kind.Cancelled, &b.total.Cancelled)
 	}
 	return b.end()

@@ -77,6 +77,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		offered = x.State == "queued" && x.HeldBy == nil && b.Demand(x.Type).Jobs > 0
 	})
 	var end *api.End
+	var submitter *api.Peer
 	if !ok || x.State == "ended" {
 		e, zero, remembered := a.findEnded(r, id)
 		switch {
@@ -89,11 +90,13 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		case remembered:
 			of := endOf(zero, &e)
-			end, runs = &of, e.Runs
+			end, runs, submitter = &of, e.Runs, a.peer(e.Submitter, "")
 		}
 	}
 	j := a.jobOf(&x)
-	j.End = end
+	if j.End = end; end != nil {
+		j.Submitter = submitter
+	}
 	if f := a.srv.Fleet(); f != nil && offered {
 		j.Holds += "; " + f.Why(x.Type)
 	}

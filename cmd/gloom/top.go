@@ -38,9 +38,9 @@ by, and the space bar looks at once. Elsewhere each look prints a table, or with
     {"time":…,"interval_seconds":…,"types":[{"type":…,"queued":…,…}]}
 --once looks for one interval and ends.
 
---since 3h shows the last hours instead, up to 24h, as far as the broker has run:
-for all types together and for those with most to do a line each of jobs in,
-failed and queued and of the wait below which 95 of 100 jobs were.`
+--since 3h shows the last hours instead, up to 24h, and ends: a row for all
+types together and for each of those with most to do, with the jobs submitted
+and failed per second, those queued, and the wait of 95 in 100 jobs.`
 
 const topExample = `  gloom top --sort wait
   gloom top --filter mail

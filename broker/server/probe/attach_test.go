@@ -234,7 +234,7 @@ func TestAttach(t *testing.T) {
 		s.close()
 		w.respond(`2`)
 		until(t, "its connection is gone", func() error {
-			if status, body, err := b.ask("GET", "/v1/jobs/"+bound, "admin-1"); err != nil || status != 404 {
+			if status, body, err := b.ask("GET", "/v1/jobs/"+bound, "admin-1"); err != nil || status != 200 || !strings.Contains(body, `"discarded"`) {
 				return fmt.Errorf("%d %s %v", status, body, err)
 			}
 			return nil

@@ -34,7 +34,7 @@ func (d *daemon) askWith(method, path, token, with string) (status int, body str
 	return res.StatusCode, string(text), err
 }
 
-// state is what HTTP says about a job, "" when it has ended.
+// state is what HTTP says about a job, "" when it has ended and no outcome of it is kept.
 func (d *daemon) state(t tb, id string) string {
 	t.Helper()
 	status, body, err := d.ask("GET", "/v1/jobs/"+url.PathEscape(id), "")
@@ -46,9 +46,13 @@ func (d *daemon) state(t tb, id string) string {
 	}
 	var job struct {
 		State string `json:"state"`
+		Keep  *int64 `json:"keep_ms"`
 	}
 	if status != http.StatusOK || json.Unmarshal([]byte(body), &job) != nil || job.State == "" {
 		t.Fatalf("GET job %q: status %d, %s", id, status, body)
+	}
+	if job.State == "ended" && job.Keep == nil {
+		return ""
 	}
 	return job.State
 }
@@ -127,7 +131,7 @@ func TestHTTPJobs(t *testing.T) {
 		}
 		w.respond(`2`)
 		if got := b.state(t, id); got != "" {
-			t.Errorf("state %q, want 404 once ended", got)
+			t.Errorf("state %q, want none once ended", got)
 		}
 	})
 	t.Run("waiting for a retry is delayed", func(t *testing.T) {
@@ -152,7 +156,7 @@ func TestHTTPJobs(t *testing.T) {
 		}
 		w.respond(`1`)
 		if got := b.state(t, id); got != "" {
-			t.Errorf("state %q, want 404", got)
+			t.Errorf("state %q, want none", got)
 		}
 	})
 	t.Run("unknown is 404", func(t *testing.T) {
