@@ -1,0 +1,106 @@
+package probe
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// TestUnique: the modes, and what lets a key go.
+func TestUnique(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		name := fresh()
+		add := func(want int, how, key string, unique object, more ...any) string {
+			t.Helper()
+			o := object{"name": name, "argument": object{}, "unique": unique}
+			unique["key"] = key
+			for i := 0; i < len(more); i += 2 {
+				o[more[i].(string)] = more[i+1]
+			}
+			r := d.wants(t, want, "POST", "/job", o)
+			if r.text("unique") != how {
+				t.Fatalf("%s, wanted %q", r, how)
+			}
+			return r.text("job_id")
+		}
+		a := add(201, "", "keep", object{})
+		if b := add(200, "kept", "keep", object{"while": "waiting"}); b != a {
+			t.Errorf("kept %s, wanted %s", b, a)
+		}
+		add(201, "", "other", object{})
+		d.job(t, name)
+		w := d.puller(t, 1, []string{name})
+		if id := w.takes(t); id != a {
+			t.Fatalf("took %s, wanted %s", id, a)
+		}
+		if b := add(200, "kept", "keep", object{"mode": "replace"}); b != a {
+			t.Errorf("one that runs: kept %s, wanted %s", b, a)
+		}
+		w.done(t, a, 1)
+		b := add(201, "", "keep", object{"while": "waiting"})
+		c := add(200, "replaced", "keep", object{"mode": "replace"})
+		if c == b {
+			t.Error("the one that was replaced has the new id")
+		}
+		d.wants(t, 404, "GET", "/job/"+b, nil)
+		d.refuses(t, 409, "wrong_state", "POST", "/v1/jobs/"+b+"/retry", nil)
+		d.wants(t, 204, "DELETE", "/job/"+c, nil)
+		e := add(201, "", "keep", object{"mode": "extend"}, "delay", 0.1)
+		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
+			t.Errorf("extended %s, wanted %s", f, e)
+		}
+		add(201, "", "window", object{"while": "window", "for_ms": 60000}, "priority", -1)
+		id := w.takes(t)
+		w.done(t, id, 1)
+		if f := add(200, "kept", "window", object{}); f != id {
+			t.Errorf("a window keeps %s, wanted %s", f, id)
+		}
+		for taken := ""; taken != e; w.done(t, taken, 1) { // within its max_ms
+			taken = w.takes(t)
+		}
+	})
+}
+
+func TestBadUnique(t *testing.T) {
+	d := sharing(t, "memory")
+	for _, c := range []struct{ code, unique string }{
+		{"invalid_type", `"k"`}, {"missing_field", `{}`}, {"invalid_value", `{"key":""}`},
+		{"invalid_value", fmt.Sprintf(`{"key":"%0257d"}`, 1)}, {"invalid_type", `{"key":1}`},
+		{"invalid_value", `{"key":"k","whilst":"live"}`}, {"invalid_value", `{"key":"k","while":"ever"}`},
+		{"invalid_value", `{"key":"k","mode":"drop"}`}, {"missing_field", `{"key":"k","while":"window"}`},
+		{"invalid_value", `{"key":"k","for_ms":5}`}, {"invalid_value", `{"key":"k","while":"window","for_ms":0}`},
+		{"invalid_value", `{"key":"k","max_ms":5}`}, {"invalid_type", `{"key":"k","mode":"extend","max_ms":"5"}`},
+	} {
+		body := `{"name":"x","argument":{},"unique":` + c.unique + `}`
+		d.refuses(t, 400, c.code, "POST", "/job", body)
+	}
+	d.refuses(t, 400, "invalid_value", "POST", "/jobs", `[{"name":"x","argument":{},"unique":{"key":"k"}}]`)
+	d.refuses(t, 400, "invalid_value", "POST", "/job", `{"name":"x","argument":{},"unique":{"key":"k"}}`, "Idempotency-Key: a")
+}
+
+// TestUniqueAtOnce: of a hundred that come at once one makes the job.
+func TestUniqueAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		var mu sync.Mutex
+		made, ids := 0, map[string]bool{}
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				r, err := d.try("POST", "/job", object{"name": "at once", "argument": object{}, "unique": object{"key": "k"}})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil || r.status != 200 && r.status != 201 {
+					t.Errorf("%s, %v", r, err)
+				}
+				if r.status == 201 {
+					made++
+				}
+				ids[r.text("job_id")] = true
+			})
+		}
+		all.Wait()
+		if made != 1 || len(ids) != 1 {
+			t.Errorf("%d jobs were made, the ids are %v", made, ids)
+		}
+	})
+}
