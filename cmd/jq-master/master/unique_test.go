@@ -186,3 +186,22 @@ func force(w *world, h *holding, rng *rand.Rand) {
 	h.state = j.State
 	w.start()
 }
+
+// TestHalfReplaced: what a master has begun to replace when it ends, the next one ends.
+func TestHalfReplaced(t *testing.T) {
+	w := newWorld(t, 1)
+	old := &job.Job{ID: w.c.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
+		Name: "n", Argument: []byte{0x80}, Timeout: 1000, Unique: &job.Unique{Key: "k"}}}
+	young := &job.Job{ID: w.c.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
+	young.Unique = &job.Unique{Key: "k", Replaces: old.ID}
+	w.mem.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
+	w.start()
+	w.step(w.c, func() {})
+	w.settled()
+	if a, b := w.c.jobs.Get(old.ID).State, w.c.jobs.Get(young.ID).State; a != job.Cancelled || b != job.Queued {
+		t.Errorf("the old job is %v, the new one %v", a, b)
+	}
+	if c := w.c.uniques[uniqueKey{"n", "k"}]; c == nil || c.rec.ID != young.ID {
+		t.Errorf("the key is of %+v", c)
+	}
+}

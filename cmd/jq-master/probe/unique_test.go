@@ -1,9 +1,12 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
+
+	"gloom/bench/throwaway/redistest"
 )
 
 // TestUnique: the modes, and what lets a key go.
@@ -103,4 +106,73 @@ func TestUniqueAtOnce(t *testing.T) {
 			t.Errorf("%d jobs were made, the ids are %v", made, ids)
 		}
 	})
+}
+
+// TestUniqueKilled: hundreds add one key through a master, which is killed, and its
+// standby: one job comes of it. A window outlives its job and both masters.
+func TestUniqueKilled(t *testing.T) {
+	t.Parallel()
+	s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
+	flags := append([]string{"--redis=" + s.URL()}, quick...)
+	first := start(t, flags...)
+	first.ready(t)
+	windowed := object{"name": "window", "argument": object{}, "unique": object{"key": "k", "while": "window", "for_ms": 600_000}}
+	w := first.puller(t, 1, []string{"window"})
+	ended := first.wants(t, 201, "POST", "/job", windowed).text("job_id")
+	w.takes(t)
+	w.done(t, ended, 1)
+	second := start(t, flags...)
+
+	var mu sync.Mutex
+	made, answers, ids := 0, 0, map[string]bool{}
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 100 {
+		d := []*daemon{first, second}[i%2]
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, err := d.try("POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
+				if err != nil {
+					return // killed
+				}
+				if r.status == 503 {
+					continue
+				}
+				mu.Lock()
+				answers++
+				if r.status == 201 {
+					made++
+				}
+				ids[r.text("job_id")] = true
+				mu.Unlock()
+			}
+		})
+	}
+	until(t, "an answer", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if answers == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	first.Kill()
+	second.ready(t)
+	second.wants(t, 200, "POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
+	close(stop)
+	all.Wait()
+	if made > 1 || len(ids) != 1 {
+		t.Errorf("%d jobs were made, the ids are %v", made, ids)
+	}
+	if jobs := second.wants(t, 200, "GET", "/v1/jobs?name=x", nil).json["jobs"].([]any); len(jobs) != 1 {
+		t.Errorf("%d jobs are there: %v", len(jobs), jobs)
+	}
+	if id := second.wants(t, 200, "POST", "/job", windowed).text("job_id"); id != ended {
+		t.Errorf("the window keeps %s, wanted %s", id, ended)
+	}
 }
