@@ -52,10 +52,14 @@ func TestUnique(t *testing.T) {
 		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
 			t.Errorf("extended %s, wanted %s", f, e)
 		}
-		add(201, "", "window", object{"while": "window", "for_ms": 60000}, "priority", -1)
-		id := w.takes(t)
-		w.done(t, id, 1)
-		if f := add(200, "kept", "window", object{}); f != id {
+		own := fresh() // of no other job
+		v := d.puller(t, 1, []string{own})
+		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", own)
+		if taken := v.takes(t); taken != id {
+			t.Fatalf("took %s, wanted %s", taken, id)
+		}
+		v.done(t, id, 1)
+		if f := add(200, "kept", "window", object{}, "name", own); f != id {
 			t.Errorf("a window keeps %s, wanted %s", f, id)
 		}
 		for taken := ""; taken != e; w.done(t, taken, 1) { // within its max_ms
