@@ -3,6 +3,7 @@
 GO      ?= go
 BIN     := .build
 SEEDS   ?= 20000
+TESTED  ?= 5000
 FUZZ    ?= 60s
 # Three packages at a time, also on two processors: most wait for daemons and
 # databases that they start.
@@ -62,13 +63,14 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 
 # Under the race detector, ten times slower, what is drawn at random or tried for
 # every byte is cut short; it comes in full without it, where goroutines are none.
+# The simulator takes TESTED seeds here, and SEEDS in make sim.
 # Fuzzing is counted here: when its time is up, go test fails now and then with
 # "context deadline exceeded" and no finding.
 .PHONY: test
 test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) ./...
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
-	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(SEEDS)
+	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
 	@$(MAKE) --no-print-directory fuzz FUZZ=10000x
 	python3 -m unittest discover -s clients/python/tests
 	tsc -p clients/node && cd clients/node && node --test test/
@@ -78,12 +80,17 @@ test: lint ## all checks and tests: race detector, invariants, simulator, fuzz t
 sim: ## drive the core with SEEDS=20000 random worlds
 	$(GO) test ./broker/sim -timeout 0 -seeds $(SEEDS)
 
+# Each package is built once, and its targets run from that: where go test looks for
+# inputs, and keeps them. vet has its turn in lint.
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ=60s
-	@set -e; for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	@set -e; bin=$$(mktemp); trap 'rm -f $$bin' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
+	for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		$(GO) test -c -vet=off -fuzz . -o $$bin $$pkg; \
 		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6- | sort); do \
 			echo "fuzz $$pkg $$f"; \
-			$(GO) test $$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ) -parallel 2; \
+			(cd $$pkg && $$bin -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZ) -test.parallel 2 \
+				-test.fuzzcachedir $$cache/gloom/$${pkg#./}); \
 		done; \
 	done
 

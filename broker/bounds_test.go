@@ -46,7 +46,7 @@ func numbered(id []byte, n int) []byte {
 // TestVanishedInSlices: a submitter with very many jobs goes. Everything that
 // can be seen changes at once, and no step frees more than its share.
 func TestVanishedInSlices(t *testing.T) {
-	n := many(1_000_000, 6000)
+	n := many(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
 	s := b.AddSubmitter()
 	id, body := make([]byte, 16), make([]byte, 100)
@@ -180,7 +180,11 @@ func TestVanishedWithManyTypes(t *testing.T) {
 // more are let in than may be.
 func TestTypesStayBounded(t *testing.T) {
 	n := many(100_000, 3000)
-	b := New(Config{IdleTypes: 100, MaxTypes: 1000})
+	most := 1000
+	if Checking {
+		most = 300
+	}
+	b := New(Config{IdleTypes: 100, MaxTypes: most})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	for i := range n {
 		typ := fmt.Appendf(nil, "t%d", i)
@@ -204,14 +208,14 @@ func TestTypesStayBounded(t *testing.T) {
 
 	// In use at a time.
 	refused := 0
-	const more = 1500
+	more := most * 3 / 2
 	for i := range more {
 		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "k%d", i), Type: fmt.Appendf(nil, "u%d", i), Body: []byte("1"), Retries: -1})
 		if fx[0].Code == Overloaded {
 			refused++
 		}
 	}
-	if got := len(b.typesByName) - b.unusedTypes(); got != 1000 || refused != more-999 {
+	if got := len(b.typesByName) - b.unusedTypes(); got != most || refused != more-most+1 {
 		t.Errorf("%d types are in use, %d submits were refused", got, refused)
 	}
 	if _, err := b.Pause(0, []byte("one more"), true); err == nil {

@@ -36,7 +36,7 @@ type Broker struct {
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of long names of types
 	// Types that are not in use, longest unused first: deadTypes are kept as long as they
-	// have dead letters, keptTypes are never forgotten.
+	// have dead letters, keptTypes until ForgetType.
 	spareTypes, deadTypes, keptTypes container.Ring[jobType]
 	forgotten                        Ledger // of types that were forgotten
 	otherStats                       TypeStats
@@ -88,7 +88,8 @@ type Broker struct {
 	chores, notifications, cleanups chores
 	fairness                        fairnessChange
 
-	runs pastRuns // runs that did not end their jobs
+	history  container.Log[past]
+	lastLost int64 // the position of the run that was lost last, 0 for none
 
 	// place holds the callbacks that very many heaps share. A method value in each heap
 	// would cost memory that every job touches.
@@ -165,7 +166,8 @@ func New(cfg Config) *Broker {
 		rng:   rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
 		peers: make([]peer, 1),
 	}
-	b.jobs.Pages, b.timings.Pages, b.pairs.Pages, b.slabs.Pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
+	b.jobs.Pages, b.timings.Pages, b.pairs.Pages, b.slabs.Pages, b.history.Pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
+	b.LimitHistory(cfg.History)
 	seed := maphash.MakeSeed()
 	b.index.Seed, b.groupIndex.Seed, b.setIndex.Seed, b.borrowed.Seed = seed, seed, seed, seed
 	b.groupIndex.Equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.At(r-1).name, name) }

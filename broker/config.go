@@ -31,8 +31,8 @@ type Config struct {
 	// MaxGroups bounds the groups that there are at a time.
 	MaxGroups int
 	// IdleTypes is how many unused types are remembered. The first KeptTypes types that the
-	// broker meets (at most IdleTypes) are never forgotten, so that their counts can always
-	// be shown under their names.
+	// broker meets (at most IdleTypes) are forgotten by ForgetType alone, so that their counts
+	// can always be shown under their names.
 	IdleTypes, KeptTypes int
 	// Retries is how many runs may follow the first one of a job that does not say.
 	Retries int
@@ -41,6 +41,9 @@ type Config struct {
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
+	// History is how many bytes what is remembered of ended jobs may occupy. If it is 0 only
+	// runs of jobs that have not ended are remembered, in 1 MiB.
+	History int64
 	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole) a
 	// worker is handed before Broker.Credit sets how many more it may be.
 	Credit int64

@@ -11,7 +11,20 @@ import (
 // benchmarkCycle measures submit + dispatch + answer with so many jobs queued
 // behind, on priorities like the given function gives.
 func benchmarkCycle(b *testing.B, queued int, prio func(i int) int64) {
-	c := broker.New(broker.Config{Retries: 3, IdleTypes: 100})
+	benchmarkCycleWith(b, 0, queued, prio)
+}
+
+// BenchmarkHistory is what it costs a job to be remembered.
+func BenchmarkHistory(b *testing.B) {
+	for _, history := range []int64{0, 64 << 20} {
+		b.Run(fmt.Sprint("history=", history), func(b *testing.B) {
+			benchmarkCycleWith(b, history, 0, func(int) int64 { return 0 })
+		})
+	}
+}
+
+func benchmarkCycleWith(b *testing.B, history int64, queued int, prio func(i int) int64) {
+	c := broker.New(broker.Config{Retries: 3, IdleTypes: 100, History: history})
 	sub, wrk := c.AddSubmitter(), c.AddWorker()
 	typ, body := []byte("echo"), make([]byte, 100)
 	id := make([]byte, 16)

@@ -46,8 +46,9 @@
 // has had an idle worker: when all is matched one of the two is empty.
 //
 // What a worker has out is a list of jobs that run and of overdue runs, which
-// are no jobs any more but hold its places. An ended job leaves a dead letter
-// if it failed, and its last frame if it is kept. Another broker's job that
+// are no jobs any more but hold its places. An ended job leaves a record in the
+// history, a log of bounded size, as did its earlier runs; a dead letter if it
+// failed; and its last frame if it is kept. Another broker's job that
 // runs here is a record of a holding as well, but holds no id.
 //
 // All deadlines stand in one heap of timers. What is too long for one command

@@ -54,8 +54,8 @@ type JobInfo struct {
 	Hold   Hold
 	Ready  time.Duration
 	Limits TypeLimits
-	// Outcome is how an ended job ended, 0 with an answer. Reason is why it has none.
-	Outcome Code
+	// Outcome is how an ended job ended, Reason why it has no answer.
+	Outcome Outcome
 	Reason  Reason
 }
 
@@ -117,7 +117,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
 	case j.state == stEnded:
 		l := b.outcome(r, j)
-		x.Outcome, x.Reason = l.code, l.reason
+		x.Outcome, x.Reason = outcomeOf(l.code), l.reason
 	default:
 		if g := h.queue.heldBy(); g != nil {
 			by, _ := b.closed(g)

@@ -308,6 +308,7 @@ func (b *Broker) unlist(h *holding) {
 // kept jobs go on.
 func (b *Broker) orphan(h *holding) {
 	b.unlist(h)
+	sub := h.sub
 	h.sub = nil
 	switch {
 	case h.held() == 0:
@@ -329,6 +330,7 @@ func (b *Broker) orphan(h *holding) {
 	b.bytes -= h.bytes - h.runBytes
 	h.bytes = h.runBytes
 	h.dead = true
+	h.origin = sub.id
 	b.unswept += waiting
 	if waiting > 0 {
 		b.cleanups.add(sweeping{h})
@@ -390,6 +392,7 @@ func (b *Broker) sweep(h *holding, r uint32, j *job) {
 		b.rank(h.queue)
 	}
 	b.unswept--
+	b.recordEnd(h, r, j, OutDiscarded, &last{})
 	b.unlinkHeld(&h.jobs, j)
 	b.free(r, j)
 	b.emptied(h)

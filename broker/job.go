@@ -82,7 +82,7 @@ type job struct {
 	timing         uint32 // record in Broker.timings, 0 for none
 }
 
-// timing is what only jobs with times of some kind need. Durations and times are in
+// timing is what only jobs with times of some kind, or with a run behind them, need. Durations and times are in
 // nanoseconds.
 type timing struct {
 	delay   int64 // when its delay or backoff ends
@@ -90,6 +90,7 @@ type timing struct {
 	backoff int64
 	expires int64 // its deadline, 0 for none
 	keep    int64 // how long its outcome is kept, 0 for not at all
+	runs    int64 // the position in the history of its latest run, 0 for none
 	job     uint32
 	pos     int32 // position in Broker.timers, -1 without a timer
 	code    Code  // of a kept outcome; 0 for an answer

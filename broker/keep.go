@@ -30,6 +30,7 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	h := b.holder(j)
 	b.sendLast(h, r, j, l)
+	b.recordEnd(h, r, j, outcomeOf(l.code), l)
 	if !h.keep {
 		b.finish(h, r, j, ofType, ofAll)
 		return

@@ -11,7 +11,7 @@ type Ledger struct {
 	Cancelled uint64
 	// Expired: its deadline came before it could run to an end.
 	Expired uint64
-	// Discarded with its submitter.
+	// Discarded with its submitter, or with its type by an operator.
 	Discarded uint64
 
 	// Requeued counts every coming back.

@@ -170,10 +170,10 @@ func TestTellOfLent(t *testing.T) {
 	b.Fail(2, p, &broker.Failure{ID: []byte("0"), Reason: "no", Delay: int64(time.Hour)})
 	b.Gone(3, p)
 	for id, want := range map[string]broker.RunInfo{
-		"0": {Run: 1, Worker: p, Broker: "b", Ago: 2, Took: 1, Reason: broker.Reason{Text: "no"}},
-		"1": {Run: 1, Worker: p, Broker: "b", Ago: 1, Took: 2, Reason: broker.Reason{Why: broker.WorkerLost, Have: 1}, Lost: true},
+		"0": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 2, Outcome: broker.OutFailed, Reason: broker.Reason{Text: "no"}},
+		"1": {Run: 1, Worker: p, Broker: "b", Started: 1, Ended: 3, Outcome: broker.OutLost, Reason: broker.Reason{Why: broker.WorkerLost, Have: 1}, BrokerLost: true},
 	} {
-		if runs := b.Runs(4, []byte(id)); len(runs) != 1 || runs[0] != want {
+		if runs := b.Runs([]byte(id)); len(runs) != 1 || runs[0] != want {
 			t.Errorf("runs of %s: %+v, want %+v", id, runs, want)
 		}
 	}

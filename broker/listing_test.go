@@ -309,8 +309,8 @@ func TestContent(t *testing.T) {
 	if b, _ := core.Content([]byte("big")); b != nil {
 		t.Errorf("a failed job's outcome has body %q", b)
 	}
-	if x, _ := core.Explain(0, []byte("big")); x.Outcome != broker.JobFinal || x.Reason.Text != "no such number" {
-		t.Errorf("a failed job's outcome is %d, %q", x.Outcome, x.Reason.Text)
+	if x, _ := core.Explain(0, []byte("big")); x.Outcome != broker.OutFailed || x.Reason.Text != "no such number" {
+		t.Errorf("a failed job's outcome is %v, %q", x.Outcome, x.Reason.Text)
 	}
 	if b, _ := core.Content([]byte("nobody")); b != nil {
 		t.Errorf("no job has body %q", b)

@@ -9,8 +9,8 @@ type Memory struct {
 	Records, Slabs, Bodies int64
 	// Index finds jobs by id. Queues and Heaps keep their order and deadlines.
 	Index, Queues, Heaps int64
-	// Dead are failed jobs kept.
-	Dead int64
+	// Dead are failed jobs kept, History is what is remembered of all that ended.
+	Dead, History int64
 	// Types and Peers are what is known of types and connections, roughly. Pools are
 	// the sets of types that workers serve.
 	Types, Peers, Pools int64
@@ -18,7 +18,7 @@ type Memory struct {
 
 // Total adds up the parts.
 func (m Memory) Total() int64 {
-	return m.Records + m.Slabs + m.Bodies + m.Index + m.Queues + m.Heaps + m.Dead + m.Types + m.Peers + m.Pools
+	return m.Records + m.Slabs + m.Bodies + m.Index + m.Queues + m.Heaps + m.Dead + m.History + m.Types + m.Peers + m.Pools
 }
 
 // Jobs adds up what jobs themselves take: records, ids and bodies.
@@ -30,13 +30,14 @@ const typeSize = int64(unsafe.Sizeof(jobType{})) + 128
 // Memory tells what the core holds.
 func (b *Broker) Memory() Memory {
 	return Memory{
-		Records: b.jobs.Held() + b.timings.Held() + b.runs.bytes(),
+		Records: b.jobs.Held() + b.timings.Held(),
 		Slabs:   b.slabs.Held(),
 		Bodies:  b.bigBytes,
 		Index:   b.index.Held() + b.borrowed.Held() + b.groupIndex.Held() + b.setIndex.Held(),
 		Queues:  b.queueBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
+		History: b.history.Held(),
 		Types:   int64(len(b.typesByName))*typeSize + b.typeNames,
 		Pools:   b.poolBytes + b.pairs.Held(),
 		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})) + int64(cap(b.peers))*int64(unsafe.Sizeof(peer{})),

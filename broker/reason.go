@@ -24,6 +24,7 @@ const (
 	DeadlinePassed // before it was done
 	Stopped        // the broker, before it was done
 	Revoked        // by an operator
+	TypeForgotten  // by an operator
 	GivenBack      // by its worker
 	AttachedTo     // by another connection
 

@@ -179,7 +179,7 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 		return b.offerAndEnd(w)
 	}
 	if begun {
-		b.remember(r, j, Reason{Why: GivenBack}, false)
+		b.recordRun(h, r, j, Reason{Why: GivenBack}, false)
 		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
 		h.kind.Releases++
 		b.total.Releases++
@@ -265,8 +265,10 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 		j.flags &^= flagUnwanted | flagRevoked
 		b.conclude(r, j, revoked(), &k.Cancelled, &b.total.Cancelled)
 	case j.flags&flagUnwanted != 0:
+		b.recordEnd(h, r, j, OutCancelled, &last{})
 		b.finish(h, r, j, &k.Cancelled, &b.total.Cancelled)
 	default:
+		b.recordEnd(h, r, j, OutDiscarded, &last{})
 		b.finish(h, r, j, &k.Discarded, &b.total.Discarded)
 	}
 }
@@ -303,16 +305,16 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		b.conclude(r, j, &last{code: code, reason: reason, delay: delay}, &k.Failed, &b.total.Failed)
 		return
 	}
+	b.recordRun(h, r, j, reason, code == JobLost)
 	if b.lapsed(j) {
 		b.expire(r, j)
 		return
 	}
-	if j.timing != 0 && delay < 0 {
+	if j.timing != 0 && delay < 0 && code != JobLost { // a lost worker says nothing about the job
 		if t := b.timings.Get(j.timing); t.backoff > 0 {
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
 	}
-	b.remember(r, j, reason, code == JobLost)
 	b.again(h, r, j, delay)
 }
 

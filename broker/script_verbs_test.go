@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -144,7 +145,7 @@ func (s *script) configure(w *words) {
 		MaxSubmitterJobs: int(w.number("max-submitter-jobs", 0)), MaxTypes: int(w.number("max-types", 0)),
 		MaxBytes: w.number("max-bytes", 0), MaxGroups: int(w.number("max-groups", 0)),
 		DeadLetters: int(w.number("dead-letters", 0)), DeadBytes: w.number("dead-bytes", 1<<20),
-		DeadAge: w.duration("dead-age", time.Hour), Seed: 1,
+		DeadAge: w.duration("dead-age", time.Hour), Seed: 1, History: w.number("history", 0),
 	})
 }
 
@@ -280,6 +281,15 @@ func init() {
 				s.say("refused: %s: %s", codes[c], hub.Words(&reason))
 			}
 		},
+		"forget": func(s *script, now int64, w *words) {
+			f := broker.Forgetting{Name: w.bytes(1), Discard: w.flag(2, "discard")}
+			for more := true; more; {
+				var fx []broker.Effect
+				fx, more = s.core.ForgetType(now, &f)
+				s.note(fx)
+			}
+			s.say("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(hub.Uses(&f.Use), "nothing"))
+		},
 		"dead": func(s *script, _ int64, w *words) {
 			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)
 			for _, l := range slices.Backward(letters) {
@@ -292,6 +302,7 @@ func init() {
 			}
 		},
 		"explain": (*script).explain,
+		"history": (*script).history,
 		"ledger":  (*script).ledger,
 		"types": func(s *script, now int64, _ *words) {
 			var survey broker.Survey
@@ -383,8 +394,31 @@ func (s *script) explain(now int64, w *words) {
 		line += ": " + holds
 	}
 	s.say("%s", line)
-	for _, r := range s.core.Runs(now, w.bytes(1)) {
-		s.say("run %d, %v ago, on %s for %v: %s", r.Run, r.Ago, s.names[r.Worker], r.Took, hub.Words(&r.Reason))
+	s.runs(s.core.Runs(w.bytes(1)))
+}
+
+func (s *script) runs(runs []broker.RunInfo) {
+	for _, r := range runs {
+		s.say("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, hub.Words(&r.Reason))
+	}
+}
+
+// history lists the jobs that have ended and fit: the filter's fields by their names.
+func (s *script) history(now int64, w *words) {
+	q := broker.EndedFilter{Outcome: w.opt("outcome", ""), Submitter: s.peers[w.opt("submitter", "")], Since: w.duration("since", 0)}
+	for key, field := range map[string]*[]byte{"id": &q.ID, "type": &q.Type, "group": &q.Group} {
+		if v := w.opt(key, ""); v != "" {
+			*field = []byte(v)
+		}
+	}
+	for from := int64(0); from >= 0; {
+		var found []broker.EndedInfo
+		found, from = s.core.Ended(now, from, 2, &q)
+		for _, x := range found {
+			s.say("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.Outcome,
+				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, hub.Words(&x.Reason))
+			s.runs(x.Runs)
+		}
 	}
 }
 

@@ -21,7 +21,10 @@ func heapBytes() int64 {
 // counted against no limit on bytes, so it must be little: a broker may have
 // 100,000 types, and as many submitters as connections.
 func TestSmallTypesAndHoldings(t *testing.T) {
-	const n = 2000
+	n := 2000
+	if broker.Checking {
+		n = 1500
+	}
 	for _, c := range []struct {
 		what string
 		most int64
@@ -47,7 +50,7 @@ func TestSmallTypesAndHoldings(t *testing.T) {
 		b := broker.New(broker.Config{MaxTypes: 2 * n})
 		before := heapBytes()
 		c.do(b)
-		if each := (heapBytes() - before) / n; each > c.most {
+		if each := (heapBytes() - before) / int64(n); each > c.most {
 			t.Errorf("%s takes %d bytes, want at most %d", c.what, each, c.most)
 		}
 		runtime.KeepAlive(b)

@@ -11,8 +11,8 @@ type Submission struct {
 	Kept     bool
 	Priority int64
 	// Delay is how long it is not handed out. Timeout bounds one run. Backoff is the wait
-	// before the first retry and doubles for each further one. Expires is its deadline,
-	// counted from now. 0 means none.
+	// before the first retry and doubles for each further one; the loss of a worker has none.
+	// Expires is its deadline, counted from now. 0 means none.
 	Delay, Timeout, Backoff, Expires time.Duration
 	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
 	// counts.
@@ -251,6 +251,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	default:
 		b.ok(p, b.id(j))
 		b.leaveQueue(r, j)
+		b.recordEnd(h, r, j, OutCancelled, &last{})
 		b.finish(h, r, j, &h.kind.Cancelled, &b.total.Cancelled)
 	}
 	return b.end()

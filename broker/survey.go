@@ -13,7 +13,7 @@ const lookVisits = 1024
 type TypeInfo struct {
 	Name []byte
 	Ledger
-	// Kept: the type is never forgotten (Config.KeptTypes).
+	// Kept: only ForgetType forgets the type (Config.KeptTypes).
 	Kept   bool
 	Limits TypeLimits
 	Paused bool

@@ -184,7 +184,7 @@ func (b *Broker) makeRoomOfDead() {
 	}
 }
 
-// kept: the type is one of the first ones, which are never forgotten.
+// kept: the type is one of the first ones, which only ForgetType forgets.
 func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {

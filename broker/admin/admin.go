@@ -1,5 +1,5 @@
-// Package admin is the operators' side of a broker, over HTTP: metrics, health,
-// a look inside, and the few things that may be changed. It asks the hub and
+// Package admin is the operators' side of a broker, over HTTP: metrics, health, a view of
+// jobs, types and peers, and the few things that operators may change. It asks the hub and
 // decides nothing about jobs itself. openapi.json describes it.
 package admin
 
@@ -19,19 +19,22 @@ import (
 	"gloom/broker/server"
 )
 
-// API serves the operators of one broker.
+// API is the HTTP API for the operators of one broker.
 type API struct {
 	srv *server.Server
 	log zerolog.Logger
 	mux *http.ServeMux
-	// making is held while a piece of a long answer or of a long change is made, but not
-	// while it is written: so operators share one processor and leave the others to jobs.
+	// making is locked while a piece of a long answer or of a long change is made, but not
+	// while it is written. So all operators together use one processor and leave the others
+	// to jobs.
 	making sync.Mutex
 	watch  watch
-	past   past
-	// streams are those of events that are open.
+	// ratesHeld is what the rates of the last day take, in bytes.
+	ratesHeld atomic.Int64
+	past      past
+	// streams are the open streams of events.
 	streams atomic.Int64
-	// submits bounds the bytes of jobs on their way in.
+	// submits bounds the bytes of jobs that are being received.
 	submits *semaphore.Weighted
 }
 
@@ -41,7 +44,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
 	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, submitFrames*int64(opt.MaxFrame+1)))
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{srv}, collectors.NewGoCollector(),
+	reg.MustRegister(&collector{srv, &a.ratesHeld}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	a.mux.HandleFunc("GET /healthz", a.healthz)
@@ -73,8 +76,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// open are the paths that tell nothing of jobs: anybody may ask for them, under
-// any name.
+// open are the paths that show nothing of jobs: anybody may request them, with any Host.
 var open = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
 
 func plainly(h http.HandlerFunc) handler {

@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer of /v1 in bytes. A listing that would be
-	// longer ends early and says where to go on.
+	// maxAnswer bounds an answer of /v1 in bytes. A longer listing ends early and its next
+	// says where to continue.
 	maxAnswer = 16 << 20
-	// slice is how many items of a listing are asked of the core at a time.
+	// slice is how many items of a listing the core is asked for at a time.
 	slice = 16
-	// stride is how much of an answer a client must take within strideTime.
+	// stride is how many bytes of an answer a client must read within strideTime.
 	stride     = 64 << 10
 	strideTime = 5 * time.Second
 )
 
-// patient writes a long answer: who does not read a stride of it in time is cut.
+// patient writes a long answer. A client that does not read a stride in time is
+// disconnected.
 type patient struct {
 	http.ResponseWriter
 	ctl *http.ResponseController
@@ -50,8 +51,8 @@ func head(w http.ResponseWriter, status int) {
 	w.WriteHeader(status)
 }
 
-// indented is v in JSON as it is sent: what clients said, such as headers, is not escaped
-// for HTML.
+// indented is v as indented JSON. Values from clients, such as headers, are not escaped for
+// HTML.
 func indented(v any, prefix string) ([]byte, error) {
 	return json.MarshalIndentWithOption(v, prefix, "  ", json.DisableHTMLEscape())
 }
@@ -67,8 +68,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// replyWith sends v, an object, with one more key whose value is sent as it is;
-// without it where the answer would be too long.
+// replyWith sends v, an object, with one more key whose value is sent verbatim. If the
+// answer would be too long, it sends v without that key.
 func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
 	data, err := indented(v, "")
 	if err != nil {
@@ -82,8 +83,8 @@ func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
 	return nil
 }
 
-// sendWith sends an object, indented, with one more key. An error tells that it was not
-// read whole.
+// sendWith sends an object, indented, with one more key. It returns an error if the client
+// did not read all of it.
 func sendWith(w http.ResponseWriter, object []byte, key string, value []byte) error {
 	a := begin(w)
 	for _, part := range [][]byte{object[:len(object)-len("\n}")], []byte(",\n  \"" + key + "\": "), value, []byte("\n}\n")} {
@@ -94,14 +95,14 @@ func sendWith(w http.ResponseWriter, object []byte, key string, value []byte) er
 	return a.ctl.Flush()
 }
 
-// array is the items of an answer, an indented object, in an array of it.
+// array is an array of items within an answer, which is an indented object.
 type array struct {
 	buf   []byte
 	left  int // bytes that the answer may still have
 	items int
 }
 
-// open begins the array behind what comes before it, close ends it.
+// open begins the array after the text that precedes it, close ends it.
 func (a *array) open(head string) {
 	a.buf = append(append(a.buf, head...), '[')
 	a.items = 0
@@ -114,7 +115,7 @@ func (a *array) close(tail string) {
 	a.buf = append(append(a.buf, ']'), tail...)
 }
 
-// item adds one more; false tells that it does not fit.
+// item adds an item. It returns false if the item does not fit.
 func (a *array) item(v any) bool {
 	data, err := indented(v, "    ")
 	separator := ",\n    "
@@ -129,8 +130,8 @@ func (a *array) item(v any) bool {
 	return true
 }
 
-// fill adds n more, or as many as fit, and sends what is much. An error tells that
-// nobody reads it.
+// fill adds n more items, or as many as fit, and sends full buffers. It returns an error if
+// the client has gone.
 func (a *array) fill(w io.Writer, n int, of func(i int) any) error {
 	for i := 0; i < n && a.item(of(i)); i++ {
 		if len(a.buf) >= stride/2 {
@@ -142,7 +143,7 @@ func (a *array) fill(w io.Writer, n int, of func(i int) any) error {
 	return nil
 }
 
-// send writes what there is. An error tells that nobody reads it.
+// send writes the buffer. It returns an error if the client has gone.
 func (a *array) send(w io.Writer) error {
 	_, err := w.Write(a.buf)
 	if a.buf = a.buf[:0]; cap(a.buf) > stride {
@@ -151,14 +152,14 @@ func (a *array) send(w io.Writer) error {
 	return err
 }
 
-// mostLooks is how often a page of a listing asks the core: then it ends, though it
-// may have few items, or none. A look of the core takes a tenth of a millisecond.
+// mostLooks bounds how often one page of a listing asks the core. After that the page ends,
+// even with few items or none. One query of the core takes a tenth of a millisecond.
 const mostLooks = 1024
 
-// listing answers with the page of a listing that a request asks for. some
-// returns up to limit items from a place on, perhaps fewer, and the place that
-// follows them, or -1 at the end.
-func listing[T any](a *API, w http.ResponseWriter, r *http.Request, some func(from, limit int) (items []T, next int)) error {
+// listing answers with the requested page of a listing. some returns up to limit items from
+// a position on, perhaps fewer, and the position after them, or -1 at the end. The answer
+// has that under the given key.
+func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, some func(from, limit int) (items []T, next int)) error {
 	from, limit, err := page(r)
 	if err != nil {
 		return err
@@ -173,8 +174,8 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, some func(fr
 		was := list
 		for i := range items {
 			if full = !list.item(&items[i]); full {
-				// The next page begins with all of them: what is where may have changed
-				// if some were asked for again.
+				// The next page begins with all of these: positions may have changed by the
+				// next request, so part of them cannot be skipped.
 				list, next = was, from
 				break
 			}
@@ -189,7 +190,7 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, some func(fr
 	}
 	tail := "\n}\n"
 	if from >= 0 {
-		tail = fmt.Sprintf(",\n  \"next\": %d\n}\n", from)
+		tail = fmt.Sprintf(",\n  %q: %d\n}\n", key, from)
 	}
 	list.close(tail)
 	_ = list.send(out)

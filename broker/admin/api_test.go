@@ -21,6 +21,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/rs/zerolog"
 
+	"gloom/broker"
 	"gloom/broker/admin"
 	"gloom/broker/server"
 	"gloom/broker/settings"
@@ -259,6 +260,9 @@ func TestOperations(t *testing.T) {
 	w.call("POST", "/v1/dead/a%2Fb%20c/bad/retry", "", 200)
 	w.call("GET", "/v1/types", "", 200)
 	w.call("PUT", "/v1/types/a%2Fb%20c", `{"fair":false}`, 200)
+	w.call("POST", "/v1/types/mial/pause", "", 200)
+	w.call("POST", "/v1/types/mial/resume", "", 200)
+	w.call("DELETE", "/v1/types/mial", "", 200)
 	w.call("PUT", "/v1/groups/x", `{"rate":1}`, 201)
 	w.call("GET", "/v1/groups/x", "", 200)
 	w.call("GET", "/v1/groups", "", 200)
@@ -405,6 +409,57 @@ func TestTypesFull(t *testing.T) {
 		}
 	}
 	w.call("GET", "/v1/types/two", "", 404)
+}
+
+// TestForget: a type that nobody serves is forgotten once it holds nothing, or with what it
+// holds; its counts stay in the totals.
+func TestForget(t *testing.T) {
+	w := start(t, nil)
+	var worker broker.Peer
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		s := b.AddSubmitter()
+		worker = b.AddWorker()
+		b.Submit(now, s, &broker.Submission{ID: []byte("dead"), Type: []byte("mial"), Body: []byte("1"), Detach: true})
+		b.Submit(now, s, &broker.Submission{ID: []byte("kept"), Type: []byte("mial"), Body: []byte("1"), Keep: time.Hour})
+		b.Gone(now, s)
+		b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("other"), Type: []byte("mail"), Body: []byte("1")})
+		b.Join(now, worker, &broker.Joining{Type: []byte("mial")})
+		return nil
+	})
+	refused := func(path, code, why string) {
+		t.Helper()
+		if e := w.call("DELETE", "/v1/types/mial"+path, "", 409); e["error"] != code || !strings.Contains(fmt.Sprint(e["reason"]), why) {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+	refused("", "in_use", "workers serve it")
+	refused("?jobs=true", "in_use", "workers serve it, 1 job runs")
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		b.Fail(now, worker, &broker.Failure{Reason: "no", NoRetry: true, Delay: -1})
+		b.Respond(now, worker, nil, []byte("1"), false)
+		b.Gone(now, worker)
+		return b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("waits"), Type: []byte("mial"), Body: []byte("1"), Delay: time.Hour})
+	})
+	refused("", "not_empty", "1 job waits, 1 failed job is kept, 1 outcome is kept; ?jobs=true")
+	w.call("DELETE", "/v1/types/mial?jobs=maybe", "", 400)
+	w.call("POST", "/v1/types/mial/pause", "", 200)
+	refused("?jobs=true", "in_use", "it is paused")
+	w.call("POST", "/v1/types/mial/resume", "", 200)
+	if x := w.call("DELETE", "/v1/types/mial?jobs=true", "", 200); x["discarded"] != 1. || x["dead"] != 1. || x["outcomes"] != 1. || x["type"] != "mial" {
+		t.Errorf("forgotten: %v", x)
+	}
+	w.call("DELETE", "/v1/types/mial", "", 404)
+	w.call("GET", "/v1/types/mial", "", 404)
+	if x := w.call("GET", "/v1/jobs/waits", "", 200); x["outcome"] != "discarded" {
+		t.Errorf("what waited: %v", x)
+	}
+	l := w.call("GET", "/v1/status", "", 200)["ledger"].(map[string]any)
+	if l["submitted"] != 4. || l["answered"] != 1. || l["failed"] != 1. || l["discarded"] != 1. || l["queued"] != 1. {
+		t.Errorf("the totals: %v", l)
+	}
+	if items := w.call("GET", "/v1/types?sort=type", "", 200)["items"].([]any); len(items) != 1 {
+		t.Errorf("listed: %v", items)
+	}
 }
 
 // TestHosts: under which names and addresses requests come through.

@@ -17,11 +17,11 @@ import (
 // maxBody bounds the body of a request in bytes.
 const maxBody = 64 << 10
 
-// body is a request's, an object, by key. Keys that are null count as absent.
+// body is the JSON object of a request, by key. Null values count as absent.
 type body map[string]json.RawMessage
 
-// read takes a request's body, which may have these keys; an empty one is an
-// object without any.
+// read reads a request's body, which may have only these keys. An empty body counts as an
+// empty object.
 func read(r *http.Request, keys ...string) (body, error) {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
@@ -35,7 +35,7 @@ func read(r *http.Request, keys ...string) (body, error) {
 	return object(data, keys...)
 }
 
-// object reads a JSON object that may have these keys.
+// object parses a JSON object that may have only these keys.
 func object(data []byte, keys ...string) (body, error) {
 	if !utf8.Valid(data) {
 		return nil, fail(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
@@ -50,7 +50,7 @@ func object(data []byte, keys ...string) (body, error) {
 			if len(keys) > 0 {
 				takes = strings.Join(keys, ", ")
 			}
-			return nil, fail(http.StatusBadRequest, "invalid_body", "the body has the key %.64q, this path takes %s", key, takes)
+			return nil, fail(http.StatusBadRequest, "invalid_body", "the body has the unknown key %.64q; this path takes %s", key, takes)
 		}
 		if string(v) == "null" && key != "body" {
 			delete(b, key)
@@ -61,7 +61,7 @@ func object(data []byte, keys ...string) (body, error) {
 
 var wholeNumber = regexp.MustCompile(`^-?[0-9]+$`)
 
-// integer reads a key that may be absent: then it is def.
+// integer reads a key; if it is absent, the result is def.
 func (b body) integer(key string, low, high, def int64) (int64, error) {
 	v, ok := b[key]
 	if !ok {
@@ -77,8 +77,8 @@ func (b body) integer(key string, low, high, def int64) (int64, error) {
 	return n, nil
 }
 
-// pace reads rate and burst, which may be absent: then they are 0. least is the
-// least burst that may be said; where it is above 0, so must the rate be.
+// pace reads rate and burst; an absent one is 0. least is the smallest burst allowed; if it
+// is above 0, the rate must be, too.
 func (b body) pace(least int64) (rate float64, burst int64, err error) {
 	if v, ok := b["rate"]; ok {
 		want := "a number from 0 to %g"
@@ -100,7 +100,7 @@ func (b body) pace(least int64) (rate float64, burst int64, err error) {
 	return rate, burst, err
 }
 
-// boolean reads a key that must be there.
+// boolean reads a required key.
 func (b body) boolean(key string) (bool, error) {
 	v, ok := b[key]
 	switch {

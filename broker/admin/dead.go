@@ -26,7 +26,7 @@ func (a *API) letters(typ []byte, from, limit int, q *broker.LetterFilter) (foun
 	return found, next
 }
 
-// letterKeys are what a filter of failed jobs may say.
+// letterKeys are the keys of a filter of failed jobs.
 var letterKeys = []string{"id", "reason", "older"}
 
 func letterFilter(v url.Values) (*broker.LetterFilter, error) {
@@ -38,7 +38,7 @@ func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 	return q, err
 }
 
-// getDead lists the failed jobs of a type that fit, latest first, without bodies.
+// getDead lists the matching failed jobs of a type, latest first, without bodies.
 func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	n, err := name(r, "type")
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, func(from, limit int) (items []api.DeadJob, next int) {
+	return listing(a, w, r, "next", func(from, limit int) (items []api.DeadJob, next int) {
 		found, next := a.letters(n, from, limit, q)
 		now := a.srv.Hub().Now()
 		for _, l := range found {
@@ -58,11 +58,10 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// mostDead is how many failed jobs of one id are told.
+// mostDead bounds the failed jobs of one id in an answer.
 const mostDead = 100
 
-// findDead lists the failed jobs with an id, whatever their type, of each type the
-// latest first.
+// findDead lists the failed jobs with an id over all types, of each type the latest first.
 func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	id, err := named("id", r.URL.Query().Get("id"))
 	if err != nil {
@@ -97,8 +96,8 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// letter finds the failed job that is meant: the one with this number, without one the
-// oldest with this id.
+// letter finds the failed job with the given number or, without a number, the oldest one
+// with the id.
 func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
 	n, err := name(r, "type")
 	if err != nil {
@@ -135,7 +134,7 @@ func noLetter(id []byte) error {
 	return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
 }
 
-// getDeadJob shows the failed job that a retry would hand in, body included.
+// getDeadJob shows the failed job that a retry would resubmit, with its body.
 func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
 	l, err := a.letter(r)
 	if err != nil {
@@ -166,12 +165,12 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "refused", "%s", hub.Words(&reason))
 	}
 	id := wire.Value(l.ID)
-	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator handed a failed job in again")
+	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator retried a failed job")
 	reply(w, http.StatusOK, api.State{ID: id, State: "queued"})
 	return nil
 }
 
-// discardDead forgets the failed job that a retry would hand in.
+// discardDead drops the failed job that a retry would resubmit.
 func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 	l, err := a.letter(r)
 	if err != nil {
@@ -192,14 +191,14 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) retryAllDead(w http.ResponseWriter, r *http.Request) error {
-	return a.walkDead(w, r, "handed failed jobs in again", true)
+	return a.walkDead(w, r, "retried failed jobs", true)
 }
 
 func (a *API) discardAllDead(w http.ResponseWriter, r *http.Request) error {
 	return a.walkDead(w, r, "discarded failed jobs", false)
 }
 
-// walkDead hands the failed jobs of a type that fit in again, or forgets them.
+// walkDead retries or discards the matching failed jobs of a type.
 func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, again bool) error {
 	n, err := name(r, "type")
 	if err != nil {

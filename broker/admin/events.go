@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// topTypes is how many types an event has.
+	// topTypes is how many types an event carries.
 	topTypes = 12
-	// topFindings is how many findings it has.
+	// topFindings is how many findings an event carries.
 	topFindings = 20
-	// stillHere is how long a stream is silent at most, and how often its token
-	// is judged anew, whatever was sent.
+	// stillHere is the longest silence of a stream, and the interval at which its token is
+	// checked again even while events are sent.
 	stillHere = 10 * time.Second
-	// eventPeriod lies between two events of a stream at least.
+	// eventPeriod is the shortest time between two events of a stream.
 	eventPeriod = time.Second
 )
 
-// seen is what is told of a look.
+// seen is the part of a snapshot that events carry.
 func (a *API) seen(w *watch) []byte {
 	if !w.at.Equal(w.madeAt) {
 		v := api.Look{
@@ -56,15 +56,14 @@ func (a *API) seen(w *watch) []byte {
 	return w.made
 }
 
-// getEvents streams what is seen, as server-sent events. Whoever reads slowly
-// gets fewer of them.
+// getEvents streams snapshots as server-sent events. Slow readers get fewer of them.
 func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
-	// Connections are left for other requests: where there are too many of them,
-	// those go that are at one for longest.
+	// Some connections are left for other requests: beyond --max-http-conns the connections
+	// with the longest requests are closed, and those are the streams.
 	most := int64(max(1, a.srv.Options().MaxHTTPConns*3/4))
 	defer a.streams.Add(-1)
 	if a.streams.Add(1) > most {
-		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, three quarters of --max-http-conns and the most there may be", most)
+		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, the most allowed (three quarters of --max-http-conns)", most)
 	}
 	ctl := http.NewResponseController(w)
 	_ = ctl.SetReadDeadline(time.Time{}) // the server's is for a request
@@ -76,7 +75,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	sent, judged := time.Now(), time.Now()
 	tick := time.NewTicker(eventPeriod)
 	defer tick.Stop()
-	if r.Header.Get("Last-Event-ID") != "" { // the document had the history and a look
+	if r.Header.Get("Last-Event-ID") != "" { // the document carried the history and a snapshot
 		_ = ctl.Flush()
 		select {
 		case <-r.Context().Done():
@@ -91,7 +90,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		a.look(func(w *watch) { data = a.seen(w) })
 		if time.Since(judged) >= stillHere {
 			if _, err := a.allowed(r); err != nil {
-				return nil // its token is no more
+				return nil // its token was revoked
 			}
 			judged = time.Now()
 		}
@@ -117,8 +116,8 @@ func send(w http.ResponseWriter, ctl *http.ResponseController, event string, dat
 	return err == nil && ctl.Flush() == nil
 }
 
-// getSorted answers with types that fit, in an order. Its cursor is a place in
-// that order, which changes.
+// getSorted answers with the matching types, sorted. Its cursor is a position in that
+// order, which changes over time.
 func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 	from, limit, err := page(r)
 	if err != nil {

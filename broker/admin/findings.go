@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// someGroups, someClients and someTypes are how many of each are looked at more
-	// closely where something may be the matter with them.
+	// someGroups, someClients and someTypes bound how many suspects of each are examined
+	// more closely.
 	someGroups, someClients, someTypes = 1024, 64, 16
-	// someLost workers at one job are told.
+	// someLost bounds the lost workers that are reported of one job.
 	someLost = 3
-	// lastReasons of a type's failed jobs are compared.
+	// lastReasons is how many failed jobs of a type are compared.
 	lastReasons = 16
 )
 
-// getFindings tells why something does not move.
+// getFindings reports why something does not move.
 func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 	_, limit, err := page(r)
 	if err != nil {
@@ -35,7 +35,7 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find finds out what is to be told of a look that was just taken.
+// find derives the findings of the snapshot that was just taken.
 func (a *API) find(w *watch) {
 	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Memory()
 	b := findings.Broker{
@@ -66,7 +66,7 @@ func (a *API) find(w *watch) {
 		{Name: "max-types", Used: types, Max: int64(opt.MaxTypes)},
 		{Name: "max-groups", Used: groups, Max: int64(opt.MaxGroups)},
 		{Name: "max-conns", Used: n.Conns, Max: int64(a.srv.MaxConns())},
-		{Name: "max-memory", Used: memory + m.Unread + m.Spare + m.Input + m.TLS, Max: opt.MaxMemory, Bytes: true},
+		{Name: "max-memory", Used: memory + m.Unread + m.Spare + m.Input + m.TLS + a.ratesHeld.Load(), Max: opt.MaxMemory, Bytes: true},
 		{Name: "max-inbound", Used: n.Inbound, Max: opt.MaxInbound, Bytes: true},
 		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, Bytes: true},
 		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, Mild: true},
@@ -145,7 +145,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 	return out
 }
 
-// losses notes at which jobs workers were lost.
+// losses notes the jobs that lost workers were running.
 func (a *API) losses(w *watch) {
 	failed := false
 	for _, x := range w.rows {
@@ -164,7 +164,7 @@ func (a *API) losses(w *watch) {
 	}
 }
 
-// sameReason notes for what reason most of a type's last jobs failed.
+// sameReason notes the reason that most of a type's last failed jobs share.
 func (a *API) sameReason(t *findings.Type) {
 	var last []*broker.DeadLetter
 	var now int64
@@ -185,7 +185,7 @@ func (a *API) sameReason(t *findings.Type) {
 	}
 }
 
-// usual is what 19 of 20 waited less than, by counts of waits; 0 of few.
+// usual is the 95th percentile of waits, by a histogram of them; 0 if there are few.
 func usual(waits *[broker.StatBuckets]uint64) time.Duration {
 	var all, n uint64
 	for _, v := range waits {
@@ -202,7 +202,7 @@ func usual(waits *[broker.StatBuckets]uint64) time.Duration {
 	return 0
 }
 
-// mean is how long a run takes.
+// mean is the mean duration of a run.
 func mean(runs *[broker.StatBuckets]uint64, sum uint64) time.Duration {
 	var all uint64
 	for _, v := range runs {

@@ -56,8 +56,8 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// writeGroups sends groups, behind all rules where they are wanted, too. An error tells
-// that nobody reads it.
+// writeGroups sends groups, preceded by all rules if they are wanted. It returns an error
+// if the client has gone.
 func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) error {
 	list, head := array{left: maxAnswer - stride}, "{\n  \"groups\": "
 	if rules {
@@ -85,17 +85,17 @@ func groupOf(g *broker.GroupInfo) api.Group {
 	return x
 }
 
-// mostGroups is how many groups fit into an answer at the most.
+// mostGroups bounds the groups in an answer.
 const mostGroups = maxAnswer / 64
 
-// lookGroups looks at all groups, a piece at a time.
+// lookGroups reads all groups, a piece at a time.
 func (a *API) lookGroups(l *broker.GroupLook) {
 	for more := true; more; l.Sort() {
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(l) })
 	}
 }
 
-// groupsSeen are the busiest groups as of a look, asked for when.
+// groupsSeen are the busiest groups of one snapshot, and when it was requested.
 type groupsSeen struct {
 	groups []broker.GroupInfo
 	made   []byte // the answer with all of them
@@ -103,16 +103,17 @@ type groupsSeen struct {
 }
 
 const (
-	// latelyGroups is how many groups of a list are kept for all who ask for it,
-	// mostGroupLists how many lists.
+	// latelyGroups is how many groups a shared list has, mostGroupLists how many shared
+	// lists are kept.
 	latelyGroups   = 200
 	mostGroupLists = 128
-	// slowGroups is the most time between two looks at groups, where they take long.
+	// slowGroups is the longest interval between two snapshots of groups, if they are slow
+	// to take.
 	slowGroups = 10 * time.Second
 )
 
-// groupsOf returns the busiest groups of a type, "" for all jobs, after another look
-// where it is time for one. false: they are not looked at for all who ask.
+// groupsOf returns the busiest groups of a type ("" for all jobs), from a new snapshot if
+// one is due. false: there is no shared snapshot of them.
 func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	now := time.Now()
 	seen, known := w.groups[typ]
@@ -130,7 +131,7 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	return w.groups[typ], true
 }
 
-// takeGroups looks at the groups that somebody asked for lately.
+// takeGroups takes snapshots of the groups that were requested lately.
 func (w *watch) takeGroups(a *API, now time.Time) {
 	var types [][]byte
 	for typ, seen := range w.groups {
@@ -160,7 +161,7 @@ func (w *watch) takeGroups(a *API, now time.Time) {
 	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), slowGroups))
 }
 
-// changed has all looked at anew when somebody asks: what was seen is no more.
+// changed makes the next request take new snapshots, since a change has made these stale.
 func (w *watch) changed() {
 	w.mu.Lock()
 	w.next, w.groupsNext = time.Time{}, time.Time{}

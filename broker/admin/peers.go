@@ -14,7 +14,7 @@ import (
 	"gloom/wire"
 )
 
-// typeAsked is the type of the query, nil for all.
+// typeAsked is the type in the query, nil for all.
 func typeAsked(r *http.Request) ([]byte, error) {
 	v := r.URL.Query().Get("type")
 	if v == "" {
@@ -31,7 +31,7 @@ func values(names [][]byte) []string {
 	return out
 }
 
-// unread is how much a peer has not read of what it was sent, in bytes.
+// unread is how many of the bytes sent to a peer it has not read.
 func (a *API) unread(p broker.Peer) int {
 	if c := a.srv.Hub().Find(p); c != nil {
 		return c.Unread()
@@ -44,7 +44,7 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, func(from, limit int) (items []api.Worker, next int) {
+	return listing(a, w, r, "next", func(from, limit int) (items []api.Worker, next int) {
 		var found []broker.WorkerInfo
 		a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.Workers(now, typ, from, limit) })
 		for i := range found {
@@ -67,7 +67,7 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(a, w, r, func(from, limit int) (items []api.Submitter, next int) {
+	return listing(a, w, r, "next", func(from, limit int) (items []api.Submitter, next int) {
 		var found []broker.SubmitterInfo
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(typ, from, limit) })
 		for _, x := range found {
@@ -96,7 +96,7 @@ func (a *API) status(g *guard.Grant) api.Status {
 	s := api.Status{
 		Version: o.Version, Links: links(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: server.Scopes(g),
 		Limits: map[string]int64{
-			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes,
+			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes, "history": o.History,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
 			"max_type_jobs": int64(o.MaxTypeJobs), "max_submitter_jobs": int64(o.MaxSubmitterJobs),
 			"max_type_bytes": o.MaxTypeBytes, "max_submitter_bytes": o.MaxSubmitterBytes,

@@ -28,7 +28,7 @@ type route struct {
 	query   []string // the keys that a query may have
 }
 
-// submitPattern is of the one operation that hands jobs in.
+// submitPattern is the pattern of the operation that submits jobs.
 const submitPattern = "POST /v1/jobs"
 
 var (
@@ -42,16 +42,18 @@ var routes = []route{
 	{"GET /v1/status", (*API).getStatus, []string{"type"}},
 	{"GET /v1/events", (*API).getEvents, nil},
 	{"GET /v1/findings", (*API).getFindings, []string{"subject", "limit"}},
+	{"GET /v1/history", (*API).getHistory, []string{"type", "since"}},
 	{"GET /v1/types", (*API).getTypes, []string{"sort", "filter", "limit", "cursor"}},
 	{"GET /v1/types/{type}", (*API).getType, nil},
 	{"PUT /v1/types/{type}", (*API).putType, nil},
+	{"DELETE /v1/types/{type}", (*API).deleteType, []string{"jobs"}},
 	{"POST /v1/types/{type}/pause", (*API).pause, nil},
 	{"POST /v1/types/{type}/resume", (*API).resume, nil},
 	{"PUT /v1/types/{type}/limits", (*API).putLimits, nil},
 	{"GET /v1/types/{type}/demand", (*API).getDemand, nil},
-	{"GET /v1/types/{type}/jobs", (*API).getJobs, slices.Concat(filterKeys, pageKeys)},
+	{"GET /v1/types/{type}/jobs", (*API).getJobs, slices.Concat(filterKeys, endedKeys, pageKeys)},
 	{"POST /v1/types/{type}/jobs/cancel", (*API).cancelJobs, countKeys},
-	{"GET /v1/jobs", (*API).getJobs, slices.Concat(filterKeys, peerKeys)},
+	{"GET /v1/jobs", (*API).getJobs, slices.Concat(filterKeys, endedKeys, peerKeys)},
 	{submitPattern, (*API).postJob, rawKeys},
 	{"GET /v1/jobs/{id}", (*API).getJob, []string{"body"}},
 	{"PATCH /v1/jobs/{id}", (*API).patchJob, nil},
@@ -77,7 +79,7 @@ func fail(status int, code, format string, args ...any) *api.Error {
 	return &api.Error{Status: status, Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
-// guarded lets in who may come in, and turns errors into replies.
+// guarded authorizes requests and turns errors into replies.
 func (a *API) guarded(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g, err := a.allowed(r)
@@ -101,8 +103,8 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 	}
 }
 
-// asked refuses what a query says that the operation does not know: else somebody who
-// misspells a filter would have all.
+// asked refuses unknown keys of the query: otherwise a misspelt filter would select
+// everything.
 func (rt *route) asked(r *http.Request) error {
 	if rt.pattern == "" { // not of /v1
 		return nil
@@ -113,7 +115,7 @@ func (rt *route) asked(r *http.Request) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(rt.query, key) {
-			return fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, this path takes %s", key, cmp.Or(strings.Join(rt.query, ", "), "none"))
+			return fail(http.StatusBadRequest, "invalid_value", "the query has the unknown key %.64q; this path takes %s", key, cmp.Or(strings.Join(rt.query, ", "), "none"))
 		}
 	}
 	return nil
@@ -121,7 +123,7 @@ func (rt *route) asked(r *http.Request) error {
 
 func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all", r.Method, r.URL.Path)
-	// Other methods may be known for this path.
+	// The path may exist for other methods.
 	var known []string
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := r.Clone(r.Context())
@@ -132,7 +134,7 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(known) > 0 {
 		allow := strings.Join(known, ", ")
-		e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not work on %.200s, these do: %s", r.Method, r.URL.Path, allow)
+		e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed on %.200s; these methods are: %s", r.Method, r.URL.Path, allow)
 		w.Header().Set("Allow", allow)
 	}
 	reply(w, e.Status, e)
@@ -141,14 +143,14 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 // granted is the key of a request's grant in its context.
 type granted struct{}
 
-// grantOf is what the request may do; nil: everything.
+// grantOf is the grant of the request; nil allows everything.
 func grantOf(r *http.Request) *guard.Grant {
 	g, _ := r.Context().Value(granted{}).(*guard.Grant)
 	return g
 }
 
-// allowed checks the token, and that requests come from no page of somebody else's: that
-// could not read the answer, but have it made all the same.
+// allowed checks the token, and that a request does not come from a page of another origin:
+// such a page could not read the answer, but the request would take effect.
 func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	scope := server.ScopeAdmin
@@ -172,12 +174,12 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	}
 	if reads {
 		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
-			return nil, fail(http.StatusForbidden, "forbidden_origin", "a page of another origin may ask for nothing here")
+			return nil, fail(http.StatusForbidden, "forbidden_origin", "requests from pages of another origin are refused")
 		}
 		return g, nil
 	}
 	if err := crossOrigin.Check(r); err != nil {
-		return nil, fail(http.StatusForbidden, "forbidden_origin", "a page of another origin, %.200q, may change nothing here", r.Header.Get("Origin"))
+		return nil, fail(http.StatusForbidden, "forbidden_origin", "changes from pages of another origin (%.200q) are refused", r.Header.Get("Origin"))
 	}
 	ct := r.Header.Get("Content-Type")
 	if r.Method == http.MethodDelete && ct == "" && r.ContentLength == 0 {
@@ -190,7 +192,7 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	return g, nil
 }
 
-// by says who asks, for the log: where from, and with which token.
+// by describes the requester for the log: its address and its token.
 func by(r *http.Request) string {
 	if g := grantOf(r); g != nil {
 		return fmt.Sprintf("%s, token %x…", r.RemoteAddr, g.Hash[:4])
@@ -198,8 +200,9 @@ func by(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// crossOrigin keeps out what browsers send on the word of other pages. Who sends
-// JSON across origins is asked first, too; the two together hold for old ones.
+// crossOrigin tells requests that a browser sends for a page of another origin. Browsers
+// ask before they send JSON across origins, too; the two checks together also cover old
+// browsers.
 var crossOrigin = http.NewCrossOriginProtection()
 
 const (
@@ -207,7 +210,7 @@ const (
 	maxPage     = 1000
 )
 
-// page reads where a listing begins and how much of it is wanted.
+// page reads the start and the length of the requested page of a listing.
 func page(r *http.Request) (from, limit int, err error) {
 	limit = defaultPage
 	q := r.URL.Query()
@@ -224,8 +227,7 @@ func page(r *http.Request) (from, limit int, err error) {
 	return from, limit, nil
 }
 
-// Operations are those of /v1 that are served, as METHOD PATH, with the keys that a
-// query may have.
+// Operations are the operations of /v1 as METHOD PATH, each with the keys of its query.
 func Operations() map[string][]string {
 	out := map[string][]string{}
 	for _, r := range routes {

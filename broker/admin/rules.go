@@ -28,7 +28,7 @@ func noRule(pattern []byte) *api.Error {
 	return fail(http.StatusNotFound, "unknown_rule", "there is no rule for groups like %.64q", wire.Value(pattern))
 }
 
-// putRule sets the rule of a pattern whole.
+// putRule replaces the rule of a pattern.
 func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 	pattern, err := name(r, "pattern")
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteRule drops an operator's rule and answers with it.
+// deleteRule removes an operator's rule and answers with it.
 func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	pattern, err := name(r, "pattern")
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
 	}
-	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", by(r)).Msg("an operator dropped a rule for groups")
+	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", by(r)).Msg("an operator deleted a rule for groups")
 	a.watch.changed()
 	reply(w, http.StatusOK, ruleOf(rule))
 	return nil

@@ -22,31 +22,31 @@ import (
 const (
 	// maxWait is the longest time that a request may wait for an answer.
 	maxWait = time.Hour
-	// keptWaiting is for how long the outcome of a job is kept, in milliseconds, whose
-	// request waits and does not say.
+	// keptWaiting is for how long the outcome is kept, in milliseconds, of a job whose
+	// request waits and does not set keep_ms.
 	keptWaiting = 600_000
-	// submitShare is the part of the memory that bodies on their way in may take, each
-	// a few times over, submitFrames how many of the longest it is at least.
+	// submitShare is the part of the memory that bodies being received may take (each takes
+	// a few times its length); submitFrames is its lower bound, in longest frames.
 	submitShare  = 32
 	submitFrames = 4
-	// firstRead is how much of one is made room for at first, in bytes.
+	// firstRead is the initial buffer of a body, in bytes.
 	firstRead = 16 << 10
 )
 
-// submitKeys are those of a job, beside its body.
+// submitKeys are the keys of a job, beside its body.
 var submitKeys = []string{"id", "type", "priority", "groups", "headers", "delay_ms", "timeout_ms", "backoff_ms", "expires_ms", "retries", "keep_ms", "age_ms"}
 
-// rawKeys are those of a query: how long to wait, and, where the body is that of the job,
-// the rest of it.
+// rawKeys are the keys of a query: how long to wait and, if the request's body is the job's
+// body, all other keys of the job.
 var rawKeys = append([]string{"wait", "group"}, slices.DeleteFunc(slices.Clone(submitKeys), func(key string) bool { return key == "groups" })...)
 
-// raw tells whether the whole body of a request is that of a job: the query has its
+// raw tells whether the whole body of a request is the job's body: then the query has the
 // type and the rest.
 func raw(r *http.Request) bool {
 	return r.Pattern == submitPattern && r.URL.Query().Get("type") != ""
 }
 
-// postJob hands a job in, and waits for its answer if it is asked to.
+// postJob submits a job, and waits for its answer if requested.
 func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	wait, err := waitOf(r)
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Origin") != "" { // a person at the page
 		told = a.log.Info()
 	}
-	told.Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was handed in over HTTP")
+	told.Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was submitted over HTTP")
 	if wait == 0 {
 		if c.Job.Delayed {
 			out.State = "delayed"
@@ -84,16 +84,15 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		data, _ := indented(out, "")
 		err = sendWith(w, data, "body", answer)
 	}
-	// After a wait that was in vain there is no outcome to be delivered, and who has
-	// hung up has not got one.
+	// After a wait that timed out there is no outcome to acknowledge, and a client that
+	// hung up has not received it.
 	if err == nil && (e == nil || e.Code != 0) && r.Context().Err() == nil {
 		c.Written()
 	}
 	return nil
 }
 
-// unanswered is the reply where there is no answer: an error ended the job, or the
-// wait is over.
+// unanswered is the reply without an answer: an error ended the job, or the wait timed out.
 func (a *API) unanswered(g *guard.Grant, job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
 	e := refused(why)
 	switch why.Code {
@@ -133,7 +132,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	return d, nil
 }
 
-// submit reads a job and hands it in.
+// submit reads a job and submits it.
 func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 	most := a.srv.Options().MaxFrame
 	data, release, err := a.bodyOf(r, most)
@@ -147,7 +146,7 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 	} else {
 		for key := range r.URL.Query() {
 			if key != "wait" && err == nil {
-				err = fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, but no type: it takes wait only, the body has the rest", key)
+				err = fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, but no type: without a type it takes only wait, and the body has the rest", key)
 			}
 		}
 		if err == nil {
@@ -171,7 +170,8 @@ func tooLong(most int) *api.Error {
 	return fail(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", most)
 }
 
-// bodyOf reads the body of a job. The memory counts, as it grows, until release.
+// bodyOf reads the body of a job. Its memory is counted as it grows, until release is
+// called.
 func (a *API) bodyOf(r *http.Request, most int) (data []byte, release func(), err error) {
 	release = func() { a.submits.Release(int64(cap(data))) }
 	if r.ContentLength > int64(most) {
@@ -184,7 +184,7 @@ func (a *API) bodyOf(r *http.Request, most int) (data []byte, release func(), er
 		if n := cap(data); len(data) == n {
 			size := min(max(4*n, firstRead), most+1)
 			if !a.submits.TryAcquire(int64(size - n)) {
-				return data, release, fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are on their way in over HTTP; try again")
+				return data, release, fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are being received over HTTP; try again")
 			}
 			data = append(make([]byte, 0, size), data...)
 		}
@@ -198,7 +198,7 @@ func (a *API) bodyOf(r *http.Request, most int) (data []byte, release func(), er
 	return data, release, nil
 }
 
-// rawJob makes a job of a query and a body.
+// rawJob builds a job from a query and a body.
 func rawJob(r *http.Request, data []byte) (body, error) {
 	b := body{}
 	if ct := r.Header.Get("Content-Type"); len(ct) >= 10 && ct[:10] == "text/plain" {
@@ -224,8 +224,8 @@ func rawJob(r *http.Request, data []byte) (body, error) {
 	return b, nil
 }
 
-// frameOf is the payload of the submit frame for a job. Nobody waits at a connection
-// of its own for it: it is detached, or kept.
+// frameOf is the payload of the submit frame for a job. No connection waits for its
+// outcome: the job is detached, or kept.
 func frameOf(b body, waits bool) []byte {
 	if string(b["keep_ms"]) == "0" {
 		delete(b, "keep_ms")
@@ -247,7 +247,7 @@ func frameOf(b body, waits bool) []byte {
 	return append(frame, '}')
 }
 
-// refused is the reply for what the protocol refuses.
+// refused is the reply for an error of the protocol.
 func refused(e *wire.Error) *api.Error {
 	status, known := map[wire.Code]int{
 		wire.Forbidden: http.StatusForbidden, wire.IDExists: http.StatusConflict, wire.SizeError: http.StatusRequestEntityTooLarge,

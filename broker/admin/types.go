@@ -12,7 +12,7 @@ import (
 	"gloom/wire"
 )
 
-// surveyed looks at all queues and workers, a piece at a time.
+// surveyed reads all queues and workers, a piece at a time.
 func surveyed(h *hub.Hub) *broker.Survey {
 	var s broker.Survey
 	for more := true; more; {
@@ -28,7 +28,7 @@ func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
 	return x
 }
 
-// shown is what operators see of a type, but for its name.
+// shown is a type as the API shows it, without its name.
 func shown(t *broker.TypeInfo) api.Type {
 	return api.Type{
 		Paused: t.Paused, Fair: t.Fair, Limits: api.Limits(t.Limits),
@@ -47,7 +47,7 @@ func ledger(l *broker.Ledger) api.Ledger {
 	}
 }
 
-// name reads a name from the path, in the form that the core knows.
+// name reads a name from the path and normalizes it as the core does.
 func name(r *http.Request, key string) ([]byte, error) {
 	return named(key, api.Name(r.PathValue(key)))
 }
@@ -65,7 +65,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 	}
 	h := a.srv.Hub()
 	survey := surveyed(h)
-	return listing(a, w, r, func(from, limit int) (items []api.Type, next int) {
+	return listing(a, w, r, "next", func(from, limit int) (items []api.Type, next int) {
 		h.View(func(b *broker.Broker, _ int64) {
 			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
 				x := typeOf(t, survey)
@@ -84,10 +84,14 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	}
 	t, ok := a.typeNamed(n)
 	if !ok {
-		return fail(http.StatusNotFound, "unknown_type", "no job or worker of type %.64q is or was here lately", wire.Value(n))
+		return unknownType(n)
 	}
 	reply(w, http.StatusOK, t)
 	return nil
+}
+
+func unknownType(name []byte) error {
+	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and none was here lately", wire.Value(name))
 }
 
 // typeNamed is a type as it is now; what is spread over many places, and what it makes
@@ -158,7 +162,7 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 	return a.change(w, r, told, "set limits", func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
 }
 
-// putType says whether groups take turns in a type, known or not.
+// putType sets whether the groups of a type take turns. The type may be unknown so far.
 func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 	b, err := read(r, "fair")
 	if err != nil {
@@ -171,8 +175,7 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 	return a.change(w, r, a.log.Info().Bool("fair", fair), "set fairness", func(name []byte) error { return a.srv.Limits().SetFair(string(name), fair) })
 }
 
-// change configures a type, tells the log what was done, and replies with what the type
-// is now.
+// change configures a type, logs the change, and replies with the new state of the type.
 func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event, what string, set func(name []byte) error) error {
 	n, err := name(r, "type")
 	if err != nil {

@@ -15,54 +15,54 @@ import (
 )
 
 const (
-	// lookPeriod is the least time between two looks at all types. slowPeriod replaces it
-	// when looks are slow, which is when they take more than one part in lookShare of the
-	// time.
+	// lookPeriod is the least time between two snapshots of all types. slowPeriod replaces
+	// it when snapshots take more than one part in lookShare of the time.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
-	// glancePeriod is how often it is seen to that somebody looks, though nobody wants to
-	// know; where looks take long, up to momentPeriod lies between them. It is so short
-	// that two looks in a row see what lasts for as long as findings must.
+	// glancePeriod is the interval of snapshots that nobody requested; if snapshots are
+	// slow, it grows up to momentPeriod. It is short enough for two consecutive snapshots
+	// to see a condition that lasts long enough for a finding.
 	glancePeriod = momentPeriod / 16
-	// smoothing is the time over which rates are averaged, by weights that fall.
+	// smoothing is the time constant of the moving average of rates.
 	smoothing = 2 * time.Second
 )
 
-// watch is what is seen of all types now and then, once for all who want to know;
-// when nobody does, it is a glance.
+// watch takes snapshots of all types, shared by everybody who requests them. While nobody
+// does, it takes them rarely.
 type watch struct {
 	mu    sync.Mutex
-	at    time.Time     // of the last look
-	took  time.Duration // which took so long
+	at    time.Time     // of the last snapshot
+	took  time.Duration // its duration
 	next  time.Time
 	total row
 	stats broker.TypeStats // of all types
 	rows  map[string]*row
-	// lists are rows in orders that somebody asked for since the last look.
+	day   day
+	// lists are sorted rows that were requested since the last snapshot.
 	lists map[order][]*row
-	// groups are what was seen of the groups of a type, "" for all jobs, that somebody
-	// asked for lately; groupsNext is when to look again.
+	// groups are snapshots of the groups of a type ("" for all jobs) that were requested
+	// lately; groupsNext is when the next is due.
 	groups     map[string]groupsSeen
 	groupsNext time.Time
-	// findings are what is to be told of it.
+	// findings are the findings of the snapshot.
 	findings findings.State
-	// made is what is told of the look at madeAt, in JSON.
+	// made is the JSON of the snapshot taken at madeAt.
 	made   []byte
 	madeAt time.Time
 }
 
-// row is what was seen of a type, or of all of them.
+// row is the snapshot of one type, or of the sum of all.
 type row struct {
 	api.Type
 	seen  time.Time
 	rates api.Rates
-	rated bool // seen twice
-	// facts are what findings want to know beside that.
+	rated bool // in two snapshots, so rates are known
+	// facts are further figures for findings.
 	facts findings.Type
 }
 
-// count takes what is seen now, and what it makes a second.
+// count takes in a new snapshot of a type and updates its rates.
 func (x *row) count(now time.Time, t *api.Type) {
 	if passed := now.Sub(x.seen).Seconds(); !x.seen.IsZero() && passed > 0 {
 		weight := 1.0
@@ -70,7 +70,7 @@ func (x *row) count(now time.Time, t *api.Type) {
 			weight = -math.Expm1(-passed / smoothing.Seconds())
 		}
 		move := func(rate *float64, old, new uint64) {
-			if new >= old { // else it was forgotten, and begins anew
+			if new >= old { // else the type was forgotten and counts from 0
 				*rate += weight * (float64(new-old)/passed - *rate)
 			}
 			if *rate < 0.005 {
@@ -89,7 +89,7 @@ func (x *row) count(now time.Time, t *api.Type) {
 	}
 }
 
-// copied is what may be kept of it.
+// copied is a copy that the caller may keep.
 func (x *row) copied() api.Type {
 	t := x.Type
 	if t.Rates != nil {
@@ -99,8 +99,8 @@ func (x *row) copied() api.Type {
 	return t
 }
 
-// look calls fn with what was seen lately, after another look where it is time
-// for one. What fn is given must not be kept.
+// look calls fn with the current snapshot, after taking a new one if it is due. fn must not
+// keep its argument.
 func (a *API) look(fn func(w *watch)) {
 	w := &a.watch
 	w.mu.Lock()
@@ -112,8 +112,8 @@ func (a *API) look(fn func(w *watch)) {
 	fn(w)
 }
 
-// glance looks where nobody else does, so that findings begin when they do and not
-// when somebody asks.
+// glance takes snapshots while nobody requests them, so that findings begin when the
+// condition begins, not when somebody asks.
 func (a *API) glance() {
 	w := &a.watch
 	w.mu.Lock()
@@ -127,11 +127,12 @@ func (w *watch) take(a *API, now time.Time) {
 	h := a.srv.Hub()
 	survey := surveyed(h)
 	if now.Sub(w.groupsNext) > momentPeriod {
-		w.groups = nil // nobody asks for them any more
+		w.groups = nil // not requested lately
 	}
 	if w.rows == nil {
-		w.rows = map[string]*row{}
+		w.rows, w.day = map[string]*row{}, day{total: newRates(), others: newRates(), types: map[string]*rates{}}
 	}
+	most := a.srv.Options().HistoryTypes
 	from := 0
 	h.View(func(b *broker.Broker, _ int64) { w.stats = *b.OtherStats() })
 	var sum api.Type
@@ -146,6 +147,7 @@ func (w *watch) take(a *API, now time.Time) {
 		if !w.at.IsZero() {
 			x.facts.Note(&x.Type, &seen, now, now.Sub(w.at))
 		}
+		w.day.note(now, x, &x.Type, &seen, s, most)
 		x.facts.Held, x.facts.UsualWait, x.facts.MeanRun = t.Held, usual(&s.Wait), mean(&s.Run, s.RunSum)
 		x.count(now, &seen)
 		if t.Kept {
@@ -167,22 +169,24 @@ func (w *watch) take(a *API, now time.Time) {
 		sum.Ledger = ledger(&total)
 	})
 	w.total.count(now, &sum)
+	w.day.end(now, &sum.Ledger, &w.stats)
+	a.ratesHeld.Store(w.day.bytes())
 	w.at, w.lists = now, map[order][]*row{}
 	a.find(w)
 	w.took = time.Since(now)
 }
 
-// order is which types somebody wants, and how they are sorted.
+// order selects types and their order.
 type order struct {
 	by, filter string
 	reverse    bool
 }
 
-// mostLists bounds the lists that are kept for others who ask for the same.
+// mostLists bounds the sorted lists that are kept for other requests of the same order.
 const mostLists = 4
 
-// orders are what types can be sorted by; larger ones come first, names from a
-// to z.
+// orders are the keys that types can be sorted by; larger values come first, names go from
+// a to z.
 var orders = map[string]func(x, y *row) int{
 	"type":    func(x, y *row) int { return 0 },
 	"queued":  func(x, y *row) int { return cmp.Compare(y.Queued, x.Queued) },
@@ -199,7 +203,7 @@ var orders = map[string]func(x, y *row) int{
 
 const orderNames = "type, queued, delayed, running, oldest, workers, idle, failed, dead, in, out"
 
-// sorted returns the types whose names have the filter in them, in an order.
+// sorted returns the types whose names contain the filter, sorted.
 func (w *watch) sorted(o order) []*row {
 	if found, ok := w.lists[o]; ok {
 		return found

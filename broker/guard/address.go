@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is where a daemon listens.
+// Address is an address that a daemon listens on.
 type Address struct {
 	Flag, Value   string // as it was written
 	network, addr string // as package net takes it
 	Secure        bool   // with TLS
 }
 
-// Addresses takes the addresses of an option apart. With a certificate
-// "host:port" has TLS, unless TLS is asked for by name ("tls://") for another of
-// them; "tcp://host:port" and "unix:/path" have none.
+// Addresses splits the addresses of an option. With a certificate, "host:port" has TLS,
+// unless another address asks for TLS by name ("tls://"); "tcp://host:port" and
+// "unix:/path" have none.
 func (o *Options) Addresses(flag, values string) ([]Address, error) {
 	var all []Address
 	certificate := o.TLSCert != ""
@@ -46,8 +46,8 @@ func (o *Options) Addresses(flag, values string) ([]Address, error) {
 	return all, nil
 }
 
-// checkAddress also finds the network of a host: one that is written as an
-// address is bound as that alone, 0.0.0.0 not as [::] too.
+// checkAddress also chooses the network: an IPv4 or IPv6 literal is bound alone, so 0.0.0.0
+// does not include [::].
 func (o *Options) checkAddress(a *Address) error {
 	if a.network == "unix" {
 		if a.addr == "" {
@@ -79,17 +79,16 @@ func (o *Options) checkAddress(a *Address) error {
 	return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), Reachable}
 }
 
-// Reachable is what is wrong with an address that is not guarded.
+// Reachable is the error about an unguarded address.
 const Reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if whoever reaches it may do as they like"
 
-// Guarded tells whether who reaches an address, with TLS or without, has to show
-// a token or a certificate.
+// Guarded tells whether clients of an address, with TLS or without, must have a token or a
+// certificate.
 func (o *Options) Guarded(secure bool) bool {
 	return o.TokenFile != "" || o.TLSClientCA != "" && secure
 }
 
-// Exposed tells whether other hosts reach an address without having to show a
-// token or a certificate.
+// Exposed tells whether other hosts reach an address without a token or a certificate.
 func (o *Options) Exposed(a Address) bool {
 	if a.network == "unix" || o.Guarded(a.Secure) {
 		return false
@@ -116,8 +115,8 @@ func (a *Address) Listen() (net.Listener, error) {
 	return lc.Listen(context.Background(), a.network, a.addr)
 }
 
-// ListenUnix listens on a socket that only the same user can reach. It replaces
-// nothing but a socket that nobody listens on.
+// ListenUnix listens on a socket that only the same user can reach. It replaces an existing
+// socket only if nobody listens on it.
 func ListenUnix(path string) (net.Listener, error) {
 	if fi, err := os.Lstat(path); err == nil {
 		if fi.Mode()&os.ModeSocket == 0 {
@@ -135,8 +134,8 @@ func ListenUnix(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// Linux gives the file the mode of the socket that is bound. The umask would
-	// do it too, but is the whole process's: files made meanwhile got it as well.
+	// Linux gives the file the mode of the socket that is bound. The umask would do it too,
+	// but applies to the whole process: files created meanwhile would get it as well.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var mode error
 		err := c.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) })
@@ -145,9 +144,8 @@ func ListenUnix(path string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "unix", path)
 }
 
-// ConnLimit is how many connections may be open: the option, or what the limit
-// on open files leaves after a reserve for all else. The log is told of an option
-// that is more than that.
+// ConnLimit is the number of connections allowed: the option, or the limit on open files
+// less a reserve for all else. If the option exceeds that, a warning is logged.
 func ConnLimit(option int, log zerolog.Logger) (int, error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {

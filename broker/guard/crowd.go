@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Crowd bounds the connections of operators. Who comes is always let in: where
-// there are too many, the one goes that has been without a request for longest, or
-// else at the same one. So whoever reads nothing keeps nobody out.
+// Crowd bounds the connections of operators. A new connection is always accepted; beyond
+// the limit, the connection is closed that has been idle for longest or, if none is idle,
+// has the longest request. So clients that read nothing cannot lock others out.
 type Crowd struct {
 	most   int
 	buffer int

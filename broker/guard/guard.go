@@ -1,6 +1,5 @@
-// Package guard is who may come in to a daemon, and where: addresses,
-// certificates, tokens, and the names under which an HTTP address may be asked.
-// It listens, and serves nobody.
+// Package guard controls access to a daemon: addresses, certificates, tokens, and the Host
+// names of an HTTP address. It listens, and serves nothing.
 package guard
 
 import (
@@ -11,21 +10,21 @@ import (
 	"sync/atomic"
 )
 
-// Options are what can be set about who may come in.
+// Options are the options of access.
 type Options struct {
-	// Insecure allows addresses beyond this host without token or client
+	// Insecure allows addresses that other hosts reach without token or client
 	// certificates.
 	Insecure bool
-	// TokenFile holds the tokens; "" asks for none.
+	// TokenFile is the file of tokens; with "" no token is required.
 	TokenFile string
-	// TLSCert and TLSKey turn TLS on; TLSClientCA asks for client certificates.
+	// TLSCert and TLSKey turn TLS on; TLSClientCA requires client certificates.
 	TLSCert, TLSKey, TLSClientCA string
-	// HTTPHosts are further names, separated by commas, under which the HTTP
-	// address may be asked.
+	// HTTPHosts are further names, separated by commas, that the HTTP address accepts as
+	// Host.
 	HTTPHosts string
 }
 
-// OptionError names the flag whose value cannot be.
+// OptionError names the flag whose value is invalid.
 type OptionError struct {
 	Flag   string // without the dashes
 	Value  string
@@ -36,10 +35,10 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
 }
 
-// Option is Flag, for those that know only the interface.
+// Option is Flag, for code that knows only the interface.
 func (e *OptionError) Option() string { return e.Flag }
 
-// CheckTLS returns an *OptionError for certificates that cannot be.
+// CheckTLS returns an *OptionError for invalid certificates.
 func (o *Options) CheckTLS() error {
 	switch {
 	case (o.TLSCert == "") != (o.TLSKey == ""):
@@ -74,14 +73,15 @@ func (o *Options) loadTLS() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// Certificates are what TLS listeners show and ask for; they can be read again
-// while connections stand.
+// Certificates are the certificates of TLS listeners; they can be reloaded while
+// connections are open.
 type Certificates struct {
 	opt *Options
 	now atomic.Pointer[tls.Config]
 }
 
-// Certificates reads those of the options; nil and no error without any.
+// Certificates reads the certificates of the options; it returns nil and no error if there
+// are none.
 func (o *Options) Certificates() (*Certificates, error) {
 	if o.TLSCert == "" {
 		return nil, nil
@@ -90,7 +90,7 @@ func (o *Options) Certificates() (*Certificates, error) {
 	return c, c.Load()
 }
 
-// Load reads the files again; what was read before stays where they cannot be.
+// Load reads the files again. If that fails, the old certificates stay.
 func (c *Certificates) Load() error {
 	now, err := c.opt.loadTLS()
 	if err == nil {
@@ -99,7 +99,7 @@ func (c *Certificates) Load() error {
 	return err
 }
 
-// Config lets every handshake use what was read last.
+// Config makes every handshake use the certificates that were loaded last.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Ours tells whether a request was sent to an HTTP address by a name or address
-// of its own: addr as it is configured, bound as it is. A web page can make a name
-// of its own mean our address, and would then be let by the browser to read what
-// we answer.
+// Ours tells whether the Host of a request is a name or address of the HTTP address itself:
+// addr as configured, bound as bound. Otherwise a web page could point a name of its own at
+// our address, and the browser would let it read our answers.
 func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -21,7 +20,7 @@ func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	if !ok {
 		return true // no browser gets to a unix socket
 	}
-	// Listening on all addresses, any may be ours.
+	// A listener on all addresses may have any of them.
 	if ip := net.ParseIP(name); ip != nil && (ip.IsLoopback() || ip.Equal(on.IP) || on.IP.IsUnspecified()) {
 		return true
 	}
@@ -33,7 +32,7 @@ func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	})
 }
 
-// hostOf is the name or address in an address as it is configured.
+// hostOf is the name or address in a configured address.
 func hostOf(addr string) string {
 	if _, rest, ok := strings.Cut(addr, "://"); ok {
 		addr = rest

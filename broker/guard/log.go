@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ErrorLog takes what http.Server has to say of its peers.
+// ErrorLog logs the errors that http.Server reports about peers.
 func ErrorLog(log zerolog.Logger) *stdlog.Logger { return stdlog.New(warnings{log}, "", 0) }
 
 type warnings struct{ log zerolog.Logger }

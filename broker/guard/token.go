@@ -21,20 +21,18 @@ import (
 	"gloom/wire"
 )
 
-// TokenDelay is how long the refusal of a wrong token is held back: guessing
-// tokens shall take time.
+// TokenDelay is the delay before a wrong token is refused. It slows the guessing of tokens
+// down.
 const TokenDelay = time.Second
 
-// Scope is what a token allows, a bit for each of the names that its file may
-// have.
+// Scope is a set of scopes, one bit for each name that the token file may use.
 type Scope uint8
 
 // Grant is one line of the token file.
 type Grant struct {
 	Hash   [sha256.Size]byte // of the token
 	Scopes Scope
-	// All tells that it covers any type; Types is the same number for grants of
-	// the same types.
+	// All: it covers every type. Types is the same number for grants of the same types.
 	All   bool
 	Types uint64
 	types []wire.Pattern
@@ -43,33 +41,33 @@ type Grant struct {
 // Has tells whether the grant allows something. A nil one allows everything.
 func (g *Grant) Has(sc Scope) bool { return g == nil || g.Scopes&sc != 0 }
 
-// Covers tells whether the grant is good for a type. A nil one is for any.
+// Covers tells whether the grant covers a type. A nil grant covers all.
 func (g *Grant) Covers(typ string) bool {
 	return g == nil || g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
 }
 
-// CoversName is Covers for a name as the core has it.
+// CoversName is Covers for a name in canonical form.
 func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
 
-// Tokens are the grants in force. Without a file none is asked for.
+// Tokens are the grants in force. Without a file, no token is required.
 type Tokens struct {
 	// File has a line for each; "" is none.
 	File string
-	// Scopes are the names that a line may have, at most eight: the first is
-	// Scope 1, the next 2, then 4.
+	// Scopes are the names of the scopes, at most eight: the first is Scope 1, the next 2,
+	// then 4.
 	Scopes []string
-	// Typed allows a line to name the types that it is good for.
+	// Typed: a line may name the types that it covers.
 	Typed bool
-	// Untyped scopes are not bounded by types: a line of no others must not name any.
+	// Untyped scopes apply to all types: a line with only such scopes must not name types.
 	Untyped Scope
 
 	grants atomic.Pointer[[]Grant]
 }
 
-// Owner tells those with this token from others; it is never 0.
+// Owner identifies the token of a connection; it is never 0.
 func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 1 }
 
-// Required tells whether tokens are asked for.
+// Required tells whether a token is required.
 func (t *Tokens) Required() bool { return t.File != "" }
 
 // Len is the number of grants in force.
@@ -80,7 +78,7 @@ func (t *Tokens) Len() int {
 	return 0
 }
 
-// Load reads the file again; the grants in force stay when it cannot be read.
+// Load reads the file again. If that fails, the grants in force stay.
 func (t *Tokens) Load() error {
 	if t.File == "" {
 		return nil
@@ -97,9 +95,8 @@ func (t *Tokens) Load() error {
 	return nil
 }
 
-// Reload reads tokens, and certificates unless there are none, for the first time or
-// again. What cannot be read stays as it was. A file without a token is no error, but
-// log is told.
+// Reload reads tokens and, unless nil, certificates, for the first time or again. If
+// reading fails, the old ones stay. A file without a token is no error, but is logged.
 func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 	err := t.Load()
 	if err == nil && t.Required() && t.Len() == 0 {
@@ -111,9 +108,8 @@ func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 	return err
 }
 
-// parse reads lines of TOKEN SCOPES [TYPES]. A # at the beginning of a
-// line or behind white space begins a comment; elsewhere it is a character like
-// any other, of a token too.
+// parse reads lines of TOKEN SCOPES [TYPES]. A # at the start of a line or after white
+// space begins a comment; elsewhere it is an ordinary character, also in a token.
 func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	var out []Grant
 	lines := map[[sha256.Size]byte]int{}
@@ -165,8 +161,8 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	return out, nil
 }
 
-// Find returns what a token grants, or nil. It compares with every token, by
-// hash, so that its time tells nothing.
+// Find returns the grant of a token, or nil. It compares hashes with every token, so that
+// its duration reveals nothing.
 func (t *Tokens) Find(token []byte) *Grant {
 	h := sha256.Sum256(token)
 	var found *Grant
@@ -182,8 +178,7 @@ func (t *Tokens) Find(token []byte) *Grant {
 	return found
 }
 
-// Hold waits as long as the refusal of a wrong token is held back, or until ctx is
-// done.
+// Hold waits for TokenDelay, or until ctx is done.
 func Hold(ctx context.Context) {
 	t := time.NewTimer(TokenDelay)
 	defer t.Stop()

@@ -17,6 +17,7 @@ var words = [...]string{
 	broker.DeadlinePassed: "its deadline (expires_ms) passed before it was done",
 	broker.Stopped:        "the broker stops; the job was not done",
 	broker.Revoked:        "cancelled by an operator",
+	broker.TypeForgotten:  "an operator forgot its type",
 	broker.GivenBack:      "given back",
 	broker.AttachedTo:     "another connection attached to this job",
 
@@ -90,6 +91,29 @@ func Words(r *broker.Reason) string {
 		return rest
 	}
 	return string(append(buf, rest...))
+}
+
+// Uses words what keeps a type from being forgotten, "" if nothing does.
+func Uses(u *broker.TypeUse) string {
+	var all []string
+	say := func(s string, there bool) {
+		if there {
+			all = append(all, s)
+		}
+	}
+	count := func(n int, one, more string) {
+		if say("1 "+one, n == 1); n > 1 {
+			say(strconv.Itoa(n)+" "+more, true)
+		}
+	}
+	say("workers serve it", u.Workers)
+	count(u.Running, "job runs", "jobs run")
+	count(u.Waiting, "job waits", "jobs wait")
+	count(u.Letters, "failed job is kept", "failed jobs are kept")
+	count(u.Outcomes, "outcome is kept", "outcomes are kept")
+	say("it is paused", u.Paused)
+	say("it has limits or is fair", u.Set)
+	return strings.Join(all, ", ")
 }
 
 // SettingError says why a rule of groups or a setting of a type is refused.

@@ -137,7 +137,7 @@ func coreConfig(opt *settings.Options) broker.Config {
 		MaxJobs: opt.MaxJobs, MaxTypeJobs: opt.MaxTypeJobs, MaxSubmitterJobs: opt.MaxSubmitterJobs,
 		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
 		MaxTypes: opt.MaxTypes, MaxPairs: maxPairs, MaxGroups: opt.MaxGroups, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
-		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge,
+		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge, History: opt.History,
 		Pages: memory.Pages{}, Seed: binary.LittleEndian.Uint64(seed[:]),
 	}
 }
@@ -337,11 +337,20 @@ func (s *Server) Memory() Memory {
 	return m
 }
 
-// trim frees what is kept for use again.
+// trim frees what is kept for use again, and of the history what does not fit into three
+// quarters of the memory beside all else.
 func (s *Server) trim() {
 	s.hub.Trim()
-	// What the last command emptied goes back with the next one.
-	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Tick(now) })
+	m := s.Memory()
+	beside := m.Unread + m.Input + m.Spare + m.TLS + m.Fleet
+	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect {
+		if most := s.opt.MaxMemory; most > 0 {
+			held := c.Memory()
+			c.LimitHistory(most*3/4 - beside - (held.Total() - held.History))
+		}
+		// What the last command emptied goes back with the next one.
+		return c.Tick(now)
+	})
 }
 
 // httpBuffer is how many bytes of an answer the system may hold.

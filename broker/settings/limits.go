@@ -11,24 +11,24 @@ import (
 	"gloom/broker/hub"
 )
 
-// FileLimits is what a file says about types and groups, by their names and
-// patterns in canonical form.
+// FileLimits are the settings of types and groups in a file, by their names and patterns in
+// canonical form.
 type FileLimits struct {
 	Types  map[string]TypeSettings
 	Groups map[string]broker.Rule
 }
 
-// TypeSettings is what can be set of a type.
+// TypeSettings are the settings of a type.
 type TypeSettings struct {
 	Limits broker.TypeLimits
 	Fair   bool
 }
 
-// Limits keeps what is said about types and groups by two sides: by a file, and
-// by operators, who win over the file for as long as the process lives.
+// Limits holds the settings of types and groups from two sources: a file, and operators,
+// whose settings win over the file until the process ends.
 type Limits struct {
 	hub  *hub.Hub
-	most int // types that operators may have set something of
+	most int // bound on the types that operators have set
 
 	mu    sync.Mutex
 	file  FileLimits
@@ -37,21 +37,20 @@ type Limits struct {
 	limited, fair map[string]bool
 }
 
-// Why a rule cannot be dropped.
+// Errors of DropRule.
 var (
 	ErrNoRule   = errors.New("there is no rule for this pattern")
-	ErrFileRule = errors.New("the rule stands in the file of limits; it goes when it is taken out there and the file is read again")
+	ErrFileRule = errors.New("the rule is in the file of limits; remove it there and reload the file (SIGHUP)")
 )
 
-// GroupRule is the rule for a pattern. Persisted tells that the file says it.
+// GroupRule is the rule for a pattern. Persisted: it is in the file.
 type GroupRule struct {
 	Pattern string // canonical
 	broker.Rule
 	Persisted bool
 }
 
-// NewLimits returns limits that nobody has said anything of; operators may set
-// something of most types.
+// NewLimits returns empty limits; operators may set at most so many types.
 func NewLimits(h *hub.Hub, most int) *Limits {
 	return &Limits{hub: h, most: most, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
 }
@@ -85,8 +84,8 @@ func (l *Limits) Rules() []GroupRule {
 	return out
 }
 
-// SetRule sets the rule for a pattern, for as long as the process lives, and
-// tells whether there was none.
+// SetRule sets the rule for a pattern until the process ends, and tells whether there was
+// none.
 func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +97,8 @@ func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error
 	return !there, nil
 }
 
-// DropRule drops an operator's rule; what the file says of the pattern is in
-// force then. It returns ErrNoRule or ErrFileRule where there is none.
+// DropRule removes an operator's rule; the file's rule of the pattern, if any, is in force
+// then. It returns ErrNoRule or ErrFileRule if operators have set none.
 func (l *Limits) DropRule(pattern string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,13 +120,12 @@ func (l *Limits) setRule(pattern string, r broker.Rule) error {
 	return l.configure(&broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(pattern), Rule: r}}})
 }
 
-// SetTypeLimits sets the limits of a type, for as long as the process lives.
+// SetTypeLimits sets the limits of a type until the process ends.
 func (l *Limits) SetTypeLimits(name string, limits broker.TypeLimits) error {
 	return l.setType(l.limited, broker.TypeSetting{Name: []byte(name), Limits: &limits})
 }
 
-// SetFair sets whether groups take turns in a type, for as long as the process
-// lives.
+// SetFair sets whether the groups of a type take turns, until the process ends.
 func (l *Limits) SetFair(name string, fair bool) error {
 	return l.setType(l.fair, broker.TypeSetting{Name: []byte(name), Fair: &fair})
 }
@@ -137,7 +135,7 @@ func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !said[name] && len(said) >= l.most {
-		return &hub.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have been set something of (max-types)", len(said))}
+		return &hub.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, the most allowed (max-types)", len(said))}
 	}
 	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
 		return err
@@ -146,8 +144,8 @@ func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
 	return nil
 }
 
-// Load puts what a file says in place of what the file before said. An error
-// changes nothing; it is a *hub.SettingError.
+// Load replaces the settings of the file. On an error, a *hub.SettingError, nothing
+// changes.
 func (l *Limits) Load(f FileLimits) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package settings is what can be set on a broker: its options, and the limits of
-// types and groups that a file and operators give. Here they are judged.
+// Package settings has the settings of a broker: its options, and the limits of types and
+// groups that a file and operators set. It validates them.
 package settings
 
 import (
@@ -14,8 +14,7 @@ import (
 	"gloom/wire"
 )
 
-// Options are everything that can be set on a broker. The zero value is not
-// usable; start from Default.
+// Options are all options of a broker. The zero value is not usable; start from Default.
 type Options struct {
 	// SubmitAddr and WorkerAddr are where submitters and workers connect, each one
 	// address or several, separated by commas: "host:port" (port 0 takes a free
@@ -23,75 +22,80 @@ type Options struct {
 	// "tcp://host:port" without TLS, "unix:/path". HTTPAddr is where operators
 	// connect: one address, or "" for none.
 	SubmitAddr, WorkerAddr, HTTPAddr string
-	// SubmitSocket and WorkerSocket are paths of further unix sockets, "" for none.
-	// Where one cannot be opened, the broker says so in its log and goes on.
+	// SubmitSocket and WorkerSocket are paths of further unix sockets, "" for none. If one
+	// cannot be opened, the broker logs it and goes on.
 	SubmitSocket, WorkerSocket string
 
-	// MaxMemory is what the limits on memory are shares of; 0 is unknown. Whoever
-	// sets it sets those, too. An eighth of it bounds TLS connections.
+	// MaxMemory is the memory that the limits on memory are parts of; 0 is unknown. Code
+	// that sets it must set those limits, too. An eighth of it bounds TLS connections.
 	MaxMemory int64
 	// MaxFrame bounds the payload of a frame in bytes.
 	MaxFrame int
-	// MaxJobs, MaxTypeJobs and MaxSubmitterJobs bound the jobs held in all, of
-	// a type, of a submitter; 0 is no limit.
+	// MaxJobs, MaxTypeJobs and MaxSubmitterJobs bound the jobs in all, of a type, and of a
+	// submitter; 0 is no limit.
 	MaxJobs, MaxTypeJobs, MaxSubmitterJobs int
-	// MaxBytes, MaxTypeBytes and MaxSubmitterBytes bound the memory of the jobs
-	// held; 0 is no limit.
+	// MaxBytes, MaxTypeBytes and MaxSubmitterBytes bound the memory of these jobs; 0 is no
+	// limit.
 	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
 	// MaxTypes bounds the types that are in use or configured at a time.
 	MaxTypes int
 	// MaxGroups bounds the groups that jobs are in at a time.
 	MaxGroups int
-	// MaxJobGroups bounds the groups of one job; 0 is the protocol's limit. A program
-	// that has a broker for itself may raise it.
+	// MaxJobGroups bounds the groups of one job; 0 is the protocol's limit. A program with
+	// an embedded broker may raise it.
 	MaxJobGroups int
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
-	// MaxHTTPConns bounds the connections of operators. Beyond it, the one goes that
-	// has been without a request for longest, or else at the same one.
+	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection is closed
+	// that has been idle for longest or, if none is idle, has the longest request.
 	MaxHTTPConns int
-	// PageLinks are other pages that the broker's page names, each NAME=URL.
+	// PageLinks are other pages that the broker's page links to, each NAME=URL.
 	PageLinks []string
-	// MaxOutbound bounds the bytes that wait for one connection to read them.
+	// MaxOutbound bounds the bytes that one connection has not read.
 	MaxOutbound int
-	// MaxUnread bounds the memory of all that waits for connections to read it; 0 is
-	// no limit. Beyond it, who has most to read is closed.
+	// MaxUnread bounds the memory of everything that connections have not read; 0 is no
+	// limit. Beyond it, the connection with most unread bytes is closed.
 	MaxUnread int64
-	// MaxInbound bounds the bytes of frames that have not arrived whole, of all
-	// connections together. Beyond it, who holds most of them is closed.
+	// MaxInbound bounds the bytes of frames that have not arrived whole, of all connections
+	// together. Beyond it, the connection with most of them is closed.
 	MaxInbound int64
-	// MaxPrefetch bounds the jobs that may be out on one connection.
+	// MaxPrefetch bounds the jobs that one connection may hold.
 	MaxPrefetch int
-	// Retries is how often a job is handed out again, unless it says otherwise.
+	// Retries is how often a job is dispatched again, unless it sets its own number.
 	Retries int
 	// DefaultType is the type of submits without one; "" refuses them.
 	DefaultType string
 	// DrainTimeout is how long a graceful stop waits for jobs to end.
 	DrainTimeout time.Duration
-	// DeadLetters, DeadBytes and DeadAge bound the failed jobs that are kept:
-	// per type, in all, and how long.
+	// DeadLetters, DeadBytes and DeadAge bound the failed jobs that are kept: their number
+	// per type, their bytes in all, and their age.
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
+	// History is how much memory what is remembered of ended jobs may take, at most a quarter
+	// of MaxMemory; 0 is none. HistoryTypes is of how many types rates of the last day are kept
+	// apart.
+	History      int64
+	HistoryTypes int
 	// Loops is the number of event loops.
 	Loops int
-	// Options say who may come in.
+	// Options are the options of access.
 	guard.Options
-	// LimitsFile is the file of limits, and Limits what it says about types and
-	// groups; "" and nothing where there is none.
+	// LimitsFile is the file of limits, Limits its settings of types and groups; both are
+	// empty if there is none.
 	LimitsFile string
 	Limits     FileLimits
 	// Fleet is the fleet that it joins.
 	Fleet driver.Options
 	// Pprof serves profiles on the HTTP address.
 	Pprof bool
-	// LogLevel and LogFormat are for the daemon's log.
+	// LogLevel and LogFormat configure the daemon's log.
 	LogLevel, LogFormat string
-	// Version is what hello and the start-up line say.
+	// Version is the version in hello and in the start-up line.
 	Version string
 }
 
-// Default is right for most.
+// Default returns options that suit most brokers.
 func Default() Options {
 	return Options{
 		SubmitAddr:        "127.0.0.1:9998",
@@ -116,6 +120,8 @@ func Default() Options {
 		DeadLetters:       10_000,
 		DeadBytes:         64 << 20,
 		DeadAge:           24 * time.Hour,
+		History:           64 << 20,
+		HistoryTypes:      1000,
 		Loops:             1,
 		Fleet:             driver.Options{Prefix: driver.Prefix},
 		LogLevel:          "info",
@@ -131,7 +137,7 @@ func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
 	return nil
 }
 
-// Validate returns an *guard.OptionError for the first option that cannot be.
+// Validate returns a *guard.OptionError for the first invalid option.
 func (o *Options) Validate() error {
 	const much = 1 << 40
 	checks := []error{
@@ -156,6 +162,8 @@ func (o *Options) Validate() error {
 		between("dead-letters", o.DeadLetters, 0, 1<<20),
 		between("dead-bytes", o.DeadBytes, 0, much),
 		between("dead-age", o.DeadAge, 0, 365*24*time.Hour),
+		between("history", o.History, 0, much),
+		between("history-types", o.HistoryTypes, 0, 1<<20),
 		between("loops", o.Loops, 1, 256),
 		o.checkType(), o.checkLinks(), o.CheckTLS(),
 	}
@@ -217,8 +225,7 @@ func (o *Options) everyAddress() (all []guard.Address, err error) {
 	return all, nil
 }
 
-// Exposed tells whether other hosts reach an address without having to show a
-// token or a certificate.
+// Exposed tells whether other hosts reach an address without a token or a certificate.
 func (o *Options) Exposed() bool {
 	all, _ := o.everyAddress()
 	return slices.ContainsFunc(all, o.Options.Exposed)

@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// verb is what a command does.
+// verb is the kind of a command.
 type verb uint8
 
 const (
@@ -41,6 +41,7 @@ const (
 	dropRule
 	setFair
 	credit
+	forget
 	verbs
 )
 
@@ -48,7 +49,7 @@ var verbNames = [verbs]string{
 	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
 	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revoke-all", "revive", "revive-all", "attach", "written",
 	"change", "amend", "release",
-	"rule", "drop-rule", "fair", "credit",
+	"rule", "drop-rule", "fair", "credit", "forget",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -58,8 +59,8 @@ func (v verb) String() string { return verbNames[v] }
 type command struct {
 	verb verb
 	now  int64
-	// peer is the run's own number of a connection. A number that no earlier
-	// command introduced stands for a connection the core never saw.
+	// peer is the run's own number of a connection. A number that no earlier command
+	// introduced is a connection that the core never saw.
 	peer int
 
 	id, typ  string
@@ -101,12 +102,12 @@ type command struct {
 // settings are all that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
-// String is the command's line in a trace.
+// String is the line of the command in a trace.
 func (c *command) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
 	switch c.verb {
-	case tick, drain, expel, pause, limit, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair:
+	case tick, drain, expel, pause, limit, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
 	default:
 		fmt.Fprintf(&s, " p%d", c.peer)
 	}
@@ -167,6 +168,8 @@ func (c *command) String() string {
 	case revoke, revokeAll:
 		opt("groups", c.groups != nil, c.groups)
 		flag("running", c.on)
+	case forget:
+		flag("discard", c.on)
 	case reviveAll:
 		opt("again", true, c.on)
 	case release:

@@ -105,7 +105,7 @@ func compareFrames(want, got []frame, together bool) error {
 	return fmt.Errorf("%s", s.String())
 }
 
-// ledger is the core's ledger as the oracle would count it.
+// ledger is the core's ledger as the oracle counts it.
 func (o *oracle) ledger(c *counts, d, q, r uint64) broker.Ledger {
 	return broker.Ledger{
 		Submitted: c.submitted, Delayed: d, Queued: q, Running: r,
@@ -114,7 +114,7 @@ func (o *oracle) ledger(c *counts, d, q, r uint64) broker.Ledger {
 	}
 }
 
-// compareLedgers compares what is counted per type and in all.
+// compareLedgers compares the counters per type and in all.
 func (r *runner) compareLedgers() error {
 	o, b := r.oracle, r.driver.core
 	var sum counts

@@ -24,6 +24,8 @@ type driver struct {
 	// code and refused are what operators' commands return.
 	code    broker.Code
 	refused bool
+	// known: the type that was to be forgotten is there.
+	known bool
 
 	// closed are the peers that the core closed in this command.
 	closed []int
@@ -79,7 +81,7 @@ func (d *driver) do(c *command) {
 		d.scratch[i] = 0xEE
 	}
 	d.used = 0
-	d.frames, d.closed, d.code, d.refused = d.frames[:0], nil, 0, false
+	d.frames, d.closed, d.code, d.refused, d.known = d.frames[:0], nil, 0, false, false
 	id, typ := d.lend([]byte(c.id)), d.lend([]byte(c.typ))
 	p := d.peer(c.peer)
 	b := d.core
@@ -166,6 +168,14 @@ func (d *driver) do(c *command) {
 			fx, _, from = b.RevokeJobs(c.now, from, 1000, &q)
 			d.note(fx)
 		}
+		return
+	case forget:
+		f := broker.Forgetting{Name: typ, Discard: c.on}
+		for more := true; more; {
+			fx, more = b.ForgetType(c.now, &f)
+			d.note(fx)
+		}
+		_, d.known = b.TypeUse(typ)
 		return
 	case reviveAll:
 		var w broker.LetterWalk
@@ -290,6 +300,7 @@ func (d *driver) sight(now int64) sight {
 			return found && x.State != "ended"
 		},
 		overloaded: d.refused,
+		known:      d.known,
 		out: func(typ string, n int) string {
 			for i := range d.frames {
 				if f := &d.frames[i]; f.op == broker.OpJob && f.typ == typ {

@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// generator invents the commands of a run. It looks at the oracle, to hit what
-// matters more often than chance would.
+// generator makes up the commands of a run. It looks at the oracle, to hit interesting
+// cases more often than chance would.
 type generator struct {
 	p      profile
 	rng    *rand.Rand
@@ -46,11 +46,13 @@ func (g *generator) next() *command {
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
 	// Where groups meet a type's rate no tick is late: what goes first depends on when the
-	// core looks at that rate again.
-	if g.p.groups > 0 && g.o.paced() && g.core.Next() <= max(c.now, g.o.now) {
+	// core looks at that rate again. Nor is it late for a rule that meets a group whose rates
+	// have just forgotten it: until the tick, that may be there or not.
+	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
+	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
-	if (c.verb == revokeAll || c.verb == reviveAll) && g.p.ids > 100 {
+	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.p.ids > 100 {
 		c.verb = tick // more than one step does
 	}
 	c.peer = g.peer(c.verb)
@@ -122,7 +124,7 @@ func (g *generator) next() *command {
 		if c.typ, c.on = g.typ(), g.chance(30); g.chance(g.p.groups) {
 			c.typ, c.groups = "", g.groups()[:1]
 		}
-	case reviveAll:
+	case reviveAll, forget:
 		c.typ, c.on = g.typ(), g.chance(70)
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
@@ -188,8 +190,8 @@ func (g *generator) verb() verb {
 	panic("sim: weights do not add up")
 }
 
-// time lets some pass: often none, often until just a deadline, and now and
-// then it jumps, backwards too.
+// time lets some time pass: often none, often until just a deadline; now and then it jumps,
+// also backwards.
 func (g *generator) time(v verb) int64 {
 	still := g.p.still
 	if v == tick {
@@ -222,13 +224,13 @@ func (g *generator) time(v verb) int64 {
 	return g.now
 }
 
-// peer chooses who does it: mostly somebody alive and of the right kind.
+// peer chooses the sender: mostly a live one of the right kind.
 func (g *generator) peer(v verb) int {
 	switch v {
 	case addSubmitter, addWorker:
 		g.peers++
 		return g.peers
-	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair:
+	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
 		return 0
 	}
 	worker := v != submit && v != cancel && v != attach && v != change
@@ -271,7 +273,7 @@ func (g *generator) somebody(worker bool, v verb) int {
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
 
-// id is one that a peer may speak of: often of a job of its own.
+// id is an id that a peer may use: often of a job of its own.
 func (g *generator) id(peer int) string {
 	if len(g.o.jobs) > 0 && g.chance(70) {
 		for range 4 {
@@ -284,7 +286,7 @@ func (g *generator) id(peer int) string {
 	return g.commonID()
 }
 
-// outID is one that a worker may speak of: mostly of what is out on it.
+// outID is an id that a worker may use: mostly of a job that it holds.
 func (g *generator) outID(peer int) string {
 	if w := g.o.peer(peer, true); w != nil {
 		if !w.named && g.chance(50) {

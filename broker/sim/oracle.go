@@ -24,7 +24,7 @@ type frame struct {
 	spent   bool
 }
 
-// place is where a job stands.
+// place is the state of a job.
 type place string
 
 const (
@@ -116,7 +116,8 @@ type oraclePeer struct {
 	token  uint64
 
 	joined bool
-	// typ is what it serves, or else types without except, as far as allow says.
+	// typ is the type that it serves; otherwise it serves types without except, as far as
+	// allow permits.
 	typ           string
 	types, except []string
 	allow         string
@@ -131,7 +132,7 @@ type oraclePeer struct {
 	position      int // in the line of workers with room: smaller is longer idle
 }
 
-// serves tells whether a worker that joined does jobs of a type.
+// serves tells whether a joined worker serves a type.
 func (w *oraclePeer) serves(typ string) bool {
 	if w.types == nil {
 		return w.typ == typ
@@ -222,6 +223,8 @@ type sight struct {
 	due func(id string) (int64, bool)
 	// overloaded: the core refused this command for a limit.
 	overloaded bool
+	// known: the type that this command was to forget is there.
+	known bool
 	// out is the id of the nth job of a type that was handed out, from 0.
 	out func(typ string, n int) string
 	// length tells how many bytes of a job are held.
@@ -362,6 +365,8 @@ func (o *oracle) do(c *command, s sight) {
 		o.revoke(c)
 	case revokeAll:
 		o.revokeAll(c)
+	case forget:
+		o.forgetType(c)
 	case revive:
 		o.revive(c)
 	case reviveAll:
@@ -442,8 +447,8 @@ func (o *oracle) lineUp() {
 	}
 }
 
-// handOut gives the best job that may run, and for which there is somebody, to
-// the worker that is idle longest of those who serve it, as long as there is one.
+// handOut dispatches the best job that may run to the longest idle worker that serves its
+// type, as long as there is such a pair.
 func (o *oracle) handOut() {
 	if o.stopped {
 		return

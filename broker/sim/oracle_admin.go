@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ type letter struct {
 	failed   int64
 	headers  []byte
 	groups   []string
-	// As its job had them, for when it is handed in again.
+	// The settings of its job, for a retry.
 	retries          int
 	timeout, backoff time.Duration
 }
@@ -109,7 +110,7 @@ func (o *oracle) revive(c *command) {
 	}
 }
 
-// reviveAll hands in again all letters of a type that can be, or forgets all.
+// reviveAll retries all letters of a type that it can, or forgets all.
 func (o *oracle) reviveAll(c *command) {
 	k := o.types[c.typ]
 	if k == nil {
@@ -131,6 +132,41 @@ func (o *oracle) reviveLetter(l *letter) {
 	}
 	o.take(&again, 0)
 	o.dropLetter(l)
+}
+
+// forgetType has a type forgotten that nobody uses, after discarding what it holds if the
+// command says so.
+func (o *oracle) forgetType(c *command) {
+	k := o.types[c.typ]
+	if k == nil {
+		return
+	}
+	held, runs := slices.Clone(o.jobs), false
+	held = slices.DeleteFunc(held, func(j *oracleJob) bool { return j.typ != c.typ })
+	for _, j := range held {
+		runs = runs || j.place == running
+	}
+	if len(held)+len(k.letters) > 0 && !c.on || runs || k.paused || k.set() || o.named(c.typ) {
+		if !o.sight.known {
+			o.complaint = fmt.Sprintf("type %q is in use, and forgotten", c.typ)
+		}
+		return
+	}
+	if o.sight.known {
+		o.complaint = fmt.Sprintf("type %q is not in use, and not forgotten", c.typ)
+	}
+	for _, j := range held {
+		if j.place != ended {
+			k.discarded++
+			if j.owner != 0 {
+				o.sendLast(j, frame{op: broker.OpEnd, code: broker.Cancelled, id: j.id})
+			}
+		}
+		o.forget(j)
+	}
+	for _, l := range slices.Clone(k.letters) {
+		o.dropLetter(l)
+	}
 }
 
 func (o *oracle) pause(c *command) {

@@ -177,6 +177,11 @@ func (o *oracle) groupsBut(without *oracleJob, at int64) map[string]bool {
 	return all
 }
 
+// fading: a group is there only until the core looks at its rates again.
+func (o *oracle) fading(now int64) bool {
+	return len(o.rates) > 0 && len(o.groupsBut(nil, o.ticked)) != len(o.groupsBut(nil, now))
+}
+
 // tooManyGroups: with a job in these groups, instead of those that it leaves,
 // there would be too many. Until a tick the core may count what rates remember no more.
 func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {

@@ -131,6 +131,11 @@ func (o *oracle) busy(name string) bool {
 			return true
 		}
 	}
+	return o.named(name)
+}
+
+// named: a worker has joined with the type's name.
+func (o *oracle) named(name string) bool {
 	return slices.ContainsFunc(o.peers, func(w *oraclePeer) bool {
 		return w.joined && slices.Contains(w.names(), name)
 	})
@@ -299,7 +304,7 @@ func (o *oracle) revokeRunning(j *oracleJob, may bool) {
 	}
 }
 
-// submitterGone: what waits ends, what runs is unwanted.
+// submitterGone: its waiting jobs end, its running jobs become unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
 	for _, j := range append([]*oracleJob(nil), o.jobs...) {
 		if j.owner != s.no {

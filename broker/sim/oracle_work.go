@@ -56,8 +56,8 @@ func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
 	return w, i
 }
 
-// over takes a run from its worker and returns the job, if the run was not overdue
-// and somebody waits for it.
+// over takes a run from its worker and returns the job, unless the run was overdue or the
+// job is unwanted.
 func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	j := w.out[i].job
 	w.out = slices.Delete(w.out, i, i+1)
@@ -68,7 +68,7 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	return j
 }
 
-// unwantedEnds ends a run for which nobody waits.
+// unwantedEnds ends a run of an unwanted job.
 func (o *oracle) unwantedEnds(j *oracleJob) {
 	if j.revoked {
 		j.cancelled, j.revoked = false, false
@@ -138,7 +138,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	k.requeued++
 	j.since, j.worker, j.place = o.now, 0, queued
 	j.least = false
-	if delay < 0 {
+	if delay < 0 && code != broker.JobLost {
 		delay = o.backoff(j)
 	}
 	if delay > 0 {
@@ -147,7 +147,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	o.setTimer(j)
 }
 
-// release: the job goes back to its place, as if it had never been handed out.
+// release requeues the job at its old place, as if it had never been dispatched.
 func (o *oracle) release(c *command) {
 	w, i := o.meant(c)
 	if w == nil {

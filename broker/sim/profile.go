@@ -7,7 +7,7 @@ import (
 	"gloom/broker"
 )
 
-// profile is what runs of one kind have in common.
+// profile is the parameters of runs of one kind.
 type profile struct {
 	name string
 	// weight of each verb among the commands.
@@ -61,7 +61,7 @@ func richWeights() [verbs]int {
 	w := plainWeights()
 	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
 	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
-	w[revokeAll], w[reviveAll] = 1, 1
+	w[revokeAll], w[reviveAll], w[forget] = 1, 1, 1
 	w[attach], w[written] = 4, 4
 	w[change], w[amend], w[release] = 6, 2, 8
 	return w
@@ -156,6 +156,7 @@ var common = []struct {
 	{4, func() profile {
 		return configured(rich(), "types", func(p *profile) {
 			p.types, p.weight[join], p.weight[pause], p.weight[limit] = 10, 60, 10, 10
+			p.weight[forget] = 20
 			p.config = func(r *rand.Rand, c *broker.Config) {
 				c.IdleTypes = r.IntN(3)
 				c.KeptTypes = r.IntN(c.IdleTypes + 1)
@@ -353,7 +354,7 @@ func profileOf(seed uint64, r *rand.Rand) profile {
 func configOf(p *profile, r *rand.Rand) broker.Config {
 	c := broker.Config{
 		Retries: r.IntN(4), IdleTypes: 1000, Seed: r.Uint64(),
-		DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour,
+		DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour, History: 1 << 30,
 	}
 	if p.config != nil {
 		p.config(r, &c)

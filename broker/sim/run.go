@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -65,7 +66,7 @@ func configLine(c *broker.Config) string {
 	}), " ")
 }
 
-// Runner runs seeds, one at a time. It keeps memory from run to run.
+// Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
 	pages *poisonPages
 	// Commands counts what was done, Peak the most bytes lent at a time,
@@ -209,7 +210,7 @@ func (r *runner) step(c *command) (err error) {
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
 	}
-	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll); err != nil {
+	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll || c.verb == forget); err != nil {
 		return err
 	}
 	if err := r.compareNext(); err != nil {
@@ -245,7 +246,7 @@ func (r *runner) step(c *command) (err error) {
 	return r.compareLetters()
 }
 
-// finish lets everybody go and all time pass, and proves that nothing is left.
+// finish disconnects everybody, lets all time pass, and checks that nothing is left.
 func (r *runner) finish() error {
 	o, core := r.oracle, r.driver.core
 	end := []*command{}
@@ -278,9 +279,45 @@ func (r *runner) finish() error {
 	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
-	for _, compare := range []func() error{r.compareLedgers, r.comparePeers, r.compareLetters, r.driver.settle, r.compareMemory} {
+	for _, compare := range []func() error{r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.driver.settle, r.compareMemory} {
 		if err := compare(); err != nil {
 			return fmt.Errorf("after the end: %w", err)
+		}
+	}
+	return nil
+}
+
+// compareHistory holds the history, in which all that has ended is remembered, against the
+// ledger: each job is there once, with what ended it, and its runs are in order.
+func (r *runner) compareHistory() error {
+	core, count := r.driver.core, map[broker.Outcome]uint64{}
+	latest := int64(math.MaxInt64)
+	for from := int64(0); from >= 0; {
+		var found []broker.EndedInfo
+		found, from = core.Ended(r.oracle.now, from, 100, &broker.EndedFilter{})
+		for i := range found {
+			x := &found[i]
+			count[x.Outcome]++
+			if x.Ended > latest || x.Started > x.Ended || x.Started >= 0 && x.Attempts == 0 {
+				return fmt.Errorf("the history has %s, started %d, ended %d behind %d, attempts %d", x.ID, x.Started, x.Ended, latest, x.Attempts)
+			}
+			latest = x.Ended
+			last := int64(math.MinInt64)
+			for _, run := range x.Runs {
+				if run.Started < last || run.Ended < run.Started || run.Ended > x.Ended || run.Worker == 0 {
+					return fmt.Errorf("the history has a run %+v of %s, which ended %d, behind one that ended %d", run, x.ID, x.Ended, last)
+				}
+				last = run.Ended
+			}
+			if len(x.Runs) == 0 && x.Started >= 0 {
+				return fmt.Errorf("the history has no run of %s, which started %d", x.ID, x.Started)
+			}
+		}
+	}
+	l := core.Totals()
+	for outcome, n := range map[broker.Outcome]uint64{broker.OutAnswered: l.Answered, broker.OutFailed: l.Failed, broker.OutCancelled: l.Cancelled, broker.OutExpired: l.Expired, broker.OutDiscarded: l.Discarded} {
+		if count[outcome] != n {
+			return fmt.Errorf("the history has %d jobs that were %v, the ledger %d", count[outcome], outcome, n)
 		}
 	}
 	return nil
@@ -295,8 +332,8 @@ func (r *runner) compareMemory() error {
 	if held := r.driver.core.Held(); held != 0 {
 		return fmt.Errorf("%d jobs are left", held)
 	}
-	if p.held > rest {
-		return fmt.Errorf("%d bytes of memory are held without a job, at most %d are to be", p.held, rest)
+	if held := p.held - int(r.driver.core.Memory().History); held > rest {
+		return fmt.Errorf("%d bytes of memory are held without a job, at most %d are to be", held, rest)
 	}
 	for _, m := range p.back {
 		if err := spoiledStill(m); err != nil {

@@ -98,7 +98,7 @@ func TestReconnect(t *testing.T) {
 	for range 5 {
 		broker = f.accept()
 		p := submit(t, s, gloom.Job{ID: "a"}) // waits for the new connection
-		broker.expect(`{"action":"submit","id":"a","body":null}`)
+		broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 		broker.send(okFor("a"), resultFor("a", "1"))
 		wantResult(t, p, "1")
 		broker.close()
@@ -120,7 +120,7 @@ func TestNothingIsSubmittedTwice(t *testing.T) {
 	resultError(t, p)
 	broker = f.accept()
 	submit(t, s, gloom.Job{ID: "b"})
-	broker.expect(`{"action":"submit","id":"b","body":null}`)
+	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 }
 
 func TestSubmitWaitsForABroker(t *testing.T) {
@@ -152,7 +152,7 @@ func TestSubmitWaitsForABroker(t *testing.T) {
 	f = &fake{t, ln}
 	defer ln.Close()
 	submit(t, s, gloom.Job{ID: "a"})
-	f.accept().expect(`{"action":"submit","id":"a","body":null}`)
+	f.accept().expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 }
 
 func TestFailover(t *testing.T) {
@@ -167,7 +167,7 @@ func TestFailover(t *testing.T) {
 	broker.close()
 	broker = two.accept()
 	p := submit(t, s, gloom.Job{ID: "a"})
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("a"), resultFor("a", "1"))
 	wantResult(t, p, "1")
 }
@@ -197,7 +197,7 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 	old := one.accept()
 	a := submit(t, s, gloom.Job{ID: "a"})
 	b := submit(t, s, gloom.Job{ID: "b"})
-	old.expect(`{"action":"submit","id":"a","body":null}`, `{"action":"submit","id":"b","body":null}`)
+	old.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`, `{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 	old.send(okFor("a"), errorFor("draining", "b"))
 	wantError(t, resultError(t, b), gloom.ErrDraining)
 
@@ -297,7 +297,7 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	broker.close()
 	broker = one.accept()
 	p := submit(t, s, gloom.Job{ID: "c"})
-	broker.expect(`{"action":"submit","id":"c","body":null}`)
+	broker.expect(`{"action":"submit","id":"c","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("c"), resultFor("c", "1"))
 	wantResult(t, p, "1")
 }
@@ -322,7 +322,7 @@ func TestJobThatWaitsForRoomMovesOn(t *testing.T) {
 	eventually(t, "the job waits", func() bool { return s.Outstanding() == 3 })
 	broker.close()
 	broker = f.accept()
-	broker.expect(`{"action":"submit","id":"late","body":1}`)
+	broker.expect(`{"action":"submit","id":"late","backoff_ms":1000,"body":1}`)
 	if err := received(t, done, "the submit"); err != nil {
 		t.Fatal(err)
 	}
@@ -331,5 +331,5 @@ func TestJobThatWaitsForRoomMovesOn(t *testing.T) {
 func TestTrustBodies(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.TrustBodies())
 	submit(t, s, gloom.Job{ID: "a", Body: []byte(`1,"priority":5`)})
-	broker.expect(`{"action":"submit","id":"a","body":1,"priority":5}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":1,"priority":5}`)
 }

@@ -34,7 +34,7 @@ func (e *encoder) release() {
 var null = []byte("null")
 
 // submit encodes a job as a whole frame, valid until release.
-func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
+func (e *encoder) submit(job *Job, p *Pending, conf *config) ([]byte, error) {
 	key := p.key
 	r := &e.req
 	wire.ResetRequest(r)
@@ -49,10 +49,10 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 	if len(r.Body) == 0 {
 		r.Body = null
 	}
-	if job.hasOptions() {
+	if !conf.compat {
 		r.Options = true
 		r.DelayMS, r.TimeoutMS = millis(job.Delay), millis(job.Timeout)
-		r.BackoffMS, r.ExpiresMS = millis(job.Backoff), millis(job.Expires)
+		r.BackoffMS, r.ExpiresMS = millis(job.backoff()), millis(job.Expires)
 		r.AgeMS, r.KeepMS = millis(job.Age), millis(job.Keep)
 		r.Detach, r.NoAck, r.Progress = job.Detach, job.NoAck, job.OnProgress != nil
 		r.Groups = canonicals(job.Groups)
@@ -64,7 +64,7 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 		}
 	}
 	e.frame = wire.AppendSubmit(e.frame[:0], r)
-	if trust {
+	if conf.trust {
 		return e.frame, nil
 	}
 	reason := e.wrong("body", wire.KeyBody, r.Body)
@@ -91,8 +91,20 @@ func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
 	return ""
 }
 
+// backoff is the one to be sent.
+func (j *Job) backoff() time.Duration {
+	switch {
+	case j.Backoff == NoBackoff || j.Backoff == 0 && j.Retries == NoRetries:
+		return 0
+	case j.Backoff == 0:
+		return DefaultBackoff
+	}
+	return j.Backoff
+}
+
+// hasOptions: the job asks for what the original protocol does not know.
 func (j *Job) hasOptions() bool {
-	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 || j.Expires != 0 || j.Retries != 0 ||
+	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 && j.Backoff != NoBackoff || j.Expires != 0 || j.Retries != 0 ||
 		j.Age != 0 || j.Keep != 0 || len(j.Groups) > 0 || len(j.Headers) > 0 || j.Detach || j.NoAck || j.OnProgress != nil
 }
 

@@ -264,6 +264,9 @@ func (m *goldenMeaning) job() gloom.Job {
 		Delay: ms(m.DelayMS), Timeout: ms(m.TimeoutMS), Backoff: ms(m.BackoffMS), Expires: ms(m.ExpiresMS),
 		Detach: m.Detach, NoAck: m.Ack != nil, Groups: m.Groups, Age: ms(m.AgeMS), Keep: ms(m.KeepMS),
 	}
+	if job.Backoff == 0 {
+		job.Backoff = gloom.NoBackoff
+	}
 	if headers, ok := m.Headers.(string); ok {
 		job.Headers = gloom.Headers(headers)
 	}

@@ -48,7 +48,7 @@ func TestHello(t *testing.T) {
 	broker.send(`{"action":"ping"}`)
 	broker.expect(`{"action":"pong"}`)
 	submit(t, s, gloom.Job{ID: "a"})
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 }
 
 func TestHelloRefused(t *testing.T) {
@@ -155,7 +155,7 @@ func TestDialerOption(t *testing.T) {
 	}
 	broker := newPeer(t, theirs)
 	p := submit(t, s, gloom.Job{ID: "a"})
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("a"), resultFor("a", "1"))
 	wantResult(t, p, "1")
 }
@@ -191,7 +191,7 @@ func TestDefaultAddress(t *testing.T) {
 	over.close()
 	broker := local.accept()
 	p := submit(t, s, gloom.Job{ID: "a"})
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.close()
 	var lost *gloom.LostError
 	if err := resultError(t, p); !errors.As(err, &lost) || lost.Addr != "unix:"+wire.SubmitPort.Socket() {

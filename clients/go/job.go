@@ -10,6 +10,12 @@ import (
 // NoRetries as Job.Retries asks for a single run.
 const NoRetries = -1
 
+// DefaultBackoff is Job.Backoff where that is 0 and a retry may be, NoBackoff asks for none.
+const (
+	DefaultBackoff               = time.Second
+	NoBackoff      time.Duration = -1
+)
+
 // Job is what a submitter hands in and what a handler receives. A handler's job
 // has ID, Type, Body and Headers only.
 type Job struct {
@@ -29,9 +35,11 @@ type Job struct {
 
 	Delay   time.Duration // not handed out before
 	Timeout time.Duration // of one run; then that run has failed
-	Backoff time.Duration // before the first retry, doubled for each further one; at most a day
 	Expires time.Duration // a deadline for starting, counted from the submit, Delay included
 
+	// Backoff is the wait before the first retry, doubled for each further one, at most a day.
+	// A job whose worker is lost runs again at once. 0 is DefaultBackoff, NoBackoff is none.
+	Backoff time.Duration
 	// Retries is the number of runs after the first one, at most 1000. 0 leaves
 	// it to the broker, NoRetries is none.
 	Retries int

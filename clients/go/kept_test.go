@@ -13,7 +13,7 @@ import (
 
 func keep(id string) gloom.Job { return gloom.Job{ID: id, Keep: time.Minute} }
 
-const keptSubmit = `{"action":"submit","id":%q,"keep_ms":60000,"body":null}`
+const keptSubmit = `{"action":"submit","id":%q,"backoff_ms":1000,"keep_ms":60000,"body":null}`
 
 func attachTo(id string) string { return fmt.Sprintf(`{"action":"attach","id":%q}`, id) }
 
@@ -46,7 +46,7 @@ func TestKeptJobsSurviveTheirConnection(t *testing.T) {
 		t.Errorf("the one that is not kept: %s", got)
 	}
 	next := submit(t, s, gloom.Job{ID: "e"})
-	broker.expect(`{"action":"submit","id":"e","body":null}`)
+	broker.expect(`{"action":"submit","id":"e","backoff_ms":1000,"body":null}`)
 	broker.send(attached("a", "ended"), resultFor("a", "1"), attached("b", "running"), attached("d", "queued"), okFor("e"),
 		`{"id":"b","progress":5}`, errorFor("job_failed", "b"), resultFor("d", "4"), resultFor("e", "5"))
 	wantResult(t, a, "1")
@@ -177,7 +177,7 @@ func TestKeptJobsStayWithTheirBroker(t *testing.T) {
 		t.Error(got)
 	}
 	submit(t, s, gloom.Job{ID: "b"})
-	broker.expect(`{"action":"submit","id":"b","body":null}`)
+	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 }
 
 func TestDoLetsGoOfAKeptJobWhileAway(t *testing.T) {
@@ -244,6 +244,16 @@ func TestAttach(t *testing.T) {
 	broker.expect(attachTo("a"))
 	broker.send(attached("a", "ended"), resultFor("a", "1"))
 	wantResult(t, a, "1")
+	told := make(chan string, 1)
+	tell := func(r gloom.Result, err error) { told <- fmt.Sprint(r.ID, " ", string(r.Body), " ", err) }
+	if err := s.AttachFunc(within(t), "b", nil, tell); err != nil {
+		t.Fatal(err)
+	}
+	broker.expect(attachTo("b"))
+	broker.send(attached("b", "ended"), resultFor("b", "2"))
+	if got := received(t, told, "told"); got != "b 2 <nil>" {
+		t.Errorf("told %s", got)
+	}
 	_, err = s.Attach(within(t), "", nil)
 	wantError(t, err, gloom.ErrInvalidType)
 }

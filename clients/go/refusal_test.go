@@ -223,7 +223,7 @@ func TestOneIDTwice(t *testing.T) {
 func TestDetachedIDAgain(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	old := submit(t, s, gloom.Job{ID: "a", Detach: true})
-	broker.expect(`{"action":"submit","id":"a","detach":true,"body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"detach":true,"body":null}`)
 	broker.send(okFor("a"))
 	if r, err := old.Result(within(t)); err != nil || r.Body != nil {
 		t.Fatalf("%+v, %v", r, err)
@@ -233,7 +233,7 @@ func TestDetachedIDAgain(t *testing.T) {
 	go func() { cancelled <- s.Cancel(within(t), "a") }()
 	broker.expect(`{"action":"cancel","id":"a"}`)
 	again := submit(t, s, gloom.Job{ID: "a"})
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("a"), okFor("a"), resultFor("a", "1"))
 	if err := received(t, cancelled, "cancel"); err != nil {
 		t.Fatal(err)

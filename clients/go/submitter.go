@@ -201,6 +201,16 @@ func (s *Submitter) onHolder(ctx context.Context, id string, done func(error), a
 // nil, is its OnProgress. The Pending ends with a *RefusedError of ErrUnknownID
 // if there is no such job.
 func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.RawMessage)) (*Pending, error) {
+	return s.attach(ctx, id, progress, nil)
+}
+
+// AttachFunc is Attach with a function in place of the Pending, as SubmitFunc.
+func (s *Submitter) AttachFunc(ctx context.Context, id string, progress func(json.RawMessage), done func(Result, error)) error {
+	_, err := s.attach(ctx, id, progress, done)
+	return err
+}
+
+func (s *Submitter) attach(ctx context.Context, id string, progress func(json.RawMessage), notify func(Result, error)) (*Pending, error) {
 	key, err := keyOf(id)
 	if err != nil {
 		return nil, err
@@ -208,7 +218,7 @@ func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.Ra
 	if s.conf.compat {
 		return nil, ErrUnsupported
 	}
-	p := &Pending{id: id, key: key, progress: progress, owner: s, kept: &kept{}}
+	p := &Pending{id: id, key: key, progress: progress, notify: notify, owner: s, kept: &kept{}}
 	return s.start(ctx, p, wire.AppendAttach(nil, []byte(key), progress != nil), true)
 }
 
@@ -268,7 +278,7 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	p.key = canonical(p.id)
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	frame, refused := e.submit(job, p, s.conf.trust)
+	frame, refused := e.submit(job, p, s.conf)
 	if refused != nil {
 		return nil, refused
 	}

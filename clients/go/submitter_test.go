@@ -18,7 +18,7 @@ import (
 func TestSubmitAckResult(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a", Type: "echo", Body: json.RawMessage(`{"x": 1E400}`), Priority: -5})
-	broker.expect(`{"action":"submit","id":"a","type":"echo","priority":-5,"body":{"x": 1E400}}`)
+	broker.expect(`{"action":"submit","id":"a","type":"echo","priority":-5,"backoff_ms":1000,"body":{"x": 1E400}}`)
 	select {
 	case <-p.Acked():
 		t.Fatal("acked before the ack")
@@ -50,18 +50,20 @@ func TestEveryOptionOfASubmit(t *testing.T) {
 		job  gloom.Job
 		want string
 	}{
-		{gloom.Job{ID: "a"}, `{"action":"submit","id":"a","body":null}`},
-		{gloom.Job{ID: "n", Groups: []string{}, Headers: gloom.Headers{}}, `{"action":"submit","id":"n","body":null}`},
-		{gloom.Job{ID: "b", Type: "t", Body: []byte(" 1 ")}, `{"action":"submit","id":"b","type":"t","body": 1 }`},
+		{gloom.Job{ID: "a"}, `{"action":"submit","id":"a","backoff_ms":1000,"body":null}`},
+		{gloom.Job{ID: "n", Groups: []string{}, Headers: gloom.Headers{}}, `{"action":"submit","id":"n","backoff_ms":1000,"body":null}`},
+		{gloom.Job{ID: "b", Type: "t", Body: []byte(" 1 ")}, `{"action":"submit","id":"b","type":"t","backoff_ms":1000,"body": 1 }`},
 		{gloom.Job{ID: "c", Delay: time.Second, Timeout: time.Minute, Backoff: 1, Expires: 1500 * time.Microsecond, Retries: 7},
 			`{"action":"submit","id":"c","delay_ms":1000,"timeout_ms":60000,"retries":7,"backoff_ms":1,"expires_ms":2,"body":null}`},
 		{gloom.Job{ID: "d", Retries: gloom.NoRetries}, `{"action":"submit","id":"d","retries":0,"body":null}`},
-		{gloom.Job{ID: "e", Detach: true}, `{"action":"submit","id":"e","detach":true,"body":null}`},
-		{gloom.Job{ID: "f", NoAck: true}, `{"action":"submit","id":"f","ack":false,"body":null}`},
-		{gloom.Job{ID: "g", OnProgress: func(json.RawMessage) {}}, `{"action":"submit","id":"g","progress":true,"body":null}`},
+		{gloom.Job{ID: "i", Backoff: gloom.NoBackoff}, `{"action":"submit","id":"i","body":null}`},
+		{gloom.Job{ID: "j", Backoff: time.Hour, Retries: gloom.NoRetries}, `{"action":"submit","id":"j","retries":0,"backoff_ms":3600000,"body":null}`},
+		{gloom.Job{ID: "e", Detach: true}, `{"action":"submit","id":"e","backoff_ms":1000,"detach":true,"body":null}`},
+		{gloom.Job{ID: "f", NoAck: true}, `{"action":"submit","id":"f","backoff_ms":1000,"ack":false,"body":null}`},
+		{gloom.Job{ID: "g", OnProgress: func(json.RawMessage) {}}, `{"action":"submit","id":"g","backoff_ms":1000,"progress":true,"body":null}`},
 		{gloom.Job{ID: "h", Groups: []string{"tenant-42", "a\"b"}, Age: time.Hour, Keep: time.Minute, Headers: gloom.Headers(`{"k": [1]}`)},
-			`{"action":"submit","id":"h","age_ms":3600000,"keep_ms":60000,"groups":["tenant-42","a\"b"],"headers":{"k": [1]},"body":null}`},
-		{gloom.Job{ID: "é\"\n", Type: "漢"}, `{"action":"submit","id":"é\"\n","type":"漢","body":null}`},
+			`{"action":"submit","id":"h","backoff_ms":1000,"age_ms":3600000,"keep_ms":60000,"groups":["tenant-42","a\"b"],"headers":{"k": [1]},"body":null}`},
+		{gloom.Job{ID: "é\"\n", Type: "漢"}, `{"action":"submit","id":"é\"\n","type":"漢","backoff_ms":1000,"body":null}`},
 	} {
 		submit(t, s, c.job)
 		broker.expect(c.want)
@@ -79,7 +81,7 @@ func TestGeneratedIDs(t *testing.T) {
 				t.Fatalf("id %q", p.ID())
 			}
 			seen[p.ID()] = true
-			broker.expect(`{"action":"submit","id":"` + p.ID() + `","type":"t","body":null}`)
+			broker.expect(`{"action":"submit","id":"` + p.ID() + `","type":"t","backoff_ms":1000,"body":null}`)
 		}
 	}
 }
@@ -148,7 +150,7 @@ func TestDoCancelsWhatItNoLongerWaitsFor(t *testing.T) {
 		_, err := s.Do(ctx, gloom.Job{ID: "a"})
 		done <- err
 	}()
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("a"))
 	why := errors.New("lunch")
 	cancel(why)
@@ -206,12 +208,12 @@ func TestSubmitFromACallback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("a"), resultFor("a", "1"))
 	if err := received(t, next, "callback"); err != nil {
 		t.Fatal(err)
 	}
-	broker.expect(`{"action":"submit","id":"b","body":null}`)
+	broker.expect(`{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
 }
 
 func TestProgress(t *testing.T) {
@@ -245,8 +247,8 @@ func TestWindowBlocks(t *testing.T) {
 	if err := received(t, done, "the third submit"); err != nil {
 		t.Fatal(err)
 	}
-	broker.expect(`{"action":"submit","id":"a","body":null}`, `{"action":"submit","id":"b","body":null}`,
-		`{"action":"submit","id":"c","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`, `{"action":"submit","id":"b","backoff_ms":1000,"body":null}`,
+		`{"action":"submit","id":"c","backoff_ms":1000,"body":null}`)
 	if n := s.Outstanding(); n != 2 {
 		t.Errorf("%d outstanding, want 2", n)
 	}
@@ -288,7 +290,7 @@ func TestRefusedBeforeItIsSent(t *testing.T) {
 		t.Errorf("%d outstanding", n)
 	}
 	submit(t, s, gloom.Job{ID: "next"})
-	broker.expect(`{"action":"submit","id":"next","body":null}`)
+	broker.expect(`{"action":"submit","id":"next","backoff_ms":1000,"body":null}`)
 }
 
 func TestManyGoroutines(t *testing.T) {
@@ -322,7 +324,7 @@ func TestDrain(t *testing.T) {
 	eventually(t, "the window is taken", func() bool { return s.Outstanding() == gloom.DefaultWindow })
 	_, err := s.TrySubmit(gloom.Job{ID: "z"})
 	wantError(t, err, gloom.ErrClosed)
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("a"), resultFor("a", "1"))
 	if err := received(t, done, "drain"); err != nil {
 		t.Fatal(err)
@@ -345,7 +347,7 @@ func TestDrainRunsOutOfTime(t *testing.T) {
 func TestClose(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
-	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okFor("a"))
 	p.Ack(within(t))
 	for range 3 {

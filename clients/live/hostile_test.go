@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -150,6 +151,32 @@ func (p *peer) serveOne() {
 	p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
 	p.send(fmt.Sprintf(`{"id":%q,"body":"well"}`, id(frame)))
 	io.Copy(io.Discard, p)
+}
+
+// backoffs: without a word about it a backoff of a second is sent where a retry may be.
+func backoffs(w *world) {
+	addr := newFake(w, func(_ int, p *peer) {
+		for {
+			frame := p.past("submit")
+			if frame == "" {
+				return
+			}
+			sent := "0" // which is the same
+			if _, rest, found := strings.Cut(frame, `"backoff_ms":`); found {
+				sent, _, _ = strings.Cut(rest, ",")
+			}
+			p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
+			p.send(fmt.Sprintf(`{"id":%q,"body":%q}`, id(frame), sent))
+		}
+	})
+	s := w.submitter(agent.Options{Addrs: []string{addr}})
+	none, some := 0, 250
+	for _, c := range []struct {
+		retries, backoff *int
+		want             string
+	}{{nil, nil, "1000"}, {&some, nil, "1000"}, {&none, nil, "0"}, {&none, &some, "250"}, {&some, &none, "0"}} {
+		s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Retries: c.retries, Backoff: c.backoff}), strconv.Quote(c.want))
+	}
 }
 
 func silentBroker(w *world) {

@@ -58,7 +58,10 @@ export interface JobOptions {
   timeout?: number;
   /** Runs after the first, 0 to 1000. Default: the broker's, which is 3. */
   retries?: number;
-  /** Before the first retry, doubled for each further one; at most a day. */
+  /**
+   * Before the first retry, doubled for each further one; at most a day. A job whose worker is lost
+   * runs again at once. Default: 1000, unless retries is 0.
+   */
   backoff?: number;
   /** A deadline for starting, counted from now, delay included. */
   expires?: number;

@@ -174,7 +174,10 @@ func list[T any](ctx context.Context, o *operator, path string, most int, fn fun
 		path += "?"
 	}
 	for n := 0; ; {
-		var p api.List[T]
+		var p struct {
+			api.List[T]
+			Cursor *int `json:"cursor"` // of ended jobs
+		}
 		if err := o.do(ctx, http.MethodGet, path+"&limit="+strconv.Itoa(min(pageSize, most-n))+cursor, nil, &p); err != nil {
 			return false, err
 		}
@@ -183,10 +186,11 @@ func list[T any](ctx context.Context, o *operator, path string, most int, fn fun
 				return false, err
 			}
 		}
-		if n += len(p.Items); p.Next == nil || n >= most {
-			return p.Next != nil, nil
+		next := cmp.Or(p.Next, p.Cursor)
+		if n += len(p.Items); next == nil || n >= most {
+			return next != nil, nil
 		}
-		cursor = "&cursor=" + strconv.Itoa(*p.Next)
+		cursor = "&cursor=" + strconv.Itoa(*next)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
@@ -24,8 +25,9 @@ func newExplain(t *tool) *cobra.Command {
 		Use:   "explain ID",
 		Short: "Tell why a job does not run",
 		Long: `Tell where the job ID stands: its state and since when, its place in line, what
-it waits for, its attempts and age, its submitter and its worker. The broker
-does not know jobs that have ended, except failed ones that it keeps.`,
+it waits for, its attempts and age, its submitter and its worker. Of a job that
+has ended, tell its life, as far back as the broker's history reaches
+(--history), and of a failed job that is kept, its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactly("an id"),
@@ -39,7 +41,12 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 	err := printOne(ctx, t, "/v1/jobs/"+api.Segment(id)+query, asJSON, func(j *api.Job) string {
 		state := j.State
 		if state == "ended" {
-			state = "ended, " + strings.ReplaceAll(j.Outcome, "_", " ") + "; its outcome is kept"
+			if state = "ended: " + j.Outcome; j.KeepMS > 0 {
+				state += "; its outcome is kept"
+			}
+			if j.End != nil {
+				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(life(j))+aboutBody(j)+t.letter(ctx, j))
+			}
 		}
 		if j.Unwanted {
 			state += ", but nobody waits for it"
@@ -114,16 +121,7 @@ func aboutJob(j *api.Job) []fact {
 		add("earlier runs", "%d, in --json", n)
 	}
 	for _, x := range j.Runs[max(0, len(j.Runs)-shownRuns):] {
-		on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
-		switch {
-		case x.Worker.Broker != "":
-			if on = where(x.Worker); x.Lost {
-				on += ", which was lost,"
-			}
-		case x.Worker.Address != "":
-			on = cli.Clean(cmp.Or(x.Worker.Client, where(x.Worker)))
-		}
-		add(fmt.Sprintf("run %d", x.Run), "%s ago, after %s on %s: %s", span(x.EndedSeconds), span(x.Seconds), on, cli.Clean(x.Reason))
+		add(fmt.Sprintf("run %d", x.N), "%s", aboutRun(&x))
 	}
 	if j.Releases > 0 {
 		add("given back", "%s", cli.Plural(j.Releases, "time"))
@@ -136,6 +134,90 @@ func aboutJob(j *api.Job) []fact {
 	return f
 }
 
+// aboutRun tells of a run that has ended.
+func aboutRun(x *api.Run) string {
+	on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
+	switch {
+	case x.Worker.Broker != "":
+		if on = where(x.Worker); x.BrokerLost {
+			on += ", which was lost,"
+		}
+	case x.Worker.Address != "":
+		if on = where(x.Worker); x.Worker.Client != "" {
+			on = cli.Clean(x.Worker.Client) + " (" + on + ")"
+		}
+	}
+	s := fmt.Sprintf("%s  on %s, for %s: %s", clock(x.StartedAt), on, span(float64(x.RanMS)/1000), strings.ReplaceAll(x.Outcome, "_", " "))
+	if x.Error != "" {
+		s += ": " + cli.Clean(x.Error)
+	}
+	return s
+}
+
+// clock is a time of the broker's in local time, with the date.
+func clock(rfc3339 string) string {
+	at, err := time.Parse(time.RFC3339Nano, rfc3339)
+	if err != nil {
+		return rfc3339
+	}
+	return at.Local().Format("2006-01-02 15:04:05.000")
+}
+
+// life is what happened to a job that has ended, in the order of time, and then what it was.
+func life(j *api.Job) []fact {
+	var f []fact
+	add := func(name, format string, args ...any) { f = append(f, fact{name, fmt.Sprintf(format, args...)}) }
+	by := ", detached"
+	if j.Submitter != nil {
+		by = " by " + where(j.Submitter)
+		if j.Submitter.Client != "" {
+			by = " by " + cli.Clean(j.Submitter.Client) + " (" + where(j.Submitter) + ")"
+		}
+	}
+	add("submitted", "%s %s", clock(j.SubmittedAt), by)
+	for i := range j.Runs {
+		add(fmt.Sprintf("run %d", j.Runs[i].N), "%s", aboutRun(&j.Runs[i]))
+	}
+	reason := ""
+	if j.Reason != "" {
+		reason = ": " + cli.Clean(j.Reason)
+	}
+	add("ended", "%s  %s%s", clock(j.EndedAt), j.Outcome, reason)
+	if waited := span(float64(j.WaitedMS) / 1000); j.StartedAt == nil {
+		add("waited", "%s, and did not run to its end", waited)
+	} else {
+		add("waited", "%s, then ran for %s", waited, span(float64(j.RanMS)/1000))
+	}
+	add("attempts", "%d", j.Attempts)
+	if len(j.Groups) > 0 {
+		add("groups", "%s", cli.Clean(strings.Join(j.Groups, ", ")))
+	}
+	if j.KeepMS > 0 && j.DueSeconds != nil {
+		add("forgotten", "in %s", span(*j.DueSeconds))
+	}
+	add("body", "%s", bytesOf(int64(j.Size)))
+	if j.Outcome == "answered" {
+		add("answer", "%s", bytesOf(int64(j.AnswerSize)))
+	}
+	return f
+}
+
+// letter is the body that is kept of a job that has failed, "" if there is none.
+func (t *tool) letter(ctx context.Context, j *api.Job) string {
+	if j.Outcome != "failed" {
+		return ""
+	}
+	raw, err := t.findDead(ctx, j.ID, nil)
+	if err != nil {
+		return ""
+	}
+	var d api.DeadJob
+	if decode(raw, &d) != nil {
+		return ""
+	}
+	return fmt.Sprintf("kept as a dead letter, with this body (gloom dead retry %s %s submits it again):\n%s\n", cli.Clean(d.Type), cli.Clean(d.ID), cli.Clean(abridged(d.Body)))
+}
+
 // who is a peer in words.
 func who(p *api.Peer) string {
 	s := where(p)
@@ -144,6 +226,9 @@ func who(p *api.Peer) string {
 	}
 	if p.Client != "" {
 		s += " (" + cli.Clean(p.Client) + ")"
+	}
+	if p.Gone {
+		return s + ", gone"
 	}
 	return s + ", connected for " + span(p.Seconds)
 }
@@ -167,7 +252,7 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw jso
 		return nil, err
 	}
 	if len(found.Items) == 0 {
-		return nil, (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("it may have ended: answered, cancelled, expired, or failed and kept no more")
+		return nil, (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("gloom jobs --ended lists what is remembered; --history of gloomd says how much that may be")
 	}
 	// As a retry would have it, the oldest of a type.
 	err = o.do(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)

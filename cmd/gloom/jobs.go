@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -22,6 +23,9 @@ import (
 type jobFilter struct {
 	state, id, group string
 	older            age
+	// Of ended jobs only:
+	outcome, since string
+	submitter      uint64
 }
 
 func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
@@ -58,7 +62,7 @@ func filterWords(pairs ...string) string {
 // query is the filter as a part of a URL.
 func (q *jobFilter) query() string {
 	v := url.Values{}
-	for key, s := range map[string]string{"state": q.state, "id": q.id, "group": q.group} {
+	for key, s := range map[string]string{"state": q.state, "id": q.id, "group": q.group, "outcome": q.outcome, "since": q.since} {
 		if s != "" {
 			v.Set(key, s)
 		}
@@ -66,20 +70,29 @@ func (q *jobFilter) query() string {
 	if q.older > 0 {
 		v.Set("older", strconv.FormatInt(q.older.ms(), 10))
 	}
+	if q.submitter > 0 {
+		v.Set("submitter", strconv.FormatUint(q.submitter, 10))
+	}
 	return v.Encode()
 }
 
-const jobsLong = `List the jobs of TYPE, or of all types, that wait, run, or whose outcome is
-kept. Their order is not that of time or priority. A job that matches
-throughout is listed exactly once. --json prints one JSON object per line with
-everything that the broker tells. gloom dead ls lists jobs that have failed.`
+const jobsLong = `List the jobs of TYPE, or of all types, that wait or run. Their order is not
+that of time or priority. A job that matches throughout is listed exactly once.
+
+With --ended, list what has ended instead, the latest end first, as far back as
+the broker remembers (its --history). gloom job ID tells the life of one of
+them; gloom dead ls lists failed jobs that are kept and can be run again.
+
+--json prints one JSON object per line with everything that the broker tells.`
 
 const jobsExample = `  gloom jobs mail --state running --older 10m
   gloom jobs --id 4711
+  gloom jobs mail --ended --outcome failed --since 24h
   gloom jobs mail --group tenant-42 --all --json | jq -r .id`
 
 func newJobs(t *tool) *cobra.Command {
 	var q jobFilter
+	var ended, failed bool
 	l := &ls{tool: t}
 	cmd := &cobra.Command{
 		Use:               "jobs [TYPE]",
@@ -96,11 +109,28 @@ func newJobs(t *tool) *cobra.Command {
 			if l.all {
 				l.limit = math.MaxInt
 			}
+			if failed && q.outcome == "" {
+				q.outcome = "failed"
+			}
+			if ended || q.outcome != "" || q.since != "" {
+				if q.state != "" && q.state != "ended" {
+					return cli.Usagef("--state %s: jobs that have not ended have no outcome; leave out --ended, --outcome, --failed and --since", q.state)
+				}
+				q.state = "ended"
+			}
+			if q.state == "ended" {
+				return listing(cmd.Context(), l, path+"?"+q.query(), "no such jobs are remembered", l.ended)
+			}
 			return listing(cmd.Context(), l, path+"?"+q.query(), "no such jobs", l.jobs)
 		},
 	}
 	f := cmd.Flags()
 	q.flags(f, "queued", "delayed", "running", "ended")
+	f.BoolVar(&ended, "ended", false, "list jobs that have ended, the latest first")
+	f.Var(cli.Choice(&q.outcome, "answered", "failed", "cancelled", "expired", "discarded"), "outcome", "only ended jobs with this outcome: answered, failed, cancelled, expired, discarded")
+	f.BoolVar(&failed, "failed", false, "the same as --ended --outcome failed")
+	f.StringVar(&q.since, "since", "", "only jobs that ended within this time (90s, 24h), or after a time such as 2026-01-31T08:00:00Z")
+	f.Uint64Var(&q.submitter, "submitter", 0, "only jobs of the connection with this number (gloom ls submitters --json)")
 	f.BoolVar(&l.json, "json", false, "print JSON, one object per line")
 	f.IntVar(&l.limit, "limit", 100, "list no more than so many")
 	f.BoolVarP(&l.all, "all", "a", false, "list all")
@@ -122,10 +152,28 @@ func (l *ls) jobs(items []api.Job, most int) table.Writer {
 			note = "nobody waits for it"
 		case x.Worker != nil:
 			note = "on " + where(x.Worker)
-		case x.State == "ended":
+		case x.State == "ended": // with --history 0, a kept outcome
 			note = x.Outcome
 		}
 		w.AppendRow(table.Row{cli.Clean(x.Type), cli.Clean(x.ID), x.State, span(x.InSeconds), span(x.AgeSeconds), x.Priority, x.Attempts, cli.Clean(note)})
+	}
+	return w
+}
+
+// ended tables jobs that have ended.
+func (l *ls) ended(items []api.Ended, most int) table.Writer {
+	w := cli.Table(
+		cli.Column{Name: "ENDED", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40},
+		cli.Column{Name: "OUTCOME", Left: true}, cli.Column{Name: "WAITED"}, cli.Column{Name: "RAN"}, cli.Column{Name: "RUNS"},
+		cli.Column{Name: "REASON", Left: true, Max: most},
+	)
+	for i := range items {
+		x := &items[i]
+		ran := ""
+		if x.StartedAt != nil {
+			ran = span(float64(x.RanMS) / 1000)
+		}
+		w.AppendRow(table.Row{clock(x.EndedAt), cli.Clean(x.Type), cli.Clean(x.ID), x.Outcome, span(float64(x.WaitedMS) / 1000), ran, x.Attempts, cli.Clean(x.Reason)})
 	}
 	return w
 }
@@ -156,9 +204,10 @@ answer. --body prints only the body, as it is.`,
 func (t *tool) jobBody(ctx context.Context, id string) error {
 	var j api.Job
 	err := t.link.operator().do(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j)
+	over := err == nil && j.State == "ended" && j.Body == nil
 	switch {
-	case status(err) == http.StatusNotFound:
-		raw, err := t.findDead(ctx, id, err)
+	case status(err) == http.StatusNotFound || over && j.Outcome == "failed":
+		raw, err := t.findDead(ctx, id, cmp.Or(err, noBody(id, &j)))
 		if err != nil {
 			return err
 		}
@@ -172,12 +221,20 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 		j.Bytes = d.Bytes
 	case err != nil:
 		return err
-	case j.Body == nil && j.State == "ended":
-		return cli.Failf(cli.ExitFailed, "%.200q ended without an answer: %s: %s", id, j.Outcome, j.Reason)
+	case over && (j.Outcome != "answered" || j.KeepMS == 0):
+		return noBody(id, &j)
 	case j.Body != nil:
 		return t.printJSON(j.Body)
 	}
 	return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, bytesOf(int64(j.Bytes)))
+}
+
+// noBody says that neither a body nor an answer is kept of a job that has ended.
+func noBody(id string, j *api.Job) error {
+	if j.Outcome == "answered" {
+		return cli.Failf(cli.ExitFailed, "%.200q was answered, and the answer is not kept (submit with keep_ms to keep it)", id)
+	}
+	return cli.Failf(cli.ExitFailed, "%.200q ended without an answer: %s: %s", id, j.Outcome, cli.Clean(j.Reason))
 }
 
 // aboutBody is the content of a job in words; "" if it was not asked for.

@@ -16,10 +16,10 @@ import (
 const lsLong = `List types (the default), workers or submitters.
 
 The columns of types add up: every submitted job is delayed, queued or running,
-or it was answered, failed, cancelled, expired or discarded with its submitter.
-Columns that have only zeros are left out (not with --all), and what does not
-fit on a terminal is cut off. --json prints one JSON object per line with
-everything that the broker tells.`
+or it was answered, failed, cancelled, expired or discarded with its submitter
+or type. Columns that have only zeros are left out (not with --all), and what
+does not fit on a terminal is cut off. --json prints one JSON object per line
+with everything that the broker tells.`
 
 const lsExample = `  gloom ls
   gloom ls workers

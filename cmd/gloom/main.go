@@ -31,6 +31,7 @@ and shows and controls the broker, gloomd.
     gloom work TYPE -- COMMAND     serve jobs of a type with a command
     gloom submit TYPE BODY         submit a job, print its answer
     gloom submit TYPE --lines -    submit a job for each line of standard input
+    gloom attach ID...             wait for kept jobs, print their answers
     gloom top                      watch the types: queued, running, rates
     gloom explain ID               why does this job not run?
     gloom findings                 why does nothing move?
@@ -57,9 +58,9 @@ func newRoot() *cobra.Command {
 		title string
 		cmds  []*cobra.Command
 	}{
-		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t)}},
+		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t), newAttach(t)}},
 		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newFindings(t), newStatus(t), newPing(t)}},
-		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newDrain(t)}},
+		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newForget(t), newDrain(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.cmds {

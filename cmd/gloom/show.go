@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,11 +39,11 @@ type show struct {
 // they come out at the same moments.
 const drawPace = 100 * time.Millisecond
 
-func newShow(s *submit, in *os.File) *show {
+func newShow(s *submit, count func() int) *show {
 	v := &show{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.Terminal(s.err)}
 	v.shared = v.terminal && cli.Terminal(s.out)
 	if v.terminal && !s.quiet {
-		v.total = countLines(in)
+		v.total = count()
 		v.bar = newBar(s, v.total)
 	}
 	return v
@@ -51,7 +52,7 @@ func newShow(s *submit, in *os.File) *show {
 func newBar(s *submit, total int) *progressbar.ProgressBar {
 	return progressbar.NewOptions(total,
 		progressbar.OptionSetWriter(s.err),
-		progressbar.OptionSetDescription(s.job.Type),
+		progressbar.OptionSetDescription(cmp.Or(s.job.Type, "attach")),
 		progressbar.OptionFullWidth(),
 		progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(),
@@ -143,7 +144,7 @@ func (v *show) print(o outcome) error {
 		return nil
 	case o.err != nil:
 		v.makeWay()
-		_, err := fmt.Fprintf(v.err, "gloom: line %d: %s\n", o.number, cli.Tame(brief(o.err)))
+		_, err := fmt.Fprintf(v.err, "gloom: %s: %s\n", v.name(o.line), cli.Tame(brief(o.err)))
 		return err
 	}
 	if v.number {
@@ -166,7 +167,9 @@ func (v *show) print(o outcome) error {
 func (v *show) record(o outcome) error {
 	code, reason, id := anatomy(o.err)
 	if o.err == nil {
-		id = o.ID
+		id = o.Result.ID
+	} else if id == "" {
+		id = o.id
 	}
 	fmt.Fprintf(v.w, `{"line":%d`, o.number)
 	if id != "" {

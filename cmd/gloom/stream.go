@@ -3,13 +3,15 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +35,11 @@ const pause = 100 * time.Millisecond
 type line struct {
 	seq    int // counts lines that are jobs, from 0
 	number int // of the line in its file, from 1
+	id     string
 	body   json.RawMessage
 	again  bool // it has been handed in before
+	attach bool // the job is there, and is attached to
+	gone   bool // it was there, and then not
 }
 
 // outcome is what became of a line.
@@ -44,11 +49,11 @@ type outcome struct {
 	err error
 }
 
-// stream is one run of submit --lines. One goroutine reads lines, one hands
-// jobs in, and the one that runs it prints.
+// stream is one run of submit --lines or attach. One goroutine reads lines, one
+// hands jobs in, and the one that runs it prints.
 type stream struct {
 	*submit
-	in   *bufio.Reader
+	next func() ([]byte, error) // the next line
 	jobs *gloom.Submitter
 	show *show
 	fail context.CancelCauseFunc
@@ -65,21 +70,30 @@ type stream struct {
 
 	refused atomic.Bool   // something was, since the last pause
 	room    chan struct{} // has an element when an answer has come since
+
+	open openLines
 }
 
-func (s *submit) stream(ctx context.Context) error {
+// streamFile streams the lines of the file that a flag names, - for standard input.
+func (s *submit) streamFile(ctx context.Context, flag, name string) error {
 	in := os.Stdin
-	if s.lines != "-" {
-		f, err := os.Open(s.lines)
+	if name != "-" {
+		f, err := os.Open(name)
 		if err != nil {
-			return cli.Usagef("--lines: %w", err)
+			return cli.Usagef("--%s: %w", flag, err)
 		}
 		defer f.Close()
 		in = f
 	}
+	r := bufio.NewReaderSize(in, 64<<10)
+	return s.stream(ctx, func() int { return countLines(in) }, func() ([]byte, error) { return readLine(r) })
+}
+
+// stream streams lines, of which count tells the number, -1 where it is not known.
+func (s *submit) stream(ctx context.Context, count func() int, next func() ([]byte, error)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	st := &stream{submit: s, fail: fail, in: bufio.NewReaderSize(in, 64<<10), show: newShow(s, in)}
+	st := &stream{submit: s, fail: fail, next: next, show: newShow(s, count)}
 	places := s.window
 	if s.ordered {
 		places *= heldBack
@@ -109,6 +123,9 @@ func (st *stream) run(ctx context.Context) error {
 	}
 	cause := context.Cause(ctx)
 	st.show.finish(n, outstanding, cause)
+	if at := st.open.first(); st.resume && err == nil && at > 0 {
+		st.note("to go on%s: %s", st.sameInput(), st.lineToGoOn(at))
+	}
 	switch {
 	case err != nil:
 		return outputError(err)
@@ -154,6 +171,9 @@ func (st *stream) lostWith(n tally, cause error) error {
 			f.Code = why.Code
 		}
 	}
+	if st.attach {
+		return f.Advise("the broker keeps their outcomes: attach again")
+	}
 	return f.Advise("--resubmit submits jobs again that a lost connection took with it; they may run twice")
 }
 
@@ -161,8 +181,10 @@ func (st *stream) lostWith(n tally, cause error) error {
 func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
-		data, err := readLine(st.in)
+		st.open.reading(number)
+		data, err := st.next()
 		if err == io.EOF {
+			st.open.reading(0)
 			st.total <- seq
 			return
 		}
@@ -170,17 +192,21 @@ func (st *stream) read(ctx context.Context) {
 			st.fail(fmt.Errorf("reading line %d: %w", number, err))
 			return
 		}
-		if st.asJSON && err == nil && len(bytes.TrimSpace(data)) == 0 {
+		if number < st.from || (st.asJSON || st.attach) && err == nil && len(bytes.TrimSpace(data)) == 0 {
 			continue
 		}
-		l := line{seq: seq, number: number}
+		l := line{seq: seq, number: number, attach: st.attach}
 		seq++
 		select {
 		case st.places <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		if err == nil {
+		st.open.add(number)
+		if err == nil && st.attach {
+			l.id = string(data)
+		} else if err == nil {
+			l.id = st.idOf(number, data)
 			l.body, err = toBody(data, st.form())
 		}
 		if err != nil {
@@ -223,16 +249,16 @@ func (st *stream) handInAll(ctx context.Context) {
 
 func (st *stream) handIn(ctx context.Context, l line) {
 	job := st.job
-	job.Body = l.body
-	if job.ID != "" {
-		job.ID = strings.ReplaceAll(job.ID, "{line}", strconv.Itoa(l.number))
-	}
+	job.ID, job.Body = l.id, l.body
 	if st.progress {
-		job.OnProgress = func(body json.RawMessage) { st.show.note("line %d: progress: %s", l.number, bodyText(body)) }
+		job.OnProgress = func(body json.RawMessage) { st.show.note("%s: progress: %s", st.name(l), bodyText(body)) }
 	}
-	err := st.jobs.SubmitFunc(ctx, job, func(r gloom.Result, err error) {
+	done := func(r gloom.Result, err error) {
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
 			st.lost(lost)
+		}
+		if refused, ok := err.(*gloom.RefusedError); ok && st.attach && refusalStatus(refused.Code) == exitDenied {
+			st.fail(err) // all the others would be, too
 		}
 		if err == nil && !job.Detach {
 			if _, wrong := fromBody(r.Body, st.printed()); wrong != nil {
@@ -240,12 +266,26 @@ func (st *stream) handIn(ctx context.Context, l line) {
 			}
 		}
 		st.outcomes <- outcome{line: l, Result: r, err: err}
-	})
+	}
+	var err error
+	if l.attach {
+		err = st.jobs.AttachFunc(ctx, l.id, job.OnProgress, done)
+	} else {
+		err = st.jobs.SubmitFunc(ctx, job, done)
+	}
 	if refused, ok := err.(*gloom.RefusedError); ok { // about this job, not about us
 		st.outcomes <- outcome{line: l, err: refused}
 	} else if err != nil && ctx.Err() == nil {
 		st.fail(err)
 	}
+}
+
+// name is what a line is called in front of what is said of it.
+func (s *submit) name(l line) string {
+	if s.attach {
+		return fmt.Sprintf("job %.200s", cli.Clean(l.id))
+	}
+	return "line " + strconv.Itoa(l.number)
 }
 
 // tally counts outcomes.
@@ -292,6 +332,7 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 			if err := st.show.outcome(o, done); err != nil {
 				return err
 			}
+			st.open.printed(o.number, errors.Is(o.err, gloom.ErrLost))
 			<-st.places
 		}
 	}
@@ -327,6 +368,10 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 
 // goesAgain hands a line in once more, where that is asked for or harmless.
 func (st *stream) goesAgain(o outcome) bool {
+	if st.otherwise(&o) {
+		st.again <- o.line
+		return true
+	}
 	var refused *gloom.RefusedError
 	overloaded := errors.As(o.err, &refused) && refused.Code == gloom.ErrOverloaded
 	draining := errors.Is(o.err, gloom.ErrDraining)
@@ -345,6 +390,23 @@ func (st *stream) goesAgain(o outcome) bool {
 		}
 	}
 	st.again <- o.line
+	return true
+}
+
+// otherwise has a job that --resume finds to be there attached to, and one that has gone
+// meanwhile submitted; once, or an id that others hold would go round for ever.
+func (st *stream) otherwise(o *outcome) bool {
+	refused, ok := o.err.(*gloom.RefusedError)
+	switch {
+	case !ok || !st.resume || o.gone:
+		return false
+	case !o.attach && refused.Code == gloom.ErrIDExists:
+		o.attach = true
+	case o.attach && refused.Code == gloom.ErrUnknownID:
+		o.attach, o.gone = false, true
+	default:
+		return false
+	}
 	return true
 }
 
@@ -371,4 +433,53 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		}
 		return chomp(data), nil
 	}
+}
+
+// openLines are the numbers of the lines that are to be printed yet.
+type openLines struct {
+	mu    sync.Mutex
+	lines map[int]struct{} // that have a place
+	next  int              // the one that is read, 0 at the end
+	lost  int              // the first that was lost with its connection, or 0
+}
+
+func (o *openLines) reading(number int) {
+	o.mu.Lock()
+	o.next = number
+	o.mu.Unlock()
+}
+
+func (o *openLines) add(number int) {
+	o.mu.Lock()
+	if o.lines == nil {
+		o.lines = map[int]struct{}{}
+	}
+	o.lines[number] = struct{}{}
+	o.mu.Unlock()
+}
+
+func (o *openLines) printed(number int, lost bool) {
+	o.mu.Lock()
+	delete(o.lines, number)
+	if lost && (o.lost == 0 || number < o.lost) {
+		o.lost = number
+	}
+	o.mu.Unlock()
+}
+
+// first is the number of the first open or lost line, 0 if there is none.
+func (o *openLines) first() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	first := cmp.Or(o.lost, math.MaxInt)
+	if o.next > 0 {
+		first = min(first, o.next)
+	}
+	for n := range o.lines {
+		first = min(first, n)
+	}
+	if first == math.MaxInt {
+		return 0
+	}
+	return first
 }

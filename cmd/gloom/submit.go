@@ -1,20 +1,27 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gloom/broker/admin/api"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
+	"gloom/wire"
 )
 
 const submitLong = `Submit a job of TYPE, wait for it, and print its answer.
@@ -40,12 +47,21 @@ When the connection is lost the outstanding jobs have failed; with --resubmit
 they are submitted again and so may run twice. With --keep the broker goes on
 with them, and their answers are printed once the connection is back, except for
 an answer that was lost on its way (--resubmit helps then). Ctrl-C cancels the
-outstanding jobs unless they are kept.`
+outstanding jobs unless they are kept.
+
+With --keep and --resume a run that was stopped goes on: jobs whose ids exist
+are attached to, the others submitted. An id is --id-prefix and the number of
+the line or, with --id-from-line, the line (its SHA-256 if that is too long);
+lines must differ then. No other jobs may have these ids. When such a run stops
+before its end, the command line that goes on with it is printed: --from leaves
+out the lines before the first one without an answer. A line behind that one may
+run again, if its answer was printed before the stop.`
 
 const submitExample = `  gloom submit shout 'hello, world'
   gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1
   find . -name '*.jpg' | gloom submit thumbnail --lines - --ordered
   gloom submit mail --lines mails.jsonl --json --records >answers.jsonl
+  gloom submit mail --lines mails --json --keep 1h --resume --id-prefix may-
   gloom submit report '"weekly"' --detach --delay 1h --id weekly`
 
 func newSubmit(t *tool) *cobra.Command {
@@ -64,20 +80,19 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVar(&s.asText, "text", false, "bodies are strings, whatever they look like")
 	f.BoolVar(&s.base64, "base64", false, "bodies are bytes, sent in base64, and so are answers, printed as bytes")
 	f.StringVar(&s.lines, "lines", "", "a job for each line of this file; - is standard input")
-	f.BoolVar(&s.ordered, "ordered", false, "print answers in the order of the lines")
-	f.BoolVarP(&s.number, "number", "n", false, "put the line number before each answer")
-	f.BoolVar(&s.records, "records", false, "print a JSON record for each line")
-	f.IntVar(&s.window, "window", gloom.DefaultWindow, "jobs outstanding at a time")
+	s.streamFlags(f, gloom.DefaultWindow)
 	f.BoolVar(&s.resubmit, "resubmit", false, "submit again what was outstanding when the connection was lost")
-	f.DurationVar(&s.reconnect, "reconnect", 30*time.Second, "give up when a lost connection is not back after this time")
-	f.BoolVarP(&s.quiet, "quiet", "q", false, "show no bar, say nothing about connections")
 	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
 	f.DurationVar(&s.job.Delay, "delay", 0, "do not run it before")
 	f.DurationVar(&s.job.Timeout, "timeout", 0, "a run that takes longer has failed")
 	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
-	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one")
+	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
 	f.DurationVar(&s.job.Expires, "expires", 0, "a job that has not started by then has expired")
 	f.StringVar(&s.job.ID, "id", "", "the job's id, unique while it has not ended; {line} is the line's number")
+	f.StringVar(&s.idPrefix, "id-prefix", "", "with --lines: ids are this and the line's number, or the line (--id-from-line)")
+	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: ids are a prefix (TYPE/ unless --id-prefix is given) and the line")
+	f.BoolVar(&s.resume, "resume", false, "with --lines and --keep: attach to jobs whose ids exist, submit the others")
+	f.IntVar(&s.from, "from", 1, "with --lines: begin at the line with this number")
 	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job outlives us, its answer is not told")
 	f.StringArrayVar(&s.job.Groups, "group", nil, "a group that the job belongs to, such as its tenant; may be given several times")
 	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the job's headers; may be given several times")
@@ -87,7 +102,30 @@ func newSubmit(t *tool) *cobra.Command {
 	return cmd
 }
 
-// submit is the command that submits jobs.
+// streamFlags are those of every command that prints the answers of many jobs.
+func (s *submit) streamFlags(f *pflag.FlagSet, window int) {
+	f.BoolVar(&s.ordered, "ordered", false, "print answers in the order of the lines")
+	f.BoolVarP(&s.number, "number", "n", false, "put the line number before each answer")
+	f.BoolVar(&s.records, "records", false, "print a JSON record for each line")
+	f.IntVar(&s.window, "window", window, "jobs outstanding at a time")
+	f.DurationVar(&s.reconnect, "reconnect", 30*time.Second, "give up when a lost connection is not back after this time")
+	f.BoolVarP(&s.quiet, "quiet", "q", false, "show no bar, say nothing about connections")
+}
+
+// checkStream refuses values of these flags.
+func (s *submit) checkStream(f *pflag.FlagSet) error {
+	switch {
+	case s.number && s.records:
+		return cli.Usagef("--number and --records exclude each other")
+	case s.asJSON && s.asText || s.base64 && (s.asJSON || s.asText):
+		return cli.Usagef("--json, --text and --base64 exclude each other")
+	case s.window < 1 || s.window > 1_000_000:
+		return cli.Usagef("--window %d: must be 1 … 1000000", s.window)
+	}
+	return checkDurations(f, "reconnect")
+}
+
+// submit is the command that submits jobs, many of them as a stream, or attaches to many.
 type submit struct {
 	*tool
 	job       gloom.Job // what all jobs have in common
@@ -105,6 +143,12 @@ type submit struct {
 	resubmit  bool
 	reconnect time.Duration
 	quiet     bool
+	attach    bool // lines are ids of jobs that are there
+
+	idPrefix   string
+	idFromLine bool
+	resume     bool
+	from       int // the number of the first line that counts
 }
 
 // maxBody bounds bodies in bytes: brokers refuse larger frames anyway.
@@ -112,6 +156,9 @@ const maxBody = 1 << 30
 
 func (s *submit) check(cmd *cobra.Command, args []string) error {
 	streaming := cmd.Flags().Changed("lines")
+	if err := s.checkStream(cmd.Flags()); err != nil {
+		return err
+	}
 	switch {
 	case len(args) == 0:
 		return cli.Usagef("submit needs a type").Advise("gloom submit TYPE BODY")
@@ -123,27 +170,31 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("a body and --lines exclude each other")
 	case streaming && s.lines == "":
 		return cli.Usagef("--lines needs a file, or - for standard input")
-	case s.asJSON && s.asText || s.base64 && (s.asJSON || s.asText):
-		return cli.Usagef("--json, --text and --base64 exclude each other")
-	case s.number && s.records:
-		return cli.Usagef("--number and --records exclude each other")
-	case s.window < 1 || s.window > 1_000_000:
-		return cli.Usagef("--window %d: must be 1 … 1000000", s.window)
 	case cmd.Flags().Changed("id") && s.job.ID == "":
 		return cli.Usagef("--id is empty")
+	case s.job.ID != "" && (s.idFromLine || cmd.Flags().Changed("id-prefix")):
+		return cli.Usagef("--id excludes --id-prefix and --id-from-line")
+	case s.idPrefix == "" && cmd.Flags().Changed("id-prefix"):
+		return cli.Usagef("--id-prefix is empty")
+	case s.from < 1:
+		return cli.Usagef("--from %d: must be at least 1", s.from)
+	case streaming && s.resume && s.job.Keep <= 0:
+		return cli.Usagef("--resume needs --keep: other jobs go with their connection").Advise("--keep 1h")
+	case streaming && s.resume && s.job.ID == "" && s.idPrefix == "" && !s.idFromLine:
+		return cli.Usagef("--resume needs ids that are the same the next time").Advise("--id-prefix PREFIX, or --id-from-line")
 	case streaming && s.job.ID != "" && !strings.Contains(s.job.ID, "{line}"):
 		return cli.Usagef("--id %q: with --lines it needs {line}, so that ids differ", s.job.ID)
 	case cmd.Flags().Changed("retries") && (s.retries < 0 || s.retries > 1000):
 		return cli.Usagef("--retries %d: must be 0 … 1000", s.retries)
 	}
 	if !streaming {
-		for _, name := range []string{"ordered", "number", "records", "resubmit", "window", "reconnect"} {
+		for _, name := range []string{"ordered", "number", "records", "resubmit", "window", "reconnect", "id-prefix", "id-from-line", "resume", "from"} {
 			if cmd.Flags().Changed(name) {
 				return cli.Usagef("--%s goes with --lines", name)
 			}
 		}
 	}
-	if err := checkDurations(cmd.Flags(), "delay", "timeout", "backoff", "expires", "age", "keep", "reconnect"); err != nil {
+	if err := checkDurations(cmd.Flags(), "delay", "timeout", "backoff", "expires", "age", "keep"); err != nil {
 		return err
 	}
 	if s.link.compat {
@@ -167,6 +218,9 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 			s.job.Retries = gloom.NoRetries
 		}
 	}
+	if cmd.Flags().Changed("backoff") && s.job.Backoff == 0 {
+		s.job.Backoff = gloom.NoBackoff
+	}
 	for _, h := range s.headers {
 		key, value, ok := strings.Cut(h, "=")
 		if !ok || key == "" {
@@ -177,14 +231,80 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	if s.lines != "" {
-		return s.stream(ctx)
+		return s.streamFile(ctx, "lines", s.lines)
 	}
 	return s.one(ctx, args[1:])
 }
 
+// idOf is the id of the job of a line, "" for one that is made up.
+func (s *submit) idOf(number int, data []byte) string {
+	switch {
+	case s.idFromLine:
+		prefix := cmp.Or(s.idPrefix, s.job.Type+"/")
+		if len(prefix)+len(data) > wire.MaxName || !utf8.Valid(data) {
+			return fmt.Sprintf("%s%x", prefix, sha256.Sum256(data))
+		}
+		return prefix + string(data)
+	case s.idPrefix != "":
+		return s.idPrefix + strconv.Itoa(number)
+	}
+	return strings.ReplaceAll(s.job.ID, "{line}", strconv.Itoa(number))
+}
+
+// lineToGoOn is the command line that goes on from a line of the input. A token on it is
+// not shown.
+func (s *submit) lineToGoOn(from int) string {
+	words, hide := []string{"gloom"}, false
+	for i := 1; i < len(os.Args); i++ {
+		word := os.Args[i]
+		switch flag, value, is := strings.Cut(word, "="); {
+		case flag == "--from":
+			if !is {
+				i++
+			}
+			continue
+		case hide, flag == "--token" && value != "":
+			if word = `"$GLOOM_TOKEN"`; !hide {
+				word = flag + "=" + word
+			}
+			words, hide = append(words, word), false
+			continue
+		default:
+			hide = flag == "--token"
+		}
+		words = append(words, shellWord(word))
+	}
+	if from > 1 {
+		words = append(words, "--from", strconv.Itoa(from))
+	}
+	return strings.Join(words, " ")
+}
+
+// sameInput says what else it takes to go on.
+func (s *submit) sameInput() string {
+	if s.lines == "-" {
+		return ", with the same standard input"
+	}
+	return ""
+}
+
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// shellWord quotes a word for a shell.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // dial connects to a broker; there is one attempt for each address.
 func (s *submit) dial(ctx context.Context, more ...gloom.Option) (*gloom.Submitter, error) {
-	opts, err := s.link.options(s.link.submit, clientName("submit"))
+	command := "submit"
+	if s.attach {
+		command = "attach"
+	}
+	opts, err := s.link.options(s.link.submit, clientName(command))
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +343,7 @@ const unserved = 2 * time.Second
 // mindWorkers tells, if the operators' side lets us know, that jobs wait because
 // no worker serves their type.
 func (s *submit) mindWorkers(ctx context.Context, note func(format string, args ...any)) (stop func()) {
-	if s.quiet || s.job.Detach {
+	if s.quiet || s.job.Detach || s.attach {
 		return func() {}
 	}
 	t := time.AfterFunc(unserved, func() {

@@ -11,9 +11,8 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// drain ends gracefully; a second signal ends it at once. A drain may also have
-// been asked for over HTTP, and whoever stops the service after that wants no
-// job cut: their signal is the first one.
+// drain stops gracefully; a second signal stops at once. A drain that was requested over HTTP
+// is not a signal: a service manager that stops the daemon after it wants no job cut short.
 func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
 	daemon.Stopping()
 	log.Info().Dur("drain_timeout", timeout).Msg("draining: no new jobs; a second signal stops at once")
@@ -32,9 +31,9 @@ func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signal
 			return nil
 		case <-first:
 			first = nil
-			log.Info().Msg("draining already; one more signal stops at once")
+			log.Info().Msg("already draining; one more signal stops at once")
 		case <-signals.Kill.Done():
-			log.Warn().Msg("stopped at once; what was left is lost")
+			log.Warn().Msg("stopped at once; the remaining jobs are lost")
 			return cli.Quiet(cli.ExitCut)
 		}
 	}

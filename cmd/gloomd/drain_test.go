@@ -71,7 +71,7 @@ func TestSignals(t *testing.T) {
 			<-hangups
 			for range c.signals - 1 {
 				send(t, syscall.SIGTERM)
-				if err := said.Await("draining already"); err != nil {
+				if err := said.Await("already draining"); err != nil {
 					t.Fatal(err)
 				}
 			}

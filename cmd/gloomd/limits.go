@@ -15,11 +15,11 @@ import (
 	"gloom/wire"
 )
 
-// readLimits reads a file of limits: a table types by name, a table groups by
-// pattern. Its error says which line is wrong.
+// readLimits reads a file of limits: a table types by name, a table groups by pattern. Its
+// error names the wrong line.
 func readLimits(path string) (settings.FileLimits, error) {
 	limits := settings.FileLimits{Types: map[string]settings.TypeSettings{}, Groups: map[string]broker.Rule{}}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would keep us waiting
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would block
 		return limits, &cli.FileError{Path: path, Reason: "is no regular file"}
 	}
 	f, err := cli.ReadFile(path)
@@ -28,7 +28,7 @@ func readLimits(path string) (settings.FileLimits, error) {
 	}
 	for _, k := range f.Keys() {
 		if k != "types" && k != "groups" {
-			return limits, f.Errorf(k, "there is no table %q; types and groups may be there", k)
+			return limits, f.Errorf(k, "unknown table %q; the tables are types and groups", k)
 		}
 		all, ok := f.Table(k)
 		if !ok {
@@ -57,7 +57,7 @@ func readLimits(path string) (settings.FileLimits, error) {
 	return limits, nil
 }
 
-// atLine adds to an error about a type or a rule where the file speaks of it.
+// atLine adds to an error about a type or a rule its place in the file.
 func atLine(path string, err error) error {
 	var s *hub.SettingError
 	if !errors.As(err, &s) {
@@ -117,15 +117,15 @@ func rule(t, all *cli.File, pattern string) (r broker.Rule, err error) {
 	return r, err
 }
 
-// keys refuses all but the given keys.
+// keys refuses unknown keys.
 func keys(t *cli.File, known ...string) error {
 	for _, k := range t.Keys() {
 		if !slices.Contains(known, k) {
-			hint := strings.Join(known, ", ") + " may be there"
+			hint := "the keys are " + strings.Join(known, ", ")
 			if near := cli.Suggest(k, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
-			return t.Errorf(k, "there is no key %q; %s", k, hint)
+			return t.Errorf(k, "unknown key %q; %s", k, hint)
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func whole(t *cli.File, key string, low, high, def int64) (int64, error) {
 	return 0, t.Errorf(key, "%s must be an integer from %d to %d, got %s", key, low, high, shown(v))
 }
 
-// shown is a value of the file as a message has it: texts in quotes.
+// shown formats a value of the file for a message: texts in quotes.
 func shown(v any) string {
 	if s, ok := v.(string); ok {
 		return fmt.Sprintf("%.64q", s)

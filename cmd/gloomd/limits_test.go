@@ -87,14 +87,14 @@ groups = { "tenant-*" = { concurrency = 0 }, "é" = { rate = 1e9, burst = 100000
 // be right, and keeps the broker from starting.
 func TestLimitsMistakes(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
-		{"\n[type.mail]\nrate = 5", `limits.toml:2: there is no table "type"; types and groups may be there`},
+		{"\n[type.mail]\nrate = 5", `limits.toml:2: unknown table "type"; the tables are types and groups`},
 		{"types = 5", "limits.toml:1: types must be a table"},
 		{"[types]\n\nmail = 5", "limits.toml:3: types.mail must be a table"},
-		{"[types.mail]\nrat = 5", `limits.toml:2: there is no key "rat"; did you mean rate?`},
+		{"[types.mail]\nrat = 5", `limits.toml:2: unknown key "rat"; did you mean rate?`},
 		{"[types.mail]\nconcurrency = -1", "limits.toml:2: concurrency must be an integer from 0 to 1000000000, got -1"},
 		{"[types.mail]\nconcurrency = 1.0", "limits.toml:2: concurrency must be an integer"},
 		{"[types.mail]\nfair = 1", "limits.toml:2: fair must be true or false, got 1"},
-		{"[groups.x]\nfair = true", `limits.toml:2: there is no key "fair"`},
+		{"[groups.x]\nfair = true", `limits.toml:2: unknown key "fair"; the keys are concurrency, rate, burst`},
 		{"[groups.x]", `limits.toml:1: the rule for "x" needs concurrency or rate`},
 		{"[groups.x]\nrate = 0", "limits.toml:2: rate must be a number above 0, at most 1e+09, got 0"},
 		{"[groups.x]\nrate = nan", "limits.toml:2: rate must be a number above 0"},

@@ -14,19 +14,19 @@ import (
 
 const (
 	leastMemory = 16 << 20
-	// leastDefault is for hosts so small that half of them would not do.
+	// leastDefault is the least default, for hosts so small that half of their memory is
+	// too little.
 	leastDefault = 64 << 20
 )
 
-// share is a limit that is a part of --max-memory unless it is set.
+// share is a limit that defaults to a part of --max-memory.
 type share struct {
 	flag  string
 	limit *int64
 	of16  int64 // sixteenths
 }
 
-// shares leave 3/16 for connections, records and what the collector has not
-// taken away yet.
+// The shares leave 3/16 for connections, records and garbage that is not collected yet.
 func shares(o *settings.Options) []share {
 	return []share{
 		{"max-bytes", &o.MaxBytes, 8},
@@ -36,9 +36,9 @@ func shares(o *settings.Options) []share {
 	}
 }
 
-// settleMemory gives the limits that are not set their shares of the budget, of
-// what the ones that are set leave of it, and a quarter at least. Without --max-memory it is what the
-// host allows, or as much as those need.
+// settleMemory sets the limits that are not set to their shares of what the set ones leave
+// of --max-memory, but at least to a quarter of their full share. The default of
+// --max-memory is what the host allows, or what the set limits need.
 func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64
 	var set []string
@@ -73,6 +73,11 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 			*s.limit = max(min(whole, (budget-sum)*s.of16/open), whole/4)
 		}
 	}
+	if !cli.Given(f, "history") {
+		o.History = min(o.History, budget/4)
+	} else if o.History > budget/4 {
+		return &guard.OptionError{Flag: "history", Value: cli.Bytes(o.History), Reason: "must be at most a quarter of --max-memory " + shown}
+	}
 	if !cli.Given(f, "max-inbound") {
 		o.MaxInbound = max(o.MaxInbound, frame)
 	}
@@ -85,7 +90,7 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	return nil
 }
 
-// hostMemory is what this host has, or the cgroup if it has less.
+// hostMemory is the memory of this host, or of its cgroup if that has less.
 func hostMemory() int64 {
 	var least uint64
 	for _, have := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {

@@ -12,58 +12,60 @@ const longHelp = `gloomd hands jobs from submitters to idle workers, best priori
 carries the answers back. It keeps jobs in memory only: a restart loses them.
 
 Every option is also an environment variable (--max-jobs is GLOOM_MAX_JOBS) and
-a key of the file that --config names (TOML: max-jobs = 1000). A flag wins over
-the environment, the environment over the file.
+a key of the file that --config names (TOML: max-jobs = 1000). A flag overrides
+the environment, and the environment overrides the file.
 
-Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
-reads tokens, certificates and the file of limits again.
+Signals: SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP
+reloads tokens, certificates and the file of limits.
 
-Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
-be, 3 when a second signal cut a drain short, 70 when it finds itself broken.`
+Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
+a second signal cut a drain short; 70 after an internal error.`
 
 // bind makes a flag of every option.
 func bind(f *pflag.FlagSet, o *settings.Options) {
-	const most = 1 << 50 // of bytes, before Validate says how many
+	const most = 1 << 50 // bytes, a bound for parsing; Validate has the real limits
 	f.SortFlags = false
 	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
 	f.Var(&addresses{to: &o.WorkerAddr, instead: &o.WorkerSocket}, "worker-addr", "where workers connect")
 	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (the page, metrics, health, /v1); empty for nowhere")
-	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory for all that the broker holds; the limits on bytes are shares of it unless they are set")
+	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory of the whole broker; limits on bytes that are not set are parts of it")
 	f.Var(cli.Size(&o.MaxFrame, 0, most), "max-frame", "largest frame")
-	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs held in all; 0 is no limit, as for the five below")
+	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs in all; 0 is no limit, as for the five below")
 	f.Var(cli.Size(&o.MaxBytes, 0, most), "max-bytes", "most memory for jobs in all")
-	f.IntVar(&o.MaxTypeJobs, "max-type-jobs", o.MaxTypeJobs, "most jobs held of one type")
+	f.IntVar(&o.MaxTypeJobs, "max-type-jobs", o.MaxTypeJobs, "most jobs of one type")
 	f.Var(cli.Size(&o.MaxTypeBytes, 0, most), "max-type-bytes", "most memory for jobs of one type")
-	f.IntVar(&o.MaxSubmitterJobs, "max-submitter-jobs", o.MaxSubmitterJobs, "most jobs held of one submitter")
+	f.IntVar(&o.MaxSubmitterJobs, "max-submitter-jobs", o.MaxSubmitterJobs, "most jobs of one submitter")
 	f.Var(cli.Size(&o.MaxSubmitterBytes, 0, most), "max-submitter-bytes", "most memory for jobs of one submitter")
 	f.IntVar(&o.MaxTypes, "max-types", o.MaxTypes, "most types in use or configured at a time")
-	f.IntVar(&o.MaxGroups, "max-groups", o.MaxGroups, "most groups that jobs are in at a time")
+	f.IntVar(&o.MaxGroups, "max-groups", o.MaxGroups, "most groups with jobs at a time")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
-	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "most connections on the HTTP address; beyond it the idlest goes")
-	f.StringSliceVar(&o.PageLinks, "page-link", o.PageLinks, "NAME=URL of another page, such as a door's, that the page names; may be given several times")
-	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most bytes that wait for one connection to read them; from half of it on it may not submit and is handed no jobs, beyond it it is closed")
-	f.Var(cli.Size(&o.MaxUnread, 0, most), "max-unread", "most memory for what all connections have yet to read; beyond it, who has most to read is closed")
-	f.Var(cli.Size(&o.MaxInbound, 0, most), "max-inbound", "most bytes of unfinished frames, of all connections together; beyond it, who holds most is closed")
-	f.IntVar(&o.MaxPrefetch, "max-prefetch", o.MaxPrefetch, "most jobs out on one connection at a time")
-	f.IntVar(&o.Retries, "retries", o.Retries, "how often a job is handed out again, unless it says otherwise")
+	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "most connections on the HTTP address; beyond it the longest idle one is closed")
+	f.StringSliceVar(&o.PageLinks, "page-link", o.PageLinks, "NAME=URL of another page, such as a door's, that the page links to; may be given several times")
+	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most unread bytes of one connection; from half of it on the connection may not submit and gets no jobs, beyond it the connection is closed")
+	f.Var(cli.Size(&o.MaxUnread, 0, most), "max-unread", "most memory for unread bytes of all connections; beyond it the connection with most unread bytes is closed")
+	f.Var(cli.Size(&o.MaxInbound, 0, most), "max-inbound", "most bytes of unfinished frames of all connections; beyond it the connection with most of them is closed")
+	f.IntVar(&o.MaxPrefetch, "max-prefetch", o.MaxPrefetch, "most jobs that one worker connection holds at a time")
+	f.IntVar(&o.Retries, "retries", o.Retries, "how often a job is retried, unless the job sets its own number")
 	f.StringVar(&o.DefaultType, "default-type", o.DefaultType, "type of submits without one; empty refuses them")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long a graceful stop waits for jobs to end")
-	f.IntVar(&o.DeadLetters, "dead-letters", o.DeadLetters, "most failed jobs kept of a type, a number; 0 keeps none")
+	f.IntVar(&o.DeadLetters, "dead-letters", o.DeadLetters, "most failed jobs kept of one type; 0 keeps none")
 	f.Var(cli.Size(&o.DeadBytes, 0, most), "dead-bytes", "most memory for failed jobs of all types; 0 keeps none")
 	f.DurationVar(&o.DeadAge, "dead-age", o.DeadAge, "how long failed jobs are kept")
+	f.Var(cli.Size(&o.History, 0, most), "history", "most memory for what is remembered of ended jobs; at most a quarter of max-memory, 0 is none")
+	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "types whose rates of the last day are kept apart, those with most to do; the others share a row")
 	f.StringVar(&o.LimitsFile, "limits", o.LimitsFile, "file of limits of types and groups (TOML); SIGHUP reads it again")
 	f.IntVar(&o.Loops, "loops", o.Loops, "event loops")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each: TOKEN SCOPES [TYPES]")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on all addresses of the form host:port and tls://host:port")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
 	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
-	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow addresses beyond this host without tokens or client certificates, and such NATS servers without TLS or credentials")
-	f.StringVar(&o.HTTPHosts, "http-hosts", o.HTTPHosts, "further names, separated by commas, under which the HTTP address may be asked")
+	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow addresses that other hosts reach without tokens or client certificates, and NATS servers on other hosts without TLS or credentials")
+	f.StringVar(&o.HTTPHosts, "http-hosts", o.HTTPHosts, "further names, separated by commas, that the HTTP address accepts as Host")
 	f.StringVar(&o.Fleet.Servers, "fleet", o.Fleet.Servers, "NATS servers, separated by commas, of a fleet of brokers that lend each other jobs: nats://host:4222")
 	f.StringVar(&o.Fleet.Name, "fleet-name", o.Fleet.Name, "name of this broker in its fleet")
 	f.StringVar(&o.Fleet.Creds, "fleet-creds", o.Fleet.Creds, "file of NATS credentials")
-	f.StringVar(&o.Fleet.CA, "fleet-ca", o.Fleet.CA, "authority in PEM form that the NATS servers' certificates are of")
-	f.StringVar(&o.Fleet.Cert, "fleet-cert", o.Fleet.Cert, "certificate in PEM form to show to the NATS servers")
+	f.StringVar(&o.Fleet.CA, "fleet-ca", o.Fleet.CA, "authority, in PEM form, of the NATS servers' certificates")
+	f.StringVar(&o.Fleet.Cert, "fleet-cert", o.Fleet.Cert, "client certificate, in PEM form, for the NATS servers")
 	f.StringVar(&o.Fleet.Key, "fleet-key", o.Fleet.Key, "its key")
 	f.StringVar(&o.Fleet.Prefix, "fleet-prefix", o.Fleet.Prefix, "first words of the fleet's NATS subjects: brokers with another prefix are another fleet")
 	f.BoolVar(&o.Pprof, "pprof", o.Pprof, "serve profiles under /debug/pprof on the HTTP address")
@@ -71,8 +73,8 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.Var(cli.Choice(&o.LogFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
 
-// describe has --help say what holds where an option is not set and more than a
-// value follows.
+// describe sets the defaults that --help shows for options whose default depends on others
+// or on the host.
 func describe(f *pflag.FlagSet) {
 	for name, text := range map[string]string{
 		"submit-addr":         "127.0.0.1:9998 and /run/gloom/submit.sock or, with $XDG_RUNTIME_DIR, gloom/submit.sock below that",
@@ -84,6 +86,7 @@ func describe(f *pflag.FlagSet) {
 		"max-unread":          "1/8 of max-memory",
 		"max-inbound":         "1/8 of max-memory",
 		"dead-bytes":          "1/16 of max-memory",
+		"history":             "64MiB, at most 1/4 of max-memory",
 		"fleet-name":          "the host's name and the port of submitters",
 	} {
 		f.Lookup(name).DefValue = text

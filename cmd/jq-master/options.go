@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -15,7 +16,9 @@ import (
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/internal/link"
+	"gloom/cmd/internal/schedule"
 	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/web"
 )
 
 const longHelp = `jq-master is a job queue over HTTP. Pushers enqueue jobs with a name, an
@@ -28,16 +31,16 @@ Without --redis jobs are in memory only: a restart loses them. Without --broker
 the broker that decides the order runs inside this process.
 
 Every option is also an environment variable (--max-jobs is GLOOM_JQ_MAX_JOBS)
-and a key of the file that --config names (TOML: max-jobs = 1000). A flag wins
-over the environment, the environment over the file.
+and a key of the file that --config names (TOML: max-jobs = 1000). A flag overrides
+the environment, and the environment overrides the file.
 
-Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
-reads tokens and certificates again.
+Signals: SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP
+reloads tokens, certificates and the schedules file.
 
-Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
-be, 3 when a second signal cut a drain short.`
+Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
+a second signal cut a drain short.`
 
-// options are all that can be set.
+// options are all options of the daemon.
 type options struct {
 	door   door.Options
 	broker link.Config
@@ -51,6 +54,8 @@ type options struct {
 	workerAllow         []string
 	allow               []netip.Prefix
 	constraints         string
+	schedules           string
+	file                *schedule.File
 	maxBody             int
 	drain               time.Duration
 	logLevel, logFormat string
@@ -75,6 +80,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// URL of the Redis that keeps jobs; none: memory")
 	f.StringVar(&o.namespace, "namespace", o.namespace, "queue of this master among others in the same Redis or broker")
 	f.StringVar(&o.constraints, "constraints", o.constraints, "file that constraints are kept in, without --redis (JSON)")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "file of schedules, tables [schedules.NAME] in TOML; SIGHUP reads it again; they are changed there alone")
 	o.broker.Flags(f)
 	f.Lookup("broker").Usage = "submit address of a shared broker; none: a broker inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its address for operators; none: the port before the submit address's")
@@ -115,7 +121,7 @@ const (
 	maxBody = 1 << 30
 )
 
-// validate returns an error for the first option that cannot be.
+// validate returns an error for the first invalid option.
 func (o *options) validate() error {
 	l := &o.limits
 	checks := []error{
@@ -165,5 +171,16 @@ func (o *options) validate() error {
 	if err := o.broker.Validate(); err != nil {
 		return err
 	}
-	return o.door.Validate()
+	if err := o.door.Validate(); err != nil || o.schedules == "" {
+		return err
+	}
+	var err error
+	o.file, err = schedule.OpenFile(o.schedules, false, func(_ schedule.Key, text json.RawMessage) error {
+		_, err := web.ReadScheduledJob(text)
+		return err
+	})
+	if err != nil {
+		return &guard.OptionError{Flag: "schedules", Value: o.schedules, Reason: err.Error()}
+	}
+	return nil
 }

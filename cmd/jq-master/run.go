@@ -35,7 +35,7 @@ func run(o *options) error {
 	if err != nil {
 		return err
 	}
-	signals := d.Signals(log.Audit)
+	signals := d.Signals(log.Audit, o.file.Reload)
 	defer signals.Close()
 	registry := daemon.NewRegistry()
 	pusher := push.New(o.allow)
@@ -44,6 +44,7 @@ func run(o *options) error {
 		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, Once: o.once(prefix), Seed: rand.Uint64(), Log: log.Logger,
 		Values:    master.Values{JSON: func(raw []byte) []byte { return pack.AppendJSON(nil, raw) }, FromJSON: pack.FromJSON},
 		Broker:    func() (master.Broker, error) { return o.openBroker(log.Logger) },
+		Schedules: o.file, ReadJob: web.ReadScheduledJob,
 		Persisted: o.redis != "" || o.constraints != "",
 	})
 	registry.MustRegister(m)

@@ -411,3 +411,63 @@ func TestMovedDirectory(t *testing.T) {
 		})
 	}
 }
+
+// TestKillsBetweenDueTimes: daemons of one store die while they make the jobs of a
+// schedule. The one that lives makes what they have not: each due time has one job.
+func TestKillsBetweenDueTimes(t *testing.T) {
+	t.Parallel()
+	server := mariadbtest.Shared(t)
+	for name, shared := range map[string]string{
+		"SQLite":  "sqlite:" + filepath.Join(t.TempDir(), "store.db"),
+		"MariaDB": fmt.Sprintf("mysql://root@/%s?socket=%s", server.Database(t), url.QueryEscape(server.Socket())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sites []*site
+			for _, at := range []string{"-", "settle schedules: before commit#2", "settle schedules: after commit#1"} {
+				s := newSite(t, "--store="+shared)
+				s.start(at)
+				sites = append(sites, s)
+			}
+			s := sites[0]
+			if !s.post("PUT", "/a/schedule/tick", `{"cron":"@every 1s","job":{"type":"x"}}`) {
+				t.Fatal("the schedule is refused")
+			}
+			var schedule struct {
+				Created time.Time `json:"created_at"`
+				Last    []struct {
+					Due time.Time `json:"due_at"`
+					Job string    `json:"job_id"`
+				}
+			}
+			look := func(path string, to any) {
+				resp, err := http.Get("http://" + s.addr + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if err := json.NewDecoder(resp.Body).Decode(to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.until("the others are dead, and due times go on", func() bool {
+				n := len(schedule.Last)
+				look("/a/schedule/tick", &schedule)
+				return sites[1].died() && sites[2].died() && n > 0 && len(schedule.Last) > n
+			})
+			c, ok := s.state()
+			n := int64(schedule.Last[0].Due.Sub(schedule.Created) / time.Second) // due times so far
+			if !ok || c.Waiting != n && c.Waiting != n+1 {
+				t.Errorf("%d due times, the state says %+v", n, c)
+			}
+			for i, run := range schedule.Last {
+				due := schedule.Last[0].Due.Add(-time.Duration(i) * time.Second)
+				var job struct{ State string }
+				look("/a/job/get/"+run.Job, &job)
+				if !run.Due.Equal(due) || job.State != "waiting" {
+					t.Errorf("of %v, due at %v, there is a job %q", due, run.Due, job.State)
+				}
+			}
+		})
+	}
+}

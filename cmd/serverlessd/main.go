@@ -55,7 +55,7 @@ func run(opt *options) error {
 	if err != nil {
 		return err
 	}
-	signals := d.Signals(log.Audit)
+	signals := d.Signals(log.Audit, opt.Schedules.Reload)
 	defer signals.Close()
 	registry := daemon.NewRegistry()
 	e, err := engine.Open(opt.Config, log.Logger, registry)

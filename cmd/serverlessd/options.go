@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -15,6 +17,7 @@ import (
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/schedule"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
@@ -26,14 +29,14 @@ has them, and runs each by the handler of its type until it succeeds, fails for
 good or is out of time.
 
 Every option is also an environment variable (--max-body is GLOOM_SQ_MAX_BODY)
-and a key of the file that --config names (TOML: max-body = "1MiB"). A flag wins
-over the environment, the environment over the file.
+and a key of the file that --config names (TOML: max-body = "1MiB"). A flag overrides
+the environment, and the environment overrides the file.
 
-Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
-reads tokens and certificates again.
+Signals: SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP
+reloads tokens, certificates and the schedules file.
 
-Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
-be, 3 when a second signal cut a drain short.`
+Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
+a second signal cut a drain short.`
 
 // options are everything that can be set on the daemon.
 type options struct {
@@ -44,6 +47,7 @@ type options struct {
 	fsync      bool
 	web        web.Options
 	langs      string
+	schedules  string
 	httpAllow  []string
 
 	logLevel, logFormat string
@@ -103,6 +107,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run, of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, as 10.0.0.0/8; none: all but link-local ones")
 	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, when the daemon is root")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "file of schedules, tables [schedules.CLIENT.NAME] in TOML; SIGHUP reads it again; they are changed there alone")
 	span(&o.Drain, "drain", "how long a stop waits for running jobs")
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the beginning; false: from /start on")
 	o.Broker.Flags(f)
@@ -138,6 +143,21 @@ func (o *options) settle() error {
 	}
 	if o.web.MaxLine = o.MaxLine; o.MaxLine > o.web.MaxBody {
 		return refuse("max-line", cli.Bytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.Bytes(int64(o.web.MaxBody)))
+	}
+	return o.settleSchedules()
+}
+
+// settleSchedules reads the file of schedules.
+func (o *options) settleSchedules() (err error) {
+	if o.schedules == "" {
+		return nil
+	}
+	o.Schedules, err = schedule.OpenFile(o.schedules, true, func(key schedule.Key, text json.RawMessage) error {
+		_, err := job.ParseScheduled(text, o.MaxLine)
+		return cmp.Or(job.CheckClient(key.Client), err)
+	})
+	if err != nil {
+		return refuse("schedules", o.schedules, "%v", err)
 	}
 	return nil
 }

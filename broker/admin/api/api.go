@@ -1,29 +1,34 @@
-// Package api has the types of what /v1 takes and answers, for the broker's
-// HTTP side and for whoever asks it from Go. openapi.json describes the same.
+// Package api has the types of the requests and answers of /v1, for the broker's HTTP side
+// and for Go programs that use it. openapi.json describes the same.
 package api
 
 import "encoding/json"
 
-// Error is the body of every answer that is no success.
+// Error is the body of every answer that reports a failure.
 type Error struct {
 	Status int    `json:"-"`
 	Code   string `json:"error"`
 	Reason string `json:"reason"`
-	// ID and State are of the job that was handed in, and where it stands.
+	// ID and State are of the submitted job, if the error comes after its submission.
 	ID    string `json:"id,omitempty"`
 	State string `json:"state,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Reason }
 
-// List is a page of a listing. Next goes on as ?cursor=; it is nil at the end.
+// List is a page of a listing. Next is the ?cursor= of the next page; it is nil at the end.
 type List[T any] struct {
 	Items []T  `json:"items"`
 	Next  *int `json:"next,omitempty"`
 }
 
-// Ledger counts what became of jobs since the start: Submitted is the sum of
-// all the others.
+// EndedList is a page of ended jobs. Cursor goes on as ?cursor=; it is nil at the end.
+type EndedList struct {
+	Items  []Ended `json:"items"`
+	Cursor *int    `json:"cursor,omitempty"`
+}
+
+// Ledger counts jobs by outcome since the start: Submitted is the sum of all other fields.
 type Ledger struct {
 	Submitted uint64 `json:"submitted"`
 	Delayed   uint64 `json:"delayed"`
@@ -41,27 +46,27 @@ func (l *Ledger) Ended() uint64 {
 	return l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded
 }
 
-// Limits bound what of a type may run; 0 is no limit.
+// Limits bound the running jobs of a type; 0 is no limit.
 type Limits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int `json:"concurrency"`
-	// Rate is how many jobs may be handed out per second, Burst how many of them
-	// at once; without a burst they are evenly spaced.
+	// Rate is how many jobs may be dispatched per second, Burst how many of them at once.
+	// Without a burst they are evenly spaced.
 	Rate  float64 `json:"rate"`
 	Burst int     `json:"burst"`
 }
 
-// Fair is what PUT of a type takes: whether groups take turns in it.
+// Fair is the body of PUT of a type: whether its groups take turns.
 type Fair struct {
 	Fair bool `json:"fair"`
 }
 
-// RuleLimits say what each group that fits a pattern may do; nil is not said.
+// RuleLimits are the limits of each group that matches a pattern; nil means not set.
 type RuleLimits struct {
-	// Concurrency is how many of its jobs may run at a time, 0 for none.
+	// Concurrency is how many of its jobs may run at a time; 0 lets none run.
 	Concurrency *int64 `json:"concurrency,omitempty"`
-	// Rate is how many of its jobs may be handed out per second, Burst how many
-	// of them at once.
+	// Rate is how many of its jobs may be dispatched per second, Burst how many of them at
+	// once.
 	Rate  *float64 `json:"rate,omitempty"`
 	Burst *int64   `json:"burst,omitempty"`
 }
@@ -70,30 +75,30 @@ type RuleLimits struct {
 type Rule struct {
 	Pattern string `json:"pattern"`
 	RuleLimits
-	// Persisted: it stands in the file of limits; else it ends with the process.
+	// Persisted: the rule is in the file of limits. Otherwise it ends with the process.
 	Persisted bool `json:"persisted"`
 }
 
 // Group is a group with jobs in it.
 type Group struct {
 	Group string `json:"group"`
-	// Waiting are its jobs that are delayed or queued, Held those of them that
-	// are queued and held back by a rule of any of their groups.
+	// Waiting counts its delayed and queued jobs, Held its queued jobs that a rule of any
+	// of their groups throttles.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
 	Held    int `json:"held"`
-	// Rule is the pattern of a rule that lets no more of its jobs run for now.
+	// Rule is the pattern of a rule that throttles its jobs at the moment.
 	Rule string `json:"rule,omitempty"`
 }
 
-// Groups are all rules, and the busiest groups, busiest first. With those of a type
-// come no rules.
+// Groups are all rules and the busiest groups, busiest first. The groups of a single type
+// come without rules.
 type Groups struct {
 	Rules  []Rule  `json:"rules,omitempty"`
 	Groups []Group `json:"groups"`
 }
 
-// Type is a type as operators see it.
+// Type is a type of jobs and its figures.
 type Type struct {
 	Type       string `json:"type"`
 	Paused     bool   `json:"paused"`
@@ -111,38 +116,38 @@ type Type struct {
 	OldestSeconds float64 `json:"oldest_seconds"`
 	Dispatched    uint64  `json:"dispatched"`
 	Requeued      uint64  `json:"requeued"`
-	// Releases is how often workers gave a job of it back.
+	// Releases is how often workers released a job of it (gave it back unrun).
 	Releases uint64 `json:"releases"`
 	Overdue  uint64 `json:"overdue"`
-	// Wait counts waits since the start: element i those below 2^i µs and not
-	// below half of it. Not in listings that are sorted.
+	// Wait is a histogram of waits since the start: element i counts those of less than 2^i
+	// µs, and at least half of it. It is absent in sorted listings.
 	Wait []uint64 `json:"wait_log2_us,omitempty"`
-	// Run counts the same of runs; of a single type only.
+	// Run is the same histogram of runs. It is present only when a single type is
+	// requested.
 	Run    []uint64 `json:"run_log2_us,omitempty"`
 	Ledger Ledger   `json:"ledger"`
-	// Rates are absent in listings that are not sorted, and until somebody has
-	// looked twice.
+	// Rates are absent in unsorted listings and until the broker has taken two snapshots.
 	Rates *Rates `json:"rates,omitempty"`
 }
 
-// Unserved: its jobs wait, and nobody works on any, be it another broker's worker.
+// Unserved: its jobs wait, and no worker runs any, not even one of another broker.
 func (t *Type) Unserved() bool { return t.Queued > 0 && t.Workers == 0 && t.Running == 0 }
 
 // Rates are jobs a second, averaged over the last few seconds.
 type Rates struct {
 	In     float64 `json:"in"`  // submitted
-	Out    float64 `json:"out"` // ended, however they did
+	Out    float64 `json:"out"` // ended, with any outcome
 	Failed float64 `json:"failed"`
 }
 
-// TypeList is a page of types. Count is how many fit in all, where they are sorted
+// TypeList is a page of types. Count is the number of matching types, if the list is sorted
 // or filtered.
 type TypeList struct {
 	List[Type]
 	Count *int `json:"count,omitempty"`
 }
 
-// Moment has the sums of all types at a moment, in milliseconds since 1970.
+// Moment has the sums of all types at one time, in milliseconds since 1970.
 type Moment struct {
 	UnixMS    int64  `json:"unix_ms"`
 	Submitted uint64 `json:"submitted"`
@@ -152,7 +157,28 @@ type Moment struct {
 	Running   uint64 `json:"running"`
 }
 
-// Look is the broker as a whole at a moment, and the types with most to do.
+// History is the rates of a type, or of all types, in steps from From on: each array has one
+// value for a step, the last of them for the one that has not ended. Nil is not known.
+type History struct {
+	StepMS int64  `json:"step_ms"`
+	From   string `json:"from"` // RFC 3339
+	// In, Answered, Failed and Other (cancelled, expired, discarded) are jobs in each step.
+	In       []*float64 `json:"in"`
+	Answered []*float64 `json:"answered"`
+	Failed   []*float64 `json:"failed"`
+	Other    []*float64 `json:"other"`
+	// Queued and Running are those at its end.
+	Queued  []*float64 `json:"queued"`
+	Running []*float64 `json:"running"`
+	// WaitP50 and WaitP95 are estimated quantiles of how long jobs had waited that were
+	// dispatched in the step, RunP50 and RunP95 of how long runs took that ended in it.
+	WaitP50 []*float64 `json:"wait_p50_ms"`
+	WaitP95 []*float64 `json:"wait_p95_ms"`
+	RunP50  []*float64 `json:"run_p50_ms"`
+	RunP95  []*float64 `json:"run_p95_ms"`
+}
+
+// Look is a snapshot of the whole broker, with its busiest types.
 type Look struct {
 	Draining    bool    `json:"draining"`
 	Submitters  int     `json:"submitters"`
@@ -160,10 +186,10 @@ type Look struct {
 	Types       int     `json:"types"`
 	Groups      int     `json:"groups"`
 	Dead        int     `json:"dead"`
-	MemoryBytes int64   `json:"memory_bytes"` // what max_memory is about
-	UnreadBytes int64   `json:"unread_bytes"` // that wait for peers to read them
-	Jobs        int64   `json:"jobs"`         // what max_jobs is about
-	Conns       int64   `json:"connections"`  // what max_conns is about
+	MemoryBytes int64   `json:"memory_bytes"` // counted against max_memory
+	UnreadBytes int64   `json:"unread_bytes"` // sent to peers, not read yet
+	Jobs        int64   `json:"jobs"`         // counted against max_jobs
+	Conns       int64   `json:"connections"`  // counted against max_conns
 	Ledger      Ledger  `json:"ledger"`
 	Imbalance   int64   `json:"imbalance"`
 	Rates       *Rates  `json:"rates,omitempty"`
@@ -175,29 +201,31 @@ type Look struct {
 	Wait []uint64 `json:"wait_log2_us"`
 	Run  []uint64 `json:"run_log2_us"`
 	Top  []Type   `json:"top"`
-	// Findings are the first of those of GET /v1/findings.
+	// Findings are the first findings of GET /v1/findings.
 	Findings Findings `json:"findings"`
 }
 
-// Peer says who is on the other side of a connection.
+// Peer is the client at the other end of a connection.
 type Peer struct {
 	Number  uint64  `json:"number"`
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Broker is the broker of the fleet that the job is or was lent to; there is no
-	// connection then.
+	// Gone: it has closed. Only of the latest ones the address is known.
+	Gone bool `json:"gone,omitempty"`
+	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
+	// connection.
 	Broker string `json:"broker,omitempty"`
 }
 
-// Job says where a job stands.
+// Job is a job and its state.
 type Job struct {
 	ID       string `json:"id"`
 	Type     string `json:"type"`
 	State    string `json:"state"` // delayed, queued, running or, of a kept outcome, ended
 	Priority int64  `json:"priority"`
-	// Attempts is how often it was handed out, Retries how often it may be
-	// handed out again after the first time.
+	// Attempts is how often it was dispatched, Retries how often it may be dispatched again
+	// after the first time.
 	Attempts int  `json:"attempts"`
 	Retries  int  `json:"retries"`
 	Bytes    int  `json:"bytes"` // of its body
@@ -205,48 +233,88 @@ type Job struct {
 	// KeepMS is for how long its outcome is kept after its end, in milliseconds.
 	KeepMS int64    `json:"keep_ms"`
 	Groups []string `json:"groups"`
-	// Releases is how often a worker gave it back.
+	// Releases is how often a worker released it (gave it back unrun).
 	Releases int `json:"releases"`
-	// Unwanted: it runs, but nobody waits for it any more.
+	// Unwanted: it is running, but its submitter is gone or has cancelled it.
 	Unwanted   bool    `json:"unwanted"`
 	AgeSeconds float64 `json:"age_seconds"`
 	// InSeconds is how long it has been in this state.
 	InSeconds float64 `json:"in_state_seconds"`
-	// DueSeconds is when its delay, run or deadline is over, if it has one.
+	// DueSeconds is the time until the end of its delay, its run's timeout or its deadline,
+	// if it has one.
 	DueSeconds *float64 `json:"due_seconds,omitempty"`
-	// ExpiresSeconds is when its deadline is, if it has one.
+	// ExpiresSeconds is the time until its deadline, if it has one.
 	ExpiresSeconds *float64 `json:"expires_seconds,omitempty"`
-	// Ahead is how many ready jobs come before it; AheadExact is false where
-	// there are at least so many: very many, or groups take turns or hold jobs back.
+	// Ahead is how many ready jobs come before it. If AheadExact is false it is a lower
+	// bound: there are very many, or groups take turns or are throttled.
 	Ahead      *int  `json:"ahead,omitempty"`
 	AheadExact *bool `json:"ahead_exact,omitempty"`
-	// Holds says what a waiting job waits for.
+	// Holds names what a waiting job waits for.
 	Holds string `json:"holds,omitempty"`
-	// HeldBy names the group whose rule holds it back.
+	// HeldBy names the group whose rule throttles it.
 	HeldBy    *HeldBy `json:"held_by,omitempty"`
 	Submitter *Peer   `json:"submitter,omitempty"`
 	Worker    *Peer   `json:"worker,omitempty"`
-	// Outcome is how a job ended: answered, or the code of its error. Reason says why it has
-	// no answer.
+	// Outcome is how a job ended: answered, or the code of its error. Reason says why it
+	// has no answer.
 	Outcome string `json:"outcome,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// Runs are those before that did not end it, as far as they are remembered, oldest
-	// first; absent in listings.
+	// End is there if it has ended and the history tells of it.
+	*End
+	// Runs are the last 16 that have ended, as far as they are remembered, oldest first;
+	// absent in listings.
 	Runs []Run `json:"runs,omitempty"`
-	// Headers and Body, of an ended job its answer, are there if they were asked for.
+	// Headers and Body (of an ended job, its answer) are present if the request asks for
+	// them.
 	Headers json.RawMessage `json:"headers,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
 }
 
-// Run is a run that did not end its job. Of a worker that is gone only the number is
-// known, of a broker its name too.
+// Run is a run that has ended.
 type Run struct {
-	Run          int     `json:"run"` // from 1
-	Worker       *Peer   `json:"worker"`
-	Lost         bool    `json:"lost,omitempty"` // with the broker that it was lent to
-	EndedSeconds float64 `json:"ended_seconds_ago"`
-	Seconds      float64 `json:"seconds"` // that it took
-	Reason       string  `json:"reason"`
+	N      int   `json:"n"` // from 1; one that was given back does not count
+	Worker *Peer `json:"worker"`
+	// StartedAt is as in End.
+	StartedAt string `json:"started_at"`
+	RanMS     int64  `json:"ran_ms"`
+	// Outcome is answered, failed, lost (with its worker), timed_out or released (given
+	// back); of a job that was cancelled or discarded while it ran, that word.
+	Outcome string `json:"outcome"`
+	// Error is why it has no answer, its first KiB.
+	Error string `json:"error,omitempty"`
+	// BrokerLost: it was lost with the broker that it was lent to.
+	BrokerLost bool `json:"broker_lost,omitempty"`
+}
+
+// End says when a job ended and what it took. Times are RFC 3339 in UTC with milliseconds.
+type End struct {
+	SubmittedAt string `json:"submitted_at"`
+	// StartedAt is when the run began that ended the job, nil if none did.
+	StartedAt *string `json:"started_at"`
+	EndedAt   string  `json:"ended_at"`
+	// WaitedMS is the time from the submission to StartedAt or, without it, to the end; RanMS
+	// that from StartedAt to the end.
+	WaitedMS   int64 `json:"waited_ms"`
+	RanMS      int64 `json:"ran_ms"`
+	Size       int   `json:"size"`        // bytes of its body
+	AnswerSize int   `json:"answer_size"` // bytes of its answer
+}
+
+// Ended is a job that has ended, as the history tells of it.
+type Ended struct {
+	ID        string   `json:"id"`
+	Type      string   `json:"type"`
+	State     string   `json:"state"` // ended
+	Groups    []string `json:"groups"`
+	Submitter *Peer    `json:"submitter,omitempty"` // absent: it was detached
+	// Outcome is answered, failed, cancelled, expired or discarded; Reason says why it has no
+	// answer.
+	Outcome  string `json:"outcome"`
+	Reason   string `json:"reason,omitempty"`
+	Attempts int    `json:"attempts"`
+	End
+	// Runs are the last 16, oldest first; absent in listings.
+	Runs []Run `json:"runs,omitempty"`
 }
 
 // Severities of findings.
@@ -256,34 +324,34 @@ const (
 	Info    = "info"    // good to know
 )
 
-// Finding says why something does not move, or soon will not.
+// Finding says why something does not move, or soon will stop.
 type Finding struct {
 	Severity string `json:"severity"`
-	// Kind says what Subject names: a type, a group, a client (by its own name, or
-	// its address; Number and Address are of its connection, of a Worker or else a
+	// Kind says what Subject names: a type, a group, a client (by its own name or its
+	// address; Number and Address are of its connection, Worker tells a worker from a
 	// submitter), or the broker.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Number  uint64 `json:"number,omitempty"`
 	Address string `json:"address,omitempty"`
 	Worker  bool   `json:"worker,omitempty"`
-	// Cause is one of few words for programs; of limit, Limit is the flag.
+	// Cause is a stable word for programs. If it is limit, Limit names the flag.
 	Cause string `json:"cause"`
 	Limit string `json:"limit,omitempty"`
-	// Finding says what is the matter, Advice what to do, both in words.
+	// Finding describes the problem, Advice the remedy.
 	Finding string `json:"finding"`
 	Advice  string `json:"advice"`
-	// Since is when it was first noticed, as RFC 3339 has it; of what is told only if it
-	// lasts, when it was not there yet.
+	// Since is when the condition was first seen (RFC 3339). For a
+	// condition that is reported only once it has lasted, it is the time of the last snapshot
+	// without it.
 	Since string `json:"since"`
 }
 
-// Findings are the most severe ones, first of all. More is how many others there
-// are.
+// Findings are the most severe ones, most severe first. More is how many others there are.
 type Findings struct {
 	Items []Finding `json:"items"`
 	More  int       `json:"more,omitempty"`
-	// Counts tell how many there are of each severity, all of them.
+	// Counts are the numbers of all findings, by severity.
 	Counts Severities `json:"counts"`
 }
 
@@ -294,16 +362,16 @@ type Severities struct {
 	Info    int `json:"info"`
 }
 
-// Demand is how much there is to do of a type: jobs that are queued or running.
+// Demand is the work that a type has: its queued and running jobs.
 type Demand struct {
 	Demand uint64 `json:"demand"`
 }
 
-// JobFilter says which jobs a request means. One that says nothing else has to say All.
+// JobFilter selects the jobs of a request. An empty filter needs All.
 type JobFilter struct {
-	// State is delayed, queued or running; without it, waiting jobs are meant.
+	// State is delayed, queued or running; if empty, delayed and queued jobs match.
 	State string `json:"state,omitempty"`
-	ID    string `json:"id,omitempty"` // part of it
+	ID    string `json:"id,omitempty"` // substring of the id
 	Group string `json:"group,omitempty"`
 	Older int64  `json:"older,omitempty"` // at least so long since it was submitted, in milliseconds
 	// Submitter and Worker are numbers of peers.
@@ -314,30 +382,37 @@ type JobFilter struct {
 	Most int `json:"most,omitempty"`
 }
 
-// DeadFilter says which failed jobs a request means. One that says nothing else has to
-// say All.
+// DeadFilter selects the failed jobs of a request. An empty filter needs All.
 type DeadFilter struct {
-	ID     string `json:"id,omitempty"`     // part of it
-	Reason string `json:"reason,omitempty"` // part of it
+	ID     string `json:"id,omitempty"`     // substring of the id
+	Reason string `json:"reason,omitempty"` // substring of the reason
 	Older  int64  `json:"older,omitempty"`  // at least so long since it failed, in milliseconds
 	All    bool   `json:"all,omitempty"`
 	Most   int    `json:"most,omitempty"` // how many may be changed, 0 all
 }
 
-// Many tells what became of all that a filter means.
+// Many is the result of a change to all jobs that match a filter.
 type Many struct {
-	Before int `json:"before"` // fitted when it began
+	Before int `json:"before"` // matched at the start
 	Done   int `json:"done"`
-	After  int `json:"after"` // fit now
-	// Refused were not taken in again, the first of them for this Reason.
+	After  int `json:"after"` // match at the end
+	// Refused is how many could not be retried, Reason why the first of them could not.
 	Refused int    `json:"refused,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Submission is a job to be handed in.
+// Forgotten tells what was discarded of a type that was forgotten.
+type Forgotten struct {
+	Type      string `json:"type"`
+	Discarded int    `json:"discarded"` // jobs that waited
+	Dead      int    `json:"dead"`
+	Outcomes  int    `json:"outcomes"` // that were kept
+}
+
+// Submission is a job to submit.
 type Submission struct {
-	ID        string          `json:"id,omitempty"`   // made up if it is not said
-	Type      string          `json:"type,omitempty"` // the broker's default, if it is not said
+	ID        string          `json:"id,omitempty"`   // generated if empty
+	Type      string          `json:"type,omitempty"` // the broker's default if empty
 	Body      json.RawMessage `json:"body"`
 	Priority  int64           `json:"priority,omitempty"`
 	Groups    []string        `json:"groups,omitempty"`
@@ -347,13 +422,13 @@ type Submission struct {
 	BackoffMS int64           `json:"backoff_ms,omitempty"`
 	ExpiresMS int64           `json:"expires_ms,omitempty"`
 	Retries   *int            `json:"retries,omitempty"`
-	// KeepMS is for how long the outcome is kept; without it nobody hears of it.
+	// KeepMS is for how long the outcome is kept, in milliseconds; without it the outcome
+	// is not reported.
 	KeepMS int64 `json:"keep_ms,omitempty"`
 	AgeMS  int64 `json:"age_ms,omitempty"`
 }
 
-// Submitted is a job that was handed in: delayed, queued or, with its answer,
-// answered.
+// Submitted is a submitted job: delayed, queued or, with its answer, answered.
 type Submitted struct {
 	ID    string `json:"id"`
 	Type  string `json:"type"`
@@ -362,25 +437,24 @@ type Submitted struct {
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
-// HeldBy is a group that holds a job back, and the pattern of the rule.
+// HeldBy is a group that throttles a job, and the pattern of its rule.
 type HeldBy struct {
 	Group string `json:"group"`
 	Rule  string `json:"rule"`
 }
 
-// Change is what PATCH of a job takes; what is nil stays as it is.
+// Change is the body of PATCH of a job; nil fields stay unchanged.
 type Change struct {
 	Priority *int64 `json:"priority,omitempty"`
-	// Groups take the place of those that it has.
+	// Groups replace its groups.
 	Groups *[]string `json:"groups,omitempty"`
-	// DelayMS is for how long it waits from now, in milliseconds; 0 makes it
-	// ready.
+	// DelayMS is the new delay from now, in milliseconds; 0 makes it ready.
 	DelayMS *int64 `json:"delay_ms,omitempty"`
 }
 
-// State is a job after a request that changed it: delayed, queued, running,
-// cancelled, unwanted (it runs on for nobody), of a kept outcome forgotten, of a
-// failed job discarded.
+// State is the state of a job after a request that changed it: delayed, queued, running,
+// cancelled, unwanted (it still runs, its result is dropped), forgotten (a kept outcome) or
+// discarded (a failed job).
 type State struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
@@ -388,7 +462,7 @@ type State struct {
 
 // DeadJob is a failed job that is kept.
 type DeadJob struct {
-	// No tells it from others with its id.
+	// No distinguishes it from other failed jobs with its id.
 	No       int    `json:"no"`
 	ID       string `json:"id"`
 	Type     string `json:"type"`
@@ -405,19 +479,19 @@ type DeadJob struct {
 // Worker is a worker's connection.
 type Worker struct {
 	Peer
-	Type     string `json:"type,omitempty"` // where it serves one type alone
+	Type     string `json:"type,omitempty"` // if it serves a single type
 	Types    int    `json:"types"`          // how many it serves
 	Prefetch int    `json:"prefetch"`
-	// Out is how many jobs are out on it, Overdue how many of them passed
-	// their timeout and keep it from getting more.
+	// Out is how many jobs the worker holds, Overdue how many of them passed their timeout
+	// and keep it from getting more.
 	Out         int      `json:"out"`
 	Overdue     int      `json:"overdue"`
 	Left        bool     `json:"left"`
 	IdleSeconds float64  `json:"idle_seconds"`
-	Jobs        []string `json:"jobs"` // ids of the first 16 that are out
+	Jobs        []string `json:"jobs"` // ids of the first 16 that it holds
 	// Serves are the first 16 names and patterns of what it serves.
 	Serves      []string `json:"serves"`
-	UnreadBytes int      `json:"unread_bytes"` // of what it was sent
+	UnreadBytes int      `json:"unread_bytes"` // sent, not read yet
 }
 
 // Submitter is a submitter's connection.
@@ -428,7 +502,7 @@ type Submitter struct {
 	Types int   `json:"types"`
 	// TypeNames are the first 16 types of its jobs.
 	TypeNames   []string `json:"type_names"`
-	UnreadBytes int      `json:"unread_bytes"` // of what it was sent
+	UnreadBytes int      `json:"unread_bytes"` // sent, not read yet
 }
 
 // Status is the broker as a whole.
@@ -440,8 +514,8 @@ type Status struct {
 	Workers       int     `json:"workers"`
 	Types         int     `json:"types"`
 	// Dead is how many failed jobs are kept, DeadBytes the memory that they take, and
-	// DeadDropped how many are not kept for want of room (dead_letters of a type,
-	// dead_bytes in all).
+	// DeadDropped how many were dropped because a limit was reached (dead_letters of a
+	// type, dead_bytes of all).
 	Dead        int              `json:"dead"`
 	DeadBytes   int64            `json:"dead_bytes"`
 	DeadDropped uint64           `json:"dead_dropped"`
@@ -450,8 +524,8 @@ type Status struct {
 	Imbalance   int64            `json:"imbalance"`
 	Limits      map[string]int64 `json:"limits"`
 	Links       []Link           `json:"links"`
-	Fleet       bool             `json:"fleet"` // it is in one
-	// Scopes are what this request's token allows: submit, admin, watch.
+	Fleet       bool             `json:"fleet"` // it is a member of a fleet
+	// Scopes are the scopes of this request's token: submit, admin, watch.
 	Scopes []string `json:"scopes"`
 }
 
@@ -466,18 +540,18 @@ type Draining struct {
 	Draining bool `json:"draining"`
 }
 
-// Fleet is a broker's part in a fleet; of a broker in none Member is false, and all
-// else empty.
+// Fleet is the state of a broker in its fleet. Member is false, and all else empty, if it
+// is in none.
 type Fleet struct {
 	Member bool   `json:"member"`
 	Name   string `json:"name,omitempty"`
-	Epoch  string `json:"epoch,omitempty"` // tells the lives of a broker apart
-	// Alone: another broker has this name, and was there first.
+	Epoch  string `json:"epoch,omitempty"` // changes with each start of a broker
+	// Alone: another broker had this name first.
 	Alone bool  `json:"alone,omitempty"`
 	NATS  *NATS `json:"nats,omitempty"`
-	// Lent jobs are at other brokers, Borrowed ones are others' and run here. The
-	// totals count since the start: Returned came back without having run, Lost were
-	// with brokers that were lost, Late are results that came too late.
+	// Lent jobs are at other brokers, Borrowed jobs come from others and run here. The
+	// totals count since the start: Returned jobs came back unrun, Lost jobs were at
+	// brokers that were lost, Late results came after the loan had ended.
 	Lent     int           `json:"lent"`
 	Borrowed int           `json:"borrowed"`
 	Lends    uint64        `json:"lends_total"`
@@ -488,7 +562,7 @@ type Fleet struct {
 	Brokers  []FleetBroker `json:"brokers"`
 }
 
-// NATS is the connection that a fleet is carried by.
+// NATS is the connection that carries the fleet's messages.
 type NATS struct {
 	Connected bool    `json:"connected"`
 	Seconds   float64 `json:"since_seconds"` // since it came or went
@@ -500,20 +574,20 @@ type NATS struct {
 type FleetBroker struct {
 	Name  string `json:"name"`
 	Epoch string `json:"epoch"`
-	// State is joining, up, draining, or foreign: it speaks Version of the fleet's
-	// messages, another one than this broker.
+	// State is joining, up, draining, or foreign: its Version of the fleet's messages
+	// differs from this broker's.
 	State       string   `json:"state"`
 	Version     uint64   `json:"version,omitempty"`
 	RoundTripMS *float64 `json:"round_trip_ms,omitempty"` // of the last heartbeat
 	HeardMS     float64  `json:"heard_ms"`                // since its last heartbeat
 	Lent        int      `json:"lent"`                    // to it
 	Borrowed    int      `json:"borrowed"`                // from it
-	// Wants is what its idle workers would do, up to 100 sets of types.
+	// Wants are the types that its idle workers serve, up to 100 sets.
 	Wants []FleetWant `json:"wants"`
 }
 
-// FleetWant are idle workers of a broker: for these types and patterns they have
-// room for so many jobs, counted up to 1,024.
+// FleetWant is a set of idle workers of a broker: they have places for so many jobs (counted
+// up to 1,024) of these types and patterns.
 type FleetWant struct {
 	Types  []string `json:"types"`
 	Places int      `json:"places"`

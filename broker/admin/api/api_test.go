@@ -24,10 +24,10 @@ func TestSchemas(t *testing.T) {
 		"Groups": api.Groups{}, "HeldBy": api.HeldBy{}, "Empty": struct{}{},
 		"TypeList": api.TypeList{}, "Rates": api.Rates{}, "Look": api.Look{}, "Moment": api.Moment{}, "Link": api.Link{}, "WorkerList": api.List[api.Worker]{},
 		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
-		"JobList": api.List[api.Job]{}, "Demand": api.Demand{}, "JobFilter": api.JobFilter{},
+		"JobList": api.List[api.Job]{}, "Ended": api.Ended{}, "History": api.History{}, "EndedList": api.EndedList{}, "Demand": api.Demand{}, "JobFilter": api.JobFilter{},
 		"DeadFilter": api.DeadFilter{}, "Many": api.Many{}, "Submission": api.Submission{},
 		"Submitted": api.Submitted{},
-		"Fleet":     api.Fleet{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{}, "Severities": api.Severities{},
+		"Fleet":     api.Fleet{}, "Forgotten": api.Forgotten{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{}, "Severities": api.Severities{},
 	}
 	// Requests may leave out what answers always have.
 	asked := map[string]bool{"Limits": true}
@@ -67,7 +67,13 @@ func fields(t reflect.Type) map[string]bool {
 	out := map[string]bool{}
 	for f := range t.Fields() {
 		if f.Anonymous {
-			maps.Copy(out, fields(f.Type))
+			of, optional := f.Type, f.Type.Kind() == reflect.Pointer
+			if optional {
+				of = of.Elem()
+			}
+			for key, rest := range fields(of) {
+				out[key] = rest || optional
+			}
 			continue
 		}
 		if key, rest, _ := strings.Cut(f.Tag.Get("json"), ","); key != "-" {

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// mark comes before "." and ".." in paths, which browsers and proxies take these out
-// of. It is in no name, since names are UTF-8.
+// mark is put before "." and ".." in paths, because browsers and proxies remove these. No
+// name contains it, since names are UTF-8.
 const mark = "\xff"
 
-// Segment makes a part of a path of a name, whatever is in it.
+// Segment escapes any name as one segment of a path.
 func Segment(name string) string {
 	if name == "." || name == ".." {
 		name = mark + name
@@ -21,7 +21,7 @@ func Segment(name string) string {
 	return url.PathEscape(name)
 }
 
-// Name is the name that a part of a path means, unescaped.
+// Name is the inverse of Segment, for a segment that is already unescaped.
 func Name(segment string) string {
 	if name := strings.TrimPrefix(segment, mark); name == "." || name == ".." {
 		return name
@@ -29,8 +29,8 @@ func Name(segment string) string {
 	return segment
 }
 
-// NewRequest makes a request of a broker, with in, unless it is nil, as its body and
-// the token, unless it is empty.
+// NewRequest makes a request to a broker. Unless nil, in is its JSON body; unless empty,
+// token is its bearer token.
 func NewRequest(ctx context.Context, method, url, token string, in any) (*http.Request, error) {
 	var body []byte
 	if in != nil {

@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// closeTo is the share of a limit from which on it is told.
+	// closeTo is the part of a limit above which its use is reported.
 	closeTo = 0.9
-	// slow is how long a queue has to take to be a finding.
+	// slow is how long a queue must take to drain to be a finding.
 	slow = 10 * time.Second
-	// late is from when on a loop is late.
+	// late is the lag from which an event loop counts as late.
 	late = 250 * time.Millisecond
 	// overlong is how many times its usual wait a job must wait to be a finding.
 	overlong = 10
-	// deaf is how much a client has not read for a second, in bytes.
+	// deaf is how many unread bytes make a client that has read nothing for a second a
+	// finding.
 	deaf = 64 << 10
-	// someBad is how many failures are a finding, someGivenBack how many jobs given
-	// back.
+	// someBad is how many failures are a finding, someGivenBack how many released jobs.
 	someBad, someGivenBack = 3, 10
 )
 
-// looker collects what is found in one look.
+// looker collects the findings of one snapshot.
 type looker struct {
 	*Broker
 	past  *past
 	found []*known
 }
 
-// words make a finding and an advice.
+// words builds the text and the advice of a finding.
 type words = func() (finding, advice string)
 
 func fixed(finding, advice string) words { return func() (string, string) { return finding, advice } }
@@ -52,7 +52,7 @@ func many[T int | int64 | uint64](n T, what string) string {
 	return humanize.Comma(int64(n)) + " " + what + "s"
 }
 
-// wait is how many jobs wait, in words.
+// wait says how many jobs wait.
 func wait(n uint64) string {
 	if n == 1 {
 		return "1 job waits"
@@ -140,15 +140,15 @@ func (l *looker) fleet(f *Fleet) {
 	}
 }
 
-// unserved tells of a type that no worker here serves. In a fleet other brokers may
-// have workers that are busy, which nobody hears of.
+// unserved reports a type that no worker here serves. In a fleet, other brokers may have
+// busy workers for it: they do not announce those.
 func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *known) {
 	f, severity := l.Fleet, api.Severe
 	if f != nil && !f.Away && !f.Alone && f.Up > 0 {
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
-		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or see whether the type is misspelt"
+		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or forget a type that was a test or misspelt (gloom forget --jobs)"
 		if f == nil {
 			return text, advice
 		}
@@ -170,7 +170,7 @@ func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *k
 	})
 }
 
-// limit tells of a limit that is close.
+// limit reports a limit that is almost reached.
 func (l *looker) limit(kind, subject string, x Limit) *known {
 	if x.Max <= 0 || float64(x.Used) < closeTo*float64(x.Max) {
 		return nil
@@ -234,7 +234,7 @@ func (l *looker) jobType(t *Type) {
 	l.limit("type", t.Seen.Type, Limit{Name: "dead-letters", Used: int64(t.Seen.Dead), Max: l.DeadLetters, Mild: true})
 }
 
-// queue tells of a type's jobs that wait.
+// queue reports the waiting jobs of a type.
 func (l *looker) queue(t *Type, find func(severity, cause string, w words) *known) {
 	held := min(uint64(t.Held), t.Seen.Queued)
 	if held > 0 {
@@ -260,7 +260,7 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *know
 	}).atOnce = true
 }
 
-// failing is what is to be told of a type whose runs fail.
+// failing is the finding of a type whose runs fail.
 func failing(t *Type) (severity, cause string, w words) {
 	advice := "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
 	if t.Of == 0 {
@@ -272,7 +272,7 @@ func failing(t *Type) (severity, cause string, w words) {
 	return api.Severe, "failing", fixed("all of its runs fail: "+many(t.Bad, "failure")+", and no answer since the first", advice)
 }
 
-// stands tells what keeps a type's queue from moving, if anything does.
+// stands reports the reason why a type's queue does not move, if there is one.
 func (l *looker) stands(t *Type, find func(severity, cause string, w words) *known) bool {
 	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
 	switch c := t.Seen.Limits.Concurrency; {
@@ -325,8 +325,8 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 	return true
 }
 
-// drain is how long so many jobs take at today's rate, or as long as runs have
-// taken so far; false if nothing is known.
+// drain is how long it takes to run so many jobs at the current rate, or else at the mean
+// duration of past runs; false if neither is known.
 func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	seconds := 0.0
 	switch {
@@ -360,7 +360,7 @@ func (l *looker) client(c *Client) {
 	}
 	if c.Overdue > 0 {
 		find("overdue", float64(c.Overdue), fixed(many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
-			"see whether it hangs, restart it"))
+			"check whether it hangs, or restart it"))
 	}
 	if c.Unread >= deaf && c.Stuck >= grace {
 		what := "submitter"
@@ -368,7 +368,7 @@ func (l *looker) client(c *Client) {
 			what = "worker"
 		}
 		find("unread", float64(c.Unread), fixed(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", what, span(c.Stuck), humanize.IBytes(uint64(c.Unread))),
-			"see whether it hangs, restart it; with too much to read it is closed"))
+			"check whether it hangs, or restart it; its connection is closed when too much is unread"))
 	}
 	for _, x := range []Limit{
 		{Name: "max-submitter-jobs", Used: c.Jobs, Max: l.MaxSubmitterJobs},

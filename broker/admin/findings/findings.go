@@ -1,6 +1,5 @@
-// Package findings tells from a broker's figures why something does not move, or
-// soon will not. It knows no sockets and no clock: Look is given what was seen and
-// when.
+// Package findings derives from a broker's figures why something does not move, or soon
+// will stop. It has no sockets and no clock: Look gets the figures and the time.
 package findings
 
 import (
@@ -13,14 +12,15 @@ import (
 )
 
 const (
-	// grace is how long a condition must last before it is told: a queue that is
-	// full for a moment is no finding.
+	// grace is how long a condition must last before it is reported: a queue that is full
+	// for a moment is no finding.
 	grace = time.Second
-	// lately is for how long something that happens now and then counts as going on.
+	// lately is for how long an event that recurs now and then counts as going on.
 	lately = 3 * time.Second
-	// FailingFor is for how long failed runs count where none was answered since.
+	// FailingFor is for how long failed runs count if none was answered since.
 	FailingFor = time.Minute
-	// mostKnown bounds what is remembered from look to look; the mildest go.
+	// mostKnown bounds the conditions that are remembered between snapshots; the mildest
+	// are dropped.
 	mostKnown = 10_000
 )
 
@@ -30,12 +30,12 @@ var severities = []string{api.Severe, api.Warning, api.Info}
 // known is a condition that was seen.
 type known struct {
 	api.Finding
-	// weight orders those that are as severe, larger first.
+	// weight orders conditions of the same severity, larger first.
 	weight float64
 	since  time.Time
-	// atOnce: it is told without grace.
+	// atOnce: it is reported without grace.
 	atOnce bool
-	// words make the finding and the advice, if somebody wants to know.
+	// words builds the finding and the advice, when they are requested.
 	words words
 }
 
@@ -52,15 +52,15 @@ func (x *known) compare(y *known) int {
 		cmp.Compare(y.weight, x.weight), strings.Compare(x.Subject, y.Subject), strings.Compare(x.Cause, y.Cause), strings.Compare(x.Limit, y.Limit), cmp.Compare(x.Number, y.Number))
 }
 
-// State is what was found, and when first.
+// State is the set of conditions, and when each was first seen.
 type State struct {
 	found []*known
 	since map[key]time.Time
-	at    time.Time // of the last look
+	at    time.Time // of the last snapshot
 	past  past
 }
 
-// Look finds out what is to be told of a broker that was seen so.
+// Look updates the conditions from the figures of a broker.
 func (s *State) Look(b *Broker) {
 	l := looker{Broker: b, past: &s.past}
 	l.broker()
@@ -91,8 +91,8 @@ func (s *State) Look(b *Broker) {
 	s.found = slices.DeleteFunc(l.found, func(x *known) bool { return !x.atOnce && b.Now.Sub(x.since) < grace })
 }
 
-// List tells what was found of a subject ("" for all), most severe first, limit at
-// the most, how many more there are, and how many of each severity in all.
+// List returns the findings about a subject ("" for all), most severe first and limit at
+// most, how many more there are, and how many of each severity in all.
 func (s *State) List(subject string, limit int) api.Findings {
 	out := api.Findings{Items: []api.Finding{}}
 	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}

@@ -7,24 +7,23 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// Broker is what was seen of a broker.
+// Broker is the figures of a broker.
 type Broker struct {
 	Now      time.Time
 	Draining bool
-	// Imbalance is what the ledger of jobs is off by.
+	// Imbalance is the error of the ledger of jobs.
 	Imbalance int64
-	// Lag is the longest time that an event loop took to get to a task since the
-	// last look.
+	// Lag is the longest delay of a task on an event loop since the last snapshot.
 	Lag time.Duration
-	// What only grows: requests refused for a limit, wrong tokens, connections turned
-	// away and not accepted.
+	// Counters: requests refused for a limit, wrong tokens, connections turned away and
+	// connections that failed.
 	Refused, Unauthorized, TurnedAway, Unaccepted uint64
-	// Fleet is the fleet that it is in, nil for none.
+	// Fleet is the state of its fleet, nil for none.
 	Fleet *Fleet
 	// Limits are those of the whole broker.
 	Limits  []Limit
 	Types   iter.Seq[*Type]
-	Groups  []api.Group // that hold jobs back
+	Groups  []api.Group // that throttle jobs
 	Clients []Client
 	// MaxTypeJobs, MaxTypeBytes and DeadLetters are limits of each type.
 	MaxTypeJobs, MaxTypeBytes, DeadLetters int64
@@ -32,65 +31,65 @@ type Broker struct {
 	MaxSubmitterJobs, MaxSubmitterBytes int64
 }
 
-// Fleet is what was seen of other brokers.
+// Fleet is the state of the other brokers.
 type Fleet struct {
-	// Away: NATS is, or refuses subjects, for the reason Why and Since then.
+	// Away: NATS is unreachable or refuses subjects, for the reason Why, since Since.
 	Away  bool
 	Why   string
 	Since time.Time
 	// Alone: another broker has this one's name.
 	Alone bool
-	// Up is how many others may be lent jobs.
+	// Up is how many others jobs may be lent to.
 	Up int
-	// Lost are brokers that were there a while ago, Foreign those that speak another
-	// version.
+	// Lost are brokers that were there a while ago, Foreign are brokers of another version.
 	Lost, Foreign []string
-	// Had returns the names of those lost that had workers for a type.
+	// Had returns the names of the Lost brokers that had workers for a type.
 	Had func(typ string) []string
 }
 
-// Limit is how much of a limit, named like its flag, is used.
+// Limit is the use of a limit, named like its flag.
 type Limit struct {
 	Name      string
 	Used, Max int64
 	// Bytes: it counts bytes.
 	Bytes bool
-	// Mild: at the limit nothing is refused.
+	// Mild: nothing is refused at the limit.
 	Mild bool
 }
 
-// Type is what was seen of a type, and what it usually takes.
+// Type is the figures of a type, and its usual ones.
 type Type struct {
 	Seen  *api.Type
 	Rates *api.Rates
-	// Stuck is for how long its oldest queued job has been the same, Overtaken whether
-	// others were handed out meanwhile.
+	// Stuck is for how long its oldest queued job has been the same one, Overtaken whether
+	// others were dispatched meanwhile.
 	Stuck     time.Duration
 	Overtaken bool
-	// UsualWait is what 19 of 20 of its jobs waited less than, 0 if few have been
-	// handed out; MeanRun is how long a run takes, 0 if none has ended.
+	// UsualWait is the 95th percentile of its waits, 0 if few jobs were dispatched. MeanRun
+	// is the mean duration of a run, 0 if none has ended.
 	UsualWait, MeanRun time.Duration
-	// Held is how many of its queued jobs a rule of a group holds back.
+	// Held is how many of its queued jobs a rule of a group throttles.
 	Held int
-	// Bad is how many runs have failed since as many were answered, the last one at
-	// BadAt; Good tells whether any was answered meanwhile, the last one at GoodAt.
-	// ExpiredAt is when a deadline last passed.
+	// Bad is the failed runs in excess of answered ones, the last failure at BadAt; Good
+	// tells whether any run was answered meanwhile, the last one at GoodAt. ExpiredAt is
+	// when a deadline last passed.
 	Bad                      uint64
 	Good                     bool
 	BadAt, GoodAt, ExpiredAt time.Time
-	// Reason is why Same of the last Of jobs failed that did within FailingFor.
+	// Of jobs failed last, all within FailingFor. Same of them have the same Reason.
 	Reason   string
 	Same, Of int
-	// LostAt workers were lost at work on the job Lost, as far as it is known.
+	// LostAt is how many workers were lost while they ran the job Lost, as far as it is
+	// known.
 	Lost   string
 	LostAt int
-	// held is the most jobs of it that were there of late.
+	// held is the recent peak of its jobs.
 	held crest
-	// givenBack counts the jobs that workers gave back.
+	// givenBack counts its released jobs.
 	givenBack grown
 }
 
-// Note notes what has become of a type since a while ago.
+// Note takes in the counters of a type, and how long ago the last ones were taken.
 func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	if is.Ledger.Submitted < was.Ledger.Submitted {
 		*t = Type{} // it was forgotten meanwhile
@@ -98,7 +97,7 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 		t.count(was, is, now)
 	}
 	t.held.to(is.Queued+is.Delayed+is.Running, now)
-	// The same job is the oldest if its age has grown like the time.
+	// The same job is the oldest if its age has grown by the time that has passed.
 	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
 	t.Overtaken = t.Overtaken || is.Dispatched > was.Dispatched
 	if was.OldestSeconds == 0 || is.OldestSeconds < was.OldestSeconds+0.9*passed.Seconds() {
@@ -106,8 +105,8 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	}
 }
 
-// Fails tells whether its runs fail these days: the last one did, and somebody works on
-// more of them, or it was but now.
+// Fails tells whether its runs currently fail: the last run failed, and more are running or
+// it ended only just now.
 func (t *Type) Fails(now time.Time) bool {
 	last := lately
 	if t.Seen.Workers > 0 && !t.GoodAt.After(t.BadAt) {
@@ -119,7 +118,7 @@ func (t *Type) Fails(now time.Time) bool {
 func (t *Type) count(was, is *api.Type, now time.Time) {
 	good := is.Ledger.Answered - was.Ledger.Answered
 	bad := is.Ledger.Failed - was.Ledger.Failed
-	// What was given back is no failure.
+	// A released job is no failure.
 	bad += is.Requeued - was.Requeued - min(is.Releases-was.Releases, is.Requeued-was.Requeued)
 	t.givenBack.last = was.Releases
 	t.givenBack.to(is.Releases, now, false)
@@ -139,23 +138,23 @@ func (t *Type) count(was, is *api.Type, now time.Time) {
 	}
 }
 
-// Client is a connection that was looked at because of what it holds.
+// Client is the figures of a connection that has a possible problem.
 type Client struct {
 	Name    string // as it calls itself, or its address
 	Number  uint64
 	Address string
 	Worker  bool
-	// Overdue runs are on it.
+	// Overdue is how many overdue runs it has.
 	Overdue int
-	// Unread is what it has not read of what it was sent, in bytes; Stuck for how
-	// long it has read nothing.
+	// Unread is how many of the bytes sent to it it has not read, Stuck for how long it has
+	// read nothing.
 	Unread int
 	Stuck  time.Duration
 	// Jobs and Bytes are what it holds as a submitter.
 	Jobs, Bytes int64
 }
 
-// past is what was counted up to the last look, and when it last grew.
+// past is a counter at the last snapshot, and when it last grew.
 type past struct {
 	seen                                          bool
 	refused, unauthorized, turnedAway, unaccepted grown
@@ -163,13 +162,13 @@ type past struct {
 	lateAt                                        time.Time
 }
 
-// grown is a count that only grows.
+// grown is a counter.
 type grown struct {
 	last, by uint64
 	at       time.Time
 }
 
-// to notes the count, and tells whether it grew lately.
+// to updates the counter, and tells whether it grew lately.
 func (g *grown) to(n uint64, now time.Time, first bool) bool {
 	switch {
 	case first:
@@ -185,17 +184,16 @@ func (g *grown) to(n uint64, now time.Time, first bool) bool {
 
 func (g *grown) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= lately }
 
-// crest is the most of a number that goes up and down, in this piece of time and in the
-// one before it.
+// crest is the peak of a number in the current period and in the one before it.
 type crest struct {
 	now, before uint64
-	known       bool // the one before was watched
+	known       bool // the period before was measured
 	from        time.Time
 }
 
-// growing is how long a piece of time is, in which a queue that grows must pass its
-// crest. As many jobs as one lets wait all the while, each after the last one's answer,
-// pass none.
+// growing is the length of a period. A growing queue must exceed the peak of the period
+// before. A queue of constant length, whose jobs are each submitted after an answer, does
+// not.
 const growing = 5 * time.Second
 
 func (c *crest) to(n uint64, now time.Time) {
@@ -205,5 +203,5 @@ func (c *crest) to(n uint64, now time.Time) {
 	c.now = max(c.now, n)
 }
 
-// grows tells whether it has passed the crest of the time before.
+// grows tells whether it exceeds the peak of the period before.
 func (c *crest) grows() bool { return c.known && c.now > c.before }

@@ -67,6 +67,13 @@ export function named(s) {
  * @param {number} ms since 1970 */
 export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');
 
+/** A time of the broker's, with the date if it is not of today.
+ * @param {string} at as RFC 3339 has it */
+export function moment(at) {
+  const t = new Date(at), day = t.toLocaleDateString('sv');
+  return (day === new Date().toLocaleDateString('sv') ? '' : day + ' ') + t.toLocaleTimeString('en-GB') + '.' + String(t.getMilliseconds()).padStart(3, '0');
+}
+
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
 

@@ -230,7 +230,7 @@ export class Listing {
         for (const x of more.items) x.at = Date.now();
         items = items.concat(more.items);
         found = more.items.length;
-        next = more.next;
+        next = more.next ?? more.cursor;
         if (next === undefined) break;
         if (!found) this.state.value = { items, next, busy: true, looked: looked + 1, at };
       }

@@ -104,11 +104,11 @@ export class Plot extends Component {
 /** What is plotted of all jobs, or of a type: that is known only from when its view was opened.
  * @param {import('./live.js').Series} s @param {string} [type] */
 export function plots(s, type = '') {
-  const since = type && `, seen here since ${clock(s.t[0] * 1000)}`;
+  const since = type && s.t.length > 0 && `, since ${clock(s.t[0] * 1000)}`;
   return html`<div class="plots" key=${type}>
-    <${Plot} title="Does it keep up?" t=${s.t} of=${s.of} show=${rate} least=${5} note=${'jobs per second' + since}
+    <${Plot} title="Does it keep up?" t=${s.t} of=${s.of} show=${rate} least=${5} note=${'jobs per second' + (since || '')}
       lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
-    <${Plot} title="What piles up?" t=${s.t} of=${s.of} show=${count} least=${5} note=${'jobs' + since}
+    <${Plot} title="What piles up?" t=${s.t} of=${s.of} show=${count} least=${5} note=${'jobs' + (since || '')}
       lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
     <${Plot} title="How long does it take?" t=${s.t} of=${s.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
       lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },

@@ -93,7 +93,7 @@ type Command struct {
 	Delay       *int            `json:"delay,omitempty"`
 	Timeout     int             `json:"timeout,omitempty"`
 	Retries     *int            `json:"retries,omitempty"`
-	Backoff     int             `json:"backoff,omitempty"`
+	Backoff     *int            `json:"backoff,omitempty"`
 	Expires     int             `json:"expires,omitempty"`
 	Age         int             `json:"age,omitempty"`
 	Keep        int             `json:"keep,omitempty"`

@@ -418,7 +418,7 @@ function encodeSubmit(id, type, body, options) {
     delay_ms: time("delay", options.delay),
     timeout_ms: time("timeout", options.timeout),
     retries: retries === undefined ? undefined : integer("retries", retries, 0, 1000),
-    backoff_ms: time("backoff", options.backoff, DAY),
+    backoff_ms: time("backoff", options.backoff ?? (retries === 0 ? undefined : 1_000), DAY),
     expires_ms: time("expires", options.expires),
     detach: options.detach ? true : undefined,
     progress: options.onProgress ? true : undefined,

@@ -76,7 +76,8 @@ final class Submitter
      * @param ?float $delay seconds before the job may be handed out
      * @param ?float $timeout seconds of one run; then that run has failed
      * @param ?int $retries runs after the first, 0 to 1000; the broker's default is 3
-     * @param ?float $backoff seconds before the first retry, doubled for each further one; at most a day
+     * @param ?float $backoff seconds before the first retry, doubled for each further one; at most a day.
+     *     null: 1, unless there are no retries. A job whose worker is lost runs again at once
      * @param ?float $expires seconds from now, delay included, after which the job does not start
      * @param bool $detach the job outlives its submitter; its answer is sent to nobody
      * @param ?array<string> $groups what the job belongs to, such as its tenant: at most 16 names
@@ -116,7 +117,7 @@ final class Submitter
             'delay_ms' => Wire::millis('delay', $delay),
             'timeout_ms' => Wire::millis('timeout', $timeout),
             'retries' => $retries === null ? null : Wire::integer('retries', $retries, 0, 1000),
-            'backoff_ms' => Wire::millis('backoff', $backoff, Wire::DAY),
+            'backoff_ms' => Wire::millis('backoff', $backoff ?? ($retries === 0 ? null : 1.0), Wire::DAY),
             'expires_ms' => Wire::millis('expires', $expires),
             'detach' => $detach ?: null,
             'progress' => $onProgress === null ? null : true,

@@ -40,7 +40,13 @@ class Jobs(SubmitterCase):
         peer = self.broker.accept()
         self.assertEqual(
             peer.recv(),
-            {"action": "submit", "id": "a1", "type": "echo", "body": {"a": [1, "é"]}},
+            {
+                "action": "submit",
+                "id": "a1",
+                "type": "echo",
+                "backoff_ms": 1000,
+                "body": {"a": [1, "é"]},
+            },
         )
 
     def test_every_option(self):

@@ -2,8 +2,8 @@ package cli
 
 import "net/netip"
 
-// Network is the one to listen on for a host as it is written: 0.0.0.0 does not
-// stand for the addresses of IPv6.
+// Network is the network to listen on for a host: 0.0.0.0 does not include the addresses of
+// IPv6.
 func Network(host string) string {
 	if a, err := netip.ParseAddr(host); err == nil && a.Is4() {
 		return "tcp4"

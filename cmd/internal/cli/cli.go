@@ -1,6 +1,5 @@
-// Package cli is what the command lines of all programs share: how they start
-// and end, where options come from, and how text meets a terminal. It knows
-// nothing of brokers.
+// Package cli has the common parts of all command lines: start and end, the sources of
+// options, and output to terminals. It knows nothing of brokers.
 package cli
 
 import (
@@ -12,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Execute runs a program's command line and returns its exit status. An error
-// before a command has begun is one of usage, whatever its type.
+// Execute runs a program's command line and returns its exit status. An error before a
+// command has begun is one of usage, whatever its type.
 func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	began := false
 	Prepare(root)
@@ -34,9 +33,9 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	return Report(stderr, root.Name(), err)
 }
 
-// Prepare gives all programs the same manners: the version, help of 80 columns
-// with flags in their order, manual pages, and an error for a command or flag
-// that is not there, with what may have been meant.
+// Prepare gives all programs the same conventions: the version, help of 80 columns with
+// flags in their order, manual pages, and an error with a suggestion for an unknown command
+// or flag.
 func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	if root.Version == "" {
@@ -85,8 +84,8 @@ func Prepare(root *cobra.Command) {
 	root.SetUsageTemplate(usage)
 }
 
-// flagsTopic is the help topic with the flags that all commands take. The root's
-// annotation of this name is what it says of them.
+// flagsTopic is the help topic with the flags of all commands. The root's annotation of
+// this name is its text.
 const flagsTopic = "flags"
 
 func each(c *cobra.Command, do func(*cobra.Command)) {
@@ -96,7 +95,7 @@ func each(c *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-// group is what a command does that only holds others.
+// group is a command that only contains other commands.
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -126,8 +125,7 @@ func noCommand(in *cobra.Command, name string) error {
 	return f.Advise("%s --help lists all", in.CommandPath())
 }
 
-// argsError says in words for people that a command does not take so many
-// arguments.
+// argsError explains that a command does not take this number of arguments.
 func argsError(cmd *cobra.Command, args []string, err error) error {
 	var f *Fault
 	switch {
@@ -159,9 +157,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	return Usagef("%w", err).Advise("%s --help shows the options", cmd.CommandPath())
 }
 
-// Suggest returns which of some names was probably meant, or "".
+// Suggest returns the most similar of some names, or "".
 func Suggest(typed string, names []string) string {
-	// The judgement is cobra's, so that it is the same for commands and keys.
+	// cobra decides on similarity, so that it is the same for commands and keys.
 	known := &cobra.Command{}
 	for _, n := range names {
 		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})

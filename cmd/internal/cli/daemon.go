@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Daemon is how a daemon starts. Its options come from flags, the environment
-// and a file, in this order; Settle checks them, and then Run has them, or
-// Healthy where it is only asked whether the daemon of these options is well. An
-// error with a method Option is about the option of that name.
+// Daemon is the start of a daemon. Its options come from flags, the environment and a file,
+// in this order of precedence; Settle checks them, then Run runs with them, or Healthy only
+// checks whether the daemon with these options is healthy. An error with a method Option is
+// about the option of that name.
 type Daemon struct {
 	Prefix  string // of variables, GLOOM_ for one
 	Settle  func() error
@@ -21,7 +21,7 @@ type Daemon struct {
 	Run     func() error
 }
 
-// Command makes a command, whose options are bound, that of the daemon.
+// Command makes a command, whose flags are bound, start the daemon.
 func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	set := Settings{Prefix: d.Prefix}
@@ -43,7 +43,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 			return err
 		}
 		if check {
-			return nil // what files say counts from the next start on
+			return nil // a changed file counts from the next start on
 		}
 		return d.explain(cmd, d.Settle())
 	}
@@ -56,8 +56,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// explain gives an error of the options, or of the start, its exit status and a
-// hint.
+// explain gives an error of the options or of the start its exit status and a hint.
 func (d Daemon) explain(cmd *cobra.Command, err error) error {
 	var fault *Fault
 	var about interface{ Option() string }

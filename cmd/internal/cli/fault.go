@@ -19,11 +19,10 @@ const (
 	ExitTerminated  = 143
 )
 
-// Fault is an error with an exit status and, if there is one, a hint at what to
-// do about it.
+// Fault is an error with an exit status and, optionally, a hint at a remedy.
 type Fault struct {
 	Code int
-	Err  error // nil when what there is to say has been said
+	Err  error // nil if everything has been reported
 	Hint string
 }
 
@@ -32,10 +31,10 @@ func Failf(code int, format string, args ...any) *Fault {
 	return &Fault{Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// Usagef is Failf for a command line that cannot be.
+// Usagef is Failf for an invalid command line.
 func Usagef(format string, args ...any) *Fault { return Failf(ExitUsage, format, args...) }
 
-// Quiet ends the program with a status and without a word.
+// Quiet ends the program with a status, without a message.
 func Quiet(code int) *Fault { return &Fault{Code: code} }
 
 // Advise sets the hint.
@@ -53,8 +52,8 @@ func (f *Fault) Error() string {
 
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Report tells an error to whoever ran the program and returns the exit status:
-// the Fault's in it, else ExitFailed; 0 without an error.
+// Report prints an error and returns the exit status: that of the Fault in it, else
+// ExitFailed; 0 without an error.
 func Report(stderr io.Writer, program string, err error) int {
 	if err == nil {
 		return 0

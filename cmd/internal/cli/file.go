@@ -11,7 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// FileError says what is wrong with a file of options, and where.
+// FileError is an error in a file of options, with its place.
 type FileError struct {
 	Path   string
 	Line   int // from 1 on; 0 for the file as a whole
@@ -91,7 +91,7 @@ func (f *File) Table(name string) (*File, bool) {
 	return &File{f.path, f.prefix + name + ".", values, f.lines}, ok
 }
 
-// Keys are the names that stand in the file, or in the table, in order.
+// Keys are the sorted keys of the file, or of the table.
 func (f *File) Keys() []string {
 	var keys []string
 	for k := range f.values {
@@ -101,20 +101,20 @@ func (f *File) Keys() []string {
 	return keys
 }
 
-// Value is what the file, or the table, says of a key; nil is nothing.
+// Value is the value of a key in the file, or in the table; nil if there is none.
 func (f *File) Value(key string) any { return f.values[key] }
 
-// Errorf is about a key of the file.
+// Errorf returns an error about a key of the file.
 func (f *File) Errorf(key, format string, args ...any) *FileError {
 	e := &FileError{f.path, 0, fmt.Sprintf(format, args...)}
-	// What stands in braces has the line of what they are the value of.
+	// The keys of an inline table have the line of that table.
 	for name := f.prefix + key; name != "" && e.Line == 0; name = name[:max(0, strings.LastIndexByte(name, '.'))] {
 		e.Line = f.lines[name]
 	}
 	return e
 }
 
-// check returns an error for the first key that is none of the options.
+// check returns an error for the first unknown key.
 func (f *File) check(options []string) error {
 	if f == nil {
 		return nil
@@ -133,7 +133,7 @@ func (f *File) check(options []string) error {
 	return nil
 }
 
-// get returns a value as a flag would have it, and where it stands.
+// get returns a value in the form that a flag reads, and its place in the file.
 func (f *File) get(key string) (value, from string, ok bool) {
 	if f == nil {
 		return "", "", false
@@ -142,7 +142,7 @@ func (f *File) get(key string) (value, from string, ok bool) {
 	return value, fmt.Sprintf("%s:%d", f.path, f.lines[f.prefix+key]), ok
 }
 
-// flagText is a value of TOML as a flag takes it: lists with commas.
+// flagText formats a value of TOML as a flag reads it: lists with commas.
 func flagText(v any) (string, bool) {
 	switch v := v.(type) {
 	case string, bool, int64, float64:

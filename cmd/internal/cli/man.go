@@ -43,8 +43,8 @@ func manual(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// showPlain takes from a page what cobra adds to flags: [=false] to those that take
-// no value, quotes to the kind of value.
+// showPlain removes from a page the marks that cobra adds to flags: [=false] of flags
+// without a value, quotes of the kind of value.
 func showPlain(page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -54,8 +54,8 @@ func showPlain(page string) error {
 	return os.WriteFile(page, []byte(plain), 0o644)
 }
 
-// sayDefault has a page show what kind of value a flag takes, and its default
-// behind the text: cobra shows the default in place of the value.
+// sayDefault makes a page show the kind of value of a flag, and its default after the text:
+// cobra shows the default in place of the kind.
 func sayDefault(f *pflag.Flag) {
 	kind, text := pflag.UnquoteUsage(f)
 	if kind == "" || f.NoOptDefVal != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// OptionError names the option whose value is refused.
+// OptionError names the option whose value was refused.
 type OptionError struct {
 	Option string // the flag without its dashes
 	Value  string
@@ -25,8 +25,8 @@ func (e *OptionError) Error() string {
 	return s
 }
 
-// Settings are the places beside the command line where options come from. A
-// flag wins over the environment, the environment over the file.
+// Settings are the sources of options beside the command line. A flag wins over the
+// environment, the environment over the file.
 type Settings struct {
 	Prefix string   // of variables: with GLOOM_ max-jobs is GLOOM_MAX_JOBS
 	Names  []string // of the options that may come from there
@@ -40,10 +40,10 @@ func Variable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
-// given marks the flags that Apply has set, with where from.
+// given marks the flags that Apply has set, with their source.
 const given = "given"
 
-// Given tells whether an option was set, wherever.
+// Given tells whether an option was set, by any source.
 func Given(f *pflag.FlagSet, option string) bool {
 	fl := f.Lookup(option)
 	_, ok := fl.Annotations[given]
@@ -52,8 +52,8 @@ func Given(f *pflag.FlagSet, option string) bool {
 
 const bothNames = "%s is also --%s; --help lists all options with their defaults"
 
-// Apply sets the flags that the command line, or an earlier call, has left alone. What it returns is
-// an *OptionError or a *FileError, in a Fault of usage.
+// Apply sets the flags that neither the command line nor an earlier call has set. It
+// returns an *OptionError or a *FileError, in a Fault of usage.
 func (s Settings) Apply(f *pflag.FlagSet) error {
 	if err := s.File.check(s.Names); err != nil {
 		return Usagef("%w", err)
@@ -83,8 +83,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 	return nil
 }
 
-// wrong says in words for people what a flag refuses; err is what its Set
-// returned.
+// wrong explains why a flag refuses a value; err is the error of its Set.
 func wrong(f *pflag.Flag, value string, err error, from string) *OptionError {
 	e := &OptionError{Option: f.Name, Value: value, From: from}
 	switch f.Value.Type() {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/term"
 )
 
-// Column is one of a table's.
+// Column is a column of a table.
 type Column struct {
 	Name string
-	Left bool // aligned so; numbers are to the right
+	Left bool // aligned left; numbers are aligned right
 	Max  int  // width beyond which it is cut; 0 is none
 	Hide bool
 }
@@ -46,9 +46,9 @@ func Table(columns ...Column) table.Writer {
 	return w
 }
 
-// PrintTable writes a table whose widest column takes what room a terminal
-// leaves: make builds it with that column at most so wide. Where even that is too
-// wide, lines are cut, so that none wraps.
+// PrintTable writes a table that fits the width of the terminal: make builds it with the
+// widest column at most that wide. If even that is too wide, lines are cut, so that none
+// wraps.
 func PrintTable(to io.Writer, make func(most int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := make(widest).Render()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal tells whether output goes to a screen that can move its cursor.
+// Terminal tells whether the output is a screen that can move its cursor.
 func Terminal(to any) bool {
 	f, ok := to.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
@@ -19,10 +19,10 @@ func Terminal(to any) bool {
 // Colours tells whether output may have them.
 func Colours(to any) bool { return Terminal(to) && os.Getenv("NO_COLOR") == "" }
 
-// Width is that of a text of one line on a screen; escape sequences have none.
+// Width is the width of one line of text on a screen; escape sequences take none.
 func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
-// Cut shortens what is wider than width, with an ellipsis.
+// Cut shortens text that is wider than width, with an ellipsis.
 func Cut(s string, width int) string {
 	if width <= 0 || Width(s) <= width {
 		return s
@@ -30,8 +30,8 @@ func Cut(s string, width int) string {
 	return text.Trim(s, width-1) + "…"
 }
 
-// Clean makes a name that others have chosen fit for a line of a terminal: what
-// cannot be printed is escaped, and a name of blanks is quoted.
+// Clean makes a name from others safe for one line of a terminal: unprintable characters
+// are escaped, and a name of blanks is quoted.
 func Clean(s string) string {
 	if s != "" && strings.Trim(s, " ") == "" {
 		return strconv.Quote(s)

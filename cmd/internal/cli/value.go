@@ -15,7 +15,7 @@ type size[T int | int64] struct {
 	low, high uint64
 }
 
-// Size is a flag for bytes from low to high: 16MiB, 64k, 1000000.
+// Size is a flag for a number of bytes from low to high: 16MiB, 64k, 1000000.
 func Size[T int | int64](to *T, low, high uint64) pflag.Value { return size[T]{to, low, high} }
 
 func (s size[T]) String() string {
@@ -39,7 +39,7 @@ func (s size[T]) Set(v string) error {
 
 func (size[T]) Type() string { return "bytes" }
 
-// Bytes writes a number of bytes as a flag takes it.
+// Bytes formats a number of bytes in the form that a flag reads.
 func Bytes(n int64) string { return strings.ReplaceAll(humanize.IBytes(uint64(max(n, 0))), " ", "") }
 
 type choice struct {

@@ -12,17 +12,17 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// Program is a daemon that reads one file, as its command line shows it. Every
-// error of it ends in exit status 1, those of usage too.
+// Program is a daemon that reads one file, as a command line. All its errors, of usage too,
+// end in exit status 1.
 type Program struct {
 	Name   string
 	Short  string
-	Config string // path of the file that is read when none is named
+	Config string // default path of the file
 
-	// Load reads the configuration. Its error is told as one of the
-	// configuration, anything else as it is.
+	// Load reads the configuration. Its error is reported as one of the configuration,
+	// others as they are.
 	Load func(path string) error
-	// Warnings are what the file that was read has and what is ignored; nil has none.
+	// Warnings are the keys of the file that are ignored; it may be nil.
 	Warnings func() []string
 	// Run does the work until it is told to stop.
 	Run func() error
@@ -68,11 +68,11 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// ErrStopped ends a program that a second signal has stopped before its time;
-// there is nothing more to say about it.
+// ErrStopped ends a program that a second signal has stopped early; it is not reported
+// again.
 var ErrStopped = errors.New("stopped before everything had ended")
 
-// Hostname is the name of this host, for those that have none configured.
+// Hostname is the name of this host, the default where none is configured.
 func Hostname() string {
 	name, err := os.Hostname()
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package daemon is what the long-running programs have in common: signals,
-// readiness, the log, health, and the command line of those that read one file.
+// Package daemon has the common parts of the long-running programs: signals, readiness, the
+// log, health, and the command line of programs that read one file.
 package daemon

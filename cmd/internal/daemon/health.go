@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// healthTime is how long a daemon may take to say that it is well.
+// healthTime bounds the wait for a daemon's answer.
 const healthTime = 2 * time.Second
 
-// HealthyOwn is Healthy for the address of this host's own daemon as it is
-// configured, with the daemon's certificate, if any. It needs no token, and
-// nobody's word for the certificate: it tells the daemon nothing.
+// HealthyOwn is Healthy for the configured address of this host's own daemon, with the
+// daemon's certificate, if any. It sends nothing secret, so it needs no token and does not
+// verify the certificate.
 func HealthyOwn(ctx context.Context, addr, cert, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTime)
 	defer cancel()
@@ -29,16 +29,17 @@ func HealthyOwn(ctx context.Context, addr, cert, key string) error {
 		return Healthy(ctx, addr, nil)
 	}
 	secure := &tls.Config{InsecureSkipVerify: true}
-	// A pair that is being exchanged is not needed: the daemon has the one of before.
+	// A pair of files that is being replaced is not needed: the daemon still has the old
+	// one.
 	if own, err := tls.LoadX509KeyPair(cert, key); err == nil {
 		secure.Certificates = []tls.Certificate{own}
 	}
 	return Healthy(ctx, addr, secure)
 }
 
-// Healthy asks a daemon's HTTP address, "host:port" or "unix:/path", for
-// /healthz, with TLS if secure is given; nil means that it is well. A daemon
-// that refuses our certificate has answered, and is.
+// Healthy asks a daemon's HTTP address, "host:port" or "unix:/path", for /healthz, with TLS
+// if secure is given; nil means healthy. A daemon that refuses our certificate has
+// answered, and so is healthy.
 func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
 	network, scheme := "tcp", "http"
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {

@@ -22,15 +22,15 @@ func NewRegistry() *prometheus.Registry {
 	return r
 }
 
-// HTTP serves /metrics, /healthz (the process answers) and /readyz (it can do
-// its work). No address, no port: all methods then do nothing.
+// HTTP serves /metrics, /healthz (the process answers) and /readyz (it can do its work).
+// Without an address there is no port, and all methods do nothing.
 type HTTP struct {
 	server   *http.Server
 	listener net.Listener
 }
 
-// ListenHTTP opens the port. Health returns nil, or why the daemon cannot do
-// its work.
+// ListenHTTP opens the port. Health returns nil, or the reason why the daemon cannot do its
+// work.
 func ListenHTTP(addr string, registry *prometheus.Registry, health func() error) (*HTTP, error) {
 	if addr == "" {
 		return &HTTP{}, nil
@@ -72,7 +72,7 @@ func (h *HTTP) Serve() {
 	}
 }
 
-// Close ends the serving, after what is being answered or a second.
+// Close stops serving, after the current answers or a second.
 func (h *HTTP) Close() {
 	if h.server == nil {
 		return

@@ -15,13 +15,13 @@ import (
 
 const (
 	logFileMB = 50 // of one log file, before it is set aside
-	logFiles  = 5  // that are set aside
+	logFiles  = 5  // rotated files that are kept
 	// logRate is how many lines a second may be logged below error, after a
 	// burst of as many: a flood of bad peers must not become a flood of lines.
 	logRate = 100
 )
 
-// LogConfig says what is logged, and where.
+// LogConfig configures a log.
 type LogConfig struct {
 	File         string // path; "" writes no file
 	LevelFile    string // trace, debug, info, warn or error
@@ -36,23 +36,23 @@ var LogFormats = []string{"auto", "json", "console"}
 // LogFormatHelp describes the flag for the format.
 const LogFormatHelp = "json, console (lines for people) or auto: console on a terminal, else json"
 
-// Log is a daemon's log: the console, and a file where one is configured, each
-// with its own level. Its lines are limited in rate.
+// Log is a daemon's log: the console and, if configured, a file, each with its own level.
+// Its rate of lines is limited.
 type Log struct {
 	zerolog.Logger
-	// Audit is the same log without the limit, for what operators do: a flood of
-	// other lines must not hide it.
+	// Audit is the same log without the limit, for actions of operators: a flood of other
+	// lines must not hide them.
 	Audit zerolog.Logger
 	file  *lumberjack.Logger
 }
 
-// OpenLog opens the log. An error says that the file cannot be written.
+// OpenLog opens the log. It returns an error if the file cannot be written.
 func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{}
 	low := level(c.LevelConsole)
 	writers := []io.Writer{leveled(format(console, c.Format), low)}
 	if c.File != "" {
-		// The library opens at the first line; a path that cannot be is told now.
+		// The library opens the file at the first line; an invalid path is reported now.
 		f, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
 		if err != nil {
 			return nil, fmt.Errorf("cannot write the log file: %w", err)
@@ -67,8 +67,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// Reopen has the file opened anew at the next line, for those who have moved
-// it away.
+// Reopen opens the file anew at the next line, after it was moved away.
 func (l *Log) Reopen() {
 	if l.file != nil {
 		_ = l.file.Close()
@@ -87,7 +86,7 @@ func leveled(to io.Writer, low zerolog.Level) io.Writer {
 	return &zerolog.FilteredLevelWriter{Writer: zerolog.LevelWriterAdapter{Writer: to}, Level: low}
 }
 
-// format writes JSON or lines for people, with colours where these are shown.
+// format writes JSON or lines for people, with colours if the output shows them.
 func format(to io.Writer, name string) io.Writer {
 	if name == "json" || name == "auto" && !cli.Terminal(to) {
 		return to
@@ -95,8 +94,8 @@ func format(to io.Writer, name string) io.Writer {
 	return zerolog.ConsoleWriter{Out: to, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}
 }
 
-// rateLimit drops lines beyond a rate. What was dropped is said by the next
-// line that passes.
+// rateLimit drops lines beyond a rate. The next line that passes has the number of dropped
+// ones.
 type rateLimit struct {
 	mu      sync.Mutex
 	rate    float64

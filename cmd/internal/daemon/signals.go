@@ -9,7 +9,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Signals turns the signals of the process into what a daemon does about them.
+// Signals turns the signals of the process into channels and calls.
 type Signals struct {
 	// Stop ends at the first SIGTERM or SIGINT, Kill at the second.
 	Stop, Kill context.Context
@@ -23,8 +23,8 @@ func Notify(reopen func()) *Signals {
 	var stop, kill context.CancelFunc
 	s.Stop, stop = context.WithCancel(context.Background())
 	s.Kill, kill = context.WithCancel(context.Background())
-	// SIGPIPE is caught so that a log which nobody reads any longer does not
-	// end the process; ignored, it would be ignored by jobs too.
+	// SIGPIPE is caught so that a log that nobody reads any longer does not end the
+	// process. If it were ignored, jobs would inherit that.
 	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	go func() {
 		defer kill()
@@ -55,9 +55,8 @@ func (s *Signals) Close() {
 	close(s.done)
 }
 
-// Ready tells the service manager that the daemon serves, where it asks to be
-// told.
+// Ready tells the service manager, if there is one, that the daemon serves.
 func Ready() { _, _ = sd.SdNotify(false, sd.SdNotifyReady) }
 
-// Stopping tells it that the daemon is about to end.
+// Stopping tells the service manager that the daemon is about to end.
 func Stopping() { _, _ = sd.SdNotify(false, sd.SdNotifyStopping) }

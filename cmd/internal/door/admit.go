@@ -10,28 +10,28 @@ import (
 	"gloom/broker/guard"
 )
 
-// Need is what a request has to be, and to bring, to be let in.
+// Need is what a request must fulfil to be admitted.
 type Need struct {
-	// Methods are those that work on its path; none: nothing is there. Where GET
-	// does, HEAD does, unless it Changes something.
+	// Methods are the methods of its path; none: the path does not exist. Where GET is
+	// allowed, HEAD is, too, unless the request Changes something.
 	Methods []string
-	// Scope is what its token has to allow, of those that Listen was given.
+	// Scope is the scope that its token must have, one of those given to Listen.
 	Scope guard.Scope
-	// Open lets anybody in, under any name and however many others there are: for
-	// what tells nothing of jobs.
+	// Open admits anybody, with any Host and beyond the limit on connections: for paths
+	// that reveal nothing of jobs.
 	Open bool
-	// AnyHost lets in whoever needs no token by any name: for programs that were
-	// told one.
+	// AnyHost admits clients that need no token with any Host: for programs that were
+	// configured with one.
 	AnyHost bool
-	// Changes tells that something is changed, even by a GET, which is then judged
-	// like a POST.
+	// Changes: the request changes something, even if it is a GET. It is then checked like
+	// a POST.
 	Changes bool
 }
 
-// Refusal is why a request is not let in.
+// Refusal is the reason why a request is not admitted.
 type Refusal struct {
 	Status      int
-	Code, Field string // Field is the header that is meant, "" for none
+	Code, Field string // Field is the header concerned, "" for none
 	Reason      string // for people
 }
 
@@ -41,9 +41,9 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 	return &Refusal{status, code, field, fmt.Sprintf(format, args...)}
 }
 
-// Admit judges who asks: may is what the token allows, nil without a token file, which
-// is everything. An error is a *Refusal, and the headers of its answer are set. A token
-// that is unknown takes its time.
+// Admit authorizes a request. The grant is what its token allows, nil without a token file,
+// which allows everything. An error is a *Refusal, and the headers of its answer are set.
+// An unknown token is refused after a delay.
 func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard.Grant, err error) {
 	if crowded(r) && !n.Open {
 		w.Header().Set("Connection", "close")
@@ -71,7 +71,7 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return nil, refuse(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
 	}
-	// A page can make a name of its own mean our address.
+	// A web page can point a name of its own at our address.
 	if may == nil && !n.AnyHost && !d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) {
 		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one that --host names", r.Host)
 	}

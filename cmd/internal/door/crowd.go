@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// spare connections beyond the limit are served all the same, for health and for
-// the word that there are too many.
+// spare connections beyond the limit are accepted all the same, for health checks and for
+// the answer that there are too many.
 const spare = 64
 
 // crowd bounds the connections of a listener. If there are too many, one that has long been
@@ -29,13 +29,13 @@ type crowd struct {
 // member is a connection.
 type member struct {
 	net.Conn
-	beyond bool // the limit
+	beyond bool // accepted beyond the limit
 	// Guarded by the crowd's mutex.
 	at    *list.Element // nil while it is not idle
 	since time.Time
 }
 
-// leastIdle is how long a connection has been idle before it may be closed for
+// leastIdle is how long a connection must have been idle before it may be closed for
 // another: a client that is about to use it would lose its request.
 const leastIdle = time.Second
 
@@ -111,6 +111,6 @@ func (c *crowd) mark(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// crowded tells that a request came on a connection beyond the limit: it is to be
-// refused, unless it is about the daemon's health, and the connection closed.
+// crowded tells that a request came on a connection beyond the limit. It is refused, unless
+// it is a health check, and the connection is closed.
 func crowded(r *http.Request) bool { return r.Context().Value(beyond{}) != nil }

@@ -1,6 +1,6 @@
-// Package door is the HTTP side of a daemon that takes requests from many: where
-// it listens, who may come in and how many at a time, and how long a request may
-// take to arrive. What is asked and answered is the daemon's.
+// Package door is the HTTP side of a daemon with many clients: its address, its tokens and
+// certificates, its limit on connections, and the time that a request may take to arrive.
+// The requests themselves are the daemon's.
 package door
 
 import (
@@ -21,11 +21,11 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// Options are what can be set about a door.
+// Options are the options of a door.
 type Options struct {
 	guard.Options
-	// Addr is where it is: "host:port" (port 0 takes a free one), which has TLS
-	// when there is a certificate, "tcp://host:port" without TLS, "unix:/path".
+	// Addr is its address: "host:port" (port 0 takes a free one), which has TLS if there is
+	// a certificate, "tcp://host:port" without TLS, "unix:/path".
 	Addr string
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
@@ -43,7 +43,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.Var(&names{&o.HTTPHosts}, "host", "a further name under which the address may be asked, as behind a proxy; may be given several times")
 }
 
-// names is a flag whose values come together, with commas.
+// names is a flag whose values are joined by commas.
 type names struct{ to *string }
 
 func (n *names) String() string {
@@ -60,7 +60,7 @@ func (n *names) Set(v string) error {
 
 func (*names) Type() string { return "name" }
 
-// Validate returns a *guard.OptionError for the first option that cannot be.
+// Validate returns a *guard.OptionError for the first invalid option.
 func (o *Options) Validate() error {
 	if err := o.CheckTLS(); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (o *Options) Validate() error {
 	return err
 }
 
-// Door is an address that listens.
+// Door is a listening HTTP address.
 type Door struct {
 	// Unauthorized counts requests with a missing or unknown token.
 	Unauthorized atomic.Uint64
@@ -84,9 +84,8 @@ type Door struct {
 	server *http.Server
 }
 
-// Listen binds the address. Scopes are the names of what tokens may allow, the
-// first of them is guard.Scope 1, the next 2, then 4; typed lets a token name
-// what it is good for.
+// Listen binds the address. Scopes are the names of the tokens' scopes: the first is
+// guard.Scope 1, the next 2, then 4. typed lets a token name the types that it covers.
 func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Door, error) {
 	d := &Door{opt: opt, log: log, cross: http.NewCrossOriginProtection()}
 	d.tokens.File, d.tokens.Scopes, d.tokens.Typed = opt.TokenFile, scopes, typed
@@ -119,16 +118,16 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 
 const (
 	headerTime = 10 * time.Second
-	// bodyTime is for headers and body together, writeTime for what a handler
-	// waits and its answer.
+	// bodyTime bounds the time for headers and body together, writeTime the time of the
+	// handler and its answer.
 	bodyTime  = 30 * time.Second
 	writeTime = 2 * time.Minute
 	idleTime  = 2 * time.Minute
 	maxHeader = 16 << 10
 )
 
-// Serve serves with h until Shutdown or Close. A handler that waits takes the
-// deadline off with Wait.
+// Serve serves with h until Shutdown or Close. A handler that waits lifts the deadline with
+// Wait.
 func (d *Door) Serve(h http.Handler) {
 	d.server = &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: writeTime,
@@ -146,29 +145,27 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// Wait lets a request whose body has been read stay unanswered: without it, its
-// context ends when the time for its arrival is over.
+// Wait lets a request whose body has been read stay unanswered: without it, its context
+// ends when the time for its arrival is over.
 func Wait(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-// Addr is where the door is.
+// Addr is the bound address.
 func (d *Door) Addr() net.Addr { return d.crowd.Addr() }
 
 // Secure tells whether it has TLS.
 func (d *Door) Secure() bool { return d.at.Secure }
 
-// Exposed tells whether other hosts reach it without having to show a token or a
-// certificate.
+// Exposed tells whether other hosts reach it without a token or a certificate.
 func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
 
-// MaxConns is the number of connections that may be open, Conns the number of
-// those that are.
+// MaxConns is the number of connections allowed, Conns the number of open ones.
 func (d *Door) MaxConns() int { return d.crowd.most }
 func (d *Door) Conns() int    { return int(d.crowd.open.Load()) }
 
-// grant judges the token of a request; ok is false for one that is missing or
-// unknown. Without a token file it is nil, which may everything.
+// grant returns the grant of a request's token; ok is false if the token is missing or
+// unknown. Without a token file the grant is nil, which allows everything.
 func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 	if !d.tokens.Required() {
 		return nil, true
@@ -194,22 +191,27 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(h[len(scheme):])
 }
 
-// Reload reads tokens and certificates again. What cannot be read stays as it was.
+// Reload reads tokens and certificates again. If reading fails, the old ones stay.
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
 
-// Signals are those of the process; SIGHUP reloads. The log tells what operators do.
-func (d *Door) Signals(audit zerolog.Logger) *daemon.Signals {
+// Signals are those of the process; SIGHUP reloads, and calls also. The log tells what
+// operators do.
+func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signals {
 	return daemon.Notify(func() {
-		if err := d.Reload(); err != nil {
+		err := d.Reload()
+		for _, f := range also {
+			err = errors.Join(err, f())
+		}
+		if err != nil {
 			d.log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
 			return
 		}
-		audit.Info().Msg("tokens and certificates are read again")
+		audit.Info().Msg("tokens, certificates and files are read again")
 	})
 }
 
-// Shutdown takes no new connections and waits until all requests are answered, or
-// ctx is done.
+// Shutdown accepts no new connections and waits until all requests are answered, or ctx is
+// done.
 func (d *Door) Shutdown(ctx context.Context) error {
 	if d.server == nil {
 		return d.crowd.Close()

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// WriteFile replaces a file as a whole: when it returns nil the new content is on the
-// disk under its name, else the file is as it was, or new. Its mode is 0600. It is
-// written beside it, as path.new; one path is written by one goroutine at a time.
+// WriteFile replaces a file as a whole: if it returns nil, the new content is on the disk
+// under its name; otherwise the file is either old or new. Its mode is 0600. It is first
+// written to path.new, so only one goroutine at a time may write a path.
 func WriteFile(path string, data []byte) error {
 	beside := path + ".new"
 	f, err := os.OpenFile(beside, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -31,9 +31,9 @@ func WriteFile(path string, data []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// MakeDir makes a directory, and those above it that are missing, and has their names
+// MakeDir makes a directory and its missing parents, and syncs their names so that they
 // outlive a loss of power. An earlier run may have made some of them and ended before it
-// synced them, so all names on the way are synced; those that are older, as far as possible.
+// synced them, so all names on the way are synced; older ones as far as possible.
 func MakeDir(path string, mode os.FileMode) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -61,16 +61,17 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// spy is told of each directory that is synced; nil but in tests.
+// spy is called with each directory that is synced; nil but in tests.
 var spy atomic.Pointer[func(dir string)]
 
-// Spy has f told of each directory that is synced, for tests, until off is called.
+// Spy sets a function that is called with each directory that is synced, for tests, until
+// off is called.
 func Spy(f func(dir string)) (off func()) {
 	spy.Store(&f)
 	return func() { spy.Store(nil) }
 }
 
-// SyncDir has the disk know which files a directory has.
+// SyncDir syncs the names in a directory to the disk.
 func SyncDir(dir string) error {
 	if f := spy.Load(); f != nil {
 		(*f)(dir)

@@ -1,5 +1,4 @@
-// Package fault marks the moments at which a test may end the daemon. Nothing
-// sets the hook outside of tests.
+// Package fault marks points at which a test may end the daemon. Only tests set the hook.
 package fault
 
 // Hook is called at every point with its name. It is set once, before any

@@ -55,8 +55,8 @@ func (j *Jobs) Submitter() *gloom.Submitter {
 	return j.now
 }
 
-// Note is told how a job of this type ended, nil or not. Where jobs like it wait until
-// the broker takes them, the link is not well.
+// Note records how a job of this type ended; err may be nil. While jobs like it are refused
+// for want of rights, the link is unhealthy.
 func (j *Jobs) Note(typ string, err error, waits bool) {
 	if !forbids(err) {
 		return

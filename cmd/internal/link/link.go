@@ -1,5 +1,5 @@
-// Package link is how a door reaches its broker: one of its own, inside the
-// process, or a shared one. Either way through the Go client.
+// Package link connects a door to its broker, embedded in the process or shared, by the Go
+// client in both cases.
 package link
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Config says which broker.
+// Config selects the broker.
 type Config struct {
 	Program string // client name at shared brokers
 
@@ -36,20 +36,20 @@ type Config struct {
 	// turns TLS on. TLSPrefix begins the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
-	// News is told of what happens to connections, by side: "submitter" or the name
-	// of a worker's. Without it they are logged until Life ends.
+	// News is called with the events of connections, by side: "submitter" or the name of a
+	// worker. If nil, they are logged until Life ends.
 	News func(side string, n gloom.Notice)
 	Life context.Context
 
-	// HTTP has the own broker listen for operators, too.
+	// HTTP makes the embedded broker listen for operators, too.
 	HTTP bool
-	// MaxFrame is that of the own broker; 0 is 64 MiB.
+	// MaxFrame is the limit of the embedded broker; 0 is 64 MiB.
 	MaxFrame int
-	// Tune changes further options of the own broker; may be nil.
+	// Tune changes further options of the embedded broker; may be nil.
 	Tune func(*settings.Options)
 }
 
-// Flags makes flags of what says which broker.
+// Flags binds the flags that select the broker.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	c.TLSPrefix = "--broker-tls-"
 	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit address of a shared broker, several with commas; none: a broker inside this process")
@@ -61,7 +61,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "name that its certificate must have")
 }
 
-// Validate also settles where workers connect when that is not said.
+// Validate also sets the default address of workers.
 func (c *Config) Validate() error {
 	switch {
 	case c.SubmitAddr == "" && c.WorkerAddr != "":
@@ -83,7 +83,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Link reaches a broker.
+// Link is the connection to a broker.
 type Link struct {
 	own    *server.Server // nil when it is shared
 	folder *folder        // of the own broker's sockets
@@ -145,7 +145,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	if c.HTTP {
 		opt.HTTPAddr = l.folder.socket(httpName)
 	}
-	opt.DeadLetters = 0 // the door's store remembers what failed
+	opt.DeadLetters, opt.History = 0, 0 // the door's store remembers what has ended
 	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
 		opt.MaxFrame = 64 << 20
 	}
@@ -160,7 +160,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	return nil
 }
 
-// Close ends the own broker. What WantRights waits for has ended before.
+// Close ends the embedded broker. The tries of WantRights have ended before.
 func (l *Link) Close() {
 	l.tries.Wait()
 	if l.own != nil {
@@ -171,14 +171,14 @@ func (l *Link) Close() {
 	}
 }
 
-// Submitter are the options of a submitter.
+// Submitter returns the options of a submitter.
 func (l *Link) Submitter() []gloom.Option { return l.submitter("submitter") }
 
 func (l *Link) submitter(side string) []gloom.Option {
 	return l.options(side, l.submit, wire.SubmitPort)
 }
 
-// Worker are the options of a worker that goes by a name of its own.
+// Worker returns the options of a worker with a name of its own.
 func (l *Link) Worker(name string) []gloom.Option { return l.options(name, l.work, wire.WorkerPort) }
 
 func (l *Link) options(side, addr string, port wire.Port) []gloom.Option {
@@ -218,7 +218,7 @@ func (l *Link) tell(side string, n gloom.Notice) {
 	}
 }
 
-// Forget drops a side that is no more.
+// Forget removes a side that has ended.
 func (l *Link) Forget(side string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,11 +245,11 @@ func (l *Link) Health() error {
 	return nil
 }
 
-// Own is the door's own broker, nil where it is shared.
+// Own is the embedded broker, nil if it is shared.
 func (l *Link) Own() *server.Server { return l.own }
 
-// Idle is how many workers of the own broker could take a job of a type at once;
-// of a shared one it is not known.
+// Idle is how many idle workers of the embedded broker serve a type; for a shared one it is
+// unknown.
 func (l *Link) Idle(typ string) (n int, known bool) {
 	if l.own == nil {
 		return 0, false
@@ -259,6 +259,6 @@ func (l *Link) Idle(typ string) (n int, known bool) {
 	return n, true
 }
 
-// WorkerAddr is where workers reach the broker, "" for nowhere: of the door's own
-// one, only from this process's user and host.
+// WorkerAddr is the address of workers, "" for none. That of an embedded broker is
+// reachable only from this host by the same user.
 func (l *Link) WorkerAddr() string { return l.work }

@@ -10,14 +10,14 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// A connection keeps the rights that its token had when it came. Whether a new one has
-// more is found out with a job of a type that was refused, which goes with its connection
-// before it is due.
+// A connection keeps the rights that its token had when it connected. To find out whether a
+// new connection has more, a job of a refused type is submitted; it is dropped with its
+// connection before it is due.
 
 const (
-	// barredFor is how long a refusal counts as one that will come again.
+	// barredFor is for how long a refusal is expected to recur.
 	barredFor = 6 * time.Second
-	// tryTime is how long a new connection may take to say what it may do.
+	// tryTime bounds one try of a new connection.
 	tryTime = 10 * time.Second
 )
 
@@ -27,10 +27,10 @@ func forbids(err error) bool {
 	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
 }
 
-// WantRights is told of a type whose jobs the token does not cover. Once a new connection
-// may submit those of the type that was refused last, then is called: once for all that
-// were refused meanwhile, and not when ctx has ended. The tries are a second apart at
-// first, up to a minute later.
+// WantRights is called with a type whose jobs the token does not cover. Once a new
+// connection may submit jobs of the type that was refused last, then is called: once for
+// all that were refused meanwhile, and never after ctx has ended. The tries are a second
+// apart at first, up to a minute later.
 func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
 	})
 }
 
-// tryRights submits a job of a type that goes with its connection before it is due.
+// tryRights submits a job that is dropped with its connection before it is due.
 func (l *Link) tryRights(ctx context.Context, typ string) error {
 	const side = "rights"
 	ctx, cancel := context.WithTimeout(ctx, tryTime)

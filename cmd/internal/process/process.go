@@ -1,5 +1,5 @@
-// Package process tells processes from one another, so that a daemon knows whether
-// the one that had its work before still lives.
+// Package process identifies processes across restarts, so that a daemon knows whether the
+// earlier owner of its work is still alive.
 package process
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process names a process for good. Those of one Boot and Space can see one another;
-// the start tells a process from an earlier one that had its id.
+// Process identifies a process for good. Processes of one Boot and Space can see one
+// another; Start distinguishes a process from an earlier one with the same id.
 type Process struct {
 	Boot  string // id of the kernel's boot, "" where it is not known
 	Space string // namespace of process ids, "" where it is not known
@@ -30,14 +30,14 @@ var Self = sync.OnceValue(func() Process {
 	return Process{strings.TrimSpace(string(boot)), space, pid, start}
 })
 
-// Gone tells for certain that the process has ended. One that this process cannot see
-// is not gone for certain.
+// Gone tells that the process has certainly ended. A process that this one cannot see may
+// still live.
 func (p Process) Gone() bool {
 	self := Self()
 	if p.Boot == "" || p.Boot != self.Boot || p.Space == "" || p.Space != self.Space || p.PID <= 0 {
 		return false
 	}
-	// The signal that is none also sees processes that /proc hides.
+	// Signal 0 also finds processes that /proc hides.
 	if unix.Kill(p.PID, 0) == unix.ESRCH {
 		return true
 	}
@@ -45,11 +45,11 @@ func (p Process) Gone() bool {
 	return start != "" && (start != p.Start || state == "Z" || state == "X")
 }
 
-// StartOf returns when a process started, in ticks since the boot, and the letter of
-// its state; both are "" where that is not known.
+// StartOf returns when a process started, in ticks since the boot, and the letter of its
+// state; both are "" if unknown.
 func StartOf(pid int) (start, state string) {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	// The name before is in parentheses and may hold anything.
+	// The name in parentheses before it may contain anything.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 {
 		return "", ""

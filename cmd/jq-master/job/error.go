@@ -22,6 +22,7 @@ const (
 	UnknownJob        Code = "unknown_job"        // 404
 	UnknownWorker     Code = "unknown_worker"     // 404
 	UnknownConstraint Code = "unknown_constraint" // 404
+	UnknownSchedule   Code = "unknown_schedule"   // 404
 
 	MethodNotAllowed Code = "method_not_allowed" // 405
 	NotAcceptable    Code = "not_acceptable"     // 406
@@ -30,6 +31,7 @@ const (
 	NotCancelable Code = "not_cancelable" // 409
 	NotAssigned   Code = "not_assigned"   // 409
 	WrongState    Code = "wrong_state"    // 409, of the UI's actions
+	FromFile      Code = "from_file"      // 409: what stands in a file is changed there
 
 	PreconditionFailed Code = "precondition_failed"    // 412
 	TooLarge           Code = "too_large"              // 413

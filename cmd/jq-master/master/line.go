@@ -285,13 +285,13 @@ func (l *brokerLine) health() error {
 func (l *brokerLine) send(s *submission) error {
 	j := gloom.Job{
 		ID: s.id.String(), Type: s.typ, Priority: s.priority, Delay: s.delay, Age: s.age, Groups: s.groups,
-		Retries: manyRetries, Detach: l.b.Alone, Body: nothing,
+		Retries: manyRetries, Backoff: gloom.NoBackoff, Detach: l.b.Alone, Body: nothing,
 	}
 	if !l.b.Alone {
 		if s.argument != nil {
 			j.Body = l.values.JSON(s.argument)
 		}
-		j.Timeout = s.timeout + 5*time.Second // ours is the first
+		j.Timeout = s.timeout + brokerGrace
 		if j.Retries = s.retries; j.Retries <= 0 {
 			j.Retries = gloom.NoRetries
 		}
@@ -299,6 +299,10 @@ func (l *brokerLine) send(s *submission) error {
 	id := s.id
 	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(id, s.typ, r.Body, err) })
 }
+
+// brokerGrace is how much longer than the master a broker gives a run: ours is the first
+// to end it.
+const brokerGrace = 5 * time.Second
 
 // manyRetries: the master counts them.
 const manyRetries = 1000

@@ -87,6 +87,8 @@ type machine struct {
 	changing    bool     // a change of constraints is being written
 	changes     []func() // that wait for it
 
+	schedules *schedules
+
 	keys     fifo[keyEntry] // idempotency keys that hold, by their end
 	keyBytes int64          // of them, and of those on their way
 	newKeys  int            // on their way into the store
@@ -244,6 +246,7 @@ type past struct {
 type run struct {
 	w        *worker
 	handle   handle // nil: the broker does not know of it yet
+	handed   int64  // by the broker, on the clock
 	began    int64  // monotonic
 	deadline int64  // likewise
 	before   job.State
@@ -261,7 +264,8 @@ func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
 		Limits: l, loading: true, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
 		jobs: job.NewTable[*record](), names: make(map[string]*name),
-		workers: make(map[job.ID]*worker), uniques: make(map[uniqueKey]*claim), constraints: newConstraints(), maxGroups: 16,
+		workers: make(map[job.ID]*worker), constraints: newConstraints(), schedules: newSchedules(),
+		uniques: make(map[uniqueKey]*claim), maxGroups: 16,
 	}
 }
 
@@ -368,7 +372,7 @@ func (r *record) size() int64 {
 }
 
 // held are the bytes that MaxBytes bounds.
-func (c *machine) held() int64 { return c.bytes + c.keyBytes + c.arriving }
+func (c *machine) held() int64 { return c.bytes + c.keyBytes + c.arriving + c.schedules.bytes }
 
 // live is how many jobs have not ended, those on their way in included.
 func (c *machine) live() int {

@@ -385,3 +385,30 @@ func TestSlowStart(t *testing.T) {
 		t.Fatal("an hour without the store is the worker's")
 	}
 }
+
+// TestBrokerGivesUp: a broker that has ended a run, and its job, while the store took
+// longer than a run may, gets the job anew when that waits again.
+func TestBrokerGivesUp(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	k := w.someWorker()
+	w.st.away = true
+	var r *record
+	w.step(c, func() {
+		r = w.waiting(3)
+		c.linked, c.brought = true, true
+		c.start(r, k, naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}})
+	})
+	w.step(c, func() { c.storeChanged(store.ErrAway) })
+	w.elapse(3*time.Second + c.TimeoutGrace + brokerGrace)
+	w.step(c, func() { c.storeChanged(nil) })
+	k.pausedTo = c.now + 1000 // so that the start is taken back
+	w.st.away = false
+	for range 3 {
+		w.st.flush()
+	}
+	w.br.some(10)
+	if r.State != job.Queued || !r.inLine || w.br.jobs[r.ID] == nil {
+		t.Fatalf("the job is %v, and the broker has %v", r.State, w.br.jobs[r.ID])
+	}
+}

@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/schedule"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
 )
@@ -36,6 +38,10 @@ type Options struct {
 	// own may join, nobody else can guess it: such a worker would run a job before
 	// that is written, and after a crash once more. Else it is Prefix.
 	Once string
+	// Schedules is the file whose schedules are the namespace's; nil: there is none.
+	Schedules *schedule.File
+	// ReadJob reads the job of a schedule.
+	ReadJob func(json.RawMessage) (*New, error)
 	// Persisted says that constraints are there after a restart.
 	Persisted bool
 	Seed      uint64
@@ -153,7 +159,7 @@ func (m *Master) stand(why *job.Fault) {
 // serve is the active master, until ctx ends or something is lost.
 func (m *Master) serve(ctx context.Context) error {
 	c := newMachine(m.opt.Limits, m.opt.Seed)
-	c.namespace, c.prefix, c.once = m.opt.Namespace, m.opt.Prefix, m.opt.Once
+	c.namespace, c.prefix, c.once, c.schedules.read = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
 	failed := make(chan error, 1)
 	c.out = outside{
 		store: m.opt.Store, push: m.opt.Push,
@@ -170,12 +176,16 @@ func (m *Master) serve(ctx context.Context) error {
 	if err := m.load(ctx, c); err != nil {
 		return err
 	}
+	life, end := context.WithCancel(ctx)
+	defer end()
+	begin := sync.OnceFunc(func() { go m.keepFile(life) })
 	for {
 		line, err := m.connect(c)
 		if err != nil {
 			return err
 		}
 		m.activate(c, line)
+		begin()
 		again := m.work(ctx, c, line, failed)
 		if again == nil {
 			m.log.Warn().Msg("the broker has gone, or the token allows too little; all jobs are brought to it anew")
@@ -214,7 +224,8 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 			}
 			c.load(j, forget, drop)
 		},
-		Seq: func(last uint64) { c.seq = max(c.seq, last) },
+		Schedule: c.loadSchedule,
+		Seq:      func(last uint64) { c.seq = max(c.seq, last) },
 	})
 	if err != nil {
 		return err
@@ -312,7 +323,7 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed 
 			drained = nil
 			m.step(c, c.drain)
 		case <-beat.C:
-			m.step(c, func() { c.beat(); c.refill(); c.placeLate(); c.tick() })
+			m.step(c, func() { c.beat(); c.refill(); c.placeLate(); c.settleSchedules(); c.tick() })
 		case <-second.C:
 			m.step(c, func() { m.rates.sample(&c.ledger) })
 		case <-m.chore:

@@ -1,6 +1,8 @@
 package master
 
 import (
+	"maps"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"gloom/cmd/jq-master/job"
@@ -35,6 +37,8 @@ var (
 	descImbalance = desc("ledger_imbalance", "Jobs that the counts do not agree about; 0 unless the master is wrong.")
 	descActive    = desc("active", "Whether this master is the active one of its namespace.")
 	descBlocked   = desc("blocked", "Jobs that a constraint holds back.", "constraint")
+	descSchedules = desc("schedules", "Schedules that there are.")
+	descDueTimes  = desc("due_times_total", "Due times of schedules that were settled: a job was made, or why not.", "outcome")
 	descWait      = desc("wait_seconds", "How long jobs waited before an attempt, delays left out.")
 	descRun       = desc("run_seconds", "How long attempts took.")
 )
@@ -64,6 +68,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	}
 	results, waiters, bytes, up := c.results, c.waiters, c.held(), c.away == nil
 	keys := c.keys.len()
+	schedules, due := len(c.schedules.byName), maps.Clone(c.schedules.due)
 	m.mu.Unlock()
 
 	gauge(descActive, map[bool]float64{true: 1}[m.opt.Store.Holds()])
@@ -95,6 +100,10 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	gauge(descWaiters, float64(waiters))
 	gauge(descBytes, float64(bytes))
 	gauge(descKeys, float64(keys))
+	gauge(descSchedules, float64(schedules))
+	for outcome, n := range due {
+		count(descDueTimes, n, outcome)
+	}
 	if all, err := m.Constraints(); err == nil {
 		for _, k := range all {
 			gauge(descBlocked, float64(k.Blocked), k.ID)

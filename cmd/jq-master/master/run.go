@@ -60,7 +60,7 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	j.Worker, j.Started, j.Finished = w.ID, c.wall, 0
 	length := ms(r.Timeout.Duration() + c.TimeoutGrace)
 	j.Deadline = c.wall + length
-	u := &run{w: w, handle: h, began: c.now, deadline: c.now + length, before: before}
+	u := &run{w: w, handle: h, handed: c.clock, began: c.now, deadline: c.now + length, before: before}
 	r.history().run = u
 	c.become(r, j)
 	c.ledger.HandedOut++
@@ -136,10 +136,17 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 			}
 			break
 		}
-		c.later(func() { answer(h) })
-		if r.stale {
-			c.regroup(r)
+		if c.clock-u.handed < ms(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
+			c.later(func() { answer(h) })
+			if r.stale {
+				c.regroup(r)
+			}
+			break
 		}
+		// The broker may have ended this run, and the job with it, while the store or
+		// the master stood still: the job comes to it anew.
+		c.later(func() { h.release(crossing) })
+		fallthrough
 	case r.inLine: // to be handed to the worker again
 		id := r.ID
 		r.inLine = false

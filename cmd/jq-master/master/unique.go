@@ -102,11 +102,10 @@ func (c *machine) replaced(n *New) *record {
 // settleShare is told whether the job that wanted a key is stored: r is nil when not. A
 // job that it replaces is to be cancelled after that, so that no crash loses both.
 func (c *machine) settleShare(e *enqueueing, r, old *record) {
-	n := e.jobs[0]
-	if n.Sharing == nil {
+	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {
 		return
 	}
-	k := keyOf(&n.Attributes)
+	k := keyOf(&e.jobs[0].Attributes)
 	held := c.uniques[k]
 	switch {
 	case r != nil:

@@ -461,3 +461,9 @@ func (r naiveRun) release(delay time.Duration) {
 	r.b.later(func() { r.j.running, r.j.ready = false, r.b.w.now+ms(delay) })
 }
 func (r naiveRun) retry(delay time.Duration) { r.release(delay) }
+func (s *slowStore) PutSchedule(name string, text []byte, jobs []*job.Job, done func(error)) {
+	s.put(func() { s.Memory.PutSchedule(name, text, jobs, done) })
+}
+func (s *slowStore) DropSchedule(name string, done func(error)) {
+	s.put(func() { s.Memory.DropSchedule(name, done) })
+}

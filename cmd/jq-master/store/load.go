@@ -58,6 +58,9 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	if err != nil {
 		return err
 	}
+	if err := loadHash(ctx, r, r.keys.schedules, func(name string, text *json.RawMessage) error { return each.schedule(name, *text) }); err != nil {
+		return err
+	}
 	if err := r.loadKeys(ctx, each.Key); err != nil {
 		return err
 	}
@@ -70,7 +73,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 // checkTypes sets aside keys that are not of their type.
 func (r *Redis) checkTypes(ctx context.Context) error {
 	k := &r.keys
-	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash"} {
+	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash", k.schedules: "hash"} {
 		var is string
 		err := r.patiently(ctx, func() (err error) {
 			is, err = r.client.Type(ctx, key).Result()

@@ -25,6 +25,7 @@ type Memory struct {
 	order       []string // of keys, the oldest first
 	workers     map[job.ID]*job.Worker
 	constraints map[string]*job.Constraint
+	schedules   map[string][]byte
 	closed      bool
 }
 
@@ -44,7 +45,7 @@ type promise struct {
 func NewMemory() *Memory {
 	return &Memory{
 		now: time.Now, jobs: job.NewTable[kept](), keys: map[string]promise{},
-		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{},
+		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{}, schedules: map[string][]byte{},
 	}
 }
 
@@ -73,12 +74,18 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 			m.remember(key, jobs)
 		}
 		for _, j := range jobs {
-			m.jobs.Put(j.ID, kept{Job: j})
-			m.seq = max(m.seq, j.Seq)
 			ids = append(ids, j.ID)
 		}
+		m.add(jobs)
 		return nil
 	})
+}
+
+func (m *Memory) add(jobs []*job.Job) {
+	for _, j := range jobs {
+		m.jobs.Put(j.ID, kept{Job: j})
+		m.seq = max(m.seq, j.Seq)
+	}
 }
 
 func (m *Memory) remember(key *Key, jobs []*job.Job) {
@@ -185,12 +192,27 @@ func (m *Memory) DropConstraint(id string, f func(error)) {
 	m.step(f, func() error { delete(m.constraints, id); return nil })
 }
 
+// PutSchedule implements Store.
+func (m *Memory) PutSchedule(name string, text []byte, jobs []*job.Job, f func(error)) {
+	m.step(f, func() error {
+		m.schedules[name] = text
+		m.add(jobs)
+		return nil
+	})
+}
+
+// DropSchedule implements Store.
+func (m *Memory) DropSchedule(name string, f func(error)) {
+	m.step(f, func() error { delete(m.schedules, name); return nil })
+}
+
 // Load implements Store.
 func (m *Memory) Load(_ context.Context, each Loaded) error {
 	m.mu.Lock()
 	seq := m.seq
 	workers := slices.Collect(maps.Values(m.workers))
 	constraints := slices.Collect(maps.Values(m.constraints))
+	schedules := maps.Clone(m.schedules)
 	var live, ended []kept
 	for k := range m.jobs.All() {
 		if k.State.Ended() {
@@ -223,6 +245,9 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 	}
 	for _, c := range constraints {
 		_ = each.Constraint(c) // it was taken before
+	}
+	for name, text := range schedules {
+		_ = each.schedule(name, text) // it was taken before
 	}
 	for _, k := range append(live, ended...) {
 		each.Job(k.Job, k.forget, k.drop)

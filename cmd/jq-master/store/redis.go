@@ -171,15 +171,10 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 		names = append(names, r.keys.idempotency(key.Name), r.keys.idems)
 		text, seconds = remembered(key, jobs), max(1, int64(key.TTL/time.Second))
 	}
-	args := make([]any, 0, 2+len(jobs)*18)
-	args = append(args, text, seconds)
 	for i, j := range jobs {
 		ids[i] = j.ID
-		names = append(names, r.keys.job(j.ID))
-		at := len(args)
-		args = attributes(append(args, j.Seq, 0), j)
-		args[at+1] = len(args) - at - 2
 	}
+	names, args := r.addJobs(names, append(make([]any, 0, 2+len(jobs)*18), text, seconds), jobs)
 	o := &op{
 		transition: enqueue, keys: names, args: args,
 		takesBack: &op{transition: undo, keys: names, args: args[:1:1], done: func(any, error) {}},
@@ -211,6 +206,17 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 		}
 	}
 	r.add(o)
+}
+
+// addJobs appends the keys and the fields of new jobs.
+func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, []any) {
+	for _, j := range jobs {
+		names = append(names, r.keys.job(j.ID))
+		at := len(args)
+		args = attributes(append(args, j.Seq, 0), j)
+		args[at+1] = len(args) - at - 2
+	}
+	return names, args
 }
 
 // setAside gives a key that cannot be read another name.

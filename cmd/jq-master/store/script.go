@@ -29,6 +29,8 @@ var (
 	asideText string
 	//go:embed lua/put.lua
 	putText string
+	//go:embed lua/settle.lua
+	settleText string
 
 	take    = script("take", frees+takeText)
 	hold    = script("hold", frees+holdText)
@@ -40,12 +42,13 @@ var (
 	aside   = script("aside", frees+held+asideText)
 	put     = script("put", frees+held+putText)
 	putMore = script("put", grows+held+putText)
+	settle  = script("settle", grows+held+settleText)
 
 	scripts []*transition
 )
 
 // At maxmemory Redis refuses a script as a whole, unless it says otherwise. Only
-// enqueueing and constraints are refused: with all else jobs go on and end, by workers
+// enqueueing, constraints and schedules are refused: with all else jobs go on and end, by workers
 // that come for them, and what has ended is forgotten.
 const (
 	grows = "#!lua\n"

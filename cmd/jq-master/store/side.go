@@ -20,6 +20,19 @@ func (r *Redis) PutConstraint(c *job.Constraint, f func(error)) {
 // DropConstraint implements Store.
 func (r *Redis) DropConstraint(id string, f func(error)) { r.put(r.keys.constraints, id, nil, f) }
 
+// PutSchedule implements Store.
+func (r *Redis) PutSchedule(name string, text []byte, jobs []*job.Job, f func(error)) {
+	if len(jobs) == 0 {
+		r.put(r.keys.schedules, name, json.RawMessage(text), f)
+		return
+	}
+	names, args := r.addJobs([]string{r.keys.schedules, r.keys.live}, []any{name, text}, jobs)
+	r.add(&op{transition: settle, keys: names, args: args, done: done(f)})
+}
+
+// DropSchedule implements Store.
+func (r *Redis) DropSchedule(name string, f func(error)) { r.put(r.keys.schedules, name, nil, f) }
+
 // put writes one field of a hash as JSON; nil removes it.
 func (r *Redis) put(hash, field string, value any, f func(error)) {
 	var text []byte
@@ -31,7 +44,7 @@ func (r *Redis) put(hash, field string, value any, f func(error)) {
 		}
 	}
 	which := put
-	if hash == r.keys.constraints && value != nil {
+	if hash != r.keys.workers && value != nil {
 		which = putMore
 	}
 	r.add(&op{transition: which, keys: []string{hash}, args: []any{field, text}, done: done(f)})

@@ -18,8 +18,8 @@ var (
 	// ErrAway: the store cannot be reached or does not take writes. Only Enqueue
 	// fails with it: the store resends all else until it knows the outcome.
 	ErrAway = errors.New("the store is away")
-	// ErrFull: the store has no room. Only Enqueue and PutConstraint fail with it, and
-	// have changed nothing.
+	// ErrFull: the store has no room. Only Enqueue, PutConstraint and PutSchedule fail with
+	// it, and have changed nothing.
 	ErrFull = errors.New("the store is full")
 	// ErrFenced: another master has the lease.
 	ErrFenced = errors.New("another master has taken over")
@@ -88,6 +88,9 @@ type Store interface {
 	DropWorker(id job.ID, done func(error))
 	PutConstraint(c *job.Constraint, done func(error))
 	DropConstraint(id string, done func(error))
+	// PutSchedule stores a schedule, and new jobs of it in the same step.
+	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
+	DropSchedule(name string, done func(error))
 	// Durable says whether what was stored is there after this process has ended.
 	Durable() bool
 
@@ -96,7 +99,7 @@ type Store interface {
 	// evicting memory policy). waits is told why it waits, whenever that changes.
 	Acquire(ctx context.Context, waits func(error)) error
 	// Load reads what is stored, after Acquire; each is called in order on the
-	// goroutine of the caller: workers, constraints, then jobs that have not ended
+	// goroutine of the caller: workers, constraints, schedules, then jobs that have not ended
 	// by Seq, then ended ones by the time to forget them, the oldest first. When
 	// the store goes away meanwhile Load goes on when it is back.
 	Load(ctx context.Context, each Loaded) error
@@ -121,7 +124,15 @@ type Store interface {
 type Loaded struct {
 	Worker     func(*job.Worker)
 	Constraint func(*job.Constraint) error          // what is wrong with it
+	Schedule   func(name string, text []byte) error // what is wrong with it; nil: nobody wants them
 	Key        func(until int64, size int)          // an idempotency key, in order of until
 	Job        func(j *job.Job, forget, drop int64) // forget and drop as for Finish
 	Seq        func(last uint64)                    // the largest Seq ever given
+}
+
+func (l *Loaded) schedule(name string, text []byte) error {
+	if l.Schedule == nil {
+		return nil
+	}
+	return l.Schedule(name, text)
 }

@@ -44,6 +44,8 @@ var routes = map[string]map[string]operation{
 		http.MethodPost: toAdmin(testConstraint),
 		http.MethodGet:  ofConstraint[http.MethodGet], http.MethodPut: ofConstraint[http.MethodPut], http.MethodDelete: ofConstraint[http.MethodDelete],
 	},
+	"/v1/schedules":        {http.MethodGet: toAdmin(getSchedules, "limit", "cursor")},
+	"/v1/schedules/{name}": {http.MethodGet: toAdmin(getSchedule), http.MethodPut: toAdmin(putSchedule), http.MethodDelete: toAdmin(deleteSchedule)},
 
 	"/healthz":      plain(healthz),
 	"/readyz":       {http.MethodGet: {serve: readyz}},

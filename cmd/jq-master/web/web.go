@@ -297,9 +297,9 @@ func (x *exchange) release() {
 var statuses = map[job.Code]int{
 	job.InvalidBody: 400, job.InvalidType: 400, job.MissingField: 400, job.InvalidValue: 400,
 	job.Unauthorized: 401, job.Forbidden: 403,
-	job.NotFound: 404, job.UnknownJob: 404, job.UnknownWorker: 404, job.UnknownConstraint: 404,
+	job.NotFound: 404, job.UnknownJob: 404, job.UnknownWorker: 404, job.UnknownConstraint: 404, job.UnknownSchedule: 404,
 	job.MethodNotAllowed: 405, job.NotAcceptable: 406, job.PollTimeout: 408,
-	job.NotCancelable: 409, job.NotAssigned: 409, job.WrongState: 409,
+	job.NotCancelable: 409, job.NotAssigned: 409, job.WrongState: 409, job.FromFile: 409,
 	job.PreconditionFailed: 412, job.TooLarge: 413, job.UnsupportedMedia: 415, job.KeyReused: 422,
 	job.Overloaded: 503, job.StoreUnavailable: 503, job.Standby: 503, job.Starting: 503, job.Draining: 503,
 }

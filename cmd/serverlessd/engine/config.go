@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gloom/cmd/internal/link"
+	"gloom/cmd/internal/schedule"
 )
 
 // Config is what can be set on the daemon's engine; main has the defaults.
@@ -34,4 +35,6 @@ type Config struct {
 	User                           string
 	Drain                          time.Duration
 	Stopped                        bool // at the start, until Start
+	// Schedules is the file whose schedules are the store's; nil: there is none.
+	Schedules *schedule.File
 }

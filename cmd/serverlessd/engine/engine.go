@@ -186,6 +186,8 @@ func (e *Engine) connect() (err error) {
 		e.loops.Go(b.sweep)
 		e.loops.Go(b.ingest)
 	}
+	e.loops.Go(e.home().schedule)
+	e.loops.Go(e.home().keepFile)
 	e.loops.Go(e.pickLoop)
 	e.loops.Go(e.handlers.watch)
 	return nil

@@ -16,7 +16,7 @@ type meter struct {
 	added, ingestedJobs, takenJobs, discarded prometheus.Counter
 	retries, badLines, sysidsLost, givenBack  prometheus.Counter
 	expiredLocks, purged, expired             prometheus.Counter
-	endedJobs                                 *prometheus.CounterVec
+	endedJobs, dueTimes                       *prometheus.CounterVec
 	storeTime                                 *prometheus.HistogramVec
 }
 
@@ -39,11 +39,12 @@ func newMeter(r prometheus.Registerer) meter {
 		expired:      counter("expired_total", "Jobs that were never run and have expired."),
 		purged:       counter("purged_total", "Ended jobs that were forgotten."),
 		endedJobs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
+		dueTimes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that were settled here: a job was made, or why not."}, []string{"outcome"}),
 		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gloom_sq_store_seconds", Help: "Time that the store took, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"call"}),
 	}
-	r.MustRegister(m.endedJobs, m.storeTime)
+	r.MustRegister(m.endedJobs, m.dueTimes, m.storeTime)
 	return m
 }
 
@@ -79,6 +80,15 @@ func (m *meter) ended(end *store.Ending) {
 	}
 	m.endedJobs.WithLabelValues(end.Code).Inc()
 	m.added.Add(float64(len(end.Follow)))
+}
+
+func (m *meter) settled(s *store.Settled, took time.Duration) {
+	m.storeTime.WithLabelValues("settle").Observe(took.Seconds())
+	m.added.Add(float64(len(s.Made)))
+	m.dueTimes.WithLabelValues("made").Add(float64(len(s.Made)))
+	for why, n := range s.Skipped {
+		m.dueTimes.WithLabelValues(why).Add(float64(n))
+	}
 }
 
 func (m *meter) swept(s *store.Swept) {

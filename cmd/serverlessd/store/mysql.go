@@ -91,6 +91,9 @@ func (*my) schema() []string {
 			" lang VARCHAR(16) NOT NULL, data LONGBLOB NOT NULL, KEY type_dt (type, dt)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open BIGINT NOT NULL, running BIGINT NOT NULL, ok BIGINT NOT NULL," +
 			" failed BIGINT NOT NULL, abandoned BIGINT NOT NULL, expired BIGINT NOT NULL, deleted BIGINT NOT NULL, PRIMARY KEY (type, slot), KEY open (open, type)" + table,
+		"CREATE TABLE IF NOT EXISTS sq_schedules (client VARCHAR(64) NOT NULL, name VARBINARY(128) NOT NULL, wake DATETIME(3) NOT NULL, seen DATETIME(3) NOT NULL," +
+			" waits VARCHAR(24) NOT NULL, from_file TINYINT NOT NULL, data LONGBLOB NOT NULL," +
+			" PRIMARY KEY (client, name), KEY wake (wake), KEY seen (seen), KEY waits (waits)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt DATETIME(3) NOT NULL" + table,
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL" + table,
 	}

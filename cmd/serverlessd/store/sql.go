@@ -213,7 +213,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 var errUndo = errors.New("undo")
 
 func isOurs(err error) bool {
-	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, errUndo} {
+	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, ErrFromFile, ErrSchedules, errUndo} {
 		if errors.Is(err, ours) {
 			return true
 		}

@@ -96,6 +96,11 @@ func (*lite) schema() []string {
 		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open INT NOT NULL, running INT NOT NULL, ok INT NOT NULL," +
 			" failed INT NOT NULL, abandoned INT NOT NULL, expired INT NOT NULL, deleted INT NOT NULL, PRIMARY KEY (type, slot)) WITHOUT ROWID",
 		"CREATE INDEX IF NOT EXISTS counts_open ON sq_counts (open, type)",
+		"CREATE TABLE IF NOT EXISTS sq_schedules (client VARCHAR(64) NOT NULL, name VARCHAR(128) NOT NULL, wake TEXT NOT NULL, seen TEXT NOT NULL," +
+			" waits VARCHAR(24) NOT NULL, from_file INT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (client, name))",
+		"CREATE INDEX IF NOT EXISTS schedules_wake ON sq_schedules (wake)",
+		"CREATE INDEX IF NOT EXISTS schedules_seen ON sq_schedules (seen)",
+		"CREATE INDEX IF NOT EXISTS schedules_waits ON sq_schedules (waits)",
 		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt TEXT NOT NULL) WITHOUT ROWID",
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL) WITHOUT ROWID",
 	}

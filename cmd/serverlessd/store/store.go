@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"time"
 
+	"gloom/cmd/internal/schedule"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
@@ -24,6 +25,9 @@ var (
 	ErrDone    = errors.New("the job has ended")     // and cannot be deleted
 	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
 	ErrTaken   = errors.New("the sysid is taken")
+	// ErrFromFile: a schedule stands in a file, and is changed by nothing else.
+	ErrFromFile  = errors.New("the schedule stands in the file that --schedules names, and is changed there")
+	ErrSchedules = fmt.Errorf("the client has %d schedules, as many as are allowed", schedule.Most)
 	// ErrUnwell is an ErrAway of a store that answers, and refuses for reasons of its
 	// own: its schema, rights, settings, disk or files. Other calls may succeed.
 	ErrUnwell = fmt.Errorf("%w: it answers, and refuses", ErrAway)
@@ -95,6 +99,23 @@ type Store interface {
 	// Handlers are the ids of the newest version of each jobtype, and a number
 	// that changes with each change of any; nil when it is still since.
 	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
+
+	// PutSchedule sets a schedule, and fromFile whether it stands in a file. ErrFromFile:
+	// it does, and is to be changed by somebody else. ErrSchedules: there are too many.
+	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error
+	// DropSchedule removes one that stands in a file, or not. ErrUnknown, ErrFromFile.
+	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
+	// Schedules are a client's, in the order of names from behind one, and the store's
+	// time; Schedule is one or ErrUnknown; FileSchedules are all that stand in files.
+	Schedules(ctx context.Context, client, after string, limit int) (list []Named, now time.Time, err error)
+	Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error)
+	FileSchedules(ctx context.Context) ([]Named, error)
+	// DueSchedules are schedules that are to be settled, some of them, and when the next
+	// one is (zero: none is known).
+	DueSchedules(ctx context.Context) (due []schedule.Key, now, next time.Time, err error)
+	// SettleSchedules makes the jobs of what is due of these, in one transaction with
+	// the note that they are made. What was due before watched was missed.
+	SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (Settled, error)
 }
 
 // Run is a job in hand.

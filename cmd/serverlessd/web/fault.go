@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/schedule"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/runner"
@@ -49,6 +50,7 @@ func faultOf(err error) *fault {
 	var f *fault
 	var check *runner.CheckError
 	var refusal *door.Refusal
+	var wrong *schedule.Fault
 	switch {
 	case errors.As(err, &f):
 		return f
@@ -60,6 +62,14 @@ func faultOf(err error) *fault {
 		return f
 	case errors.As(err, &check):
 		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)
+	case errors.As(err, &wrong) && wrong.Missing:
+		return missing(wrong.Field, "%s", wrong.Reason)
+	case errors.As(err, &wrong):
+		return invalid(wrong.Field, "%s", wrong.Reason)
+	case errors.Is(err, store.ErrFromFile):
+		return fail(http.StatusConflict, "from_file", "name", "%v", err)
+	case errors.Is(err, store.ErrSchedules):
+		return busy("overloaded", "%v", err)
 	case errors.Is(err, runner.ErrCheckBusy):
 		return busy("overloaded", "%v", err)
 	case errors.Is(err, store.ErrRunning):

@@ -26,6 +26,12 @@ var (
 	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, do: (*Web).deleteHandler}
 	getHandler    = &action{methods: "GET", scope: Handle, do: (*Web).getHandler}
 
+	oneSchedule    = &action{methods: "GET,PUT,DELETE"} // its three are told apart by the verb
+	getSchedule    = &action{methods: "GET,PUT,DELETE", scope: Read, do: (*Web).getSchedule}
+	putSchedule    = &action{methods: "GET,PUT,DELETE", body: true, scope: Submit, do: (*Web).putSchedule}
+	deleteSchedule = &action{methods: "GET,PUT,DELETE", scope: Submit, do: (*Web).deleteSchedule}
+	schedules      = &action{methods: "GET", query: "limit,cursor", scope: Read, do: (*Web).schedules}
+
 	oneJob    = &action{methods: "GET,DELETE"} // its two are told apart by the verb
 	getJob    = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob}
 	deleteJob = &action{methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob}
@@ -60,10 +66,18 @@ func route(r *request) *action {
 		return nil
 	}
 	a := under(r, path[1:])
-	if a == oneJob {
-		if a = getJob; r.Method == http.MethodDelete {
-			a = deleteJob
-		}
+	deletes := r.Method == http.MethodDelete
+	switch {
+	case a == oneJob && deletes:
+		return deleteJob
+	case a == oneJob:
+		return getJob
+	case a == oneSchedule && deletes:
+		return deleteSchedule
+	case a == oneSchedule && r.Method == http.MethodPut:
+		return putSchedule
+	case a == oneSchedule:
+		return getSchedule
 	}
 	return a
 }
@@ -71,10 +85,12 @@ func route(r *request) *action {
 // under finds what stands below a client.
 func under(r *request, path []string) *action {
 	if len(path) == 1 {
-		return map[string]*action{"state": state, "jobs": list, "retry": retryAll}[path[0]]
+		return map[string]*action{"state": state, "jobs": list, "retry": retryAll, "schedule": schedules}[path[0]]
 	}
 	r.name = path[1]
 	switch {
+	case path[0] == "schedule" && len(path) == 2:
+		return oneSchedule
 	case path[0] == "job" && len(path) == 2:
 		return add
 	case path[0] == "job" && len(path) == 3:

@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/schedule"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
@@ -44,6 +46,10 @@ type Queue interface {
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
 	Handler(ctx context.Context, jobtype string) (*job.Handler, error)
+	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error
+	DropSchedule(ctx context.Context, key schedule.Key) error
+	Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error)
+	Schedules(ctx context.Context, client, after string, limit int) ([]store.Named, time.Time, error)
 	// Unhandled tells that a type has no handler, as far as this daemon knows.
 	Unhandled(jobtype string) bool
 	Health() error

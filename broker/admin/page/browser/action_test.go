@@ -17,6 +17,7 @@ func TestTypeActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/type/report")
 	b.Forgive("400 (Bad Request)") // of limits that cannot be
+	b.Forgive("404 (Not Found)")   // of the type that is forgotten
 	is := func(key string, want any) {
 		t.Helper()
 		w.until("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
@@ -65,6 +66,13 @@ func TestTypeActions(t *testing.T) {
 	b.press("Cancel 10 jobs")
 	b.sees("10 jobs of report cancelled, 0 that fit are left.", "No job fits.")
 	is("queued", 30)
+
+	w.submit(gloom.Job{Type: "mial"})
+	b.at("#/type/mial")
+	b.press("Forget")
+	b.sees("Forget mial?", "1 waiting job is discarded")
+	b.press("Forget it")
+	b.sees("mial is forgotten, 1 job discarded.", "No job or worker of this type")
 	b.strict()
 }
 
@@ -87,7 +95,7 @@ func TestJobActions(t *testing.T) {
 	b.press("Cancel")
 	b.sees("Cancel later?", "cannot be undone")
 	b.press("Cancel the job")
-	b.sees("later: cancelled.", "No job with this id waits or runs")
+	b.sees("later: cancelled.", "cancelled by an operator", "Its life")
 
 	b.at("#/job/picture-1")
 	b.sees("running")
@@ -112,7 +120,7 @@ func TestDeadActions(t *testing.T) {
 	b.press("Close")
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.press("Retry")
-	b.sees("invoice-2 was handed in again.")
+	b.sees("invoice-2 was retried.")
 	dead(2)
 	b.until(`![...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('invoice-2'))`) // its buttons are gone
 	b.press("Discard")
@@ -132,7 +140,7 @@ func TestDeadActions(t *testing.T) {
 	dead(3) // more than was said: this one, and the one that was retried
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.press("Retry 1 dead letter")
-	b.sees("1 dead letter handed in again, 2 left.")
+	b.sees("1 dead letter retried, 2 left.")
 	dead(2)
 	b.strict()
 }

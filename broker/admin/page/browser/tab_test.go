@@ -117,7 +117,7 @@ func TestKeyboard(t *testing.T) {
 	b.keys("invoice-1\r")
 	b.sees("failed and is kept: invoice")
 	b.at("#/job/invoice-1")
-	b.sees("No job with this id", "failed and is kept: invoice")
+	b.sees("failed", "failed and is kept: invoice")
 	// The focus is visible wherever the Tab key moves it.
 	b.at("#/type/report")
 	b.sees("report-00")

@@ -47,7 +47,7 @@ var views = []struct {
 }{
 	{"#/", []string{"wrong", "a look; ", "Does it keep up?", "report", "no worker", "It adds up", "v1.2.3", "jobd"}},
 	{"#/types", []string{"report", "invoice", "4 types"}},
-	{"#/type/report", []string{"oldest", "seen here since", "none has joined", "1 delayed", "report-39"}},
+	{"#/type/report", []string{"oldest", ", since ", "none has joined", "1 delayed", "report-39"}},
 	{"#/type/thumbnail", []string{"worker of tests", "picture-1", "customer-4", "more of them"}},
 	{"#/jobs", []string{"report-00", "no worker has joined its type"}},
 	{"#/job/report-05", []string{"Why it waits: no worker has joined its type", "acme", "Copy id", "start a worker for it"}},

@@ -148,7 +148,7 @@ func TestDeadLetters(t *testing.T) {
 	p.types("textbox", "Part of the id", "d-5")
 	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
 	p.clicks("button", "^Retry$")
-	p.reads("d-5 was handed in again")
+	p.reads("d-5 was retried")
 	b.until("/v1/jobs/d-5", func(v map[string]any) bool { return v["state"] == "queued" })
 	p.types("textbox", "Part of the id", "")
 	p.types("textbox", "reason", "of d-2")

@@ -16,7 +16,7 @@ const again = r => { listing.again(); return r; };
 const path = (d, what = '') => `/v1/dead/${segment(d.type)}/${segment(d.id)}${what}?no=${d.no}`;
 
 /** @param {any} d */
-const retry = d => act(() => call('POST', path(d, '/retry')), `${d.id} was handed in again.`).then(again);
+const retry = d => act(() => call('POST', path(d, '/retry')), `${d.id} was retried.`).then(again);
 
 /** @param {any} d */
 function discard(d) {
@@ -50,8 +50,8 @@ function said(f) {
 /** @param {string} type @param {Record<string, any>} filter */
 const retryAll = (type, filter) => bulk({
   path: `/v1/dead/${segment(type)}/retry`, filter, verb: 'Retry', one: 'dead letter', type, after: again,
-  body: html`<p>${said(filter)} They are handed in again, as new jobs.</p>`,
-  done: r => `${plural(r.done, 'dead letter')} handed in again, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`,
+  body: html`<p>${said(filter)} They are submitted again, as new jobs.</p>`,
+  done: r => `${plural(r.done, 'dead letter')} retried, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`,
 });
 
 /** @param {string} type @param {Record<string, any>} filter */

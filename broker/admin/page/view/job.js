@@ -1,7 +1,7 @@
 // One job: where it stands, what it waits for, and what one may do.
 import { html, signal } from '../html.js';
 import { asked, call, segment, text } from '../api.js';
-import { bytes, count, members, plural, pretty, time } from '../format.js';
+import { bytes, count, members, moment, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
 import { failed, state } from './jobs.js';
@@ -33,14 +33,33 @@ export function shown(of, name) {
 /** @param {any} peer @param {string} query */
 const peer = (peer, query) => peer && (peer.broker ? `lent to the broker ${peer.broker}` : html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span> <a href=${to(['jobs'], { [query]: peer.number })}>its jobs</a>`);
 
-/** @type {import('../table.js').Column[]} */
-const runs = [
-  { name: 'Run', num: true, of: x => count(x.run) },
-  { name: 'Why it ended', class: 'main reason', of: x => x.reason },
-  { name: 'Ended', num: true, of: x => html`${time(x.ended_seconds_ago)} ago` },
-  { name: 'After', num: true, wide: 1, of: x => time(x.seconds) },
-  { name: 'Worker', wide: 1, of: x => x.worker.broker ? `the broker ${x.worker.broker}${x.lost ? ', lost' : ''}` : x.worker.address ? html`${x.worker.client ?? 'unnamed'} <span class="muted">${x.worker.address}</span>` : `connection ${x.worker.number}, gone` },
+/** @param {any} peer */
+const who = peer => peer.broker ? `the broker ${peer.broker}` : peer.address ? html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span>` : `connection ${peer.number}, gone`;
+
+/** What happened to a job, in the order of time: a row has when, what, for how long and where.
+ * @type {import('../table.js').Column[]} */
+const events = [
+  { name: 'When', num: true, of: x => moment(x.when) },
+  { name: 'What', class: 'main', of: x => x.what },
+  { name: 'For', num: true, of: x => x.ms === undefined ? '' : time(x.ms / 1000) },
+  { name: 'By', wide: 1, of: x => x.by },
+  { name: 'Why', class: 'reason', of: x => x.why ?? '' },
 ];
+
+/** @param {any} j */
+function life(j) {
+  const runs = (j.runs ?? []).map((/** @type {any} */ x) => ({ when: x.started_at, what: `run ${x.n}: ${x.outcome.replace('_', ' ')}`, ms: x.ran_ms, by: html`${who(x.worker)}${x.broker_lost ? ', lost' : ''}`, why: x.error }));
+  if (!j.ended_at) return runs;
+  return [{ when: j.submitted_at, what: 'submitted', by: j.submitter ? who(j.submitter) : 'detached' }, ...runs, { when: j.ended_at, what: j.outcome, by: '', why: runs.length ? undefined : j.reason }];
+}
+
+/** A job that has ended, of which the history alone tells. @param {any} j */
+const remembered = j => html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}</header>
+    ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
+    ${facts([['Type', typeLink(j.type)], ['Waited', time(j.waited_ms / 1000)], ['Ran', j.started_at ? time(j.ran_ms / 1000) : undefined], ['Handed out', plural(j.attempts, 'time')],
+      ['Groups', j.groups.join(', ')], ['Size', bytes(j.size)], ['Answer', j.outcome === 'answered' ? bytes(j.answer_size) : undefined]])}
+    ${failed(j.id)}
+    <section><h2>Its life</h2>${table('Its life', events, life(j), x => x.what + x.when)}</section>`;
 
 /** @param {any} j */
 const path = j => '/v1/jobs/' + segment(j.id);
@@ -82,9 +101,10 @@ export function job() {
   const r = asked('/v1/jobs/' + segment(id), 1000), j = r.data;
   if (!j) {
     return html`<header class="bar"><h1 class="id">${id}</h1></header>
-      ${r.code === 404 ? html`<div class="empty"><p>No job with this id waits or runs, and no outcome of it is kept.</p>
-        <p class="note">It may be over. <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p>${failed(id)}</div>` : waiting(r)}`;
+      ${r.code === 404 ? html`<div class="empty"><p>No job with this id waits or runs, or is remembered.</p>
+        <p class="note">${r.error?.message} <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p>${failed(id)}</div>` : waiting(r)}`;
   }
+  if (j.ended_at && j.keep_ms === undefined) return remembered(j);
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', b = body.value?.id === id && body.value.over === over ? body.value : null;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">
@@ -102,7 +122,7 @@ export function job() {
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
       ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
       ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}
-    ${j.runs?.length > 0 && html`<section><h2>Runs so far</h2>${table('Runs so far', runs, j.runs, (/** @type {any} */ x) => j.runs.indexOf(x))}</section>`}
+    ${life(j).length > 0 && html`<section><h2>${over ? 'Its life' : 'Runs so far'}</h2>${table(over ? 'Its life' : 'Runs so far', events, life(j), x => x.what + x.when)}</section>`}
     <section><h2>${over ? 'Answer' : 'Body'}</h2>
       ${!b ? html`<button type="button" onClick=${() => read(id, over)}>Show the ${over ? 'answer' : 'body'}</button>`
         : b.error ? html`<p class="note">${b.error}</p>` : b.body ? shown(b.body, over ? 'Answer' : 'Body')

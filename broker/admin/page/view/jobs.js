@@ -2,7 +2,7 @@
 import { html } from '../html.js';
 import { asked, enc, segment } from '../api.js';
 import { grown } from '../live.js';
-import { count, plural, time } from '../format.js';
+import { count, moment, plural, time } from '../format.js';
 import { table } from '../table.js';
 import { badge, bulk, button, empty, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
 
@@ -24,6 +24,17 @@ const columns = [
   { name: 'Groups', wide: 2, of: j => j.groups.join(', ') },
   { name: 'Waits for', wide: 1, of: j => j.holds ?? '' },
 ];
+
+/** @type {import('../table.js').Column[]} */
+const over = [
+  columns[0], columns[1], { name: 'Outcome', of: state },
+  { name: 'Ended', num: true, of: j => moment(j.ended_at) },
+  { name: 'Waited', num: true, wide: 1, of: j => time(j.waited_ms / 1000) },
+  { name: 'Ran', num: true, wide: 1, of: j => j.started_at ? time(j.ran_ms / 1000) : '' },
+  columns[5], columns[6],
+  { name: 'Reason', wide: 1, class: 'reason', of: j => j.reason ?? '' },
+];
+const outcomes = ['', 'answered', 'failed', 'cancelled', 'expired', 'discarded'];
 
 /** Of which types failed jobs with this id are kept. @param {string} id */
 export function failed(id) {
@@ -55,24 +66,26 @@ function said(f) {
  * @param {{type?: string, worker?: string, submitter?: string}} fixed */
 export function jobs(fixed) {
   const q = place.value.query;
-  const f = { state: q.get('state') ?? '', id: (q.get('id') ?? '').trim(), group: q.get('group') ?? '', older: q.get('older') ?? '' };
+  const ended = q.get('state') === 'ended';
+  const f = { state: q.get('state') ?? '', id: (q.get('id') ?? '').trim(), group: q.get('group') ?? '', older: ended ? '' : q.get('older') ?? '', outcome: ended ? q.get('outcome') ?? '' : '' };
   const older = f.older ? Math.round(+f.older * 1000) : '';
   const base = fixed.type !== undefined ? `/v1/types/${segment(fixed.type)}/jobs` : '/v1/jobs';
   const s = listing.of(base + '?' + query({ ...f, older, worker: fixed.worker, submitter: fixed.submitter }));
   const set = (/** @type {string} */ key) => (/** @type {any} */ e) => refine({ [key]: e.target.value });
-  const filtered = f.state || f.id || f.group || f.older;
-  const shown = fixed.type === undefined ? columns : columns.filter(c => c.name !== 'Type');
+  const filtered = f.state && !ended || f.id || f.group || f.older || f.outcome;
+  const shown = (s.items[0]?.ended_at ? over : columns).filter(c => fixed.type === undefined || c.name !== 'Type');
   const filter = Object.fromEntries(Object.entries({ state: f.state, id: f.id, group: f.group, older }).filter(([, v]) => v));
   return html`<div class="filters">
       <div class="tabs" role="group" aria-label="State">${['', 'queued', 'delayed', 'running', 'ended'].map(v => html`<button key=${v} type="button" aria-pressed=${String(f.state === v)}
         onClick=${() => refine({ state: v })}>${v || 'all'}</button>`)}</div>
       <label>Part of the id <input value=${q.get('id') ?? ''} onInput=${set('id')} /></label>
       <label>Group <input value=${f.group} onInput=${set('group')} /></label>
-      <label>Older than, s <input type="number" min="0" step="any" value=${f.older} onInput=${set('older')} /></label>
+      ${ended ? html`<label>Outcome <select value=${f.outcome} onChange=${set('outcome')}>${outcomes.map(v => html`<option key=${v} value=${v}>${v || 'any'}</option>`)}</select></label>`
+        : html`<label>Older than, s <input type="number" min="0" step="any" value=${f.older} onInput=${set('older')} /></label>`}
       ${fixed.type !== undefined && f.state !== 'ended' && button(filtered ? 'Cancel all that fit' : 'Cancel all that wait', () => cancelAll(fixed.type ?? '', filter), { danger: true })}
     </div>
-    ${s.items.length ? table('Jobs', shown, s.items, j => j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : 'There are no jobs.',
-      f.state === 'ended' ? 'Only outcomes that a submitter wants kept are here.' : f.id && failed(f.id))}
+    ${s.items.length ? table('Jobs', shown, s.items, j => ended ? `${j.id} ${j.ended_at}` : j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : ended ? 'No job has ended yet, as far as is remembered.' : 'There are no jobs.',
+      f.id && failed(f.id))}
     ${listing.foot()}`;
 }
 

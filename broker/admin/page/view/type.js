@@ -2,7 +2,7 @@
 import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
 import { Lately, Series, second } from '../live.js';
-import { count, quantile, rate, time } from '../format.js';
+import { count, plural, quantile, rate, time } from '../format.js';
 import { plots } from '../plot.js';
 import { act, ask, button, empty, facts, place, to, waiting } from '../parts.js';
 import { typeGroups } from './groups.js';
@@ -17,7 +17,28 @@ let seen = fresh('');
 
 /** @param {string} name */
 function fresh(name) {
-  return { name, at: 0, wait: new Lately(), run: new Lately(), series: new Series() };
+  const of = { name, at: 0, wait: new Lately(), run: new Lately(), series: new Series() };
+  if (name) fill(of);
+  return of;
+}
+
+/** Puts what the broker remembers of the type before what is seen of it.
+ * @param {any} of */
+async function fill(of) {
+  const h = await call('GET', `/v1/history?type=${enc(of.name)}&since=6m`).catch(() => null);
+  if (!h) return; // a broker that is older than the page
+  const s = new Series(), step = h.step_ms / 1000, from = Date.parse(h.from) / 1000, live = of.series;
+  const ms = (/** @type {number|null} */ v) => v === null ? null : v / 1000;
+  for (let i = 0; i < h.in.length - 1; i++) { // the last one has not ended
+    if (h.in[i] !== null) {
+      s.push(from + (i + 1) * step, {
+        in: h.in[i] / step, out: (h.answered[i] + h.failed[i] + h.other[i]) / step, failed: h.failed[i] / step, queued: h.queued[i], running: h.running[i],
+        wait50: ms(h.wait_p50_ms[i]), wait95: ms(h.wait_p95_ms[i]), run50: ms(h.run_p50_ms[i]), run95: ms(h.run_p95_ms[i]),
+      }, 2 * step);
+    }
+  }
+  live.t.forEach((/** @type {number} */ t, /** @type {number} */ i) => s.push(t, Object.fromEntries(Object.entries(live.of).map(([k, v]) => [k, v[i]])), 2 * step));
+  of.series = s;
 }
 
 /** @param {any} t */
@@ -59,6 +80,16 @@ function limits(t) {
 }
 
 /** @param {any} t */
+function forget(t) {
+  const waits = t.queued + t.delayed;
+  ask({
+    title: `Forget ${t.type}?`, danger: true, button: 'Forget it',
+    body: html`<p>${waits ? `${plural(waits, 'waiting job')} ${waits === 1 ? 'is' : 'are'} discarded, and the submitters are told. ` : ''}Failed jobs and outcomes that are kept are forgotten. What was counted stays in the totals. This cannot be undone.</p>`,
+    go: () => act(() => call('DELETE', path(t) + '?jobs=true'), r => `${t.type} is forgotten, ${plural(r.discarded, 'job')} discarded.`),
+  });
+}
+
+/** @param {any} t */
 function fair(t) {
   const set = (/** @type {boolean} */ v) => call('PUT', path(t), { fair: v });
   act(() => set(!t.fair), t.fair ? `Groups of ${t.type} take no turns now.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
@@ -85,6 +116,7 @@ export function type() {
         ${button('Limits', () => limits(t))}
         ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
         ${test}
+        ${!t.workers && !t.running && !t.paused && button('Forget', () => forget(t), { danger: true })}
       </div></header>
     ${findingList(found('type', t.type), true)}
     <dl class="now">

@@ -163,7 +163,7 @@ func submit(o agent.Options, opts []gloom.Option) {
 func job(c agent.Command, progress func(json.RawMessage)) gloom.Job {
 	j := gloom.Job{
 		ID: c.ID, Type: c.Type, Body: json.RawMessage(c.Body),
-		Timeout: ms(c.Timeout), Backoff: ms(c.Backoff), Expires: ms(c.Expires), Age: ms(c.Age),
+		Timeout: ms(c.Timeout), Expires: ms(c.Expires), Age: ms(c.Age),
 		Keep: ms(c.Keep), AtLeastOnce: c.AtLeastOnce, Detach: c.Detach,
 		Groups: c.Groups, Headers: gloom.Headers(c.Headers), OnProgress: progress,
 	}
@@ -172,6 +172,11 @@ func job(c agent.Command, progress func(json.RawMessage)) gloom.Job {
 	}
 	if c.Delay != nil {
 		j.Delay = ms(*c.Delay)
+	}
+	if c.Backoff != nil {
+		if j.Backoff = ms(*c.Backoff); j.Backoff == 0 {
+			j.Backoff = gloom.NoBackoff
+		}
 	}
 	if c.Retries != nil {
 		if j.Retries = *c.Retries; j.Retries == 0 {

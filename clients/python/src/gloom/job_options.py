@@ -25,7 +25,8 @@ class JobOptions(TypedDict, total=False):
     delay: seconds before which the job is not handed out.
     timeout: seconds one run may take; then that run has failed.
     retries: runs after the first one, 0 … 1000; None is the broker's.
-    backoff: seconds before the first retry, doubled for each further one.
+    backoff: seconds before the first retry, doubled for each further one; not said, or
+    None: 1, unless retries is 0.  A job whose worker is lost runs again at once.
     expires: seconds from now after which the job is not started.
     Durations are rounded up to milliseconds, 0 is none, at most a year
     (backoff: a day).
@@ -51,7 +52,7 @@ class JobOptions(TypedDict, total=False):
     delay: float
     timeout: float
     retries: int | None
-    backoff: float
+    backoff: float | None
     expires: float
     detach: bool
     ack: bool
@@ -73,6 +74,9 @@ def group_names(field: str, names: Any) -> list[str]:
 def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> int | None:
     return millis(field, seconds, most) or None
 
+
+#: The backoff of a job that may be retried and says none.
+DEFAULT_BACKOFF_MS = 1000
 
 #: Least and largest priority.
 PRIORITIES = -(2**63), 2**63 - 1
@@ -123,6 +127,8 @@ def encode_submit(
     if compat and newer:
         raise Unsupported(f"not known to a compat broker: {', '.join(newer)}")
     if not compat:
+        if options.get("backoff") is None and options.get("retries") != 0:
+            fields["backoff_ms"] = DEFAULT_BACKOFF_MS
         headers = with_trace(options.get("headers"))
         fields["headers"] = None if headers is None else encode_body(headers)
     return wire.request("submit", id=id, type=type, body=encode_body(body), **fields)

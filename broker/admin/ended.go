@@ -1,0 +1,132 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// endedKeys are what only a filter of ended jobs may say.
+var endedKeys = []string{"outcome", "since"}
+
+// timeline puts times of the hub's clock into those of people.
+type timeline struct{ zero time.Time }
+
+func timelineAt(now int64) timeline { return timeline{time.Now().Add(-time.Duration(now))} }
+
+func (t timeline) at(when int64) string {
+	return t.zero.Add(time.Duration(when)).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+func (a *API) runsOf(t timeline, runs []broker.RunInfo) (out []api.Run) {
+	for i := range runs {
+		x := &runs[i]
+		out = append(out, api.Run{
+			N: x.Run, Worker: a.peer(x.Worker, x.Broker), StartedAt: t.at(x.Started), RanMS: (x.Ended - x.Started) / 1e6,
+			Outcome: x.Outcome.String(), Error: hub.Words(&x.Reason), BrokerLost: x.BrokerLost,
+		})
+	}
+	return out
+}
+
+func endOf(t timeline, x *broker.EndedInfo) api.End {
+	e := api.End{
+		SubmittedAt: t.at(x.Submitted), EndedAt: t.at(x.Ended), WaitedMS: (x.Ended - x.Submitted) / 1e6,
+		Size: x.Size, AnswerSize: x.AnswerSize,
+	}
+	if x.Started >= 0 {
+		started := t.at(x.Started)
+		e.StartedAt, e.WaitedMS, e.RanMS = &started, (x.Started-x.Submitted)/1e6, (x.Ended-x.Started)/1e6
+	}
+	return e
+}
+
+func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
+	return api.Ended{
+		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: values(x.Groups), Submitter: a.peer(x.Submitter, ""),
+		Outcome: x.Outcome.String(), Reason: hub.Words(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
+	}
+}
+
+// endedFilter makes a filter of ended jobs of one that was read.
+func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error) {
+	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, Part: q.ID, Submitter: q.Submitter, Worker: q.Worker, Outcome: v.Get("outcome")}
+	if out.Outcome != "" && !slices.Contains(broker.JobOutcomes, out.Outcome) {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "outcome must be one of %s, got %.64q", strings.Join(broker.JobOutcomes, ", "), out.Outcome)
+	}
+	if v.Get("older") != "" {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "older is not for ended jobs; since bounds how long ago they ended")
+	}
+	since := v.Get("since")
+	if since == "" {
+		return out, nil
+	}
+	if d, err := time.ParseDuration(since); err == nil && d > 0 {
+		out.Since = d
+	} else if at, err := time.Parse(time.RFC3339Nano, since); err == nil {
+		out.Since = max(1, time.Since(at))
+	} else if ms, err := strconv.ParseInt(since, 10, 64); err == nil && ms > 0 && ms <= wire.MaxDurationMS {
+		out.Since = time.Duration(ms) * time.Millisecond
+	} else {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "since must be a time as in RFC 3339, a duration such as 3h, or milliseconds, got %.64q", since)
+	}
+	return out, nil
+}
+
+// listEnded lists the jobs that have ended, the latest end first.
+func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedFilter) error {
+	return listing(a, w, r, "cursor", func(from, limit int) (items []api.Ended, next int) {
+		var found []broker.EndedInfo
+		var t timeline
+		a.srv.Hub().View(func(b *broker.Broker, now int64) {
+			var after int64
+			found, after = b.Ended(now, int64(from), limit, q)
+			t, next = timelineAt(now), int(after)
+		})
+		for i := range found {
+			items = append(items, a.endedOf(t, &found[i]))
+		}
+		return items, next
+	})
+}
+
+// findEnded finds the latest ended job with an id in the history.
+func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timeline, ok bool) {
+	for from := int64(0); from >= 0 && !ok && r.Context().Err() == nil; {
+		var found []broker.EndedInfo
+		a.making.Lock()
+		a.srv.Hub().View(func(b *broker.Broker, now int64) {
+			found, from = b.Ended(now, from, 1, &broker.EndedFilter{ID: id})
+			t = timelineAt(now)
+		})
+		a.making.Unlock()
+		if ok = len(found) > 0; ok {
+			x = found[0]
+		}
+	}
+	return x, t, ok
+}
+
+// forgotten says that no job has this id, and how far back the history reaches.
+func (a *API) forgotten(id []byte) error {
+	var back time.Duration
+	var all bool
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, all = b.Remembers(now) })
+	reach := fmt.Sprintf("the history reaches back %v (--history %d)", back.Round(time.Second), a.srv.Options().History)
+	switch {
+	case a.srv.Options().History == 0:
+		reach = "the history is off (--history 0)"
+	case all:
+		reach = fmt.Sprintf("the history reaches back to the start of the broker, %v ago", time.Since(a.srv.Started()).Round(time.Second))
+	}
+	return fail(http.StatusNotFound, "unknown_job", "no job with the id %.64q waits or runs, or is remembered; %s", wire.Value(id), reach)
+}

@@ -1,0 +1,57 @@
+package admin
+
+import (
+	"net/http"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// deleteType forgets a type that nobody serves and that holds nothing, or whose jobs, dead
+// letters and outcomes are to be discarded first.
+func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	discard, err := flagOf(r, "jobs")
+	if err != nil {
+		return err
+	}
+	h := a.srv.Hub()
+	var known bool
+	h.View(func(b *broker.Broker, _ int64) { _, known = b.TypeUse(n) })
+	if !known {
+		return unknownType(n)
+	}
+	long(w)
+	f := broker.Forgetting{Name: n, Discard: discard}
+	for more := true; more && r.Context().Err() == nil; {
+		a.making.Lock()
+		h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+			fx, more = b.ForgetType(now, &f)
+			return fx
+		})
+		a.making.Unlock()
+	}
+	out := api.Forgotten{Type: wire.Value(n), Discarded: f.Waiting, Dead: f.Letters, Outcomes: f.Outcomes}
+	why := hub.Uses(&f.Use)
+	if why == "" || discard {
+		a.log.Info().Str("type", out.Type).Bool("forgotten", why == "").Int("discarded", f.Waiting).Int("dead", f.Letters).
+			Int("outcomes", f.Outcomes).Str("peer", by(r)).Msg("an operator forgot a type, or discarded what it held")
+		a.watch.changed()
+	}
+	switch {
+	case why == "":
+		reply(w, http.StatusOK, out)
+		return nil
+	case f.Waiting+f.Letters+f.Outcomes > 0:
+		return fail(http.StatusConflict, "in_use", "type %.64q is in use again: %s; discarded until then: %d waiting jobs, %d dead letters, %d kept outcomes",
+			out.Type, why, f.Waiting, f.Letters, f.Outcomes)
+	case f.Use.Holds() && !discard:
+		return fail(http.StatusConflict, "not_empty", "type %.64q is in use: %s; ?jobs=true discards what it holds", out.Type, why)
+	}
+	return fail(http.StatusConflict, "in_use", "type %.64q is in use: %s", out.Type, why)
+}

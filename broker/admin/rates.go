@@ -1,0 +1,272 @@
+package admin
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+)
+
+// The rates of the last day are kept in steps: of a minute for three hours, of ten minutes
+// for a day. A step is what was counted from its begin to its end, so that looks may come at
+// any time, late or never.
+
+const (
+	// otherTypes is the name of the row that types without a row of their own share.
+	otherTypes = "other types"
+	shortSteps = int(3 * time.Hour / time.Minute)
+	longSteps  = int(24 * time.Hour / longStep)
+	longStep   = 10 * time.Minute
+)
+
+// counts are sums since the start, of a type or of all.
+type counts struct {
+	in, answered, failed, other uint64
+	queued, running             uint64
+	stats                       *broker.TypeStats // nil: not known
+}
+
+func countsOf(l *api.Ledger, s *broker.TypeStats) counts {
+	return counts{l.Submitted, l.Answered, l.Failed, l.Ended() - l.Answered - l.Failed, l.Queued, l.Running, s}
+}
+
+// step is what was counted in one step. Its waits and runs are in milliseconds, NaN if there
+// were none.
+type step struct {
+	no                           int64 // of the step since 1970, 0 if nothing is known
+	in, answered, failed, other  uint32
+	queued, running              uint32 // at its end
+	wait50, wait95, run50, run95 float32
+}
+
+// steps are the latest steps of one length. base is what had been counted when the present
+// one began.
+type steps struct {
+	ring  []step
+	now   int64
+	base  counts
+	stats broker.TypeStats // of base
+}
+
+// rates is the last day of a type, or of all.
+type rates struct {
+	short, long steps
+	latest      counts
+	stats       broker.TypeStats // of latest
+	busy        uint64           // jobs of the last hours, earlier ones less
+	rate        float64          // jobs a second that come now
+	unknown     bool             // nothing has been noted
+}
+
+// start begins with what had been counted before.
+func (x *rates) start(c counts) {
+	x.latest, x.stats = c, *c.stats
+	x.latest.stats = nil
+}
+
+func newRates() *rates {
+	return &rates{short: steps{ring: make([]step, shortSteps)}, long: steps{ring: make([]step, longSteps)}}
+}
+
+// note takes what is counted now.
+func (x *rates) note(at time.Time, c counts) {
+	if c.in < x.latest.in { // the type was forgotten, and begins anew
+		x.latest, x.stats = counts{}, broker.TypeStats{}
+		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latest, x.stats, x.latest, x.stats
+	}
+	x.short.turn(at.Unix()/60, x)
+	if x.long.turn(at.Unix()/int64(longStep/time.Second), x) {
+		x.busy -= x.busy / 16
+	}
+	x.busy += c.in - x.latest.in
+	if x.latest = c; c.stats != nil {
+		x.stats = *c.stats
+	}
+	x.latest.stats = nil
+}
+
+// turn begins another step if it is time to, with what was counted last, and tells whether
+// it did.
+func (s *steps) turn(no int64, x *rates) bool {
+	if no == s.now {
+		return false
+	}
+	if s.now != 0 {
+		s.ring[s.now%int64(len(s.ring))] = s.present(x)
+	}
+	s.now, s.base, s.stats = no, x.latest, x.stats
+	return true
+}
+
+// present is the step that has not ended.
+func (s *steps) present(x *rates) step {
+	c, b := &x.latest, &s.base
+	p := step{
+		no: s.now, in: uint32(c.in - b.in), answered: uint32(c.answered - b.answered), failed: uint32(c.failed - b.failed),
+		other: uint32(c.other - b.other), queued: uint32(c.queued), running: uint32(c.running),
+	}
+	p.wait50, p.wait95 = quantiles(&x.stats.Wait, &s.stats.Wait)
+	p.run50, p.run95 = quantiles(&x.stats.Run, &s.stats.Run)
+	return p
+}
+
+// quantiles are the times below which a half and 95 of 100 of those lie that came between
+// two counts, in milliseconds: estimates, since the counts are by powers of 2.
+func quantiles(now, then *[broker.StatBuckets]uint64) (p50, p95 float32) {
+	var n uint64
+	for i := range now {
+		n += now[i] - then[i]
+	}
+	at := func(part float64) float32 {
+		rank, below := part*float64(n), 0.0
+		for i := range now {
+			here := float64(now[i] - then[i])
+			if here > 0 && below+here >= rank {
+				low, high := 0.0, math.Exp2(float64(i))
+				if i > 0 {
+					low = high / 2
+				}
+				return float32((low + (high-low)*(rank-below)/here) / 1000)
+			}
+			below += here
+		}
+		return float32(math.NaN())
+	}
+	return at(0.5), at(0.95)
+}
+
+// history returns the latest n steps of a length.
+func (s *steps) history(n int, length time.Duration, x *rates) api.History {
+	first := s.now - int64(n) + 1
+	h := api.History{StepMS: length.Milliseconds(), From: time.Unix(first*int64(length/time.Second), 0).UTC().Format(time.RFC3339)}
+	for _, column := range []struct {
+		to *[]*float64
+		of func(p *step) float64
+	}{
+		{&h.In, func(p *step) float64 { return float64(p.in) }}, {&h.Answered, func(p *step) float64 { return float64(p.answered) }},
+		{&h.Failed, func(p *step) float64 { return float64(p.failed) }}, {&h.Other, func(p *step) float64 { return float64(p.other) }},
+		{&h.Queued, func(p *step) float64 { return float64(p.queued) }}, {&h.Running, func(p *step) float64 { return float64(p.running) }},
+		{&h.WaitP50, func(p *step) float64 { return float64(p.wait50) }}, {&h.WaitP95, func(p *step) float64 { return float64(p.wait95) }},
+		{&h.RunP50, func(p *step) float64 { return float64(p.run50) }}, {&h.RunP95, func(p *step) float64 { return float64(p.run95) }},
+	} {
+		*column.to = make([]*float64, n)
+		for i := range n {
+			no := first + int64(i)
+			p := &s.ring[no%int64(len(s.ring))]
+			if no == s.now && !x.unknown {
+				present := s.present(x)
+				p = &present
+			}
+			if v := column.of(p); p.no == no && !math.IsNaN(v) {
+				v = math.Round(v*1000) / 1000
+				(*column.to)[i] = &v
+			}
+		}
+	}
+	return h
+}
+
+// day is the rates of all types together, of those with most to do, and of all others.
+type day struct {
+	total, others *rates
+	types         map[string]*rates
+	other         counts // of the others, added up
+	moved         time.Time
+}
+
+// ratesSize is what a row takes.
+const ratesSize = int64((shortSteps+longSteps)*48 + 4096)
+
+// bytes is what all rows take.
+func (d *day) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
+
+// note takes what is counted of a type now, of which old was seen before; most is how many
+// types have rows of their own.
+func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, most int) {
+	r := d.types[x.Type.Type]
+	if r == nil && len(d.types) >= most && most > 0 && x.rates.In > 0 && at.Sub(d.moved) >= time.Second {
+		// The one with least to do makes room for one that has more in ten minutes.
+		d.moved = at
+		least, name := math.Inf(1), ""
+		for n, r := range d.types {
+			if busy := max(float64(r.busy), r.rate*longStep.Seconds()); busy < least {
+				least, name = busy, n
+			}
+		}
+		if x.rates.In*longStep.Seconds() > least {
+			delete(d.types, name)
+		}
+	}
+	if r == nil && len(d.types) < most {
+		r = newRates()
+		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // what came before is not of this step
+			r.start(countsOf(&old.Ledger, s))
+		}
+	}
+	if r != nil {
+		r.rate = x.rates.In
+		r.note(at, countsOf(&seen.Ledger, s))
+		return
+	}
+	was, is := countsOf(&old.Ledger, nil), countsOf(&seen.Ledger, nil)
+	if is.in >= was.in {
+		d.other.in += is.in - was.in
+		d.other.answered += is.answered - was.answered
+		d.other.failed += is.failed - was.failed
+		d.other.other += is.other - was.other
+	}
+	d.other.queued += is.queued
+	d.other.running += is.running
+}
+
+// end takes the sums of a look at all types.
+func (d *day) end(at time.Time, all *api.Ledger, s *broker.TypeStats) {
+	d.total.note(at, countsOf(all, s))
+	d.others.note(at, d.other)
+	d.other.queued, d.other.running = 0, 0
+}
+
+// getHistory tells the rates of the last hours.
+func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
+	since, length := 3*time.Hour, time.Minute
+	if v := r.URL.Query().Get("since"); v != "" {
+		var err error
+		if since, err = time.ParseDuration(v); err != nil || since <= 0 || since > 24*time.Hour {
+			return fail(http.StatusBadRequest, "invalid_value", "since must be a duration up to 24h, such as 90m, got %.64q", v)
+		}
+	}
+	typ := r.URL.Query().Get("type")
+	if typ != "" && typ != otherTypes {
+		if _, err := named("type", typ); err != nil {
+			return err
+		}
+	}
+	if since > 3*time.Hour {
+		length = longStep
+	}
+	n := int((since + length - 1) / length)
+	var h api.History
+	a.look(func(w *watch) {
+		x := w.day.total
+		switch typ {
+		case "":
+		case otherTypes:
+			x = w.day.others
+		default:
+			if x = w.day.types[typ]; x == nil {
+				x = newRates()
+				x.short.now, x.long.now = w.day.total.short.now, w.day.total.long.now
+				x.unknown = true
+			}
+		}
+		s := &x.short
+		if length == longStep {
+			s = &x.long
+		}
+		h = s.history(n, length, x)
+	})
+	reply(w, http.StatusOK, h)
+	return nil
+}

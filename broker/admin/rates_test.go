@@ -1,0 +1,114 @@
+package admin
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+)
+
+// TestRates: jobs of two days beside a naive sum of them, with looks at odd times.
+func TestRates(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	x := newRates()
+	at := time.Unix(1e9, 0)
+	var c counts
+	var stats broker.TypeStats
+	short, long := map[int64]uint64{}, map[int64]uint64{}
+	c.stats = &stats
+	x.note(at, c)
+	for range 20000 {
+		at = at.Add(time.Duration(rnd.IntN(10)) * time.Second)
+		if rnd.IntN(2000) == 0 {
+			at = at.Add(time.Duration(rnd.IntN(300)) * time.Minute) // nobody looks
+		}
+		n := uint64(rnd.IntN(5))
+		c.in += n
+		c.answered += n
+		c.queued = uint64(rnd.IntN(9))
+		stats.Run[10] += n // 512 to 1,024 us
+		x.note(at, c)
+		short[at.Unix()/60] += n
+		long[at.Unix()/600] += n
+	}
+	for _, v := range []struct {
+		s      *steps
+		n      int
+		length time.Duration
+		sums   map[int64]uint64
+	}{{&x.short, shortSteps, time.Minute, short}, {&x.long, longSteps, longStep, long}} {
+		h := v.s.history(v.n, v.length, x)
+		first, err := time.Parse(time.RFC3339, h.From)
+		if err != nil || len(h.In) != v.n || len(h.RunP95) != v.n || h.StepMS != v.length.Milliseconds() {
+			t.Fatalf("%v: from %q, %d and %d steps of %d ms", v.length, h.From, len(h.In), len(h.RunP95), h.StepMS)
+		}
+		for i, in := range h.In {
+			no := first.Unix()/int64(v.length.Seconds()) + int64(i)
+			sum, seen := v.sums[no]
+			if seen != (in != nil) || seen && (*in != float64(sum) || *h.Answered[i] != *in) {
+				t.Fatalf("seed %d, %v: step %d has %v, want %d (%v)", seed, v.length, i, in, sum, seen)
+			}
+			if p := h.RunP50[i]; seen && (p != nil) != (sum > 0) || p != nil && (*p < 0.512 || *p > 1.024) {
+				t.Fatalf("seed %d, %v: step %d of %d jobs has half of the runs below %v ms", seed, v.length, i, sum, p)
+			}
+		}
+	}
+}
+
+// TestRatesOfTypes: as many types as may be have rows, those with most to do, and all others
+// one together.
+func TestRatesOfTypes(t *testing.T) {
+	d := day{total: newRates(), others: newRates(), types: map[string]*rates{}}
+	at, stats := time.Unix(1e9, 0), broker.TypeStats{}
+	rows := map[string]*row{}
+	look := func(jobs map[string]uint64) {
+		at = at.Add(5 * time.Second)
+		var sum api.Ledger
+		for name, n := range jobs {
+			x := rows[name]
+			if x == nil {
+				x = &row{Type: api.Type{Type: name}}
+				rows[name] = x
+			}
+			seen := x.Type
+			seen.Ledger.Submitted += n
+			seen.Ledger.Answered += n
+			d.note(at, x, &x.Type, &seen, &stats, 2)
+			x.count(at, &seen)
+		}
+		for _, x := range rows {
+			sum.Submitted += x.Ledger.Submitted
+			sum.Answered += x.Ledger.Answered
+		}
+		d.end(at, &sum, &stats)
+	}
+	for range 3 {
+		look(map[string]uint64{"a": 1, "b": 100})
+	}
+	for range 9 {
+		look(map[string]uint64{"a": 1, "b": 100, "c": 50})
+	}
+	if len(d.types) != 2 || d.types["b"] == nil || d.types["c"] == nil {
+		t.Fatalf("%d types have rows: %v", len(d.types), d.types)
+	}
+	sum := func(x *rates) (n float64) {
+		for _, v := range x.short.history(shortSteps, time.Minute, x).In {
+			if v != nil {
+				n += *v
+			}
+		}
+		return n
+	}
+	if total := sum(d.total); total != 12+1200+450 {
+		t.Errorf("all types: %v jobs, want 1,662", total)
+	}
+	if b := sum(d.types["b"]); b != 1200 {
+		t.Errorf("b: %v jobs, want 1,200", b)
+	}
+	if others := sum(d.others); others < 9 || others > 9+4*50 {
+		t.Errorf("others: %v jobs", others)
+	}
+}

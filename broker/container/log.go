@@ -1,0 +1,111 @@
+package container
+
+import "unsafe"
+
+const (
+	logShift = 18
+	// LogChunk is the size of a chunk of a Log in bytes. A record and its text must fit.
+	LogChunk = 1 << logShift
+	// logTail lies behind a record: the length of its text, and of all, in 4 bytes each.
+	logTail = 8
+)
+
+// Log keeps the latest records that were added to it, each with a text of any length. They
+// lie one behind the other in chunks, and the oldest chunk goes when there would be too many.
+// T has no pointers, and a size that is a multiple of 8.
+//
+// The position of a record is above 0 and above those of all earlier records. It is never
+// given out again. All methods cost O(1).
+type Log[T any] struct {
+	// Pages provides the memory of chunks. It must be set before the first record.
+	Pages  Pages
+	most   int // chunks, if it is set
+	chunks []logChunk
+	gone   int64 // chunks that have gone
+}
+
+type logChunk struct {
+	mem  []byte
+	used int
+}
+
+// Limit sets how many bytes all chunks may occupy, a chunk at least. Older ones go.
+func (l *Log[T]) Limit(bytes int64) {
+	l.most = int(max(1, bytes>>logShift))
+	for len(l.chunks) > l.most {
+		l.Pages.Put(l.drop())
+	}
+}
+
+// drop lets the oldest chunk go and returns its memory.
+func (l *Log[T]) drop() []byte {
+	m := l.chunks[0].mem
+	l.chunks = append(l.chunks[:0], l.chunks[1:]...)
+	l.gone++
+	return m
+}
+
+// Held is how many bytes all chunks occupy.
+func (l *Log[T]) Held() int64 { return int64(len(l.chunks)) << logShift }
+
+// Add adds a record with n bytes of text. The caller fills both: they are not zeroed.
+func (l *Log[T]) Add(n int) (x *T, text []byte) {
+	size := int(unsafe.Sizeof(*x))
+	need := size + (n+7)&^7 + logTail
+	if len(l.chunks) == 0 || l.chunks[len(l.chunks)-1].used+need > LogChunk {
+		var m []byte
+		if len(l.chunks) > 0 && len(l.chunks) >= l.most {
+			m = l.drop()
+		} else {
+			m = l.Pages.Get(LogChunk)
+		}
+		l.chunks = append(l.chunks, logChunk{mem: m})
+	}
+	c := &l.chunks[len(l.chunks)-1]
+	m := c.mem[c.used : c.used+need]
+	c.used += need
+	*(*[2]uint32)(unsafe.Pointer(&m[need-logTail])) = [2]uint32{uint32(n), uint32(need)}
+	return (*T)(unsafe.Pointer(unsafe.SliceData(m))), m[size : size+n : size+n]
+}
+
+// Whole: no record has gone.
+func (l *Log[T]) Whole() bool { return l.gone == 0 }
+
+// Last is the position of the latest record, 0 if there is none.
+func (l *Log[T]) Last() int64 { return l.end(len(l.chunks) - 1) }
+
+// end is the position of the last record of a chunk, 0 if the chunk has gone.
+func (l *Log[T]) end(n int) int64 {
+	if n < 0 {
+		return 0
+	}
+	return (l.gone+int64(n))<<logShift + int64(l.chunks[n].used)
+}
+
+// First returns the earliest record that is there, nil if there is none.
+func (l *Log[T]) First() *T {
+	if len(l.chunks) == 0 {
+		return nil
+	}
+	return (*T)(unsafe.Pointer(unsafe.SliceData(l.chunks[0].mem)))
+}
+
+// At returns the record at a position, nil if it has gone, and the position of the record
+// before it, 0 if that has gone.
+func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {
+	n := int((pos-1)>>logShift - l.gone)
+	if pos <= 0 || n < 0 {
+		return nil, nil, 0
+	}
+	end := int((pos-1)&(LogChunk-1)) + 1
+	m := l.chunks[n].mem[:end]
+	lens := *(*[2]uint32)(unsafe.Pointer(&m[end-logTail]))
+	if m = m[end-int(lens[1]):]; end == int(lens[1]) {
+		before = l.end(n - 1)
+	} else {
+		before = pos - int64(lens[1])
+	}
+	x = (*T)(unsafe.Pointer(unsafe.SliceData(m)))
+	size := int(unsafe.Sizeof(*x))
+	return x, m[size : size+int(lens[0])], before
+}

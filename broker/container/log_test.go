@@ -1,0 +1,66 @@
+package container
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// A log beside a slice: what is in the last chunks is there, at its position and in its
+// order, and all before has gone.
+func TestLog(t *testing.T) {
+	type record struct{ no, check int64 }
+	type kept struct {
+		record
+		text []byte
+		pos  int64
+	}
+	for seed := range uint64(50) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		l := Log[record]{Pages: HeapPages{}}
+		limit := int64(1+rnd.IntN(4)) * LogChunk
+		l.Limit(limit)
+		var all []kept
+		for no := range int64(3000) {
+			text := bytes.Repeat([]byte(fmt.Sprint(no)), rnd.IntN(200))
+			if rnd.IntN(500) == 0 {
+				text = make([]byte, LogChunk-int(rnd.IntN(3))*8-16-logTail)
+			}
+			x, room := l.Add(len(text))
+			*x = record{no, ^no}
+			copy(room, text)
+			if pos := l.Last(); len(all) > 0 && pos <= all[len(all)-1].pos {
+				t.Fatalf("seed %d: position %d after %d", seed, pos, all[len(all)-1].pos)
+			}
+			all = append(all, kept{record{no, ^no}, text, l.Last()})
+			if l.Held() > limit {
+				t.Fatalf("seed %d: holds %d of %d bytes", seed, l.Held(), limit)
+			}
+			if rnd.IntN(300) == 0 {
+				limit = int64(1+rnd.IntN(4)) * LogChunk
+				l.Limit(limit)
+			}
+		}
+		pos, n := l.Last(), len(all)
+		for pos != 0 {
+			n--
+			x, text, before := l.At(pos)
+			if pos != all[n].pos || *x != all[n].record || !bytes.Equal(text, all[n].text) {
+				t.Fatalf("seed %d: record %d at %d is %v, want %v at %d", seed, n, pos, *x, all[n].record, all[n].pos)
+			}
+			pos = before
+		}
+		if *l.First() != all[n].record {
+			t.Fatalf("seed %d: the first is %v, want %v", seed, *l.First(), all[n].record)
+		}
+		for _, x := range all[:n] {
+			if got, _, _ := l.At(x.pos); got != nil {
+				t.Fatalf("seed %d: record %d is there, the first is %d", seed, x.no, n)
+			}
+		}
+		if held := l.Held(); int64(len(all)-n)*16 > held || held > limit {
+			t.Fatalf("seed %d: %d records in %d bytes, limit %d", seed, len(all)-n, held, limit)
+		}
+	}
+}

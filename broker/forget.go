@@ -1,0 +1,111 @@
+package broker
+
+// TypeUse is what keeps a type from being forgotten.
+type TypeUse struct {
+	// Workers joined with the type's name; a pattern names no type.
+	Workers bool
+	// Paused and Set are what operators have said: Set are limits or fairness.
+	Paused, Set bool
+	// Running counts the runs of its jobs, and of other brokers' jobs that run here.
+	Running int
+	// What it holds beside these: jobs that are delayed or queued, dead letters, and kept
+	// outcomes.
+	Waiting, Letters, Outcomes int
+}
+
+// fixed: discarding what the type holds would not be enough to forget it.
+func (u *TypeUse) fixed() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
+
+// Holds tells whether discarding what the type holds would let it be forgotten.
+func (u *TypeUse) Holds() bool { return !u.fixed() && !u.none() }
+
+// none: the type may be forgotten.
+func (u *TypeUse) none() bool { return *u == TypeUse{} }
+
+// TypeUse returns what keeps a type from being forgotten, and whether there is the type.
+func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
+	k := b.typesByName[string(name)]
+	if k == nil {
+		return u, false
+	}
+	return k.use(), true
+}
+
+func (k *jobType) use() TypeUse {
+	return TypeUse{
+		Workers: k.workers+k.named > 0, Paused: k.paused, Set: k.set(), Running: int(k.Running) + int(k.borrowed),
+		Waiting: int(k.Delayed + k.Queued), Letters: k.dead.n, Outcomes: int(k.outcomes),
+	}
+}
+
+// Forgetting is an operator's wish to forget a type.
+type Forgetting struct {
+	Name []byte
+	// Discard has what the type holds discarded first, if nothing else keeps it.
+	Discard bool
+	// Use is what kept the type from being forgotten; zero: it is forgotten.
+	Use TypeUse
+	// Waiting, Letters and Outcomes count what was discarded.
+	Waiting, Letters, Outcomes int
+
+	next int // the record to go on with, -1: all have been visited
+}
+
+// ForgetType forgets a type that nobody serves and that holds nothing, piece by piece. It
+// tells whether there is more to do; f says in the end what has become of it. What the type
+// counted stays in the totals. A discarded job ends as discarded, its submitter is told
+// Cancelled, and nothing of it is kept.
+func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
+	b.begin(now)
+	k := b.typesByName[string(f.Name)]
+	if k == nil {
+		f.Use = TypeUse{}
+		return b.end(), false
+	}
+	f.Use = k.use()
+	switch {
+	case f.Use.fixed() || !f.Discard && !f.Use.none():
+		return b.end(), false
+	case f.next >= 0 && !f.Use.none():
+		for n := 0; n < walkLetters && k.dead.n > 0; n++ {
+			b.dead.drop(b, k, k.dead.from(0))
+			f.Letters++
+		}
+		n := 0
+		f.next = b.eachJob(f.next, &JobFilter{Type: f.Name}, func(r uint32, j *job) bool {
+			b.discard(f, r, j)
+			n++
+			return n < revokeJobs
+		})
+		if k.dead.n > 0 {
+			f.next = max(f.next, 0)
+		}
+		return b.end(), true
+	case !f.Use.none(): // it came meanwhile
+		return b.end(), false
+	case k.inUse(): // by what is left of lost submitters
+		b.do(&b.cleanups, tickSteps)
+		return b.end(), true
+	}
+	if b.kept(k) {
+		b.otherStats.Add(&k.stats)
+	}
+	b.forgetType(k)
+	return b.end(), false
+}
+
+// discard ends a waiting job of a type that is to be forgotten, or forgets a kept outcome.
+func (b *Broker) discard(f *Forgetting, r uint32, j *job) {
+	if j.state == stEnded {
+		b.forgetOutcome(r, j)
+		f.Outcomes++
+		return
+	}
+	h := b.holder(j)
+	b.leaveQueue(r, j)
+	l := &last{code: Cancelled, reason: Reason{Why: TypeForgotten}}
+	b.sendLast(h, r, j, l)
+	b.recordEnd(h, r, j, OutDiscarded, l)
+	b.finish(h, r, j, &h.kind.Discarded, &b.total.Discarded)
+	f.Waiting++
+}

@@ -1,0 +1,370 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/broker/container"
+	"gloom/wire"
+)
+
+// The history is a log of jobs that have ended, and of runs that did not end their jobs. It
+// has no bodies. The oldest records make room for new ones.
+
+const (
+	// leastHistory is the room for runs if Config.History is smaller, in bytes.
+	leastHistory = 4 * container.LogChunk
+	// longError bounds what is remembered of a reason, in bytes.
+	longError = 1 << 10
+	// mostRuns bounds the runs that are shown of a job: the latest ones.
+	mostRuns = 16
+	// mostLosses bounds the lost runs that Losses looks at.
+	mostLosses = 4096
+)
+
+// Outcome says how a job or a run has ended.
+type Outcome uint8
+
+// How jobs end, and how only runs do.
+const (
+	OutAnswered Outcome = iota
+	OutFailed
+	OutCancelled
+	OutExpired
+	OutDiscarded
+	OutLost
+	OutTimedOut
+	OutReleased
+)
+
+var outcomeNames = []string{"answered", "failed", "cancelled", "expired", "discarded", "lost", "timed_out", "released"}
+
+// JobOutcomes are the names of how jobs end.
+var JobOutcomes = outcomeNames[:OutLost]
+
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// outcomeOf is how a job ends whose last frame has this code.
+func outcomeOf(c Code) Outcome {
+	switch c {
+	case 0:
+		return OutAnswered
+	case Cancelled:
+		return OutCancelled
+	case Expired:
+		return OutExpired
+	}
+	return OutFailed
+}
+
+// noRun stands for the start of a run that there was not.
+const noRun = -1
+
+// past is a record of the history. Its text is the id, the name of the type, the name of the
+// broker that had the run, those of the groups with two bytes of length before each, and the
+// reason's text.
+type past struct {
+	submitted, ended int64
+	started          int64 // when the run that ended began, noRun if none did
+	submitter        Peer
+	worker           Peer
+	// before is the position of the latest run of the job that did not end it. Of a lost run,
+	// lost is the position of the one lost before it. 0 is none.
+	before, lost   int64
+	most           int64 // Reason.Most
+	job, seq       uint32
+	size, answer   uint32 // bytes of the body and of the answer
+	idLen, typeLen uint16
+	brokerLen      uint16
+	attempts       uint16
+	groups         uint8
+	outcome        Outcome
+	why            Why
+	isRun          bool
+	brokerLost     bool // with the run
+}
+
+// record adds a record about job j. The caller says what is not the job's.
+func (b *Broker) record(x past, h *holding, j *job, broker string, reason Reason) {
+	id, name, said := b.id(j), h.kind.name, reason.Text
+	if len(said) > longError {
+		said = strings.ToValidUTF8(said[:longError-len("…")], "") + "…"
+	}
+	n := len(id) + len(name) + len(broker) + len(said)
+	var groups []*group
+	if h.queue.set != nil {
+		groups = h.queue.set.groups
+	}
+	for _, g := range groups {
+		n += 2 + len(g.name)
+	}
+	if x.submitter = h.origin; h.sub != nil {
+		x.submitter = h.sub.id
+	}
+	if j.timing != 0 {
+		x.before = b.timings.Get(j.timing).runs
+	}
+	x.submitted, x.ended, x.seq, x.attempts = j.at, b.now, j.seq, j.attempts
+	x.idLen, x.typeLen, x.brokerLen, x.groups = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
+	x.why, x.most = reason.Why, reason.Most
+	to, text := b.history.Add(n)
+	*to = x
+	text = text[copy(text, id):]
+	text = text[copy(text, name):]
+	text = text[copy(text, broker):]
+	for _, g := range groups {
+		binary.LittleEndian.PutUint16(text, uint16(len(g.name)))
+		text = text[2+copy(text[2:], g.name):]
+	}
+	copy(text, said)
+}
+
+// recordEnd records how job j ends, before its body is freed.
+func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, l *last) {
+	if b.cfg.History <= 0 || j.flags&flagBorrowed != 0 {
+		return
+	}
+	x := past{job: r, outcome: out, started: noRun, size: uint32(len(b.body(r, j))), answer: uint32(len(l.body))}
+	broker := ""
+	if j.state == stRunning && out != OutExpired { // of that, the run is recorded already
+		x.started = j.since
+		if w := b.peers[j.worker].wrk; w != nil {
+			x.worker, broker = w.id, w.name
+		}
+	}
+	b.record(x, h, j, broker, l.reason)
+}
+
+// recordRun records the run of job r, which has stopped and does not end it.
+func (b *Broker) recordRun(h *holding, r uint32, j *job, reason Reason, left bool) {
+	w := b.peers[j.worker].wrk
+	x := past{job: r, isRun: true, outcome: OutFailed, started: j.since, worker: w.id, brokerLost: w.borrows && w.kind == nil}
+	switch {
+	case left:
+		x.outcome, x.lost = OutLost, b.lastLost
+	case reason.Why == TimedOut:
+		x.outcome = OutTimedOut
+	case reason.Why == GivenBack:
+		x.outcome = OutReleased
+	}
+	b.record(x, h, j, w.name, reason)
+	b.timed(r, j).runs = b.history.Last()
+	if left {
+		b.lastLost = b.history.Last()
+	}
+}
+
+// LimitHistory sets how many bytes the history may occupy, Config.History at most.
+func (b *Broker) LimitHistory(bytes int64) {
+	b.history.Limit(max(leastHistory, min(bytes, b.cfg.History)))
+}
+
+// RunInfo is a run that has ended.
+type RunInfo struct {
+	Run    int // from 1
+	Worker Peer
+	// Broker is the broker to which it was lent, "" for none. BrokerLost: that was lost.
+	Broker     string
+	BrokerLost bool
+	// Started and Ended are times of the caller's clock.
+	Started, Ended int64
+	Outcome        Outcome
+	Reason         Reason
+}
+
+// EndedInfo is what is known of a job that has ended.
+type EndedInfo struct {
+	ID, Type  []byte
+	Groups    [][]byte
+	Submitter Peer // 0: it was detached
+	Outcome   Outcome
+	Reason    Reason
+	// Started is when the run began that ended it, -1 if none did. Like the others it is a
+	// time of the caller's clock.
+	Submitted, Started, Ended int64
+	Attempts                  int
+	Size, AnswerSize          int // bytes
+	// Runs are the last ones that are remembered, the oldest first.
+	Runs []RunInfo
+}
+
+// reason of the record; text is what is behind the names.
+func (x *past) reason(text []byte) Reason {
+	reason := Reason{Why: x.why, Most: x.most, Text: string(text)}
+	if x.why != Said {
+		reason.Have = int64(x.attempts)
+	}
+	return reason
+}
+
+// run is what the record says of a run. text is the record's text behind id and type.
+func (x *past) run(text []byte) RunInfo {
+	return RunInfo{
+		Run: int(x.attempts), Worker: x.worker, Broker: string(text[:x.brokerLen]), BrokerLost: x.brokerLost,
+		Started: x.started, Ended: x.ended, Outcome: x.outcome, Reason: x.reason(x.eachGroup(text[x.brokerLen:], func([]byte) {})),
+	}
+}
+
+// eachGroup calls fn with the names of the groups, at which text begins, and returns what is
+// behind them.
+func (x *past) eachGroup(text []byte, fn func(name []byte)) []byte {
+	for range x.groups {
+		n := 2 + int(binary.LittleEndian.Uint16(text))
+		fn(text[2:n])
+		text = text[n:]
+	}
+	return text
+}
+
+// runsAt returns the remembered runs of a job of which the one at a position is the latest,
+// the latest first.
+func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
+	for len(found) < mostRuns {
+		x, text, _ := b.history.At(pos)
+		if x == nil {
+			break
+		}
+		found = append(found, x.run(text[x.idLen+x.typeLen:]))
+		pos = x.before
+	}
+	return found
+}
+
+// Runs returns the remembered runs, at most 16, of the job with this id that has not ended,
+// the oldest first.
+func (b *Broker) Runs(id []byte) (found []RunInfo) {
+	r := b.find(b.index.Hash(id), id)
+	if r == 0 {
+		return nil
+	}
+	if j := b.jobs.Get(r); j.timing != 0 {
+		found = b.runsAt(b.timings.Get(j.timing).runs, nil)
+		slices.Reverse(found)
+	}
+	return found
+}
+
+// endedInfo copies what the record of an ended job says.
+func (b *Broker) endedInfo(x *past, text []byte) EndedInfo {
+	names := text[x.idLen+x.typeLen:]
+	i := EndedInfo{
+		ID: bytes.Clone(text[:x.idLen]), Type: bytes.Clone(text[x.idLen : x.idLen+x.typeLen]),
+		Submitter: x.submitter, Outcome: x.outcome, Submitted: x.submitted, Started: x.started, Ended: x.ended,
+		Attempts: int(x.attempts), Size: int(x.size), AnswerSize: int(x.answer),
+	}
+	i.Reason = x.reason(x.eachGroup(names[x.brokerLen:], func(name []byte) {
+		i.Groups = append(i.Groups, bytes.Clone(name))
+	}))
+	if x.started != noRun {
+		run := x.run(names)
+		if run.Outcome == OutFailed {
+			switch run.Reason.Why {
+			case WorkerLost, WorkerClosed:
+				run.Outcome = OutLost
+			case TimedOut:
+				run.Outcome = OutTimedOut
+			}
+		}
+		i.Runs = append(i.Runs, run)
+	}
+	i.Runs = b.runsAt(x.before, i.Runs)
+	slices.Reverse(i.Runs)
+	return i
+}
+
+// EndedFilter selects jobs that have ended. A field that is not set fits all.
+type EndedFilter struct {
+	ID, Type, Group []byte // canonical names
+	Part            string // of an id's value
+	// Submitter is the connection that it belonged to, Worker the one where its last run was.
+	Submitter, Worker Peer
+	Outcome           string // one of JobOutcomes
+	// Since is how long ago it ended, at most.
+	Since time.Duration
+}
+
+func (q *EndedFilter) fits(x *past, text []byte) bool {
+	switch names := text[x.idLen+x.typeLen:]; {
+	case x.isRun,
+		q.Submitter != 0 && x.submitter != q.Submitter,
+		q.Worker != 0 && x.worker != q.Worker,
+		q.Outcome != "" && x.outcome.String() != q.Outcome,
+		q.ID != nil && !bytes.Equal(text[:x.idLen], q.ID),
+		q.Type != nil && !bytes.Equal(text[x.idLen:x.idLen+x.typeLen], q.Type),
+		q.Group != nil && !x.has(names[x.brokerLen:], q.Group):
+		return false
+	}
+	return q.Part == "" || strings.Contains(wire.Value(text[:x.idLen]), q.Part)
+}
+
+// has: the job is in this group.
+func (x *past) has(text, group []byte) (found bool) {
+	x.eachGroup(text, func(name []byte) { found = found || bytes.Equal(name, group) })
+	return found
+}
+
+// Ended returns up to limit jobs that have ended and fit, the latest end first, piece by
+// piece: from is 0 for the first piece and next for each further one, until that is -1. What
+// ends meanwhile is not listed.
+func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []EndedInfo, next int64) {
+	b.now = max(b.now, now)
+	if from == 0 {
+		from = b.history.Last()
+	}
+	for n := 0; n < lookVisits && len(found) < limit; n++ {
+		x, text, before := b.history.At(from)
+		if x == nil || q.Since > 0 && b.Since(x.ended) > q.Since {
+			return found, -1
+		}
+		if from = before; q.fits(x, text) {
+			found = append(found, b.endedInfo(x, text))
+		}
+	}
+	if from == 0 {
+		from = -1
+	}
+	return found, from
+}
+
+// Remembers returns how far back the history reaches, and whether that is all there was.
+func (b *Broker) Remembers(now int64) (back time.Duration, all bool) {
+	b.now = max(b.now, now)
+	if x := b.history.First(); x != nil {
+		back = b.Since(x.ended)
+	}
+	return back, b.history.Whole()
+}
+
+// Losses is a job at which workers were lost.
+type Losses struct {
+	Type, ID []byte
+	Workers  int
+}
+
+// Losses returns the jobs that lost at least so many workers lately, as far as their runs
+// are remembered.
+func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
+	b.now = max(b.now, now)
+	type of struct{ job, seq uint32 }
+	count := map[of]int{}
+	for pos, n := b.lastLost, 0; n < mostLosses; n++ {
+		x, _, _ := b.history.At(pos)
+		if x == nil || b.Since(x.ended) > lately {
+			break
+		}
+		count[of{x.job, x.seq}]++
+		pos = x.lost
+	}
+	for x, n := range count {
+		if n < least || !b.jobs.Has(x.job) {
+			continue
+		}
+		if j := b.jobs.Get(x.job); j.seq == x.seq && j.state != stFree && j.state <= stRunning {
+			found = append(found, Losses{bytes.Clone(b.holder(j).kind.name), bytes.Clone(b.id(j)), n})
+		}
+	}
+	return found
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-json"
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+const (
+	// pastTypes are shown beside all together.
+	pastTypes = 12
+	// sparks is how wide a line of the past is.
+	sparks = 24
+)
+
+// past prints what the broker remembers of the rates of the last hours.
+func (p *top) past(ctx context.Context) error {
+	if p.since < time.Minute || p.since > 24*time.Hour {
+		return cli.Usagef("--since %v: must be 1m … 24h", p.since)
+	}
+	p.broker = p.link.operator()
+	types, _, err := listOf[api.Type](ctx, p.broker, "/v1/types?sort=-out&filter="+url.QueryEscape(p.filter), pastTypes)
+	if err != nil {
+		return err
+	}
+	names := []string{""}
+	for i := range types {
+		names = append(names, types[i].Type)
+	}
+	w := cli.Table(
+		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "IN/S", Left: true}, cli.Column{Name: "FAILED/S", Left: true},
+		cli.Column{Name: "QUEUED", Left: true}, cli.Column{Name: "P95 WAIT", Left: true},
+	)
+	for _, name := range names {
+		var raw json.RawMessage
+		var h api.History
+		err := p.broker.do(ctx, "GET", "/v1/history?since="+p.since.String()+"&type="+url.QueryEscape(name), nil, &raw)
+		if err == nil {
+			err = decode(raw, &h)
+		}
+		if err != nil {
+			return err
+		}
+		if p.json {
+			if err := p.printJSON(fmt.Appendf(nil, `{"type":%s,"history":%s}`, quoted(name), raw)); err != nil {
+				return err
+			}
+			continue
+		}
+		if name == "" {
+			name = "all types"
+		}
+		step := float64(h.StepMS) / 1000
+		w.AppendRow(table.Row{cli.Clean(name), sparkline(h.In, func(v float64) string { return rateOf(v / step) }), sparkline(h.Failed, func(v float64) string { return rateOf(v / step) }),
+			sparkline(h.Queued, func(v float64) string { return fmt.Sprintf("%.0f", v) }), sparkline(h.WaitP95, func(v float64) string { return span(v / 1000) })})
+	}
+	if p.json {
+		return nil
+	}
+	return outputError(cli.PrintTable(p.out, func(int) table.Writer { return w }))
+}
+
+func quoted(s string) []byte {
+	b, _ := json.Marshal(s) // a string always can
+	return b
+}
+
+// rateOf is so many a second.
+func rateOf(v float64) string {
+	if v > 0 && v < 10 {
+		return fmt.Sprintf("%.2g", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// sparkline draws values, the largest of each few, and says the largest of all. What is not
+// known is blank.
+func sparkline(values []*float64, say func(float64) string) string {
+	most := 0.0
+	columns := make([]float64, min(sparks, len(values)))
+	for i := range columns {
+		columns[i] = math.NaN()
+		for _, v := range values[i*len(values)/len(columns) : (i+1)*len(values)/len(columns)] {
+			if v != nil && !(columns[i] >= *v) {
+				columns[i] = *v
+			}
+		}
+		if !math.IsNaN(columns[i]) {
+			most = max(most, columns[i])
+		}
+	}
+	var s strings.Builder
+	for _, v := range columns {
+		switch {
+		case math.IsNaN(v):
+			s.WriteByte(' ')
+		case most == 0:
+			s.WriteRune('▁')
+		default:
+			s.WriteRune([]rune("▁▂▃▄▅▆▇█")[int(v/most*7.99)])
+		}
+	}
+	return s.String() + " " + say(most)
+}

@@ -1,0 +1,152 @@
+package schedule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Key names a schedule.
+type Key struct{ Client, Name string } // Client is "" where there are none
+
+func (k Key) String() string { return strings.Trim(k.Client+"."+k.Name, ".") }
+
+// File is a TOML file of schedules: tables [schedules.NAME], or [schedules.CLIENT.NAME].
+type File struct {
+	path    string
+	clients bool
+	check   func(Key, json.RawMessage) error
+	changed chan struct{}
+
+	mu  sync.Mutex
+	all map[Key]Spec
+}
+
+// OpenFile reads a file; check judges the job of a schedule, and the client. Changed is
+// told of it.
+func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error) (*File, error) {
+	f := &File{path: path, clients: clients, check: check, changed: make(chan struct{}, 1)}
+	var err error
+	f.all, err = f.read()
+	f.changed <- struct{}{}
+	return f, err
+}
+
+// All are the schedules of the file, and Changed tells that it was read again.
+func (f *File) All() map[Key]Spec {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all
+}
+
+func (f *File) Changed() <-chan struct{} { return f.changed }
+
+// Reload reads the file again; no file is none to read. After an error, which names the
+// field, all is as before.
+func (f *File) Reload() error {
+	if f == nil {
+		return nil
+	}
+	all, err := f.read()
+	if err != nil {
+		return fmt.Errorf("the schedules of %s: %w", f.path, err)
+	}
+	f.mu.Lock()
+	f.all = all
+	f.mu.Unlock()
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (f *File) read() (map[Key]Spec, error) {
+	data, err := os.ReadFile(f.path)
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return nil, path.Err
+	}
+	var top map[string]any
+	if err := toml.Unmarshal(data, &top); err != nil {
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			line, _ := at.Position()
+			return nil, fmt.Errorf("line %d: %w", line, err)
+		}
+		return nil, err
+	}
+	all := make(map[Key]Spec)
+	for name, value := range top {
+		if name != "schedules" {
+			return nil, fmt.Errorf("%.60q is no key of the file; there are tables %s", name, f.form())
+		}
+		if err := f.tables(all, Key{}, f.clients, value); err != nil {
+			return nil, err
+		}
+	}
+	counts := make(map[string]int)
+	for key := range all {
+		if counts[key.Client]++; counts[key.Client] > Most {
+			return nil, fmt.Errorf("there are more than %d schedules%s", Most, of(key.Client))
+		}
+	}
+	return all, nil
+}
+
+func of(client string) string {
+	if client == "" {
+		return ""
+	}
+	return " of the client " + client
+}
+
+func (f *File) form() string {
+	if f.clients {
+		return "[schedules.CLIENT.NAME]"
+	}
+	return "[schedules.NAME]"
+}
+
+// tables reads what stands below a key: clients, or schedules.
+func (f *File) tables(to map[Key]Spec, key Key, clients bool, value any) error {
+	below, ok := value.(map[string]any)
+	if !ok {
+		return fmt.Errorf("schedules.%s must be a table %s", key, f.form())
+	}
+	for name, value := range below {
+		key := key
+		if clients {
+			key.Client = name
+			if err := f.tables(to, key, false, value); err != nil {
+				return err
+			}
+			continue
+		}
+		key.Name = name
+		if _, ok := value.(map[string]any); !ok {
+			return fmt.Errorf("schedules.%s must be a table %s", key, f.form())
+		}
+		err := CheckName(name)
+		if err == nil {
+			to[key], err = f.spec(key, value)
+		}
+		if err != nil {
+			return fmt.Errorf("schedules.%s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func (f *File) spec(key Key, value any) (Spec, error) {
+	text, err := json.Marshal(value)
+	if err != nil { // inf, nan
+		return Spec{}, err
+	}
+	return Parse(text, func(job json.RawMessage) error { return f.check(key, job) })
+}

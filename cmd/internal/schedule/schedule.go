@@ -1,0 +1,358 @@
+package schedule
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// late is how much a job may be late without having been missed.
+	late = time.Second
+	// kept is how many due times a schedule tells of, before and to come.
+	kept, coming = 10, 5
+)
+
+// Schedule is a schedule with how far it has come. Its JSON is what stores keep.
+type Schedule struct {
+	Spec
+	Created  time.Time `json:"created"`
+	FromFile bool      `json:"from_file,omitempty"` // nobody else may change it
+	// Through is the last due time of which it is settled what becomes of it.
+	Through time.Time `json:"through"`
+	// Gap are due times before Through that were missed. They come again if the clock is
+	// set back: what was made is not made again, and what was not is not lost.
+	Gap span `json:"gap,omitzero"`
+	// Before is the id of the job that was made last.
+	Before string `json:"before,omitempty"`
+	// Queued is a due time whose job waits for the end of the job before.
+	Queued time.Time `json:"queued,omitzero"`
+	// Last are the due times that were settled last, the newest first.
+	Last []Run `json:"last,omitempty"`
+
+	times times
+}
+
+// span are the moments behind From, up to and before To. Without a From it begins when
+// it is first looked at.
+type span struct {
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
+}
+
+// Run is what became of a due time: a job, or why there is none.
+type Run struct {
+	DueAt   time.Time `json:"due_at"`
+	MadeAt  time.Time `json:"made_at,omitzero"`
+	JobID   string    `json:"job_id,omitempty"`
+	Skipped string    `json:"skipped,omitempty"` // Missed, Running or Waiting
+}
+
+// Why no job was made.
+const (
+	Missed  = "missed"  // nobody was there, and it was not to be caught up
+	Running = "running" // the job before had not ended
+	Waiting = "waiting" // likewise, and another due time waits for that
+)
+
+// reasons are the same in words.
+var reasons = map[string]string{
+	Missed:  "nobody was there to make the job in time, and catch_up and window_ms do not have it made later",
+	Running: "the job before had not ended, and overlap is skip",
+	Waiting: "the job before had not ended, another due time waits for that, and overlap is queue",
+}
+
+// New is a schedule that begins now.
+func New(spec Spec, now time.Time) (*Schedule, error) {
+	s := &Schedule{Spec: spec, Created: milliseconds(now)}
+	s.begin(now)
+	return s, s.compile()
+}
+
+// Decode reads what a store has kept.
+func Decode(text []byte) (*Schedule, error) {
+	s := new(Schedule)
+	err := json.Unmarshal(text, s)
+	if err == nil {
+		err = s.check()
+	}
+	if err == nil {
+		err = s.compile()
+	}
+	return s, err
+}
+
+// Encode is what a store keeps.
+func (s *Schedule) Encode() []byte { return encode(s) }
+
+func (s *Schedule) compile() error {
+	zone, err := zoneOf(s.Zone)
+	if err == nil {
+		s.times, err = parseCron(s.Cron, zone, s.Created)
+	}
+	return err
+}
+
+// begin has nothing be due that was due before, and lets a clock that is set back later
+// begin when it is seen.
+func (s *Schedule) begin(now time.Time) {
+	s.Through, s.Gap, s.Queued = now, span{To: now}, time.Time{}
+}
+
+// Change is the schedule with another spec, nil if that is what it has. What is due at
+// other times, or was not to run so far, begins now; else what is to be caught up stays.
+func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
+	if s.Same(&spec) && s.FromFile == fromFile {
+		return nil, nil
+	}
+	n := *s
+	n.Spec, n.FromFile = spec, fromFile
+	if spec.Cron != s.Cron || spec.Zone != s.Zone || s.Paused || s.over(now) {
+		n.begin(now)
+	}
+	return &n, n.compile()
+}
+
+// over tells whether no job is due from a moment on.
+func (s *Schedule) over(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
+
+// open are the due times that are not settled: those behind from, up to to.
+func (s *Schedule) open(now time.Time) (from, to time.Time) {
+	from, to = s.Through, now
+	if now.Before(s.Gap.To) {
+		from, to = s.Gap.From, now
+		if from.IsZero() {
+			from = now
+		}
+	}
+	if s.over(to) {
+		to = s.Until
+	}
+	return from, to
+}
+
+// Wake is the first due time that is not settled, perhaps one before now; zero: there is
+// none. It holds until the clock is set back. A due time that is queued is beside it.
+func (s *Schedule) Wake(now time.Time) time.Time {
+	if s.Paused {
+		return time.Time{}
+	}
+	from, _ := s.open(now)
+	return s.after(from)
+}
+
+// after is the first due time behind a moment that is not settled; zero: there is none.
+func (s *Schedule) after(from time.Time) time.Time {
+	t := s.times.next(from)
+	if from.Before(s.Gap.To) && !t.Before(s.Gap.To) && !t.After(s.Through) {
+		t = s.times.next(s.Through)
+	}
+	if !t.IsZero() && s.over(t) {
+		return time.Time{}
+	}
+	return t
+}
+
+// Next are the next due times.
+func (s *Schedule) Next(now time.Time) []time.Time {
+	list := make([]time.Time, 0, coming)
+	from, _ := s.open(now)
+	if s.Paused {
+		return list
+	}
+	for t := s.after(latest(from, now)); !t.IsZero() && len(list) < coming; t = s.after(t) {
+		list = append(list, t)
+	}
+	return list
+}
+
+// Plan is what Settle has found.
+type Plan struct {
+	// Made are jobs that are to be made, of these due times under these ids.
+	Made []Run
+	// Skipped are how many due times make no job, by why.
+	Skipped map[string]int
+	// Changed tells that the schedule has changed, More that it is to be settled again
+	// at once.
+	Changed, More bool
+}
+
+// World is what a schedule is settled in.
+type World struct {
+	Now time.Time
+	// Watched is since when somebody was there to make jobs in time; what was due before
+	// was missed.
+	Watched time.Time
+	// Room is how many jobs may be made at once.
+	Room int
+	// Live tells whether a job has not ended, ID what the job of a due time is called.
+	Live func(id string) bool
+	ID   func(due time.Time) string
+}
+
+// Settle decides on all due times up to now, and notes it in the schedule. What it says
+// is to be done and stored in one step, or not at all.
+func (s *Schedule) Settle(w World) Plan {
+	p := Plan{Skipped: make(map[string]int)}
+	if s.Paused {
+		return p
+	}
+	live := sync.OnceValue(func() bool { return s.Before != "" && w.Live(s.Before) })
+	if !s.Queued.IsZero() && !live() {
+		s.add(&p, w, s.Queued)
+		s.Queued = time.Time{}
+	}
+	if w.Now.Before(s.Gap.To) && s.Gap.From.IsZero() {
+		s.Gap.From, p.Changed = milliseconds(w.Now), true
+	}
+	from, to := s.open(w.Now)
+	inTime := earliest(to, latest(from, w.Watched.Add(-late)))
+	missed := s.last(from, inTime)
+	skipped := len(missed)
+	switch s.CatchUp {
+	case all:
+		oldest := w.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
+		skipped, _ = slices.BinarySearchFunc(missed, oldest, time.Time.Compare)
+	case one:
+		oldest := w.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
+		if n := len(missed); n > 0 && !missed[n-1].Before(oldest) {
+			skipped = n - 1
+		}
+	}
+	for _, t := range missed[:skipped] {
+		s.note(&p, Run{DueAt: t, Skipped: Missed})
+	}
+	through := from
+	if skipped > 0 {
+		through = missed[skipped-1]
+	}
+	rest := slices.Concat(missed[skipped:], s.last(inTime, to))
+	var first time.Time // that is not missed
+	for _, t := range rest {
+		if p.More = len(p.Made) >= w.Room; p.More {
+			break
+		}
+		first, through = cmp.Or(first, t), t
+		switch busy := s.Overlap != allow && (len(p.Made) > 0 || live()); {
+		case !busy:
+			s.add(&p, w, t)
+		case s.Overlap == queue && s.Queued.IsZero():
+			s.Queued, p.Changed = t, true
+		case s.Overlap == queue:
+			s.note(&p, Run{DueAt: t, Skipped: Waiting})
+		default:
+			s.note(&p, Run{DueAt: t, Skipped: Running})
+		}
+	}
+	switch {
+	case !through.After(from):
+	case w.Now.Before(s.Gap.To):
+		s.Gap.From = through
+	default:
+		if skipped > 0 {
+			s.Gap = span{from, cmp.Or(first, through.Add(1))}
+		}
+		s.Through = through
+	}
+	return p
+}
+
+func (s *Schedule) add(p *Plan, w World, due time.Time) {
+	run := Run{DueAt: due, MadeAt: milliseconds(w.Now), JobID: w.ID(due)}
+	p.Made = append(p.Made, run)
+	s.Before = run.JobID
+	s.note(p, run)
+}
+
+func (s *Schedule) note(p *Plan, run Run) {
+	p.Changed = true
+	if run.Skipped != "" {
+		p.Skipped[run.Skipped]++
+	}
+	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), kept-1)]...)
+}
+
+// last are the due times behind from, up to to; of many the last ones. It goes back in
+// steps that double, as years may lie between.
+func (s *Schedule) last(from, to time.Time) []time.Time {
+	for back := time.Hour; ; back *= 2 {
+		begin := latest(from, to.Add(-back))
+		var list []time.Time
+		for t := s.times.next(begin); !t.IsZero() && !t.After(to); t = s.times.next(t) {
+			list = append(list, t)
+		}
+		if len(list) >= MostCaughtUp || begin.Equal(from) {
+			return list[max(0, len(list)-MostCaughtUp):]
+		}
+	}
+}
+
+// View is a schedule as people see it.
+type View struct {
+	Name string `json:"name"`
+	Spec
+	Until     *string `json:"until"`
+	CreatedAt *string `json:"created_at"`
+	FromFile  bool    `json:"from_file"`
+	// QueuedAt is the due time whose job waits for the end of the job before.
+	QueuedAt *string   `json:"queued_at"`
+	Next     []*string `json:"next"`
+	Last     []RunView `json:"last"`
+}
+
+// RunView is a Run as people see it. Why is Skipped in words.
+type RunView struct {
+	DueAt   *string `json:"due_at"`
+	MadeAt  *string `json:"made_at"`
+	JobID   *string `json:"job_id"`
+	Skipped *string `json:"skipped"`
+	Why     *string `json:"why"`
+}
+
+// View shows the schedule of a name.
+func (s *Schedule) View(name string, now time.Time) View {
+	v := View{
+		Name: name, Spec: s.Spec, Until: shown(s.Until), CreatedAt: shown(s.Created), FromFile: s.FromFile,
+		QueuedAt: shown(s.Queued), Next: []*string{}, Last: []RunView{},
+	}
+	for _, t := range s.Next(now) {
+		v.Next = append(v.Next, shown(t))
+	}
+	for _, r := range s.Last {
+		v.Last = append(v.Last, RunView{shown(r.DueAt), shown(r.MadeAt), orNull(r.JobID), orNull(r.Skipped), orNull(reasons[r.Skipped])})
+	}
+	return v
+}
+
+// shown is a time as all answers have it; null for none.
+func shown(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	return orNull(t.UTC().Format("2006-01-02T15:04:05.000Z"))
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func milliseconds(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

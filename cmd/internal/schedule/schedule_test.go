@@ -1,0 +1,264 @@
+package schedule
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+// site is a schedule with a store, whose clock is told.
+type site struct {
+	t     *testing.T
+	s     *Schedule
+	watch Watch
+	room  int
+	made  []string        // "due>made", in seconds from noon
+	ids   map[string]bool // of all jobs, with whether they have not ended
+	skip  map[string]int
+}
+
+func newSite(t *testing.T, change func(*Spec)) *site {
+	spec := Spec{Cron: "@every 10s", Zone: "UTC", Job: json.RawMessage(`1`), CatchUp: none, Overlap: allow, WindowMS: 3_600_000}
+	change(&spec)
+	s, err := New(spec, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &site{t: t, s: s, room: 100, ids: map[string]bool{}, skip: map[string]int{}}
+	w.watch.Look(noon)
+	return w
+}
+
+// at has the schedule settled at seconds from noon.
+func (w *site) at(seconds float64) {
+	w.t.Helper()
+	now := noon.Add(time.Duration(seconds * float64(time.Second)))
+	since, _ := w.watch.Look(now)
+	for again := true; again; {
+		s, err := Decode(w.s.Encode()) // what a store has kept
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		wake := s.Wake(now)
+		p := s.Settle(World{Now: now, Watched: since, Room: w.room, Live: func(id string) bool { return w.ids[id] },
+			ID: func(due time.Time) string { return fmt.Sprint(due.Sub(noon).Seconds()) }})
+		if len(p.Made) > w.room {
+			w.t.Fatalf("%d jobs at once", len(p.Made))
+		}
+		if p.Changed && s.Queued.IsZero() && w.s.Queued.IsZero() && s.Gap == w.s.Gap && (wake.IsZero() || wake.After(now)) {
+			w.t.Fatalf("at %v it was not to be looked at before %v, and has %+v", now, wake, p)
+		}
+		for _, r := range p.Made {
+			if _, there := w.ids[r.JobID]; there {
+				w.t.Fatalf("at %v: %s is made twice", now, r.JobID)
+			}
+			w.ids[r.JobID] = true
+			w.made = append(w.made, fmt.Sprintf("%s>%g", r.JobID, now.Sub(noon).Seconds()))
+		}
+		for why, n := range p.Skipped {
+			w.skip[why] += n
+		}
+		if p.Changed {
+			w.s = s
+		}
+		again = p.More
+	}
+}
+
+func (w *site) want(made string, skipped string) {
+	w.t.Helper()
+	if got := strings.Join(w.made, " "); got != made {
+		w.t.Errorf("made %s, want %s", got, made)
+	}
+	if got := strings.TrimPrefix(fmt.Sprint(w.skip), "map"); got != skipped {
+		w.t.Errorf("skipped %s, want %s", got, skipped)
+	}
+}
+
+func (w *site) watching(from, to float64) {
+	for s := from; s <= to; s += 0.5 {
+		w.at(s)
+	}
+}
+
+func TestCatchUp(t *testing.T) {
+	for _, c := range []struct {
+		catchUp       string
+		window        int64
+		made, skipped string
+	}{
+		{none, 3_600_000, "10>10 50>50.5", "[missed:3]"},
+		{one, 3_600_000, "10>10 40>50.5 50>50.5", "[missed:2]"},
+		{one, 5_000, "10>10 50>50.5", "[missed:3]"},
+		{all, 3_600_000, "10>10 20>50.5 30>50.5 40>50.5 50>50.5", "[]"},
+		{all, 25_000, "10>10 30>50.5 40>50.5 50>50.5", "[missed:1]"},
+	} {
+		w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = c.catchUp, c.window })
+		w.watching(0.5, 12)
+		w.room = 2
+		w.at(50.5)
+		w.want(c.made, c.skipped)
+	}
+}
+
+// TestManyMissed: of a long outage as many jobs are made as there may be, the last ones;
+// an outage without end takes no time.
+func TestManyMissed(t *testing.T) {
+	w := newSite(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", all, maxWindow.Milliseconds() })
+	w.at(5000.5)
+	if n := len(w.made); n != MostCaughtUp+1 || w.made[0] != "4000>5000.5" || w.made[n-1] != "5000>5000.5" {
+		t.Errorf("%d: %s … %s", n, w.made[0], w.made[n-1])
+	}
+	w = newSite(t, func(s *Spec) { s.Cron = "* * * * *" })
+	w.at(20 * 365 * 86400)
+	if len(w.made) != 1 || len(w.s.Last) != kept {
+		t.Errorf("%v, %+v", w.made, w.s.Last)
+	}
+}
+
+func TestOverlap(t *testing.T) {
+	for overlap, want := range map[string][2]string{
+		allow: {"10>10 20>20 30>30 40>40", "[]"},
+		skip:  {"10>10 40>40", "[running:2]"},
+		queue: {},
+	} {
+		w := newSite(t, func(s *Spec) { s.Overlap = overlap })
+		w.watching(0.5, 32)
+		w.ids["10"] = false
+		if overlap != queue {
+			w.watching(32.5, 41)
+			w.want(want[0], want[1])
+			continue
+		}
+		w.want("10>10", "[waiting:1]")
+		w.watching(32.5, 41)
+		w.want("10>10 20>32.5", "[waiting:1]") // 40 waits for 20
+		w.ids["20"] = false
+		w.at(41.5)
+		w.want("10>10 20>32.5 40>41.5", "[waiting:1]")
+	}
+	// What is caught up overlaps, too.
+	w := newSite(t, func(s *Spec) { s.Overlap, s.CatchUp = skip, all })
+	w.at(50)
+	w.want("10>50", "[running:4]")
+}
+
+// TestClockSetBack: a clock that is set back makes nothing again, and what was not made
+// while it was ahead is not lost.
+func TestClockSetBack(t *testing.T) {
+	w := newSite(t, func(s *Spec) { s.CatchUp = one })
+	w.watching(0.5, 21)
+	w.watching(100_000, 100_011) // a day ahead
+	const made = "10>10 20>20 99990>100000 100000>100000 100010>100010"
+	w.want(made, "[missed:999]")
+	w.watching(5, 41) // and right again
+	w.want(made+" 30>30 40>40", "[missed:999]")
+	w.watching(99_981, 100_021) // until then; from 50 on nobody was there
+	w.want(made+" 30>30 40>40 99980>99981 100020>100020", "[missed:1998]")
+	w = newSite(t, func(*Spec) {}) // created by a clock that was ahead
+	w.watching(-100_000, -99_985)
+	w.want("-99990>-99990", "[]")
+}
+
+// TestRandomClocks: whatever the clock does, no due time makes two jobs; while it goes
+// evenly each makes one that has not made one before, but for a clock that was set back
+// twice before it was right.
+func TestRandomClocks(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 15 {
+		w := newSite(t, func(s *Spec) { s.CatchUp = []string{none, one, all}[r.IntN(3)] })
+		at := 0.5
+		for range 12 {
+			from := at
+			twice := w.s.Gap.From.After(noon.Add(time.Duration(from) * time.Second))
+			for range 60 {
+				w.at(at)
+				at += 0.5
+			}
+			for due := float64(int(from/10)+1) * 10; due <= at-0.5; due += 10 {
+				if !twice && !w.covered(due) {
+					t.Fatalf("%s: %g is not made between %g and %g; %v", w.s.CatchUp, due, from, at, w.made)
+				}
+			}
+			switch r.IntN(3) {
+			case 0:
+				at += float64(r.IntN(400))
+			case 1:
+				at -= float64(r.IntN(400))
+			}
+			at = max(at, 0.5)
+		}
+	}
+}
+
+func (w *site) covered(due float64) bool {
+	_, there := w.ids[fmt.Sprint(due)]
+	return there
+}
+
+// TestChange: what is due at other times begins when it is changed; else what is to be
+// caught up stays.
+func TestChange(t *testing.T) {
+	w := newSite(t, func(s *Spec) { s.CatchUp = all })
+	change := func(f func(*Spec), now float64) bool {
+		spec := w.s.Spec
+		f(&spec)
+		n, err := w.s.Change(spec, false, noon.Add(time.Duration(now*float64(time.Second))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != nil {
+			w.s = n
+		}
+		return n != nil
+	}
+	if change(func(*Spec) {}, 15) {
+		t.Error("the same spec is a change")
+	}
+	change(func(s *Spec) { s.Note = "x" }, 15)
+	w.at(20.5)
+	w.want("10>20.5 20>20.5", "[]")
+	change(func(s *Spec) { s.Cron = "@every 7s" }, 50) // 49, then 56
+	w.at(58)
+	change(func(s *Spec) { s.Paused = true }, 58.5)
+	w.at(70)
+	if len(w.s.Next(noon)) != 0 || !w.s.Wake(noon).IsZero() {
+		t.Error("it is paused, and something is due")
+	}
+	change(func(s *Spec) { s.Paused = false }, 71)
+	w.at(78)
+	change(func(s *Spec) { s.Until = noon.Add(84 * time.Second) }, 79)
+	w.at(100)
+	change(func(s *Spec) { s.Until = noon.Add(time.Hour) }, 101)
+	w.at(106)
+	w.want("10>20.5 20>20.5 56>58 77>78 84>100 105>106", "[]")
+	next := w.s.Next(noon.Add(106 * time.Second))
+	if len(next) != coming || !next[0].Equal(noon.Add(112*time.Second)) {
+		t.Errorf("next: %v", next)
+	}
+}
+
+// TestView: what people see.
+func TestView(t *testing.T) {
+	w := newSite(t, func(s *Spec) { s.Overlap = skip })
+	w.watching(0.5, 21)
+	text, err := json.Marshal(w.s.View("x", noon.Add(21*time.Second)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"name":"x","cron":"@every 10s","zone":"UTC","job":1,"catch_up":"none","window_ms":3600000,"overlap":"skip","paused":false,"note":"","until":null,` +
+		`"created_at":"2026-06-01T12:00:00.000Z","from_file":false,"queued_at":null,` +
+		`"next":["2026-06-01T12:00:30.000Z","2026-06-01T12:00:40.000Z","2026-06-01T12:00:50.000Z","2026-06-01T12:01:00.000Z","2026-06-01T12:01:10.000Z"],` +
+		`"last":[{"due_at":"2026-06-01T12:00:20.000Z","made_at":null,"job_id":null,"skipped":"running","why":"the job before had not ended, and overlap is skip"},` +
+		`{"due_at":"2026-06-01T12:00:10.000Z","made_at":"2026-06-01T12:00:10.000Z","job_id":"10","skipped":null,"why":null}]}`
+	if string(text) != want {
+		t.Errorf("%s\nwant\n%s", text, want)
+	}
+}

@@ -1,0 +1,178 @@
+package schedule
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of schedules.
+const (
+	MaxName = 128 // bytes of a name
+	// Most is how many schedules a namespace or a client has.
+	Most = 10_000
+	// MostCaughtUp is how many jobs of a schedule are made at most for an outage.
+	MostCaughtUp = 1000
+
+	maxCron       = 256 // bytes
+	maxNote       = 1 << 10
+	defaultWindow = time.Hour
+	maxWindow     = 366 * 24 * time.Hour
+)
+
+// Spec is what people say of a schedule.
+type Spec struct {
+	// Cron is five fields, @hourly and such, or @every DURATION.
+	Cron string `json:"cron"`
+	// Zone is the IANA's name of the zone of the five fields.
+	Zone string `json:"zone"`
+	// Job is the door's.
+	Job json.RawMessage `json:"job"`
+	// CatchUp is what becomes of due times at which nobody was there: none, one (the
+	// last of them) or all are made.
+	CatchUp string `json:"catch_up"`
+	// WindowMS is how many milliseconds back is caught up.
+	WindowMS int64 `json:"window_ms"`
+	// Overlap is what becomes of a due time while the job before has not ended: allow,
+	// skip, or queue: it is made when that has ended.
+	Overlap string `json:"overlap"`
+	Paused  bool   `json:"paused"`
+	// Until is the last moment at which a job may be due; zero: there is none.
+	Until time.Time `json:"until,omitzero"`
+	Note  string    `json:"note"`
+}
+
+// What CatchUp and Overlap may be.
+const (
+	none, one, all     = "none", "one", "all"
+	allow, skip, queue = "allow", "skip", "queue"
+)
+
+// Fault is what is wrong with a schedule.
+type Fault struct {
+	Missing bool   // the field has to be there
+	Field   string // "" for the whole
+	Reason  string // for people; names the field, its value and what it may be
+}
+
+func (f *Fault) Error() string { return f.Reason }
+
+func wrong(field, format string, args ...any) *Fault {
+	return &Fault{Field: field, Reason: strings.TrimSpace(field + " " + fmt.Sprintf(format, args...))}
+}
+
+// CheckName tells what is wrong with a schedule's name, if anything.
+func CheckName(name string) error {
+	switch {
+	case name == "" || len(name) > MaxName:
+		return wrong("name", "must have 1 to %d bytes, it has %d: %.40q", MaxName, len(name), name)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return wrong("name", "must be UTF-8 without control characters, not %.40q", name)
+	}
+	return nil
+}
+
+// fields are the keys of a schedule, with where their values go.
+func (s *Spec) fields() map[string]any {
+	return map[string]any{
+		"cron": &s.Cron, "zone": &s.Zone, "job": &s.Job, "catch_up": &s.CatchUp, "window_ms": &s.WindowMS,
+		"overlap": &s.Overlap, "paused": &s.Paused, "until": &s.Until, "note": &s.Note,
+	}
+}
+
+// Parse reads a schedule from JSON, with defaults for what is not there or null; checkJob
+// judges its job. Its error is a *Fault, or one of checkJob.
+func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error) {
+	if !utf8.Valid(text) {
+		return s, wrong("", "the schedule is no UTF-8")
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil || values == nil {
+		return s, wrong("", "the schedule must be a JSON object: %.60q", bytes.TrimSpace(text))
+	}
+	s = Spec{Zone: "UTC", CatchUp: none, Overlap: allow, WindowMS: defaultWindow.Milliseconds()}
+	fields := s.fields()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		value := values[name]
+		to := fields[name]
+		switch {
+		case to == nil:
+			return s, &Fault{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no %.40q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
+		case string(value) == "null", whole(value, to):
+		case json.Unmarshal(value, to) != nil:
+			return s, wrong(name, "must be %s, not %.60s", kinds[fmt.Sprintf("%T", to)], value)
+		}
+	}
+	if err := s.check(); err != nil {
+		return s, err
+	}
+	return s, checkJob(s.Job)
+}
+
+// whole reads a whole number that is written with a fraction.
+func whole(value json.RawMessage, to any) bool {
+	n, ok := to.(*int64)
+	var f float64
+	if !ok || json.Unmarshal(value, &f) != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return false
+	}
+	*n = int64(f)
+	return true
+}
+
+// kinds says what a value has to be, by its type.
+var kinds = map[string]string{
+	"*string": "a string", "*int64": "a whole number", "*bool": "true or false", "*time.Time": "a time with its zone, such as 2027-01-31T12:00:00Z",
+}
+
+func (s *Spec) check() error {
+	for name, text := range map[string]string{"cron": s.Cron, "job": string(s.Job)} {
+		if text == "" {
+			return &Fault{Missing: true, Field: name, Reason: name + " is missing"}
+		}
+	}
+	if len(s.Cron) > maxCron {
+		return wrong("cron", "must have at most %d bytes, it has %d", maxCron, len(s.Cron))
+	}
+	zone, err := zoneOf(s.Zone)
+	if err != nil {
+		return wrong("zone", "%.60q: %v", s.Zone, err)
+	}
+	if _, err := parseCron(s.Cron, zone, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+		return wrong("cron", "%.80q: %v", s.Cron, err)
+	}
+	for _, c := range []struct{ name, value, a, b, c string }{
+		{"catch_up", s.CatchUp, none, one, all}, {"overlap", s.Overlap, allow, skip, queue},
+	} {
+		if c.value != c.a && c.value != c.b && c.value != c.c {
+			return wrong(c.name, "must be %s, %s or %s, not %.40q", c.a, c.b, c.c, c.value)
+		}
+	}
+	if s.WindowMS < 1 || s.WindowMS > maxWindow.Milliseconds() {
+		return wrong("window_ms", "must be from 1 to %d (366 days), not %d", maxWindow.Milliseconds(), s.WindowMS)
+	}
+	if len(s.Note) > maxNote {
+		return wrong("note", "must have at most %d bytes, it has %d", maxNote, len(s.Note))
+	}
+	s.Until = s.Until.UTC().Truncate(time.Millisecond)
+	return nil
+}
+
+// Same tells whether two say the same.
+func (s *Spec) Same(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
+
+// encode is the JSON of what always has one.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

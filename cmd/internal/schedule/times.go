@@ -1,0 +1,126 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	_ "time/tzdata" // a host may have no zones
+
+	"github.com/netresearch/go-cron"
+)
+
+// times are the due times of a schedule.
+type times interface {
+	// next is the first one after a moment, zero when there is none.
+	next(after time.Time) time.Time
+}
+
+const (
+	everyPrefix        = "@every "
+	minEvery, maxEvery = time.Second, 365 * 24 * time.Hour
+	// searchYears is how far the next due time may be: a 29th of February eight years.
+	searchYears = 12
+)
+
+// parser takes five fields, as crontab does: a job that names days of the month and of
+// the week is due on both.
+var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
+	WithMaxSearchYears(searchYears)
+
+// parseCron reads the times of a schedule that was created at a moment.
+func parseCron(text string, zone *time.Location, created time.Time) (times, error) {
+	if rest, ok := strings.CutPrefix(text, everyPrefix); ok {
+		d, err := time.ParseDuration(strings.TrimSpace(rest))
+		if err != nil || d < minEvery || d > maxEvery || d%time.Millisecond != 0 {
+			return nil, fmt.Errorf("%.40q must be a duration from 1s to 8760h, such as 90s", rest)
+		}
+		return every{created, d}, nil
+	}
+	if strings.Contains(text, "=") { // the parser would take a zone from it
+		return nil, errors.New("must be five fields, @hourly, @daily, @weekly, @monthly, @yearly or @every 90s; the zone has a field of its own")
+	}
+	s, err := parser.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("must be five fields (minute, hour, day, month, weekday), @hourly and such, or @every 90s: %w", err)
+	}
+	t := civil{s, zone}
+	if t.next(created).IsZero() {
+		return nil, fmt.Errorf("no date fits within %d years", searchYears)
+	}
+	return t, nil
+}
+
+// every are times at equal distances, counted from the creation.
+type every struct {
+	from time.Time
+	d    time.Duration
+}
+
+func (e every) next(after time.Time) time.Time {
+	n := after.Sub(e.from) / e.d
+	t := e.from.Add(n * e.d)
+	if !t.After(after) {
+		t = t.Add(e.d)
+	}
+	return t
+}
+
+// civil are times by the clocks of a zone. The parser's own notion of zones is not
+// used: it is asked in UTC, where no time is missing or comes twice.
+type civil struct {
+	cron.Schedule
+	zone *time.Location
+}
+
+func (c civil) next(after time.Time) time.Time {
+	after = after.Truncate(time.Second)
+	_, offset := after.In(c.zone).Zone()
+	clock := after.UTC().Add(time.Duration(offset) * time.Second)
+	for {
+		if clock = c.Next(clock); clock.IsZero() {
+			return clock
+		}
+		// What the clocks show a second time was due the first time.
+		if t := c.first(clock); t.After(after) {
+			return t
+		}
+	}
+}
+
+// most is by how much no zone differs from UTC.
+const most = 26 * time.Hour
+
+// first is the first moment at which the zone's clocks show this time or a later one: a
+// time that they skip is due when they jump.
+func (c civil) first(clock time.Time) time.Time {
+	t := clock.Add(-most).In(c.zone)
+	for {
+		_, offset := t.Zone()
+		begin, end := t.ZoneBounds()
+		shown := clock.Add(-time.Duration(offset) * time.Second)
+		if !begin.IsZero() && shown.Before(begin) {
+			shown = begin
+		}
+		if end.IsZero() || shown.Before(end) {
+			return shown.UTC()
+		}
+		t = end
+	}
+}
+
+var zones sync.Map // by name: reading one anew takes longer than all else
+
+// zoneOf finds a zone of the IANA's.
+func zoneOf(name string) (*time.Location, error) {
+	if z, ok := zones.Load(name); ok {
+		return z.(*time.Location), nil
+	}
+	z, err := time.LoadLocation(name)
+	if err != nil || name == "" || name == "Local" {
+		return nil, errors.New("must be a time zone of the IANA's, such as Europe/Berlin")
+	}
+	zones.Store(name, z)
+	return z, nil
+}

@@ -1,0 +1,370 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"gloom/cmd/internal/schedule"
+	"gloom/cmd/jq-master/job"
+)
+
+const (
+	// madeAtOnce is how many jobs of one schedule a step makes; after manyAtOnce jobs, or
+	// madeBytes, it leaves other schedules to the next one.
+	madeAtOnce = 100
+	madeBytes  = 8 << 20
+)
+
+// schedules are all schedules, of which this machine makes the jobs.
+type schedules struct {
+	byName map[string]*scheduled
+	watch  schedule.Watch
+	bytes  int64
+	due    map[string]uint64 // due times that were settled, by what became of them
+	read   func(json.RawMessage) (*New, error)
+}
+
+// scheduled is a schedule.
+type scheduled struct {
+	*schedule.Schedule // as it is stored; replaced, never changed; nil: not yet
+	job                *New
+	wake               int64 // wall time at which something is due, perhaps
+	busy               bool  // it is being written
+	waits              []func()
+}
+
+// ScheduleView is a schedule with its name.
+type ScheduleView struct {
+	Name string
+	*schedule.Schedule
+}
+
+func newSchedules() *schedules {
+	return &schedules{byName: make(map[string]*scheduled), due: make(map[string]uint64)}
+}
+
+// set makes a schedule what was written of it; nil drops it.
+func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *New, wall time.Time) {
+	if s.Schedule != nil {
+		l.bytes -= int64(len(s.Job) + len(s.job.Argument))
+	}
+	if s.Schedule, s.job = now, n; now == nil {
+		delete(l.byName, name)
+		return
+	}
+	l.byName[name] = s
+	l.bytes += int64(len(s.Job) + len(n.Argument))
+	s.wake = never
+	if w := now.Wake(wall); !w.IsZero() {
+		s.wake = w.UnixMilli()
+	}
+}
+
+// wallTime is the time that schedules are judged by.
+func (c *machine) wallTime() time.Time { return time.UnixMilli(c.wall).UTC() }
+
+func (c *machine) loadSchedule(name string, text []byte) error {
+	s, err := schedule.Decode(text)
+	if err != nil {
+		return err
+	}
+	n, err := c.schedules.read(s.Job)
+	if err != nil {
+		return err
+	}
+	c.schedules.set(name, &scheduled{}, s, n, c.wallTime())
+	return nil
+}
+
+// changeSchedule writes what becomes of a schedule by change, which gets nil for one that
+// is not there, and returns nil for one that is to go; the same: nothing changes.
+func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
+	tell := func(err error) { c.later(func() { reply(err) }) }
+	s := c.schedules.byName[name]
+	switch {
+	case c.away != nil:
+		tell(c.storeAway())
+		return
+	case s != nil && s.busy:
+		s.waits = append(s.waits, func() { c.changeSchedule(name, n, change, reply) })
+		return
+	case s == nil:
+		s = &scheduled{}
+	}
+	now, err := change(s.Schedule)
+	if err == nil && n != nil && now != s.Schedule {
+		if err = c.admits(0, int64(len(n.Argument))); s.Schedule == nil && len(c.schedules.byName) >= schedule.Most {
+			err = overloaded("there are %d schedules, as many as are allowed", schedule.Most)
+		}
+	}
+	if err != nil || now == s.Schedule {
+		tell(err)
+		return
+	}
+	c.schedules.byName[name] = s // others wait for it
+	c.writeSchedule(name, s, now, n, nil, func(err error) {
+		if err != nil {
+			err = c.notStored(err)
+		}
+		tell(err)
+	})
+}
+
+// writeSchedule writes a schedule with jobs of it, or that it is gone.
+func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *New, jobs []*job.Job, then func(error)) {
+	s.busy = true
+	written := func(err error) {
+		c.out.enter(func() {
+			s.busy = false
+			if err == nil || s.Schedule == nil {
+				if err != nil {
+					now = nil
+				}
+				c.schedules.set(name, s, now, n, c.wallTime())
+			}
+			then(err)
+			waits := s.waits
+			s.waits = nil
+			for _, f := range waits {
+				f()
+			}
+		})
+	}
+	c.later(func() {
+		if now == nil {
+			c.out.store.DropSchedule(name, written)
+			return
+		}
+		c.out.store.PutSchedule(name, now.Encode(), jobs, written)
+	})
+}
+
+func (c *machine) putSchedule(name string, spec schedule.Spec, n *New, fromFile bool, reply func(error)) {
+	c.changeSchedule(name, n, func(old *schedule.Schedule) (*schedule.Schedule, error) {
+		if old == nil {
+			s, err := schedule.New(spec, c.wallTime())
+			s.FromFile = fromFile
+			return s, err
+		}
+		if old.FromFile && !fromFile {
+			return nil, errFromFile
+		}
+		s, err := old.Change(spec, fromFile, c.wallTime())
+		if err == nil && s == nil {
+			s = old
+		}
+		return s, err
+	}, reply)
+}
+
+func (c *machine) dropSchedule(name string, fromFile bool, reply func(error)) {
+	c.changeSchedule(name, nil, func(old *schedule.Schedule) (*schedule.Schedule, error) {
+		switch {
+		case old == nil:
+			return nil, unknownSchedule(name)
+		case old.FromFile != fromFile:
+			return nil, errFromFile
+		}
+		return nil, nil
+	}, reply)
+}
+
+var errFromFile = job.Refuse(job.FromFile, "name", "the schedule stands in the file that --schedules names, and is changed there")
+
+func unknownSchedule(name string) *job.Fault {
+	return job.Refuse(job.UnknownSchedule, "name", "there is no schedule %.60q", name)
+}
+
+// unended tells whether a job, by its id in words, has not ended.
+func (c *machine) unended(id string) bool {
+	j, _ := job.ParseID(id)
+	r := c.jobs.Get(j)
+	return r != nil && !r.State.Ended()
+}
+
+// settleSchedules makes the jobs of due times, while there is room for any.
+func (c *machine) settleSchedules() {
+	l := c.schedules
+	if len(l.byName) == 0 || c.now < c.fullTo || c.admits(1, 0) != nil {
+		return
+	}
+	now := c.wallTime()
+	since, set := l.watch.Look(now)
+	var due []string
+	for name, s := range l.byName {
+		if s.Schedule == nil || s.busy {
+			continue
+		}
+		if set || s.wake <= c.wall || !s.Queued.IsZero() && !c.unended(s.Before) {
+			due = append(due, name)
+		}
+	}
+	slices.Sort(due)
+	made, bytes := 0, 0
+	for _, name := range due[:min(len(due), manyAtOnce)] {
+		if made >= manyAtOnce || bytes >= madeBytes {
+			break
+		}
+		n := c.settleSchedule(name, l.byName[name], now, since)
+		made, bytes = made+n, bytes+n*len(l.byName[name].job.Argument)
+	}
+}
+
+// settleSchedule settles one, and returns how many jobs are on their way into the store.
+func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time) int {
+	next := *s.Schedule
+	plan := next.Settle(schedule.World{
+		Now: now, Watched: since, Room: max(1, min(madeAtOnce, madeBytes/(len(s.job.Argument)+1))), Live: c.unended,
+		ID: func(due time.Time) string { return job.ScheduledID(c.namespace, name, due).String() },
+	})
+	if !plan.Changed {
+		c.schedules.set(name, s, s.Schedule, s.job, now)
+		return 0
+	}
+	e := &enqueueing{reply: func([]job.ID, bool, error) {}}
+	var jobs []*job.Job
+	for _, run := range plan.Made {
+		id, _ := job.ParseID(run.JobID)
+		if c.jobs.Get(id) != nil { // made before, under another clock
+			continue
+		}
+		j := &job.Job{ID: id, Attributes: s.job.Attributes, Enqueued: c.wall, State: job.Queued}
+		if s.job.Delay > 0 {
+			j.Due = c.wall + ms(s.job.Delay)
+		}
+		jobs, e.jobs = append(jobs, j), append(e.jobs, s.job)
+		e.bytes += int64(len(j.Argument))
+	}
+	if c.admits(len(jobs), e.bytes) != nil {
+		return 0 // again at the next beat
+	}
+	for _, j := range jobs {
+		c.seq++
+		j.Seq = c.seq
+	}
+	c.rematch(e)
+	c.entering += len(jobs)
+	c.bytes += e.bytes
+	c.writeSchedule(name, s, &next, s.job, jobs, func(err error) {
+		c.enqueued(e, jobs, nil, nil, false, err)
+		if err != nil {
+			return
+		}
+		c.schedules.due["made"] += uint64(len(plan.Made))
+		for why, n := range plan.Skipped {
+			c.schedules.due[why] += uint64(n)
+		}
+	})
+	return len(jobs)
+}
+
+// Schedules are the schedules behind a name, in the order of names.
+func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
+	return look(m, func(c *machine) (list []ScheduleView, _ error) {
+		for _, name := range slices.Sorted(maps.Keys(c.schedules.byName)) {
+			if s := c.schedules.byName[name]; name > after && s.Schedule != nil && len(list) < limit {
+				list = append(list, ScheduleView{name, s.Schedule})
+			}
+		}
+		return list, nil
+	})
+}
+
+// Schedule is one of them.
+func (m *Master) Schedule(name string) (ScheduleView, error) {
+	return look(m, func(c *machine) (ScheduleView, error) {
+		s := c.schedules.byName[name]
+		if s == nil || s.Schedule == nil {
+			return ScheduleView{}, unknownSchedule(name)
+		}
+		return ScheduleView{name, s.Schedule}, nil
+	})
+}
+
+// PutSchedule sets a schedule; fromFile tells that it stands in the file.
+func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spec, fromFile bool) error {
+	n, err := m.opt.ReadJob(spec.Job)
+	if err != nil {
+		return err
+	}
+	_, err = do(ctx, m, func(c *machine, reply func(none, error)) {
+		c.putSchedule(name, spec, n, fromFile, func(err error) { reply(none{}, err) })
+	})
+	return err
+}
+
+// DropSchedule drops one.
+func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) error {
+	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
+		c.dropSchedule(name, fromFile, func(err error) { reply(none{}, err) })
+	})
+	return err
+}
+
+// fileRetry is how long after a failure the schedules of the file are put again.
+const fileRetry = time.Second
+
+// keepFile has the schedules of the file be the master's, until ctx ends.
+func (m *Master) keepFile(ctx context.Context) {
+	file := m.opt.Schedules
+	if file == nil {
+		return
+	}
+	told := ""
+	for {
+		var again <-chan time.Time
+		if err := m.putFile(ctx, file.All()); err != nil && ctx.Err() == nil {
+			if err.Error() != told {
+				told = err.Error()
+				m.log.Warn().Err(err).Msg("the schedules of the file are not all stored; trying again")
+			}
+			again = time.After(fileRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-file.Changed():
+		case <-again:
+		}
+	}
+}
+
+// putFile puts what is in the file, and drops what was in it before.
+func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec) error {
+	old, err := m.Schedules("", schedule.Most)
+	if err != nil {
+		return err
+	}
+	known, dropped, put := make(map[string]bool, len(old)), 0, 0
+	for _, s := range old {
+		spec, there := all[schedule.Key{Name: s.Name}]
+		known[s.Name] = there && s.FromFile && s.Same(&spec)
+		if there || !s.FromFile {
+			continue
+		}
+		if err := m.DropSchedule(ctx, s.Name, true); err != nil && !isUnknown(err) {
+			return err
+		}
+		dropped++
+	}
+	for key, spec := range all {
+		if known[key.Name] {
+			continue
+		}
+		if err := m.PutSchedule(ctx, key.Name, spec, true); err != nil {
+			return err
+		}
+		put++
+	}
+	m.log.Info().Int("schedules", len(all)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
+	return nil
+}
+
+func isUnknown(err error) bool {
+	var f *job.Fault
+	return errors.As(err, &f) && f.Code == job.UnknownSchedule
+}

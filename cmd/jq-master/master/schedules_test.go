@@ -1,0 +1,188 @@
+package master
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/schedule"
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+// clockwork is a world with schedules.
+type clockwork struct {
+	*world
+	t *testing.T
+}
+
+func newClockwork(t *testing.T) *clockwork {
+	w := &clockwork{newWorld(t, 1), t}
+	w.read()
+	return w
+}
+
+func (w *clockwork) read() {
+	w.c.schedules.read = func(json.RawMessage) (*New, error) {
+		return &New{Attributes: job.Attributes{Name: "mail", Argument: []byte{0x80}, MaxRetry: 1, Timeout: 1}}, nil
+	}
+}
+
+// again is a machine that begins from what the store holds.
+func (w *clockwork) again() {
+	w.start()
+	w.read()
+	err := w.mem.Load(w.t.Context(), store.Loaded{
+		Seq: func(uint64) {}, Key: func(int64, int) {}, Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {},
+		Constraint: func(*job.Constraint) error { return nil }, Schedule: w.c.loadSchedule,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *clockwork) put(name, text string, fromFile bool) (told error) {
+	w.t.Helper()
+	spec, err := schedule.Parse([]byte(text), func(json.RawMessage) error { return nil })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n, _ := w.c.schedules.read(nil)
+	told = errors.New("no answer")
+	w.step(w.c, func() { w.c.putSchedule(name, spec, n, fromFile, func(err error) { told = err }) })
+	w.st.flush()
+	return told
+}
+
+// watch has time pass, with beats.
+func (w *clockwork) watch(d time.Duration) {
+	for range d / beats {
+		w.now += ms(beats)
+		w.step(w.c, w.c.settleSchedules)
+		w.st.flush()
+	}
+}
+
+func (w *clockwork) last(name string) (list []string) {
+	w.t.Helper()
+	s := w.c.schedules.byName[name]
+	for _, r := range slices.Backward(s.Last) {
+		text := fmt.Sprint(r.DueAt.Sub(s.Created).Seconds()) + r.Skipped
+		if id, _ := job.ParseID(r.JobID); r.Skipped == "" && w.c.jobs.Get(id) == nil {
+			text += "!"
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+func (w *clockwork) want(name, want string) {
+	w.t.Helper()
+	if got := fmt.Sprint(w.last(name)); got != want {
+		w.t.Errorf("%s: %s, want %s", name, got, want)
+	}
+}
+
+const tick = `{"cron":"@every 10s","job":1`
+
+// TestScheduledJobs: each due time has one job, whether the store is slow, away or read
+// again; what nobody was there for is caught up as asked.
+func TestScheduledJobs(t *testing.T) {
+	w := newClockwork(t)
+	for name, more := range map[string]string{"none": `}`, "all": `,"catch_up":"all"}`, "skip": `,"overlap":"skip"}`} {
+		if err := w.put(name, tick+more, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.watch(21 * time.Second)
+	w.again()
+	w.watch(10 * time.Second)
+	w.now += 20_000 // nobody is there
+	w.again()
+	w.watch(11 * time.Second) // 60
+	w.st.away = true
+	w.watch(10 * time.Second) // 70 waits for the store
+	w.st.away = false
+	w.st.flush()
+	w.watch(beats)
+	w.want("none", "[10 20 30 40missed 50missed 60 70]")
+	w.want("all", "[10 20 30 40 50 60 70]")
+	w.want("skip", "[10 20running 30running 40missed 50missed 60running 70running]")
+	if n := w.c.jobs.Len(); n != 5+7+1 || w.c.counts[job.Queued] != n || w.c.entering != 0 {
+		t.Errorf("%d jobs, %v, %d on their way", n, w.c.counts, w.c.entering)
+	}
+	w.now -= 50_000 // the clock is set back
+	w.watch(60 * time.Second)
+	w.want("all", "[10 20 30 40 50 60 70 80]")
+	w.want("none", "[10 20 30 40missed 50missed 60 70 40 50 80]") // those that were missed come
+}
+
+// TestScheduledWithoutRoom: jobs that there is no room for are made when there is, and
+// none is lost or made twice over it.
+func TestScheduledWithoutRoom(t *testing.T) {
+	w := newClockwork(t)
+	if err := w.put("x", tick+`}`, false); err != nil {
+		t.Fatal(err)
+	}
+	w.c.MaxJobs = 0
+	w.watch(13 * time.Second)
+	w.want("x", "[]")
+	w.c.MaxJobs = 1
+	w.watch(beats)
+	w.want("x", "[10missed]")
+	w.c.MaxJobs = 40
+	w.watch(7 * time.Second)
+	w.want("x", "[10missed 20]")
+}
+
+// TestChangesOfSchedules: changes that come at once follow each other, and what is in
+// the file is changed by the file alone.
+func TestChangesOfSchedules(t *testing.T) {
+	w := newClockwork(t)
+	c := w.c
+	var answers []string
+	note := func(err error) {
+		var f *job.Fault
+		if errors.As(err, &f) {
+			answers = append(answers, string(f.Code))
+			return
+		}
+		answers = append(answers, fmt.Sprint(err))
+	}
+	spec := func(note string) schedule.Spec {
+		s, _ := schedule.Parse([]byte(`{"cron":"@daily","job":1,"note":"`+note+`"}`), func(json.RawMessage) error { return nil })
+		return s
+	}
+	n, _ := c.schedules.read(nil)
+	w.st.away = true // answers are held
+	w.step(c, func() { c.putSchedule("x", spec("1"), n, false, note) })
+	w.step(c, func() { c.putSchedule("x", spec("2"), n, false, note) })
+	w.step(c, func() { c.dropSchedule("x", false, note) })
+	w.step(c, func() { c.dropSchedule("x", false, note) })
+	w.step(c, func() { c.putSchedule("x", spec("3"), n, true, note) })
+	w.step(c, func() { c.putSchedule("x", spec("4"), n, false, note) })
+	w.st.away = false
+	w.st.flush()
+	if got := fmt.Sprint(answers); got != "[<nil> <nil> <nil> unknown_schedule <nil> from_file]" {
+		t.Errorf("answers: %s", got)
+	}
+	if s := c.schedules.byName["x"]; s.Note != "3" || !s.FromFile || s.busy || c.schedules.bytes != 2 {
+		t.Errorf("%+v, %d bytes", s, c.schedules.bytes)
+	}
+	w.step(c, func() { c.dropSchedule("x", true, note) })
+	w.st.flush()
+	if len(c.schedules.byName) != 0 || c.schedules.bytes != 0 {
+		t.Errorf("%v, %d bytes", c.schedules.byName, c.schedules.bytes)
+	}
+	for i := range schedule.Most {
+		c.schedules.byName[fmt.Sprint(i)] = &scheduled{}
+	}
+	answers = nil
+	w.step(c, func() { c.putSchedule("x", spec("5"), n, false, note) })
+	if got := fmt.Sprint(answers); got != "[overloaded]" || c.schedules.byName["x"] != nil {
+		t.Errorf("beyond the limit: %s", got)
+	}
+}

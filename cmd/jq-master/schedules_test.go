@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/bench/throwaway/jqtest"
+	"gloom/bench/throwaway/redistest"
+)
+
+// TestSchedules: what a schedule may be, and what it answers, in both encodings.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		name := "each night " + strings.ReplaceAll(c.media, "/", " ")
+		at := "/v1/schedules/" + strings.ReplaceAll(name, " ", "%20")
+		const job = `"job":{"name":"report","argument":{"a":{"$bin":"AAE="}},"delay":5}`
+		c.do("PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin",`+job+`,"window_ms":5000.0}`).want(200).
+			has(`{"name":"` + name + `",` + job + `,"cron":"0 3 * * 7","zone":"Europe/Berlin","catch_up":"none","window_ms":5000,"overlap":"allow","paused":false,"until":null,"from_file":false,"queued_at":null,"last":[]}`)
+		if next, _ := c.do("GET", at, "").want(200).decode()["next"].([]any); len(next) != 5 {
+			t.Errorf("%v comes next", next)
+		}
+		r := c.do("GET", "/v1/schedules?limit=1", "").want(200)
+		if items, _ := r.decode()["items"].([]any); len(items) != 1 || r.get("cursor") != name {
+			t.Errorf("%s", r.text)
+		}
+		c.do("GET", "/v1/schedules?limit=1&cursor=f", "").want(200).has(`{"items":[],"cursor":null}`)
+		for _, x := range []struct{ body, code, field string }{
+			{`{` + job + `}`, "missing_field", "cron"}, {`{"cron":"@daily"}`, "missing_field", "job"},
+			{`{"cron":"61 * * * *",` + job + `}`, "invalid_value", "cron"}, {`{"cron":"@daily",` + job + `,"zone":"Moon"}`, "invalid_value", "zone"},
+			{`{"cron":"@daily","job":{"argument":{}}}`, "missing_field", "job.name"}, {`{"cron":"@daily","job":{"name":"x"}}`, "missing_field", "job.argument"},
+			{`{"cron":"@daily","job":{"name":"x","argument":{},"unknown":1}}`, "invalid_value", "job.unknown"}, {`{"cron":"@daily","job":{"name":"x","argument":{},"timeout":0}}`, "invalid_value", "job.timeout"},
+			{`{"cron":"@daily",` + job + `,"overlaps":"skip"}`, "invalid_value", "overlaps"}, {`[]`, "invalid_value", ""}, {`{"cron":"@daily","job":[]}`, "invalid_type", "job"},
+		} {
+			c.do("PUT", at, x.body).refused(400, x.code, x.field)
+		}
+		c.do("PUT", "/v1/schedules/"+strings.Repeat("x", 129), `{}`).refused(400, "invalid_value", "name")
+		c.do("GET", "/v1/schedules?limit=1001", "").refused(400, "invalid_value", "limit")
+		c.do("POST", at, `{}`).refused(405, "method_not_allowed", "")
+		c.do("DELETE", at, "").want(200).has(`{"deleted":1}`)
+		c.do("DELETE", at, "").refused(404, "unknown_schedule", "")
+		c.do("GET", at, "").refused(404, "unknown_schedule", "")
+	})
+}
+
+// TestSchedulesOfAFile are put at the start and at SIGHUP, and changed by nobody else; a
+// file that is wrong changes nothing.
+func TestSchedulesOfAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "schedules.toml")
+	const x = "[schedules.x]\ncron = \"@daily\"\njob = {name = \"a\", argument = {n = 1}}\n"
+	var d *process
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if d == nil {
+			return
+		}
+		if err := syscall.Kill(d.PID(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(x)
+	d = start(t, "--schedules", file)
+	c := d.client(t, jsonType)
+	eventually(t, "the file is put", func() bool { return c.do("GET", "/v1/schedules/x", "").status == 200 })
+	const other = `{"cron":"@hourly","job":{"name":"a","argument":{}}}`
+	c.do("PUT", "/v1/schedules/x", other).refused(409, "from_file", "name")
+	c.do("DELETE", "/v1/schedules/x", "").refused(409, "from_file", "name")
+	c.do("PUT", "/v1/schedules/y", other).want(200)
+	put(x + "paused = 1\n")
+	eventually(t, "the file is refused", func() bool {
+		return strings.Contains(d.Log.String(), "schedules.x: paused must be true or false, not 1")
+	})
+	c.do("GET", "/v1/schedules/x", "").want(200)
+	put(strings.ReplaceAll(x, "schedules.x", "schedules.z"))
+	eventually(t, "the file is put again", func() bool {
+		return c.do("GET", "/v1/schedules/x", "").status == 404 && c.do("GET", "/v1/schedules/z", "").status == 200
+	})
+	c.do("GET", "/v1/schedules/y", "").want(200)
+}
+
+// TestKillsBetweenDueTimes: masters of one Redis die while they make the jobs of a
+// schedule. The next one makes what they have not: each due time has one job.
+func TestKillsBetweenDueTimes(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t, "--appendfsync", "always")
+	var servers []*jqtest.Server
+	for _, at := range []string{"before settle:2", "after settle:2", "never"} {
+		s, err := jqtest.New([]string{os.Args[0], childArg, at}, true, "--redis", redis.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Launch(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		eventually(t, "there is a master", func() bool { return len(servers) > 0 || s.Ready(t.Context()) == nil })
+		servers = append(servers, s)
+	}
+	var shown struct {
+		Created time.Time `json:"created_at"`
+		Last    []struct {
+			Due     time.Time `json:"due_at"`
+			Job     string    `json:"job_id"`
+			Skipped *string
+		}
+	}
+	call := func(s *jqtest.Server, method, path, body string, to any) bool {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", jsonType)
+		res, err := caller.Do(req)
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		return res.StatusCode == 200 && json.NewDecoder(res.Body).Decode(to) == nil
+	}
+	if !call(servers[0], "PUT", "/v1/schedules/tick", `{"cron":"@every 1s","catch_up":"all","job":{"name":"x","argument":{}}}`, &shown) {
+		t.Fatal("the schedule is refused")
+	}
+	last := servers[2]
+	eventually(t, "the last master makes jobs", func() bool {
+		n := len(shown.Last)
+		return last.Ready(t.Context()) == nil && call(last, "GET", "/v1/schedules/tick", "", &shown) && n > 0 && len(shown.Last) > n && n >= 4
+	})
+	var stats struct{ States map[string]int }
+	if !call(last, "GET", "/v1/stats", "", &stats) {
+		t.Fatal("no statistics")
+	}
+	n := int(shown.Last[0].Due.Sub(shown.Created) / time.Second)
+	if got := stats.States["queued"]; got != n && got != n+1 {
+		t.Errorf("%d due times, %d jobs", n, got)
+	}
+	for i, run := range shown.Last {
+		var job struct{ Status string }
+		if !call(last, "GET", "/job/"+run.Job, "", &job) || !run.Due.Equal(shown.Last[0].Due.Add(-time.Duration(i)*time.Second)) {
+			t.Error(fmt.Sprintf("%+v", run), job)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package store
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// loadSchedules are the schedules that a store says it holds.
+func loadSchedules(t *testing.T, s Store) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := s.Load(t.Context(), Loaded{
+		Seq: func(uint64) {}, Key: func(int64, int) {}, Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {},
+		Constraint: func(*job.Constraint) error { return nil },
+		Schedule:   func(name string, text []byte) error { all[name] = string(text); return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestSchedules: a schedule is stored with the jobs that are due of it, and told again
+// when it is read.
+func TestSchedules(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		put := func(name, text string, jobs ...*job.Job) {
+			t.Helper()
+			must(t, func(f func(error)) { s.PutSchedule(name, []byte(text), jobs, f) })
+		}
+		first, second, third := newJob(1), newJob(2), newJob(3)
+		put("a", `{"n":1}`)
+		put("b", `{"n":2}`, first, second)
+		put("b", `{"n":3}`)
+		put("a", `{"n":4}`, third)
+		put("gone", `{}`)
+		must(t, func(f func(error)) { s.DropSchedule("gone", f) })
+		if got, want := loadSchedules(t, s), map[string]string{"a": `{"n":4}`, "b": `{"n":3}`}; !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		holds(t, s, first, second, third)
+		w := load(t, s)
+		if !slices.Equal(w.Live, []job.ID{first.ID, second.ID, third.ID}) || w.Seq < 3 {
+			t.Errorf("%v, seq %d", w.Live, w.Seq)
+		}
+		add(t, s, newJob(w.Seq+1))
+	})
+}
+
+// TestScheduleRepeated: what was written with a lost answer is sent again, and changes
+// nothing, though its jobs have gone on since.
+func TestScheduleRepeated(t *testing.T) {
+	r := open(t, shared)
+	acquire(t, r)
+	j := newJob(1)
+	text := []byte(`{"n":1}`)
+	put := func(f func(error)) { r.PutSchedule("a", text, []*job.Job{j}, f) }
+	must(t, put)
+	run := started(j)
+	must(t, func(f func(error)) { r.Start(run, f) })
+	must(t, put)
+	holds(t, r, run)
+	must(t, func(f func(error)) { r.Finish(ended(run, job.Done), 1, 0, f) })
+	must(t, func(f func(error)) { r.Forget([]job.ID{j.ID}, f) })
+	must(t, put)
+	holds(t, r)
+}

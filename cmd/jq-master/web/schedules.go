@@ -1,0 +1,150 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"gloom/cmd/internal/schedule"
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/pack"
+)
+
+const (
+	schedulesListed = 100 // of a list, unless it says otherwise
+	schedulesMost   = 1000
+)
+
+// scheduledFields are what a job may say that a schedule makes.
+var scheduledFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
+
+// ReadScheduledJob reads the job of a schedule from JSON. Its error is a *job.Fault.
+func ReadScheduledJob(text json.RawMessage) (*master.New, error) {
+	v, fault := pack.FromJSON(text)
+	if fault != nil {
+		return nil, fault
+	}
+	f := strict(v, "job.", scheduledFields...)
+	if f.value("name") == nil {
+		f.refuse(job.MissingField, "name", "is missing")
+	}
+	n := attributes(&f)
+	n.Argument = bytes.Clone(f.need("argument", pack.Map))
+	if f.fault != nil {
+		return nil, f.fault
+	}
+	return n, nil
+}
+
+// scheduleFault is the answer to what is wrong with a schedule.
+func scheduleFault(err error) error {
+	var f *schedule.Fault
+	switch {
+	case !errors.As(err, &f):
+		return err
+	case f.Missing:
+		return job.Refuse(job.MissingField, f.Field, "%s", f.Reason)
+	}
+	return job.Refuse(job.InvalidValue, f.Field, "%s", f.Reason)
+}
+
+// scheduleName is the one in the path.
+func (x *exchange) scheduleName() (string, error) {
+	name := x.r.PathValue("name")
+	return name, scheduleFault(schedule.CheckName(name))
+}
+
+// asJSON makes a value of Go the reply.
+func (x *exchange) asJSON(v any) (int, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	packed, fault := pack.FromJSON(text)
+	if fault != nil {
+		return 0, fault
+	}
+	x.b = append(x.b, packed...)
+	return http.StatusOK, nil
+}
+
+func (x *exchange) sendSchedule(name string) (int, error) {
+	s, err := x.Master.Schedule(name)
+	if err != nil {
+		return 0, err
+	}
+	return x.asJSON(s.View(name, time.Now()))
+}
+
+func getSchedule(x *exchange) (int, error) {
+	name, err := x.scheduleName()
+	if err != nil {
+		return 0, err
+	}
+	return x.sendSchedule(name)
+}
+
+func getSchedules(x *exchange) (int, error) {
+	limit := schedulesListed
+	if text := x.query.Get("limit"); text != "" {
+		var err error
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > schedulesMost {
+			return 0, job.Refuse(job.InvalidValue, "limit", "limit must be from 1 to %d, not %.40q", schedulesMost, text)
+		}
+	}
+	list, err := x.Master.Schedules(x.query.Get("cursor"), limit)
+	if err != nil {
+		return 0, err
+	}
+	out := struct {
+		Items  []schedule.View `json:"items"`
+		Cursor *string         `json:"cursor"`
+	}{Items: make([]schedule.View, 0, len(list))}
+	now := time.Now()
+	for _, s := range list {
+		out.Items = append(out.Items, s.View(s.Name, now))
+	}
+	if len(list) == limit {
+		out.Cursor = &list[limit-1].Name
+	}
+	return x.asJSON(out)
+}
+
+func putSchedule(x *exchange) (int, error) {
+	name, err := x.scheduleName()
+	if err != nil {
+		return 0, err
+	}
+	body, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	spec, err := schedule.Parse(pack.AppendJSON(nil, body), func(text json.RawMessage) error {
+		_, err := ReadScheduledJob(text)
+		return err
+	})
+	if err == nil {
+		err = x.Master.PutSchedule(x.r.Context(), name, spec, false)
+	}
+	if err != nil {
+		return 0, scheduleFault(err)
+	}
+	return x.sendSchedule(name)
+}
+
+func deleteSchedule(x *exchange) (int, error) {
+	name, err := x.scheduleName()
+	if err == nil {
+		err = x.Master.DropSchedule(x.r.Context(), name, false)
+	}
+	if err != nil {
+		return 0, err
+	}
+	x.object(1)
+	x.integer("deleted", 1)
+	return http.StatusOK, nil
+}

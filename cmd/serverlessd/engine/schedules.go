@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"gloom/cmd/internal/schedule"
+	"gloom/cmd/serverlessd/store"
+)
+
+const (
+	// scheduleEvery is how often the store is asked for due schedules at least: others
+	// may have changed them.
+	scheduleEvery = 500 * time.Millisecond
+	// scheduleLull is how long a daemon that has begun to look for due schedules leaves
+	// them to others, which were there in time, before it takes any for missed.
+	scheduleLull = 2 * time.Second
+)
+
+// home is the store that has the schedules.
+func (e *Engine) home() *backend { return e.backends[0] }
+
+// schedule makes the jobs of schedules until the engine ends.
+func (b *backend) schedule() {
+	var watch schedule.Watch
+	for b.e.sleep(b.settle(&watch)) {
+	}
+}
+
+// settle settles all that is due, and tells how long to wait.
+func (b *backend) settle(watch *schedule.Watch) time.Duration {
+	skipped := make(map[string]int)
+	defer func() {
+		if n := skipped[schedule.Missed]; n > 0 {
+			b.log.Warn().Int("due_times", n).Msg("schedules were due while nobody was there to make their jobs; no job is made later")
+		}
+	}()
+	for b.reachable() == nil && !b.e.isLeaving() {
+		ctx, cancel := b.call()
+		due, now, next, err := b.store.DueSchedules(ctx)
+		cancel()
+		if b.note("look for due schedules", err) != nil {
+			break
+		}
+		since, set := watch.Look(now)
+		if set {
+			b.log.Warn().Msg("the store's clock was set back; no schedule makes a job again")
+		}
+		if lull := scheduleLull - now.Sub(since); lull > 0 {
+			return min(lull, scheduleEvery)
+		}
+		if len(due) == 0 {
+			if next.IsZero() {
+				break
+			}
+			return max(time.Millisecond, min(next.Sub(now), scheduleEvery))
+		}
+		if !b.settleSome(due, since, skipped) {
+			break
+		}
+	}
+	return scheduleEvery
+}
+
+// settleSome settles schedules, and tells whether it has settled any. What the store
+// refuses together it is given one by one.
+func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[string]int) (some bool) {
+	ctx, cancel := b.call()
+	began := time.Now()
+	all, err := b.store.SettleSchedules(ctx, due, since)
+	cancel()
+	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
+		for i := range due {
+			some = b.settleSome(due[i:i+1], since, skipped) || some
+		}
+		return some
+	}
+	if b.note("make the jobs of schedules", err) != nil {
+		return false
+	}
+	b.e.meter.settled(&all, time.Since(began))
+	for i := range all.Made {
+		b.e.events.followed(&all.Made[i])
+	}
+	for _, key := range all.Unreadable {
+		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read, and makes no jobs; put it again, or delete it")
+	}
+	for why, n := range all.Skipped {
+		skipped[why] += n
+	}
+	if len(all.Made) > 0 {
+		b.look()
+	}
+	return all.Schedules > 0
+}
+
+// keepFile has the store's schedules be those of the file, until the engine ends.
+func (b *backend) keepFile() {
+	file := b.e.cfg.Schedules
+	if file == nil {
+		return
+	}
+	for {
+		select {
+		case <-b.e.life.Done():
+			return
+		case <-file.Changed():
+		}
+		for b.reachable() != nil || b.note("write the file's schedules", b.putFile(file.All())) != nil {
+			if !b.e.sleep(scheduleEvery) {
+				return
+			}
+		}
+	}
+}
+
+// putFile brings the schedules of the file to the store, and drops those that stood in
+// it before.
+func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
+	ctx, cancel := b.call()
+	old, err := b.store.FileSchedules(ctx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	known, dropped, put := make(map[schedule.Key]bool, len(old)), 0, 0
+	for _, n := range old {
+		spec, ok := all[n.Key]
+		if known[n.Key] = ok && n.Schedule != nil && n.Same(&spec); ok {
+			continue
+		}
+		ctx, cancel := b.call()
+		err := b.store.DropSchedule(ctx, n.Key, true)
+		cancel()
+		if err != nil && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrFromFile) {
+			return err
+		}
+		dropped++
+	}
+	for key, spec := range all {
+		if known[key] {
+			continue
+		}
+		ctx, cancel := b.call()
+		err := b.store.PutSchedule(ctx, key, spec, true)
+		cancel()
+		if err != nil && !errors.Is(err, store.ErrSchedules) {
+			return err
+		} else if err != nil {
+			b.log.Error().Err(err).Stringer("schedule", key).Msg("a schedule of the file is left out")
+			continue
+		}
+		put++
+	}
+	b.log.Info().Int("schedules", len(all)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
+	return nil
+}
+
+// PutSchedule sets a schedule.
+func (e *Engine) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error {
+	b := e.home()
+	return b.asked(ctx, b.store.PutSchedule(ctx, key, spec, false))
+}
+
+// DropSchedule removes one.
+func (e *Engine) DropSchedule(ctx context.Context, key schedule.Key) error {
+	b := e.home()
+	return b.asked(ctx, b.store.DropSchedule(ctx, key, false))
+}
+
+// Schedule is one, and the store's time.
+func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error) {
+	b := e.home()
+	n, now, err := b.store.Schedule(ctx, key)
+	return n, now, b.asked(ctx, err)
+}
+
+// Schedules are a client's, in the order of names from behind one, and the store's time.
+func (e *Engine) Schedules(ctx context.Context, client, after string, limit int) ([]store.Named, time.Time, error) {
+	b := e.home()
+	list, now, err := b.store.Schedules(ctx, client, after, limit)
+	return list, now, b.asked(ctx, err)
+}

@@ -1,0 +1,57 @@
+package job
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"gloom/cmd/internal/schedule"
+)
+
+// ScheduledID is the id of the job of a schedule and a due time: always the same one.
+func ScheduledID(key schedule.Key, due time.Time) ID {
+	sum := sha256.Sum256([]byte(key.Client + "\x00" + key.Name))
+	var sysid [sysLen]byte
+	for i := range sysid {
+		sysid[i] = digits[sum[i]&31]
+	}
+	seq := int64(sum[8])<<16 | int64(sum[9])<<8 | int64(sum[10])
+	return makeID(min(max(due.UnixMilli(), 0), maxMS), string(sysid[:]), seq)
+}
+
+// ParseScheduled reads the job of a schedule, {"type":TYPE,"payload":STRING}: one whose
+// payload a line of an add could be, or that is empty. Its error is a *schedule.Fault.
+func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
+	refuse := func(field, format string, args ...any) (Line, error) {
+		return l, &schedule.Fault{Field: strings.TrimSuffix("job."+field, "."), Reason: fmt.Sprintf(format, args...)}
+	}
+	var of struct {
+		Type    *string `json:"type"`
+		Payload string  `json:"payload"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	var kind *json.UnmarshalTypeError
+	switch err := d.Decode(&of); {
+	case errors.As(err, &kind) && kind.Field != "":
+		return refuse(kind.Field, "job.%s must be a string, not a %s", kind.Field, kind.Value)
+	case err != nil:
+		return refuse("", "job must be an object with type and payload, and nothing else: %.60q", text)
+	case of.Type == nil:
+		return l, &schedule.Fault{Missing: true, Field: "job.type", Reason: "job.type is missing"}
+	}
+	if err := CheckType(*of.Type); err != nil {
+		return refuse("type", "job.type: %v", err)
+	}
+	switch {
+	case len(of.Payload) > maxLine:
+		return refuse("payload", "job.payload has %d bytes, at most %d are allowed (--max-line)", len(of.Payload), maxLine)
+	case strings.Contains(of.Payload, "\n"):
+		return refuse("payload", "job.payload has a newline; a payload is one line")
+	}
+	return Line{Type: *of.Type, Payload: []byte(of.Payload)}, nil
+}

@@ -1,0 +1,250 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"gloom/cmd/internal/schedule"
+	"gloom/cmd/serverlessd/job"
+)
+
+const (
+	// settleAtOnce is how many schedules a transaction settles; madeAtOnce and madeBytes
+	// are after how many jobs, and bytes of payloads, it leaves the others.
+	settleAtOnce = 100
+	madeAtOnce   = 1000
+	madeBytes    = 8 << 20
+	// never is the wake of a schedule of which nothing is due.
+	never = "9999-12-31 00:00:00.000"
+)
+
+// Named is a schedule with its name. What the store cannot read has no Schedule.
+type Named struct {
+	schedule.Key
+	*schedule.Schedule
+}
+
+// Settled is what became of due times.
+type Settled struct {
+	Schedules  int // that were settled; those that another daemon has at hand are not
+	Made       []Follow
+	Skipped    map[string]int // by why
+	Unreadable []schedule.Key
+}
+
+const scheduleColumns = "SELECT client, name, data FROM sq_schedules WHERE "
+
+func scanSchedule(r *sql.Rows) (n Named, err error) {
+	var data sql.RawBytes
+	if err := r.Scan(&n.Client, &n.Name, &data); err != nil {
+		return n, err
+	}
+	if s, err := schedule.Decode(data); err == nil {
+		n.Schedule = s
+	}
+	return n, nil
+}
+
+// schedule reads one, and holds its row; nil if there is none.
+func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
+	err = t.each(scheduleColumns+"client = ? AND name = ?"+lock, []any{key.Client, key.Name}, func(r *sql.Rows) error {
+		n, err := scanSchedule(r)
+		found = &n
+		return err
+	})
+	return found, err
+}
+
+// putSchedule writes one at the end.
+func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
+	wake, waits := never, ""
+	if w := s.Wake(t.now); !w.IsZero() {
+		wake = at(w)
+	}
+	if !s.Queued.IsZero() && !s.Paused {
+		waits = s.Before
+	}
+	t.later("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+marks(7)+
+		t.s.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),
+		key.Client, key.Name, wake, at(t.now), waits, s.FromFile, s.Encode())
+}
+
+// PutSchedule implements Store.
+func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error {
+	return s.transact(ctx, "put schedule", func(t *tx) error {
+		old, err := t.schedule(key, s.locked())
+		if err != nil {
+			return err
+		}
+		var n *schedule.Schedule
+		switch {
+		case old == nil:
+			have := 0
+			err = t.each("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, func(r *sql.Rows) error { return r.Scan(&have) })
+			if err == nil && have >= schedule.Most {
+				err = ErrSchedules
+			}
+		case old.Schedule != nil && old.FromFile && !fromFile:
+			err = ErrFromFile
+		case old.Schedule != nil:
+			n, err = old.Change(spec, fromFile, t.now)
+			if err != nil || n == nil {
+				return err
+			}
+		}
+		if err == nil && n == nil {
+			n, err = schedule.New(spec, t.now)
+		}
+		if err != nil {
+			return err
+		}
+		n.FromFile = fromFile
+		t.putSchedule(key, n)
+		return nil
+	})
+}
+
+// DropSchedule implements Store.
+func (s *SQL) DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error {
+	return s.transact(ctx, "drop schedule", func(t *tx) error {
+		old, err := t.schedule(key, s.locked())
+		switch {
+		case err != nil:
+			return err
+		case old == nil:
+			return ErrUnknown
+		case old.Schedule != nil && old.FromFile != fromFile:
+			return ErrFromFile
+		}
+		t.later("DELETE FROM sq_schedules WHERE client = ? AND name = ?", key.Client, key.Name)
+		return nil
+	})
+}
+
+// Schedules implements Store.
+func (s *SQL) Schedules(ctx context.Context, client, after string, limit int) (list []Named, now time.Time, err error) {
+	return s.schedules(ctx, "client = ? AND name > ? ORDER BY name LIMIT ?", client, after, limit)
+}
+
+// Schedule implements Store.
+func (s *SQL) Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error) {
+	list, now, err := s.schedules(ctx, "client = ? AND name = ?", key.Client, key.Name)
+	if err == nil && len(list) == 0 {
+		err = ErrUnknown
+	}
+	if err != nil {
+		return n, now, err
+	}
+	return list[0], now, nil
+}
+
+// FileSchedules implements Store.
+func (s *SQL) FileSchedules(ctx context.Context) (list []Named, err error) {
+	list, _, err = s.schedules(ctx, "from_file = ?", true)
+	return list, err
+}
+
+func (s *SQL) schedules(ctx context.Context, where string, args ...any) (list []Named, at time.Time, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+		list, at = nil, now
+		return each(ctx, q, scheduleColumns+where, args, func(r *sql.Rows) error {
+			n, err := scanSchedule(r)
+			list = append(list, n)
+			return err
+		})
+	})
+	return list, at, err
+}
+
+// DueSchedules implements Store.
+func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Time, next time.Time, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, clock time.Time) error {
+		due, now, next = nil, clock, time.Time{}
+		known := make(map[schedule.Key]bool)
+		for _, c := range []struct{ where, arg string }{
+			{"s.wake <= ? ORDER BY s.wake, s.client, s.name", at(now)},
+			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // by a clock that was ahead
+			{"s.waits > '' AND NOT EXISTS (SELECT 1 FROM sq_jobs j WHERE j.id = s.waits AND j.`lock` <> ?)", done},
+		} {
+			err := each(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.where+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
+				var key schedule.Key
+				err := r.Scan(&key.Client, &key.Name)
+				if !known[key] {
+					known[key] = true
+					due = append(due, key)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return each(ctx, q, "SELECT MIN(wake) FROM sq_schedules WHERE wake > ?", []any{at(now)}, func(r *sql.Rows) error {
+			return r.Scan((*moment)(&next))
+		})
+	})
+	return due, now, next, err
+}
+
+// SettleSchedules implements Store.
+func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (all Settled, err error) {
+	err = s.transact(ctx, "settle schedules", func(t *tx) error {
+		all = Settled{Skipped: make(map[string]int)}
+		var rows []row
+		bytes := 0
+		for _, key := range keys {
+			if len(rows) >= madeAtOnce || bytes >= madeBytes {
+				break
+			}
+			n, err := t.schedule(key, s.skipLocked())
+			if err != nil {
+				return err
+			}
+			if n == nil { // gone, or in the hands of another daemon
+				continue
+			}
+			all.Schedules++
+			var line job.Line
+			if n.Schedule != nil {
+				line, err = job.ParseScheduled(n.Job, 1<<30)
+			}
+			if n.Schedule == nil || err != nil {
+				all.Unreadable = append(all.Unreadable, key)
+				t.later("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, at(t.now), key.Client, key.Name)
+				continue
+			}
+			plan, err := t.settleSchedule(n, watched, max(1, min(settleAtOnce, madeBytes/(len(line.Payload)+1))))
+			if err != nil {
+				return err
+			}
+			for why, count := range plan.Skipped {
+				all.Skipped[why] += count
+			}
+			for _, made := range plan.Made {
+				r := row{id: job.ID(made.JobID), jobtype: job.Jobtype(key.Client, line.Type), dt: t.now, created: t.now, payload: line.Payload}
+				rows = append(rows, r)
+				bytes += len(r.payload)
+				all.Made = append(all.Made, Follow{ID: r.id, Jobtype: r.jobtype, Payload: r.payload})
+			}
+			t.putSchedule(key, n.Schedule)
+		}
+		return t.insert(rows)
+	})
+	return all, err
+}
+
+func (t *tx) settleSchedule(n *Named, watched time.Time, room int) (p schedule.Plan, err error) {
+	p = n.Settle(schedule.World{
+		Now: t.now, Watched: watched, Room: room,
+		ID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
+		Live: func(id string) (live bool) {
+			err = t.each("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, done}, func(*sql.Rows) error {
+				live = true
+				return nil
+			})
+			return live
+		},
+	})
+	return p, err
+}

@@ -1,0 +1,231 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/schedule"
+	"gloom/cmd/serverlessd/job"
+	. "gloom/cmd/serverlessd/store"
+)
+
+func spec(t *testing.T, text string) schedule.Spec {
+	t.Helper()
+	s, err := schedule.Parse([]byte(text), func(json.RawMessage) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func putSchedule(t *testing.T, s Store, name, text string) {
+	t.Helper()
+	if err := s.PutSchedule(t.Context(), schedule.Key{Client: "a", Name: name}, spec(t, text), false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func theSchedule(t *testing.T, s Store, name string) Named {
+	t.Helper()
+	n, _, err := s.Schedule(t.Context(), schedule.Key{Client: "a", Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// settle does what a daemon does that has watched since long ago; a store that is slow for
+// a moment is away.
+func settle(t *testing.T, s Store) (made []Follow) {
+	t.Helper()
+	for {
+		due, _, _, err := s.DueSchedules(t.Context())
+		var all Settled
+		if err == nil {
+			all, err = s.SettleSchedules(t.Context(), due, time.Time{})
+		}
+		if err == nil {
+			made = append(made, all.Made...)
+		}
+		switch {
+		case errors.Is(err, ErrAway) && t.Context().Err() == nil:
+		case err != nil:
+			t.Error(err)
+			return made
+		case all.Schedules == 0:
+			return made
+		}
+	}
+}
+
+// TestScheduledOnce: of many daemons that settle the same schedules, one makes the job
+// of a due time, in the transaction that notes it.
+func TestScheduledOnce(t *testing.T) {
+	places(t, func(t *testing.T, open func() Store) {
+		t.Parallel()
+		const daemons, schedules = 4, 150
+		s := open()
+		long := fmt.Sprintf("%02000d", 7)
+		var until time.Time
+		for i := range schedules {
+			until = time.Now().Add(1900 * time.Millisecond) // one is due at most
+			putSchedule(t, s, fmt.Sprintf("ä %d", i), `{"cron":"@every 1s","until":"`+until.Format(time.RFC3339Nano)+`","job":{"type":"x","payload":"`+long+`"}}`)
+		}
+		for {
+			due, now, next, err := s.DueSchedules(t.Context())
+			if err != nil || len(due) == 0 && next.IsZero() {
+				t.Fatal("nothing is due", err)
+			}
+			if now.After(until) {
+				break
+			}
+			time.Sleep(min(until.Sub(now)+time.Millisecond, 50*time.Millisecond))
+		}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		made := make(map[job.ID]int)
+		for range daemons {
+			s := open()
+			wg.Go(func() {
+				for _, f := range settle(t, s) {
+					mu.Lock()
+					made[f.ID]++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		n := 0
+		list, now, err := s.Schedules(t.Context(), "a", "", 1000)
+		if err != nil || len(list) != schedules {
+			t.Fatal(len(list), err)
+		}
+		for _, sch := range list {
+			var want []schedule.Run
+			if due := sch.Created.Add(time.Second); !due.After(sch.Until) {
+				n++
+				want = append(want, schedule.Run{DueAt: due, JobID: string(job.ScheduledID(sch.Key, due))})
+			}
+			for i := range sch.Last {
+				sch.Last[i].MadeAt = time.Time{}
+			}
+			equal(t, sch.Name, sch.Last, want)
+			if wake := sch.Wake(now); !wake.IsZero() || n > 0 && len(want) > 0 && made[job.ID(want[0].JobID)] != 1 {
+				t.Fatalf("%s: %v, made %d times, due at %v", sch.Name, want, made[job.ID(want[0].JobID)], wake)
+			}
+		}
+		if n == 0 || n != len(made) {
+			t.Fatalf("%d due times, %d jobs", n, len(made))
+		}
+		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: int64(n), Waiting: int64(n)})
+		taken := take(t, s, sysid, "a-x", 1, ttl)
+		equal(t, "payload", payloads(taken), long)
+	})
+}
+
+// TestScheduledBehindOneThatRuns: a job waits for the end of the job before.
+func TestScheduledBehindOneThatRuns(t *testing.T) {
+	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	s := NewMemory(func() time.Time { return now })
+	defer s.Close()
+	putSchedule(t, s, "q", `{"cron":"@every 10s","overlap":"queue","job":{"type":"x"}}`)
+	at := func(seconds int, want int) {
+		t.Helper()
+		now = time.Date(2026, 6, 1, 12, 0, seconds, 0, time.UTC)
+		equal(t, fmt.Sprint("made at ", seconds), len(settle(t, s)), want)
+	}
+	at(10, 1)
+	run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
+	at(20, 0)
+	at(25, 0)
+	at(30, 0)
+	end(t, s, sysid, Ending{Run: run, Code: "ok", Status: 200})
+	at(31, 1)
+	at(32, 0)
+	n := theSchedule(t, s, "q")
+	var last []string
+	for _, r := range n.Last {
+		last = append(last, r.DueAt.Format("05")+r.MadeAt.Format(">05")+r.Skipped)
+	}
+	equal(t, "last", last, "[20>31 30>00waiting 10>10]")
+	s.Delete(t.Context(), job.ID(n.Before)) // it ends no job, and is none any more
+	at(40, 1)
+}
+
+// TestScheduledClocks: a store's clock that is set back makes nothing again, and what
+// was not made while it was ahead comes in time.
+func TestScheduledClocks(t *testing.T) {
+	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	s := NewMemory(func() time.Time { return now })
+	defer s.Close()
+	putSchedule(t, s, "x", `{"cron":"*/5 * * * *","job":{"type":"x"}}`)
+	var watch schedule.Watch
+	var made []string
+	look := func(at string) {
+		t.Helper()
+		then, err := time.Parse(time.DateTime, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, now = range []time.Time{then.Add(-time.Second), then} {
+			due, at, _, err := s.DueSchedules(t.Context())
+			since, _ := watch.Look(at)
+			all, err2 := s.SettleSchedules(t.Context(), due, since)
+			if err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+			for range all.Made {
+				made = append(made, now.Format("15:04"))
+			}
+		}
+	}
+	for _, at := range []string{
+		"2026-06-01 12:05:00", "2026-06-01 12:10:00", "2026-06-02 09:00:00", "2026-06-02 09:05:00",
+		"2026-06-01 12:09:00", "2026-06-01 12:10:00", "2026-06-01 12:15:00", "2026-06-02 09:00:00", "2026-06-02 09:05:00", "2026-06-02 09:10:00",
+	} {
+		look(at)
+	}
+	slices.Sort(made)
+	equal(t, "made", made, "[09:00 09:05 09:10 12:05 12:10 12:15]")
+}
+
+// TestScheduleKept: a schedule is changed by who may, and goes on where it was.
+func TestScheduleKept(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		const text = `{"cron":"@daily","job":{"type":"x"}}`
+		file := schedule.Key{Client: "b", Name: "x"}
+		for range 2 {
+			if err := s.PutSchedule(t.Context(), file, spec(t, text), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fails(t, s.PutSchedule(t.Context(), file, spec(t, text), false), ErrFromFile)
+		fails(t, s.DropSchedule(t.Context(), file, false), ErrFromFile)
+		for i := range 5 {
+			putSchedule(t, s, fmt.Sprint("s", i), text)
+		}
+		created := theSchedule(t, s, "s3").Created
+		putSchedule(t, s, "s3", `{"cron":"@daily","job":{"type":"x"},"note":"changed"}`)
+		if n := theSchedule(t, s, "s3"); n.Note != "changed" || !n.Created.Equal(created) {
+			t.Errorf("%+v", n.Schedule)
+		}
+		list, _, err := s.Schedules(t.Context(), "a", "s1", 2)
+		if err != nil || len(list) != 2 || list[0].Name != "s2" || list[1].Name != "s3" {
+			t.Errorf("%v, %v", list, err)
+		}
+		if list, err := s.FileSchedules(t.Context()); err != nil || len(list) != 1 || list[0].Key != file {
+			t.Errorf("%v, %v", list, err)
+		}
+		fails(t, s.DropSchedule(t.Context(), schedule.Key{Client: "a", Name: "x"}, false), ErrUnknown)
+		if err := s.DropSchedule(t.Context(), file, true); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.Schedule(t.Context(), file)
+		fails(t, err, ErrUnknown)
+	})
+}
