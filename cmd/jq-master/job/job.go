@@ -41,6 +41,7 @@ type Attributes struct {
 	MaxRetry   int32  // 0 … MaxRetries
 	Timeout    Span   // of a run, above 0, at most MaxTimeout
 	KeepResult bool
+	Unique     *Unique // nil: it shares no key
 }
 
 // State says where a job is in its life.

@@ -14,7 +14,8 @@ import (
 // New is a job to be enqueued.
 type New struct {
 	job.Attributes
-	Delay time.Duration
+	Delay   time.Duration
+	Sharing *job.Sharing // of a unique key, which Unique is made of; nil: it shares none
 }
 
 // Key is an idempotency key; nil for none.

@@ -1,6 +1,8 @@
 package master
 
 import (
+	"time"
+
 	"gloom/cmd/jq-master/job"
 )
 
@@ -88,6 +90,10 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 	}
 	ended := r.State.Ended()
 	if ended {
+		if err := c.reclaim(r); err != nil {
+			tell(err)
+			return
+		}
 		if err := c.admits(1, 0); err != nil {
 			tell(err)
 			return
@@ -114,7 +120,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 			c.place(r)
 		} else if r.inLine {
 			line := c.out.line
-			c.later(func() { line.change(id, nil, true) })
+			c.later(func() { line.change(id, nil, new(time.Duration)) })
 		}
 		c.later(func() { reply(nil) })
 	})

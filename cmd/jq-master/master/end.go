@@ -13,6 +13,9 @@ type ending struct {
 // over enters an ended job where it is forgotten from.
 func (c *machine) over(r *record, forget, drop int64) {
 	p := r.history()
+	if r.Holds(c.wall) {
+		forget = max(forget, r.Unique.Until)
+	}
 	p.forget = forget
 	c.constraints.leave(r)
 	if drop != 0 && r.Result != nil {
@@ -92,8 +95,8 @@ func (c *machine) expire() {
 		e := c.ended.first()
 		r := e.rec
 		switch {
-		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0:
-			c.ended.pop() // revived, forgotten, or entered again when its result goes
+		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0 || r.Holds(c.wall):
+			c.ended.pop() // revived, forgotten, or entered again when its result goes; a window ends by itself
 			continue
 		case spent > c.MaxBytes/2, freed < c.lack && c.wall-r.Finished >= ms(endedForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,

@@ -15,6 +15,10 @@ type enqueueing struct {
 	key   *Key
 	reply func(ids []job.ID, replayed bool, err error)
 
+	unique string   // what became of a job whose key is held: kept, replaced, extended
+	sent   bool     // the store is asked, and its answer is told in any case
+	ids    []job.ID // that it has stored, while the one that they replace is cancelled
+
 	bytes int64
 	// under are the constraints, of a list, that each job comes under.
 	under [][]membership
@@ -32,8 +36,12 @@ func (e *enqueueing) match(list []*constraint) {
 
 // enqueue takes jobs in.
 func (c *machine) enqueue(e *enqueueing) {
+	if e.jobs[0].Sharing != nil && !c.share(e) {
+		return
+	}
+	e.bytes = 0
 	for _, n := range e.jobs {
-		e.bytes += int64(len(n.Argument))
+		e.bytes += int64(len(n.Argument)) + n.Unique.Size()
 	}
 	keys := int64(0)
 	if e.key != nil {
@@ -51,8 +59,11 @@ func (c *machine) enqueue(e *enqueueing) {
 	}
 	if err != nil {
 		c.later(func() { e.reply(nil, false, err) })
+		c.settleShare(e, nil, nil)
 		return
 	}
+	e.sent = true
+	old := c.replaced(e.jobs[0])
 	c.entering += len(e.jobs)
 	c.bytes += e.bytes
 	if c.keyBytes += keys; keys > 0 {
@@ -65,10 +76,13 @@ func (c *machine) enqueue(e *enqueueing) {
 		if n.Delay > 0 {
 			jobs[i].Due = c.wall + ms(n.Delay)
 		}
+		if old != nil {
+			jobs[i].Enqueued = old.Enqueued
+		}
 	}
 	c.later(func() {
 		c.out.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
-			c.out.either(func() { c.enqueued(e, jobs, ids, replayed, err) },
+			c.out.either(func() { c.enqueued(e, jobs, old, ids, replayed, err) },
 				func() { e.reply(ids, replayed, c.refusal(err)) })
 		})
 	})
@@ -85,13 +99,23 @@ func (c *machine) rematch(e *enqueueing) {
 	}
 }
 
-// admits says why there is no room for more jobs.
-func (c *machine) admits(jobs int, bytes int64) error {
+// closed says why no job is taken at all.
+func (c *machine) closed() error {
 	switch {
 	case c.draining:
 		return errDraining
 	case c.away != nil:
 		return c.storeAway()
+	}
+	return nil
+}
+
+// admits says why there is no room for more jobs.
+func (c *machine) admits(jobs int, bytes int64) error {
+	if err := c.closed(); err != nil {
+		return err
+	}
+	switch {
 	case c.live()+jobs > c.MaxJobs:
 		return overloaded("%d jobs are held and %d more are to come, at most %d are allowed (max-jobs)", c.live(), jobs, c.MaxJobs)
 	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the rest is for results: without them no job would end
@@ -147,7 +171,7 @@ func (c *machine) admitsResult(r *record, o *job.Outcome) error {
 	return err
 }
 
-func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replayed bool, err error) {
+func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []job.ID, replayed bool, err error) {
 	c.entering -= len(e.jobs)
 	c.bytes -= e.bytes
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
@@ -156,17 +180,24 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replaye
 		c.makeRoom(16*e.bytes + c.spent/16) // a part: how much the store lacks it does not say
 	}
 	err = c.refusal(err)
+	var r *record
 	if err == nil && !replayed {
 		c.rematch(e)
 		for i, j := range jobs {
-			r := c.adopt(j)
+			r = c.adopt(j)
 			c.constraints.enter(r, c.constraints.setOf(e.under[i]))
 			c.ledger.Enqueued++
 			c.ledger.Waiting++
 			c.place(r)
 		}
 	}
-	c.later(func() { e.reply(ids, replayed, err) })
+	told := func(error) { c.later(func() { e.reply(ids, replayed, err) }) }
+	if c.settleShare(e, r, old); old == nil || r == nil {
+		told(nil)
+		return
+	}
+	e.ids, e.unique = ids, "replaced"
+	c.abolish(old, told)
 }
 
 // refusal is what a pusher is told of an enqueueing that the store has refused.
@@ -200,7 +231,7 @@ func (c *machine) place(r *record) {
 		return // its turn comes
 	}
 	age := c.wall - r.Enqueued
-	if age < ms(fresh) {
+	if age < ms(fresh) && (r.Unique == nil || r.Unique.Replaces.None()) {
 		age = 0
 	}
 	c.submit(r, time.Duration(age)*time.Millisecond)

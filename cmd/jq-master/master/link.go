@@ -11,6 +11,7 @@ import (
 // load takes in a job that the store holds. The broker does not know it yet.
 func (c *machine) load(j *job.Job, forget, drop int64) {
 	r := c.adopt(j)
+	c.claimed(r)
 	if !j.State.Ended() {
 		c.constraints.enter(r, c.constraints.setOf(match(c.constraints.list, &j.Attributes, nil)))
 	}
@@ -64,6 +65,7 @@ func (c *machine) loaded() {
 	c.loading = false
 	c.todo = nil // nobody has been told anything yet
 	c.unlink()
+	c.finishReplacing()
 }
 
 // unlink is told that there is no broker, or an empty one: link brings it all jobs.

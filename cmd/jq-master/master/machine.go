@@ -92,7 +92,8 @@ type machine struct {
 	keys     fifo[keyEntry] // idempotency keys that hold, by their end
 	keyBytes int64          // of them, and of those on their way
 	newKeys  int            // on their way into the store
-	arriving int64          // bytes of results on their way into the store
+	uniques  map[uniqueKey]*claim
+	arriving int64 // bytes of results on their way into the store
 
 	entering int   // jobs on their way into the store
 	bytes    int64 // of arguments, results and errors
@@ -143,8 +144,8 @@ type outside struct {
 type line interface {
 	// submit queues a job. What the broker does not take is told by misplaced.
 	submit(s submission)
-	// change gives a job new groups, or makes it ready (ready).
-	change(id job.ID, groups []string, ready bool)
+	// change gives a job new groups, a new delay from now, or both; nil: as it was.
+	change(id job.ID, groups []string, delay *time.Duration)
 	cancel(id job.ID)
 	// serve says what a worker serves; the first call joins it.
 	serve(w job.ID, v serving)
@@ -211,6 +212,7 @@ type record struct {
 	op       op
 	inLine   bool // the broker has it, or will
 	stale    bool // its groups have changed while it ran
+	extended bool // Due has been put off, which the broker may not know
 	long     bool // its argument is longer than the broker takes: it is for our workers alone
 }
 
@@ -225,6 +227,7 @@ const (
 	cancelling
 	reviving
 	forgetting
+	postponing
 )
 
 // past is what becomes of a job once it was handed out.
@@ -261,7 +264,8 @@ func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
 		Limits: l, loading: true, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
 		jobs: job.NewTable[*record](), names: make(map[string]*name),
-		workers: make(map[job.ID]*worker), constraints: newConstraints(), schedules: newSchedules(), maxGroups: 16,
+		workers: make(map[job.ID]*worker), constraints: newConstraints(), schedules: newSchedules(),
+		uniques: make(map[uniqueKey]*claim), maxGroups: 16,
 	}
 }
 
@@ -360,7 +364,7 @@ func (c *machine) count(r *record, by int) {
 }
 
 func (r *record) size() int64 {
-	n := len(r.Argument) + len(r.Result) + len(r.Error) + len(r.Message)
+	n := len(r.Argument) + len(r.Result) + len(r.Error) + len(r.Message) + int(r.Unique.Size())
 	for i := range r.Attempts {
 		n += len(r.Attempts[i].Message)
 	}
@@ -401,6 +405,7 @@ func (c *machine) remove(r *record) {
 	c.count(r, -1)
 	c.timers.remove(r)
 	c.constraints.leave(r)
+	c.disclaim(r)
 	if r.name.counts == [6]int{} {
 		delete(c.names, r.Name)
 	}

@@ -411,10 +411,10 @@ func (m *Master) Ready() error {
 // nowhere is the line while there is no broker.
 type nowhere struct{}
 
-func (nowhere) submit(submission)             {}
-func (nowhere) change(job.ID, []string, bool) {}
-func (nowhere) cancel(job.ID)                 {}
-func (nowhere) serve(job.ID, serving)         {}
-func (nowhere) part(job.ID)                   {}
-func (nowhere) rules(ruleChange)              {}
-func (nowhere) settled(func())                {}
+func (nowhere) submit(submission)                       {}
+func (nowhere) change(job.ID, []string, *time.Duration) {}
+func (nowhere) cancel(job.ID)                           {}
+func (nowhere) serve(job.ID, serving)                   {}
+func (nowhere) part(job.ID)                             {}
+func (nowhere) rules(ruleChange)                        {}
+func (nowhere) settled(func())                          {}

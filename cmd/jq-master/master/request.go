@@ -95,18 +95,41 @@ type none = struct{}
 
 // Enqueue takes jobs in, all or none; their ids are in the same order. With a key
 // that came before with the same body, ids are those of that time. Whether they are
-// stored is told also when the master ends meanwhile.
-func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
+// stored is told also when the master ends meanwhile. A job with Sharing comes alone and
+// without a key; when another one holds its key, unique says what became of that:
+// "kept", "replaced" or "extended".
+func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueing{jobs: jobs, key: key}
 	e.match(m.list())
-	ids, err = await(m, func(c *machine, reply func([]job.ID, error)) {
+	told, dead, err := send(m, func(c *machine, reply func([]job.ID, error)) {
 		e.reply = func(ids []job.ID, again bool, err error) {
 			replayed = again
 			reply(ids, err)
 		}
 		c.enqueue(e)
 	})
-	return ids, replayed, err
+	if err != nil {
+		return nil, false, "", err
+	}
+	if jobs[0].Sharing == nil {
+		dead = nil // the store is asked at once
+	}
+	var a answer[[]job.ID]
+	select {
+	case a = <-told:
+	case <-dead:
+		m.mu.Lock()
+		sent, ids := e.sent, e.ids
+		m.mu.Unlock()
+		switch {
+		case ids != nil: // the next master cancels the one that they replace
+			return ids, false, e.unique, nil
+		case !sent: // it waited for what another job becomes
+			return nil, false, "", errStarting
+		}
+		a = <-told
+	}
+	return a.v, replayed, e.unique, m.judged(a.err)
 }
 
 // list are the constraints of now.

@@ -43,7 +43,7 @@ func TestEndMeanwhile(t *testing.T) {
 			}
 			alive(m)
 			go func() {
-				ids, _, err := m.Enqueue([]*New{{Attributes: job.Attributes{Name: "n"}}}, nil)
+				ids, _, _, err := m.Enqueue([]*New{{Attributes: job.Attributes{Name: "n"}}}, nil)
 				if err == nil && len(ids) != 1 {
 					t.Errorf("ids %v", ids)
 				}

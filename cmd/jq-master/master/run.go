@@ -35,6 +35,9 @@ func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
 		return
+	case r.extended && r.Due > c.wall:
+		c.giveBack(h, time.Duration(r.Due-c.wall)*time.Millisecond)
+		return
 	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
 		c.giveBack(h, crossing)
 		return

@@ -250,7 +250,7 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 	c.entering += len(jobs)
 	c.bytes += e.bytes
 	c.writeSchedule(name, s, &next, s.job, jobs, func(err error) {
-		c.enqueued(e, jobs, nil, false, err)
+		c.enqueued(e, jobs, nil, nil, false, err)
 		if err != nil {
 			return
 		}

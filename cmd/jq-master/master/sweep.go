@@ -161,5 +161,5 @@ func (c *machine) regroup(r *record) {
 		groups = []string{}
 	}
 	line := c.out.line
-	c.later(func() { line.change(id, groups, false) })
+	c.later(func() { line.change(id, groups, nil) })
 }

@@ -300,6 +300,9 @@ func (s *slowStore) Release(j *job.Job, done func(error)) {
 }
 func (s *slowStore) Retry(j *job.Job, done func(error))  { s.put(func() { s.Memory.Retry(j, done) }) }
 func (s *slowStore) Revive(j *job.Job, done func(error)) { s.put(func() { s.Memory.Revive(j, done) }) }
+func (s *slowStore) Postpone(j *job.Job, done func(error)) {
+	s.put(func() { s.Memory.Postpone(j, done) })
+}
 func (s *slowStore) Finish(j *job.Job, forget, drop int64, done func(error)) {
 	s.put(func() { s.Memory.Finish(j, forget, drop, done) })
 }
@@ -345,7 +348,7 @@ func (b *naiveBroker) submit(s submission) {
 	})
 }
 
-func (b *naiveBroker) change(id job.ID, groups []string, ready bool) {
+func (b *naiveBroker) change(id job.ID, groups []string, delay *time.Duration) {
 	b.later(func() {
 		j := b.jobs[id]
 		if j == nil {
@@ -358,8 +361,8 @@ func (b *naiveBroker) change(id job.ID, groups []string, ready bool) {
 		if groups != nil {
 			j.groups = groups
 		}
-		if ready {
-			j.ready = 0
+		if delay != nil {
+			j.ready = b.w.now + delay.Milliseconds()
 		}
 	})
 }

@@ -18,6 +18,7 @@ var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
 	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
 	"result", "error", "message", "reason", "told", "attempts", "forget", "drop",
+	"unique", "while", "until", "replaces",
 }
 
 var defaultTimeout = job.Seconds(job.DefaultTimeout)
@@ -39,6 +40,12 @@ func attributes(args []any, j *job.Job) []any {
 	}
 	if j.Due != 0 {
 		args = append(args, "due", j.Due)
+	}
+	if u := j.Unique; u != nil {
+		args = append(args, "unique", u.Key, "while", u.While.String(), "until", u.Until)
+		if !u.Replaces.None() {
+			args = append(args, "replaces", u.Replaces.String())
+		}
 	}
 	return args
 }
@@ -154,6 +161,19 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 		}
 	}
 	forget, drop = number(64), number(64)
+	key, while, until, replaces := word(), word(), number(64), word()
+	if key != "" {
+		u := &job.Unique{Key: key, Until: until}
+		j.Unique = u
+		if u.While, ok = job.ParseWhile(while); !ok {
+			bad(while)
+		}
+		if replaces != "" {
+			if u.Replaces, ok = job.ParseID(replaces); !ok {
+				bad(replaces)
+			}
+		}
+	}
 	switch fault := pack.Check(j.Argument); {
 	case err != nil:
 	case j.Name == "" || len(j.Name) > job.MaxName:

@@ -143,6 +143,9 @@ func (m *Memory) Revive(j *job.Job, f func(error)) {
 	m.move(j, 0, 0, f, job.Failed, job.Cancelled)
 }
 
+// Postpone implements Store.
+func (m *Memory) Postpone(j *job.Job, f func(error)) { m.move(j, 0, 0, f, j.State) }
+
 // Fetch implements Store.
 func (m *Memory) Fetch(ids []job.ID, f func(error)) {
 	m.step(f, func() error {

@@ -277,6 +277,11 @@ func (r *Redis) Revive(j *job.Job, f func(error)) {
 	r.move(j, "error cancelled", "live", int64(j.Seq), 0, outcome(nil, j, 0, 0), f)
 }
 
+// Postpone implements Store.
+func (r *Redis) Postpone(j *job.Job, f func(error)) {
+	r.move(j, j.State.String(), "", 0, 0, []any{"due", j.Due}, f)
+}
+
 // Fetch implements Store.
 func (r *Redis) Fetch(ids []job.ID, f func(error)) {
 	r.add(&op{transition: fetch, keys: r.jobs(ids, r.keys.results), done: done(f)})

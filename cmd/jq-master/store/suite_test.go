@@ -418,3 +418,28 @@ func TestClosed(t *testing.T) {
 		}
 	})
 }
+
+// TestUnique: a key is stored with its job, and a job that waits is postponed.
+func TestUnique(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		j := newJob(1)
+		j.Unique = &job.Unique{Key: "ü\n k", While: job.WhileWindow, Until: 1_900_000_000_000, Replaces: job.NewID()}
+		add(t, s, j)
+		holds(t, s, j)
+		later := *j
+		later.Rev++
+		later.Due = 1_950_000_000_000
+		for range 2 { // the second one is a repeat
+			must(t, func(f func(error)) { s.Postpone(&later, f) })
+			holds(t, s, &later)
+		}
+		run := started(&later)
+		must(t, func(f func(error)) { s.Start(run, f) })
+		late := *run
+		late.Rev++
+		late.State = job.Queued
+		if err := await(t, func(f func(error)) { s.Postpone(&late, f) }); err == nil {
+			t.Error("a job that runs was postponed")
+		}
+	})
+}

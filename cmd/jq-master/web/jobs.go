@@ -26,7 +26,7 @@ const (
 	maxKey  = 255 // characters
 )
 
-var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
+var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay", "unique"}
 
 // readJob takes the attributes of a job out of a value, which need not stay.
 func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
@@ -36,6 +36,9 @@ func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
 	}
 	n := attributes(&f)
 	n.Argument = bytes.Clone(f.need("argument", pack.Map))
+	if v := f.value("unique"); v != nil && f.fault == nil {
+		n.Sharing, f.fault = readSharing(v, prefix+"unique.")
+	}
 	return n, f.fault
 }
 
@@ -53,6 +56,40 @@ func attributes(f *form) *master.New {
 	}
 }
 
+// readSharing takes what is asked of a unique key out of a value.
+func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
+	f := strict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
+	f.need("key", pack.String)
+	s := &job.Sharing{Key: f.name("key", job.MaxUniqueKey)}
+	var ok bool
+	if f.value("while") != nil {
+		if s.While, ok = job.ParseWhile(f.text("while")); !ok {
+			f.refuse(job.InvalidValue, "while", "must be waiting, live or window, not %s", shown(f.value("while")))
+		}
+	}
+	if f.value("mode") != nil {
+		if s.Mode, ok = job.ParseUniqueMode(f.text("mode")); !ok {
+			f.refuse(job.InvalidValue, "mode", "must be keep, replace or extend, not %s", shown(f.value("mode")))
+		}
+	}
+	s.Window = f.milliseconds("for_ms")
+	s.Max = f.milliseconds("max_ms")
+	switch window, extend := s.While == job.WhileWindow, s.Mode == job.UniqueExtend; {
+	case window && s.Window == 0:
+		f.refuse(job.MissingField, "for_ms", "is missing: a window needs its length")
+	case !window && s.Window != 0:
+		f.refuse(job.InvalidValue, "for_ms", "is of while window alone, while is %v", s.While)
+	case !extend && s.Max != 0:
+		f.refuse(job.InvalidValue, "max_ms", "is of mode extend alone, mode is %v", s.Mode)
+	}
+	return s, f.fault
+}
+
+// milliseconds is a number of them from 1 to a year, 0 when it is absent.
+func (f *form) milliseconds(name string) time.Duration {
+	return time.Duration(f.integer(name, 1, job.MaxDelay*1000, 0)) * time.Millisecond
+}
+
 func postJob(x *exchange) (int, error) {
 	key, fault := x.idempotency()
 	if fault != nil {
@@ -66,11 +103,21 @@ func postJob(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	ids, err := x.enqueue([]*master.New{n}, key)
+	if n.Sharing != nil && key != nil {
+		return 0, job.Refuse(job.InvalidValue, "unique", "unique and Idempotency-Key do not go together: send one of them")
+	}
+	ids, unique, err := x.enqueue([]*master.New{n}, key)
 	if err != nil {
 		return 0, err
 	}
 	x.w.Header().Set("Location", "/job/"+ids[0].String())
+	if unique != "" {
+		x.object(2)
+		x.key("job_id")
+		x.id(ids[0])
+		x.text("unique", unique)
+		return http.StatusOK, nil
+	}
 	x.object(1)
 	x.key("job_id")
 	x.id(ids[0])
@@ -98,9 +145,13 @@ func postJobs(x *exchange) (int, error) {
 			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)))
 			return 0, fault
 		}
+		if n.Sharing != nil {
+			field := fmt.Sprintf("[%d].unique", len(jobs))
+			return 0, job.Refuse(job.InvalidValue, field, "%s: a job with unique comes alone, by POST /job", field)
+		}
 		jobs = append(jobs, n)
 	}
-	ids, err := x.enqueue(jobs, key)
+	ids, _, err := x.enqueue(jobs, key)
 	if err != nil {
 		return 0, err
 	}
@@ -113,15 +164,15 @@ func postJobs(x *exchange) (int, error) {
 	return http.StatusCreated, nil
 }
 
-func (x *exchange) enqueue(jobs []*master.New, key *master.Key) ([]job.ID, error) {
+func (x *exchange) enqueue(jobs []*master.New, key *master.Key) (ids []job.ID, unique string, err error) {
 	if key != nil {
 		key.Body = sha256.Sum256(x.in.Bytes())
 	}
-	ids, replayed, err := x.Master.Enqueue(jobs, key)
+	ids, replayed, unique, err := x.Master.Enqueue(jobs, key)
 	if replayed {
 		x.w.Header().Set("Idempotency-Replayed", "true")
 	}
-	return ids, err
+	return ids, unique, err
 }
 
 // idempotency is the request's idempotency key, nil without one. It stands for the token

@@ -1,0 +1,185 @@
+package master
+
+import (
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// uniqueKey is a unique key, of the jobs of one name.
+type uniqueKey struct{ name, key string }
+
+func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key} }
+
+// claim is who holds a unique key. The active master alone decides that, from what the
+// jobs say: a key is stored in its job's record and in the same step, so that it survives
+// what the job survives, and a master that has lost the lease stores neither.
+type claim struct {
+	rec     *record  // nil: its job is on its way into the store
+	before  *record  // who has the key again if that job is not stored; nil: nobody
+	waiting []func() // for that job
+}
+
+// share finds the job that holds the key of a new one, and does with it what the mode
+// says. It reports whether the enqueueing goes on, by now or later.
+func (c *machine) share(e *enqueueing) (goesOn bool) {
+	n := e.jobs[0]
+	if err := c.closed(); err != nil {
+		c.later(func() { e.reply(nil, false, err) })
+		return false
+	}
+	s := n.Sharing
+	until := int64(0)
+	if s.While == job.WhileWindow {
+		until = c.wall + ms(s.Window)
+	}
+	n.Unique = &job.Unique{Key: s.Key, While: s.While, Until: until}
+	k := keyOf(&n.Attributes)
+	switch held := c.uniques[k]; {
+	case held == nil:
+		c.uniques[k] = &claim{}
+		return true
+	case held.rec == nil:
+		held.waiting = append(held.waiting, func() { c.enqueue(e) })
+		return false
+	case held.rec.op != idle:
+		held.rec.wait(func() { c.enqueue(e) })
+		return false
+	case !held.rec.Holds(c.wall):
+		c.uniques[k] = &claim{before: held.rec}
+		return true
+	case s.Mode == job.UniqueReplace && held.rec.waits():
+		n.Unique.Replaces = held.rec.ID
+		return true
+	case s.Mode == job.UniqueExtend && held.rec.waits():
+		c.postpone(held.rec, n, e)
+	default:
+		c.shared(e, held.rec, "kept")
+	}
+	return false
+}
+
+// shared tells a pusher which job holds the key.
+func (c *machine) shared(e *enqueueing, r *record, how string) {
+	e.unique = how
+	c.later(func() { e.reply([]job.ID{r.ID}, false, nil) })
+}
+
+// postpone delays the job that holds a key by the delay of a new one, from now, but not
+// beyond the longest time from its coming. It is never brought forward.
+func (c *machine) postpone(r *record, n *New, e *enqueueing) {
+	due := c.wall + ms(n.Delay)
+	if n.Sharing.Max > 0 {
+		due = min(due, r.Enqueued+ms(n.Sharing.Max))
+	}
+	if due <= r.Due {
+		c.shared(e, r, "extended")
+		return
+	}
+	j := r.after()
+	j.Due = due
+	c.write(postponing, r, func(done func(error)) { c.out.store.Postpone(j, done) }, func() {
+		c.become(r, j)
+		r.extended = true
+		if r.inLine {
+			line, delay := c.out.line, time.Duration(max(due-c.wall, 0))*time.Millisecond
+			c.later(func() { line.change(r.ID, nil, &delay) })
+		}
+		c.shared(e, r, "extended")
+	})
+}
+
+// replaced is the job whose place a new one is to have, held still until settleShare.
+func (c *machine) replaced(n *New) *record {
+	if n.Sharing == nil || n.Unique.Replaces.None() {
+		return nil
+	}
+	old := c.jobs.Get(n.Unique.Replaces)
+	old.op = cancelling
+	return old
+}
+
+// settleShare is told whether the job that wanted a key is stored: r is nil when not. A
+// job that it replaces is to be cancelled after that, so that no crash loses both.
+func (c *machine) settleShare(e *enqueueing, r, old *record) {
+	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {
+		return
+	}
+	k := keyOf(&e.jobs[0].Attributes)
+	held := c.uniques[k]
+	switch {
+	case r != nil:
+		c.uniques[k] = &claim{rec: r}
+	case held.rec != nil: // the one that was to be replaced
+	case held.before != nil && c.jobs.Get(held.before.ID) == held.before:
+		c.uniques[k] = &claim{rec: held.before}
+	default:
+		delete(c.uniques, k)
+	}
+	if old != nil {
+		old.op = idle
+		if r == nil {
+			c.settle(old)
+		}
+	}
+	for _, f := range held.waiting {
+		f()
+	}
+}
+
+// claimed gives a job that the store holds its key. Of several jobs with one key, those
+// that hold it now come first, then the one that came last: the others had let it go.
+func (c *machine) claimed(r *record) {
+	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {
+		return
+	}
+	k := keyOf(&r.Attributes)
+	if held := c.uniques[k]; held == nil || better(r, held.rec, c.wall) {
+		c.uniques[k] = &claim{rec: r}
+	}
+}
+
+func better(a, b *record, now int64) bool {
+	if holds := a.Holds(now); holds != b.Holds(now) {
+		return holds
+	}
+	return a.Seq > b.Seq
+}
+
+// finishReplacing cancels what was to be cancelled when the master ended.
+func (c *machine) finishReplacing() {
+	for _, held := range c.uniques {
+		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
+			if old := c.jobs.Get(r.Unique.Replaces); old != nil && old.waits() {
+				c.abolish(old, func(error) {})
+			}
+		}
+	}
+}
+
+// reclaim gives an ended job that is to run again its key, unless another one holds it.
+func (c *machine) reclaim(r *record) error {
+	if r.Unique == nil {
+		return nil
+	}
+	k := keyOf(&r.Attributes)
+	held := c.uniques[k]
+	switch {
+	case held == nil || held.rec == r || held.rec != nil && held.rec.op == idle && !held.rec.Holds(c.wall):
+		c.uniques[k] = &claim{rec: r}
+		return nil
+	case held.rec == nil:
+		return job.Refuse(job.WrongState, "", "another job that is being stored holds its unique key %q", k.key)
+	}
+	return job.Refuse(job.WrongState, "", "the job %v holds its unique key %q", held.rec.ID, k.key)
+}
+
+// disclaim is told that a job is forgotten.
+func (c *machine) disclaim(r *record) {
+	if r.Unique == nil {
+		return
+	}
+	if k := keyOf(&r.Attributes); c.uniques[k] != nil && c.uniques[k].rec == r {
+		delete(c.uniques, k)
+	}
+}

@@ -1,0 +1,207 @@
+package master
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// holding is a job as the oracle knows it.
+type holding struct {
+	id          job.ID
+	key         string
+	while       job.While
+	came, until int64
+	due         int64
+	state       job.State
+	seq         uint64
+}
+
+func (h *holding) waits() bool { return h.state == job.Queued || h.state == job.Retrying }
+
+func (h *holding) holds(now int64) bool {
+	switch h.while {
+	case job.WhileWindow:
+		return now < h.until && h.state != job.Cancelled
+	case job.WhileWaiting:
+		return h.waits()
+	}
+	return !h.state.Ended()
+}
+
+// TestUniqueKeys has a naive oracle, which looks at all jobs each time, foretell what
+// becomes of each job that shares a key, over transitions of all kinds and restarts.
+func TestUniqueKeys(t *testing.T) {
+	for seed := range uint64(40) {
+		w := newWorld(t, seed)
+		w.c.MaxJobs = 1000
+		rng := rand.New(rand.NewPCG(seed, 7))
+		all, owner := map[job.ID]*holding{}, map[string]*holding{}
+		add := func() {
+			key := fmt.Sprint("k", rng.IntN(3))
+			s := &job.Sharing{Key: key, While: job.While(rng.IntN(3)), Mode: job.UniqueMode(rng.IntN(3))}
+			if s.While == job.WhileWindow {
+				s.Window = time.Duration(1+rng.IntN(20)) * time.Second
+			}
+			if s.Mode == job.UniqueExtend {
+				s.Max = time.Duration(1+rng.IntN(30)) * time.Second
+			}
+			n := &New{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, MaxRetry: 3, Timeout: 1000}, Delay: time.Duration(rng.IntN(10)) * time.Second, Sharing: s}
+			want, held := "", owner[key]
+			switch now := w.now; {
+			case held == nil || !held.holds(now):
+			case s.Mode == job.UniqueReplace && held.waits():
+				want = "replaced"
+			case s.Mode == job.UniqueExtend && held.waits():
+				want = "extended"
+				held.due = max(held.due, min(now+ms(n.Delay), held.came+ms(s.Max)))
+			default:
+				want = "kept"
+			}
+			e := &enqueueing{jobs: []*New{n}}
+			var got []job.ID
+			e.reply = func(ids []job.ID, _ bool, err error) {
+				if err != nil {
+					w.fatalf("enqueue: %v", err)
+				}
+				got = ids
+			}
+			w.step(w.c, func() { w.c.enqueue(e) })
+			w.settled()
+			if len(got) != 1 || e.unique != want {
+				w.fatalf("a job with %+v became %q %v, wanted %q beside %+v", s, e.unique, got, want, held)
+			}
+			if want == "kept" || want == "extended" {
+				if got[0] != held.id || w.c.jobs.Get(held.id).Due != held.due && want == "extended" {
+					w.fatalf("%s: %v, due %d, wanted %+v", want, got[0], w.c.jobs.Get(held.id).Due, held)
+				}
+				return
+			}
+			h := &holding{id: got[0], key: key, while: s.While, came: w.now, until: w.now + ms(s.Window)}
+			if n.Delay > 0 {
+				h.due = w.now + ms(n.Delay)
+			}
+			if want == "replaced" {
+				h.came, held.state = held.came, job.Cancelled
+			}
+			h.seq = w.c.jobs.Get(h.id).Seq
+			all[h.id], owner[key] = h, h
+		}
+		for range 150 {
+			var pick *holding
+			if len(all) > 0 && rng.IntN(2) == 0 {
+				ids := slices.SortedFunc(maps.Keys(all), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+				pick = all[ids[max(0, len(ids)-1-rng.IntN(6))]]
+			}
+			switch rng.IntN(8) {
+			case 0:
+				w.now += int64(rng.IntN(8000))
+				w.step(w.c, func() {})
+			case 1:
+				w.start() // from what the store holds
+				reown(all, owner, w.now)
+			case 2, 3:
+				if pick != nil {
+					force(w, pick, rng)
+					reown(all, owner, w.now)
+				}
+			case 4:
+				if pick == nil || pick.state != job.Cancelled && pick.state != job.Failed {
+					break
+				}
+				var got error
+				w.step(w.c, func() { w.c.revive(pick.id, func(err error) { got = err }) })
+				w.settled()
+				other := owner[pick.key]
+				if held := other != nil && other != pick && other.holds(w.now); held != (got != nil) {
+					w.fatalf("a revived job: %v, beside %+v", got, other)
+				} else if !held {
+					pick.state, pick.due, owner[pick.key] = job.Queued, 0, pick
+				}
+			default:
+				add()
+			}
+			for h := range maps.Values(all) {
+				if r := w.c.jobs.Get(h.id); r == nil || r.State != h.state {
+					w.fatalf("%+v is %+v", h, r)
+				}
+			}
+		}
+	}
+}
+
+// reown finds the owners as a master that begins does.
+func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
+	clear(owner)
+	for _, h := range all {
+		is := owner[h.key]
+		switch {
+		case h.state.Ended() && !h.holds(now):
+		case is == nil, h.holds(now) && !is.holds(now), h.holds(now) == is.holds(now) && h.seq > is.seq:
+			owner[h.key] = h
+		}
+	}
+}
+
+// settled lets the slow store do all that is pending.
+func (w *world) settled() { w.st.flush() }
+
+// force has the store move a job on, and a new machine begin with that.
+func force(w *world, h *holding, rng *rand.Rand) {
+	j := w.c.jobs.Get(h.id).after()
+	fine := func(err error) {
+		if err != nil {
+			w.fatalf("%v of %+v: %v", j.State, h, err)
+		}
+	}
+	switch {
+	case h.state.Ended():
+		return
+	case rng.IntN(5) == 0:
+		w.step(w.c, func() { w.c.cancel(h.id, true, fine) })
+		w.settled()
+		h.state = job.Cancelled
+		return
+	case h.waits():
+		j.State, j.Attempt = job.Running, j.Attempt+1
+		w.mem.Start(j, fine)
+	case rng.IntN(3) == 0:
+		if j.State = job.Queued; j.Retries > 0 {
+			j.State = job.Retrying
+		}
+		w.mem.Release(j, fine)
+	case rng.IntN(2) == 0:
+		j.State, j.Retries = job.Retrying, j.Retries+1
+		w.mem.Retry(j, fine)
+	default:
+		j.State, j.Finished = job.Done+job.State(rng.IntN(2)), w.now
+		w.mem.Finish(j, w.now+ms(time.Hour), 0, fine)
+	}
+	h.state = j.State
+	w.start()
+}
+
+// TestHalfReplaced: what a master has begun to replace when it ends, the next one ends.
+func TestHalfReplaced(t *testing.T) {
+	w := newWorld(t, 1)
+	old := &job.Job{ID: w.c.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
+		Name: "n", Argument: []byte{0x80}, Timeout: 1000, Unique: &job.Unique{Key: "k"}}}
+	young := &job.Job{ID: w.c.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
+	young.Unique = &job.Unique{Key: "k", Replaces: old.ID}
+	w.mem.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
+	w.start()
+	w.step(w.c, func() {})
+	w.settled()
+	if a, b := w.c.jobs.Get(old.ID).State, w.c.jobs.Get(young.ID).State; a != job.Cancelled || b != job.Queued {
+		t.Errorf("the old job is %v, the new one %v", a, b)
+	}
+	if c := w.c.uniques[uniqueKey{"n", "k"}]; c == nil || c.rec.ID != young.ID {
+		t.Errorf("the key is of %+v", c)
+	}
+}

@@ -1,0 +1,182 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"gloom/bench/throwaway/redistest"
+)
+
+// TestUnique: the modes, and what lets a key go.
+func TestUnique(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		name := fresh()
+		add := func(want int, how, key string, unique object, more ...any) string {
+			t.Helper()
+			o := object{"name": name, "argument": object{}, "unique": unique}
+			unique["key"] = key
+			for i := 0; i < len(more); i += 2 {
+				o[more[i].(string)] = more[i+1]
+			}
+			r := d.wants(t, want, "POST", "/job", o)
+			if r.text("unique") != how {
+				t.Fatalf("%s, wanted %q", r, how)
+			}
+			return r.text("job_id")
+		}
+		a := add(201, "", "keep", object{})
+		if b := add(200, "kept", "keep", object{"while": "waiting"}); b != a {
+			t.Errorf("kept %s, wanted %s", b, a)
+		}
+		add(201, "", "other", object{})
+		d.job(t, name)
+		w := d.puller(t, 1, []string{name})
+		if id := w.takes(t); id != a {
+			t.Fatalf("took %s, wanted %s", id, a)
+		}
+		if b := add(200, "kept", "keep", object{"mode": "replace"}); b != a {
+			t.Errorf("one that runs: kept %s, wanted %s", b, a)
+		}
+		w.done(t, a, 1)
+		b := add(201, "", "keep", object{"while": "waiting"})
+		c := add(200, "replaced", "keep", object{"mode": "replace"})
+		if c == b {
+			t.Error("the one that was replaced has the new id")
+		}
+		d.wants(t, 404, "GET", "/job/"+b, nil)
+		d.refuses(t, 409, "wrong_state", "POST", "/v1/jobs/"+b+"/retry", nil)
+		d.wants(t, 204, "DELETE", "/job/"+c, nil)
+		e := add(201, "", "keep", object{"mode": "extend"}, "delay", 0.1)
+		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
+			t.Errorf("extended %s, wanted %s", f, e)
+		}
+		own := fresh() // of no other job
+		v := d.puller(t, 1, []string{own})
+		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", own)
+		if taken := v.takes(t); taken != id {
+			t.Fatalf("took %s, wanted %s", taken, id)
+		}
+		v.done(t, id, 1)
+		if f := add(200, "kept", "window", object{}, "name", own); f != id {
+			t.Errorf("a window keeps %s, wanted %s", f, id)
+		}
+		for taken := ""; taken != e; w.done(t, taken, 1) { // within its max_ms
+			taken = w.takes(t)
+		}
+	})
+}
+
+func TestBadUnique(t *testing.T) {
+	d := sharing(t, "memory")
+	for _, c := range []struct{ code, unique string }{
+		{"invalid_type", `"k"`}, {"missing_field", `{}`}, {"invalid_value", `{"key":""}`},
+		{"invalid_value", fmt.Sprintf(`{"key":"%0257d"}`, 1)}, {"invalid_type", `{"key":1}`},
+		{"invalid_value", `{"key":"k","whilst":"live"}`}, {"invalid_value", `{"key":"k","while":"ever"}`},
+		{"invalid_value", `{"key":"k","mode":"drop"}`}, {"missing_field", `{"key":"k","while":"window"}`},
+		{"invalid_value", `{"key":"k","for_ms":5}`}, {"invalid_value", `{"key":"k","while":"window","for_ms":0}`},
+		{"invalid_value", `{"key":"k","max_ms":5}`}, {"invalid_type", `{"key":"k","mode":"extend","max_ms":"5"}`},
+	} {
+		body := `{"name":"x","argument":{},"unique":` + c.unique + `}`
+		d.refuses(t, 400, c.code, "POST", "/job", body)
+	}
+	d.refuses(t, 400, "invalid_value", "POST", "/jobs", `[{"name":"x","argument":{},"unique":{"key":"k"}}]`)
+	d.refuses(t, 400, "invalid_value", "POST", "/job", `{"name":"x","argument":{},"unique":{"key":"k"}}`, "Idempotency-Key: a")
+}
+
+// TestUniqueAtOnce: of a hundred that come at once one makes the job.
+func TestUniqueAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		var mu sync.Mutex
+		made, ids := 0, map[string]bool{}
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				r, err := d.try("POST", "/job", object{"name": "at once", "argument": object{}, "unique": object{"key": "k"}})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil || r.status != 200 && r.status != 201 {
+					t.Errorf("%s, %v", r, err)
+				}
+				if r.status == 201 {
+					made++
+				}
+				ids[r.text("job_id")] = true
+			})
+		}
+		all.Wait()
+		if made != 1 || len(ids) != 1 {
+			t.Errorf("%d jobs were made, the ids are %v", made, ids)
+		}
+	})
+}
+
+// TestUniqueKilled: hundreds add one key through a master, which is killed, and its
+// standby: one job comes of it. A window outlives its job and both masters.
+func TestUniqueKilled(t *testing.T) {
+	t.Parallel()
+	s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
+	flags := append([]string{"--redis=" + s.URL()}, quick...)
+	first := start(t, flags...)
+	first.ready(t)
+	windowed := object{"name": "window", "argument": object{}, "unique": object{"key": "k", "while": "window", "for_ms": 600_000}}
+	w := first.puller(t, 1, []string{"window"})
+	ended := first.wants(t, 201, "POST", "/job", windowed).text("job_id")
+	w.takes(t)
+	w.done(t, ended, 1)
+	second := start(t, flags...)
+
+	var mu sync.Mutex
+	made, answers, ids := 0, 0, map[string]bool{}
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 100 {
+		d := []*daemon{first, second}[i%2]
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, err := d.try("POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
+				if err != nil {
+					return // killed
+				}
+				if r.status == 503 {
+					continue
+				}
+				mu.Lock()
+				answers++
+				if r.status == 201 {
+					made++
+				}
+				ids[r.text("job_id")] = true
+				mu.Unlock()
+			}
+		})
+	}
+	until(t, "an answer", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if answers == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	first.Kill()
+	second.ready(t)
+	second.wants(t, 200, "POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
+	close(stop)
+	all.Wait()
+	if made > 1 || len(ids) != 1 {
+		t.Errorf("%d jobs were made, the ids are %v", made, ids)
+	}
+	if jobs := second.wants(t, 200, "GET", "/v1/jobs?name=x", nil).json["jobs"].([]any); len(jobs) != 1 {
+		t.Errorf("%d jobs are there: %v", len(jobs), jobs)
+	}
+	if id := second.wants(t, 200, "POST", "/job", windowed).text("job_id"); id != ended {
+		t.Errorf("the window keeps %s, wanted %s", id, ended)
+	}
+}
