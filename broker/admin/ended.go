@@ -121,7 +121,7 @@ func (a *API) forgotten(id []byte) error {
 	var back time.Duration
 	var all bool
 	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, all = b.Remembers(now) })
-	reach := fmt.Sprintf("the history reaches back %v (--history %d)", back.Round(time.Second), a.srv.Options().History)
+	reach := fmt.Sprintf("the history reaches back %v (--history %.4gMiB)", back.Round(time.Second), float64(a.srv.Options().History)/(1<<20))
 	switch {
 	case a.srv.Options().History == 0:
 		reach = "the history is off (--history 0)"
