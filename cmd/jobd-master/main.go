@@ -14,11 +14,21 @@ import (
 	"gloom/cmd/jobd/config"
 )
 
+const help = `jobd-master knows which jobd serves which target. Applications and jobctl send it
+polls, run-manual and send-signal, and it passes them on.
+
+--check reads the configuration and lists all errors with their lines.
+
+Signals: SIGTERM and SIGINT stop it. SIGHUP opens log_file anew.
+
+Exit status: 0 after a stop; 1 if it cannot start or the configuration is wrong.`
+
 func main() {
 	var cfg *config.Master
 	os.Exit(daemon.Program{
 		Name:     "jobd-master",
-		Short:    "The central daemon: passes polls and requests on to the workers that serve a target",
+		Short:    "Pass polls and requests on to the workers that serve a target",
+		Long:     help,
 		Config:   config.DefaultMasterPath,
 		Load:     func(path string) (err error) { cfg, err = config.LoadMaster(path); return err },
 		Warnings: func() []string { return cfg.Warnings },

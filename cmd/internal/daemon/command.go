@@ -17,6 +17,7 @@ import (
 type Program struct {
 	Name   string
 	Short  string
+	Long   string // what --help begins with
 	Config string // default path of the file
 
 	// Load reads the configuration. Its error is reported as one of the configuration,
@@ -33,7 +34,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	var path string
 	var check bool
 	cmd := &cobra.Command{
-		Use: p.Name, Short: p.Short, Args: cobra.NoArgs, Version: cli.Version(),
+		Use: p.Name, Short: p.Short, Long: p.Long, Args: cobra.NoArgs, Version: cli.Version(),
 		RunE: func(*cobra.Command, []string) error {
 			if err := p.Load(path); err != nil {
 				var faults interface{ All() []string }
@@ -55,7 +56,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", p.Config, "path of the configuration `file`")
-	cmd.Flags().BoolVar(&check, "check", false, "read the configuration, say whether it is right, and exit")
+	cmd.Flags().BoolVar(&check, "check", false, "read the configuration, list its errors, and exit")
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
