@@ -233,6 +233,7 @@ func TestOperations(t *testing.T) {
 		}
 		w.call("GET", "/v1/findings", "", 200)
 	}
+	w.call("GET", "/v1/history?type=a/b%20c&since=1h", "", 200)
 	w.call("PATCH", "/v1/jobs/later", `{"priority":2}`, 200)
 	w.call("DELETE", "/v1/jobs/later", "", 200)
 	w.call("DELETE", "/v1/jobs/later", "", 404)

@@ -77,7 +77,6 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		offered = x.State == "queued" && x.HeldBy == nil && b.Demand(x.Type).Jobs > 0
 	})
 	var end *api.End
-	var submitter *api.Peer
 	if !ok || x.State == "ended" {
 		e, zero, remembered := a.findEnded(r, id)
 		switch {
@@ -90,13 +89,11 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		case remembered:
 			of := endOf(zero, &e)
-			end, runs, submitter = &of, e.Runs, a.peer(e.Submitter, "")
+			end, runs, t = &of, e.Runs, zero
 		}
 	}
 	j := a.jobOf(&x)
-	if j.End = end; end != nil {
-		j.Submitter = submitter
-	}
+	j.End = end
 	if f := a.srv.Fleet(); f != nil && offered {
 		j.Holds += "; " + f.Why(x.Type)
 	}

@@ -168,6 +168,9 @@ func life(j *api.Job) []fact {
 	var f []fact
 	add := func(name, format string, args ...any) { f = append(f, fact{name, fmt.Sprintf(format, args...)}) }
 	by := ", detached"
+	if j.KeepMS > 0 { // only a submitter that is attached now is told
+		by = ""
+	}
 	if j.Submitter != nil {
 		by = " by " + where(j.Submitter)
 		if j.Submitter.Client != "" {

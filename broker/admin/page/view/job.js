@@ -50,7 +50,7 @@ const events = [
 function life(j) {
   const runs = (j.runs ?? []).map((/** @type {any} */ x) => ({ when: x.started_at, what: `run ${x.n}: ${x.outcome.replace('_', ' ')}`, ms: x.ran_ms, by: html`${who(x.worker)}${x.broker_lost ? ', lost' : ''}`, why: x.error }));
   if (!j.ended_at) return runs;
-  return [{ when: j.submitted_at, what: 'submitted', by: j.submitter ? who(j.submitter) : 'detached' }, ...runs, { when: j.ended_at, what: j.outcome, by: '', why: runs.length ? undefined : j.reason }];
+  return [{ when: j.submitted_at, what: 'submitted', by: j.submitter ? who(j.submitter) : j.keep_ms ? '' : 'detached' }, ...runs, { when: j.ended_at, what: j.outcome, by: '', why: runs.length ? undefined : j.reason }];
 }
 
 /** A job that has ended, of which the history alone tells. @param {any} j */
