@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -21,7 +22,9 @@ type Link struct {
 	// MaxPause is the longest pause between two attempts; the first ones
 	// come sooner.
 	MaxPause time.Duration
-	Log      zerolog.Logger
+	// PingInterval is the time between two pings to the master; 0 is 30 s.
+	PingInterval time.Duration
+	Log          zerolog.Logger
 }
 
 const (
@@ -30,6 +33,10 @@ const (
 	dialTimeout     = 10 * time.Second
 	registerTimeout = 30 * time.Second
 	flushTimeout    = 2 * time.Second
+	pingInterval    = 30 * time.Second
+	// maxSilent is how many pings in a row the master may leave unanswered. What stands
+	// between us and a master that has gone may keep our connection open.
+	maxSilent = 3
 )
 
 // registration is the data of register-worker.
@@ -41,6 +48,8 @@ type registration struct {
 // errNoTargets ends a connection that has nothing left to be registered for:
 // masters refuse an empty list.
 var errNoTargets = errors.New("no targets are left")
+
+var errSilent = errors.New("the master has stopped answering pings")
 
 // Run stays connected until ctx ends; answers that are on their way then are
 // still sent. Whenever the engine's targets change it
@@ -110,15 +119,36 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 		}
 		registered = true
 		l.Log.Info().Strs("targets", targets).Str("name", l.Name).Msg("registered with the master")
+		if err := l.stay(ctx, conn, changed); err != nil {
+			return registered, err
+		}
+	}
+}
+
+// stay waits on a connection until the targets have changed. An error ends the connection.
+func (l *Link) stay(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
+	ping := time.NewTicker(cmp.Or(l.PingInterval, pingInterval))
+	defer ping.Stop()
+	heard, silent := conn.Heard(), 0
+	for {
 		select {
 		case <-changed:
+			return nil
 		case <-conn.Done():
-			return registered, peer.ErrClosed
+			return peer.ErrClosed
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.Background(), flushTimeout)
 			defer cancel()
 			conn.Flush(last)
-			return registered, ctx.Err()
+			return ctx.Err()
+		case <-ping.C:
+			if now := conn.Heard(); now.After(heard) {
+				heard, silent = now, 0
+			}
+			if silent++; silent > maxSilent {
+				return errSilent
+			}
+			conn.Ping()
 		}
 	}
 }

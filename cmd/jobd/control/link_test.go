@@ -84,12 +84,12 @@ func (s masterSide) expectRegistration(want string) (no string) {
 	return no
 }
 
-func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string) (stop func()) {
+func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string, ping time.Duration) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	l := control.Link{Host: "127.0.0.1", Port: m.Addr().(*net.TCPAddr).Port, Name: "probe-w1", Password: password,
-		MaxPause: 20 * time.Millisecond, Log: zerolog.Nop()}
+		MaxPause: 20 * time.Millisecond, PingInterval: ping, Log: zerolog.Nop()}
 	go func() {
 		defer close(done)
 		l.Run(ctx, e)
@@ -101,7 +101,7 @@ func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string) (s
 
 func TestLinkRegisters(t *testing.T) {
 	m, e := newMaster(t), controltest.New("b", "a")
-	stop := link(t, m, e, "pass")
+	stop := link(t, m, e, "pass", time.Hour)
 	s := m.accept()
 	no := s.expectRegistration(`"data":{"targets":["b","a"],"name":"probe-w1"},"password":"pass"}]`)
 
@@ -147,7 +147,7 @@ func TestLinkRegisters(t *testing.T) {
 
 func TestLinkComesBack(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
-	link(t, m, e, "")
+	link(t, m, e, "", time.Hour)
 	for range 3 {
 		s := m.accept()
 		no := s.expectRegistration(`"data":{"targets":["a"],"name":"probe-w1"}}]`)
@@ -161,9 +161,25 @@ func TestLinkComesBack(t *testing.T) {
 	m.accept().registered()
 }
 
+// TestAMasterThatIsGone: the connection stays open, and nobody answers on it.
+func TestAMasterThatIsGone(t *testing.T) {
+	m, e := newMaster(t), controltest.New("a")
+	link(t, m, e, "", 100*time.Millisecond)
+	s := m.accept()
+	no, _ := s.registered()
+	s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+	for range 5 { // more than may stay unanswered
+		if got := s.read(); got != "[2]" {
+			t.Fatal(got)
+		}
+		s.write("[3]|")
+	}
+	m.accept().registered()
+}
+
 func TestLinkWithoutTargets(t *testing.T) {
 	m, e := newMaster(t), controltest.New()
-	link(t, m, e, "")
+	link(t, m, e, "", time.Hour)
 	if err := e.AddTarget("first", 1); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 		var taken []Row
 		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
 			taken, err = s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
-				s.priority(), s.table.name, byID, row.ID, s.skip))
+				s.priority(), s.table().name, byID, row.ID, s.skip))
 			if err != nil {
 				return err
 			}
@@ -150,7 +150,7 @@ func targetsOf(wants []Want) []string {
 // a priority, the best of the first limit. more says that there may be others.
 func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (rows []Row, more bool, err error) {
 	most := min(want.Rows, limit)
-	if !s.table.hasPrio || most == limit {
+	if !s.table().hasPrio || most == limit {
 		if rows, err = s.first(ctx, tx, want.Target, most, " FOR UPDATE"+s.skip); err != nil {
 			return nil, false, err
 		}
@@ -165,7 +165,7 @@ func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (ro
 // first reads the first waiting rows of a target.
 func (s *SQL) first(ctx context.Context, tx *sql.Tx, target string, most int, how string) ([]Row, error) {
 	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s%s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table.name, s.table.force(), s.table.target, s.allowed(), most, how), target, target)
+		s.priority(), s.table().name, s.table().force(), s.table().target, s.allowed(), most, how), target, target)
 }
 
 // best locks the rows of the largest priority among the first limit: it reads
@@ -184,7 +184,7 @@ func (s *SQL) best(ctx context.Context, tx *sql.Tx, target string, most, limit i
 		for i, row := range seen[:n] {
 			ids[i] = row.ID
 		}
-		rows, err := s.rows(ctx, tx, "SELECT id, target, "+s.priority()+" FROM "+s.table.name+byID+
+		rows, err := s.rows(ctx, tx, "SELECT id, target, "+s.priority()+" FROM "+s.table().name+byID+
 			" WHERE id IN ("+list(ids)+") AND status = 'waiting' ORDER BY id FOR UPDATE"+s.skip)
 		if err != nil {
 			return nil, false, err
@@ -195,7 +195,7 @@ func (s *SQL) best(ctx context.Context, tx *sql.Tx, target string, most, limit i
 }
 
 func (s *SQL) priority() string {
-	if s.table.hasPrio {
+	if s.table().hasPrio {
 		return "COALESCE(CAST(priority AS SIGNED), 0)"
 	}
 	return "0"
@@ -233,7 +233,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table.name+byID+" SET status = 'accepted' WHERE id IN ("+list(ids)+")"); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET status = 'accepted' WHERE id IN ("+list(ids)+")"); err != nil {
 		return err
 	}
 	fault.Point("accept: rows updated")
@@ -245,7 +245,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	}
 	var b strings.Builder
 	// A claim that is there already is on a row that somebody set back by hand.
-	b.WriteString("REPLACE INTO " + s.table.claims + " (id, token, by_hand) VALUES ")
+	b.WriteString("REPLACE INTO " + s.table().claims + " (id, token, by_hand) VALUES ")
 	token, manual := s.Token(), 0
 	if from == Manual {
 		manual = 1
@@ -264,7 +264,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 // alive keeps this incarnation from being taken for dead until the transaction
 // is over: who marks it afterwards sees the claims made here.
 func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
-	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table.claims, -s.Token()))
+	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(own) == 0 {
 		err = ErrFenced
 	}
@@ -283,7 +283,7 @@ func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want,
 		}
 		var name string
 		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s LIMIT 1",
-			s.table.name, s.table.force(), s.table.target), target, target).Scan(&name)
+			s.table().name, s.table().force(), s.table().target), target, target).Scan(&name)
 		if err == nil && name == target {
 			p.Busy = append(p.Busy, target)
 		} else if err != nil && err != sql.ErrNoRows {
@@ -327,7 +327,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 				return nil
 			}
 			slices.Sort(ignored)
-			_, err = tx.ExecContext(ctx, "UPDATE "+s.table.name+byID+" SET status = 'ignored' WHERE id IN ("+list(ignored)+")")
+			_, err = tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET status = 'ignored' WHERE id IN ("+list(ignored)+")")
 			return err
 		})
 		if err != nil {
@@ -360,7 +360,7 @@ func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
 
 // states reads and locks rows by id.
 func (s *SQL) states(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]Request, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, target, status, "+s.priority()+" FROM "+s.table.name+byID+
+	rows, err := tx.QueryContext(ctx, "SELECT id, target, status, "+s.priority()+" FROM "+s.table().name+byID+
 		" WHERE id IN ("+list(ids)+") ORDER BY id FOR UPDATE")
 	if err != nil {
 		return nil, err
@@ -403,8 +403,8 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	}
 	var adopted []Row
 	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
-		mine, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table.claims+" c"+byID+
-			" STRAIGHT_JOIN "+s.table.name+" j"+byID+" ON j.id = c.id WHERE c.id IN ("+list(ids)+
+		mine, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table().claims+" c"+byID+
+			" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id WHERE c.id IN ("+list(ids)+
 			") AND c.token = ? AND j.status = 'accepted' FOR UPDATE", token)
 		if err != nil {
 			return err
@@ -433,7 +433,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 }
 
 func (s *SQL) joinedPriority() string {
-	if s.table.hasPrio {
+	if s.table().hasPrio {
 		return "COALESCE(CAST(j.priority AS SIGNED), 0)"
 	}
 	return "0"
@@ -452,7 +452,7 @@ func (s *SQL) setBack(ctx context.Context, tx *sql.Tx, ids []int64, status strin
 	if len(ids) == 0 {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table.name+byID+" SET status = ? WHERE id IN ("+list(ids)+")", status); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET status = ? WHERE id IN ("+list(ids)+")", status); err != nil {
 		return err
 	}
 	return s.unclaim(ctx, tx, ids)
@@ -462,6 +462,6 @@ func (s *SQL) unclaim(ctx context.Context, tx *sql.Tx, ids []int64) error {
 	if len(ids) == 0 || !s.claimed {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "DELETE FROM "+s.table.claims+" WHERE id IN ("+list(ids)+")")
+	_, err := tx.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id IN ("+list(ids)+")")
 	return err
 }

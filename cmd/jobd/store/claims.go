@@ -31,7 +31,7 @@ const createClaims = `CREATE TABLE IF NOT EXISTS %s (
 func (s *SQL) makeClaims(ctx context.Context) error {
 	err := s.tryClaims(ctx)
 	if isNumber(err, 1146, 1142) { // there is none, or it is not for us
-		if _, err = s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table.claims)); err == nil {
+		if _, err = s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err == nil {
 			err = s.tryClaims(ctx)
 		}
 	}
@@ -39,10 +39,10 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	case err == nil:
 		s.claimed = true
 	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only will not stay so
-		s.opt.Log.Warn().Err(err).Str("table", s.table.claims).
+		s.opt.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
 	case isNumber(err, 1054):
-		return fmt.Errorf("%s is not the companion table that it should be: %w", s.table.claims, err)
+		return fmt.Errorf("%s is not the companion table that it should be: %w", s.table().claims, err)
 	default:
 		return err
 	}
@@ -62,11 +62,11 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 		"UPDATE %[1]s SET beat = beat + 1 WHERE id = %[2]d",
 		"DELETE FROM %[1]s WHERE id = %[2]d",
 	} {
-		if _, err := tx.ExecContext(ctx, fmt.Sprintf(query, s.table.claims, id)); err != nil {
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf(query, s.table().claims, id)); err != nil {
 			return err
 		}
 	}
-	_, err = s.present(ctx, tx, "SELECT id FROM "+s.table.claims+" WHERE id = 0 FOR UPDATE")
+	_, err = s.present(ctx, tx, "SELECT id FROM "+s.table().claims+" WHERE id = 0 FOR UPDATE")
 	return err
 }
 
@@ -78,7 +78,7 @@ func (s *SQL) Register(ctx context.Context) error {
 		if len(name) > 255 {
 			name = name[:255]
 		}
-		_, err := s.db.ExecContext(ctx, "INSERT INTO "+s.table.claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+")",
+		_, err := s.db.ExecContext(ctx, "INSERT INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+")",
 			-token, token, string(name), placeText(process.Self()))
 		if err != nil {
 			return s.direct(err)
@@ -111,7 +111,7 @@ func (s *SQL) Renew(ctx context.Context) error {
 	if !s.claimed {
 		return s.direct(s.db.PingContext(ctx))
 	}
-	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table.claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
+	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
 	if err != nil {
 		return s.direct(err)
 	}
@@ -129,13 +129,13 @@ func (s *SQL) Leave(ctx context.Context) error {
 	}
 	token := s.Token()
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
-		ids, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0", s.table.claims, token))
+		ids, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0", s.table().claims, token))
 		if err != nil {
 			return err
 		}
-		query := "DELETE FROM " + s.table.claims + " WHERE id = ?"
+		query := "DELETE FROM " + s.table().claims + " WHERE id = ?"
 		if len(ids) > 0 {
-			query = "UPDATE " + s.table.claims + " SET lease = NULL WHERE id = ?"
+			query = "UPDATE " + s.table().claims + " SET lease = NULL WHERE id = ?"
 		}
 		_, err = tx.ExecContext(ctx, query, -token)
 		return err
@@ -150,7 +150,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
 		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT DISTINCT c.token, '', '', 0, 1, 0 FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
-		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL", s.table.claims, s.Token()))
+		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL", s.table().claims, s.Token()))
 	if err != nil {
 		return nil, s.direct(err)
 	}
@@ -179,7 +179,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 	}
 	marked := false
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, "UPDATE "+s.table.claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -o.Token, o.Beat)
+		result, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -o.Token, o.Beat)
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 		if marked = n > 0; marked || err != nil {
 			return err
 		}
-		record, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d", s.table.claims, -o.Token))
+		record, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d", s.table().claims, -o.Token))
 		marked = len(record) == 0 // nobody can renew what is not there
 		return err
 	})
@@ -198,7 +198,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 	sum.Left = len(how.Except) > 0
 	for {
 		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0 AND id NOT IN (%s) LIMIT %d",
-			s.table.claims, o.Token, list(append([]int64{0}, how.Except...)), page))
+			s.table().claims, o.Token, list(append([]int64{0}, how.Except...)), page))
 		if err != nil {
 			return sum, err
 		}
@@ -222,7 +222,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 		return sum, nil
 	}
 	fault.Point("settle: before the record goes")
-	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table.claims+" WHERE id = ?", -o.Token)
+	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -o.Token)
 	return sum, s.direct(err)
 }
 
@@ -253,12 +253,12 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
 		part, freed, names = Settled{}, nil, nil
 		claims, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
-			s.table.claims, byID, list(ids), o.Token, s.skip))
+			s.table().claims, byID, list(ids), o.Token, s.skip))
 		if err != nil || len(claims) == 0 {
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT j.id, j.target, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
-			" WHERE c.id IN (%s) ORDER BY c.id FOR UPDATE%s", s.table.claims, byID, s.table.name, byID, list(claims), s.skip))
+			" WHERE c.id IN (%s) ORDER BY c.id FOR UPDATE%s", s.table().claims, byID, s.table().name, byID, list(claims), s.skip))
 		if err != nil {
 			return err
 		}
@@ -328,7 +328,7 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN ("+list(missing)+")")
+	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +343,7 @@ func (s *SQL) free(ctx context.Context, tx *sql.Tx, how Orphans, back, hand, run
 	if how.Requeue {
 		p.requeue = running
 	} else {
-		reason, _ := s.table.stderr.fit(how.Reason, reasonRoom)
+		reason, _ := s.table().stderr.fit(how.Reason, reasonRoom)
 		for _, id := range running {
 			p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: how.At})
 		}

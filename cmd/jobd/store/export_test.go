@@ -83,5 +83,5 @@ func (t badTx) Commit() error {
 }
 
 func (s *SQL) WaitingQuery(limit int) string {
-	return fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE", s.table.force(), s.table.target, limit)
+	return fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE", s.table().force(), s.table().target, limit)
 }

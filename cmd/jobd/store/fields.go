@@ -16,23 +16,24 @@ import (
 // NULL is null, everything else is a string; bytes that are no text are in
 // base64.
 func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
+	t := s.table()
 	at := make(map[int64]int, len(rows))
 	ids := make([]int64, len(rows))
 	for i, row := range rows {
 		at[row.ID], ids[i] = i, row.ID
 	}
-	columns := make([]string, 1, 1+len(s.table.fields))
+	columns := make([]string, 1, 1+len(t.fields))
 	columns[0] = "id"
-	for _, f := range s.table.fields {
+	for _, f := range t.fields {
 		columns = append(columns, quoteOne(f.name))
 	}
-	result, err := tx.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+s.table.name+byID+" WHERE id IN ("+list(ids)+")")
+	result, err := tx.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+t.name+byID+" WHERE id IN ("+list(ids)+")")
 	if err != nil {
 		return err
 	}
 	defer result.Close()
 	var id int64
-	values := make([]sql.RawBytes, len(s.table.fields))
+	values := make([]sql.RawBytes, len(t.fields))
 	targets := []any{&id}
 	for i := range values {
 		targets = append(targets, &values[i])
@@ -41,7 +42,7 @@ func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 		if err := result.Scan(targets...); err != nil {
 			return err
 		}
-		object, err := s.table.object(id, values)
+		object, err := t.object(id, values)
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,10 @@ func TestPassingStates(t *testing.T) {
 		{"a trigger that fails", "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45001' SET MYSQL_ERRNO = 1690, MESSAGE_TEXT = 'no'", "DROP TRIGGER g"},
 		{"a column that is missing", "ALTER TABLE jobs CHANGE stdout other mediumtext", "ALTER TABLE jobs CHANGE other stdout mediumtext"},
 		{"a new column", "ALTER TABLE jobs ADD owner int NOT NULL", "SELECT 1"},
+		{"another index", "ALTER TABLE jobs DROP INDEX status_target_idx, ADD INDEX other (status, target, id)", "SELECT 1"},
+		{"another charset", "ALTER TABLE jobs CONVERT TO CHARACTER SET latin1", "SELECT 1"},
+		{"a priority that goes", "ALTER TABLE jobs DROP priority", "SELECT 1"},
+		{"another table of that name", "RENAME TABLE jobs TO old", "CREATE TABLE jobs CHARSET utf8mb4 AS SELECT * FROM old; ALTER TABLE jobs ADD PRIMARY KEY (id)"},
 		{"a new column of the claims", "ALTER TABLE jobs_claims ADD owner2 int NOT NULL", "SELECT 1"},
 		{"no table", "RENAME TABLE jobs TO away", "RENAME TABLE away TO jobs"},
 		{"no claims", "RENAME TABLE jobs_claims TO away", "RENAME TABLE away TO jobs_claims"},
@@ -31,6 +35,7 @@ func TestPassingStates(t *testing.T) {
 		t.Run(state.name, func(t *testing.T) {
 			t.Cleanup(func() { server.Exec(t, "", "SET GLOBAL binlog_format = 'ROW'") })
 			table := newTableOn(t, server)
+			table.exec(t, "ALTER TABLE jobs ADD priority int NOT NULL DEFAULT 0")
 			fill(t, table, Waiting, "a", "a")
 			s := table.open(t, "d", long).(*SQL)
 			accept(t, s, 1, "a")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gloom/cmd/internal/fault"
@@ -35,11 +36,12 @@ type SQL struct {
 	opt     Options
 	db      *sql.DB
 	link    *mariadb.Connector
-	table   *table
+	shape   atomic.Pointer[table]
 	skip    string // " SKIP LOCKED" where the server has it
 	claimed bool   // there is a companion table
 
 	mu     sync.Mutex     // guards the following
+	looked time.Time      // at the table's shape
 	token  int64          // of this incarnation
 	doubt  map[int64]bool // rows of accepts whose commit got lost; true: manual
 	unsure map[int64]bool // rows of writes whose commit got lost
@@ -84,9 +86,11 @@ const (
 	// callTimeout bounds one transaction, waits for locks included.
 	callTimeout = 20 * time.Second
 	connections = 8
-	attempts    = 10 // at one transaction
-	leastPause  = 6 * time.Millisecond
-	mostPause   = 375 * time.Millisecond
+	// lookEvery is how often the table's shape is read again.
+	lookEvery  = 5 * time.Second
+	attempts   = 10 // at one transaction
+	leastPause = 6 * time.Millisecond
+	mostPause  = 375 * time.Millisecond
 )
 
 // Open connects, looks at the table and makes the companion table. Where that
@@ -114,16 +118,11 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 }
 
 func (s *SQL) open(ctx context.Context) error {
-	var err error
-	if s.table, err = inspect(ctx, s.db, s.opt.MySQL.Table, s.opt.Claims); err != nil {
+	if err := s.look(ctx); err != nil {
 		return err
 	}
-	if s.table.index == "" {
-		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
-			Msg("there is no index on (status, target, id): every poll reads the whole table")
-	}
 	// Asking is surer than the version: forks number themselves as they like.
-	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
+	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
 	switch {
 	case err == nil:
 		rows.Close()
@@ -134,8 +133,44 @@ func (s *SQL) open(ctx context.Context) error {
 	return s.makeClaims(ctx)
 }
 
+// table is what was known of the table when it was looked at last.
+func (s *SQL) table() *table { return s.shape.Load() }
+
+// look finds out about the table.
+func (s *SQL) look(ctx context.Context) error {
+	t, err := inspect(ctx, s.db, s.opt.MySQL.Table, s.opt.Claims)
+	if err != nil {
+		return err
+	}
+	if was := s.shape.Swap(t); t.index == "" && (was == nil || was.index != "") {
+		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
+			Msg("there is no index on (status, target, id): every poll reads the whole table")
+	}
+	return nil
+}
+
+// lookAgain looks at the table when the last look is too old or a statement was refused
+// since: the table may have been altered. While there is no table, what was known of it
+// counts.
+func (s *SQL) lookAgain(ctx context.Context) {
+	s.mu.Lock()
+	due := time.Since(s.looked) >= lookEvery
+	if due {
+		s.looked = time.Now()
+	}
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.look(ctx); err != nil {
+		s.opt.Log.Debug().Err(err).Msg("the table cannot be looked at")
+	}
+}
+
 // OutputRoom is how many bytes of an output the roomier column holds.
-func (s *SQL) OutputRoom() int64 { return max(s.table.stdout.bytes, s.table.stderr.bytes) }
+func (s *SQL) OutputRoom() int64 { return max(s.table().stdout.bytes, s.table().stderr.bytes) }
 
 // Claims tells whether there is a companion table.
 func (s *SQL) Claims() bool { return s.claimed }
@@ -166,6 +201,7 @@ func undecided(err error) bool {
 // transact runs a transaction, again after a conflict, and rolls it back on
 // every error. The name is that of its fault points.
 func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
+	s.lookAgain(ctx)
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = leastPause, mostPause, 2
 	for attempt := 1; ; attempt++ {
@@ -200,6 +236,11 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	}
 	defer tx.Rollback()
 	if err := f(tx); err != nil {
+		if n := mariadb.Number(err); n != 0 && mariadb.KindOf(n) != mariadb.Conflict {
+			s.mu.Lock()
+			s.looked = time.Time{}
+			s.mu.Unlock()
+		}
 		return err
 	}
 	fault.Point(name + ": before commit")

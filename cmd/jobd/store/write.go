@@ -73,7 +73,7 @@ func (s *SQL) fitted(finals []Final) []Final {
 	packet := s.link.Packet() - statement
 	fitted := make([]Final, len(finals))
 	for i, f := range finals {
-		fitted[i] = s.table.fit(f, packet)
+		fitted[i] = s.table().fit(f, packet)
 	}
 	return fitted
 }
@@ -287,7 +287,7 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 }
 
 func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
-	update := "UPDATE " + s.table.name + byID + " SET "
+	update := "UPDATE " + s.table().name + byID + " SET "
 	var b strings.Builder
 	var args []any
 	simple := func(set string, ids []int64) {
@@ -300,8 +300,8 @@ func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error
 	simple("status = 'manual'", p.hand)
 	simple("status = 'waiting', time_started = 0", p.requeue)
 	for _, same := range alike(p.finish) {
-		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table.stdout.parameter() +
-			", stderr = " + s.table.stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(same.ids) + ");")
+		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table().stdout.parameter() +
+			", stderr = " + s.table().stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(same.ids) + ");")
 		args = append(args, same.args()...)
 	}
 	if b.Len() > 0 {
@@ -355,11 +355,11 @@ func alike(finals []Final) []ending {
 // lock locks the rows that are ours and, where the server can, passes over
 // those that somebody else has locked.
 func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
-	query := "SELECT id, status, 0 FROM " + s.table.name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
+	query := "SELECT id, status, 0 FROM " + s.table().name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
 	if s.claimed {
 		query = fmt.Sprintf("SELECT c.id, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
 			" WHERE c.id IN (%s) AND c.token = %d ORDER BY c.id FOR UPDATE%s",
-			s.table.claims, byID, s.table.name, byID, list(ids), token, s.skip)
+			s.table().claims, byID, s.table().name, byID, list(ids), token, s.skip)
 	}
 	rows, err := tx.QueryContext(ctx, query)
 	if err != nil {
@@ -396,12 +396,12 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	}
 	ours := missing
 	if s.claimed {
-		ours, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table.claims, list(missing), token))
+		ours, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, list(missing), token))
 		if err != nil {
 			return nil, nil, err
 		}
 	}
-	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN ("+list(missing)+")")
+	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -431,8 +431,8 @@ func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, ro
 	if len(ids) == 0 {
 		return nil
 	}
-	reason, _ := s.table.stderr.fit(Died(s.opt.Name), reasonRoom)
-	ended, err := s.present(ctx, tx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN ("+list(ids)+
+	reason, _ := s.table().stderr.fit(Died(s.opt.Name), reasonRoom)
+	ended, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
 		") AND status = 'done' AND result = 'fail' AND stderr = ? ORDER BY id FOR UPDATE"+s.skip, reason)
 	for _, id := range ended {
 		rows[id] = held{status: Running}
