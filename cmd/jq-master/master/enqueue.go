@@ -191,13 +191,13 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 			c.place(r)
 		}
 	}
-	told := func(error) { c.later(func() { e.reply(ids, replayed, err) }) }
+	told := func(error) { e.reply(ids, replayed, err) }
 	if c.settleShare(e, r, old); old == nil || r == nil {
-		told(nil)
+		c.later(func() { told(nil) })
 		return
 	}
 	e.ids, e.unique = ids, "replaced"
-	c.abolish(old, told)
+	c.abolish(old, told) // it calls told later, without the lock
 }
 
 // refusal is what a pusher is told of an enqueueing that the store has refused.
