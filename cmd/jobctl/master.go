@@ -79,22 +79,29 @@ func (a *app) listWorkers() error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(eot.Object(eot.Members(status)).Get("workers"))
+		return errors.Join(a.printJSON(eot.Object(eot.Members(status)).Get("workers")), silentWorkers(status))
 	}
-	return a.printWorkers(status)
+	return errors.Join(a.printWorkers(status), silentWorkers(status))
 }
 
-// printWorkers shows the workers; those that did not tell their status are an
-// error once all are shown.
+// silentWorkers is the error of those that did not tell their status.
+func silentWorkers(status json.RawMessage) error {
+	var silent []error
+	for _, raw := range eot.Elements(eot.Object(eot.Members(status)).Get("workers")) {
+		if w := eot.Object(eot.Members(raw)); w.Get("workerStatus") == nil {
+			silent = append(silent, fmt.Errorf("worker '%s' (%s): %s", eot.String(w.Get("name")), eot.String(w.Get("remoteAddr")), eot.String(w.Get("workerStatusError"))))
+		}
+	}
+	return errors.Join(silent...)
+}
+
 func (a *app) printWorkers(status json.RawMessage) error {
 	t := newGrid("worker", "targets", "concurrency", "length", "paused")
-	var silent []error
 	for _, raw := range eot.Elements(eot.Object(eot.Members(status)).Get("workers")) {
 		w := eot.Object(eot.Members(raw))
 		name, addr := eot.String(w.Get("name")), eot.String(w.Get("remoteAddr"))
 		targets := targetsOf(w.Get("workerStatus"))
 		if w.Get("workerStatus") == nil {
-			silent = append(silent, fmt.Errorf("worker '%s' (%s): %s", name, addr, eot.String(w.Get("workerStatusError"))))
 			for _, e := range eot.Elements(w.Get("targets")) {
 				targets = append(targets, target{eot.String(e), "-", "-", "-"})
 			}
@@ -107,7 +114,7 @@ func (a *app) printWorkers(status json.RawMessage) error {
 		}
 		t.addLines([]string{name, "(" + addr + ")"}, cells[0], cells[1], cells[2], cells[3])
 	}
-	return errors.Join(a.print(t), errors.Join(silent...))
+	return a.print(t)
 }
 
 func (a *app) memoryUsage() error {
@@ -131,7 +138,7 @@ func (a *app) status() error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(status)
+		return errors.Join(a.printJSON(status), silentWorkers(status))
 	}
 	if a.settings.Master {
 		err = a.printWorkers(status)
@@ -139,5 +146,5 @@ func (a *app) status() error {
 		err = a.print(targetTable(status))
 	}
 	fmt.Fprintln(a.stdout)
-	return errors.Join(a.print(memoryTable(status)), err)
+	return errors.Join(err, a.print(memoryTable(status)), silentWorkers(status))
 }

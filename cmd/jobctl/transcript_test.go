@@ -63,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	m := master.New(master.Options{PingInterval: time.Minute, PokeThrottle: 0, WorkerTimeout: 300 * time.Millisecond, Log: zerolog.Nop()})
 	t.Cleanup(m.Close)
 	w.master = listen(t, opt, m.Routes())
-	w.register(t, `{"targets":["w1/low","any"],"name":"probe-w1"}`)
+	w.register(t, control.Routes(w.engine), `{"targets":["w1/low","any"],"name":"probe-w1"}`)
 	conf := fmt.Sprintf("password = %s ; of both\nport = %d\n", password, w.worker)
 	if err := os.WriteFile(filepath.Join(w.home, ".jobctl.conf"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
@@ -82,11 +82,11 @@ func listen(t *testing.T, opt peer.Options, routes peer.Routes) (port int) {
 	return s.Addr().(*net.TCPAddr).Port
 }
 
-// register makes the engine a worker of the master.
-func (w *world) register(t *testing.T, data string) {
+// register adds a worker to the master.
+func (w *world) register(t *testing.T, routes peer.Routes, data string) {
 	t.Helper()
 	opt := peer.Options{Password: password, Log: zerolog.Nop()}
-	c, err := peer.Dial(t.Context(), "127.0.0.1", w.master, opt, control.Routes(w.engine))
+	c, err := peer.Dial(t.Context(), "127.0.0.1", w.master, opt, routes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,6 +206,18 @@ func TestPokeReachesTheWorker(t *testing.T) {
 		t.Fatal(got)
 	}
 	peertest.Until(t, "the worker polls", func() bool { return strings.Join(w.engine.Calls(), "") == "poll [any]" })
+}
+
+// TestAWorkerWithoutStatus is an error in every format.
+func TestAWorkerWithoutStatus(t *testing.T) {
+	w := newWorld(t)
+	w.register(t, nil, `{"targets":["any"],"name":"mute"}`)
+	for _, command := range []string{"list-workers", "list-workers --json", "status", "status --json"} {
+		got := w.run(t, "jobctl --master --port $MASTER "+command, "")
+		if !strings.HasSuffix(got, "! jobctl: worker 'mute' (127.0.0.1): unknown request type: 'status'\nexit 1\n") || !strings.Contains(got, "probe-w1") {
+			t.Errorf("%s: %s", command, got)
+		}
+	}
 }
 
 func TestMemoryUsage(t *testing.T) {
