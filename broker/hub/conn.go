@@ -98,36 +98,8 @@ func (h *Hub) leave(c *Conn, reason string) {
 		fx = h.core.Gone(h.clock(), c.peer)
 	}
 	h.conns[c.peer.Slot()] = nil
-	h.depart(c)
+	h.departed.add(c, h.clock())
 	h.apply(fx)
-}
-
-// Departed is a connection that has closed.
-type Departed struct {
-	Remote, Client string
-	// Opened and Closed are times of the hub's clock.
-	Opened, Closed int64
-}
-
-// mostDeparted bounds the connections that are remembered after they have closed.
-const mostDeparted = 4096
-
-func (h *Hub) depart(c *Conn) {
-	if len(h.departures) < mostDeparted {
-		h.departures = append(h.departures, 0)
-	}
-	delete(h.departed, h.departures[h.next])
-	h.departures[h.next] = c.peer
-	h.departed[c.peer] = Departed{c.Remote, c.Client(), c.Opened, h.clock()}
-	h.next = (h.next + 1) % mostDeparted
-}
-
-// Departed returns what is remembered of a connection that has closed, nothing if it is not
-// among the latest ones.
-func (h *Hub) Departed(p broker.Peer) Departed {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.departed[p]
 }
 
 // knows tells whether the core knows c.

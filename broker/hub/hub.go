@@ -51,14 +51,10 @@ type Hub struct {
 	pulses  *time.Timer
 	readAll atomic.Pointer[func(then func())]
 
-	mu    sync.Mutex
-	core  *broker.Broker
-	conns []*Conn // by the slot of their peer
-	// departed are the latest connections that have closed, by their peers, departures these
-	// in their order, from next on.
-	departed   map[broker.Peer]Departed
-	departures []broker.Peer
-	next       int
+	mu       sync.Mutex
+	core     *broker.Broker
+	conns    []*Conn // by the slot of their peer
+	departed departures
 	// free holds spare buffers by size, spare counts their bytes.
 	free  [classes][][]byte
 	spare int
@@ -101,7 +97,7 @@ type Stats struct {
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, leaving: map[*Conn]struct{}{}, departed: map[broker.Peer]Departed{}}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, leaving: map[*Conn]struct{}{}, departed: departures{of: map[broker.Peer]Departed{}}}
 	if h.clock == nil {
 		h.clock = h.runClock()
 	}

@@ -1,0 +1,39 @@
+package hub
+
+import "gloom/broker"
+
+// Departed is a connection that has closed.
+type Departed struct {
+	Remote, Client string
+	// Opened and Closed are times of the hub's clock.
+	Opened, Closed int64
+}
+
+// mostDeparted bounds the connections that are remembered after they have closed.
+const mostDeparted = 4096
+
+// departures are the latest connections that have closed.
+type departures struct {
+	of     map[broker.Peer]Departed
+	order  []broker.Peer // a ring once it is full
+	oldest int
+}
+
+func (d *departures) add(c *Conn, now int64) {
+	if len(d.order) < mostDeparted {
+		d.order = append(d.order, c.peer)
+	} else {
+		delete(d.of, d.order[d.oldest])
+		d.order[d.oldest] = c.peer
+		d.oldest = (d.oldest + 1) % mostDeparted
+	}
+	d.of[c.peer] = Departed{c.Remote, c.Client(), c.Opened, now}
+}
+
+// Departed returns what is remembered of a connection that has closed, nothing if it is not
+// among the latest ones.
+func (h *Hub) Departed(p broker.Peer) Departed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.departed.of[p]
+}
