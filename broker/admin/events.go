@@ -43,9 +43,9 @@ func (a *API) seen(w *watch) []byte {
 		})
 		m := a.srv.Memory()
 		v.Conns = a.srv.Counts().Conns
-		v.MemoryBytes += m.Unread + m.Spare + m.Input + m.TLS
+		v.MemoryBytes += m.Total() + a.ratesHeld.Load()
 		v.UnreadBytes = m.Unread
-		v.FailedHour = v.Ledger.Failed - a.past.failedHourAgo()
+		v.FailedHour = w.day.total.short.failed(int(time.Hour/time.Minute), w.day.total)
 		v.Findings = w.findings.List("", topFindings)
 		for _, x := range w.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)

@@ -10,15 +10,14 @@ import (
 
 const (
 	momentPeriod = 5 * time.Second
-	hourMoments  = int(time.Hour / momentPeriod)
 	// latelyMoments is how many moments a new viewer gets.
 	latelyMoments = int(5 * time.Minute / momentPeriod)
 )
 
-// past has the sums of the last hour, so that the plots of a new viewer are not empty.
+// past has the sums of the last minutes, so that the plots of a new viewer are not empty.
 type past struct {
 	mu   sync.Mutex
-	ring [hourMoments]api.Moment
+	ring [latelyMoments]api.Moment
 	n    int // moments noted since the start
 }
 
@@ -31,7 +30,7 @@ func (p *past) note(a *API, stop <-chan struct{}) {
 			var l broker.Ledger
 			a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
 			p.mu.Lock()
-			p.ring[p.n%hourMoments] = api.Moment{
+			p.ring[p.n%latelyMoments] = api.Moment{
 				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: ended(&l), Failed: l.Failed,
 				Queued: l.Queued, Running: l.Running,
 			}
@@ -57,17 +56,7 @@ func (p *past) lately() []api.Moment {
 	defer p.mu.Unlock()
 	out := []api.Moment{}
 	for i := max(0, p.n-latelyMoments); i < p.n; i++ {
-		out = append(out, p.ring[i%hourMoments])
+		out = append(out, p.ring[i%latelyMoments])
 	}
 	return out
-}
-
-// failedHourAgo is how many jobs had failed an hour ago.
-func (p *past) failedHourAgo() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.n < hourMoments {
-		return 0
-	}
-	return p.ring[p.n%hourMoments].Failed
 }

@@ -25,11 +25,10 @@ const (
 type counts struct {
 	in, answered, failed, other uint64
 	queued, running             uint64
-	stats                       *broker.TypeStats // nil: not known
 }
 
-func countsOf(l *api.Ledger, s *broker.TypeStats) counts {
-	return counts{l.Submitted, l.Answered, l.Failed, l.Ended() - l.Answered - l.Failed, l.Queued, l.Running, s}
+func countsOf(l *api.Ledger) counts {
+	return counts{l.Submitted, l.Answered, l.Failed, l.Ended() - l.Answered - l.Failed, l.Queued, l.Running}
 }
 
 // step is what was counted in one step. Its waits and runs are in milliseconds, NaN if there
@@ -57,13 +56,6 @@ type rates struct {
 	stats       broker.TypeStats // of latest
 	busy        uint64           // jobs of the last hours, earlier ones less
 	rate        float64          // jobs a second that come now
-	unknown     bool             // nothing has been noted
-}
-
-// start begins with what had been counted before.
-func (x *rates) start(c counts) {
-	x.latest, x.stats = c, *c.stats
-	x.latest.stats = nil
 }
 
 func newRates() *rates {
@@ -71,7 +63,7 @@ func newRates() *rates {
 }
 
 // note takes what is counted now.
-func (x *rates) note(at time.Time, c counts) {
+func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
 	if c.in < x.latest.in { // the type was forgotten, and begins anew
 		x.latest, x.stats = counts{}, broker.TypeStats{}
 		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latest, x.stats, x.latest, x.stats
@@ -81,10 +73,7 @@ func (x *rates) note(at time.Time, c counts) {
 		x.busy -= x.busy / 16
 	}
 	x.busy += c.in - x.latest.in
-	if x.latest = c; c.stats != nil {
-		x.stats = *c.stats
-	}
-	x.latest.stats = nil
+	x.latest, x.stats = c, *s
 }
 
 // turn begins another step if it is time to, with what was counted last, and tells whether
@@ -137,11 +126,33 @@ func quantiles(now, then *[broker.StatBuckets]uint64) (p50, p95 float32) {
 	return at(0.5), at(0.95)
 }
 
-// history returns the latest n steps of a length.
-func (s *steps) history(n int, length time.Duration, x *rates) api.History {
-	first := s.now - int64(n) + 1
+// at returns a step, nil if nothing is known of it.
+func (s *steps) at(no int64, x *rates) *step {
+	if no == s.now {
+		p := s.present(x)
+		return &p
+	}
+	if p := &s.ring[no%int64(len(s.ring))]; p.no == no {
+		return p
+	}
+	return nil
+}
+
+// failed is how many jobs have failed in the latest n steps.
+func (s *steps) failed(n int, x *rates) (sum uint64) {
+	for i := range int64(n) {
+		if p := s.at(s.now-i, x); p != nil {
+			sum += uint64(p.failed)
+		}
+	}
+	return sum
+}
+
+// history returns the n steps of a length up to step last.
+func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.History {
+	first := last - int64(n) + 1
 	h := api.History{StepMS: length.Milliseconds(), From: time.Unix(first*int64(length/time.Second), 0).UTC().Format(time.RFC3339)}
-	for _, column := range []struct {
+	columns := []struct {
 		to *[]*float64
 		of func(p *step) float64
 	}{
@@ -150,18 +161,19 @@ func (s *steps) history(n int, length time.Duration, x *rates) api.History {
 		{&h.Queued, func(p *step) float64 { return float64(p.queued) }}, {&h.Running, func(p *step) float64 { return float64(p.running) }},
 		{&h.WaitP50, func(p *step) float64 { return float64(p.wait50) }}, {&h.WaitP95, func(p *step) float64 { return float64(p.wait95) }},
 		{&h.RunP50, func(p *step) float64 { return float64(p.run50) }}, {&h.RunP95, func(p *step) float64 { return float64(p.run95) }},
-	} {
-		*column.to = make([]*float64, n)
-		for i := range n {
-			no := first + int64(i)
-			p := &s.ring[no%int64(len(s.ring))]
-			if no == s.now && !x.unknown {
-				present := s.present(x)
-				p = &present
-			}
-			if v := column.of(p); p.no == no && !math.IsNaN(v) {
+	}
+	for _, c := range columns {
+		*c.to = make([]*float64, n)
+	}
+	for i := range n {
+		p := s.at(first+int64(i), x)
+		if p == nil {
+			continue
+		}
+		for _, c := range columns {
+			if v := c.of(p); !math.IsNaN(v) {
 				v = math.Round(v*1000) / 1000
-				(*column.to)[i] = &v
+				(*c.to)[i] = &v
 			}
 		}
 	}
@@ -202,15 +214,15 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 	if r == nil && len(d.types) < most {
 		r = newRates()
 		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // what came before is not of this step
-			r.start(countsOf(&old.Ledger, s))
+			r.latest, r.stats = countsOf(&old.Ledger), *s
 		}
 	}
 	if r != nil {
 		r.rate = x.rates.In
-		r.note(at, countsOf(&seen.Ledger, s))
+		r.note(at, countsOf(&seen.Ledger), s)
 		return
 	}
-	was, is := countsOf(&old.Ledger, nil), countsOf(&seen.Ledger, nil)
+	was, is := countsOf(&old.Ledger), countsOf(&seen.Ledger)
 	if is.in >= was.in {
 		d.other.in += is.in - was.in
 		d.other.answered += is.answered - was.answered
@@ -223,8 +235,8 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 
 // end takes the sums of a look at all types.
 func (d *day) end(at time.Time, all *api.Ledger, s *broker.TypeStats) {
-	d.total.note(at, countsOf(all, s))
-	d.others.note(at, d.other)
+	d.total.note(at, countsOf(all), s)
+	d.others.note(at, d.other, &broker.TypeStats{})
 	d.other.queued, d.other.running = 0, 0
 }
 
@@ -256,16 +268,14 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 			x = w.day.others
 		default:
 			if x = w.day.types[typ]; x == nil {
-				x = newRates()
-				x.short.now, x.long.now = w.day.total.short.now, w.day.total.long.now
-				x.unknown = true
+				x = newRates() // of which nothing is known
 			}
 		}
-		s := &x.short
 		if length == longStep {
-			s = &x.long
+			h = x.long.history(w.day.total.long.now, n, length, x)
+		} else {
+			h = x.short.history(w.day.total.short.now, n, length, x)
 		}
-		h = s.history(n, length, x)
 	})
 	reply(w, http.StatusOK, h)
 	return nil

@@ -18,8 +18,7 @@ func TestRates(t *testing.T) {
 	var c counts
 	var stats broker.TypeStats
 	short, long := map[int64]uint64{}, map[int64]uint64{}
-	c.stats = &stats
-	x.note(at, c)
+	x.note(at, c, &stats)
 	for range 20000 {
 		at = at.Add(time.Duration(rnd.IntN(10)) * time.Second)
 		if rnd.IntN(2000) == 0 {
@@ -28,11 +27,19 @@ func TestRates(t *testing.T) {
 		n := uint64(rnd.IntN(5))
 		c.in += n
 		c.answered += n
+		c.failed += n
 		c.queued = uint64(rnd.IntN(9))
 		stats.Run[10] += n // 512 to 1,024 us
-		x.note(at, c)
+		x.note(at, c, &stats)
 		short[at.Unix()/60] += n
 		long[at.Unix()/600] += n
+	}
+	hour := uint64(0)
+	for no := at.Unix()/60 - 59; no <= at.Unix()/60; no++ {
+		hour += short[no]
+	}
+	if got := x.short.failed(60, x); got != hour {
+		t.Errorf("seed %d: %d failed in the last hour, want %d", seed, got, hour)
 	}
 	for _, v := range []struct {
 		s      *steps
@@ -40,7 +47,7 @@ func TestRates(t *testing.T) {
 		length time.Duration
 		sums   map[int64]uint64
 	}{{&x.short, shortSteps, time.Minute, short}, {&x.long, longSteps, longStep, long}} {
-		h := v.s.history(v.n, v.length, x)
+		h := v.s.history(v.s.now, v.n, v.length, x)
 		first, err := time.Parse(time.RFC3339, h.From)
 		if err != nil || len(h.In) != v.n || len(h.RunP95) != v.n || h.StepMS != v.length.Milliseconds() {
 			t.Fatalf("%v: from %q, %d and %d steps of %d ms", v.length, h.From, len(h.In), len(h.RunP95), h.StepMS)
@@ -95,7 +102,7 @@ func TestRatesOfTypes(t *testing.T) {
 		t.Fatalf("%d types have rows: %v", len(d.types), d.types)
 	}
 	sum := func(x *rates) (n float64) {
-		for _, v := range x.short.history(shortSteps, time.Minute, x).In {
+		for _, v := range x.short.history(x.short.now, shortSteps, time.Minute, x).In {
 			if v != nil {
 				n += *v
 			}

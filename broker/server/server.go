@@ -328,6 +328,9 @@ type Memory struct {
 	TLS   int64 // what TLS itself takes for its connections, as measured for idle ones
 }
 
+// Total adds up the parts.
+func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.Fleet }
+
 // Memory returns what the hub and the server hold.
 func (s *Server) Memory() Memory {
 	m := Memory{Memory: s.hub.Memory(), TLS: int64(s.secure.count()) * tlsIdle}
@@ -341,8 +344,7 @@ func (s *Server) Memory() Memory {
 // quarters of the memory beside all else.
 func (s *Server) trim() {
 	s.hub.Trim()
-	m := s.Memory()
-	beside := m.Unread + m.Input + m.Spare + m.TLS + m.Fleet
+	beside := s.Memory().Total()
 	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect {
 		if most := s.opt.MaxMemory; most > 0 {
 			held := c.Memory()

@@ -56,6 +56,16 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestHistory: the default is a quarter of a small budget, and what is set stays.
+func TestHistory(t *testing.T) {
+	for args, want := range map[string]int64{"": 64 * mib, "--max-memory=128MiB": 32 * mib, "--max-memory=1GiB": 64 * mib, "--max-memory=1GiB --history=256MiB": 256 * mib, "--history=0": 0} {
+		o, err := parse(t, strings.Fields(args)...)
+		if err != nil || o.History != want {
+			t.Errorf("%s: a history of %d, want %d, %v", args, o.History, want, err)
+		}
+	}
+}
+
 // TestMemoryErrors: limits that cannot be together are both named.
 func TestMemoryErrors(t *testing.T) {
 	for _, c := range []struct{ args, flag, says string }{
@@ -64,6 +74,7 @@ func TestMemoryErrors(t *testing.T) {
 		{"--max-memory=1GiB --max-bytes=0", "max-bytes", "--max-bytes 0: is no limit, but --max-memory is one"},
 		{"--max-memory=1MiB", "max-memory", "--max-memory 1.0MiB: must be at least 16MiB"},
 		{"--max-memory=0", "max-memory", "--max-memory 0B: must be at least 16MiB"},
+		{"--max-memory=128MiB --history=64MiB", "history", "--history 64MiB: must be at most a quarter of --max-memory 128MiB"},
 		{"--max-memory=32MiB", "max-frame", "--max-frame 16MiB: must be at most a quarter of --max-memory 32MiB"},
 	} {
 		t.Run(c.args, func(t *testing.T) {

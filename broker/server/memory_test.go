@@ -1,0 +1,54 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+
+	"gloom/broker"
+	"gloom/broker/settings"
+)
+
+// TestHistoryGoesFirst: what is remembered of ended jobs makes room for jobs that wait, and
+// may grow again when they have gone.
+func TestHistoryGoesFirst(t *testing.T) {
+	const mib = 1 << 20
+	s := begin(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })
+	held := func() (m broker.Memory) {
+		s.trim()
+		s.Hub().View(func(c *broker.Broker, _ int64) { m = c.Memory() })
+		return m
+	}
+	end := func(n int) {
+		s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
+			p := c.AddSubmitter()
+			for i := range n {
+				id := []byte(fmt.Sprint("end", i))
+				c.Submit(now, p, &broker.Submission{ID: id, Type: []byte("t"), Body: []byte("1")})
+				c.Cancel(now, p, id)
+			}
+			return nil
+		})
+	}
+	if end(200_000); held().History < 15*mib {
+		t.Fatalf("%d bytes of history, want 16 MiB", held().History)
+	}
+	var p broker.Peer
+	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
+		p = c.AddSubmitter()
+		body := make([]byte, 64<<10)
+		for i := range 700 { // 44 MiB
+			c.Submit(now, p, &broker.Submission{ID: []byte(fmt.Sprint("waits", i)), Type: []byte("t"), Body: body})
+		}
+		return nil
+	})
+	if m := held(); m.History > 4*mib || m.Total() > 64*mib*3/4+mib {
+		t.Errorf("%d bytes of history beside %d of all", m.History, m.Total())
+	}
+	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Gone(now, p) })
+	for held().Jobs() > 20*mib { // it is swept in slices
+	}
+	held() // the limit follows what the last slice left
+	if end(200_000); held().History < 15*mib {
+		t.Errorf("%d bytes of history once there is room again, want 16 MiB", held().History)
+	}
+}
