@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+// aboutRun tells of a run that has ended.
+func aboutRun(x *api.Run) string {
+	on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
+	switch {
+	case x.Worker.Broker != "":
+		if on = where(x.Worker); x.BrokerLost {
+			on += ", which was lost,"
+		}
+	case x.Worker.Address != "":
+		if on = where(x.Worker); x.Worker.Client != "" {
+			on = cli.Clean(x.Worker.Client) + " (" + on + ")"
+		}
+	}
+	s := fmt.Sprintf("%s  on %s, for %s: %s", clock(x.StartedAt), on, span(float64(x.RanMS)/1000), strings.ReplaceAll(x.Outcome, "_", " "))
+	if x.Error != "" {
+		s += ": " + cli.Clean(x.Error)
+	}
+	return s
+}
+
+// clock is a time of the broker's in local time, with the date.
+func clock(rfc3339 string) string {
+	at, err := time.Parse(time.RFC3339Nano, rfc3339)
+	if err != nil {
+		return rfc3339
+	}
+	return at.Local().Format("2006-01-02 15:04:05.000")
+}
+
+// life is what happened to a job that has ended, in the order of time, and then what it was.
+func life(j *api.Job) []fact {
+	var f []fact
+	add := func(name, format string, args ...any) { f = append(f, fact{name, fmt.Sprintf(format, args...)}) }
+	by := ", detached"
+	if j.KeepMS > 0 { // only a submitter that is attached now is told
+		by = ""
+	}
+	if j.Submitter != nil {
+		by = " by " + where(j.Submitter)
+		if j.Submitter.Client != "" {
+			by = " by " + cli.Clean(j.Submitter.Client) + " (" + where(j.Submitter) + ")"
+		}
+	}
+	add("submitted", "%s %s", clock(j.SubmittedAt), by)
+	for i := range j.Runs {
+		add(fmt.Sprintf("run %d", j.Runs[i].N), "%s", aboutRun(&j.Runs[i]))
+	}
+	reason := ""
+	if j.Reason != "" {
+		reason = ": " + cli.Clean(j.Reason)
+	}
+	add("ended", "%s  %s%s", clock(j.EndedAt), j.Outcome, reason)
+	if waited := span(float64(j.WaitedMS) / 1000); j.StartedAt == nil {
+		add("waited", "%s, and did not run to its end", waited)
+	} else {
+		add("waited", "%s, then ran for %s", waited, span(float64(j.RanMS)/1000))
+	}
+	add("attempts", "%d", j.Attempts)
+	if len(j.Groups) > 0 {
+		add("groups", "%s", cli.Clean(strings.Join(j.Groups, ", ")))
+	}
+	if j.KeepMS > 0 && j.DueSeconds != nil {
+		add("forgotten", "in %s", span(*j.DueSeconds))
+	}
+	add("body", "%s", bytesOf(int64(j.Size)))
+	if j.Outcome == "answered" {
+		add("answer", "%s", bytesOf(int64(j.AnswerSize)))
+	}
+	return f
+}
+
+// letter is the body that is kept of a job that has failed, "" if there is none.
+func (t *tool) letter(ctx context.Context, j *api.Job) string {
+	if j.Outcome != "failed" {
+		return ""
+	}
+	raw, err := t.findDead(ctx, j.ID, nil)
+	if err != nil {
+		return ""
+	}
+	var d api.DeadJob
+	if decode(raw, &d) != nil {
+		return ""
+	}
+	return fmt.Sprintf("kept as a dead letter, with this body (gloom dead retry %s %s submits it again):\n%s\n", cli.Clean(d.Type), cli.Clean(d.ID), cli.Clean(abridged(d.Body)))
+}
