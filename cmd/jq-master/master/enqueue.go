@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
 )
@@ -196,7 +197,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 		c.later(func() { told(nil) })
 		return
 	}
-	e.ids, e.unique = ids, "replaced"
+	e.ids, e.unique = ids, unique.Replaced
 	c.abolish(old, told) // it calls told later, without the lock
 }
 

@@ -3,6 +3,7 @@ package master
 import (
 	"time"
 
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -30,7 +31,7 @@ func (c *machine) share(e *enqueueing) (goesOn bool) {
 	}
 	s := n.Sharing
 	until := int64(0)
-	if s.While == job.WhileWindow {
+	if s.While == unique.Window {
 		until = c.wall + ms(s.Window)
 	}
 	n.Unique = &job.Unique{Key: s.Key, While: s.While, Until: until}
@@ -48,13 +49,13 @@ func (c *machine) share(e *enqueueing) (goesOn bool) {
 	case !held.rec.Holds(c.wall):
 		c.uniques[k] = &claim{before: held.rec}
 		return true
-	case s.Mode == job.UniqueReplace && held.rec.waits():
+	case s.Mode == unique.Replace && held.rec.waits():
 		n.Unique.Replaces = held.rec.ID
 		return true
-	case s.Mode == job.UniqueExtend && held.rec.waits():
+	case s.Mode == unique.Extend && held.rec.waits():
 		c.postpone(held.rec, n, e)
 	default:
-		c.shared(e, held.rec, "kept")
+		c.shared(e, held.rec, unique.Kept)
 	}
 	return false
 }
@@ -73,7 +74,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 		due = min(due, r.Enqueued+ms(n.Sharing.Max))
 	}
 	if due <= r.Due {
-		c.shared(e, r, "extended")
+		c.shared(e, r, unique.Extended)
 		return
 	}
 	j := r.after()
@@ -85,7 +86,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 			line, delay := c.out.line, time.Duration(max(due-c.wall, 0))*time.Millisecond
 			c.later(func() { line.change(r.ID, nil, &delay) })
 		}
-		c.shared(e, r, "extended")
+		c.shared(e, r, unique.Extended)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -16,7 +17,7 @@ import (
 type holding struct {
 	id          job.ID
 	key         string
-	while       job.While
+	while       unique.While
 	came, until int64
 	due         int64
 	state       job.State
@@ -27,9 +28,9 @@ func (h *holding) waits() bool { return h.state == job.Queued || h.state == job.
 
 func (h *holding) holds(now int64) bool {
 	switch h.while {
-	case job.WhileWindow:
+	case unique.Window:
 		return now < h.until && h.state != job.Cancelled
-	case job.WhileWaiting:
+	case unique.Waiting:
 		return h.waits()
 	}
 	return !h.state.Ended()
@@ -45,20 +46,20 @@ func TestUniqueKeys(t *testing.T) {
 		all, owner := map[job.ID]*holding{}, map[string]*holding{}
 		add := func() {
 			key := fmt.Sprint("k", rng.IntN(3))
-			s := &job.Sharing{Key: key, While: job.While(rng.IntN(3)), Mode: job.UniqueMode(rng.IntN(3))}
-			if s.While == job.WhileWindow {
+			s := &job.Sharing{Key: key, Ask: unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}}
+			if s.While == unique.Window {
 				s.Window = time.Duration(1+rng.IntN(20)) * time.Second
 			}
-			if s.Mode == job.UniqueExtend {
+			if s.Mode == unique.Extend {
 				s.Max = time.Duration(1+rng.IntN(30)) * time.Second
 			}
 			n := &New{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, MaxRetry: 3, Timeout: 1000}, Delay: time.Duration(rng.IntN(10)) * time.Second, Sharing: s}
 			want, held := "", owner[key]
 			switch now := w.now; {
 			case held == nil || !held.holds(now):
-			case s.Mode == job.UniqueReplace && held.waits():
+			case s.Mode == unique.Replace && held.waits():
 				want = "replaced"
-			case s.Mode == job.UniqueExtend && held.waits():
+			case s.Mode == unique.Extend && held.waits():
 				want = "extended"
 				held.due = max(held.due, min(now+ms(n.Delay), held.came+ms(s.Max)))
 			default:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/goccy/go-json"
 
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/pack"
 )
@@ -165,7 +166,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	if key != "" {
 		u := &job.Unique{Key: key, Until: until}
 		j.Unique = u
-		if u.While, ok = job.ParseWhile(while); !ok {
+		if u.While, ok = unique.ParseWhile(while); !ok {
 			bad(while)
 		}
 		if replaces != "" {

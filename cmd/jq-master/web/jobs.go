@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/pack"
@@ -60,34 +61,31 @@ func attributes(f *form) *master.New {
 func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	f := strict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.need("key", pack.String)
-	s := &job.Sharing{Key: f.name("key", job.MaxUniqueKey)}
+	s := &job.Sharing{Key: f.name("key", unique.MaxKey)}
 	var ok bool
 	if f.value("while") != nil {
-		if s.While, ok = job.ParseWhile(f.text("while")); !ok {
+		if s.While, ok = unique.ParseWhile(f.text("while")); !ok {
 			f.refuse(job.InvalidValue, "while", "must be waiting, live or window, not %s", shown(f.value("while")))
 		}
 	}
 	if f.value("mode") != nil {
-		if s.Mode, ok = job.ParseUniqueMode(f.text("mode")); !ok {
+		if s.Mode, ok = unique.ParseMode(f.text("mode")); !ok {
 			f.refuse(job.InvalidValue, "mode", "must be keep, replace or extend, not %s", shown(f.value("mode")))
 		}
 	}
 	s.Window = f.milliseconds("for_ms")
 	s.Max = f.milliseconds("max_ms")
-	switch window, extend := s.While == job.WhileWindow, s.Mode == job.UniqueExtend; {
-	case window && s.Window == 0:
-		f.refuse(job.MissingField, "for_ms", "is missing: a window needs its length")
-	case !window && s.Window != 0:
-		f.refuse(job.InvalidValue, "for_ms", "is of while window alone, while is %v", s.While)
-	case !extend && s.Max != 0:
-		f.refuse(job.InvalidValue, "max_ms", "is of mode extend alone, mode is %v", s.Mode)
+	if field, missing, reason := s.Check(); missing {
+		f.refuse(job.MissingField, field, "%s", reason)
+	} else if field != "" {
+		f.refuse(job.InvalidValue, field, "%s", reason)
 	}
 	return s, f.fault
 }
 
 // milliseconds is a number of them from 1 to a year, 0 when it is absent.
 func (f *form) milliseconds(name string) time.Duration {
-	return time.Duration(f.integer(name, 1, job.MaxDelay*1000, 0)) * time.Millisecond
+	return time.Duration(f.integer(name, 1, unique.MaxTime.Milliseconds(), 0)) * time.Millisecond
 }
 
 func postJob(x *exchange) (int, error) {

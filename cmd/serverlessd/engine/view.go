@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
@@ -28,6 +29,41 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	}
 	e.meter.added.Add(float64(n))
 	return r, nil
+}
+
+// Share adds jobs with unique keys, all or none. They go to the first store, which decides
+// who has a key, and not through the journal: it could not tell.
+func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error) {
+	if e.isLeaving() {
+		return nil, ErrDraining
+	}
+	size := int64(0)
+	for i := range lines {
+		size += int64(len(lines[i].Payload) + len(lines[i].Key))
+	}
+	if err := e.journal.Spare(size); err != nil {
+		return nil, err
+	}
+	first, now := e.ids.Next(len(lines)), time.Now()
+	for i := range lines {
+		lines[i].ID, lines[i].Accepted = first.Add(i), now
+	}
+	b := e.home()
+	if err := b.reachable(); err != nil {
+		return nil, err
+	}
+	shared, err := b.store.Share(ctx, lines, ask, time.Now)
+	if b.asked(ctx, err) != nil {
+		return nil, err
+	}
+	for i := range shared {
+		if shared[i].Made() {
+			e.meter.added.Inc()
+			e.events.added(&lines[i].Entry)
+		}
+	}
+	b.look()
+	return shared, nil
 }
 
 // Stored waits until a store has all that a receipt is about, or ctx is done. It is

@@ -271,7 +271,7 @@ func (j *Journal) room(size int64) error {
 	if full {
 		return fmt.Errorf("%w: %d bytes wait for a store, at most %d may", ErrFull, waits, j.opt.Max)
 	}
-	if err := j.spare(size); err != nil {
+	if err := j.Spare(size); err != nil && (!j.makeRoom() || j.Spare(size) != nil) {
 		return err
 	}
 	if j.current != nil && (j.current.end+size <= j.opt.Segment || j.current.end <= maxHeader) {
@@ -283,22 +283,18 @@ func (j *Journal) room(size int64) error {
 // reserveShare is of how many parts of a small disk one is left to the stores.
 const reserveShare = 16
 
-// spare leaves free space for a store on the same disk, which needs room to take the waiting
-// jobs before the journal frees any.
-func (j *Journal) spare(size int64) error {
+// Spare returns ErrNoSpace, wrapped, when bytes that are to be added have no room beside the
+// free space that is left to a store on the same disk: it needs some to take the waiting
+// jobs, before the journal frees any.
+func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil
 	}
-	for made := false; ; made = true {
-		all, free, err := j.opt.Files.Space()
-		left := min(j.opt.Reserve, all/reserveShare)
-		if err != nil || free-size >= left {
-			return nil
-		}
-		if made || !j.makeRoom() {
-			return fmt.Errorf("%w: %d bytes are free, and %d are left to the store (--disk-reserve)", ErrNoSpace, free, left)
-		}
+	all, free, err := j.opt.Files.Space()
+	if left := min(j.opt.Reserve, all/reserveShare); err == nil && free-size < left {
+		return fmt.Errorf("%w: %d bytes are free, and %d are left to the store (--disk-reserve)", ErrNoSpace, free, left)
 	}
+	return nil
 }
 
 // begin starts a segment.

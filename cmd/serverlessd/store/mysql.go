@@ -94,6 +94,8 @@ func (*my) schema() []string {
 		"CREATE TABLE IF NOT EXISTS sq_schedules (client VARCHAR(64) NOT NULL, name VARBINARY(128) NOT NULL, wake DATETIME(3) NOT NULL, seen DATETIME(3) NOT NULL," +
 			" waits VARCHAR(24) NOT NULL, from_file TINYINT NOT NULL, data LONGBLOB NOT NULL," +
 			" PRIMARY KEY (client, name), KEY wake (wake), KEY seen (seen), KEY waits (waits)" + table,
+		"CREATE TABLE IF NOT EXISTS sq_keys (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, name VARBINARY(256) NOT NULL, holds TINYINT," +
+			" during TINYINT NOT NULL, until DATETIME(3), UNIQUE KEY type_name (type, name, holds), KEY until (until)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt DATETIME(3) NOT NULL" + table,
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL" + table,
 	}

@@ -95,7 +95,7 @@ func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 			return ErrRunning
 		}
 		t.from(h).deleted++
-		return t.remove([]held{h})
+		return t.remove([]held{h}, "")
 	})
 }
 
@@ -112,7 +112,7 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 			return ErrRunning
 		}
 		t.retry(h)
-		return nil
+		return t.reclaim(h)
 	})
 }
 
@@ -179,7 +179,8 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, err error) {
 func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool, err error) {
 	err = s.transact(ctx, "retry all", func(t *tx) error {
 		where, args := want.condition("", t.now)
-		rows, err := t.hold(where+" AND `lock` = ? ORDER BY id DESC LIMIT ?"+s.locked(), append(args, done, want.Limit)...)
+		rows, err := t.hold(where+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
+			" ORDER BY id DESC LIMIT ?"+s.locked(), append(args, done, want.Limit)...)
 		for _, h := range rows {
 			t.retry(h)
 		}

@@ -185,7 +185,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 		}
 		switch {
 		case err == nil:
-		case s.kind(err) == conflict:
+		case errors.Is(err, errRaced), s.kind(err) == conflict:
 			met = err
 		default:
 			err = backoff.Permanent(err)
@@ -201,7 +201,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 		return err
 	case ctx.Err() != nil && met != nil && !errors.Is(err, met):
 		return fmt.Errorf("%w: %w: %w", ErrAway, err, met)
-	case ctx.Err() != nil, s.kind(err) >= conflict:
+	case ctx.Err() != nil, errors.Is(err, errRaced), s.kind(err) >= conflict:
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	case s.kind(err) == unfit:
 		return err
@@ -213,7 +213,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 var errUndo = errors.New("undo")
 
 func isOurs(err error) bool {
-	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, ErrFromFile, ErrSchedules, errUndo} {
+	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, ErrHeld, ErrFromFile, ErrSchedules, errUndo} {
 		if errors.Is(err, ours) {
 			return true
 		}

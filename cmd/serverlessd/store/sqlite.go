@@ -101,6 +101,9 @@ func (*lite) schema() []string {
 		"CREATE INDEX IF NOT EXISTS schedules_wake ON sq_schedules (wake)",
 		"CREATE INDEX IF NOT EXISTS schedules_seen ON sq_schedules (seen)",
 		"CREATE INDEX IF NOT EXISTS schedules_waits ON sq_schedules (waits)",
+		"CREATE TABLE IF NOT EXISTS sq_keys (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, name BLOB NOT NULL, holds INT, during INT NOT NULL, until TEXT) WITHOUT ROWID",
+		"CREATE UNIQUE INDEX IF NOT EXISTS keys_type_name ON sq_keys (type, name, holds)",
+		"CREATE INDEX IF NOT EXISTS keys_until ON sq_keys (until)",
 		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt TEXT NOT NULL) WITHOUT ROWID",
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL) WITHOUT ROWID",
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gloom/cmd/internal/schedule"
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
@@ -25,6 +26,7 @@ var (
 	ErrDone    = errors.New("the job has ended")     // and cannot be deleted
 	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
 	ErrTaken   = errors.New("the sysid is taken")
+	ErrHeld    = errors.New("another job has taken the unique key since") // and the job cannot be run again
 	// ErrFromFile: a schedule stands in a file, and is changed by nothing else.
 	ErrFromFile  = errors.New("the schedule stands in the file that --schedules names, and is changed there")
 	ErrSchedules = fmt.Errorf("the client has %d schedules, as many as are allowed", schedule.Most)
@@ -46,6 +48,11 @@ type Store interface {
 	// by its distance to the store's. A *RefusedError names the jobs without which the
 	// piece would have been written.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
+
+	// Share adds jobs that have unique keys, all of them or none, and tells what became of
+	// each: the job that holds its key stays, or it takes its place. Of lines with the same
+	// key and type the first one counts. A *RefusedError: one of them is too large.
+	Share(ctx context.Context, lines []Keyed, ask unique.Ask, host func() time.Time) ([]Shared, error)
 
 	// Reserve takes a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
@@ -78,11 +85,13 @@ type Store interface {
 	// Result is a job's data, ErrNotDone before its end.
 	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
-	// Retry has an ended job run again, as if it were new but for its id.
+	// Retry has an ended job run again, as if it were new but for its id. ErrHeld: another
+	// one has its unique key.
 	Retry(ctx context.Context, id job.ID) error
 	// Jobs lists jobs of a client, newest first.
 	Jobs(ctx context.Context, q Query) ([]Record, error)
-	// RetryAll is Retry for up to limit of the jobs that a query finds.
+	// RetryAll is Retry for up to limit of the jobs that a query finds, but for those whose
+	// unique key another one has taken.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
 	// Counts are the exact numbers of jobs by jobtype; of one client unless it is "".
 	// Those of types of which there is nothing else are added up as CLIENT-*. Deferred

@@ -12,7 +12,7 @@ import (
 
 // Sweep implements Store.
 func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
-	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.setRight, s.abandon, s.expire, s.purge, s.forget, s.audit} {
+	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.setRight, s.abandon, s.expire, s.purge, s.lapse, s.forget, s.audit} {
 		did, err := f(ctx, want)
 		swept.Freed += did.Freed
 		swept.Abandoned += did.Abandoned
@@ -251,7 +251,7 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 			return err
 		}
 		did.Purged, did.More = len(rows), len(rows) == want.Limit
-		if err := t.remove(rows); err != nil {
+		if err := t.remove(rows, " AND until IS NULL"); err != nil {
 			return err
 		}
 		types := make(map[string]bool)
@@ -280,8 +280,9 @@ func (s *SQL) forget(ctx context.Context, want Sweeping) (did Swept, err error) 
 	})
 }
 
-// remove deletes jobs with all that belongs to them.
-func (t *tx) remove(rows []held) error {
+// remove deletes jobs with all that belongs to them; of their unique keys, those under a
+// condition.
+func (t *tx) remove(rows []held, keys string) error {
 	for len(rows) > 0 {
 		n := min(slice, len(rows))
 		ids := make([]job.ID, n)
@@ -294,6 +295,9 @@ func (t *tx) remove(rows []held) error {
 			if _, err := t.exec("DELETE FROM "+table+" WHERE id"+text, args...); err != nil {
 				return err
 			}
+		}
+		if _, err := t.exec("DELETE FROM sq_keys WHERE id"+text+keys, args...); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"time"
 
@@ -59,11 +58,20 @@ func (s *Web) add(r *request) error {
 	if r.query.Has("wait") && wait != "store" {
 		return invalid("wait", "wait=%.40q: must be store, or not be there", wait)
 	}
-	a, receipt, err := s.take(r, jobtype, due, delay)
+	ask, err := r.unique()
 	if err != nil {
 		return err
 	}
-	if wait != "" && a.Count > 0 {
+	a, receipt, err := s.take(r, jobtype, due, delay, ask)
+	if err != nil {
+		return err
+	}
+	switch {
+	case wait == "" || a.Count == 0 && ask == nil:
+	case ask != nil:
+		a.Stored = new(bool)
+		*a.Stored = true
+	default:
 		door.Wait(r.w)
 		ctx, cancel := context.WithTimeout(r.Context(), storedWait)
 		defer cancel()
@@ -73,12 +81,13 @@ func (s *Web) add(r *request) error {
 			a.Reason = err.Error()
 		}
 	}
-	answer(r.w, http.StatusOK, a)
+	answer(r.w, a.status, a)
 	return nil
 }
 
-// take has the journal accept a body.
-func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration) (a added, receipt journal.Receipt, err error) {
+// take reads a body and has its lines accepted: by the journal, or those with keys by the
+// store.
+func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration, ask *asked) (a added, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
@@ -91,51 +100,73 @@ func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duratio
 	if err := p.parse(body); err != nil {
 		return a, receipt, err
 	}
+	a = added{OK: true, Count: p.count, IDs: ids("[]"), status: http.StatusOK}
 	for i := range p.batches {
 		p.batches[i].Due, p.batches[i].Delay = due, delay
-	}
-	a = added{OK: true, Count: p.count, IDs: ids("[]")}
-	if slices.ContainsFunc(p.batches, func(b journal.Batch) bool { return s.queue.Unhandled(b.Jobtype) }) {
-		a.Handlers = new(int)
-	}
-	if p.count == 0 {
-		return a, receipt, nil
-	}
-	receipt, err = s.queue.Add(r.Context(), p.batches)
-	if err != nil && r.Context().Err() != nil {
-		return a, receipt, busy("journal_failed", "the disk took too long: the lines may have been accepted, or not")
-	}
-	if err != nil {
-		return a, receipt, err
-	}
-	a.IDs = make(ids, 0, p.count*(len(receipt.First[0])+len(`"",`))+1)
-	for i, first := range receipt.First {
-		for n := range p.batches[i].Lines {
-			a.IDs = append(append(append(a.IDs, `,"`...), first.Add(n)...), '"')
+		if s.queue.Unhandled(p.batches[i].Jobtype) {
+			a.Handlers = new(int)
 		}
 	}
-	a.IDs[0] = '['
-	a.IDs = append(a.IDs, ']')
-	return a, receipt, nil
+	switch {
+	case p.count == 0:
+	case ask != nil:
+		err = s.share(r, &p, ask, &a)
+	default:
+		receipt, err = s.append(r, &p, &a)
+	}
+	return a, receipt, err
+}
+
+// append has the journal accept lines.
+func (s *Web) append(r *request, p *parser, a *added) (receipt journal.Receipt, err error) {
+	receipt, err = s.queue.Add(r.Context(), p.batches)
+	if err != nil && r.Context().Err() != nil {
+		return receipt, busy("journal_failed", "the disk took too long: the lines may have been accepted, or not")
+	}
+	if err != nil {
+		return receipt, err
+	}
+	a.IDs = make(ids, 0, p.count*idRoom+1)
+	for i, first := range receipt.First {
+		for n := range p.batches[i].Lines {
+			a.IDs.add(first.Add(n))
+		}
+	}
+	a.IDs.end()
+	return receipt, nil
 }
 
 // ids is a list of ids as it is answered: as strings they take more than the lines
 // of most requests.
 type ids []byte
 
+// idRoom is what an id takes of a list.
+const idRoom = job.IDLen + len(`"",`)
+
+func (l *ids) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }
+
+// end closes a list of one id at least.
+func (l *ids) end() {
+	(*l)[0] = '['
+	*l = append(*l, ']')
+}
+
 // MarshalJSON implements json.Marshaler.
 func (l ids) MarshalJSON() ([]byte, error) { return l, nil }
 
 // added is the answer to an add.
 type added struct {
-	OK     bool  `json:"ok"`
-	Count  int   `json:"count"`
-	IDs    ids   `json:"ids"`
-	Stored *bool `json:"stored,omitempty"`
+	OK     bool   `json:"ok"`
+	Count  int    `json:"count"` // of new jobs
+	ID     job.ID `json:"id,omitempty"`
+	IDs    ids    `json:"ids"`
+	Unique any    `json:"unique,omitempty"` // what became of lines whose key was held
+	Stored *bool  `json:"stored,omitempty"`
 	// Handlers is there, and 0, when a type of the lines has none: its jobs wait for one.
 	Handlers *int `json:"handlers,omitempty"`
 	// Reason is why not, if no store ever will.
 	Reason string `json:"reason,omitempty"`
+	status int
 }
 
 var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)

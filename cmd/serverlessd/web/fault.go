@@ -78,6 +78,8 @@ func faultOf(err error) *fault {
 		return fail(http.StatusConflict, "done", "", "%v", err)
 	case errors.Is(err, store.ErrNotDone):
 		return fail(http.StatusConflict, "not_done", "", "%v", err)
+	case errors.Is(err, store.ErrHeld):
+		return fail(http.StatusConflict, "key_held", "", "%v", err)
 	case errors.Is(err, journal.ErrNoAside):
 		return fail(http.StatusNotFound, "unknown_file", "file", "%v", err)
 	case errors.Is(err, engine.ErrDamaged):

@@ -19,8 +19,8 @@ var (
 	asides  = &action{methods: "GET", scope: Admin, do: (*Web).asides}
 	putBack = &action{methods: "POST", query: "file,all", scope: Admin, do: (*Web).putBack}
 
-	add    = &action{methods: "POST", query: "delay,dt,wait", body: true, scope: Submit, do: (*Web).add}
-	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait", body: true, scope: Submit, do: (*Web).addAny}
+	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).add}
+	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).addAny}
 
 	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, do: (*Web).putHandler}
 	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, do: (*Web).deleteHandler}

@@ -13,6 +13,7 @@ import (
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/internal/schedule"
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
@@ -32,6 +33,7 @@ var ScopeNames = []string{"submit", "handler", "read", "admin"}
 // Queue is what the requests are about.
 type Queue interface {
 	Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error)
+	Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error)
 	Stored(ctx context.Context, r journal.Receipt) error
 	Job(ctx context.Context, id job.ID) (*store.Record, error)
 	Result(ctx context.Context, id job.ID) (*store.Record, []byte, error)

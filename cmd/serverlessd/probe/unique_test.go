@@ -1,0 +1,170 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"gloom/bench/throwaway/mariadbtest"
+)
+
+// TestUnique: the modes, and what lets a key go.
+func TestUnique(t *testing.T) {
+	d, who := sharing(t), tenant()
+	add := func(status int, how, query, line string) string {
+		t.Helper()
+		r := d.wants(t, status, "POST", "/"+who+"/job/x/add?"+query, line)
+		if r.text("unique") != how {
+			t.Fatalf("%s, wanted %q", r, how)
+		}
+		if ids := fmt.Sprint(r.json["ids"]); ids != "["+r.text("id")+"]" {
+			t.Errorf("%s: id is not that of ids", r)
+		}
+		if made := how == "" || how == "replaced"; r.json["ok"] != true || (r.json["count"] == 1.0) != made {
+			t.Errorf("%s", r)
+		}
+		return r.text("id")
+	}
+	a := add(201, "", "key=k&delay=1h", "1")
+	if b := add(200, "kept", "key=k", "2"); b != a {
+		t.Errorf("kept %s, wanted %s", b, a)
+	}
+	if b := add(200, "extended", "key=k&mode=extend&delay=3h&max_ms=7200000", "2"); b != a {
+		t.Errorf("extended %s, wanted %s", b, a)
+	}
+	if r := d.job(t, who, a); r.text("state") != "deferred" {
+		t.Errorf("%s", r)
+	}
+	c := add(200, "replaced", "key=k&mode=replace&wait=store", "3")
+	d.wants(t, 404, "GET", "/"+who+"/job/get/"+a, "")
+	d.wants(t, 200, "DELETE", "/"+who+"/job/get/"+c, "")
+	e := add(201, "", "key=k&while=window&for_ms=600000", "4")
+	d.handler(t, who, "x", "sh", "true")
+	until(t, "it has run", func() error {
+		if r := d.job(t, who, e); r.text("state") != "ok" {
+			return fmt.Errorf("%s", r)
+		}
+		return nil
+	})
+	r := d.wants(t, 200, "POST", "/"+who+"/job/x?key=k", "5")
+	if r.text("id") != e || r.text("unique") != "kept" || r.json["count"] != 0.0 {
+		t.Errorf("%s, the window is of %s", r, e)
+	}
+	r = d.wants(t, 201, "POST", "/add?client="+who+"&jobtype=x&key=payload&wait=store", "k\nnew\nnew\n"+strings.Repeat("y", 300)+"\n")
+	ids, _ := r.json["ids"].([]any)
+	if how := fmt.Sprint(r.json["unique"]); how != "[<nil> <nil> kept <nil>]" && how != "[kept <nil> kept <nil>]" || len(ids) != 4 || ids[1] != ids[2] || r.json["stored"] != true || r.json["id"] != nil {
+		t.Errorf("%s", r)
+	}
+	g := add(201, "", "key=again", "g")
+	until(t, "it has run", func() error {
+		if r := d.job(t, who, g); r.text("state") != "ok" {
+			return fmt.Errorf("%s", r)
+		}
+		return nil
+	})
+	h := add(201, "", "key=again&delay=1h", "h")
+	d.refuses(t, 409, "key_held", "POST", "/"+who+"/job/retry/"+g, "", h, "again")
+	if _, err := ledger(d, who); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadUnique(t *testing.T) {
+	d, who := sharing(t), tenant()
+	at := "/" + who + "/job/x/add?"
+	for query, words := range map[string]string{
+		"key=":                                   "invalid_value 256 0",
+		"key=" + strings.Repeat("k", 257):        "invalid_value 256 257",
+		"key=k&while=ever":                       "invalid_value while ever window",
+		"key=k&mode=drop":                        "invalid_value mode drop extend",
+		"key=k&while=window":                     "missing_field for_ms",
+		"key=k&for_ms=5":                         "invalid_value for_ms live",
+		"key=k&while=window&for_ms=0":            "invalid_value for_ms 0",
+		"key=k&while=window&for_ms=999999999999": "invalid_value for_ms 31536000000",
+		"key=k&max_ms=5":                         "invalid_value max_ms keep",
+		"key=k&mode=extend&max_ms=x":             "invalid_value max_ms x",
+		"while=live":                             "missing_field key while",
+		"key=k&key=l":                            "invalid_value key 2",
+		"key=k&keep=1":                           "invalid_value keep",
+	} {
+		want := strings.Fields(words)
+		d.refuses(t, 400, want[0], "POST", at+query, "1", want[1:]...)
+	}
+	d.refuses(t, 400, "invalid_value", "POST", at+"key=k", "1\n2\n", "2", "key=payload")
+	if r := d.wants(t, 200, "POST", at+"key=k", "\n"); r.json["count"] != 0.0 || fmt.Sprint(r.json["ids"]) != "[]" {
+		t.Errorf("%s", r)
+	}
+}
+
+// TestUniqueKilled: many add one key through two daemons of a store, of which one is
+// killed and started again: one job comes of it, whoever answered.
+func TestUniqueKilled(t *testing.T) {
+	for name, store := range map[string]func(t *testing.T) string{
+		"SQLite":  func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "shared.db") },
+		"MariaDB": func(t *testing.T) string { return mariaURL(t, mariadbtest.Shared(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flags := []string{"--store=" + store(t)}
+			dir := t.TempDir()
+			first, second := startIn(t, dir, flags...), start(t, flags...)
+			who := tenant()
+			var mu sync.Mutex
+			made, answers, ids := map[string]int{}, 0, map[string]string{}
+			stop := make(chan struct{})
+			var all sync.WaitGroup
+			for i := range 16 {
+				d := []*daemon{first, second}[i%2]
+				all.Go(func() {
+					for n := i; ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						key := fmt.Sprint(n % 7)
+						r, err := d.try("POST", "/"+who+"/job/x/add?key="+key, key)
+						if err != nil {
+							return // killed
+						}
+						if r.status == 503 {
+							continue
+						}
+						mu.Lock()
+						if answers++; r.status == 201 {
+							made[key]++
+						}
+						if id := ids[key]; id != "" && id != r.text("id") || r.status > 201 {
+							t.Errorf("key %s is held by %s, and %s", key, id, r)
+						}
+						ids[key] = r.text("id")
+						mu.Unlock()
+					}
+				})
+			}
+			until(t, "a hundred answers", func() error {
+				mu.Lock()
+				defer mu.Unlock()
+				if answers < 100 {
+					return errors.New(fmt.Sprint(answers))
+				}
+				return nil
+			})
+			first.Kill()
+			again := startIn(t, dir, flags...)
+			close(stop)
+			all.Wait()
+			for key, id := range ids {
+				if r := again.wants(t, 200, "POST", "/"+who+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
+					t.Errorf("key %s made %d jobs, is held by %s, and %s", key, made[key], id, r)
+				}
+			}
+			if k := again.counts(t, who, "x"); k["added"] != 7.0 {
+				t.Errorf("%v", k)
+			}
+		})
+	}
+}

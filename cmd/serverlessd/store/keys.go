@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gloom/cmd/internal/unique"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+)
+
+// Keyed is a new job with its unique key. Of the jobs of a type one holds a key.
+type Keyed struct {
+	journal.Entry
+	Key string
+}
+
+// Shared is what became of a new job.
+type Shared struct {
+	ID  job.ID // of the job that has the key now
+	How string // unique.Kept, Replaced or Extended; "": nobody had the key
+}
+
+// Made tells whether it became a job.
+func (s Shared) Made() bool { return s.How == "" || s.How == unique.Replaced }
+
+// errRaced is met when another transaction has just taken a key: the transaction is
+// repeated, and finds the job that has it.
+var errRaced = errors.New("another transaction has taken the key")
+
+// key is a row of sq_keys: a job that came with a key. At most one job of a type and a
+// name has holds set; a job keeps its row when another one takes the key, so that it is
+// not run again beside that one.
+type key struct {
+	id      job.ID
+	during  unique.While
+	until   time.Time // of a window
+	present bool      // the job is there
+	job     held
+}
+
+// holds tells whether the key's job holds it at a time.
+func (k *key) holds(now time.Time) bool {
+	switch {
+	case k == nil:
+		return false
+	case k.during == unique.Window:
+		return now.Before(k.until)
+	case k.during == unique.Waiting:
+		return k.present && k.job.lock == ""
+	}
+	return k.present && k.job.lock != done
+}
+
+// holders are the jobs of a type that have keys, by name. Their rows are locked.
+func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
+	found := make(map[string]*key)
+	var ids []job.ID
+	for part := range slices.Chunk(names, slice) {
+		text, args := in(part)
+		for i, name := range args {
+			args[i] = []byte(name.(string)) // a name is compared by its bytes
+		}
+		err := t.each("SELECT name, id, during, until FROM sq_keys WHERE type = ? AND holds = 1 AND name"+text+t.s.locked(),
+			append([]any{jobtype}, args...), func(r *sql.Rows) error {
+				var name []byte
+				var until moment
+				k := &key{}
+				err := r.Scan(&name, (*string)(&k.id), &k.during, &until)
+				k.until = until.time()
+				found[string(name)] = k
+				ids = append(ids, k.id)
+				return err
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	jobs, err := t.holdAll(ids)
+	for _, k := range found {
+		k.job, k.present = jobs[k.id]
+	}
+	return found, err
+}
+
+// disclaim has jobs no longer hold their keys.
+func (t *tx) disclaim(ids []job.ID) error {
+	for part := range slices.Chunk(ids, slice) {
+		text, args := in(part)
+		if _, err := t.exec("UPDATE sq_keys SET holds = NULL WHERE id"+text, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Share implements Store.
+func (s *SQL) Share(ctx context.Context, lines []Keyed, ask unique.Ask, host func() time.Time) (shared []Shared, err error) {
+	err = s.transact(ctx, "share", func(t *tx) error {
+		names := make(map[string][]string)
+		for _, l := range lines {
+			names[l.Jobtype] = append(names[l.Jobtype], l.Key)
+		}
+		c := sharing{tx: t, ask: ask, ahead: s.ahead(host(), t.now), holders: make(map[string]map[string]*key)}
+		for jobtype, list := range names {
+			if c.holders[jobtype], err = t.holders(jobtype, list); err != nil {
+				return err
+			}
+		}
+		shared = make([]Shared, len(lines))
+		for i, l := range lines {
+			shared[i] = c.share(l)
+		}
+		return c.write()
+	})
+	if err != nil && !isOurs(err) && !errors.Is(err, ErrAway) {
+		err = &RefusedError{Err: err} // too large
+	}
+	return shared, err
+}
+
+// sharing is a Share under way.
+type sharing struct {
+	*tx
+	ask     unique.Ask
+	ahead   time.Duration              // the store's clock, of the host's
+	holders map[string]map[string]*key // by jobtype and name
+
+	rows     []row
+	keys     []any    // arguments of their rows
+	free     []job.ID // hold their keys no more
+	replaced []held
+}
+
+// share decides what becomes of a line.
+func (c *sharing) share(l Keyed) Shared {
+	k := c.holders[l.Jobtype][l.Key]
+	r := translate(l.Entry, c.ahead, c.now)
+	how := ""
+	if k.holds(c.now) {
+		waits := k.present && k.job.lock == ""
+		switch {
+		case waits && c.ask.Mode == unique.Replace:
+			how = unique.Replaced
+			c.replaced = append(c.replaced, k.job)
+			if k.job.dt.Before(r.dt) && !r.dt.After(c.now) {
+				r.dt = k.job.dt // its place
+			}
+		case waits && c.ask.Mode == unique.Extend:
+			c.extend(k, r.dt)
+			return Shared{ID: k.id, How: unique.Extended}
+		default:
+			return Shared{ID: k.id, How: unique.Kept}
+		}
+	} else if k != nil {
+		c.free = append(c.free, k.id)
+	}
+	c.rows = append(c.rows, r)
+	var until any
+	if c.ask.While == unique.Window {
+		until = at(c.now.Add(c.ask.Window))
+	}
+	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.ask.While), until)
+	// A line that follows with the same key is the same job: this one is kept.
+	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, present: true, job: held{lock: string(l.ID)}}
+	return Shared{ID: l.ID, How: how}
+}
+
+// write writes what was decided.
+func (c *sharing) write() error {
+	if err := c.disclaim(c.free); err != nil {
+		return err
+	}
+	for _, h := range c.replaced {
+		c.from(h).deleted++
+	}
+	if err := c.remove(c.replaced, ""); err != nil {
+		return err
+	}
+	if err := c.insertKeys(c.keys); err != nil {
+		return err
+	}
+	return c.insert(c.rows)
+}
+
+// extend delays the job that holds a key, as long after its coming as is asked. It is never
+// brought forward.
+func (c *sharing) extend(k *key, due time.Time) {
+	if most := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(most) {
+		due = most
+	}
+	if due.After(k.job.dt) {
+		k.job.dt = due
+		c.count(k.job.jobtype) // another job may be its oldest now
+		c.change(k.job, "dt = ?", at(due))
+	}
+}
+
+// insertKeys writes rows of sq_keys.
+func (t *tx) insertKeys(args []any) error {
+	const columns = 6
+	for part := range slices.Chunk(args, columns*slice) {
+		text := "INSERT INTO sq_keys (id, type, name, holds, during, until) VALUES "
+		for i := range len(part) / columns {
+			if i > 0 {
+				text += ","
+			}
+			text += marks(columns)
+		}
+		if _, err := t.exec(text, part...); err != nil && t.s.kind(err) == double {
+			return errRaced
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reclaim gives an ended job that is to run again the key that it came with, or returns
+// an ErrHeld: another job holds it.
+func (t *tx) reclaim(h held) error {
+	var name string
+	var until moment
+	lost := false
+	err := t.each("SELECT name, until FROM sq_keys WHERE id = ? AND holds IS NULL"+t.s.locked(), []any{string(h.id)}, func(r *sql.Rows) error {
+		lost = true
+		var b []byte
+		err := r.Scan(&b, &until)
+		name = string(b)
+		return err
+	})
+	if err != nil || !lost || !until.time().IsZero() && !t.now.Before(until.time()) {
+		return err
+	}
+	holders, err := t.holders(h.jobtype, []string{name})
+	if err != nil {
+		return err
+	}
+	if k := holders[name]; k.holds(t.now) {
+		return fmt.Errorf("%w: job %s holds %q", ErrHeld, k.id, name)
+	} else if k != nil {
+		if err := t.disclaim([]job.ID{k.id}); err != nil {
+			return err
+		}
+	}
+	if _, err = t.exec("UPDATE sq_keys SET holds = 1 WHERE id = ?", string(h.id)); err != nil && t.s.kind(err) == double {
+		return errRaced
+	}
+	return err
+}
+
+// lapse forgets the keys of windows that are over.
+func (s *SQL) lapse(ctx context.Context, want Sweeping) (Swept, error) {
+	return s.sweeping(ctx, "lapse", func(t *tx, did *Swept) error {
+		if ok, err := t.steady(want.TTL, settle); err != nil || !ok {
+			return err
+		}
+		var ids []job.ID
+		err := t.each("SELECT id FROM sq_keys WHERE until <= ? ORDER BY until LIMIT ?"+s.skipLocked(), []any{at(t.now), want.Limit}, func(r *sql.Rows) error {
+			var id job.ID
+			err := r.Scan((*string)(&id))
+			ids = append(ids, id)
+			return err
+		})
+		if did.More = len(ids) == want.Limit; err != nil {
+			return err
+		}
+		for part := range slices.Chunk(ids, slice) {
+			text, args := in(part)
+			t.later("DELETE FROM sq_keys WHERE id"+text, args...)
+		}
+		return nil
+	})
+}

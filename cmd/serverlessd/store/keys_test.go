@@ -1,0 +1,245 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/unique"
+	"gloom/cmd/serverlessd/job"
+	. "gloom/cmd/serverlessd/store"
+)
+
+func share(t *testing.T, s Store, ask unique.Ask, lines ...Keyed) []Shared {
+	t.Helper()
+	all, err := s.Share(t.Context(), lines, ask, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func keyed(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key), Key: key} }
+
+// TestShare holds the store against what is said of unique keys, in any order of events.
+func TestShare(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	each(t, func(t *testing.T, s Store) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		type known struct {
+			id    job.ID
+			key   string
+			while unique.While
+			state string // waits, runs, ended, gone
+			run   Run
+		}
+		var all []*known
+		holder := map[string]*known{}
+		holds := func(k *known) bool {
+			switch {
+			case k == nil || k.state == "gone":
+				return false
+			case k.while == unique.Window: // of an hour
+				return true
+			case k.while == unique.Waiting:
+				return k.state == "waits"
+			}
+			return k.state != "ended"
+		}
+		some := func(state string) *known {
+			var list []*known
+			for _, k := range all {
+				if k.state == state {
+					list = append(list, k)
+				}
+			}
+			if len(list) == 0 {
+				return nil
+			}
+			return list[rng.IntN(len(list))]
+		}
+		for step := range 300 {
+			switch rng.IntN(6) {
+			case 0, 1:
+				ask := unique.Ask{While: unique.While(rng.IntN(3)), Mode: unique.Mode(rng.IntN(3))}
+				if ask.While == unique.Window {
+					ask.Window = time.Hour
+				}
+				lines := make([]Keyed, 1+rng.IntN(4))
+				for i := range lines {
+					lines[i] = keyed("c-t", fmt.Sprint("k\xff", rng.IntN(5)))
+				}
+				got := share(t, s, ask, lines...)
+				seen := map[string]Shared{}
+				for i, l := range lines {
+					h := holder[l.Key]
+					want := Shared{ID: l.ID}
+					switch {
+					case seen[l.Key].How == unique.Extended:
+						want = seen[l.Key]
+					case seen[l.Key].ID != "":
+						want = Shared{ID: seen[l.Key].ID, How: unique.Kept}
+					case holds(h) && h.state == "waits" && ask.Mode == unique.Replace:
+						want.How = unique.Replaced
+						h.state = "gone"
+					case holds(h) && h.state == "waits" && ask.Mode == unique.Extend:
+						want = Shared{ID: h.id, How: unique.Extended}
+					case holds(h):
+						want = Shared{ID: h.id, How: unique.Kept}
+					}
+					equal(t, fmt.Sprintf("step %d, line %d, %v", step, i, ask), got[i], want)
+					seen[l.Key] = want
+					if want.Made() {
+						k := &known{id: l.ID, key: l.Key, while: ask.While, state: "waits"}
+						all, holder[l.Key] = append(all, k), k
+					}
+				}
+			case 2:
+				for _, j := range take(t, s, sysid, "c-t", 1+rng.IntN(3), ttl) {
+					for _, k := range all {
+						if k.id == j.ID {
+							k.state, k.run = "runs", j.Run
+						}
+					}
+				}
+			case 3:
+				if k := some("runs"); k != nil {
+					e := Ending{Run: k.run, Fate: Archive, Code: job.CodeOK, Status: 200}
+					if k.state = "ended"; rng.IntN(2) == 0 {
+						k.state, e.Fate, e.Code, e.Status = "waits", Again, job.CodeRetry, 100
+					}
+					equal(t, "counted", end(t, s, sysid, e), []bool{true})
+				}
+			case 4:
+				if k := some("waits"); k != nil {
+					if err := s.Delete(t.Context(), k.id); err != nil {
+						t.Fatal(err)
+					}
+					k.state = "gone"
+				}
+			case 5:
+				if k := some("ended"); k != nil {
+					err := s.Retry(t.Context(), k.id)
+					if h := holder[k.key]; h != k && holds(h) {
+						fails(t, err, ErrHeld)
+						break
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					k.state, holder[k.key] = "waits", k
+				}
+			}
+		}
+		c := counts(t, s, "c-t")
+		states := map[string]int64{}
+		for _, k := range all {
+			states[k.state]++
+		}
+		equal(t, "the ledger", fmt.Sprint(c.Added, c.Waiting, c.Running, c.OK, c.Deleted),
+			fmt.Sprint(len(all), states["waits"], states["runs"], states["ended"], states["gone"]))
+	})
+}
+
+// TestShareAtOnce: of many that bring the same keys at once, over two daemons, one makes
+// each job.
+func TestShareAtOnce(t *testing.T) {
+	places(t, func(t *testing.T, open func() Store) {
+		two := [2]Store{open(), open()}
+		var mu sync.Mutex
+		made := map[string]int{}
+		var all sync.WaitGroup
+		for i := range 24 {
+			var lines []Keyed
+			for n := range 5 {
+				lines = append(lines, keyed("c-t", fmt.Sprint((n+i)%5)))
+			}
+			all.Go(func() {
+				got, err := two[i%2].Share(t.Context(), lines, unique.Ask{}, time.Now)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for n, one := range got {
+					if one.Made() {
+						made[lines[n].Key]++
+					}
+				}
+			})
+		}
+		all.Wait()
+		equal(t, "jobs by key", made, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
+		equal(t, "jobs", counts(t, two[0], "c-t").Waiting, 5)
+	})
+}
+
+// TestShareTimes: who replaces has the other's place in line; who extends delays it, not
+// beyond what is asked, and never brings it forward.
+func TestShareTimes(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		old := keyed("c-t", "first")
+		old.Accepted = time.Now().Add(-time.Hour)
+		share(t, s, unique.Ask{}, old)
+		share(t, s, unique.Ask{}, keyed("c-t", "second"))
+		l := keyed("c-t", "first")
+		equal(t, "how", share(t, s, unique.Ask{Mode: unique.Replace}, l)[0], Shared{ID: l.ID, How: unique.Replaced})
+		equal(t, "the line", payloads(take(t, s, sysid, "c-t", 2, ttl)), "first second")
+
+		late := func(by time.Duration) Keyed {
+			l := keyed("c-t", "late")
+			l.Due, l.Delay = time.Now().Add(by), by
+			return l
+		}
+		id := share(t, s, unique.Ask{}, late(time.Minute))[0].ID
+		due := func() time.Duration { return time.Until(get(t, s, id).Due).Round(10 * time.Second) }
+		for _, c := range []struct{ by, most, want time.Duration }{
+			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
+		} {
+			equal(t, "how", share(t, s, unique.Ask{Mode: unique.Extend, Max: c.most}, late(c.by))[0], Shared{ID: id, How: unique.Extended})
+			equal(t, "due", due(), c.want)
+		}
+	})
+}
+
+// TestKeysGo: a key goes with its job, but for a window, which is longer than what the job
+// is kept for, and ends by itself. A bulk retry passes over jobs whose key another one has.
+func TestKeysGo(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		run := func(jobtype string) {
+			t.Helper()
+			for _, j := range take(t, s, sysid, jobtype, 10, ttl) {
+				end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200})
+			}
+		}
+		window := unique.Ask{While: unique.Window, Window: time.Hour}
+		short := unique.Ask{While: unique.Window, Window: time.Millisecond}
+		held := share(t, s, window, keyed("c-t", "hour"))[0].ID
+		share(t, s, short, keyed("c-t", "short"))
+		share(t, s, unique.Ask{}, keyed("c-t", "live"))
+		run("c-t")
+		at := lax
+		at.KeepDone, at.TTL = -time.Hour, time.Minute
+		time.Sleep(5 * time.Millisecond)
+		equal(t, "purged", sweep(t, s, at).Purged, 3)
+		equal(t, "of a job that is gone", share(t, s, window, keyed("c-t", "hour"))[0], Shared{ID: held, How: unique.Kept})
+		for _, key := range []string{"short", "live"} {
+			equal(t, "how", share(t, s, unique.Ask{}, keyed("c-t", key))[0].How, "")
+		}
+		run("c-t")
+		taken := share(t, s, unique.Ask{}, keyed("c-t", "live"), keyed("c-t", "free"))
+		run("c-t")
+		again := share(t, s, unique.Ask{}, keyed("c-t", "live"))
+		run("c-t")
+		n, more, err := s.RetryAll(t.Context(), Query{Client: "c", Limit: 10})
+		equal(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")
+		fails(t, s.Retry(t.Context(), taken[0].ID), ErrHeld)
+		if err := s.Retry(t.Context(), taken[0].ID); !strings.Contains(fmt.Sprint(err), string(again[0].ID)) {
+			t.Errorf("%v does not name %s", err, again[0].ID)
+		}
+	})
+}

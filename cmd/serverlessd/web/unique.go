@@ -1,0 +1,136 @@
+package web
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"gloom/cmd/internal/unique"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+)
+
+const (
+	// payloadKey as a key makes each line its own.
+	payloadKey = "payload"
+	// mostKeyed is how many lines with keys a request may have: they are one transaction.
+	mostKeyed = 10_000
+)
+
+// asked is a unique key and what is asked of it.
+type asked struct {
+	key string
+	unique.Ask
+}
+
+// unique is what the request asks of a unique key, nil for nothing.
+func (r *request) unique() (*asked, error) {
+	if !r.query.Has("key") {
+		for _, name := range []string{"while", "for_ms", "mode", "max_ms"} {
+			if r.query.Has(name) {
+				return nil, missing("key", "%s=%.40q goes with key, which is missing", name, r.query.Get(name))
+			}
+		}
+		return nil, nil
+	}
+	a := &asked{key: r.query.Get("key")}
+	if n := len(a.key); n == 0 || n > unique.MaxKey {
+		return nil, invalid("key", "key has %d bytes: must be from 1 to %d", n, unique.MaxKey)
+	}
+	var ok bool
+	if name := r.query.Get("while"); r.query.Has("while") {
+		if a.While, ok = unique.ParseWhile(name); !ok {
+			return nil, invalid("while", "while=%.40q: must be waiting, live or window", name)
+		}
+	}
+	if name := r.query.Get("mode"); r.query.Has("mode") {
+		if a.Mode, ok = unique.ParseMode(name); !ok {
+			return nil, invalid("mode", "mode=%.40q: must be keep, replace or extend", name)
+		}
+	}
+	var err, err2 error
+	a.Window, err = r.milliseconds("for_ms")
+	a.Max, err2 = r.milliseconds("max_ms")
+	if err = errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	if field, lacks, reason := a.Check(); lacks {
+		return nil, missing(field, "%s %s", field, reason)
+	} else if field != "" {
+		return nil, invalid(field, "%s %s", field, reason)
+	}
+	return a, nil
+}
+
+// milliseconds is a number of them in the query, 0 when it is absent.
+func (r *request) milliseconds(name string) (time.Duration, error) {
+	if !r.query.Has(name) {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(r.query.Get(name), 10, 64)
+	if most := unique.MaxTime.Milliseconds(); err != nil || n < 1 || n > most {
+		return 0, invalid(name, "%s=%.40q: must be from 1 to %d", name, r.query.Get(name), most)
+	}
+	return time.Duration(n) * time.Millisecond, nil
+}
+
+// share has the queue accept lines with unique keys.
+func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
+	own := ask.key == payloadKey
+	switch {
+	case p.count > 1 && !own:
+		return invalid("key", "key=%.40q is the key of one job, and the body has %d lines; key=%s makes each line its own key", ask.key, p.count, payloadKey)
+	case p.count > mostKeyed:
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has %d lines, at most %d are allowed with a key", p.count, mostKeyed)
+	}
+	lines := make([]store.Keyed, 0, p.count)
+	for _, b := range p.batches {
+		for _, line := range b.Lines {
+			key := ask.key
+			if own {
+				key = keyOf(line)
+			}
+			lines = append(lines, store.Keyed{Key: key, Entry: journal.Entry{Jobtype: b.Jobtype, Payload: line, Due: b.Due, Delay: b.Delay}})
+		}
+	}
+	all, err := s.queue.Share(r.Context(), lines, ask.Ask)
+	if refused := (*store.RefusedError)(nil); errors.As(err, &refused) {
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not take lines of this size: %v", refused.Err)
+	} else if err != nil {
+		return err
+	}
+	a.Count, a.status = 0, http.StatusOK
+	a.IDs = make(ids, 0, len(all)*idRoom+1)
+	how := make([]*string, len(all))
+	for i, one := range all {
+		a.IDs.add(one.ID)
+		if one.Made() {
+			a.Count++
+		}
+		if how[i] = &all[i].How; one.How == "" {
+			how[i], a.status = nil, http.StatusCreated
+		}
+	}
+	a.IDs.end()
+	switch {
+	case len(all) > 1:
+		a.Unique = how
+	case how[0] != nil:
+		a.Unique = *how[0]
+	}
+	if len(all) == 1 {
+		a.ID = all[0].ID
+	}
+	return nil
+}
+
+// keyOf is the key that a line is: its SHA-256 if it is too long for one.
+func keyOf(line []byte) string {
+	if len(line) <= unique.MaxKey {
+		return string(line)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(line))
+}
