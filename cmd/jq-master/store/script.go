@@ -15,6 +15,8 @@ var (
 	takeText string
 	//go:embed lua/hold.lua
 	holdText string
+	//go:embed lua/jobs.lua
+	jobs string
 	//go:embed lua/enqueue.lua
 	enqueueText string
 	//go:embed lua/undo.lua
@@ -34,7 +36,7 @@ var (
 
 	take    = script("take", frees+takeText)
 	hold    = script("hold", frees+holdText)
-	enqueue = script("enqueue", grows+held+enqueueText)
+	enqueue = script("enqueue", grows+held+jobs+enqueueText)
 	undo    = script("undo", frees+held+undoText)
 	move    = script("move", frees+held+moveText)
 	fetch   = script("fetch", frees+held+fetchText)
@@ -42,7 +44,7 @@ var (
 	aside   = script("aside", frees+held+asideText)
 	put     = script("put", frees+held+putText)
 	putMore = script("put", grows+held+putText)
-	settle  = script("settle", grows+held+settleText)
+	settle  = script("settle", grows+held+jobs+settleText)
 
 	scripts []*transition
 )

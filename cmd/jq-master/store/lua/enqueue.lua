@@ -1,6 +1,6 @@
 -- Stores new jobs. KEYS: lease, seq, live, an idempotency key and the list of them by
--- their end if ARGV[3] is not empty, a key for each job. ARGV: …, what the idempotency key stands for, its
--- seconds, then for each job its seq, how many words of fields follow, the fields.
+-- their end if ARGV[3] is not empty, a key for each job. ARGV: …, what the idempotency key
+-- stands for, its seconds, then the jobs as store has them.
 local first = 4
 if ARGV[3] ~= '' then
   first = 6
@@ -16,16 +16,7 @@ end
 if redis.call('EXISTS', KEYS[first]) == 1 then
   return seq -- written before, all of them
 end
-local at, last, places = 5, 0, {}
-for i = first, #KEYS do
-  local words = tonumber(ARGV[at + 1])
-  redis.call('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + words))
-  places[#places + 1] = ARGV[at]
-  places[#places + 1] = string.sub(KEYS[i], -36)
-  last = tonumber(ARGV[at])
-  at = at + 2 + words
-end
-redis.call('ZADD', KEYS[3], unpack(places))
+local last = store(KEYS[3], first)
 if ARGV[3] ~= '' then
   redis.call('SET', KEYS[4], ARGV[3], 'EX', ARGV[4])
   redis.call('ZADD', KEYS[5], (redis.call('TIME')[1] + ARGV[4]) * 1000, KEYS[4])

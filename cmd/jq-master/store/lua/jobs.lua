@@ -1,0 +1,18 @@
+-- store writes new jobs, whose keys are KEYS[first] and those behind it, to the jobs that
+-- live, and returns the last seq. ARGV from 5 on: for each job its seq, how many words of
+-- fields follow, the fields.
+local function store(live, first)
+  local at, last, places = 5, 0, {}
+  for i = first, #KEYS do
+    local words = tonumber(ARGV[at + 1])
+    redis.call('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + words))
+    places[#places + 1] = ARGV[at]
+    places[#places + 1] = string.sub(KEYS[i], -36)
+    last = math.max(last, tonumber(ARGV[at]))
+    at = at + 2 + words
+  end
+  if #places > 0 then
+    redis.call('ZADD', live, unpack(places))
+  end
+  return last
+end
