@@ -16,7 +16,7 @@ const (
 	DefaultMaxRetry = 10
 	DefaultTimeout  = 30      // seconds
 	MaxMessage      = 4 << 10 // bytes of a message; longer ones are cut
-	KeptAttempts    = 10      // of a job, the last ones
+	KeptAttempts    = 16      // of a job, the last ones
 )
 
 // Span is a length of time in milliseconds.
@@ -117,6 +117,24 @@ type Attempt struct {
 	Reported bool   `json:"reported,omitempty"` // by its worker; else the master found how it ended
 	Reason   Reason `json:"reason,omitempty"`   // of a failure
 	Message  string `json:"message,omitempty"`  // of a failure
+	// Lost: its worker was lost. Cancelled: the job was cancelled while it ran.
+	Lost      bool `json:"lost,omitempty"`
+	Cancelled bool `json:"cancelled,omitempty"`
+}
+
+// Outcome says in a word how the run ended, the same words as the broker's.
+func (a *Attempt) Outcome() string {
+	switch {
+	case a.Success:
+		return "answered"
+	case a.Cancelled:
+		return "cancelled"
+	case a.Lost:
+		return "lost"
+	case a.Reason == Timeout:
+		return "timed_out"
+	}
+	return "failed"
 }
 
 // Reason says why a run failed.
@@ -154,4 +172,5 @@ type Outcome struct {
 	Error   []byte // MessagePack; nil is null
 	Message string
 	Told    int64 // finished_at, in milliseconds since 1970; 0: not said
+	Lost    bool  // with its worker
 }

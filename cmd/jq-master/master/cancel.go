@@ -39,6 +39,9 @@ func (c *machine) abolish(r *record, reply func(error)) {
 	j.State, j.Finished, j.Deadline = job.Cancelled, c.wall, 0
 	forget := c.wall + ms(c.KeepEnded)
 	u := r.running()
+	if u != nil {
+		note(j, &job.Attempt{Message: "cancelled while it ran", Cancelled: true})
+	}
 	c.write(cancelling, r, func(done func(error)) { c.out.store.Cancel(j, forget, done) }, func() {
 		c.become(r, j)
 		c.ledger.Cancelled++

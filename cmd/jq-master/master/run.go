@@ -283,7 +283,7 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	}
 	j := r.after()
 	j.Finished, j.Told, j.Deadline = c.wall, o.Told, 0
-	c.note(j, o, reported)
+	note(j, &job.Attempt{Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message, Lost: o.Lost})
 	c.more.runSeconds.add(float64(c.wall-j.Started) / 1000)
 	if !o.Success {
 		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
@@ -358,17 +358,14 @@ func (c *machine) backoff(n int) time.Duration {
 	return d/2 + time.Duration(c.rng.Int64N(int64(d-d/2)+1))
 }
 
-// note adds a run to the last ones of a job.
-func (c *machine) note(j *job.Job, o *job.Outcome, reported bool) {
-	a := job.Attempt{
-		Number: j.Attempt, Worker: j.Worker, Started: j.Started, Finished: j.Finished,
-		Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message,
-	}
+// note adds the run that has just ended to the last ones of a job.
+func note(j *job.Job, a *job.Attempt) {
+	a.Number, a.Worker, a.Started, a.Finished = j.Attempt, j.Worker, j.Started, j.Finished
 	all := j.Attempts
 	if len(all) >= job.KeptAttempts {
 		all = all[len(all)-job.KeptAttempts+1:]
 	}
-	j.Attempts = append(slices.Clip(all), a)
+	j.Attempts = append(slices.Clip(all), *a)
 }
 
 // bounded leaves out of an outcome what is longer than may be kept.

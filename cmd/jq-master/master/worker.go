@@ -260,7 +260,7 @@ func (c *machine) lostRun(r *record) {
 		return
 	}
 	c.ledger.LostRuns++
-	c.fail(r, job.Other, "worker lost")
+	c.end(r, &job.Outcome{Reason: job.Other, Retry: true, Message: "worker lost", Lost: true}, false)
 }
 
 // except keeps jobs of a name away from a worker that did not know it: the broker

@@ -262,3 +262,55 @@ func TestOptions(t *testing.T) {
 		})
 	}
 }
+
+// TestRuns: a job's runs are told in the words of the broker, and survive the master.
+func TestRuns(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		name := fresh()
+		id := d.job(t, name, "timeout", 0.3, "max_retry", 10)
+		d.puller(t, 1, []string{name}).takes(t) // it does not answer
+		w := d.puller(t, 1, []string{name})
+		w.takes(t) // nor does this one, in time
+		for range 3 {
+			if got := w.takes(t); got != id {
+				t.Fatalf("took %s, wanted %s", got, id)
+			}
+			w.fail(t, id, true)
+		}
+		w.takes(t)
+		w.done(t, id, 1)
+		runs, _ := d.wants(t, 200, "GET", "/v1/jobs/"+id, nil).json["runs"].([]any)
+		words := ""
+		for i, r := range runs {
+			r := r.(object)
+			words += fmt.Sprint(r["outcome"], " ")
+			by, _ := r["worker"].(object)
+			if r["n"] != float64(i+1) || i > 0 && by["id"] != w.id || r["ran_ms"].(float64) < 0 || r["started_at"] == "" || (r["error"] == nil) != (i == 5) {
+				t.Errorf("run %d: %v", i, r)
+			}
+		}
+		if words != "timed_out timed_out failed failed failed answered " {
+			t.Errorf("%s: %v", words, runs)
+		}
+		id = d.job(t, name)
+		w.takes(t)
+		d.wants(t, 204, "DELETE", "/job/"+id+"?force=true", nil)
+		r := d.wants(t, 200, "GET", "/v1/jobs/"+id, nil)
+		if runs, _ := r.json["runs"].([]any); len(runs) != 1 || runs[0].(object)["outcome"] != "cancelled" {
+			t.Errorf("%s", r)
+		}
+	})
+}
+
+// TestLostRun: the run of a worker that stops beating is lost.
+func TestLostRun(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		name := fresh()
+		id := d.job(t, name, "max_retry", 0)
+		d.puller(t, 1, []string{name}, "heartbeat", true).takes(t)
+		r := d.is(t, id, "error")
+		if r = d.wants(t, 200, "GET", "/v1/jobs/"+id, nil); len(r.json["runs"].([]any)) != 1 || r.json["runs"].([]any)[0].(object)["outcome"] != "lost" {
+			t.Errorf("%s", r)
+		}
+	})
+}

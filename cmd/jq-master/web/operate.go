@@ -176,15 +176,22 @@ func getDetail(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(jobKeys + 8)
+	x.object(jobKeys + 9)
 	x.job(d.Job)
 	x.raw("argument", d.Job.Argument)
 	x.raw("error", d.Job.Error)
 	x.boolean("has_result", d.HasResult)
+	all := d.Job.Attempts
+	x.key("runs")
+	x.array(len(all))
+	for i := range all {
+		x.run(&all[i])
+	}
+	all = all[max(0, len(all)-shownAttempts):]
 	x.key("attempts")
-	x.array(len(d.Job.Attempts))
-	for i := range d.Job.Attempts {
-		x.attempt(&d.Job.Attempts[i])
+	x.array(len(all))
+	for i := range all {
+		x.attempt(&all[i])
 	}
 	x.key("blocked_by")
 	x.array(len(d.BlockedBy))
@@ -199,6 +206,37 @@ func getDetail(x *exchange) (int, error) {
 	}
 	x.boolean("place_exact", d.Exact)
 	return http.StatusOK, nil
+}
+
+const (
+	shownAttempts = 10      // the last ones
+	longError     = 1 << 10 // bytes of a run's error
+)
+
+// run tells of an attempt as the broker tells of its runs.
+func (a *answer) run(t *job.Attempt) {
+	said := t.Message
+	if len(said) > longError {
+		said = strings.ToValidUTF8(said[:longError-len("…")], "") + "…"
+	}
+	if said == "" {
+		a.object(5)
+	} else {
+		a.object(6)
+		a.text("error", said)
+	}
+	a.integer("n", int64(t.Number))
+	if t.Worker.None() {
+		a.null("worker")
+	} else {
+		a.key("worker")
+		a.object(1)
+		a.key("id")
+		a.id(t.Worker)
+	}
+	a.moment("started_at", t.Started)
+	a.integer("ran_ms", max(0, t.Finished-t.Started))
+	a.text("outcome", t.Outcome())
 }
 
 func (a *answer) attempt(t *job.Attempt) {
