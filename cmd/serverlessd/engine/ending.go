@@ -101,7 +101,7 @@ func (e *Engine) broken(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {
 		end.Fate, end.Code = store.Again, job.CodeLockExpired
-		end.Last = &store.Last{At: time.Now(), Code: end.Code}
+		end.Last = &store.Last{At: time.Now(), Took: time.Since(r.taken), Code: end.Code}
 		if r.age() >= e.cfg.RetryFor {
 			e.archive(end, nil, r.batch.handler.Options.NextFailed)
 		}

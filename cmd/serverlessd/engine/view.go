@@ -119,7 +119,7 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 
 // accepted is a job that only the journal has.
 func accepted(entry *journal.Entry) *store.Record {
-	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due}
+	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due, Runs: []store.PastRun{}}
 	if rec.Due.IsZero() {
 		rec.Due = entry.Accepted
 	} else if time.Now().Before(rec.Due) {

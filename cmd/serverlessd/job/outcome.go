@@ -59,6 +59,7 @@ const (
 	CodeExpired     = "expired"      // never run for too long
 	CodeLockExpired = "lock_expired" // its daemon was lost
 	CodeNoHandler   = "no_handler"
+	CodeTimeout     = "timeout"
 )
 
 // Code is what a verdict is called.

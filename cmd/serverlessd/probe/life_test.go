@@ -291,3 +291,30 @@ func TestReadyKnowsHandlers(t *testing.T) {
 		t.Errorf("the first add: %s", r)
 	}
 }
+
+// TestRuns: each run of a job is told in the words of the broker.
+func TestRuns(t *testing.T) {
+	d, who := sharing(t), tenant()
+	d.handler(t, who, "r", "sh", `exit 0`)
+	d.handler(t, who, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
+	at := func(id string) string {
+		t.Helper()
+		d.ends(t, who, id, "ok")
+		list, _ := d.job(t, who, id).json["runs"].([]any)
+		words := ""
+		for _, r := range list {
+			r := r.(map[string]any)
+			words += fmt.Sprint(r["n"], r["outcome"], " ", r["error"], r["worker"] != nil, ";")
+			if began, err := time.Parse(time.RFC3339Nano, fmt.Sprint(r["started_at"])); err != nil || time.Since(began).Abs() > time.Hour || r["ran_ms"].(float64) < 0 {
+				t.Errorf("%v", r)
+			}
+		}
+		return words
+	}
+	if got := at(d.one(t, who, "r", "1")); got != "1answered <nil> false;" {
+		t.Errorf("at once: %s", got)
+	}
+	if got := at(d.one(t, who, "s", "1")); got != "1failed exit status 1\nno lucktrue;2answered <nil> true;" {
+		t.Errorf("at the second try: %s", got)
+	}
+}

@@ -262,7 +262,7 @@ const (
 	codeContextFailed = "context_failed" // it did not start
 	codeContextDied   = "context_died"
 	codeBefore        = "before_failed"
-	codeTimeout       = "timeout"
+	codeTimeout       = job.CodeTimeout
 	codeCPU           = "cpu"
 	codeMemory        = "memory"
 	codeOutput        = "output"

@@ -38,7 +38,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 				counted[i] = e.Fate == Archive && h.code == e.Code && h.exitcode == e.Status
 			case h.lock == sysid || h.lock == "":
 				counted[i] = true
-				t.end(h, e)
+				t.end(h, e, sysid)
 				for _, f := range e.Follow {
 					follow = append(follow, row{id: f.ID, jobtype: f.Jobtype, dt: t.now, created: t.now, payload: f.Payload})
 				}
@@ -64,11 +64,11 @@ func (t *tx) from(h held) *tally {
 	return c
 }
 
-func (t *tx) end(h held, e *Ending) {
+func (t *tx) end(h held, e *Ending, sysid string) {
 	c := t.from(h)
 	switch e.Fate {
 	case Archive:
-		t.keepLast(e)
+		t.keepLast(sysid, e)
 		*c.ended(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
@@ -76,7 +76,7 @@ func (t *tx) end(h held, e *Ending) {
 				t.s.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
 		}
 	case Again:
-		t.keepLast(e)
+		t.keepLast(sysid, e)
 		c.open++
 		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", at(t.now.Add(e.Delay)), e.Code, e.Status)
 	case GiveBack:

@@ -24,16 +24,20 @@ type Last struct {
 const LastKept = job.StderrKept
 
 // keepLast writes how a run went.
-func (t *tx) keepLast(e *Ending) {
+func (t *tx) keepLast(sysid string, e *Ending) {
 	l := e.Last
 	if l == nil {
 		return
 	}
+	t.keepRun(e.ID, l.pastRun(e, sysid, t.now))
 	columns := []string{"tries", "dt", "took_ms", "code", "exitcode", "data", "stderr"}
 	t.later("INSERT INTO sq_last (id, tries, dt, took_ms, code, exitcode, data, stderr) VALUES "+marks(8)+t.s.upsert("id", columns, nil),
 		string(e.ID), e.Tries, at(t.now.Add(-time.Since(l.At))), l.Took.Milliseconds(), l.Code, l.Status,
 		nonNil(l.Data[:min(len(l.Data), LastKept)]), nonNil(l.Stderr[max(0, len(l.Stderr)-LastKept):]))
 }
+
+// hasLast: a run has not succeeded, as far as the job's row tells.
+func (r *Record) hasLast() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
 
 // addLast reads how the last runs of jobs went. What stands there of more tries than
 // the job has is of before it was run again by a daemon that knows no last runs.
@@ -41,7 +45,7 @@ func addLast(ctx context.Context, q querier, recs []*Record) error {
 	known := make(map[job.ID]*Record)
 	var ids []job.ID
 	for _, rec := range recs {
-		if rec.Tries > 1 || rec.Code != "" && rec.Code != job.CodeOK {
+		if rec.hasLast() {
 			known[rec.ID] = rec
 			ids = append(ids, rec.ID)
 		}

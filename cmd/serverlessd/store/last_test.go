@@ -1,9 +1,11 @@
 package store_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"gloom/cmd/serverlessd/job"
 	. "gloom/cmd/serverlessd/store"
@@ -68,6 +70,54 @@ func TestLast(t *testing.T) {
 		}
 		last("")
 		fail(1, Again, "error", &Last{Code: "error"})
+		if err := s.Delete(t.Context(), j.ID); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestRuns: the last runs of a job are there, in order, for all daemons.
+func TestRuns(t *testing.T) {
+	places(t, func(t *testing.T, open func() Store) {
+		s, beside := open(), open()
+		j, well := entry("a-x", "1"), entry("a-y", "1")
+		ingest(t, s, j, well)
+		told := func(id job.ID) (words string) {
+			for i, r := range get(t, beside, id).Runs {
+				words += fmt.Sprintf("%d %s %s %s;", r.N, r.Outcome, r.Worker, r.Error)
+				if r.Started.IsZero() != (i == 1) || r.Took < 0 || len(r.Error) > 1<<10 {
+					t.Errorf("%+v", r)
+				}
+			}
+			return words
+		}
+		equal(t, "runs", told(j.ID), "")
+		run := func(fate Fate, code string, l *Last) {
+			t.Helper()
+			got := take(t, s, sysid, "a-x", 1, ttl)
+			l.At, l.Code, l.Took = time.Now(), code, time.Second
+			end(t, s, sysid, Ending{Run: got[0].Run, Fate: fate, Code: code, Last: l})
+		}
+		run(Again, "error", &Last{Data: []byte("no\n")})
+		take(t, s, other, "a-x", 1, gone)
+		equal(t, "freed", sweep(t, s, lax).Freed, 1)
+		run(Again, "timeout", &Last{Stderr: []byte("at line 1")})
+		run(Archive, job.CodeOK, &Last{})
+		equal(t, "runs", told(j.ID), "1 failed "+sysid+" no;2 lost "+other+" its daemon was lost;3 timed_out "+sysid+" at line 1;4 answered "+sysid+" ;")
+		got := take(t, s, sysid, "a-y", 1, ttl)
+		end(t, s, sysid, Ending{Run: got[0].Run, Code: job.CodeOK, Status: 200})
+		equal(t, "what succeeded at once", told(well.ID), "1 answered  ;")
+		if err := s.Retry(t.Context(), j.ID); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "run again from the beginning", told(j.ID), "")
+		for range 20 {
+			run(Again, "error", &Last{Data: []byte(strings.Repeat("ä", 600) + "\xff")})
+		}
+		runs := get(t, s, j.ID).Runs
+		if len(runs) != 16 || runs[0].N != 5 || !utf8.ValidString(runs[0].Error) || !strings.HasSuffix(runs[0].Error, "ä…") {
+			t.Errorf("%d runs from %d on: %q", len(runs), runs[0].N, runs[0].Error)
+		}
 		if err := s.Delete(t.Context(), j.ID); err != nil {
 			t.Fatal(err)
 		}

@@ -8,15 +8,15 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-const recordColumns = "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, r.truncated, r.bad_lines" +
+const recordColumns = "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, j.first_dt, r.truncated, r.bad_lines" +
 	" FROM sq_jobs j LEFT JOIN sq_results r ON r.id = j.id WHERE j.type <> '" + sysidType + "' AND "
 
 func scanRecord(r *sql.Rows, now time.Time) (rec Record, err error) {
-	var dt, created, ended moment
+	var dt, created, ended, first moment
 	var code sql.NullString
 	var exit, truncated, badLines sql.NullInt64
-	err = r.Scan((*string)(&rec.ID), &rec.Jobtype, &dt, &created, &ended, &rec.Lock, &rec.Tries, &code, &exit, &truncated, &badLines)
-	rec.Due, rec.Created, rec.Done = dt.time(), created.time(), ended.time()
+	err = r.Scan((*string)(&rec.ID), &rec.Jobtype, &dt, &created, &ended, &rec.Lock, &rec.Tries, &code, &exit, &first, &truncated, &badLines)
+	rec.Due, rec.Created, rec.Done, rec.first = dt.time(), created.time(), ended.time(), first.time()
 	rec.Code, rec.Status = code.String, int(exit.Int64)
 	rec.Truncated, rec.BadLines = truncated.Int64 != 0, int(badLines.Int64)
 	switch {
@@ -38,7 +38,10 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 		if rec, err = record(ctx, q, now, id); err != nil {
 			return err
 		}
-		return addLast(ctx, q, []*Record{rec})
+		if err := addLast(ctx, q, []*Record{rec}); err != nil {
+			return err
+		}
+		return addRuns(ctx, q, rec)
 	})
 	return rec, err
 }
@@ -120,6 +123,7 @@ func (t *tx) retry(h held) {
 	t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
 	t.later("DELETE FROM sq_results WHERE id = ?", string(h.id))
 	t.later("DELETE FROM sq_last WHERE id = ?", string(h.id))
+	t.later("DELETE FROM sq_runs WHERE id = ?", string(h.id))
 }
 
 // condition is what a query asks for.

@@ -91,6 +91,8 @@ func (*lite) schema() []string {
 		"CREATE TABLE IF NOT EXISTS sq_results (id CHAR(24) PRIMARY KEY, data BLOB NOT NULL, truncated INT NOT NULL, bad_lines INT NOT NULL)",
 		"CREATE TABLE IF NOT EXISTS sq_last (id CHAR(24) PRIMARY KEY, tries INT NOT NULL, dt TEXT NOT NULL, took_ms BIGINT NOT NULL," +
 			" code VARCHAR(24) NOT NULL, exitcode SMALLINT NOT NULL, data BLOB NOT NULL, stderr BLOB NOT NULL)",
+		"CREATE TABLE IF NOT EXISTS sq_runs (id CHAR(24) NOT NULL, n INT NOT NULL, worker VARCHAR(24) NOT NULL, started TEXT, took_ms BIGINT NOT NULL," +
+			" outcome VARCHAR(16) NOT NULL, error BLOB NOT NULL, PRIMARY KEY (id, n)) WITHOUT ROWID",
 		"CREATE TABLE IF NOT EXISTS sq_handlers (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt TEXT NOT NULL, lang VARCHAR(16) NOT NULL, data BLOB NOT NULL)",
 		"CREATE INDEX IF NOT EXISTS handlers_type_dt ON sq_handlers (type, dt)",
 		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open INT NOT NULL, running INT NOT NULL, ok INT NOT NULL," +

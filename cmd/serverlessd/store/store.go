@@ -243,7 +243,9 @@ type Record struct {
 	Status       int    // 0: none
 	Truncated    bool
 	BadLines     int
-	Last         *Last // nil: no run has not succeeded, or a Query did not ask
+	Last         *Last     // nil: no run has not succeeded, or a Query did not ask
+	Runs         []PastRun // the last ones that have ended, the oldest first; none in lists
+	first        time.Time // when its first run began
 }
 
 // Query finds jobs of a client.

@@ -66,11 +66,13 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 				case h.jobtype == sysidType:
 					t.later("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
 				case old && t.now.Sub(h.first) > want.RetryFor:
+					t.lostRun(h)
 					if err := t.give(h, want, job.CodeLockExpired, did); err != nil {
 						return err
 					}
 				default:
 					did.Freed++
+					t.lostRun(h)
 					t.free(h, t.now, ", code = ?", job.CodeLockExpired)
 				}
 			}
@@ -291,7 +293,7 @@ func (t *tx) remove(rows []held, keys string) error {
 		}
 		rows = rows[n:]
 		text, args := in(ids)
-		for _, table := range []string{"sq_jobs", "sq_data", "sq_results", "sq_last"} {
+		for _, table := range []string{"sq_jobs", "sq_data", "sq_results", "sq_last", "sq_runs"} {
 			if _, err := t.exec("DELETE FROM "+table+" WHERE id"+text, args...); err != nil {
 				return err
 			}

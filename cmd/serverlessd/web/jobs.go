@@ -28,11 +28,46 @@ type shownJob struct {
 	Truncated bool      `json:"truncated"`
 	BadLines  int       `json:"bad_lines"`
 	// Last is set once a run has not succeeded.
-	Last *shownRun `json:"last,omitempty"`
+	Last *shownLast `json:"last,omitempty"`
+	Runs []shownRun `json:"runs,omitzero"` // none in lists
 }
 
-// shownRun is a run as it is answered. What is no UTF-8 of its data is replaced.
+// shownRun is a run that has ended, as the broker tells of its runs.
 type shownRun struct {
+	N         int        `json:"n"`
+	Worker    *runWorker `json:"worker"`
+	StartedAt *string    `json:"started_at"`
+	RanMS     int64      `json:"ran_ms"`
+	Outcome   string     `json:"outcome"`
+	Error     string     `json:"error,omitempty"`
+}
+
+// runWorker is the daemon that had a run.
+type runWorker struct {
+	ID string `json:"id"`
+}
+
+func showRuns(runs []store.PastRun) []shownRun {
+	if runs == nil {
+		return nil
+	}
+	list := make([]shownRun, len(runs))
+	for i, r := range runs {
+		s := shownRun{N: r.N, RanMS: r.Took.Milliseconds(), Outcome: r.Outcome, Error: r.Error}
+		if r.Worker != "" {
+			s.Worker = &runWorker{r.Worker}
+		}
+		if !r.Started.IsZero() {
+			started := iso(r.Started)
+			s.StartedAt = &started
+		}
+		list[i] = s
+	}
+	return list
+}
+
+// shownLast is the last run as it is answered. What is no UTF-8 of its data is replaced.
+type shownLast struct {
 	Try      int    `json:"try"`
 	At       string `json:"at"`
 	TookMS   int64  `json:"took_ms"`
@@ -42,11 +77,11 @@ type shownRun struct {
 	Stderr   string `json:"stderr"`
 }
 
-func showRun(l *store.Last) *shownRun {
+func showLast(l *store.Last) *shownLast {
 	if l == nil {
 		return nil
 	}
-	s := &shownRun{
+	s := &shownLast{
 		Try: l.Try, At: iso(l.At), TookMS: l.Took.Milliseconds(), Code: l.Code,
 		Data: strings.ToValidUTF8(string(l.Data), "\uFFFD"), Stderr: strings.ToValidUTF8(string(l.Stderr), "\uFFFD"),
 	}
@@ -60,7 +95,7 @@ func show(rec *store.Record) shownJob {
 	_, typ, _ := job.Split(rec.Jobtype)
 	s := shownJob{
 		ID: rec.ID, Type: typ, State: rec.State, DT: iso(rec.Due), CreateDT: iso(rec.Created), Lock: rec.Lock,
-		Tries: rec.Tries, Truncated: rec.Truncated, BadLines: rec.BadLines, Last: showRun(rec.Last),
+		Tries: rec.Tries, Truncated: rec.Truncated, BadLines: rec.BadLines, Last: showLast(rec.Last), Runs: showRuns(rec.Runs),
 	}
 	if !rec.Done.IsZero() {
 		done := iso(rec.Done)

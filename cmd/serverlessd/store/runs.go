@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+const (
+	// runsKept is how many runs are kept of a job: the last ones.
+	runsKept = 16
+	// longError is how many bytes are kept of a run's error.
+	longError = 1 << 10
+)
+
+// PastRun is a run that has ended, as the broker tells of its runs.
+type PastRun struct {
+	N       int       // from 1
+	Worker  string    // the sysid of the daemon; "" if it is not kept
+	Started time.Time // zero if it is not known
+	Took    time.Duration
+	Outcome string // answered, failed, lost, timed_out
+	Error   string // its data, or the end of its standard error, or both; at most a KiB; "" of a success
+}
+
+// outcomeOf is a run's outcome by its code.
+func outcomeOf(code string) string {
+	switch code {
+	case job.CodeOK:
+		return "answered"
+	case job.CodeLockExpired:
+		return "lost"
+	case job.CodeTimeout:
+		return "timed_out"
+	}
+	return "failed"
+}
+
+// keepRun writes how a run went. Of a job that succeeds at once nothing is written: its row
+// tells.
+func (t *tx) keepRun(id job.ID, r PastRun) {
+	var started any
+	if !r.Started.IsZero() {
+		started = at(r.Started)
+	}
+	t.later("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+marks(7)+
+		t.s.upsert("id, n", []string{"worker", "started", "took_ms", "outcome", "error"}, nil),
+		string(id), r.N, r.Worker, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
+	if r.N > runsKept {
+		t.later("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-runsKept)
+	}
+}
+
+// lostRun keeps the run of a row whose lock has expired.
+func (t *tx) lostRun(h held) {
+	r := PastRun{N: h.tries, Worker: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
+	if h.tries == 1 {
+		r.Started, r.Took = h.first, max(0, t.now.Sub(h.first))
+	}
+	t.keepRun(h.id, r)
+}
+
+// pastRun is the run that l tells of.
+func (l *Last) pastRun(e *Ending, sysid string, now time.Time) PastRun {
+	ended := now.Add(-time.Since(l.At))
+	r := PastRun{N: e.Tries, Worker: sysid, Started: ended.Add(-l.Took), Took: l.Took, Outcome: outcomeOf(l.Code)}
+	if l.Code == job.CodeOK {
+		return r
+	}
+	said := strings.TrimSpace(string(l.Data))
+	if room := longError - len("…\n") - len(said); room > 0 && len(l.Stderr) > 0 {
+		said += "\n" + string(l.Stderr[max(0, len(l.Stderr)-room):])
+	}
+	if r.Error = strings.ToValidUTF8(strings.TrimSpace(said), "\uFFFD"); r.Error == "" {
+		r.Error = l.Code
+	}
+	if len(r.Error) > longError {
+		r.Error = strings.ToValidUTF8(r.Error[:longError-len("…")], "") + "…"
+	}
+	return r
+}
+
+// addRuns reads the runs of a job.
+func addRuns(ctx context.Context, q querier, rec *Record) error {
+	rec.Runs = []PastRun{}
+	if rec.Tries == 1 && rec.Code == job.CodeOK {
+		rec.Runs = []PastRun{{N: 1, Started: rec.first, Took: max(0, rec.Done.Sub(rec.first)), Outcome: outcomeOf(job.CodeOK)}}
+		return nil
+	}
+	if !rec.hasLast() {
+		return nil
+	}
+	err := each(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? ORDER BY n DESC LIMIT ?",
+		[]any{string(rec.ID), rec.Tries, runsKept}, func(r *sql.Rows) error {
+			var run PastRun
+			var took int64
+			err := r.Scan(&run.N, &run.Worker, (*moment)(&run.Started), &took, &run.Outcome, &run.Error)
+			run.Took = time.Duration(took) * time.Millisecond
+			rec.Runs = append(rec.Runs, run)
+			return err
+		})
+	slices.Reverse(rec.Runs)
+	return err
+}
