@@ -57,7 +57,7 @@ func defaults() *options {
 	o := &options{
 		start: true, fsync: true, web: web.Options{MaxBody: 16 << 20, MaxLines: 100_000, MaxBodies: 64}, langs: "http,gloom", logLevel: "info", logFormat: "auto",
 	}
-	o.Broker.Program = "serverlessd"
+	o.Broker.Program, o.Broker.SubmitOnly = "serverlessd", true
 	o.Dir = "serverlessd-data"
 	o.door.Addr = "127.0.0.1:3001"
 	o.LockTTL, o.Sweep = time.Minute, 5*time.Second

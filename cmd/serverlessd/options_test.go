@@ -43,8 +43,7 @@ func TestOptions(t *testing.T) {
 		{"--worker-addr 127.0.0.1:9999", ""},
 		{"--broker 10.0.0.1:9998", ""},
 		{"--broker 10.0.0.1:9998 --worker-addr 127.0.0.1:9999", "worker-addr"},
-		{"--broker unix:/run/gloom/submit.sock", "broker"},
-		{"--broker-workers 10.0.0.1:9999", "broker-workers"},
+		{"--broker unix:/run/gloom/submit.sock", ""},
 		{"--tls-cert x", "tls-cert"},
 	} {
 		t.Run(c.args, func(t *testing.T) {

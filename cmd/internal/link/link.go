@@ -31,7 +31,9 @@ type Config struct {
 	// SubmitAddr and WorkerAddr are the addresses of a shared broker, each a list separated
 	// by commas. If both are empty the door starts a broker of its own.
 	SubmitAddr, WorkerAddr string
-	Token                  string
+	// SubmitOnly: the door joins no workers, and needs no WorkerAddr.
+	SubmitOnly bool
+	Token      string
 	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them
 	// turns TLS on. TLSPrefix begins the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
@@ -53,7 +55,9 @@ type Config struct {
 func (c *Config) Flags(f *pflag.FlagSet) {
 	c.TLSPrefix = "--broker-tls-"
 	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit address of a shared broker, several with commas; none: a broker inside this process")
-	f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; none: the port behind the submit address's")
+	if !c.SubmitOnly {
+		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; none: the port behind the submit address's")
+	}
 	f.StringVar(&c.Token, "broker-token", c.Token, "token for it; better in the environment")
 	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "authority of its certificate, in PEM form; this and the next three turn TLS on")
 	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show it")
@@ -66,7 +70,7 @@ func (c *Config) Validate() error {
 	switch {
 	case c.SubmitAddr == "" && c.WorkerAddr != "":
 		return &guard.OptionError{Flag: "broker-workers", Value: c.WorkerAddr, Reason: "goes together with --broker"}
-	case c.SubmitAddr == "" || c.WorkerAddr != "":
+	case c.SubmitAddr == "" || c.WorkerAddr != "" || c.SubmitOnly:
 		return nil
 	}
 	var workers []string

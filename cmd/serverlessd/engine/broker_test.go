@@ -3,14 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
-	"gloom/bench/throwaway"
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
@@ -36,77 +32,51 @@ func broker(t *testing.T, tokens string) *server.Server {
 	return s
 }
 
-// TestBrokerAway: a daemon whose broker is away goes on with what runs, and leaves
-// everything else to others, whose broker is not.
+// TestBrokerAway: a daemon whose broker is away runs its own handlers as ever. Jobs for Gloom
+// workers wait, or are run by others, whose broker is not away.
 func TestBrokerAway(t *testing.T) {
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	path, file := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "go")
+	s := broker(t, "secret submit,work\n")
+	a := runningAs(t, t.TempDir(), func(c *Config) { c.Broker.SubmitAddr, c.Broker.Token = s.SubmitAddr().String(), "secret" }, sqlite(t, path))
+	defer a.Shutdown(context.Background())
+	waits(t, a, "a-x", file)
+	first := add(t, a, "a-x", "1")[0]
+	reaches(t, a, first, job.Running)
+	s.Close()
+	until(t, "it is noticed", func() error {
+		if a.link.Health() == nil {
+			return errors.New("all is well")
+		}
+		return nil
+	})
+	if err := a.Health(); err != nil {
+		t.Errorf("no handler needs the broker: %v", err)
+	}
+	second := add(t, a, "a-x", "2")[0]
+	reaches(t, a, second, job.Running)
+	until(t, "there is a handler", func() error {
+		return a.PutHandler(t.Context(), &job.Handler{Jobtype: "a-g", Source: job.Source{Lang: job.Gloom, Body: "-"}})
+	})
+	if err := a.Health(); err == nil {
+		t.Error("a handler needs the broker, and all is well")
+	}
+	far := add(t, a, "a-g", "3")[0]
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	nobody.Close()
-	for _, whole := range []bool{true, false} {
-		t.Run(map[bool]string{true: "whole", false: "for workers"}[whole], func(t *testing.T) {
-			path, file := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "go")
-			s := broker(t, "secret submit,work\n")
-			a := runningAs(t, t.TempDir(), func(c *Config) {
-				c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
-				if !whole {
-					c.Broker.WorkerAddr = nobody.Addr().String()
-				}
-			}, sqlite(t, path))
-			defer a.Shutdown(context.Background())
-			waits(t, a, "a-x", file)
-			until(t, "there is a handler", func() error {
-				return a.PutHandler(t.Context(), &job.Handler{Jobtype: "a-y", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
-			})
-			var first []job.ID
-			if whole {
-				first = add(t, a, "a-x", "1")
-				reaches(t, a, first[0], job.Running)
-				s.Close()
-			}
-			second := add(t, a, "a-y", slices.Repeat([]string{"2"}, 20)...)
-			until(t, "it is noticed", func() error {
-				if a.link.Health() == nil {
-					return errors.New("all is well")
-				}
-				return nil
-			})
-			b := running(t, t.TempDir(), sqlite(t, path))
-			defer b.Shutdown(context.Background())
-			for _, id := range second {
-				if rec := reaches(t, b, id, job.Succeeded); rec.Tries != 1 {
-					t.Errorf("%+v", rec)
-				}
-			}
-			if err := os.WriteFile(file, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			for _, id := range first {
-				if rec := reaches(t, b, id, job.Succeeded); rec.Tries != 1 {
-					t.Errorf("what ran: %+v", rec)
-				}
-			}
-		})
+	for _, id := range []job.ID{first, second} {
+		if rec := reaches(t, a, id, job.Succeeded); rec.Tries != 1 {
+			t.Errorf("%+v", rec)
+		}
 	}
-}
-
-// TestManySlots: a daemon may have more slots than a broker gives jobs to one connection.
-func TestManySlots(t *testing.T) {
-	s := broker(t, "secret submit,work\n")
-	e := runningAs(t, t.TempDir(), func(c *Config) {
-		c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
-		c.Concurrency = 2000
-	}, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
-	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
-		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-y", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
-	})
-	for _, id := range add(t, e, "a-y", "1", "2") {
-		reaches(t, e, id, job.Succeeded)
+	if rec, err := a.Job(t.Context(), far); err != nil || rec.State != job.Waiting || rec.Tries != 0 {
+		t.Errorf("%+v, %v", rec, err)
 	}
-	if err := e.link.Health(); err != nil {
-		t.Error(err)
+	b := running(t, t.TempDir(), sqlite(t, path))
+	defer b.Shutdown(context.Background())
+	works(t, b, &gloom.Worker{Type: "a-g", Handler: echo})
+	if rec := reaches(t, b, far, job.Succeeded); rec.Tries != 1 {
+		t.Errorf("%+v", rec)
 	}
 }
 
@@ -139,29 +109,5 @@ func TestLostDuringTake(t *testing.T) {
 	}
 	if text, err := os.ReadFile(file + ".tries"); err != nil || string(text) != "1\n" {
 		t.Errorf("tries %q, %v", text, err)
-	}
-}
-
-// TestWorkerOfAllTypes: one that answers batches is told of in the log, and their
-// jobs run all the same.
-func TestWorkerOfAllTypes(t *testing.T) {
-	var log throwaway.Log
-	e := runningTo(t, &log, t.TempDir(), func(*Config) {}, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
-	defer e.Shutdown(context.Background())
-	until(t, "there is a handler", func() error {
-		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
-	})
-	stop := works(t, e, &gloom.Worker{Types: []string{"*"}, Concurrency: 10, Handler: echo})
-	var ids []job.ID
-	until(t, "it is told", func() error {
-		ids = append(ids, add(t, e, "a-x", "1")...)
-		if !strings.Contains(log.String(), "must leave out @*") {
-			return errors.New(log.String())
-		}
-		return nil
-	})
-	stop()
-	for _, id := range ids {
-		reaches(t, e, id, job.Succeeded)
 	}
 }

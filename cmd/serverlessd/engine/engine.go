@@ -6,7 +6,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,10 +57,9 @@ type Engine struct {
 	leaving bool       // for good
 	picking bool       // jobs are being taken
 	sched   *schedule.Scheduler
-	batches map[string]*batch // by the broker's id
-	serial  uint64            // of batches
-	crews   map[string]*crew  // of Gloom workers, by jobtype
-	idle    chan struct{}     // closed when leaving, and no batch is left or on its way
+	batches map[*batch]struct{}
+	crews   map[string]*crew // of Gloom workers, by jobtype
+	idle    chan struct{}    // closed when leaving, and no batch is left or on its way
 }
 
 // Open starts the engine. Stores that are away are waited for in the background.
@@ -77,7 +75,7 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, err
 func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		batches: make(map[string]*batch),
+		batches: make(map[*batch]struct{}),
 		crews:   make(map[string]*crew), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
@@ -151,7 +149,7 @@ func closeStores(stores []store.Store) {
 
 // Health is why the daemon cannot do its work, if so: it stops, a store is
 // away or refuses something, the journal cannot be read, the handlers have yet to
-// be read, or the broker is away.
+// be read, or the broker is away and a handler is for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
@@ -164,10 +162,13 @@ func (e *Engine) Health() error {
 	if e.handlers.handled() == nil {
 		return errUnread
 	}
-	return e.link.Health()
+	if e.handlers.needBroker() {
+		return e.link.Health()
+	}
+	return nil
 }
 
-// connect reaches or starts the broker, joins it, and starts the loops.
+// connect reaches or starts the broker, and starts the loops.
 func (e *Engine) connect() (err error) {
 	cfg := e.cfg.Broker
 	cfg.Life = e.life
@@ -177,9 +178,6 @@ func (e *Engine) connect() (err error) {
 	if e.jobs, err = e.link.NewJobs(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
-	e.link.Slots(e.life, &e.loops, e.cfg.Concurrency, func(n int) *gloom.Worker {
-		return &gloom.Worker{Types: []string{e.typeOf("*")}, Handler: e.slot, Options: e.link.Worker(fmt.Sprintf("slots %d", n))}
-	})
 	for _, b := range e.backends {
 		e.loops.Go(b.keep)
 		e.loops.Go(b.write)
@@ -192,11 +190,6 @@ func (e *Engine) connect() (err error) {
 	e.loops.Go(e.handlers.watch)
 	return nil
 }
-
-// typeOf is a jobtype's batches' type at the broker. No client's name begins so, nor
-// does another daemon's: who is handed a batch and is none of our slots serves all
-// types.
-func (e *Engine) typeOf(jobtype string) string { return "@" + e.node + "/" + jobtype }
 
 // sleep tells whether the engine still lives.
 func (e *Engine) sleep(d time.Duration) bool {

@@ -32,6 +32,9 @@ type crew struct {
 
 // gloomRoom is how many jobs of a jobtype to take for Gloom workers now.
 func (e *Engine) gloomRoom(jobtype string) int {
+	if e.link.Health() != nil {
+		return 0 // others may have a broker
+	}
 	idle, known := e.link.Idle(jobtype)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,9 +74,6 @@ func (e *Engine) noteCrew(jobtype string, handed, refused int) {
 
 // askWorkers brings a batch to Gloom workers, all its jobs at the same time.
 func (t *batch) askWorkers() {
-	if !t.claim() {
-		return // a stop has given it back
-	}
 	var all sync.WaitGroup
 	ends := make([]*ending, len(t.runs))
 	whys := make([]error, len(t.runs))

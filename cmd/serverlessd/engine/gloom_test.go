@@ -50,7 +50,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"too large": func(c *Config) { c.Broker.MaxFrame = 64 << 10 },
 		"another's type": func(c *Config) {
-			s := broker(t, "secret submit,work @*\n")
+			s := broker(t, "secret submit other-*\n")
 			c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
 		},
 	} {

@@ -51,6 +51,20 @@ func newer(a, b *job.Handler) *job.Handler {
 
 func (h *handlers) has(jobtype string) bool { return h.newest(jobtype) != nil }
 
+// needBroker: a handler is for Gloom workers.
+func (h *handlers) needBroker() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, known := range h.known {
+		for _, handler := range known {
+			if handler.Lang == job.Gloom {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // handled is has once the handlers of all stores have been read, nil before.
 func (h *handlers) handled() func(jobtype string) bool {
 	h.mu.Lock()

@@ -49,10 +49,6 @@ func (e *Engine) pick() (wait time.Duration) {
 	if !e.handsOut() {
 		return pollEvery
 	}
-	if e.link.Health() != nil {
-		e.giveBackUnbegun() // others may have a broker
-		return pollEvery
-	}
 	wait = pollEvery
 	for _, b := range e.backends {
 		if next := b.ask(); next > 0 {
@@ -202,7 +198,7 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 
 const taking = "take jobs"
 
-// take locks the jobs of a plan and brings them to the broker, a batch for each
+// take locks the jobs of a plan and begins to run them, a batch in each
 // slot. Slots for which there are none are given back.
 func (e *Engine) take(p *plan) bool {
 	client, _, _ := job.Split(p.due.Jobtype)

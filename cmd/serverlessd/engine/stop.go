@@ -54,7 +54,6 @@ func (e *Engine) Shutdown(ctx context.Context) {
 	e.leaving = true
 	e.checkIdle()
 	e.mu.Unlock()
-	e.giveBackUnbegun()
 	drain, cancel := context.WithTimeout(ctx, e.cfg.Drain)
 	defer cancel()
 	if !e.waitIdle(drain) {
@@ -81,19 +80,10 @@ func (e *Engine) waitIdle(ctx context.Context) bool {
 	}
 }
 
-// giveBackUnbegun gives back the batches that no slot has.
-func (e *Engine) giveBackUnbegun() {
-	for _, t := range e.atWork() {
-		if t.claim() {
-			t.finish()
-		}
-	}
-}
-
 func (e *Engine) atWork() (all []*batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, t := range e.batches {
+	for t := range e.batches {
 		all = append(all, t)
 	}
 	return all
