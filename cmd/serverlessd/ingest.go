@@ -10,7 +10,8 @@ import (
 	"gloom/cmd/serverlessd/engine"
 )
 
-// ingestCommand brings what a daemon left behind to where others run it.
+// ingestCommand brings the journal that a daemon has left to stores, where other daemons run its
+// jobs.
 func ingestCommand() *cobra.Command {
 	var stores []string
 	cmd := &cobra.Command{

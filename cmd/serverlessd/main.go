@@ -1,5 +1,4 @@
-// Command serverlessd is a durable job queue over HTTP: lines come in, handlers
-// run them.
+// Command serverlessd is a durable job queue over HTTP: clients add lines, and handlers run them.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"gloom/cmd/serverlessd/web"
 )
 
-// prefix is that of options in the environment.
+// prefix begins the names of options in the environment.
 const prefix = "GLOOM_SQ_"
 
 func main() {
@@ -84,10 +83,10 @@ func announce(opt *options, d *door.Door, log zerolog.Logger) {
 	daemon.Ready()
 }
 
-// answers is how long requests have to be answered after the engine has ended.
+// answers is how long requests are still answered after the engine has ended.
 const answers = 2 * time.Second
 
-// stop ends the daemon; requests are answered meanwhile.
+// stop ends the daemon. It answers requests meanwhile.
 func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
 	log.Info().Msg("stopping: nothing more is handed out; a second signal stops at once")

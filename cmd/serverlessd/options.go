@@ -38,7 +38,7 @@ reloads tokens, certificates and the schedules file.
 Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
 a second signal cut a drain short.`
 
-// options are everything that can be set on the daemon.
+// options are all options of the daemon.
 type options struct {
 	engine.Config
 	door       door.Options
@@ -120,7 +120,7 @@ func refuse(flag string, value any, format string, args ...any) error {
 	return &guard.OptionError{Flag: flag, Value: fmt.Sprint(value), Reason: fmt.Sprintf(format, args...)}
 }
 
-// settle checks the options, and fills in what follows from others.
+// settle checks the options, and sets those that follow from others.
 func (o *options) settle() error {
 	o.Stopped, o.NoSync = !o.start, !o.fsync
 	if len(o.Stores) == 0 {
@@ -202,8 +202,8 @@ func (o *options) settleNetworks() error {
 	return nil
 }
 
-// settleWorkers opens the inside broker's worker port, under the rules of the
-// daemon's own address.
+// settleWorkers opens the worker port of the embedded broker, under the rules of the daemon's own
+// address.
 func (o *options) settleWorkers() error {
 	if o.workerAddr == "" {
 		return nil

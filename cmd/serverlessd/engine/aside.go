@@ -18,11 +18,11 @@ var ErrDamaged = errors.New("what is damaged cannot be put back")
 // Asides are the files of what was set aside.
 func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
 
-// PutBack gives the jobs of a file that was set aside to a store, under the ids that they
-// have, and tells how many they are. Repeated, or cut off half way, it makes none twice:
-// the store notes that it has the file, and of several it is always the same one, in
-// whatever order they are given. A store.RefusedError says that it does not take them
-// yet, and nothing has changed.
+// PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns
+// how many there are. If it is repeated, or was cut off half way, no job is made twice: the store
+// notes that it has the file, and with several stores it is always the same one, in whatever order
+// they are given. After a store.RefusedError nothing has changed: the store does not take the jobs
+// yet.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
 	e.readmit.Lock()
 	defer e.readmit.Unlock()
@@ -37,12 +37,12 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	if err := b.reachable(); err != nil {
 		return 0, err
 	}
-	if b.transit.Acquire(ctx, 1) != nil { // they count for the store or the journal, not for both
+	if b.transit.Acquire(ctx, 1) != nil { // they are counted in the store or in the journal, not in both
 		return 0, errors.Join(store.ErrAway, context.Cause(ctx))
 	}
 	defer b.transit.Release(1)
 	for i := range a.Jobs {
-		a.Jobs[i].End = a.Bytes // the store has all of them, or none
+		a.Jobs[i].End = a.Bytes // the store takes all of them or none
 	}
 	if _, err := b.store.Ingest(ctx, a.Piece(), a.Jobs, time.Now); b.asked(ctx, err) != nil {
 		return 0, err

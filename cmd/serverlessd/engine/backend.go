@@ -16,33 +16,33 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// backend is a store and what this daemon has in hand of it.
+// backend is a store and the jobs that this daemon has taken from it.
 type backend struct {
 	e     *Engine
 	store store.Store
-	lane  string // of the journal
+	lane  string // its name in the journal
 	log   zerolog.Logger
 
 	mu      sync.Mutex       // guards the following
 	sysid   string           // "" while none is reserved
-	old     []string         // sysids of an earlier life that are to be left
-	off     int64            // jobs by which the store's counts are
-	gone    []string         // segments whose read points are to be dropped
-	renewed time.Time        // when what succeeded last of reserving and renewing began
-	away    error            // of the last call; nil: it answers
-	ails    map[string]error // what cannot be done though it answers, and why
+	old     []string         // sysids of an earlier life that have to be released
+	off     int64            // by how many jobs the store's counts are wrong
+	gone    []string         // segments whose read points have to be dropped
+	renewed time.Time        // when the last call that reserved or renewed the sysid began
+	away    error            // why the store is away; nil: it answers
+	ails    map[string]error // what the store refuses although it answers, and why
 	here    context.Context
-	part    context.CancelFunc // ends here when the store goes away
+	part    context.CancelFunc // ends the context here
 	hand    map[job.ID]*run
 	queue   []*ending
-	full    chan struct{} // something is in the queue
-	freed   chan struct{} // there are locks to be freed at once
-	back    chan struct{} // the store is there again
-	hurry   chan struct{} // somebody waits for what is in the journal
+	full    chan struct{} // the queue has an ending
+	freed   chan struct{} // some locks can be freed at once
+	back    chan struct{} // the store answers again
+	hurry   chan struct{} // a request waits until the journal's jobs are stored
 
-	leaving, left chan struct{} // closed: keep is to release the sysid; it has ended
-	// transit is held by who brings a piece of the journal to the store, and by who
-	// counts the jobs there.
+	leaving, left chan struct{} // closed when keep has to release the sysid, and when it has ended
+	// transit is held while jobs go from the journal to the store, and while the store's jobs are
+	// counted.
 	transit *semaphore.Weighted
 
 	due   []store.Due // as last seen, for pick
@@ -62,21 +62,21 @@ func newBackend(e *Engine, s store.Store) *backend {
 	return b
 }
 
-// note keeps whether the store is reachable, and does what a loop has asked it to do;
-// it returns the error.
+// note records the result of what a loop does with the store, and returns the error.
 func (b *backend) note(what string, err error) error {
 	switch {
 	case err != nil && b.e.life.Err() != nil, errors.Is(err, store.ErrTaken):
 	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
 		b.answers(err)
-	default: // it does, or refuses; or what it refused cannot be set aside
+	default: // it answers, even if it refuses
 		b.ail(what, err)
 		b.answers(nil)
 	}
 	return err
 }
 
-// ail keeps what cannot be done and why, or that it can again. It is told once.
+// ail records why something cannot be done, or that it can be done again, and logs each change
+// once.
 func (b *backend) ail(what string, err error) {
 	b.mu.Lock()
 	was := b.ails[what]
@@ -93,7 +93,7 @@ func (b *backend) ail(what string, err error) {
 	}
 }
 
-// answers keeps whether the store does: nil, or why it does not.
+// answers records whether the store answers: err is nil, or says why not.
 func (b *backend) answers(err error) {
 	b.mu.Lock()
 	was := b.away
@@ -117,9 +117,8 @@ func (b *backend) answers(err error) {
 	}
 }
 
-// asked is note for a call on somebody's behalf: that his time was over, or that
-// what he wants takes too long, says nothing about the store. What it refuses him is
-// for him to repeat.
+// asked is note for a call that a request has made: that its time is over, or that it takes too
+// long, says nothing about the store. The caller has to repeat what the store refuses.
 func (b *backend) asked(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
 		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.e.life.Err() == nil {
@@ -128,7 +127,7 @@ func (b *backend) asked(ctx context.Context, err error) error {
 	return err
 }
 
-// health is why not all can be done with the store, if so.
+// health says what cannot be done with the store, if anything.
 func (b *backend) health() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +138,7 @@ func (b *backend) health() error {
 	return fmt.Errorf("cannot %s: %w", first, b.ails[first])
 }
 
-// reachable is why the store is not, if so.
+// reachable says why the store cannot be reached, if so.
 func (b *backend) reachable() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +152,7 @@ func (b *backend) presence() context.Context {
 	return b.here
 }
 
-// look has pick ask this store again.
+// look makes pick ask this store again.
 func (b *backend) look() {
 	b.mu.Lock()
 	b.seen = time.Time{}
@@ -161,7 +160,7 @@ func (b *backend) look() {
 	b.e.nudge()
 }
 
-// identity is the sysid to take jobs with, "" when none may be taken.
+// identity is the sysid that takes jobs, "" when none may be taken.
 func (b *backend) identity() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,8 +177,8 @@ func (b *backend) call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(b.e.life, callTime)
 }
 
-// keep reserves a sysid and renews it, with the locks of what is in hand, until
-// it is to be released.
+// keep reserves a sysid and renews it, together with the locks of the jobs in hand, until the
+// daemon leaves.
 func (b *backend) keep() {
 	defer close(b.left)
 	pause := b.e.cfg.LockTTL / 3
@@ -194,7 +193,7 @@ func (b *backend) keep() {
 			b.release()
 			return
 		case now := <-timer.C:
-			// Once a call has found the store away, it is tried again soon.
+			// If a call has found the store away, it is tried again soon.
 			if b.reachable() != nil || !now.Before(due) {
 				if due = now.Add(hurry); b.hold() {
 					due = now.Add(pause)
@@ -205,7 +204,7 @@ func (b *backend) keep() {
 	}
 }
 
-// hold does what is to be done about sysids; false: again soon.
+// hold reserves, renews and releases sysids as needed. It returns false to be called again soon.
 func (b *backend) hold() bool {
 	if b.current() == "" {
 		return b.reserve() && b.leaveOld()
@@ -219,7 +218,7 @@ func (b *backend) current() string {
 	return b.sysid
 }
 
-// reserve makes the daemon's sysid the store's.
+// reserve enters the daemon's sysid in the store.
 func (b *backend) reserve() bool {
 	ctx, cancel := b.call()
 	defer cancel()
@@ -242,7 +241,7 @@ func (b *backend) reserve() bool {
 	return true
 }
 
-// leaveOld frees what earlier sysids of this directory hold.
+// leaveOld frees the jobs that earlier sysids of this directory hold.
 func (b *backend) leaveOld() bool {
 	for {
 		b.mu.Lock()
@@ -267,7 +266,7 @@ func (b *backend) leaveOld() bool {
 	}
 }
 
-// release gives the sysid back.
+// release removes the sysid from the store.
 func (b *backend) release() {
 	sysid := b.current()
 	if sysid == "" {
@@ -300,8 +299,8 @@ func (b *backend) untilLost() time.Duration {
 	return time.Until(b.renewed.Add(b.e.cfg.LockTTL - min(lostEarly, b.e.cfg.LockTTL/4)))
 }
 
-// limit is until when what runs here may go on: until the first of the stores' sysids
-// expires. Zero: none is reserved.
+// limit is the time until which the runs here may go on: when the first of the stores' sysids
+// expires. Zero: no sysid is reserved.
 func (e *Engine) limit() (first time.Time) {
 	for _, b := range e.backends {
 		b.mu.Lock()
@@ -314,15 +313,16 @@ func (e *Engine) limit() (first time.Time) {
 	return first
 }
 
-// prolong has the guard end what runs here when the limit has passed: this program may
-// be stopped, or stuck, by then.
+// prolong tells the guard when to end the runs here. This program may be stopped, or hang, at that
+// time.
 func (e *Engine) prolong() {
 	if limit := e.limit(); !limit.IsZero() {
 		e.guard.Until(limit)
 	}
 }
 
-// renew prolongs what is in hand. Who could not for a whole ttl has lost it.
+// renew prolongs the locks of the jobs in hand. A daemon that could not do so for a whole ttl has
+// lost them.
 func (b *backend) renew() bool {
 	b.mu.Lock()
 	sysid := b.sysid
@@ -355,7 +355,7 @@ func (b *backend) renew() bool {
 	b.renewed = began
 	taken := 0
 	for _, l := range lost {
-		// What has ended meanwhile is not ours any more, and rightly so.
+		// A run that has ended meanwhile has lost its lock as it should.
 		if r := b.hand[l.ID]; r != nil && r.Run == l && !r.ended {
 			r.lost = true
 			taken++
@@ -369,7 +369,7 @@ func (b *backend) renew() bool {
 	return true
 }
 
-// lose gives up a sysid: others may have its jobs by now.
+// lose gives up a sysid, whose jobs other daemons may have taken.
 func (b *backend) lose(sysid string) {
 	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.e.cfg.LockTTL).Msg("locks could not be renewed in time: what runs is ended, its jobs will run again")
 	b.e.meter.sysidsLost.Inc()
@@ -405,9 +405,9 @@ func (b *backend) sweep() {
 	}
 }
 
-// sweepOnce does a slice of it, and tells whether there is more.
+// sweepOnce does a slice of the maintenance and reports whether there is more.
 func (b *backend) sweepOnce() (more bool) {
-	// The first one may come before anything else has read them.
+	// The first sweep may come before the handlers have been read.
 	if err := b.e.handlers.refresh(b); err != nil && !errors.Is(err, store.ErrUnwell) {
 		return false
 	}
@@ -444,7 +444,7 @@ func (b *backend) sweepOnce() (more bool) {
 	return swept.More
 }
 
-// swept counts and tells of what a sweep did.
+// swept counts and logs what a sweep did.
 func (e *Engine) swept(s *store.Swept) {
 	e.meter.swept(s)
 	for i := range s.Ended {
@@ -455,7 +455,7 @@ func (e *Engine) swept(s *store.Swept) {
 	}
 }
 
-// segmentGone has all stores drop the read point of a segment that is no more.
+// segmentGone makes all stores drop the read point of a segment that was removed.
 func (e *Engine) segmentGone(name string) {
 	for _, b := range e.backends {
 		b.mu.Lock()

@@ -10,14 +10,14 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// run is a job in hand.
+// run is a job that this daemon has taken.
 type run struct {
 	store.Taken
 	sysid string
 	taken time.Time
 	batch *batch
-	ended bool // its end is to be written; this and the next are guarded by its backend
-	lost  bool // others have its lock
+	ended bool // its end is queued; this and the next are guarded by its backend
+	lost  bool // another daemon has its lock
 }
 
 // age is how long ago the job's first run began.
@@ -33,8 +33,8 @@ type batch struct {
 	runs        []*run
 	ctx         context.Context
 	cancel      context.CancelCauseFunc
-	started     int // jobs begun; its goroutine's
-	reported    int // jobs ended; its goroutine's
+	started     int // how many jobs were begun; only its goroutine uses it
+	reported    int // how many jobs have ended; only its goroutine uses it
 }
 
 var (
@@ -56,8 +56,8 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
-// grasp takes batches in hand, all of a Take. From then on their locks are renewed,
-// and they are ended when the sysid is lost: false if it has been already.
+// grasp enters the batches of a Take among the jobs in hand. From then on their locks are renewed,
+// and they are ended when the sysid is lost. It returns false if the sysid is lost already.
 func (b *backend) grasp(all []*batch, sysid string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,8 +69,8 @@ func (b *backend) grasp(all []*batch, sysid string) bool {
 	return b.sysid == sysid
 }
 
-// begin runs a batch in hand, whose slot is taken, or gives it back when its sysid is lost
-// or nothing is handed out any more. It waits for nothing.
+// begin runs a batch, whose slot is taken. If the sysid is lost, or nothing is handed out any
+// more, it gives the batch back. It does not block.
 func (e *Engine) begin(t *batch, held bool) {
 	e.mu.Lock()
 	e.batches[t] = struct{}{}
@@ -86,7 +86,7 @@ func (e *Engine) begin(t *batch, held bool) {
 	}
 }
 
-// run runs a batch here.
+// run runs a batch in this daemon.
 func (t *batch) run() {
 	jobs := make([]runner.Job, len(t.runs))
 	for i, r := range t.runs {
@@ -107,7 +107,7 @@ func (t *batch) Ended(i int, o job.Outcome) {
 	t.b.put(t.e.judge(t.runs[i], &o))
 }
 
-// finish gives back what has not been begun, or was ended by us, and frees the
+// finish gives back the jobs that were not begun, or that this daemon has ended, and frees the
 // slot.
 func (t *batch) finish() {
 	for i := t.reported; i < len(t.runs); i++ {

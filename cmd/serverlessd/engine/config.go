@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/internal/schedule"
 )
 
-// Config is what can be set on the daemon's engine; main has the defaults.
+// Config has the options of the engine; main has the defaults.
 type Config struct {
 	Dir    string   // journal, events, contexts
 	Stores []string // addresses
@@ -20,12 +20,12 @@ type Config struct {
 
 	NoSync     bool
 	JournalMax int64
-	// DiskReserve is what additions leave free of the journal's disk, in bytes; 0: nothing.
+	// DiskReserve is how many bytes of the journal's disk additions leave free; 0: none.
 	DiskReserve int64
 	MaxLine     int
 	MaxResult   int
 
-	Concurrency, ClientConcurrency int // batches at work; 0 of a client: any number
+	Concurrency, ClientConcurrency int // batches that run at a time; ClientConcurrency 0: any number
 	Batch                          int // jobs taken at a time
 	JobTimeout, JobCPU             time.Duration
 	Contexts, ContextJobs          int
@@ -35,6 +35,6 @@ type Config struct {
 	User                           string
 	Drain                          time.Duration
 	Stopped                        bool // at the start, until Start
-	// Schedules is the file whose schedules are the store's; nil: there is none.
+	// Schedules is the file of schedules; nil: there is none.
 	Schedules *schedule.File
 }

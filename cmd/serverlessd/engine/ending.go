@@ -14,7 +14,7 @@ import (
 // maxData is what a MEDIUMBLOB holds, in bytes.
 const maxData = 16<<20 - 1
 
-// ending is what is to be written about a run.
+// ending is the end of a run, which has to be written.
 type ending struct {
 	store.Ending
 	run  *run
@@ -24,7 +24,7 @@ type ending struct {
 // loggedReason is how many bytes of a run's data the log shows.
 const loggedReason = 500
 
-// judge decides what becomes of a job whose run ended.
+// judge decides what becomes of a job whose run has ended.
 func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 	verdict, status := job.Judge(o.Status)
 	if o.Again {
@@ -68,7 +68,7 @@ func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 	return end
 }
 
-// archive keeps a run's data, and hands it on.
+// archive ends a job: it keeps the run's data and hands it to the next type, if there is one.
 func (e *Engine) archive(end *ending, data []byte, next string) {
 	end.Fate = store.Archive
 	end.Data = data
@@ -80,7 +80,7 @@ func (e *Engine) archive(end *ending, data []byte, next string) {
 	}
 	payload := bytes.TrimSuffix(data, []byte("\n"))
 	if bytes.IndexByte(payload, '\n') >= 0 {
-		payload, _ = json.Marshal(string(payload)) // a string always can be
+		payload, _ = json.Marshal(string(payload)) // a string can always be encoded
 	}
 	if len(payload) > e.cfg.MaxLine {
 		end.BadLines++
@@ -95,8 +95,8 @@ func (e *Engine) follow(end *ending, typ string, payload []byte) {
 	})
 }
 
-// broken is the ending of a run that nobody has told the end of: it was not
-// begun, or was ended by us.
+// broken is the ending of a run of which no end was reported: it was not begun, or this daemon has
+// ended it.
 func (e *Engine) broken(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {

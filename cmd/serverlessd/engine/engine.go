@@ -1,6 +1,5 @@
-// Package engine runs the daemon: what the journal has accepted goes to a store,
-// what is due there goes through the broker to the runner or to Gloom workers,
-// and how it ended goes back to the store.
+// Package engine runs the daemon: it brings jobs from the journal to a store, takes due jobs from
+// there to the runner or to Gloom workers, and writes how they ended to the store.
 package engine
 
 import (
@@ -31,7 +30,7 @@ import (
 type Engine struct {
 	cfg      Config
 	log      zerolog.Logger
-	node     string // names the directory, for good
+	node     string // the name of the directory, which never changes
 	ids      *job.IDs
 	journal  *journal.Journal
 	backends []*backend
@@ -43,14 +42,14 @@ type Engine struct {
 	jobs     *link.Jobs
 	meter    meter
 	tally    tally
-	readmit  sync.Mutex // one file that was set aside is put back at a time
+	readmit  sync.Mutex // serializes PutBack
 
-	life  context.Context // of all loops; ends after the last write
+	life  context.Context // the context of all loops; it ends after the last write
 	end   context.CancelFunc
 	loops sync.WaitGroup
-	wake  chan struct{} // pick looks again
+	wake  chan struct{} // makes pick look again
 
-	noting sync.Mutex // of sysids: one at a time
+	noting sync.Mutex // serializes the writing of sysids
 
 	mu      sync.Mutex // guards the following
 	stopped bool       // nothing is handed out
@@ -59,10 +58,10 @@ type Engine struct {
 	sched   *schedule.Scheduler
 	batches map[*batch]struct{}
 	crews   map[string]*crew // of Gloom workers, by jobtype
-	idle    chan struct{}    // closed when leaving, and no batch is left or on its way
+	idle    chan struct{}    // closed when the daemon leaves and no batch is left
 }
 
-// Open starts the engine. Stores that are away are waited for in the background.
+// Open starts the engine. It does not wait for stores that are away.
 func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, error) {
 	stores, err := openStores(cfg.Stores)
 	if err != nil {
@@ -71,7 +70,7 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, err
 	return start(cfg, stores, log, r)
 }
 
-// start starts the engine with stores, which are its own from then on.
+// start starts the engine with stores, which it owns from then on.
 func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
@@ -90,7 +89,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	}()
 	mode := os.FileMode(0o700)
 	if cfg.User != "" {
-		mode = 0o711 // contexts stand below it
+		mode = 0o711 // the folders of contexts are below it
 	}
 	if err := durable.MakeDir(cfg.Dir, mode); err != nil {
 		return nil, err
@@ -133,7 +132,7 @@ func openStores(addresses []string) (stores []store.Store, err error) {
 		s, err := store.Open(address)
 		if err != nil {
 			closeStores(stores)
-			scheme, _, _ := strings.Cut(address, ":") // the rest may have a password
+			scheme, _, _ := strings.Cut(address, ":") // the rest may contain a password
 			return nil, &guard.OptionError{Flag: "store", Value: scheme + ":…", Reason: err.Error()}
 		}
 		stores = append(stores, s)
@@ -147,9 +146,9 @@ func closeStores(stores []store.Store) {
 	}
 }
 
-// Health is why the daemon cannot do its work, if so: it stops, a store is
-// away or refuses something, the journal cannot be read, the handlers have yet to
-// be read, or the broker is away and a handler is for Gloom workers.
+// Health says why the daemon cannot do its work, if so: it stops; a store is away or refuses
+// something; the journal cannot be read; the handlers have not been read yet; or the broker is
+// away and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
@@ -191,7 +190,7 @@ func (e *Engine) connect() (err error) {
 	return nil
 }
 
-// sleep tells whether the engine still lives.
+// sleep reports whether the engine still runs.
 func (e *Engine) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -203,7 +202,7 @@ func (e *Engine) sleep(d time.Duration) bool {
 	}
 }
 
-// nudge has pick look again.
+// nudge makes pick look again.
 func (e *Engine) nudge() {
 	select {
 	case e.wake <- struct{}{}:
@@ -211,8 +210,8 @@ func (e *Engine) nudge() {
 	}
 }
 
-// nodeName is what a file says, or a new name that is written to it; on a full disk
-// it is that of this life alone.
+// nodeName reads the directory's name from a file, or writes a new one to it. On a full disk the
+// new name is good for this process only.
 func (e *Engine) nodeName(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
@@ -228,7 +227,7 @@ func (e *Engine) nodeName(path string) (string, error) {
 	return name, nil
 }
 
-// close frees everything; what has not been written by then is not written.
+// close frees everything. Endings that have not been written by then are lost.
 func (e *Engine) close() {
 	e.end()
 	if e.runner != nil {

@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	eventsMB    = 100 // of one file, before it is set aside
-	eventsFiles = 5   // that are set aside
+	eventsMB    = 100 // size of a file before the next is begun
+	eventsFiles = 5   // how many older files are kept
 	eventsFlush = 200 * time.Millisecond
 )
 
-// events is the log of what happened to jobs, a JSON object a line.
+// events is the log of what happens to jobs, one JSON object per line.
 type events struct {
 	mu   sync.Mutex // guards the following
 	to   *bufio.Writer
 	line []byte
 	file *lumberjack.Logger
-	due  *time.Timer // flushes; nil when nothing waits
+	due  *time.Timer // the next flush; nil when nothing waits
 }
 
-// openEvents never fails: that lines of this log cannot be written costs no job.
+// openEvents never fails: a log that cannot be written must not stop jobs.
 func openEvents(path string, log zerolog.Logger) *events {
 	file := &lumberjack.Logger{Filename: path, MaxSize: eventsMB, MaxBackups: eventsFiles}
-	if _, err := file.Write(nil); err != nil { // it opens at the first write
+	if _, err := file.Write(nil); err != nil { // the file is opened at the first write
 		log.Error().Err(err).Str("file", path).Msg("what happens to jobs cannot be logged yet")
 	}
 	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
 }
 
-// Close writes what waits.
+// Close flushes the log.
 func (l *events) Close() {
 	l.flush()
 	_ = l.file.Close()
@@ -46,7 +46,7 @@ func (l *events) Close() {
 func (l *events) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.to.Flush() // a full disk costs lines of this log, no jobs
+	_ = l.to.Flush() // on a full disk lines of this log are lost, but no jobs
 	l.to.Reset(l.file)
 	l.due = nil
 }
@@ -109,7 +109,7 @@ func (l *events) ended(end *ending) {
 	l.end()
 }
 
-// swept tells of a job that did not end with a run.
+// swept logs a job that did not end with a run.
 func (l *events) swept(end *store.Ended) {
 	l.begin("ended", end.ID.String(), end.Jobtype)
 	l.stopped(end.Tries, end.Code)

@@ -11,14 +11,14 @@ import (
 	"gloom/cmd/serverlessd/runner"
 )
 
-// Jobs of a gloom handler are taken only while a worker is idle. Those of a shared
-// broker cannot be seen, so each job is submitted with a deadline that is over at
-// once: a worker that is idle gets it in the same step, otherwise it expires and
-// is given back, and the type rests for a while.
+// Jobs of a gloom handler are taken only while a worker is idle. The workers of a shared broker
+// cannot be seen, so each job is submitted with a deadline that is over at once: an idle worker
+// gets it in the same step. Otherwise the job expires and is given back, and the type rests for a
+// while.
 
 const (
 	gloomDeadline = 5 * time.Millisecond
-	gloomRest     = 50 * time.Millisecond // at first
+	gloomRest     = 50 * time.Millisecond // the first rest
 	gloomRestMost = time.Second
 	gloomWait     = time.Second // for a connection, and room in it
 )
@@ -30,10 +30,10 @@ type crew struct {
 	until time.Time     // resting
 }
 
-// gloomRoom is how many jobs of a jobtype to take for Gloom workers now.
+// gloomRoom returns how many jobs of a jobtype to take for Gloom workers now.
 func (e *Engine) gloomRoom(jobtype string) int {
 	if e.link.Health() != nil {
-		return 0 // others may have a broker
+		return 0 // another daemon may have a broker
 	}
 	idle, known := e.link.Idle(jobtype)
 	e.mu.Lock()
@@ -50,8 +50,7 @@ func (e *Engine) gloomRoom(jobtype string) int {
 	}
 }
 
-// noteCrew learns from jobs that were handed to workers, and from those that were
-// not.
+// noteCrew adapts to how many jobs were handed to workers, and how many were not.
 func (e *Engine) noteCrew(jobtype string, handed, refused int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +71,7 @@ func (e *Engine) noteCrew(jobtype string, handed, refused int) {
 	c.rest = min(2*c.rest, gloomRestMost)
 }
 
-// askWorkers brings a batch to Gloom workers, all its jobs at the same time.
+// askWorkers submits all jobs of a batch to Gloom workers at the same time.
 func (t *batch) askWorkers() {
 	var all sync.WaitGroup
 	ends := make([]*ending, len(t.runs))
@@ -85,7 +84,7 @@ func (t *batch) askWorkers() {
 	for i, end := range ends {
 		if end == nil {
 			end = t.e.broken(t.runs[i], false, nil)
-			// At our own broker somebody was quicker; there is nothing to learn from that.
+			// At our own broker another job was quicker: that says nothing about the workers.
 			if t.e.link.Own() == nil || !errors.Is(whys[i], gloom.ErrExpired) {
 				refused++
 			}
@@ -97,7 +96,7 @@ func (t *batch) askWorkers() {
 	t.finish()
 }
 
-// askWorker returns how a job ended, or why no worker had it.
+// askWorker returns how a job ended, or why no worker got it.
 func (t *batch) askWorker(r *run) (*ending, error) {
 	timeout := time.Duration(t.handler.Options.Timeout)
 	if timeout == 0 {
@@ -106,7 +105,7 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
 	defer cancel()
 	began := time.Now()
-	t.e.events.started(r, began) // before a worker can show anything of it
+	t.e.events.started(r, began) // before a worker can have any effect
 	p, err := t.e.jobs.Submitter().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: gloomDeadline, Timeout: timeout,
@@ -118,7 +117,7 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	t.e.jobs.Note(t.jobtype(), err, goesBy(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
-		_ = p.Cancel(t.e.life) // nobody waits for it any longer
+		_ = p.Cancel(t.e.life) // nobody waits for it any more
 		return t.e.broken(r, true, context.Cause(t.ctx)), nil
 	case goesBy(err):
 		return nil, err
@@ -128,8 +127,8 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	return t.e.judge(r, &o), nil
 }
 
-// goesBy tells of an error that no worker had the job, and that one may later. What
-// the broker says about this job and will say again is not of that kind.
+// goesBy reports that no worker got the job, and that one may get it later. It is false where the
+// broker would say the same about this job again.
 func goesBy(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError

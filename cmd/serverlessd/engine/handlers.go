@@ -11,12 +11,11 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// handlerEvery is how often the stores are asked for handlers that others have
-// changed.
+// handlerEvery is how often the stores are asked for handlers that other daemons have changed.
 const handlerEvery = 300 * time.Millisecond
 
-// handlers are the newest versions, as far as known. All stores have the same,
-// but for one that is new or was away while they changed.
+// handlers are the newest versions, as far as known. All stores have the same ones, except a store
+// that is new, or was away while they changed.
 type handlers struct {
 	e    *Engine
 	kick sync.Mutex // one refresh at a time
@@ -41,7 +40,7 @@ func (h *handlers) newest(jobtype string) *job.Handler {
 	return newest
 }
 
-// newer is the newer one of two versions, either of which may be nil.
+// newer returns the newer one of two versions, either of which may be nil.
 func newer(a, b *job.Handler) *job.Handler {
 	if a == nil || b != nil && cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) < 0 {
 		return b
@@ -51,7 +50,7 @@ func newer(a, b *job.Handler) *job.Handler {
 
 func (h *handlers) has(jobtype string) bool { return h.newest(jobtype) != nil }
 
-// needBroker: a handler is for Gloom workers.
+// needBroker reports whether a handler is for Gloom workers.
 func (h *handlers) needBroker() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +64,7 @@ func (h *handlers) needBroker() bool {
 	return false
 }
 
-// handled is has once the handlers of all stores have been read, nil before.
+// handled returns has once the handlers of all stores have been read, nil before.
 func (h *handlers) handled() func(jobtype string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,14 +74,14 @@ func (h *handlers) handled() func(jobtype string) bool {
 	return h.has
 }
 
-// Unhandled tells that a jobtype has no handler, once the handlers of all stores have
-// been read.
+// Unhandled reports that a jobtype has no handler. It is false until the handlers of all stores
+// have been read.
 func (e *Engine) Unhandled(jobtype string) bool {
 	handled := e.handlers.handled()
 	return handled != nil && !handled(jobtype)
 }
 
-// nextFailed is the jobtype that is to hear of abandoned jobs, "" for none.
+// nextFailed is the jobtype that gets a job for each abandoned one, "" for none.
 func (h *handlers) nextFailed(jobtype string) string {
 	handler := h.newest(jobtype)
 	if handler == nil || handler.Options.NextFailed == "" {
@@ -92,7 +91,7 @@ func (h *handlers) nextFailed(jobtype string) string {
 	return job.Jobtype(client, handler.Options.NextFailed)
 }
 
-// watch keeps what is known fresh until the engine ends.
+// watch reads changed handlers until the engine ends.
 func (h *handlers) watch() {
 	for {
 		for _, b := range h.e.backends {
@@ -106,7 +105,7 @@ func (h *handlers) watch() {
 	}
 }
 
-// refresh reads what has changed in a store, and notes whether it could.
+// refresh reads the handlers that have changed in a store, and records whether it could.
 func (h *handlers) refresh(b *backend) error { return b.note("read handlers", h.read(b)) }
 
 func (h *handlers) read(b *backend) error {
@@ -133,7 +132,7 @@ func (h *handlers) read(b *backend) error {
 		}
 		handler, err := b.store.Handler(ctx, jobtype)
 		if errors.Is(err, store.ErrUnknown) {
-			continue // deleted meanwhile
+			continue // it was deleted meanwhile
 		}
 		if err != nil {
 			return err
@@ -153,7 +152,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 		return err
 	}
 	h.ID = e.ids.Next(1).String()
-	for _, b := range e.backends { // all or, when one is away, an error: a repeat does no harm
+	for _, b := range e.backends { // all stores or, when one is away, an error: to repeat it does no harm
 		if err := b.asked(ctx, b.store.PutHandler(ctx, h)); err != nil {
 			return err
 		}
@@ -161,7 +160,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 	return e.handlers.refreshAll()
 }
 
-// DeleteHandler removes all versions, and tells how many there were.
+// DeleteHandler removes all versions and returns how many there were.
 func (e *Engine) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
 	for _, b := range e.backends {
 		deleted, err := b.store.DeleteHandler(ctx, jobtype)

@@ -17,15 +17,15 @@ import (
 
 const (
 	ingestAtOnce  = 10_000          // lines
-	ingestTimeout = 2 * time.Minute // of a reservation
+	ingestTimeout = 2 * time.Minute // how long a reservation lasts
 	ingestRetry   = 100 * time.Millisecond
-	// From the beginning of one piece to that of the next.
+	// Between the beginnings of two pieces.
 	leastPace, mostPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
-// gather waits before the next piece is begun: lines that come one by one do not go
-// through a transaction each, whose sync holds up the journal's. After many it waits
-// longer, unless somebody waits for the store. It tells whether the engine lives.
+// gather waits before the next piece: lines that come one by one should not take a transaction
+// each, because its sync delays the journal's. After many lines it waits longer, unless a request
+// waits for the store. It reports whether the engine still runs.
 func (b *backend) gather(began time.Time, lines int) bool {
 	if !b.e.sleep(time.Until(began.Add(leastPace))) {
 		return false
@@ -41,7 +41,7 @@ func (b *backend) gather(began time.Time, lines int) bool {
 	return true
 }
 
-// hurry has all stores take in what the journal has.
+// hurry makes all stores take in the journal's jobs at once.
 func (e *Engine) hurry() {
 	for _, b := range e.backends {
 		select {
@@ -75,8 +75,8 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 	return nil, errors.Join(err, files.Close())
 }
 
-// ingest brings what the journal has accepted into this store, a piece at a time.
-// What it may have is nobody else's.
+// ingest brings the jobs of the journal to this store, a piece at a time. Each piece goes to one
+// store only.
 func (b *backend) ingest() {
 	e := b.e
 	for {
@@ -89,7 +89,7 @@ func (b *backend) ingest() {
 			}
 			continue
 		}
-		// Who waits gives up when the store goes away: what comes then is for others.
+		// The wait ends when the store goes away: other stores take the next lines.
 		r, err := e.journal.Reserve(here, b.lane, ingestAtOnce, ingestTimeout)
 		switch {
 		case e.life.Err() != nil, errors.Is(err, journal.ErrClosed):
@@ -116,13 +116,13 @@ func (b *backend) bring(r *journal.Reservation) bool {
 		r.Cancel()
 		return false
 	}
-	ctx, cancel := b.call() // the wait is none of the store's time
+	ctx, cancel := b.call() // the wait does not count as the store's time
 	defer cancel()
 	began := time.Now()
 	before, err := ingest(ctx, b.store, r)
 	if b.note("bring jobs from the journal to the store", err) != nil {
 		r.Cancel()
-	} else if err := r.Sync(); err != nil { // the store knows that it has them
+	} else if err := r.Sync(); err != nil { // the store has noted them
 		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
 	}
 	b.transit.Release(1)
@@ -138,8 +138,8 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	return true
 }
 
-// ingest puts a piece of a journal into a store, but for what that will never take:
-// a copy of it is kept in the journal's directory.
+// ingest puts a piece of a journal into a store. Jobs that the store will never take are copied to
+// a file in the journal's directory instead.
 func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before int64, err error) {
 	before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
 	var refused *store.RefusedError
@@ -152,8 +152,8 @@ func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before 
 	return s.Ingest(ctx, r.Range, r.Read(), time.Now)
 }
 
-// Rescue brings the journal of a daemon that runs no more into stores, all of it,
-// and tells how many jobs that were and how many bytes were damaged.
+// Rescue brings all of the journal of a daemon that does not run any more into stores. It returns
+// how many jobs there were, and how many bytes were damaged.
 func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Logger) (jobs, damaged int64, err error) {
 	stores, err := openStores(addresses)
 	if err != nil {
@@ -166,7 +166,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 	}
 	defer j.Close()
 	over, cancel := context.WithCancel(ctx)
-	cancel() // what there is, without waiting for more
+	cancel() // read what is there, and wait for nothing
 	for _, s := range stores {
 		for {
 			r, err := j.Reserve(over, laneOf(dir, s.Name()), ingestAtOnce, ingestTimeout)

@@ -12,19 +12,19 @@ import (
 
 const (
 	sqlitePrefix = "sqlite:"
-	// inside begins the lanes of stores that stand in the journal's own directory,
-	// wherever that is moved to or mounted.
+	// inside begins the lanes of stores that are in the journal's own directory, wherever it is
+	// moved or mounted.
 	inside = sqlitePrefix + "DIR/"
-	// outside begins those of other files.
+	// outside begins the lanes of stores in other files.
 	outside = sqlitePrefix + "FILE/"
-	// ownFile is the store that a daemon has there unless it is told otherwise.
+	// ownFile is the store that a daemon makes there by default.
 	ownFile = "store.db"
 )
 
 // OwnStore is the address of the store that a directory has by default.
 func OwnStore(dir string) string { return sqlitePrefix + dir + "/" + ownFile }
 
-// laneOf is what the notes of a directory's journal call a store.
+// laneOf is the name of a store in the notes of a directory's journal.
 func laneOf(dir, store string) string {
 	path, ok := strings.CutPrefix(store, sqlitePrefix)
 	dir, err := filepath.Abs(dir)
@@ -38,9 +38,9 @@ func laneOf(dir, store string) string {
 	return outside + path
 }
 
-// renamed brings notes of an earlier version to these lanes: there they have a
-// store's address as it was given. The one that a directory has by default is still
-// in it when that has been moved.
+// renamed changes the lanes in the notes of an earlier version, which named stores by their
+// address as it was given. The default store of a directory is still in it after the directory was
+// moved.
 func renamed(dir string, lanes []string, notes []journal.Note) []journal.Note {
 	earlier := len(notes) > 0
 	for i, n := range notes {

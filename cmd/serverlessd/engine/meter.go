@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// meter counts what this daemon does; what the stores and the journal have is
-// asked when it is scraped.
+// meter counts what this daemon does. The figures of stores and journal are read at each scrape.
 type meter struct {
 	added, ingestedJobs, takenJobs, discarded prometheus.Counter
 	retries, badLines, sysidsLost, givenBack  prometheus.Counter
@@ -99,7 +98,7 @@ func (m *meter) swept(s *store.Swept) {
 	m.added.Add(float64(len(s.Made)))
 }
 
-// collector tells of the state of things.
+// collector collects the figures of stores, journal and slots.
 type collector struct{ e *Engine }
 
 var (
@@ -176,23 +175,23 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 const (
-	// scrapeWait bounds what a scrape waits for a count of the jobs that is under way;
-	// then the last one has to do.
+	// scrapeWait bounds how long a scrape waits for a count of the jobs; after that it gets the
+	// last one.
 	scrapeWait = 100 * time.Millisecond
-	// countShare is how many times as long as a count took no other is begun.
+	// After a count of the jobs no other is begun for countShare times as long as it took.
 	countShare = 20
 )
 
-// tally is the last count of the jobs, which scrapes ask for.
+// tally is the last count of the jobs, for scrapes.
 type tally struct {
 	mu    sync.Mutex    // guards the following
-	last  *store.Counts // nil: there is none, or the last one failed
-	under chan struct{} // closed when the count that is under way ends; nil: none is
-	next  time.Time     // none begins before
+	last  *store.Counts // nil: there was none, or the last one failed
+	under chan struct{} // closed when the running count ends; nil: none runs
+	next  time.Time     // no count begins before
 }
 
-// counted is the last count of the jobs, nil while there is none. It begins another
-// unless one is under way, or has just been.
+// counted returns the last count of the jobs, nil if there is none. It begins another one unless
+// one is running or has just ended.
 func (e *Engine) counted() *store.Counts {
 	t := &e.tally
 	t.mu.Lock()
@@ -204,7 +203,7 @@ func (e *Engine) counted() *store.Counts {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if t.last = &sum; err != nil {
-				t.last = nil // the store is away, as its gauge says
+				t.last = nil // the store's gauge says that it is away
 			}
 			t.under, t.next = nil, time.Now().Add(countShare*time.Since(now))
 			close(done)

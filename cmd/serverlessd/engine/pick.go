@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// pollEvery is how often a store is asked for jobs that others have added.
+	// pollEvery is how often a store is asked for jobs that other daemons have added.
 	pollEvery = 250 * time.Millisecond
 	// pickRetry is the pause after a store or broker could not be asked.
 	pickRetry = 100 * time.Millisecond
 )
 
-// takeBytes is how many bytes of payloads make a Take large enough, whatever number
-// of jobs a handler wants at a time.
+// takeBytes of payloads end a Take, however many jobs a handler wants at a time.
 const takeBytes = 16 << 20
 
 // candidate is a type with jobs that are due in a store.
@@ -44,7 +43,7 @@ func (e *Engine) pickLoop() {
 	}
 }
 
-// pick takes what may run now, and returns when to look again at the latest.
+// pick takes the jobs that may run now, and returns when to look again at the latest.
 func (e *Engine) pick() (wait time.Duration) {
 	if !e.handsOut() {
 		return pollEvery
@@ -86,15 +85,14 @@ func (e *Engine) pick() (wait time.Duration) {
 	return wait
 }
 
-// plan is a candidate whose jobs are to be taken, and how many batches of them.
-// Their slots are taken already.
+// plan is a candidate whose jobs have to be taken, and how many batches of them. Their slots are
+// taken already.
 type plan struct {
 	candidate
 	size, batches int
 }
 
-// plan decides whose jobs to take with all the slots that are free. From then on
-// the engine is picking.
+// plan decides whose jobs to take for all free slots. From then on the engine is picking.
 func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -123,8 +121,8 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	return plans
 }
 
-// batchSize is how many jobs of a handler are taken for a slot. Gloom workers run all
-// jobs of a batch at the same time: where that is bounded, the slots share it.
+// batchSize is how many jobs of a handler are taken for a slot. Gloom workers run all jobs of a
+// batch at the same time, so a limit on concurrency is shared among the slots.
 func (e *Engine) batchSize(h *job.Handler) int {
 	size := e.cfg.Batch
 	if h.Options.BatchSize > 0 {
@@ -142,8 +140,7 @@ func (e *Engine) handsOut() bool {
 	return !e.stopped && !e.leaving
 }
 
-// ask refreshes what is due in a store, and returns when to ask again, 0 for no
-// time of its own.
+// ask asks a store which jobs are due, and returns when to ask again, 0 if the usual time will do.
 func (b *backend) ask() (next time.Duration) {
 	if b.identity() == "" {
 		return 0
@@ -160,7 +157,7 @@ func (b *backend) ask() (next time.Duration) {
 		return max(time.Millisecond, rest)
 	}
 	b.mu.Lock()
-	b.seen = now // before asking: what comes meanwhile is looked for again
+	b.seen = now // set before asking, so that jobs that come meanwhile are looked for again
 	b.mu.Unlock()
 	ctx, cancel := b.call()
 	defer cancel()
@@ -178,8 +175,7 @@ func (b *backend) ask() (next time.Duration) {
 	return next
 }
 
-// eligible is a candidate as the scheduler sees it; false when it cannot run at
-// all.
+// eligible returns a candidate as the scheduler sees it, and false if it cannot run at all.
 func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	h := c.handler
 	if h == nil || c.due.Count == 0 {
@@ -198,8 +194,8 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 
 const taking = "take jobs"
 
-// take locks the jobs of a plan and begins to run them, a batch in each
-// slot. Slots for which there are none are given back.
+// take locks the jobs of a plan and runs them, one batch per slot. It frees the slots for which
+// there are no jobs.
 func (e *Engine) take(p *plan) bool {
 	client, _, _ := job.Split(p.due.Jobtype)
 	defer func() {
@@ -234,7 +230,7 @@ func (e *Engine) take(p *plan) bool {
 	}
 	switch {
 	case p.handler.Lang == job.Gloom, p.due.Count <= 0 && len(taken) == p.size*p.batches, bytes >= takeBytes:
-		p.b.look() // there may be more than was counted
+		p.b.look() // there may be more jobs than were counted
 	case len(taken) < p.size*p.batches:
 		p.due.Count = 0
 	}

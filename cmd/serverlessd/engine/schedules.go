@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// scheduleEvery is how often the store is asked for due schedules at least: others
-	// may have changed them.
+	// scheduleEvery is the longest time between two looks for due schedules: other daemons may
+	// have changed them.
 	scheduleEvery = 500 * time.Millisecond
-	// scheduleLull is how long a daemon that has begun to look for due schedules leaves
-	// them to others, which were there in time, before it takes any for missed.
+	// scheduleLull is how long a daemon that has just started leaves due schedules to the others,
+	// which were there in time, before it takes any for missed.
 	scheduleLull = 2 * time.Second
 )
 
 // home is the store that has the schedules.
 func (e *Engine) home() *backend { return e.backends[0] }
 
-// schedule makes the jobs of schedules until the engine ends.
+// schedule makes the jobs of due schedules until the engine ends.
 func (b *backend) schedule() {
 	var watch schedule.Watch
 	for b.e.sleep(b.settle(&watch)) {
 	}
 }
 
-// settle settles all that is due, and tells how long to wait.
+// settle settles all due schedules, and returns how long to wait.
 func (b *backend) settle(watch *schedule.Watch) time.Duration {
 	skipped := make(map[string]int)
 	defer func() {
@@ -63,8 +63,8 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 	return scheduleEvery
 }
 
-// settleSome settles schedules, and tells whether it has settled any. What the store
-// refuses together it is given one by one.
+// settleSome settles schedules, and reports whether it has settled any. If the store refuses
+// several together, it settles them one by one.
 func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[string]int) (some bool) {
 	ctx, cancel := b.call()
 	began := time.Now()
@@ -95,7 +95,7 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	return all.Schedules > 0
 }
 
-// keepFile has the store's schedules be those of the file, until the engine ends.
+// keepFile keeps the schedules of the file in the store, until the engine ends.
 func (b *backend) keepFile() {
 	file := b.e.cfg.Schedules
 	if file == nil {
@@ -115,8 +115,8 @@ func (b *backend) keepFile() {
 	}
 }
 
-// putFile brings the schedules of the file to the store, and drops those that stood in
-// it before.
+// putFile writes the schedules of the file to the store, and drops those that were in the file
+// before.
 func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 	ctx, cancel := b.call()
 	old, err := b.store.FileSchedules(ctx)
@@ -169,14 +169,15 @@ func (e *Engine) DropSchedule(ctx context.Context, key schedule.Key) error {
 	return b.asked(ctx, b.store.DropSchedule(ctx, key, false))
 }
 
-// Schedule is one, and the store's time.
+// Schedule returns a schedule, and the store's time.
 func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error) {
 	b := e.home()
 	n, now, err := b.store.Schedule(ctx, key)
 	return n, now, b.asked(ctx, err)
 }
 
-// Schedules are a client's, in the order of names from behind one, and the store's time.
+// Schedules returns a client's schedules behind a name, in the order of names, and the store's
+// time.
 func (e *Engine) Schedules(ctx context.Context, client, after string, limit int) ([]store.Named, time.Time, error) {
 	b := e.home()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Start hands out jobs again, Stop hands out none until then.
+// Start lets the daemon hand out jobs again.
 func (e *Engine) Start() { e.hold(false) }
 
-// Stop lets what runs end; jobs are accepted and ingested as ever.
+// Stop lets it hand out none until Start. Running jobs end, and new ones are accepted and ingested
+// as before.
 func (e *Engine) Stop() { e.hold(true) }
 
 func (e *Engine) hold(stopped bool) {
@@ -19,7 +20,7 @@ func (e *Engine) hold(stopped bool) {
 	e.nudge()
 }
 
-// held tells a batch whether to begin another job.
+// held reports whether a batch must not begin another job.
 func (e *Engine) held() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -32,7 +33,7 @@ func (e *Engine) isLeaving() bool {
 	return e.leaving
 }
 
-// checkIdle tells Shutdown that no batch is left or on its way. The lock is held.
+// checkIdle tells Shutdown when no batch is left. The caller holds the lock.
 func (e *Engine) checkIdle() {
 	if e.leaving && !e.picking && len(e.batches) == 0 {
 		select {
@@ -43,12 +44,11 @@ func (e *Engine) checkIdle() {
 	}
 }
 
-// lastWrites is how long the stores have for what has ended, and how long what
-// was killed has to be gone.
+// lastWrites bounds the last writes to the stores, and the wait for killed processes.
 const lastWrites = 5 * time.Second
 
-// Shutdown ends the engine: running jobs have until ctx is done or the drain time
-// is over, the rest is given back, and the sysid released.
+// Shutdown ends the engine. Running jobs have time until ctx is done or the drain time is over;
+// all others are given back, and the sysid is released.
 func (e *Engine) Shutdown(ctx context.Context) {
 	e.mu.Lock()
 	e.leaving = true
@@ -89,8 +89,8 @@ func (e *Engine) atWork() (all []*batch) {
 	return all
 }
 
-// release waits for the last writes, and gives the sysids back. What a store
-// that is away does not hear, the next start tells it.
+// release waits for the last writes and releases the sysids. The next start releases those of a
+// store that is away now.
 func (e *Engine) release() {
 	end := time.Now().Add(lastWrites)
 	left := true
@@ -107,14 +107,14 @@ func (e *Engine) release() {
 	}
 }
 
-// written tells that no ending waits.
+// written reports that no ending waits.
 func (b *backend) written() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue) == 0
 }
 
-// holdsNothing tells that no sysid of ours, nor of an earlier life, is the store's.
+// holdsNothing reports that the store has no sysid of this daemon, nor of an earlier life.
 func (b *backend) holdsNothing() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

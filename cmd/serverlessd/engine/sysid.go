@@ -13,13 +13,13 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// The sysids of this directory stand in a file, so that a daemon that was killed
-// finds at its next start what it had in hand.
+// The sysids of this directory are kept in a file, so that a daemon that was killed finds at its
+// next start which jobs it had in hand.
 
 func (e *Engine) sysidFile() string { return filepath.Join(e.cfg.Dir, "sysids") }
 
-// claimSysids notes the new sysid and returns those of before. That it cannot be noted,
-// on a full disk, keeps nobody from starting: it costs time after a kill.
+// claimSysids writes the new sysid to the file and returns the earlier ones. If it cannot be
+// written, on a full disk, the daemon starts all the same: that costs time after a kill.
 func (e *Engine) claimSysids() (old []string, err error) {
 	text, err := os.ReadFile(e.sysidFile())
 	if err != nil && !os.IsNotExist(err) {
@@ -30,16 +30,15 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	return old, nil
 }
 
-// orphanTime bounds the wait for what an earlier life of this directory has left.
+// orphanTime bounds the wait for processes that an earlier life of this directory has left.
 const orphanTime = 10 * time.Second
 
-// ownerOf is by what name processes are known that were started by the life of this
-// directory that began with a sysid.
+// ownerOf is the name under which the guard knows the processes of a life of this directory.
 func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
 
-// endOrphans kills what the lives with these sysids have left running: their guards may
-// have been killed with them. It returns the sysids of which nothing runs any more, and
-// whose jobs may run again at once; those of the others wait for their locks to expire.
+// endOrphans kills the processes that the lives with these sysids have left running: their guards
+// may have been killed with them. It returns the sysids of which nothing runs any more, whose jobs
+// may run again at once. The jobs of the others wait until their locks expire.
 func (e *Engine) endOrphans(old []string) []string {
 	ctx, cancel := context.WithTimeout(e.life, orphanTime)
 	defer cancel()
@@ -81,9 +80,9 @@ func appendLine(path, line string) error {
 	return nil
 }
 
-// newSysid replaces a sysid, unless that has been done.
+// newSysid replaces a sysid, unless it was replaced already.
 func (e *Engine) newSysid(lost string) {
-	e.noting.Lock() // not e.mu: adds and slots do not wait for the disk
+	e.noting.Lock() // not under e.mu: adds and slots must not wait for the disk
 	defer e.noting.Unlock()
 	if e.ids.Sysid() != lost {
 		return

@@ -31,8 +31,8 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	return r, nil
 }
 
-// Share adds jobs with unique keys, all or none. They go to the first store, which decides
-// who has a key, and not through the journal: it could not tell.
+// Share adds jobs with unique keys, all or none. They go to the first store and not through the
+// journal, because only the store can tell who holds a key.
 func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error) {
 	if e.isLeaving() {
 		return nil, ErrDraining
@@ -66,15 +66,15 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask)
 	return shared, nil
 }
 
-// Stored waits until a store has all that a receipt is about, or ctx is done. It is
-// journal.ErrAside that a store never will.
+// Stored waits until a store has all jobs of a receipt, or ctx is done. It returns
+// journal.ErrAside if no store will ever take them.
 func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	e.hurry()
 	return e.journal.Stored(ctx, r)
 }
 
-// find asks the stores for a job, one after the other. When none has it but one
-// could not be asked, it may be there: ErrAway.
+// find asks one store after the other for a job. If none has it, but one could not be asked, the
+// job may be there: ErrAway.
 func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
 	missing := error(store.ErrUnknown)
 	for _, b := range e.backends {
@@ -90,7 +90,7 @@ func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
 	return missing
 }
 
-// Job is what there is to tell of a job.
+// Job returns the record of a job.
 func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err error) {
 	for again := range 2 {
 		entry, waits, unread := e.journal.Find(id)
@@ -112,12 +112,12 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 		if again > 0 || !errors.Is(err, store.ErrUnknown) {
 			break
 		}
-		// It may have gone from the journal to the store between the two looks.
+		// The job may have gone from the journal to the store between the two looks.
 	}
 	return nil, err
 }
 
-// accepted is a job that only the journal has.
+// accepted is the record of a job that only the journal has.
 func accepted(entry *journal.Entry) *store.Record {
 	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due, Runs: []store.PastRun{}}
 	if rec.Due.IsZero() {
@@ -128,7 +128,7 @@ func accepted(entry *journal.Entry) *store.Record {
 	return rec
 }
 
-// Result is a job's data.
+// Result returns a job's data.
 func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
 	err = e.find(ctx, func(b *backend) (err error) {
 		rec, data, err = b.store.Result(ctx, id)
@@ -173,7 +173,7 @@ func (e *Engine) Jobs(ctx context.Context, q store.Query) ([]store.Record, error
 	return all[:min(len(all), q.Limit)], nil
 }
 
-// merge merges two lists that begin with the newest.
+// merge merges two lists, both in the order newest first.
 func merge(a, b []store.Record) []store.Record {
 	if len(a) == 0 {
 		return b
@@ -189,7 +189,7 @@ func merge(a, b []store.Record) []store.Record {
 	return append(append(out, a...), b...)
 }
 
-// RetryAll has up to q.Limit jobs run again, and tells whether there are more.
+// RetryAll makes up to q.Limit jobs run again, and reports whether there are more.
 func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error) {
 	for _, b := range e.backends {
 		q := q
@@ -206,8 +206,8 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 	return affected, more, nil
 }
 
-// State are the jobs by jobtype; of one client unless it is "". A job that goes
-// from the journal to a store meanwhile is counted once.
+// State counts the jobs by jobtype, of one client unless it is "". A job that goes from the
+// journal to a store meanwhile is counted once.
 func (e *Engine) State(ctx context.Context, client string) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
 	var watches []*journal.Watch
@@ -248,8 +248,8 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	return types, nil
 }
 
-// figures are State's of all types together, about: what goes from the journal to a
-// store meanwhile may be counted in both or in neither. It holds up nobody.
+// figures are the sums of State over all types, nearly: a job that goes from the journal to a
+// store meanwhile may be counted twice or not at all. No other call waits for it.
 func (e *Engine) figures(ctx context.Context) (sum store.Counts, err error) {
 	for _, b := range e.backends {
 		if err := b.reachable(); err != nil {
@@ -275,7 +275,8 @@ func (e *Engine) figures(ctx context.Context) (sum store.Counts, err error) {
 	return sum, nil
 }
 
-// counts are a store's, and a watch over what comes from the journal after them.
+// counts returns the counts of a store, and a watch of the jobs that come from the journal after
+// them.
 func (b *backend) counts(ctx context.Context, client string) (map[string]store.Counts, *journal.Watch, error) {
 	if err := b.reachable(); err != nil {
 		return nil, nil, err

@@ -12,7 +12,7 @@ const (
 	writeAtOnce = 500
 	writeBytes  = 8 << 20
 	writeRetry  = 100 * time.Millisecond
-	// writePace is from the beginning of one transaction to that of the next.
+	// writePace is the time between the beginnings of two transactions.
 	writePace = 5 * time.Millisecond
 )
 
@@ -28,8 +28,8 @@ func (b *backend) put(end *ending) {
 	}
 }
 
-// write writes endings, those that came meanwhile together, until the engine
-// ends. While the store is away they wait.
+// write writes endings until the engine ends, all that have come meanwhile together. While the
+// store is away they wait.
 func (b *backend) write() {
 	for {
 		select {
@@ -46,7 +46,7 @@ func (b *backend) write() {
 	}
 }
 
-// queued are the first endings that go into one transaction: of one sysid.
+// queued returns the first endings that fit into one transaction: all are of one sysid.
 func (b *backend) queued() []*ending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,9 +63,9 @@ func (b *backend) queued() []*ending {
 	return b.queue[:len(b.queue):len(b.queue)]
 }
 
-// writeAll writes endings; what the store refuses together it is given one by
-// one, so that nobody's ending waits for another's. One that is refused goes
-// without its data, then without the jobs that follow.
+// writeAll writes endings. If the store refuses them together, it writes them one by one, so that
+// no ending waits for another. One that is refused is written without its data, then without the
+// jobs that follow.
 func (b *backend) writeAll(ends []*ending) error {
 	err := b.writeOnce(ends)
 	if err == nil || errors.Is(err, store.ErrAway) || b.e.life.Err() != nil {
@@ -79,7 +79,7 @@ func (b *backend) writeAll(ends []*ending) error {
 		}
 		return nil
 	}
-	less := *ends[0] // a copy: after a failure all of it is tried again
+	less := *ends[0] // a copy: after a failure the whole ending is tried again
 	if len(less.Data) > 0 {
 		less.Data, less.Truncated = nil, true
 		if err = b.writeLess(&less, "the store refuses a job's data: it ended without"); err == nil {
@@ -137,7 +137,7 @@ func (b *backend) writeOnce(ends []*ending) error {
 	return nil
 }
 
-// ended counts and tells of a run whose end is written.
+// ended counts and logs a run whose end was written.
 func (e *Engine) ended(end *ending, counted bool) {
 	if !counted {
 		e.meter.discarded.Inc()

@@ -1,3 +1,3 @@
-// Package job is the vocabulary of the serverless queue: the names of clients
-// and types, ids, handlers, and what a run's status means. It does nothing.
+// Package job has the vocabulary of the serverless queue: the names of clients and types, ids,
+// handlers, and the meaning of a run's status.
 package job

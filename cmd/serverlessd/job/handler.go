@@ -12,10 +12,10 @@ const (
 	Gloom  = "gloom"
 )
 
-// Languages are all that there are.
+// Languages are all languages.
 var Languages = []string{HTTP, Node, PHP, Python, Shell, Gloom}
 
-// Handler is how the jobs of a type are run, one version of it.
+// Handler is a version of how the jobs of a type are run.
 type Handler struct {
 	ID      string // sorts by age, as job ids do
 	Jobtype string
@@ -23,7 +23,7 @@ type Handler struct {
 	Source
 }
 
-// Source is what a client says about a handler. Its JSON is what the store keeps.
+// Source is a handler as a client sends it, and as the store keeps it in JSON.
 type Source struct {
 	Lang       string  `json:"lang"`
 	EID        string  `json:"eid,omitempty"`
@@ -39,9 +39,9 @@ type Source struct {
 type Options struct {
 	Batch       bool     `json:"batch,omitempty"`       // http: one request with all lines
 	BatchSize   int      `json:"batchSize,omitempty"`   // jobs taken at a time
-	Concurrency int      `json:"concurrency,omitempty"` // jobs of the type at one moment, per daemon
-	Timeout     Duration `json:"timeout,omitempty"`     // of a job, by the wall
-	CPU         Duration `json:"cpu,omitempty"`         // of a job
-	Next        string   `json:"next,omitempty"`        // type that gets the data of OK
-	NextFailed  string   `json:"nextFailed,omitempty"`  // type that gets the data of FAILED and abandoned ones
+	Concurrency int      `json:"concurrency,omitempty"` // jobs of the type at a time, per daemon
+	Timeout     Duration `json:"timeout,omitempty"`     // the longest time of a job
+	CPU         Duration `json:"cpu,omitempty"`         // the longest processor time of a job
+	Next        string   `json:"next,omitempty"`        // the type that gets the data of jobs that are OK
+	NextFailed  string   `json:"nextFailed,omitempty"`  // the type that gets the data of failed and abandoned jobs
 }

@@ -23,7 +23,7 @@ const (
 	maxMS  = 1<<(5*timeLen) - 1
 )
 
-// ErrID is returned for what is no id.
+// ErrID says that a text is not an id.
 var ErrID = errors.New("not an id: 9, 6 and 5 characters of base 32 with hyphens between")
 
 // ParseID checks an id.
@@ -49,7 +49,7 @@ func (id ID) parts() (ms int64, sysid string, seq int64, err error) {
 	return ms, sysid, seq, nil
 }
 
-// Add is the id n places further on.
+// Add returns the id n places behind id.
 func (id ID) Add(n int) ID {
 	ms, sysid, seq, err := id.parts()
 	if err != nil {
@@ -59,8 +59,7 @@ func (id ID) Add(n int) ID {
 	return makeID(ms+seq>>(5*seqLen), sysid, seq&maxSeq)
 }
 
-// Since is how many places id stands behind first, when the two were counted up
-// from each other.
+// Since returns how many places id is behind first, if they were counted up from each other.
 func (id ID) Since(first ID) (n int, ok bool) {
 	ms, sysid, seq, err := id.parts()
 	ms0, sysid0, seq0, err0 := first.parts()
@@ -131,7 +130,7 @@ type IDs struct {
 // NewIDs returns a source of ids with a sysid, by a clock.
 func NewIDs(sysid string, now func() time.Time) *IDs { return &IDs{sysid: sysid, now: now} }
 
-// Next is the first of n ids that count up from it, all behind all earlier ones.
+// Next returns the first of n ids that count up from it. They are greater than all earlier ones.
 func (s *IDs) Next(n int) ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +143,8 @@ func (s *IDs) Next(n int) ID {
 	return first
 }
 
-// Raise has all later ids stand behind one that was handed out before, by an
-// earlier daemon too.
+// Raise makes all later ids greater than one that was handed out before, also by an earlier
+// daemon.
 func (s *IDs) Raise(last ID) {
 	ms, _, seq, err := last.parts()
 	s.mu.Lock()
@@ -156,14 +155,14 @@ func (s *IDs) Raise(last ID) {
 	}
 }
 
-// Sysid is the one in use.
+// Sysid returns the sysid in use.
 func (s *IDs) Sysid() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sysid
 }
 
-// SetSysid has later ids carry another sysid.
+// SetSysid changes the sysid of later ids.
 func (s *IDs) SetSysid(sysid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

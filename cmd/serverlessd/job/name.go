@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Longest names, in bytes.
+// The longest names, in bytes.
 const (
 	MaxClient = 64
 	MaxType   = 128
@@ -20,12 +20,12 @@ var (
 	typeForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@+-]*$`)
 )
 
-// CheckClient tells what is wrong with the name of a client, if anything.
+// CheckClient returns what is wrong with the name of a client, if anything.
 func CheckClient(name string) error {
 	return checkName("client", name, clientForm, MaxClient, "letters, digits, _ and ., not beginning with a .")
 }
 
-// CheckType tells what is wrong with the name of a type, if anything.
+// CheckType returns what is wrong with the name of a type, if anything.
 func CheckType(name string) error {
 	return checkName("type", name, typeForm, MaxType, "letters, digits, _ . : @ + and -, beginning with a letter or digit")
 }
@@ -40,9 +40,9 @@ func checkName(what, name string, form *regexp.Regexp, most int, allowed string)
 	return nil
 }
 
-// Jobtype is the name under which a client's type is stored. A client has no
-// hyphen, so no two pairs share a jobtype.
+// Jobtype returns the name under which a client's type is stored. A client has no hyphen, so no
+// two pairs have the same jobtype.
 func Jobtype(client, typ string) string { return client + "-" + typ }
 
-// Split takes a jobtype apart at its first hyphen.
+// Split splits a jobtype at its first hyphen.
 func Split(jobtype string) (client, typ string, ok bool) { return strings.Cut(jobtype, "-") }

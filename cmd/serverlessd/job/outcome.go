@@ -20,7 +20,7 @@ type Outcome struct {
 // StderrKept is how many bytes of a run's standard error are kept.
 const StderrKept = 4 << 10
 
-// AtOnce is a delay that is none.
+// AtOnce is the shortest delay.
 const AtOnce = time.Millisecond
 
 // Line is a J: line of a run, or what follows from one: a job of the same client.
@@ -40,7 +40,7 @@ const (
 	Error  Verdict = 5 // 5xx, 3xx, and what lies outside 100 … 599
 )
 
-// Judge is the verdict of a status, and the status as it is kept.
+// Judge returns the verdict of a status, and the status as it is kept.
 func Judge(status int) (Verdict, int) {
 	switch {
 	case status < 100 || status > 599 || status/100 == 3:
@@ -49,7 +49,7 @@ func Judge(status int) (Verdict, int) {
 	return Verdict(status / 100), status
 }
 
-// Codes that are kept with a job: the reason of its last stop.
+// Codes are kept with a job: the reason why it stopped last.
 const (
 	CodeOK          = "ok"
 	CodeFailed      = "failed"
@@ -62,7 +62,7 @@ const (
 	CodeTimeout     = "timeout"
 )
 
-// Code is what a verdict is called.
+// Code returns the name of a verdict.
 func (v Verdict) Code() string {
 	switch v {
 	case Retry:
@@ -75,7 +75,7 @@ func (v Verdict) Code() string {
 	return CodeError
 }
 
-// State is where a job stands.
+// State is the state of a job.
 type State string
 
 // The states.
@@ -89,7 +89,7 @@ const (
 	Expired   State = "expired"
 )
 
-// Ended is the state of an archived job, by its code.
+// Ended returns the state of an archived job by its code.
 func Ended(code string) State {
 	switch code {
 	case CodeOK:

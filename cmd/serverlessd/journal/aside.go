@@ -10,18 +10,18 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Aside is a file of what was accepted, or stood in the journal, and is not run.
+// Aside is a file of lines that were accepted, or stood in the journal, and are not run.
 type Aside struct {
 	File     string
 	Bytes    int64
-	Jobs     []Entry   // none in what is damaged: nobody can tell
-	Accepted time.Time // the first of them; zero: unknown
+	Jobs     []Entry   // none if the file has damage, whose jobs are not known
+	Accepted time.Time // when the first one was accepted; zero: unknown
 }
 
 // ErrNoAside says that there is no such file.
 var ErrNoAside = errors.New("there is no such file of what was set aside")
 
-// Asides are the files of what was set aside, oldest first, without payloads.
+// Asides returns the files of what was set aside, the oldest first, without payloads.
 func (j *Journal) Asides() (found []Aside, err error) {
 	names, err := j.opt.Files.List()
 	if err != nil {
@@ -47,7 +47,7 @@ func (j *Journal) Asides() (found []Aside, err error) {
 	return found, nil
 }
 
-// Aside reads one of them.
+// Aside reads one of these files.
 func (j *Journal) Aside(name string) (a Aside, err error) {
 	id, ok := strings.CutSuffix(name, bad)
 	if !ok || strings.ContainsAny(id, "/\\") {
@@ -103,14 +103,14 @@ func (j *Journal) Readmit(a *Aside) error {
 	return nil
 }
 
-// noteAside has jobs count as set aside, and be read no more. mu is held.
+// noteAside counts jobs as set aside. They are not read any more. mu is held.
 func (j *Journal) noteAside(jobs []Entry) {
 	for i := range jobs {
 		j.aside[jobs[i].ID] = jobs[i].Jobtype
 	}
 }
 
-// countAsides counts what earlier lives have set aside.
+// countAsides counts the jobs that earlier lives have set aside.
 func (j *Journal) countAsides(names []string) {
 	for _, name := range names {
 		if !strings.HasSuffix(name, bad) {
@@ -125,7 +125,7 @@ func (j *Journal) countAsides(names []string) {
 	}
 }
 
-// SetAsideJobs are how many jobs are set aside, by jobtype.
+// SetAsideJobs returns how many jobs are set aside, by jobtype.
 func (j *Journal) SetAsideJobs() map[string]int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -136,5 +136,5 @@ func (j *Journal) SetAsideJobs() map[string]int64 {
 	return jobs
 }
 
-// Piece is a file as what a store notes that it has: it takes its jobs once.
+// Piece names the file in a store's read points, so that the store takes its jobs once.
 func (a *Aside) Piece() Range { return Range{Segment: a.File, To: a.Bytes} }

@@ -13,22 +13,21 @@ import (
 	"gloom/cmd/internal/durable"
 )
 
-// Files is the directory of a journal. Tests put one in its place that loses
-// power and fails.
+// Files is the directory of a journal. Tests use one that loses power and fails.
 type Files interface {
 	List() ([]string, error)
-	// Create makes a file that must not exist.
+	// Create makes a file, which must not exist.
 	Create(name string) (File, error)
 	Open(name string) (File, error)
 	Remove(name string) error
 	// Sync makes the files' names durable.
 	Sync() error
-	// Space is how many bytes the disk has, and how many may still be written.
+	// Space returns how many bytes the disk has, and how many of them are free for this process.
 	Space() (size, free int64, err error)
 	Close() error
 }
 
-// File is one of them.
+// File is a file of the journal.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
@@ -42,13 +41,13 @@ type File interface {
 // ErrLocked means that another daemon has the directory.
 var ErrLocked = errors.New("another daemon uses this directory")
 
-// directory is the real one.
+// directory is Files on a disk.
 type directory struct {
 	path string
 	lock *flock.Flock
 }
 
-// Directory makes dir/journal where it is missing, and locks dir.
+// Directory makes dir/journal if it is missing, and locks dir.
 func Directory(dir string) (Files, error) {
 	path := filepath.Join(dir, "journal")
 	if err := durable.MakeDir(path, 0o700); err != nil {

@@ -22,31 +22,31 @@ var (
 	ErrFailed  = errors.New("the journal could not be written")
 	ErrClosed  = errors.New("the journal is closed")
 	ErrExpired = errors.New("the reservation is over: others may read what it had")
-	// ErrAside is of Stored.
+	// ErrAside is returned by Stored.
 	ErrAside = errors.New("a part is in no store, as it was damaged or no store takes it; a copy is kept in the journal's directory, as *.bad")
 )
 
-// Batch is lines of one type, accepted together.
+// Batch has lines of one type that are accepted together.
 type Batch struct {
 	Jobtype string
-	Lines   [][]byte      // none empty, without the newline
+	Lines   [][]byte      // without the newline; none is empty
 	Due     time.Time     // zero: at once
-	Delay   time.Duration // for so long from now Due was asked for; 0: it was given as a time
+	Delay   time.Duration // how long from now Due is; 0: Due was given as a time
 }
 
 // Entry is a line that was read.
 type Entry struct {
 	ID       job.ID
 	Jobtype  string
-	Payload  []byte // without the newline; the entry's
+	Payload  []byte // without the newline; it belongs to the entry
 	Accepted time.Time
 	Due      time.Time     // zero: at once
-	Delay    time.Duration // of the Batch
-	End      int64         // of its record in the segment: what a read point stands before or behind
+	Delay    time.Duration // as in the Batch
+	End      int64         // where its record ends in the segment; a read point is before it or behind it
 }
 
-// Range is a piece of a journal: of one segment, whose name is unique in the
-// world, and which is never written again once another one is.
+// Range is a piece of a segment. The segment's name is unique in the world, and a segment is never
+// written again once the next one is.
 type Range struct {
 	Segment  string
 	From, To int64
@@ -55,41 +55,41 @@ type Range struct {
 // Options of a journal. Files, IDs and Log are required.
 type Options struct {
 	Files Files
-	IDs   *job.IDs // of the lines; raised to what the journal has
+	IDs   *job.IDs // makes the ids of lines; it is raised above those in the journal
 	Log   zerolog.Logger
 	Now   func() time.Time // nil: time.Now
 
 	Max     int64 // bytes that may wait for a store; 0: no limit
-	Reserve int64 // bytes of the disk that are left to the stores; 0: none
-	Segment int64 // bytes after which the next segment begins; 0: 64 MiB
+	Reserve int64 // bytes of the disk that appends leave free for the stores; 0: none
+	Segment int64 // bytes of a segment before the next one begins; 0: 64 MiB
 	NoSync  bool  // appends do not wait for the disk
 
-	// Lanes are the names of those who read, each to a store of its own. Where they
-	// are several, Save makes durable which piece went to whom, before it is handed
-	// out, and Notes are what it was given last in an earlier life.
+	// Lanes are the names of the readers, each of which has a store of its own. If there are
+	// several, Save makes durable which piece went to which lane, before the piece is handed out.
+	// Notes are what Save was given last in an earlier life.
 	Lanes []string
 	Notes []Note
 	Save  func([]Note) error
-	Gone  func(segment string) // is told of each that is removed; may be nil
+	Gone  func(segment string) // is called for each segment that is removed; may be nil
 }
 
-// Stats are a journal's counters since it was opened, and what it holds.
+// Stats has the counters of a journal since it was opened, and what it holds.
 type Stats struct {
 	Bytes int64 // that wait for a store
 	Jobs  int64
 	Bad   int // *.bad files in the directory
 
 	Syncs        int64
-	SyncTime     time.Duration // of all of them
+	SyncTime     time.Duration // bytes of all of them
 	Failures     int64         // writes and syncs
-	Cut, Damaged int64         // bytes: of unfinished records; set aside, or missing
+	Cut, Damaged int64         // bytes that were cut off as unfinished records; that were set aside or are missing
 }
 
-// Count is how many jobs of a type wait in the journal, and how many of them
-// were added with a delay.
+// Count is how many jobs of a type wait in the journal, and how many of these were added with a
+// delay.
 type Count struct{ Jobs, Delayed int64 }
 
-// plus is never below 0: what the disk did not give at first was not counted.
+// plus is never below 0: jobs that the disk did not give at first were not counted.
 func (c Count) plus(n int, due time.Time) Count {
 	c.Jobs = max(0, c.Jobs+int64(n))
 	if !due.IsZero() {
@@ -98,41 +98,41 @@ func (c Count) plus(n int, due time.Time) Count {
 	return c
 }
 
-// Journal is an open one.
+// Journal is an open journal.
 type Journal struct {
 	opt     Options
-	reading sync.Mutex // one reservation is read at a time; taken before mu, guards the following
+	reading sync.Mutex // serializes the reading of reservations; taken before mu, guards the following
 	notes   []Note
-	unsaved bool       // Save has not been given them
-	old     []*segment // of earlier lives, as long as it is not known what they hold; changed under mu too
+	unsaved bool       // they have changed since the last Save
+	old     []*segment // segments of earlier lives whose content is not known yet; changed under mu too
 
-	removing sync.Mutex // segments are removed one at a time; guards doomed
+	removing sync.Mutex // serializes the removal of segments; guards doomed
 	doomed   []*segment
 
 	mu       sync.Mutex // guards the following
 	segments []*segment // oldest first
-	unknown  int64      // bytes of those that are not among them yet
+	unknown  int64      // bytes of old segments, which are not among them yet
 	waiting  map[string]Count
-	aside    map[job.ID]string // the jobtypes of jobs of which a copy is kept: they go to no store
+	aside    map[job.ID]string // the jobtypes of jobs that were set aside
 	held     []*Reservation    // not yet synced
 	watches  []*Watch
-	back     []piece // to be read again, oldest first
+	back     []piece // pieces that have to be read again, oldest first
 	stats    Stats
 	queue    []*request
-	writing  bool // somebody does
+	writing  bool // a commit is under way
 	closed   bool
-	work     chan struct{} // there is something in queue
-	news     chan struct{} // closed and made anew: there may be something to read
-	moved    chan struct{} // the same: something was synced
+	work     chan struct{} // the queue has a request
+	news     chan struct{} // closed and replaced when there may be something to read
+	moved    chan struct{} // closed and replaced when something was synced
 
-	// Of who writes.
+	// Of the goroutine that writes.
 	current *segment // nil: the next append begins one
 	buf     []byte
 	ended   chan struct{}
 }
 
-// Open reads what the directory has. It never fails over what it finds there: what
-// the disk does not give is asked for again by who reserves.
+// Open reads the directory. It never fails because of what it finds there. What the disk does not
+// give is read again by the next reservation.
 func Open(opt Options) (*Journal, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -174,10 +174,10 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// learn finds out what earlier lives left, and to whom it goes; until it has, nothing
-// can be reserved. After an error it may be called again.
+// learn reads what earlier lives have left, and decides to which lane it goes. Nothing can be
+// reserved before. After an error it may be called again.
 func (j *Journal) learn() error {
-	told := make(map[string]int64) // ends, by what follows
+	told := make(map[string]int64) // where segments end, as the next ones say
 	for _, s := range j.old {
 		if err := j.open(s); err != nil {
 			return err
@@ -230,7 +230,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 	case !ok:
 		end, err = s.tail(s.end)
 		if err == nil && !j.opt.NoSync {
-			// What is read from here on must not be lost half way.
+			// Nothing that is read from here on may be lost on an error.
 			if err := s.file.Sync(); err != nil {
 				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync what an earlier life wrote")
 			}
@@ -271,7 +271,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 	return err
 }
 
-// first is the record that begins the segment.
+// first reads the record at the beginning of a segment.
 func (s *segment) first() (record, form, error) {
 	buf, err := s.read(0, min(s.end, maxHeader))
 	if err != nil {
@@ -294,8 +294,8 @@ func (j *Journal) recount(jobtype string, was, c Count) {
 	j.stats.Jobs += c.Jobs - was.Jobs
 }
 
-// Waiting are the jobs that are in no store yet, by jobtype, and those that were
-// in none when these watches began.
+// Waiting returns the jobs that are in no store yet, by jobtype, and those that were in none when
+// these watches began.
 func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -309,14 +309,14 @@ func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	return all
 }
 
-// Watch counts what goes from a lane to its store, until it is closed.
+// Watch counts the jobs that go from a lane to its store, until it is closed.
 type Watch struct {
 	j      *Journal
 	lane   string
 	synced map[string]Count
 }
 
-// Watch begins to count.
+// Watch starts a watch of a lane.
 func (j *Journal) Watch(lane string) *Watch {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -334,7 +334,7 @@ func (w *Watch) Close() {
 	}
 }
 
-// Stats are the journal's counters.
+// Stats returns the journal's counters.
 func (j *Journal) Stats() Stats {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -351,8 +351,7 @@ func (j *Journal) bytes() (n int64) {
 	return n
 }
 
-// Age is how long the oldest line that is in no store has been waiting, 0 if
-// there is none.
+// Age returns how long the oldest line that is in no store has been waiting, 0 if there is none.
 func (j *Journal) Age() time.Duration {
 	j.mu.Lock()
 	var oldest *segment
@@ -377,8 +376,8 @@ func (j *Journal) Age() time.Duration {
 	return age
 }
 
-// Find returns a job that is in no store yet. Its errors are that the disk does not
-// give what may have it.
+// Find returns a job that is in no store yet. An error says that the disk does not give a piece
+// which may have it.
 func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
@@ -422,7 +421,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	switch {
 	case found:
 		return e, !s.stored(e.End-1, e.End), nil
-	case unread != nil && slices.Contains(j.segments, s): // it has not been removed meanwhile
+	case unread != nil && slices.Contains(j.segments, s): // it was not removed meanwhile
 		err = unread
 	}
 	return e, false, err
@@ -432,7 +431,7 @@ func (r *record) entry(id job.ID, line []byte, at int64) Entry {
 	return Entry{ID: id, Jobtype: r.jobtype, Payload: line[:len(line):len(line)], Accepted: r.date, Due: r.due, Delay: r.delay, End: at + int64(r.size)}
 }
 
-// Close ends the appends that wait, and unlocks the directory.
+// Close ends waiting appends with an error, and unlocks the directory.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closed {
@@ -462,20 +461,20 @@ func (j *Journal) closeSegments() error {
 	return errors.Join(errs...)
 }
 
-// tell wakes all who wait for a channel.
+// tell wakes all goroutines that wait for a channel.
 func (j *Journal) tell(c *chan struct{}) {
 	close(*c)
 	*c = make(chan struct{})
 }
 
-// Receipt says where a request stands.
+// Receipt says where in the journal a request is.
 type Receipt struct {
-	First   []job.ID // of each batch; the others count up from it
+	First   []job.ID // the first id of each batch; the others count up from it
 	segment *segment
 	span
 }
 
-// Stored returns when all of a request is in a store, or was set aside: ErrAside.
+// Stored returns when all lines of a request are in a store. ErrAside: some were set aside.
 func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	if r.segment == nil {
 		return nil
@@ -493,8 +492,8 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	return err
 }
 
-// Left returns when a job is not in the journal, or in a store since. Its errors are
-// the context's, ErrClosed and Find's.
+// Left returns when a job is not in the journal, or has reached a store. Its errors are the
+// context's, ErrClosed and those of Find.
 func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
 	waited := j.until(ctx, func() bool {
 		var found bool
@@ -507,7 +506,7 @@ func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
 	return err
 }
 
-// until returns when a condition holds that what goes to stores may change.
+// until waits for a condition that may change when jobs go to stores.
 func (j *Journal) until(ctx context.Context, holds func() bool) error {
 	for {
 		j.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Place is a point in a journal.
+// Place is a position in a journal.
 type Place struct {
 	Segment string
 	Offset  int64
@@ -15,22 +15,21 @@ func (p Place) compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.Segment, q.Segment), cmp.Compare(p.Offset, q.Offset))
 }
 
-// Note says what went to a lane last. Notes cover the front of a journal without
-// gaps, and a lane gets nothing new before it has synced what it has: so whatever
-// stands before the last note's end, and in none, is in a store. A lane is read by
-// one reader, a piece at a time.
+// Note says which piece went to a lane last. Notes cover the front of a journal without gaps, and
+// a lane gets nothing new before it has synced its piece. So everything before the end of the last
+// note that is in no note is in a store. A lane has one reader, which reads one piece at a time.
 type Note struct {
 	Lane     string
-	From, To Place // To's segment is "" where everything behind From is the lane's
+	From, To Place // an empty segment in To means that everything behind From belongs to the lane
 }
 
-// piece is what is to be read again.
+// piece is a piece that has to be read again.
 type piece struct {
 	Range
-	lane string // "": anybody's
+	lane string // "": any lane may have it
 }
 
-// note has a lane have a piece that was nobody's.
+// note gives a piece to a lane.
 func (j *Journal) note(lane string, r *Reservation) error {
 	notes := slices.DeleteFunc(slices.Clone(j.notes), func(n Note) bool { return n.Lane == lane })
 	notes = append(notes, Note{lane, Place{r.Segment, r.From}, Place{r.Segment, r.To}})
@@ -42,7 +41,7 @@ func (j *Journal) note(lane string, r *Reservation) error {
 	return nil
 }
 
-// save makes the notes durable, unless that has been done.
+// save makes the notes durable, unless they are.
 func (j *Journal) save() error {
 	if !j.unsaved || j.opt.Save == nil {
 		return nil
@@ -52,8 +51,8 @@ func (j *Journal) save() error {
 	return err
 }
 
-// assign gives lanes what an earlier life noted for them, and decides whose the rest
-// is. That has to be durable before it is handed out, not before the others are.
+// assign gives lanes the pieces that an earlier life noted for them, and decides to which lane the
+// rest goes. That must be durable before any of it is handed out.
 func (j *Journal) assign() error {
 	jobs := make(map[string]Count)
 	for _, s := range j.old {
@@ -85,14 +84,14 @@ func (j *Journal) assign() error {
 	return nil
 }
 
-// route says whose the pieces are that earlier lives left, and takes off these jobs
-// what is in a store.
+// route returns to which lanes the pieces go that earlier lives have left. It subtracts what is in
+// a store already.
 func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	var notes []Note
-	var end, known Place // of what there is; all before known is in a note or a store
+	var end, known Place // from where nothing is noted: everything before is in a note or a store
 	if n := len(j.old); n > 0 {
 		end = Place{j.old[n-1].name, j.old[n-1].end}
-		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // it was the first one's
+		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // it belonged to the first lane
 			notes = []Note{{Lane: j.opt.Lanes[0]}}
 		}
 	}
@@ -132,8 +131,8 @@ func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	return back, nil
 }
 
-// tidy drops notes of what is no more, joins those that meet, and gives the only
-// lane all that comes.
+// tidy drops notes of segments that were removed and joins notes that meet. If there is only one
+// lane, it gets everything that follows.
 func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
 	if len(j.opt.Lanes) == 1 {
 		notes = append(notes, Note{j.opt.Lanes[0], known, Place{}})
@@ -153,7 +152,7 @@ func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
 	return tidy
 }
 
-// clip is the part of a segment that stands before a place.
+// clip returns the part of a segment before a place.
 func (s *segment) clip(p Place) int64 {
 	switch cmp.Compare(s.name, p.Segment) {
 	case -1:

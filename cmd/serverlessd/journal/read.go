@@ -12,27 +12,26 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxRead is how many bytes of lines a reservation has, one record at least.
+// maxRead is how many bytes of lines a reservation has at most, unless it is one record.
 const maxRead = 4 << 20
 
-// Reservation is what was taken from the front to be put into a store.
+// Reservation is a piece that was taken from the front, for a store.
 type Reservation struct {
 	Range
 	j        *Journal
 	s        *segment
-	reader   string // the lane that has it
-	lane     string // "": anybody's if it goes back
+	reader   string // the lane that has reserved it
+	lane     string // the lane that gets it back; "": any
 	entries  []Entry
-	aside    []Entry // of which a copy is kept instead
+	aside    []Entry // jobs that were set aside
 	deadline time.Time
 }
 
 // Read returns the reserved entries without those that were set aside.
 func (r *Reservation) Read() []Entry { return r.entries }
 
-// Reserve takes records from the front of a lane, of n lines in all but at least
-// one record, and waits until there is one. What is not synced before the timeout
-// is over goes back to the front.
+// Reserve takes records with n lines in all, but at least one record, from the front of a lane. It
+// waits until there is one. What is not synced before the timeout goes back to the front.
 func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.Duration) (*Reservation, error) {
 	for {
 		r, news, err := j.reserve(lane, n, timeout)
@@ -52,7 +51,7 @@ func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.
 	}
 }
 
-// reserve returns what there is, or what tells of more.
+// reserve returns what can be reserved, or a channel that is closed when there is more.
 func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservation, chan struct{}, error) {
 	j.reading.Lock()
 	defer j.reading.Unlock()
@@ -97,14 +96,13 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			j.mu.Unlock()
 			return r, nil, nil
 		}
-		gone := j.finish(r.s, r.From, r.To) // nothing in it is anybody's
+		gone := j.finish(r.s, r.From, r.To) // nothing in it is valid
 		j.mu.Unlock()
 		j.remove(gone)
 	}
 }
 
-// front is where a lane's next reservation begins, and where it ends at the
-// latest.
+// front returns where a lane's next reservation begins, and where it must end.
 func (j *Journal) front(lane string) (r *Reservation, to int64) {
 	for _, b := range j.back {
 		if b.lane == lane || b.lane == "" {
@@ -128,8 +126,8 @@ func (j *Journal) segment(name string) *segment {
 	return nil
 }
 
-// take has the next reservation begin where this one ends. Since front nobody else
-// has: one is read at a time.
+// take makes the next reservation begin where this one ends. The front has not moved since,
+// because one reservation is read at a time.
 func (j *Journal) take(r *Reservation, to int64) {
 	for i := range j.back {
 		if b := &j.back[i]; b.Segment == r.Segment && b.From == r.From && b.To == to {
@@ -183,12 +181,12 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 	return errors.Join(failed, err)
 }
 
-// has tells whether there are jobs in a reservation, also if a copy of all is kept: the
-// store is to know that it gets none of them.
+// has reports whether a reservation has jobs, also if all of them were set aside: the store has to
+// note that it gets none.
 func (r *Reservation) has() bool { return len(r.entries)+len(r.aside) > 0 }
 
-// isAside tells whether a copy of a job is kept. It was made in vain if the rest of its
-// piece was not written then: the piece is read again, by this life or the next.
+// isAside reports whether a job was set aside. That does not count if the rest of its piece was
+// not written then: the piece is read again, in this life or the next.
 func (j *Journal) isAside(id job.ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -196,7 +194,7 @@ func (j *Journal) isAside(id job.ID) bool {
 	return ok
 }
 
-// setAside copies damage to a file of its own.
+// setAside copies a damaged piece to a file.
 func (j *Journal) setAside(s *segment, at, size int64) error {
 	name := fmt.Sprintf("%s-%d%s", s.id(), at, bad)
 	fresh, err := j.keep(name, size, func(to File) error { return s.copyTo(to, at, size) })
@@ -210,8 +208,8 @@ func (j *Journal) setAside(s *segment, at, size int64) error {
 	return err
 }
 
-// SetAside takes jobs out of a reservation that no store takes, and keeps a copy of
-// them, as the journal would have it.
+// SetAside takes jobs that no store takes out of a reservation, and copies them to a file, in the
+// journal's format.
 func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	var copied []byte
 	left := make([]Entry, 0, len(r.entries))
@@ -245,8 +243,8 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	return nil
 }
 
-// keep writes and counts a file of what is not run. It is fresh unless the same
-// was met before.
+// keep writes and counts a file of lines that are not run. It returns false if the same file was
+// written before.
 func (j *Journal) keep(name string, size int64, write func(to File) error) (fresh bool, err error) {
 	f, err := j.opt.Files.Create(name)
 	if fresh = true; errors.Is(err, os.ErrExist) {
@@ -274,7 +272,7 @@ func (j *Journal) keep(name string, size int64, write func(to File) error) (fres
 	return true, nil
 }
 
-// holds tells whether a file has so many bytes.
+// holds reports whether a file has this many bytes.
 func (j *Journal) holds(name string, bytes int64) bool {
 	f, err := j.opt.Files.Open(name)
 	if err != nil {
@@ -299,8 +297,8 @@ func (s *segment) copyTo(to File, at, size int64) error {
 	return nil
 }
 
-// Sync says that what is reserved is in a store. ErrExpired: it is not the
-// reservation's any more, and will be read again.
+// Sync says that the reserved piece is in a store. ErrExpired: the piece went back to the front,
+// and will be read again.
 func (r *Reservation) Sync() error {
 	j := r.j
 	j.mu.Lock()
@@ -310,7 +308,7 @@ func (r *Reservation) Sync() error {
 		return ErrExpired
 	}
 	for _, e := range r.aside {
-		r.s.setAside(span{e.End - 1, e.End}) // its record
+		r.s.setAside(span{e.End - 1, e.End}) // the job's record
 		j.count(e.Jobtype, -1, e.Due)
 	}
 	for _, e := range r.entries {
@@ -327,7 +325,7 @@ func (r *Reservation) Sync() error {
 	return nil
 }
 
-// Cancel puts what is reserved back to the front.
+// Cancel puts the reserved piece back to the front.
 func (r *Reservation) Cancel() {
 	j := r.j
 	j.mu.Lock()
@@ -354,7 +352,7 @@ func (j *Journal) putBack(r *Reservation) {
 	j.tell(&j.news)
 }
 
-// expire puts back what was not synced in time.
+// expire puts back pieces that were not synced in time.
 func (j *Journal) expire() {
 	now := time.Now()
 	for _, r := range slices.Clone(j.held) {
@@ -365,7 +363,7 @@ func (j *Journal) expire() {
 	}
 }
 
-// expiry is when the next reservation is over.
+// expiry returns when the next reservation is over.
 func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -382,16 +380,15 @@ func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 	return t.C, t.Stop
 }
 
-// finish notes that a piece is in a store, and returns the segments that are
-// needed no more.
+// finish notes that a piece is in a store, and returns the segments that are not needed any more.
 func (j *Journal) finish(s *segment, from, to int64) []*segment {
 	s.finish(from, to)
 	j.tell(&j.moved)
 	return j.sweep()
 }
 
-// sweep takes out the segments that are in stores, but for the last, and for those
-// that tell where another one ends.
+// sweep takes out the segments whose lines are in stores, except the last one and those that say
+// where another one ends.
 func (j *Journal) sweep() (gone []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {
@@ -406,8 +403,8 @@ func (j *Journal) sweep() (gone []*segment) {
 	return gone
 }
 
-// remove deletes segments, oldest first and durably one by one: while one is
-// there, so is the one that says where it ends.
+// remove deletes segments one by one and durably, the oldest first: as long as a segment is there,
+// the one that says where it ends must be there too.
 func (j *Journal) remove(gone []*segment) {
 	if len(gone) == 0 {
 		return

@@ -16,7 +16,7 @@ const (
 	end       = "#:EndBatch\n"
 	timeForm  = "2006-01-02T15:04:05.000Z"
 	maxHeader = 4096 // bytes, newline included
-	// A request of more is several records, so that none is large to read again
+	// A request with more is written as several records, so that none is too large to read again
 	// or to lose.
 	maxLines = 1000
 	maxBytes = 256 << 10
@@ -24,22 +24,22 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record is one batch, or one line that stands alone.
+// record is a batch, or a line on its own.
 type record struct {
 	date    time.Time // when it was accepted; zero: unknown
 	jobtype string    // "" in the record that begins a segment
 	first   job.ID    // "" when it says none
 	count   int
 	due     time.Time     // by this host's clock; zero: at once
-	delay   time.Duration // milliseconds, from date; 0: due was given as a time
-	more    int           // records of the same request that follow
-	salt    string        // of the segment
+	delay   time.Duration // milliseconds from date; 0: due was given as a time
+	more    int           // how many records of the same request follow
+	salt    string        // the segment's
 	body    []byte        // lines, each with its newline
 
-	prev    string // of the record that begins a segment: the segment before
+	prev    string // in the first record of a segment: the name of the segment before
 	prevEnd int64  // and where that ends
 
-	size   int  // bytes of all of it
+	size   int  // bytes of the whole record
 	sealed bool // its checksum is right
 }
 
@@ -82,17 +82,17 @@ func (r *record) appendTo(b []byte) []byte {
 	return append(b, end...)
 }
 
-// form is what parse finds.
+// form says what parse has found.
 type form int
 
 const (
 	whole  form = iota
-	short       // it goes on behind the end of the bytes
+	short       // it continues behind the end of the bytes
 	broken      // it is no record
 )
 
-// parse reads the record at the beginning of b. Of one that is broken the size
-// is where it ends by its own words, or 0.
+// parse reads the record at the beginning of b. The size of a broken record is where it ends by
+// its own header, or 0.
 func parse(b []byte) (r record, f form) {
 	if len(b) > 0 && b[0] != '#' {
 		return parseLine(b)
@@ -103,7 +103,7 @@ func parse(b []byte) (r record, f form) {
 		return r, broken
 	case !ok && len(b) < maxHeader:
 		return r, short
-	case !ok, bytes.IndexByte(head, 0) >= 0: // zeros hide fields, the checksum too
+	case !ok, bytes.IndexByte(head, 0) >= 0: // zeros may have replaced fields, the checksum too
 		return r, broken
 	}
 	bodyLen, crc, ok := r.parseHeader(head)
@@ -130,7 +130,7 @@ func parse(b []byte) (r record, f form) {
 	return r, whole
 }
 
-// parseHeader reads what stands before the newline. A count of -1 is none.
+// parseHeader reads the line before the newline. A count of -1 means that there is none.
 func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 	r.count, bodyLen = -1, -1
 	fields := string(head[len(begin):])
@@ -210,7 +210,7 @@ func validJobtype(s string) bool {
 	return ok && job.CheckClient(client) == nil && job.CheckType(typ) == nil
 }
 
-// countLines counts those that are not empty; the last may lack its newline.
+// countLines counts the lines that are not empty. The last one may lack its newline.
 func countLines(body []byte) (n int) {
 	for range linesOf(body) {
 		n++

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/internal/durable"
 )
 
-// Routes reads the notes of a journal's directory, and returns what writes them.
+// Routes reads the notes of a journal's directory, and returns the function that writes them.
 func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)
@@ -21,7 +21,7 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%s, which says what of the journal went to which store: %w", path, err)
 	}
-	// Both files that replace writes in turn, while there is room for them.
+	// The two files that replace writes in turn are made while the disk has room.
 	if errors.Is(err, os.ErrNotExist) {
 		_ = replace(path, []Note{})
 	}
@@ -31,12 +31,11 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	return notes, func(notes []Note) error { return replace(path, notes) }, nil
 }
 
-// block is what files are made larger by, in bytes.
+// block is by how many bytes files grow.
 const block = 4096
 
-// replace writes a file so that it is there whole or as it was. The one before stays
-// beside it, and is written over the next time: that takes no room, which a full disk
-// has none of.
+// replace writes a file so that either the old or the new content is there. The old file stays
+// beside it and is overwritten the next time: that takes no room, which a full disk does not have.
 func replace(path string, content any) error {
 	text, err := json.Marshal(content)
 	if err != nil {

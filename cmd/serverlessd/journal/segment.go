@@ -14,7 +14,7 @@ import (
 const (
 	suffix = ".journal"
 	bad    = ".bad"
-	// markEvery is how far apart the remembered records of a segment are, in bytes.
+	// markEvery is the distance between the remembered records of a segment, in bytes.
 	markEvery = 64 << 10
 	// readAhead is how much of a file is read at once.
 	readAhead = 256 << 10
@@ -24,22 +24,22 @@ const (
 type segment struct {
 	name string
 	file File
-	// salt is in all records that we wrote here. Clients do not know it: no line of
-	// theirs is one of them. "": an earlier version wrote it.
+	// salt is in all records that this program has written here. Clients do not know it, so none
+	// of their lines looks like such a record. "": an earlier version wrote the segment.
 	salt string
-	// refused: behind its end stands what is nobody's, or did. Only the segment
-	// that follows says so.
+	// refused: behind its end there are, or were, bytes that count for nothing. Only the next
+	// segment says so.
 	refused bool
 
 	// Guarded by the journal's lock.
-	end   int64 // what stands before it may be read
-	next  int64 // what stands behind it has not been reserved
-	low   int64 // what stands before it is in a store
+	end   int64 // everything before it may be read
+	next  int64 // nothing behind it has been reserved
+	low   int64 // everything before it is in a store
 	done  []span
-	aside []span // of which a copy is kept instead
+	aside []span // jobs that were set aside
 	marks []mark
 
-	// Of one of an earlier life, until it is known what it holds.
+	// Of a segment of an earlier life, until its content is known.
 	loaded bool
 	jobs   map[string]Count
 }
@@ -79,25 +79,24 @@ func (s *segment) finish(from, to int64) {
 	}
 }
 
-// setAside notes that a piece will be in no store.
+// setAside notes that a piece will not be in a store.
 func (s *segment) setAside(piece span) {
 	if n := len(s.aside); n == 0 || s.aside[n-1] != piece {
 		s.aside = append(s.aside, piece)
 	}
 }
 
-// stored tells whether all of a piece is in stores.
+// stored reports whether all of a piece is in stores.
 func (s *segment) stored(from, to int64) bool {
 	return to <= s.low || slices.ContainsFunc(s.done, func(d span) bool { return max(from, s.low) >= d.from && to <= d.to })
 }
 
-// scan gives what stands from from to to: records, and as broken the pieces
-// that are none. It stops when found returns false. What it gives is the
-// caller's.
+// scan calls found for what is between from and to: for records, and for the broken pieces between
+// them. It stops when found returns false. The caller may keep what it gets.
 func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bool) error {
 	at := from
-	behind := false // damage: where we are may be inside a record
-	var buf []byte  // what stands at at
+	behind := false // damage: this place may be inside a record
+	var buf []byte  // the bytes at at
 	for at < to {
 		r, f := parse(buf)
 		if len(buf) == 0 || f == short && at+int64(len(buf)) < to {
@@ -128,7 +127,7 @@ func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bo
 	return nil
 }
 
-// wrote tells whether it was us who wrote a record here.
+// wrote reports whether this program has written a record here.
 func (s *segment) wrote(r *record) bool { return r.sealed && (s.salt == "" || r.salt == s.salt) }
 
 // learn finds the segment's salt.
@@ -139,9 +138,9 @@ func (s *segment) learn() error {
 	})
 }
 
-// resume finds the next record behind a broken one. Lines of clients, which may look
-// like records, do so without the salt; where there is none they are passed over, if
-// the broken record says its size and ends there.
+// resume finds the next record behind a broken one. Lines of clients may look like records, but do
+// not have the salt. In a segment without a salt they are skipped if the broken record says its
+// size and ends there.
 func (s *segment) resume(at, to, size int64) (int64, error) {
 	if s.salt == "" && size > 0 && at+size <= to {
 		if tail, err := s.read(at+size-int64(len(end)), int64(len(end))); err != nil {
@@ -175,7 +174,7 @@ func (s *segment) resume(at, to, size int64) (int64, error) {
 	return to, nil
 }
 
-// standsAt tells whether a whole record of ours stands there.
+// standsAt reports whether a whole record of this program is there.
 func (s *segment) standsAt(at, to int64) (bool, error) {
 	for want := int64(maxHeader); ; {
 		buf, err := s.read(at, min(want, to-at))
@@ -193,8 +192,8 @@ func (s *segment) standsAt(at, to int64) (bool, error) {
 	}
 }
 
-// read returns n bytes. Those that are not there any more are zeros, which are damage;
-// that the disk does not give what is there is an error, and never is.
+// read returns n bytes. Bytes that are missing are returned as zeros, which are damage. If the
+// disk does not give bytes that are there, that is an error and never damage.
 func (s *segment) read(at, n int64) ([]byte, error) {
 	buf := make([]byte, n)
 	if got, err := s.file.ReadAt(buf, at); int64(got) < n && err != nil && err != io.EOF {
@@ -203,9 +202,8 @@ func (s *segment) read(at, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// tail is where a segment ends that a daemon left: behind its last whole
-// request, unless what follows is damage rather than the beginning of one. size is
-// the file's.
+// tail returns where a segment ends that a daemon has left: behind its last whole request, unless
+// damage follows rather than the beginning of a request. size is the file's.
 func (s *segment) tail(size int64) (int64, error) {
 	size, err := s.trimZeros(size)
 	if err != nil {

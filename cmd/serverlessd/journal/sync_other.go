@@ -7,5 +7,5 @@ import "os"
 // Sync writes the content to the disk.
 func (f file) Sync() error { return f.File.Sync() }
 
-// exchange gives a file another's name.
+// exchange renames a file.
 func exchange(from, to string) error { return os.Rename(from, to) }

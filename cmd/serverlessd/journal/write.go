@@ -13,28 +13,26 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxGroup is how many bytes are written and synced together, one request at
-// least.
+// maxGroup is how many bytes are written and synced together at most, unless they are one request.
 const maxGroup = 8 << 20
 
 // saltSize is how many characters a salt has, of 32 each.
 const saltSize = 12
 
-// request is an append that waits.
+// request is a waiting append.
 type request struct {
 	ctx     context.Context
 	batches []Batch
-	size    int64 // about
+	size    int64 // approximate
 	receipt Receipt
 	err     error
 	done    chan struct{}
 }
 
-// Append accepts lines, all of them or none, and returns when they are on the
-// disk. Its errors are ErrFull, ErrFailed and ErrClosed, wrapped, or the
-// context's: then the lines may have been accepted. A context is heard by those
-// who wait for others. The lines must not change
-// before it returns.
+// Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
+// ErrFull, ErrFailed and ErrClosed, wrapped, or the context's: then the lines may have been
+// accepted. The context is checked only while the append waits for others. The lines must not
+// change before it returns.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
@@ -49,7 +47,8 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 		return Receipt{}, ErrClosed
 	}
 	if !j.writing && len(j.queue) == 0 {
-		// Nobody to share a sync with: to wake the writer would only take longer.
+		// There is no other append to share a sync with, so do it here: waking the writer takes
+		// longer.
 		j.writing = true
 		j.mu.Unlock()
 		err := j.commit([]*request{r})
@@ -77,7 +76,7 @@ func (j *Journal) wake() {
 	}
 }
 
-// write writes and syncs what waits, all of it at once.
+// write writes and syncs all waiting requests together.
 func (j *Journal) write() {
 	defer close(j.ended)
 	for range j.work {
@@ -99,7 +98,7 @@ func (j *Journal) write() {
 	}
 }
 
-// written lets others write.
+// written lets the next group be written.
 func (j *Journal) written() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -109,8 +108,8 @@ func (j *Journal) written() {
 	}
 }
 
-// group takes what is to be written next from the queue; what nobody waits for
-// any more is not written. It is empty while somebody writes, who wakes the writer.
+// group takes the next requests from the queue, without those that nobody waits for any more. It
+// returns none while another goroutine writes, which will wake the writer.
 func (j *Journal) group() (group []*request, closed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -122,7 +121,7 @@ func (j *Journal) group() (group []*request, closed bool) {
 		r := j.queue[0]
 		if r.ctx.Err() == nil {
 			size += r.size
-			if len(group) > 0 && (size > maxGroup || j.full(size)) { // what has no room is refused alone
+			if len(group) > 0 && (size > maxGroup || j.full(size)) { // a request for which there is no room is refused alone
 				break
 			}
 			group = append(group, r)
@@ -134,7 +133,7 @@ func (j *Journal) group() (group []*request, closed bool) {
 	return group, j.closed
 }
 
-// commit makes a group's lines durable. On an error nothing of them stays.
+// commit makes a group's lines durable. After an error none of them counts.
 func (j *Journal) commit(group []*request) error {
 	var size int64
 	for _, r := range group {
@@ -171,8 +170,8 @@ func (j *Journal) commit(group []*request) error {
 	start := time.Now()
 	if err := j.sync(s); err != nil {
 		j.failed(err, "sync")
-		// The kernel may have dropped what it could not write, and would call the
-		// next sync a success: this file is never written again.
+		// The kernel may have dropped what it could not write, and would report the next sync as a
+		// success: this file is never written again.
 		_ = s.file.Truncate(s.end)
 		j.leave()
 		return classify(err)
@@ -208,9 +207,8 @@ func (j *Journal) sync(s *segment) error {
 	return s.file.Sync()
 }
 
-// leave ends the current segment where what was accepted ends. The next one says
-// so, and what was refused is nobody's even if the disk kept it: it is begun at
-// once.
+// leave ends the current segment behind the last accepted line. The next segment says so, which
+// makes what was refused invalid even if the disk kept it: it is begun at once.
 func (j *Journal) leave() {
 	j.mu.Lock()
 	j.current.refused = true
@@ -219,7 +217,7 @@ func (j *Journal) leave() {
 	_ = j.begin() // else the next append tries again
 }
 
-// first is the id of the first line, "" if there is none.
+// first returns the id of the first line, "" if there is none.
 func (r *request) first() job.ID {
 	for i, b := range r.batches {
 		if len(b.Lines) > 0 {
@@ -229,7 +227,7 @@ func (r *request) first() job.ID {
 	return ""
 }
 
-// encode appends a request to the buffer, in records that are not too large.
+// encode appends a request to the buffer, as records of limited size.
 func (j *Journal) encode(r *request) {
 	type piece struct{ batch, from, to, bytes int }
 	var pieces []piece
@@ -260,10 +258,10 @@ func (j *Journal) encode(r *request) {
 	}
 }
 
-// full tells whether there is no room for so many bytes more.
+// full reports whether there is no room for so many more bytes.
 func (j *Journal) full(size int64) bool { return j.opt.Max > 0 && j.bytes()+size > j.opt.Max }
 
-// room sees to it that there is a segment to write to.
+// room makes sure that there is a segment to write to.
 func (j *Journal) room(size int64) error {
 	j.mu.Lock()
 	waits, full := j.bytes(), j.full(size)
@@ -280,12 +278,12 @@ func (j *Journal) room(size int64) error {
 	return j.begin()
 }
 
-// reserveShare is of how many parts of a small disk one is left to the stores.
+// On a small disk one part in reserveShare is left to the stores.
 const reserveShare = 16
 
-// Spare returns ErrNoSpace, wrapped, when bytes that are to be added have no room beside the
-// free space that is left to a store on the same disk: it needs some to take the waiting
-// jobs, before the journal frees any.
+// Spare returns ErrNoSpace, wrapped, if the disk has no room for so many bytes besides the space
+// that is left to a store on it. The store needs that space to take the waiting jobs before the
+// journal can free any.
 func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil
@@ -306,7 +304,7 @@ func (j *Journal) begin() error {
 	return err
 }
 
-// makeRoom removes all segments if all of them are in stores, the last one too, that
+// makeRoom removes all segments if all their lines are in stores, the last one too, which
 // otherwise stays until the next begins.
 func (j *Journal) makeRoom() bool {
 	j.mu.Lock()
@@ -324,7 +322,7 @@ func (j *Journal) makeRoom() bool {
 }
 
 func (j *Journal) beginOne() error {
-	j.current = nil // the one before ends here, whatever happens now
+	j.current = nil // the segment before ends here, whatever happens now
 	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix, salt: rand.Text()[:saltSize]}
 	rec := record{date: j.opt.Now(), first: s.id(), salt: s.salt}
 	j.mu.Lock()
@@ -369,7 +367,7 @@ func (j *Journal) failed(err error, what string) {
 	j.stats.Failures++
 }
 
-// classify tells a full disk from a broken one.
+// classify distinguishes a full disk from a broken one.
 func classify(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)

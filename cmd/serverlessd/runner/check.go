@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sources are compiled, and nothing of them is run, by the interpreter that is to run
-// them and under a context's limits.
+// Sources are compiled but not run, by the interpreter that will run them, and under a context's
+// limits.
 
 //go:embed driver/check.js
 var nodeCheck string
@@ -25,13 +25,12 @@ var nodeCheck string
 //go:embed driver/check.py
 var pythonCheck string
 
-// compiler is how sources of a language are checked: a command that reads one from its
+// compiler says how sources of a language are checked: by a command that reads a source from its
 // input, and ends with 0 or says what is wrong with it.
 type compiler struct {
 	args func(o *Options, hook bool) []string
 	text func(source string, hook bool) string
-	// fault finds the line and the message in what the command says; nil: it is all
-	// of it.
+	// fault finds the line and the message in the command's output; nil: the message is all of it.
 	fault *regexp.Regexp
 }
 
@@ -59,7 +58,7 @@ var compilers = map[string]compiler{
 		args: func(o *Options, _ bool) []string {
 			return []string{"php", "-d", fmt.Sprintf("memory_limit=%d", o.Memory), "-d", "display_errors=stderr", "-d", "log_errors=0", "-d", "html_errors=0", "-l"}
 		},
-		// The lines are those of the source.
+		// Lines are counted from the beginning of the source.
 		text: func(source string, hook bool) string {
 			source = phpTag.ReplaceAllString(source, "")
 			if hook {
@@ -74,15 +73,15 @@ var compilers = map[string]compiler{
 var phpTag = regexp.MustCompile(`^\s*<\?php\b`)
 
 const (
-	checksAtOnce = 4       // processes that check, at a time
-	checkSays    = 4 << 10 // bytes of what they say that are kept
+	checksAtOnce = 4       // how many processes may check at a time
+	checkSays    = 4 << 10 // how many bytes of their output are kept
 )
 
 // ErrCheckBusy is returned for a source that could not be checked in time.
 var ErrCheckBusy = errors.New("the handler could not be checked in time; try again")
 
-// compile tells what is wrong with the code of a source, if anything: a *CheckError,
-// or ErrCheckBusy. It takes the time of a context's start at most.
+// compile checks the code of a source. It returns a *CheckError, or ErrCheckBusy. It takes as long
+// as a context may take to start, at most.
 func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	c, ok := compilers[s.Lang]
 	if !ok {
@@ -116,7 +115,7 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	return nil
 }
 
-// check runs a compiler on a source, and tells what it said and whether all is well.
+// check runs a compiler on a source, and returns its output and whether all is well.
 func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (said string, ok bool, err error) {
 	out := &launch.Kept{Limit: checkSays}
 	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.o.Start/time.Second) + 1}}
@@ -143,7 +142,7 @@ func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool
 	return said, result.Code == 0 && result.Signal == 0, result.Err
 }
 
-// explain makes "line N: what is wrong" of what a compiler said.
+// explain turns a compiler's output into "line N: what is wrong".
 func (c compiler) explain(said string) string {
 	if c.fault != nil {
 		if m := c.fault.FindStringSubmatch(said); m != nil {

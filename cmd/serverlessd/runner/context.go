@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// key tells which jobs may share a context.
+// key is equal for jobs that may share a context.
 type key struct{ client, lang, eid string }
 
 func keyOf(client string, h *job.Handler) key {
@@ -29,23 +29,22 @@ func keyOf(client string, h *job.Handler) key {
 	return key{client, h.Lang, eid}
 }
 
-// interpreter is how contexts of a language are started and spoken to.
+// interpreter says how contexts of a language are started and how to talk to them.
 type interpreter interface {
-	// args start it.
+	// args are its command line.
 	args(o *Options) []string
-	// open makes what it needs beside the pipe of its input, and files it inherits.
+	// open makes the files that it inherits, besides the pipe of its input.
 	open(c *process) ([]*os.File, error)
-	// hello, hook and task are what is written to its input: all answer with a mark,
-	// whose number is judged by status.
+	// hello, hook and task return what is written to its input. It answers each with a mark, whose
+	// number status judges.
 	hello(c *process) []byte
 	hook(c *process, source string) []byte
 	task(c *process, b Batch, j Job) ([]byte, error)
-	// status is that of a run by its mark's number, and data where it gave none.
+	// status returns the status of a run by its mark's number, and the data if the run gave none.
 	status(number int) (status int, data string)
 }
 
-// process is a context: a process, its input, and what it prints. One batch at a
-// time uses it.
+// process is a context: a process, its input and its output. One batch at a time uses it.
 type process struct {
 	key
 	r       *Runner
@@ -55,26 +54,26 @@ type process struct {
 	in      *os.File
 	out     *output
 	p       *launch.Process
-	sources map[string]int  // told so far
-	befores map[string]bool // run so far
-	payload *os.File        // of sh: standard input of its jobs
-	excess  atomic.Int64    // bytes of memory for which it was killed
+	sources map[string]int  // sources that it has been told so far
+	befores map[string]bool // jobs that it has run so far
+	payload *os.File        // of sh: the standard input of its jobs
+	excess  atomic.Int64    // how many bytes of memory it was killed for
 
-	era     int // the pool's
+	era     int // for the pool
 	jobs    int // run
 	cleared bool
-	broken  bool // not to be used again
+	broken  bool // it must not be used again
 	expiry  *time.Timer
 }
 
-// endPatience is what a context gets to end in order, and killPatience what
-// killing it may take.
+// endPatience is how long a context may take to end in order, killPatience how long killing it may
+// take.
 const (
 	endPatience  = time.Second
 	killPatience = 10 * time.Second
 )
 
-// begin starts a context and waits until it is there.
+// begin starts a context and waits until it is ready.
 func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fault) {
 	name := strconv.FormatUint(serial, 10)
 	c := &process{key: k, r: r, dir: filepath.Join(r.o.Dir, name), sources: make(map[string]int), befores: make(map[string]bool)}
@@ -132,10 +131,10 @@ func (c *process) start(name string) error {
 	limits := []launch.Limit{
 		{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: uint64(o.FileSize)}, {Resource: unix.RLIMIT_NOFILE, Max: uint64(o.Files)},
 	}
-	if c.lang != job.Node { // it reserves more than it uses
+	if c.lang != job.Node { // it reserves more memory than it uses
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_DATA, Max: uint64(o.Memory)})
 	}
-	if who != nil { // the number counts all that the user has
+	if who != nil { // the limit counts all processes of the user
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.Tasks)})
 	}
 	c.p, err = launch.Start(launch.Command{
@@ -152,9 +151,9 @@ func (c *process) start(name string) error {
 
 const died = "the context ended before the job did"
 
-// step has a context do something, and waits for the mark that ends it: at most
-// limit by the wall, and, unless it is 0, cpu of processor time. After a fault the
-// context is of no use. A fault without a code is the end of ctx.
+// step makes a context do something and waits for the mark that ends it: for limit at most, and,
+// unless cpu is 0, for cpu of processor time. After a fault the context is useless. A fault
+// without a code means that ctx has ended.
 func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
 	defer func() { c.broken = c.broken || f != nil }()
 	deadline := time.Now().Add(limit)
@@ -164,10 +163,10 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 		check.Reset(min(limit, max(cpu/100, leastCheck)))
 	}
 	defer check.Stop()
-	// Who does not read its input is not kept waiting for longer than this one.
+	// A context that does not read its input delays nobody for longer than this.
 	_ = c.in.SetWriteDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Unix(1, 0)) })
-	_, _ = c.in.Write(frame) // an error shows below
+	_, _ = c.in.Write(frame) // an error shows in the wait below
 	stop()
 	for {
 		select {
@@ -203,13 +202,12 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	}
 }
 
-// leastCheck is how far apart two looks at a job's processor time are at least:
-// each reads what there is to read of all processes. The first one begins to count,
-// and comes when most jobs have ended.
+// leastCheck is the shortest time between two looks at a job's processor time, each of which reads
+// about all processes. The first look starts the count; most jobs have ended before it.
 const leastCheck = 10 * time.Millisecond
 
-// nextCheck is when so much processor time can be used up at the earliest, or
-// the wall's time be over.
+// nextCheck returns when so much processor time can have been used up at the earliest, or when the
+// time limit is over.
 func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
@@ -217,7 +215,7 @@ func nextCheck(wall, cpu time.Duration) time.Duration {
 	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), leastCheck))
 }
 
-// cause is how the process ended, and what it said last.
+// cause says how the process ended, and what it printed last.
 func (c *process) cause() string {
 	r := c.p.Result()
 	s := fmt.Sprintf(" (exit status %d)", r.Code)
@@ -230,7 +228,7 @@ func (c *process) cause() string {
 	return s
 }
 
-// hook runs a source of the handler's that is no job.
+// hook runs before, beforeEach or afterEach.
 func (c *process) hook(ctx context.Context, what, source string, limit, cpu time.Duration) *fault {
 	if source == "" {
 		return nil
@@ -277,15 +275,14 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 	return o, f
 }
 
-// forgetErrors forgets what was said on the standard error before the step that comes.
-// It is not called before the hello: what a context says at its start may be why there
-// is none.
+// forgetErrors drops what was printed on the standard error before the next step. It is not called
+// before the hello: what a context prints at its start may explain why there is none.
 func (c *process) forgetErrors() {
 	c.p.Flush()
 	c.out.forget()
 }
 
-// errors is the end of what the step has said on the standard error. What it wrote
+// errors returns the end of what the step has printed on the standard error. What it printed
 // before its mark may not have been read yet.
 func (c *process) errors() []byte {
 	c.p.Flush()
@@ -345,7 +342,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 			return
 		}
 		if f != nil {
-			c.kill() // before its job is reported, and may run again
+			c.kill() // before its job is reported and may run again
 		}
 		to.Ended(i, o)
 		if f != nil {
@@ -357,7 +354,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 	}
 }
 
-// kill ends a context and whatever it has started. It may be called again.
+// kill ends a context and everything that it has started. It may be called again.
 func (c *process) kill() {
 	c.broken = true
 	if c.cleared {
@@ -371,7 +368,7 @@ func (c *process) kill() {
 	c.clear()
 }
 
-// finish ends a context in order: its input ends, and so does it.
+// finish closes a context's input, at which it ends in order.
 func (c *process) finish() {
 	if !c.broken {
 		c.in.Close()
@@ -383,7 +380,7 @@ func (c *process) finish() {
 	c.kill()
 }
 
-// clear removes what a context had.
+// clear removes the files of a context.
 func (c *process) clear() {
 	c.cleared = true
 	for _, f := range []*os.File{c.in, c.payload} {

@@ -19,7 +19,7 @@ var pythonDriver string
 //go:embed driver/php.php
 var phpDriver string
 
-// interpreters are those of contexts, by language.
+// interpreters are the interpreters of contexts, by language.
 var interpreters = map[string]interpreter{
 	job.Shell: shell{},
 	job.Node: driver{func(o *Options) []string {
@@ -34,15 +34,14 @@ var interpreters = map[string]interpreter{
 	}},
 }
 
-// driver is a program of ours that an interpreter runs: driver/ tells what it
-// reads and writes.
+// driver is a program that an interpreter runs. The files in driver/ say what it reads and writes.
 type driver struct{ command func(o *Options) []string }
 
 func (d driver) args(o *Options) []string { return d.command(o) }
 
 func (driver) open(*process) ([]*os.File, error) { return nil, nil }
 
-// frame is the line before the bytes.
+// frame returns the line that precedes bytes.
 type frame struct {
 	Do     string `json:"do"`
 	Size   int    `json:"size"`
@@ -55,15 +54,15 @@ type frame struct {
 
 func (f frame) append(to, bytes []byte) []byte {
 	f.Size = len(bytes)
-	head, _ := json.Marshal(&f) // a struct of strings and numbers
+	head, _ := json.Marshal(&f) // a struct of strings and numbers can be encoded
 	to = append(append(to, head...), '\n')
 	return append(to, bytes...)
 }
 
 func (driver) hello(c *process) []byte { return frame{Do: "hello", Secret: c.secret}.append(nil, nil) }
 
-// code tells a source, unless the context knows it, and returns its number. A
-// hook's is compiled in another way than a job's.
+// code sends a source to the context, unless it has it, and returns its number. The source of a
+// hook is compiled in another way than that of a job.
 func (driver) code(c *process, do, source string) (number int, told []byte) {
 	number, known := c.sources[do+source]
 	if !known {

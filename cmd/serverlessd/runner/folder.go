@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// The contexts' directories stand in a folder with a name and a mark that nothing else
-// has. Nothing is removed but what such a folder holds.
+// The contexts' directories are in a folder with a name and a mark that nothing else has. Only
+// what such a folder holds is ever removed.
 const (
 	folderPrefix = "contexts-"
 	folderMark   = "serverlessd-contexts.mark"
 	folderText   = "Directories of handlers' processes; the next start of serverlessd removes them when their daemon is gone.\n"
 )
 
-// makeFolder makes one in a directory, which this daemon alone has, and removes those
-// that killed daemons have left there. On a full disk it is made among the system's
-// temporary files: what waits must be able to drain.
+// makeFolder makes a folder in a directory that belongs to this daemon, and removes those that
+// killed daemons have left there. On a full disk it is made among the system's temporary files, so
+// that waiting jobs can still run.
 func makeFolder(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -39,8 +39,8 @@ func makeFolder(dir string) (string, error) {
 	return made, err
 }
 
-// markedFolder makes a marked folder. If it fails it leaves nothing behind. Others may pass
-// it, to what is theirs below, not look.
+// markedFolder makes a marked folder. If it fails it leaves nothing behind. Other users may pass
+// through it to their own files below, but not list it.
 func markedFolder(parent string) (string, error) {
 	dir, err := os.MkdirTemp(parent, folderPrefix)
 	if err != nil {
@@ -57,11 +57,11 @@ func markedFolder(parent string) (string, error) {
 	return dir, err
 }
 
-// removeFolder removes a folder that has the mark, the mark last.
+// removeFolder removes a folder that has the mark. The mark goes last.
 func removeFolder(dir string) error {
 	mark := filepath.Join(dir, folderMark)
 	if text, err := os.ReadFile(mark); err != nil || string(text) != folderText {
-		return nil // somebody else's
+		return nil // it belongs to somebody else
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

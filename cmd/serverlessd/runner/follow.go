@@ -16,13 +16,13 @@ type followed struct {
 
 func (f *followed) count() int { return len(f.lines) + f.bad }
 
-// cutFollow tells whether a line is to make a job, and what comes after the mark.
+// cutFollow reports whether a line makes a job, and returns what follows the mark.
 func cutFollow(line []byte) (rest []byte, ok bool) {
 	return bytes.CutPrefix(bytes.TrimPrefix(line, []byte("#")), []byte("J: "))
 }
 
-// add takes in what stands behind the mark: "type|payload", of at most max bytes
-// of payload. It tells whether that makes a job.
+// add reads what follows the mark: "type|payload", with a payload of max bytes at most. It reports
+// whether that makes a job.
 func (f *followed) add(rest []byte, max int) bool {
 	typ, payload, ok := bytes.Cut(rest, []byte("|"))
 	if !ok || len(payload) > max || job.CheckType(string(typ)) != nil || isTime(string(typ)) {
@@ -38,8 +38,8 @@ var (
 	millisForm = regexp.MustCompile(`^\d{10,13}$`)
 )
 
-// isTime tells whether a type reads as a time: a journal's lines begin with one
-// where ours have the type.
+// isTime reports whether a type reads as a time: the lines of some journals begin with one where
+// ours have the type.
 func isTime(s string) bool { return dateForm.MatchString(s) || millisForm.MatchString(s) }
 
 // status reads "STATUS[ data]".

@@ -12,17 +12,17 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// GloomBody is what a Gloom worker gets of a payload: the payload if it is JSON that
-// a broker takes, else a JSON string of it.
+// GloomBody returns a payload as a Gloom worker gets it: unchanged if it is JSON that a broker
+// takes, else as a JSON string.
 func GloomBody(payload []byte) []byte {
 	if wire.ValidBody(payload) {
 		return payload
 	}
-	body, _ := json.Marshal(string(bytes.ToValidUTF8(payload, []byte("\uFFFD")))) // a string always can
+	body, _ := json.Marshal(string(bytes.ToValidUTF8(payload, []byte("\uFFFD")))) // a string can always be encoded
 	return body
 }
 
-// GloomOutcome is what a Gloom worker's answer, or the error of its job, means.
+// GloomOutcome returns the outcome of a Gloom worker's answer, or of the error of its job.
 func GloomOutcome(body []byte, err error) job.Outcome {
 	o := job.Outcome{Status: http.StatusOK, Data: body}
 	if err == nil {

@@ -20,10 +20,10 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// webIdle is shorter than common servers keep a connection: a request on one that
-	// is just being closed has failed.
+	// webIdle is shorter than the time for which common servers keep a connection: a request on a
+	// connection that is just being closed fails.
 	webIdle = 4 * time.Second
-	// webIdleConns are kept for one host.
+	// webIdleConns is how many idle connections are kept for a host.
 	webIdleConns = 256
 )
 
@@ -43,8 +43,8 @@ func newClient(o Options) *http.Client {
 // translated are prefixes of IPv6 whose last four bytes are an IPv4 address.
 var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
 
-// mayDial tells whether a resolved address may be called: none that is
-// link-local, where clouds keep their machines' secrets.
+// mayDial reports whether a resolved address may be called. Link-local addresses may not: clouds
+// keep their machines' secrets there.
 func mayDial(address string, allow []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -70,8 +70,8 @@ func mayDial(address string, allow []netip.Prefix) error {
 	return fmt.Errorf("%s is not in what --http-allow allows", ip)
 }
 
-// request sends a body to a handler and reads the reply. A fault without a code is
-// the end of ctx.
+// request sends a body to a handler and reads the reply. A fault without a code means that ctx has
+// ended.
 func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body []byte) (int, http.Header, []byte, *fault) {
 	timeout := r.timeout(b.Handler)
 	timed, cancel := context.WithTimeout(ctx, timeout)
@@ -85,7 +85,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 		case timed.Err() != nil:
 			return &fault{codeTimeout, fmt.Sprintf("%s took longer than %v", method, timeout)}
 		case errors.As(err, &u):
-			err = u.Err // the URL may hold a password
+			err = u.Err // the URL may contain a password
 		}
 		return &fault{codeConnection, err.Error()}
 	}
@@ -112,7 +112,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	return res.StatusCode, res.Header, reply, nil
 }
 
-// answered is the outcome that a status and the headers make.
+// answered returns the outcome of a status and its headers.
 func (r *Runner) answered(status int, header http.Header) job.Outcome {
 	o := job.Outcome{Status: status, RetryAfter: retryAfter(header.Get("Retry-After"), time.Now(), r.o.RetryFor)}
 	switch status {
@@ -122,7 +122,8 @@ func (r *Runner) answered(status int, header http.Header) job.Outcome {
 	return o
 }
 
-// retryAfter reads seconds or a date: how long, at most that; 0 for nothing.
+// retryAfter reads seconds or a date, and returns how long to wait, most at most; 0 if there is
+// neither.
 func retryAfter(header string, now time.Time, most time.Duration) time.Duration {
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return max(job.AtOnce, min(time.Duration(n)*time.Second, most))
@@ -217,8 +218,8 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
 	}
 }
 
-// each takes the reply to a batch of n jobs apart: a line "STATUS[ data]" for
-// each, in order. J: lines belong to the status line after them.
+// each parses the reply to a batch of n jobs: a line "STATUS[ data]" for each, in order. J: lines
+// belong to the status line after them.
 func (r *Runner) each(reply []byte, header http.Header, n int) []job.Outcome {
 	all := make([]job.Outcome, 0, n)
 	var jobs followed
@@ -250,7 +251,7 @@ func (r *Runner) each(reply []byte, header http.Header, n int) []job.Outcome {
 	if f == nil {
 		f = &fault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(all))}
 	}
-	if len(all) > 0 { // what follows the last status belongs to none
+	if len(all) > 0 { // lines after the last status belong to no job
 		all[len(all)-1].BadLines += jobs.count()
 	}
 	for len(all) < n {

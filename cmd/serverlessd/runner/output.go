@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	logLine = 1 << 10 // bytes of a line that are logged
-	// lastSize is how many bytes of what was said last the reason of a death has.
+	logLine = 1 << 10 // how many bytes of a line are logged
+	// lastSize is how many bytes of its last output the reason for a context's death has.
 	lastSize = 1 << 10
 )
 
-// mark is the end of a step, as its context says it: a line with the context's
-// secret, a number, and the size of the data that follow it. What was printed
-// before belongs to the step.
+// mark is the end of a step, as the context prints it: a line with the context's secret, a number,
+// and the size of the data that follow. Everything that was printed before belongs to the step.
 type mark struct {
 	number int
 	data   []byte
@@ -28,29 +27,28 @@ type mark struct {
 	said *said
 }
 
-// said is an R: line.
+// said is the content of an R: line.
 type said struct {
 	status int
 	data   []byte
 }
 
-// output takes apart what a context prints. Write is called only on the launcher's
-// goroutine.
+// output parses what a context prints. Only the launcher's goroutine calls Write.
 type output struct {
 	secret []byte
 	max    int   // of J: payloads
 	lines  int   // J: lines of a step
 	size   int64 // bytes of a step
 	log    zerolog.Logger
-	marks  chan mark // of one: nothing is asked before the last answer has been taken
+	marks  chan mark // its capacity is one: a step begins after the last mark was taken
 
 	now  mark
-	line []byte // that has begun, as far as it is kept
+	line []byte // the line that has begun, as far as it is kept
 	want int    // bytes of data to come
 
 	mu   sync.Mutex // guards the following
-	left int64      // bytes that may still come before the next mark
-	tail []byte     // of the standard error of a step
+	left int64      // how many bytes may still come before the next mark
+	tail []byte     // the end of a step's standard error
 }
 
 func newOutput(secret string, o *Options, log zerolog.Logger) *output {
@@ -60,7 +58,7 @@ func newOutput(secret string, o *Options, log zerolog.Logger) *output {
 	}
 }
 
-// take counts bytes, and tells whether there may be as many.
+// take counts bytes, and reports whether so many are allowed.
 func (o *output) take(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,8 +66,8 @@ func (o *output) take(n int) bool {
 	return o.left >= 0
 }
 
-// Write fails, which closes the pipe, when a step has printed too much, or what
-// only we may print.
+// Write fails, which closes the pipe, when a step has printed too much, or something that only a
+// driver may print.
 func (o *output) Write(p []byte) (int, error) {
 	if !o.take(len(p)) {
 		return 0, o.over(codeOutput, "more than %d bytes were printed", o.size)
@@ -107,13 +105,13 @@ func (o *output) over(code, format string, args ...any) error {
 	f := fault{code, fmt.Sprintf(format, args...)}
 	select {
 	case o.marks <- mark{fault: &f}:
-	default: // nobody waits
+	default: // no step waits
 	}
 	return fmt.Errorf("%s: %s", f.code, f.text)
 }
 
-// keep adds to the line that has begun: all of what may have a meaning, of
-// others the beginning.
+// keep adds to the line that has begun. It keeps all of a line that may have a meaning, and the
+// beginning of others.
 func (o *output) keep(part []byte) {
 	if head := 4 - len(o.line); head > 0 {
 		head = min(head, len(part))
@@ -123,7 +121,7 @@ func (o *output) keep(part []byte) {
 	if bytes.HasPrefix(o.line, []byte("R: ")) {
 		most = len(o.line) + len(part)
 	} else if _, ok := cutFollow(o.line); ok {
-		most = o.max + job.MaxType + 16 // longer ones are bad whatever follows
+		most = o.max + job.MaxType + 16 // longer lines are bad whatever follows
 	}
 	o.line = append(o.line, part[:max(0, min(len(part), most-len(o.line)))]...)
 }
@@ -158,7 +156,7 @@ func (o *output) endLine() error {
 	return nil
 }
 
-// endStep reads what stands behind the secret: " NUMBER SIZE".
+// endStep reads what follows the secret: " NUMBER SIZE".
 func (o *output) endStep(rest []byte) error {
 	fields := bytes.Fields(rest)
 	if len(fields) != 2 {
@@ -193,8 +191,8 @@ func (o *output) ended() error {
 	}
 }
 
-// stderr is a context's other output: log, and the reason of a death. What is
-// printed there counts too.
+// stderr is a context's standard error, which is logged and may explain its death. What is printed
+// there counts as output too.
 type stderr struct{ *output }
 
 func (s stderr) Write(p []byte) (int, error) {
@@ -209,20 +207,20 @@ func (s stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastWords are what was said last on the standard error.
+// lastWords returns the end of the standard error.
 func (o *output) lastWords() string {
 	tail := o.errors()
 	return string(bytes.ToValidUTF8(bytes.TrimSpace(tail[max(0, len(tail)-lastSize):]), []byte("\uFFFD")))
 }
 
-// errors is the end of what a step has said on the standard error.
+// errors returns the end of what a step has printed on the standard error.
 func (o *output) errors() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return bytes.Clone(o.tail)
 }
 
-// forget forgets it: what was said before belongs to another step.
+// forget drops that: what was printed before belongs to another step.
 func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

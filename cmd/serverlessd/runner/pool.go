@@ -11,19 +11,19 @@ import (
 	"gloom/cmd/internal/launch"
 )
 
-// pool keeps contexts that have nothing to do, and bounds how many there are.
+// pool keeps idle contexts, and limits how many contexts there are.
 type pool struct {
 	r    *Runner
-	user *syscall.Credential // of contexts; nil: ours
+	user *syscall.Credential // the user of contexts; nil: our own
 
 	mu     sync.Mutex // guards the following
-	free   sync.Cond  // count has become less, or idle more
-	count  int        // of all, until they are gone
-	ending int        // of those that end
-	idle   []*process // the one that was used last at the end
+	free   sync.Cond  // signals that count went down or idle went up
+	count  int        // how many contexts there are, until they are gone
+	ending int        // how many of them are ending
+	idle   []*process // the one that was used last is at the end
 	all    map[*process]bool
 	serial uint64
-	era    int // each Kill begins another: contexts of an earlier one are not kept
+	era    int // each Kill begins another; contexts of an earlier one are not kept
 	closed bool
 }
 
@@ -33,16 +33,15 @@ func newPool(r *Runner, user *syscall.Credential) *pool {
 	return p
 }
 
-// It is looked whether a context takes too much memory after so many times what the
-// last look took, within these bounds: it reads a line about each process of this
-// host.
+// The memory of contexts is checked after so many times what the last check took, within these
+// bounds: a check reads a line about each process of this host.
 const (
 	memoryShare    = 50
 	memoryPause    = 250 * time.Millisecond
 	memoryPauseMax = 2 * time.Second
 )
 
-// watch kills contexts that take too much memory, until the pool is closed.
+// watch kills contexts that use too much memory, until the pool is closed.
 func (p *pool) watch() {
 	for wait := memoryPause; ; {
 		time.Sleep(wait)
@@ -67,9 +66,8 @@ func (p *pool) watch() {
 	}
 }
 
-// take returns an idle context, or a new one: where there are as many as may be,
-// the one that has been idle for longest ends for it. A fault without a code is
-// the end of ctx.
+// take returns an idle context, or a new one. If there are as many as allowed, it ends the one
+// that has been idle for longest. A fault without a code means that ctx has ended.
 func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()
@@ -118,7 +116,7 @@ func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
 	return c, nil
 }
 
-// find is the place of the idle context that was used last. Callers hold mu.
+// find returns the index of the idle context that was used last. Callers hold mu.
 func (p *pool) find(k key) int {
 	for at := len(p.idle) - 1; at >= 0; at-- {
 		if p.idle[at].key == k {
@@ -128,7 +126,7 @@ func (p *pool) find(k key) int {
 	return -1
 }
 
-// remove takes an idle context out. Callers hold mu.
+// remove removes an idle context. Callers hold mu.
 func (p *pool) remove(at int) *process {
 	c := p.idle[at]
 	c.expiry.Stop()
@@ -136,7 +134,7 @@ func (p *pool) remove(at int) *process {
 	return c
 }
 
-// put takes a context back. One that is not to be used again is ended first.
+// put takes a context back. It ends one that must not be used again.
 func (p *pool) put(c *process) {
 	p.mu.Lock()
 	if c.broken || p.closed || c.era != p.era || c.jobs >= p.r.o.ContextJobs {
@@ -168,8 +166,7 @@ func (p *pool) expire(c *process) {
 	}
 }
 
-// end ends a context that was counted as ending, and lets another one begin when
-// it is gone.
+// end ends a context that was counted as ending. When it is gone another one may begin.
 func (p *pool) end(c *process) {
 	c.finish()
 	p.mu.Lock()
@@ -192,7 +189,7 @@ func (p *pool) size() int {
 	return p.count
 }
 
-// drop ends all idle contexts; those at work are not kept.
+// drop ends all idle contexts. Those at work end when they are put back.
 func (p *pool) drop() {
 	p.mu.Lock()
 	p.era++
@@ -202,7 +199,7 @@ func (p *pool) drop() {
 	p.mu.Unlock()
 	for _, c := range idle {
 		c.expiry.Stop()
-		c.broken = true // no time to end in order
+		c.broken = true // there is no time to end in order
 		go p.end(c)
 	}
 }

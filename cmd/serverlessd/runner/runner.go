@@ -1,5 +1,5 @@
-// Package runner runs jobs by their handlers: in warm contexts, in a shell, over
-// HTTP. It knows nothing of stores and brokers.
+// Package runner runs jobs with their handlers: in warm contexts, in a shell, over HTTP. It knows
+// nothing of stores and brokers.
 package runner
 
 import (
@@ -26,33 +26,33 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options of a runner. What is zero has the value in brackets.
+// Options of a runner. Zero fields have the value in brackets.
 type Options struct {
-	Dir       string         // holds the runner's folder, which it makes, and those that killed runners have left
-	Languages []string       // that are on
-	HTTPAllow []netip.Prefix // none: all but link-local addresses
-	User      string         // runs contexts, a name or a number; "" is the daemon's own
+	Dir       string         // where the runner makes its folder, and finds those of killed runners
+	Languages []string       // languages that are allowed
+	HTTPAllow []netip.Prefix // none: all addresses that are not link-local
+	User      string         // the user of contexts, a name or a number; "" is the daemon's own
 	Path      string         // PATH of contexts [/usr/local/bin:/usr/bin:/bin]
 	Guard     *launch.Guard  // ends contexts with the daemon; may be nil
 	Log       zerolog.Logger
 
-	Contexts    int           // at one moment [32]
-	ContextJobs int           // that a context runs [1,000]
-	Idle        time.Duration // until a context that has nothing to do ends [60 s]
+	Contexts    int           // at a time [32]
+	ContextJobs int           // jobs that a context runs [1,000]
+	Idle        time.Duration // how long a context may be idle [60 s]
 
-	Start   time.Duration // for a context to start, and for each of its befores [10 s]
-	Timeout time.Duration // of a job whose handler does not say, by the wall [2 min]
-	CPU     time.Duration // of such a job [30 s]
+	Start   time.Duration // for a context to start, and for each before [10 s]
+	Timeout time.Duration // of a job whose handler sets none [2 min]
+	CPU     time.Duration // processor time of such a job [30 s]
 
 	Output   int64         // bytes that a job may print or reply [16 MiB]
 	Lines    int           // J: lines that it may print [10,000]
 	MaxLine  int           // bytes of a J: line's payload [1 MiB]
-	RetryFor time.Duration // most of a Retry-After [6 h]
+	RetryFor time.Duration // the longest Retry-After [6 h]
 
-	Memory   int64 // bytes that a context may hold, with all that it starts [1 GiB]
-	FileSize int64 // bytes of a file that it writes [1 GiB]
-	Files    int   // that it may have open [1,024]
-	Tasks    int   // processes and threads of User, when there is one [4,096]
+	Memory   int64 // bytes of memory of a context and the processes that it starts [1 GiB]
+	FileSize int64 // bytes of a file that a context writes [1 GiB]
+	Files    int   // files that it may have open [1,024]
+	Tasks    int   // processes and threads of User, if it is set [4,096]
 }
 
 func (o *Options) complete() {
@@ -85,13 +85,13 @@ type Batch struct {
 	Client, Type string // Type bare
 	Handler      *job.Handler
 	Jobs         []Job
-	// Held is asked before each job but the first: true ends the batch there. May
-	// be nil.
+	// Held is called before each job but the first; if it returns true the batch ends there. It
+	// may be nil.
 	Held func() bool
 }
 
-// Reporter is told what happens to the jobs of a batch, by their place in it,
-// in order, from one goroutine.
+// Reporter is told what happens to the jobs of a batch, by their index and in order, from one
+// goroutine.
 type Reporter interface {
 	Started(i int)
 	Ended(i int, o job.Outcome)
@@ -102,15 +102,15 @@ type Runner struct {
 	o      Options
 	web    *http.Client
 	pool   *pool
-	checks chan struct{} // those at work
+	checks chan struct{} // the contexts at work
 
 	mu   sync.Mutex // guards the following
 	life context.Context
-	end  context.CancelFunc // of life
+	end  context.CancelFunc // ends life
 }
 
-// New returns a runner. It fails for options that cannot be: a user that there
-// is not or that only root may become, a directory that cannot be made.
+// New returns a runner. It fails for impossible options: a user that does not exist or that only
+// root can become, a directory that cannot be made.
 func New(o Options) (*Runner, error) {
 	o.complete()
 	who, err := credential(o.User)
@@ -131,7 +131,7 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// credential is that of a user; nil for our own.
+// credential returns the credential of a user; nil for our own.
 func credential(name string) (*syscall.Credential, error) {
 	if name == "" {
 		return nil, nil
@@ -155,9 +155,9 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// Run runs a batch. Jobs of which nothing was reported were not begun. When ctx
-// ends no further job is begun, and the running one is ended with what it stands
-// for: its job is not reported as ended. gloom is not run here.
+// Run runs a batch. Jobs that are not reported as started were not begun. When ctx ends no further
+// job is begun, and the running one is killed and not reported as ended. Batches for Gloom workers
+// are not run here.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
 	r.mu.Lock()
 	life := r.life
@@ -176,12 +176,12 @@ func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
 	}
 }
 
-// goesOn tells whether a batch's next job may begin.
+// goesOn reports whether a batch's next job may begin.
 func (b Batch) goesOn(ctx context.Context, i int) bool {
 	return ctx.Err() == nil && (i == 0 || b.Held == nil || !b.Held())
 }
 
-// timeout and cpu are limits of a handler's job.
+// timeout and cpu return the limits of a handler's job.
 func (r *Runner) timeout(h *job.Handler) time.Duration {
 	return cmp.Or(time.Duration(h.Options.Timeout), r.o.Timeout)
 }
@@ -189,10 +189,10 @@ func (r *Runner) cpu(h *job.Handler) time.Duration {
 	return cmp.Or(time.Duration(h.Options.CPU), r.o.CPU)
 }
 
-// Warm tells whether a context stands ready for a handler of a client.
+// Warm reports whether a context is ready for a handler of a client.
 func (r *Runner) Warm(client string, h *job.Handler) bool { return r.pool.warm(keyOf(client, h)) }
 
-// Contexts is how many contexts there are.
+// Contexts returns how many contexts there are.
 func (r *Runner) Contexts() int { return r.pool.size() }
 
 // Kill ends all contexts and what runs in them, at once, as the end of Run's

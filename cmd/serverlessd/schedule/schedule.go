@@ -1,10 +1,9 @@
-// Package schedule decides whose jobs are taken next. It is a pure function of
-// counts, of what runs, and of time: no store, no clock.
+// Package schedule decides whose jobs are taken next. It is a pure function of counts, of running
+// batches, and of time: it has no store and no clock.
 //
-// Clients have turns, and a turn ends when the client's credit is used up: run
-// time, counted while it runs, so that a client of long batches is charged for
-// them before they end. When nobody who waits has credit left all get some more
-// (deficit round robin). Who comes anew has the next turn.
+// Clients take turns. A turn ends when the client's credit is used up: run time, counted while it
+// runs, so that a client of long batches is charged for them before they end. When no waiting
+// client has credit left all get more (deficit round robin). A new client has the next turn.
 package schedule
 
 import (
@@ -13,10 +12,10 @@ import (
 )
 
 const (
-	// quantum is the run time that a client gets a round, and what a batch pays in
-	// advance. It is short: as long as two clients wait, short batches alternate.
+	// quantum is the run time that a client gets per round, and that a batch pays in advance. It
+	// is short: while two clients wait, short batches alternate.
 	quantum = 10 * time.Millisecond
-	// tie is by how much two types may differ in age and still be of one age.
+	// tie is by how much the ages of two types may differ and still count as equal.
 	tie = 100 * time.Millisecond
 	// warmRow is how many times in a row a warm context may decide a tie.
 	warmRow = 4
@@ -26,37 +25,36 @@ const (
 type Type struct {
 	Client, Jobtype string
 	Age             time.Duration // how long the oldest has been due
-	Limit           int           // batches of the type that may run at a moment; 0: any number
-	Warm            bool          // a context stands ready
+	Limit           int           // batches of the type that may run at a time; 0: any number
+	Warm            bool          // a context is ready
 }
 
-// Limits are the daemon's. A slot is a batch at work.
+// Limits are the limits of the daemon. Each running batch has a slot.
 type Limits struct {
-	Slots, ClientSlots int // in all, and of a client; 0: any number
+	Slots, ClientSlots int // in all, and of one client; 0: any number
 }
 
-// Scheduler knows what runs and who has had how much. It is not safe for
-// concurrent use.
+// Scheduler knows what runs and how much each client has had. It is not safe for concurrent use.
 type Scheduler struct {
 	limits  Limits
-	now     time.Time // until then all is charged
+	now     time.Time // until when clients were charged
 	running int
 	clients map[string]*client
-	ring    []*client // in the order of turns; the first one has it
+	ring    []*client // in the order of turns, which is the first one's
 }
 
-// client is one who waits, runs, or owes.
+// client is a client that waits, runs, or owes.
 type client struct {
 	name    string
-	credit  time.Duration  // below 0 it is owed
+	credit  time.Duration  // below 0: the client owes it
 	running map[string]int // by jobtype
 	slots   int            // sum of running
-	fresh   bool           // has not had a turn
+	fresh   bool           // it has not had a turn
 	warm    int            // ties in a row that a warm context has decided
 
-	// Of the present selection.
+	// For the present selection.
 	waiting         bool
-	oldest, warmest int // places of types that may run; -1: none
+	oldest, warmest int // indexes of types that may run; -1: none
 }
 
 // New returns a scheduler to which nothing runs.
@@ -64,8 +62,8 @@ func New(limits Limits) *Scheduler {
 	return &Scheduler{limits: limits, clients: make(map[string]*client)}
 }
 
-// SelectJobtypeToRun is whose jobs to take next, as a place in types; -1 when nothing may
-// run. It changes nothing but whose turn it is.
+// SelectJobtypeToRun returns the index of the type whose jobs to take next, -1 if nothing may run.
+// It changes nothing but whose turn it is.
 func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	s.charge(now)
 	s.look(types)
@@ -73,7 +71,7 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 		return -1
 	}
 	for {
-		least := time.Duration(-1) // that somebody who may run owes
+		least := time.Duration(-1) // the smallest debt of a client that may run
 		for at, c := range s.ring {
 			if c.oldest < 0 {
 				continue
@@ -94,7 +92,7 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	}
 }
 
-// look enters who waits, and forgets who neither waits nor runs nor owes.
+// look enters waiting clients, and forgets those that neither wait nor run nor owe.
 func (s *Scheduler) look(types []Type) {
 	for _, c := range s.ring {
 		c.waiting, c.oldest, c.warmest = false, -1, -1
@@ -122,7 +120,7 @@ func (s *Scheduler) look(types []Type) {
 		}
 	}
 	s.ring = slices.DeleteFunc(s.ring, func(c *client) bool {
-		// Who waits alone keeps nobody from anything: old debts are forgiven.
+		// A client that waits alone delays nobody, so old debts are forgiven.
 		gone := !c.waiting && c.slots == 0 && (c.credit >= 0 || waiting < 2)
 		if gone {
 			delete(s.clients, c.name)
@@ -131,7 +129,7 @@ func (s *Scheduler) look(types []Type) {
 		}
 		return gone
 	})
-	first := 0 // behind those who came before and have not had a turn either
+	first := 0 // behind earlier clients that have not had a turn either
 	for first < len(s.ring) && s.ring[first].fresh {
 		first++
 	}
@@ -144,8 +142,8 @@ func (s *Scheduler) enter(name string) *client {
 	return c
 }
 
-// round gives all as many quanta as it takes until one who owes so much has some
-// credit. Nobody saves up more than one.
+// round gives all clients so many quanta that one with this debt has some credit. No client saves
+// more than one.
 func (s *Scheduler) round(debt time.Duration) {
 	gift := (debt/quantum + 1) * quantum
 	for _, c := range s.ring {
@@ -153,8 +151,8 @@ func (s *Scheduler) round(debt time.Duration) {
 	}
 }
 
-// choose is the client's longest waiting type, or one with a warm context that
-// has waited as long.
+// choose returns the client's longest waiting type, or one with a warm context that has waited as
+// long.
 func (c *client) choose(types []Type) int {
 	if c.warmest >= 0 && c.warmest != c.oldest && c.warm < warmRow && types[c.oldest].Age-types[c.warmest].Age <= tie {
 		c.warm++
@@ -176,7 +174,7 @@ func (s *Scheduler) JobsStarted(now time.Time, name, jobtype string) {
 	s.running++
 	c.slots++
 	c.running[jobtype]++
-	c.credit -= quantum // in advance: as many as want to shall have a slot, before any has a second
+	c.credit -= quantum // in advance, so that each waiting client gets a slot before any gets a second
 }
 
 // JobsStopped gives the slot back.
@@ -194,7 +192,7 @@ func (s *Scheduler) JobsStopped(now time.Time, name, jobtype string) {
 	c.credit += quantum
 }
 
-// charge has all pay for what has run since the last call.
+// charge makes all clients pay for what has run since the last call.
 func (s *Scheduler) charge(now time.Time) {
 	if d := now.Sub(s.now); d > 0 {
 		for _, c := range s.ring {

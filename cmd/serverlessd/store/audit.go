@@ -11,14 +11,14 @@ const (
 	auditJobs  = 10_000 // that wait; what waits of a type with more is not counted
 )
 
-// audited is how far the types have been compared, in the order of their names.
+// audited says up to which type, in the order of names, the counts have been compared.
 type audited struct {
 	after     string
 	off, last int64 // jobs: of this round, and of the one before
 }
 
-// audit compares the counts of some types, in turn, with the jobs that there are. It
-// is one statement: what it reads belongs together.
+// audit compares the counts of some types, in turn, with the jobs in the store. It does so in one
+// statement, so that counts and jobs belong together.
 func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 	s.mu.Lock()
 	before := s.audited

@@ -6,39 +6,38 @@ import (
 )
 
 const (
-	// settle is for how long a store's clock must have gone evenly until what it says
-	// is old is believed to be, unless it need not be so old.
+	// settle is how long a store's clock must have gone evenly before a job that looks old by it
+	// is taken to be old, unless it need not be so old.
 	settle = time.Hour
 	// tellEvery is how often the store is told that its clock goes evenly.
 	tellEvery = time.Minute
 )
 
-// began is when up counts from.
+// began is the moment from which up counts.
 var began = time.Now()
 
-// clock is what is known of the store's: how it goes beside one that nobody sets.
+// clock compares the store's clock with one that nobody sets.
 type clock struct {
-	up     func() time.Duration // of the latter
+	up     func() time.Duration // reads the clock that nobody sets
 	looked bool
-	untold bool          // nobody had told the store anything, nor was it set since
-	ahead  time.Duration // of the former, when it was looked at last
-	even   time.Duration // up since when it goes evenly, as far as is known
-	seen   time.Duration // up since when that was seen from here
-	told   time.Duration // up when the store was told last
-	// sets counts how often rows may have got times of a clock that was ahead: it was set
-	// back, or nobody had looked yet. Up to righted these have been looked for; sought is
-	// how far since.
+	untold bool          // the store had no note about its clock, which has not been set since
+	ahead  time.Duration // by how much the store's clock was ahead when it was read last
+	even   time.Duration // up since when it has gone evenly, as far as is known
+	seen   time.Duration // up since when this daemon has seen that
+	told   time.Duration // up when the store's note was written last
+	// sets counts how often rows may have got times of a clock that was ahead: the clock was set
+	// back, or it was read for the first time. Up to righted such rows have been looked for;
+	// sought is how far the search since then has come.
 	sets, righted int
 	sought        place
 }
 
-// steady tells whether the store's clock has gone evenly for so long, or for an hour:
-// since then it was not set, and what looks old is. A ttl is that of locks: a jump of
-// a quarter of it counts.
+// steady reports whether the store's clock has gone evenly for so long, or for an hour: it was not
+// set since, so what looks old by it is old. ttl is that of locks: a jump by a quarter of it
+// counts.
 //
-// At first there is only what the store was told: that its clock went evenly until
-// then. Within an hour of that it still does. If it was told nothing, it is believed
-// as far as locks go.
+// At first there is only the store's note that its clock went evenly until then. Within an hour of
+// the note it is believed. Without a note the clock is believed as far as locks go.
 func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	c := &t.s.clock
 	t.s.mu.Lock()
@@ -81,8 +80,8 @@ func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	return t.up-c.even >= min(long, settle) || c.untold && long <= ttl, nil
 }
 
-// latest is the latest time that the lock of somebody who lives may have: once the clock
-// was seen to go evenly for a ttl, each has renewed his.
+// latest is the latest expiry that the lock of a living daemon can have: once the clock was seen
+// to go evenly for a ttl, every daemon has renewed its locks.
 func (t *tx) latest(ttl time.Duration) time.Time {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()

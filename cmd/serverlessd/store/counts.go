@@ -10,9 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// tally is by how much a transaction changes the counts of a type. Those of a
-// type stand in several rows, which are added up: daemons do not wait for each
-// other over them.
+// tally is by how much a transaction changes the counts of a type. The counts of a type are spread
+// over several rows and added up, so that daemons do not wait for each other.
 type tally struct {
 	open, running, ok, failed, abandoned, expired, deleted int
 }
@@ -36,7 +35,7 @@ func (c *tally) add(d tally) {
 	c.deleted += d.deleted
 }
 
-// ended is the count of a job that ended so.
+// ended returns the count for a job that ended with this code.
 func (c *tally) ended(code string) *int {
 	switch job.Ended(code) {
 	case job.Succeeded:
@@ -51,8 +50,8 @@ func (c *tally) ended(code string) *int {
 
 var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "expired", "deleted"}
 
-// writeCounts comes last in a transaction, and in the order of the types: who
-// writes the same rows waits shortly, and never in a circle.
+// writeCounts comes last in a transaction and goes through the types in order: transactions that
+// write the same rows wait briefly, and never for each other in a circle.
 func (t *tx) writeCounts() {
 	for _, jobtype := range slices.Sorted(maps.Keys(t.counts)) {
 		c := *t.counts[jobtype]
@@ -67,7 +66,7 @@ func (t *tx) writeCounts() {
 
 // Counts implements Store.
 func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts, err error) {
-	from, to := "", "~" // behind all names
+	from, to := "", "~" // sorts behind all names
 	if client != "" {
 		from, to = client+"-", client+"."
 	}
@@ -95,7 +94,7 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			if c.Waiting+c.Deferred == 0 {
 				continue
 			}
-			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // as before a conflict
+			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // undo what an attempt before a conflict did
 			var oldest moment
 			err := each(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
 				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, at(now)}, func(r *sql.Rows) error {
@@ -104,7 +103,7 @@ func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
 			if err != nil {
 				return err
 			}
-			c.Deferred = min(c.Deferred, c.Waiting) // some may have come in between
+			c.Deferred = min(c.Deferred, c.Waiting) // some may have come between the two queries
 			if c.Waiting -= c.Deferred; c.Waiting > 0 {
 				c.Oldest = max(0, now.Sub(oldest.time()))
 			}

@@ -31,10 +31,10 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 			h, ok := rows[e.ID]
 			switch {
 			case ok && e.Fate == GiveBack && h.fence == e.Fence+1:
-				counted[i] = true // by this very call, whose answer was lost
+				counted[i] = true // by an earlier attempt of this call, whose answer was lost
 			case !ok || !h.is(e.Run):
 			case h.lock == done:
-				// The answer to this very call may have been lost.
+				// An earlier attempt of this call may have written it, and its answer was lost.
 				counted[i] = e.Fate == Archive && h.code == e.Code && h.exitcode == e.Status
 			case h.lock == sysid || h.lock == "":
 				counted[i] = true
@@ -42,7 +42,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 				for _, f := range e.Follow {
 					follow = append(follow, row{id: f.ID, jobtype: f.Jobtype, dt: t.now, created: t.now, payload: f.Payload})
 				}
-				delete(rows, e.ID) // a second one of the same job does not count
+				delete(rows, e.ID) // a second ending of the same job does not count
 			}
 		}
 		return t.insert(follow)
@@ -50,7 +50,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 	return counted, err
 }
 
-// from takes a row out of its count.
+// from subtracts a row from its count.
 func (t *tx) from(h held) *tally {
 	c := t.count(h.jobtype)
 	switch h.lock {
@@ -92,7 +92,7 @@ func nonNil(b []byte) []byte {
 	return b
 }
 
-// archive ends a job; its counts are the caller's.
+// archive ends a job. The caller changes the counts.
 func (t *tx) archive(h held, code string, status int) {
 	var exitcode any
 	if status != 0 {
@@ -102,15 +102,15 @@ func (t *tx) archive(h held, code string, status int) {
 		done, at(archived(t.now)), at(t.now), code, exitcode)
 }
 
-// change is what a transaction writes to rows that it holds.
+// change is an update of rows that a transaction has locked.
 type change struct {
 	set  string
 	args []any
 	ids  []job.ID
 }
 
-// change has a row that is held written at the transaction's end, together with
-// those that change alike.
+// change updates a locked row at the transaction's end, in one statement with the rows that change
+// alike.
 func (t *tx) change(h held, set string, args ...any) {
 	key := fmt.Sprintf("%s %#v", set, args)
 	c := t.alike[key]
@@ -131,7 +131,7 @@ func (t *tx) writeChanges() {
 	}
 }
 
-// free has a job wait from a moment on.
+// free makes a job wait from a moment on.
 func (t *tx) free(h held, dt time.Time, set string, args ...any) {
 	c := t.from(h)
 	c.open++

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// keptVersions is how many versions of a handler there are at most.
+// keptVersions is how many versions of a handler are kept.
 const keptVersions = 10
 
 // PutHandler implements Store.
@@ -33,7 +33,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 		if err != nil {
 			return err
 		}
-		// A clock that was set back does not make it an old version.
+		// A clock that was set back must not make it an older version.
 		h.Time = t.now.Truncate(time.Millisecond)
 		if !h.Time.After(newest.time()) {
 			h.Time = newest.time().Add(time.Millisecond)
@@ -98,7 +98,7 @@ func (s *SQL) Handlers(ctx context.Context, since int64) (ids map[string]string,
 		return each(ctx, q, "SELECT type, id FROM sq_handlers ORDER BY type, dt, id", nil, func(r *sql.Rows) error {
 			var jobtype, id string
 			err := r.Scan(&jobtype, &id)
-			ids[jobtype] = id // the last is the newest
+			ids[jobtype] = id // the last one is the newest
 			return err
 		})
 	})

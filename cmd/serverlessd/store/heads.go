@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// headAge is for how long a head is believed where nothing tells that it has
-// changed: that another daemon has added as many jobs as it took.
+// headAge is how long a head is believed if no count has changed: another daemon may have added as
+// many jobs as it took.
 const headAge = time.Second
 
 // head is the oldest open job of a type.
 type head struct {
 	oldest time.Time
-	open   int64     // jobs of the type
-	asked  time.Time // when
+	open   int64     // open jobs of the type
+	asked  time.Time // when the store was asked
 }
 
-// heads are remembered: to look for a thousand of them costs a pick too much.
+// heads are the known heads: to look up a thousand of them would make a pick too slow.
 type heads struct {
 	known   map[string]head
-	changes int64            // transactions of this daemon
-	changed map[string]int64 // the last of a type
+	changes int64            // counts the transactions of this daemon
+	changed map[string]int64 // the last change of a type
 }
 
 func newHeads() heads {
@@ -40,8 +40,8 @@ func (s *SQL) touch(counts map[string]*tally) {
 	}
 }
 
-// types goes over all types that have an open job, with the dt of the oldest. It
-// looks at one job of a type at most, however many there are.
+// types calls found for each type that has an open job, with the dt of the oldest one. It looks at
+// one job of a type at most.
 func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64)) error {
 	s.mu.Lock()
 	changes := s.heads.changes

@@ -12,10 +12,10 @@ import (
 const (
 	// shortData is how many bytes a job's own row holds.
 	shortData = 1024
-	// maxBacklog is how old a job without a delay may be when it is ingested: a
-	// host's clock that jumped makes none older.
+	// maxBacklog is the age that a job without a delay has at most when it is ingested, even if
+	// the host's clock jumped.
 	maxBacklog = 24 * time.Hour
-	// maxJitter is how much a distance between clocks may change and still be the
+	// maxJitter is by how much the distance between two clocks may change and still count as the
 	// same.
 	maxJitter = 100 * time.Millisecond
 )
@@ -60,8 +60,8 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 	return point, s.blame(ctx, rows, err)
 }
 
-// ahead is by how much the store's clock is ahead of the host's. A way that takes
-// longer now and then does not count: it would change the order of jobs.
+// ahead returns by how much the store's clock is ahead of the host's. A small change is taken for
+// a slow answer, and ignored: it would change the order of jobs.
 func (s *SQL) ahead(host, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *SQL) ahead(host, now time.Time) time.Duration {
 	return s.distance
 }
 
-// translate brings a host's times to the store's clock.
+// translate converts a host's times to the store's clock.
 func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 	r := row{id: e.ID, jobtype: e.Jobtype, created: now, payload: e.Payload}
 	if accepted := e.Accepted.Add(ahead); !e.Accepted.IsZero() && accepted.Before(now) {
@@ -82,7 +82,7 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 	}
 	r.dt = r.created
 	due := e.Due.Add(ahead)
-	if e.Delay > 0 && e.Accepted.Add(ahead).After(now) { // the host's clock was ahead, and is right again
+	if e.Delay > 0 && e.Accepted.Add(ahead).After(now) { // the host's clock was ahead, and is right now
 		due = now.Add(e.Delay)
 	}
 	if !e.Due.IsZero() && due.After(r.dt) {
@@ -91,8 +91,7 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 	return r
 }
 
-// insert adds jobs, but for those that are there already: of a journal that was
-// copied.
+// insert adds jobs. It leaves out those that the store has already, from a copy of the journal.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
 		n := t.s.atOnce(min(slice, len(rows)))

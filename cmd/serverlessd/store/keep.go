@@ -7,8 +7,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// keeper makes connections to SQLite that keep their statements prepared: reading
-// the text of one takes about as long as running it.
+// keeper opens connections to SQLite that keep their prepared statements: to parse a statement
+// takes about as long as to run it.
 type keeper struct {
 	driver sqlite.Driver
 	name   string
@@ -25,7 +25,7 @@ func (k *keeper) Connect(context.Context) (driver.Conn, error) {
 	return &keeping{connection: c.(connection), kept: make(map[string]*prepared)}, nil
 }
 
-// connection is what database/sql wants of one.
+// connection has the methods that database/sql wants.
 type connection interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -36,14 +36,13 @@ type connection interface {
 	driver.Validator
 }
 
-// keeping is a connection with the statements that it has prepared.
+// keeping is a connection with its prepared statements.
 type keeping struct {
 	connection
 	kept map[string]*prepared
 }
 
-// maxKept is how many statements a connection keeps; those of transactions are
-// fewer.
+// maxKept is how many statements a connection keeps. Transactions use fewer.
 const maxKept = 256
 
 type prepared struct {
@@ -51,7 +50,7 @@ type prepared struct {
 	busy bool // its rows are being read
 }
 
-// statement is the one with this text, nil if it cannot be used now.
+// statement returns the prepared statement of a text, nil if it cannot be used now.
 func (c *keeping) statement(ctx context.Context, text string) (*prepared, error) {
 	p := c.kept[text]
 	switch {
@@ -68,9 +67,8 @@ func (c *keeping) statement(ctx context.Context, text string) (*prepared, error)
 	return p, nil
 }
 
-// ExecContext implements driver.ExecerContext. What has begun is not interrupted:
-// no statement that changes something takes long, and watching over each would take
-// longer than most of them.
+// ExecContext implements driver.ExecerContext. It does not interrupt a statement that has begun:
+// none of them takes long, and to watch over each would take longer than most.
 func (c *keeping) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -103,7 +101,7 @@ func (c *keeping) QueryContext(ctx context.Context, text string, args []driver.N
 	return &reading{r, p}, nil
 }
 
-// reading are the rows of a statement that is kept.
+// reading is the rows of a kept statement.
 type reading struct {
 	driver.Rows
 	of *prepared

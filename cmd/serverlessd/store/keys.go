@@ -25,16 +25,15 @@ type Shared struct {
 	How string // unique.Kept, Replaced or Extended; "": nobody had the key
 }
 
-// Made tells whether it became a job.
+// Made reports whether the line became a job.
 func (s Shared) Made() bool { return s.How == "" || s.How == unique.Replaced }
 
-// errRaced is met when another transaction has just taken a key: the transaction is
-// repeated, and finds the job that has it.
+// errRaced says that another transaction has just taken a key. The transaction is repeated, and
+// then finds the job that has it.
 var errRaced = errors.New("another transaction has taken the key")
 
-// key is a row of sq_keys: a job that came with a key. At most one job of a type and a
-// name has holds set; a job keeps its row when another one takes the key, so that it is
-// not run again beside that one.
+// key is a row of sq_keys: a job that came with a key. At most one job of a type and name has
+// holds set. A job keeps its row when another one takes the key, so that a retry cannot run both.
 type key struct {
 	id      job.ID
 	during  unique.While
@@ -43,7 +42,7 @@ type key struct {
 	job     held
 }
 
-// holds tells whether the key's job holds it at a time.
+// holds reports whether the key's job holds it at a time.
 func (k *key) holds(now time.Time) bool {
 	switch {
 	case k == nil:
@@ -56,14 +55,14 @@ func (k *key) holds(now time.Time) bool {
 	return k.present && k.job.lock != done
 }
 
-// holders are the jobs of a type that have keys, by name. Their rows are locked.
+// holders returns the jobs of a type that hold these keys, by name, and locks their rows.
 func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	found := make(map[string]*key)
 	var ids []job.ID
 	for part := range slices.Chunk(names, slice) {
 		text, args := in(part)
 		for i, name := range args {
-			args[i] = []byte(name.(string)) // a name is compared by its bytes
+			args[i] = []byte(name.(string)) // names are compared by their bytes
 		}
 		err := t.each("SELECT name, id, during, until FROM sq_keys WHERE type = ? AND holds = 1 AND name"+text+t.s.locked(),
 			append([]any{jobtype}, args...), func(r *sql.Rows) error {
@@ -87,7 +86,7 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	return found, err
 }
 
-// disclaim has jobs no longer hold their keys.
+// disclaim takes their keys from jobs.
 func (t *tx) disclaim(ids []job.ID) error {
 	for part := range slices.Chunk(ids, slice) {
 		text, args := in(part)
@@ -123,16 +122,16 @@ func (s *SQL) Share(ctx context.Context, lines []Keyed, ask unique.Ask, host fun
 	return shared, err
 }
 
-// sharing is a Share under way.
+// sharing is the state of a Share.
 type sharing struct {
 	*tx
 	ask     unique.Ask
-	ahead   time.Duration              // the store's clock, of the host's
+	ahead   time.Duration              // by how much the store's clock is ahead of the host's
 	holders map[string]map[string]*key // by jobtype and name
 
 	rows     []row
 	keys     []any    // arguments of their rows
-	free     []job.ID // hold their keys no more
+	free     []job.ID // have to give up their keys
 	replaced []held
 }
 
@@ -148,7 +147,7 @@ func (c *sharing) share(l Keyed) Shared {
 			how = unique.Replaced
 			c.replaced = append(c.replaced, k.job)
 			if k.job.dt.Before(r.dt) && !r.dt.After(c.now) {
-				r.dt = k.job.dt // its place
+				r.dt = k.job.dt // the place of the job that it replaces
 			}
 		case waits && c.ask.Mode == unique.Extend:
 			c.extend(k, r.dt)
@@ -165,7 +164,7 @@ func (c *sharing) share(l Keyed) Shared {
 		until = at(c.now.Add(c.ask.Window))
 	}
 	c.keys = append(c.keys, string(l.ID), l.Jobtype, []byte(l.Key), 1, uint8(c.ask.While), until)
-	// A line that follows with the same key is the same job: this one is kept.
+	// A later line with the same key asks for the same job, so this one is kept.
 	c.holders[l.Jobtype][l.Key] = &key{id: l.ID, present: true, job: held{lock: string(l.ID)}}
 	return Shared{ID: l.ID, How: how}
 }
@@ -187,15 +186,15 @@ func (c *sharing) write() error {
 	return c.insert(c.rows)
 }
 
-// extend delays the job that holds a key, as long after its coming as is asked. It is never
-// brought forward.
+// extend delays the job that holds a key, within the limit from its coming. It never brings it
+// forward.
 func (c *sharing) extend(k *key, due time.Time) {
 	if most := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(most) {
 		due = most
 	}
 	if due.After(k.job.dt) {
 		k.job.dt = due
-		c.count(k.job.jobtype) // another job may be its oldest now
+		c.count(k.job.jobtype) // now another job may be the oldest of its type
 		c.change(k.job, "dt = ?", at(due))
 	}
 }
@@ -220,8 +219,8 @@ func (t *tx) insertKeys(args []any) error {
 	return nil
 }
 
-// reclaim gives an ended job that is to run again the key that it came with, or returns
-// an ErrHeld: another job holds it.
+// reclaim gives a job that runs again the key that it came with. It returns an ErrHeld if another
+// job holds it.
 func (t *tx) reclaim(h held) error {
 	var name string
 	var until moment

@@ -9,18 +9,17 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Last is how the last run of a job went. It is kept of jobs of which a run has not
-// succeeded.
+// Last tells how the last run of a job went. It is kept for jobs of which a run has not succeeded.
 type Last struct {
 	Try          int
 	At           time.Time // when it ended; in an Ending by this process's clock
 	Took         time.Duration
-	Code         string // the run's own: an abandoned job's was error, say
+	Code         string // the run's own code: that of an abandoned job may be error
 	Status       int
 	Data, Stderr []byte // at most LastKept each
 }
 
-// LastKept is how many bytes are kept of each of the two.
+// LastKept is how many bytes are kept of each.
 const LastKept = job.StderrKept
 
 // keepLast writes how a run went.
@@ -36,11 +35,11 @@ func (t *tx) keepLast(sysid string, e *Ending) {
 		nonNil(l.Data[:min(len(l.Data), LastKept)]), nonNil(l.Stderr[max(0, len(l.Stderr)-LastKept):]))
 }
 
-// hasLast: a run has not succeeded, as far as the job's row tells.
+// hasLast reports whether a run has not succeeded, as far as the job's row tells.
 func (r *Record) hasLast() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
 
-// addLast reads how the last runs of jobs went. What stands there of more tries than
-// the job has is of before it was run again by a daemon that knows no last runs.
+// addLast reads how the last runs of jobs went. A row of more tries than the job has is old: a
+// daemon that does not know last runs has made the job run again.
 func addLast(ctx context.Context, q querier, recs []*Record) error {
 	known := make(map[job.ID]*Record)
 	var ids []job.ID

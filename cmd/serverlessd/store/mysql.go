@@ -19,10 +19,10 @@ const (
 	ioTimeout   = 15 * time.Second
 	lockTimeout = "3" // seconds that a statement waits for a row
 	connections = 16
-	// maxText is how many bytes of statements go out together, at most: the server's
-	// packets may be smaller.
+	// maxText is how many bytes of statements are sent together at most. The server's packets may
+	// be smaller.
 	maxText = 1 << 20
-	// packetHead is what a packet has beside a text.
+	// packetHead is how many bytes a packet has besides the text.
 	packetHead = 1 << 10
 )
 
@@ -67,7 +67,8 @@ func (m *my) name() string {
 	return "mysql://" + at + "/" + m.config.DBName
 }
 
-// open has READ COMMITTED: else who takes jobs of a type would block all who add some.
+// open uses READ COMMITTED: otherwise a daemon that takes jobs of a type would block all that add
+// some.
 func (m *my) open() (write, read *sql.DB, err error) {
 	if m.link, err = mariadb.NewConnector(m.config, ioTimeout); err != nil {
 		return nil, nil, err
@@ -115,9 +116,9 @@ func (*my) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }
 
-// tooLarge are the server's error numbers for data that does not fit into its packets. That
-// a column has none is not among them: all of ours have, and those of another schema may be
-// right again.
+// tooLarge are the server's error numbers for data that does not fit into its packets. The error
+// for a column that is too short is not among them: our columns are long enough, and those of
+// another schema may be changed.
 var tooLarge = []uint16{1153, 1301}
 
 func (*my) kind(err error) kind {
@@ -125,11 +126,11 @@ func (*my) kind(err error) kind {
 	case n == 0 && (mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone)):
 		return away
 	case errors.Is(err, mysql.ErrPktTooLarge), slices.Contains(tooLarge, n),
-		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105: any error without a number
+		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 stands for errors without a number
 		return unfit
 	case n == 1062:
 		return double
-	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // somebody else has just made the table, the column
+	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // another daemon has just made the table or the column
 		return conflict
 	}
 	return unwell

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// slots is how many rows the counts of a type have at most. Several daemons on
-// one store mostly write different ones.
+// slots is how many rows the counts of a type have at most. The daemons of a store mostly write
+// different ones.
 const slots = 16
 
 // Open returns the store at an address, sqlite:PATH or mysql://…. It does not wait

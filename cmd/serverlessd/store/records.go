@@ -126,7 +126,7 @@ func (t *tx) retry(h held) {
 	t.later("DELETE FROM sq_runs WHERE id = ?", string(h.id))
 }
 
-// condition is what a query asks for.
+// condition returns the condition of a query.
 func (q Query) condition(prefix string, now time.Time) (where string, args []any) {
 	where = prefix + "type >= ? AND " + prefix + "type < ?"
 	args = []any{q.Client + "-", q.Client + "."}
@@ -151,7 +151,7 @@ func (q Query) condition(prefix string, now time.Time) (where string, args []any
 		and(lock+" <> '' AND "+lock+" <> ?", done)
 	case job.Abandoned:
 		and(lock+" = ? AND "+prefix+"code NOT IN (?,?,?)", done, job.CodeOK, job.CodeFailed, job.CodeExpired)
-	default: // ended, and called as its code
+	default: // the states of ended jobs are their codes
 		and(lock+" = ? AND "+prefix+"code = ?", done, string(q.State))
 	}
 	return where, args

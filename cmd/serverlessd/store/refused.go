@@ -23,8 +23,8 @@ func (e *RefusedError) Error() string {
 // Unwrap returns what the database said.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// blame finds the rows that are too large for an insert of all of them. An error
-// that has other reasons stays as it is.
+// blame finds the rows that make an insert too large. It returns an error that has other reasons
+// unchanged.
 func (s *SQL) blame(ctx context.Context, rows []row, err error) error {
 	if err == nil || isOurs(err) || errors.Is(err, ErrAway) {
 		return err
@@ -46,14 +46,14 @@ func (s *SQL) blame(ctx context.Context, rows []row, err error) error {
 	return found
 }
 
-// try inserts rows, and where they are refused each half of them.
+// try inserts rows. If they are refused, it tries each half of them.
 func (t *tx) try(rows []row, found *RefusedError) error {
 	err := t.put(rows)
 	if err == nil || t.s.kind(err) != unfit {
 		return err
 	}
 	if len(rows) == 1 {
-		// The store may be what is at fault: it has to take one that is not too large.
+		// The fault may be the store's: it has to accept a row that is not too large.
 		good := rows[0]
 		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), shortData+1)]
 		if err := t.put([]row{good}); err != nil {
@@ -70,7 +70,7 @@ func (t *tx) try(rows []row, found *RefusedError) error {
 	return nil
 }
 
-// put inserts rows, or takes back what it has inserted of them.
+// put inserts rows, or undoes what it has inserted of them.
 func (t *tx) put(rows []row) error {
 	if _, err := t.exec("SAVEPOINT try"); err != nil {
 		return err

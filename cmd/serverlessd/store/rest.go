@@ -6,12 +6,12 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// rest is the type of a client that has the counts of types of which nothing else
-// is left, no job and no handler: else there would be counts of all types that ever
-// were. No type is called so.
+// rest is the type under which a client's counts go on when a type has neither a job nor a handler
+// any more. Otherwise the store would keep counts of every type that ever was. No real type has
+// this name.
 const rest = "*"
 
-// settle moves a type's counts to the rest once there is nothing else of it.
+// settle moves a type's counts to the rest if nothing else is left of the type.
 func (t *tx) settle(jobtype string) error {
 	left := false
 	err := t.each("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
@@ -33,7 +33,7 @@ func (t *tx) settle(jobtype string) error {
 	if err != nil || sum.open != 0 || sum.running != 0 {
 		return err
 	}
-	for _, slot := range slots { // not those that others have made since
+	for _, slot := range slots { // leaves the counts that other daemons have written since
 		t.later("DELETE FROM sq_counts WHERE type = ? AND slot = ?", jobtype, slot)
 	}
 	client, _, _ := job.Split(jobtype)

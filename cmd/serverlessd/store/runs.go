@@ -40,7 +40,7 @@ func outcomeOf(code string) string {
 	return "failed"
 }
 
-// keepRun writes how a run went. Of a job that succeeds at once nothing is written: its row
+// keepRun writes how a run went. For a job that succeeds at once nothing is written: its own row
 // tells.
 func (t *tx) keepRun(id job.ID, r PastRun) {
 	var started any
@@ -55,7 +55,7 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 	}
 }
 
-// lostRun keeps the run of a row whose lock has expired.
+// lostRun writes the run of a job whose lock has expired.
 func (t *tx) lostRun(h held) {
 	r := PastRun{N: h.tries, Worker: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
 	if h.tries == 1 {
@@ -64,7 +64,7 @@ func (t *tx) lostRun(h held) {
 	t.keepRun(h.id, r)
 }
 
-// pastRun is the run that l tells of.
+// pastRun returns the run that l describes.
 func (l *Last) pastRun(e *Ending, sysid string, now time.Time) PastRun {
 	ended := now.Add(-time.Since(l.At))
 	r := PastRun{N: e.Tries, Worker: sysid, Started: ended.Add(-l.Took), Took: l.Took, Outcome: outcomeOf(l.Code)}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// settleAtOnce is how many schedules a transaction settles; madeAtOnce and madeBytes
-	// are after how many jobs, and bytes of payloads, it leaves the others.
+	// settleAtOnce is how many schedules a transaction settles. After madeAtOnce jobs, or
+	// madeBytes of payloads, it leaves the rest to the next one.
 	settleAtOnce = 100
 	madeAtOnce   = 1000
 	madeBytes    = 8 << 20
@@ -19,17 +19,17 @@ const (
 	never = "9999-12-31 00:00:00.000"
 )
 
-// Named is a schedule with its name. What the store cannot read has no Schedule.
+// Named is a schedule with its name. Its Schedule is nil if the store's record cannot be read.
 type Named struct {
 	schedule.Key
 	*schedule.Schedule
 }
 
-// Settled is what became of due times.
+// Settled tells what became of due times.
 type Settled struct {
-	Schedules  int // that were settled; those that another daemon has at hand are not
+	Schedules  int // that were settled, without those that another daemon has locked
 	Made       []Follow
-	Skipped    map[string]int // by why
+	Skipped    map[string]int // by reason
 	Unreadable []schedule.Key
 }
 
@@ -46,7 +46,7 @@ func scanSchedule(r *sql.Rows) (n Named, err error) {
 	return n, nil
 }
 
-// schedule reads one, and holds its row; nil if there is none.
+// schedule reads a schedule and locks its row. It returns nil if there is none.
 func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	err = t.each(scheduleColumns+"client = ? AND name = ?"+lock, []any{key.Client, key.Name}, func(r *sql.Rows) error {
 		n, err := scanSchedule(r)
@@ -56,7 +56,7 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	return found, err
 }
 
-// putSchedule writes one at the end.
+// putSchedule writes a schedule at the transaction's end.
 func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	wake, waits := never, ""
 	if w := s.Wake(t.now); !w.IsZero() {
@@ -164,7 +164,7 @@ func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Ti
 		known := make(map[schedule.Key]bool)
 		for _, c := range []struct{ where, arg string }{
 			{"s.wake <= ? ORDER BY s.wake, s.client, s.name", at(now)},
-			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // by a clock that was ahead
+			{"s.seen > ? ORDER BY s.seen", at(now.Add(time.Second))}, // written while the clock was ahead
 			{"s.waits > '' AND NOT EXISTS (SELECT 1 FROM sq_jobs j WHERE j.id = s.waits AND j.`lock` <> ?)", done},
 		} {
 			err := each(ctx, q, "SELECT s.client, s.name FROM sq_schedules s WHERE "+c.where+" LIMIT ?", []any{c.arg, settleAtOnce}, func(r *sql.Rows) error {
@@ -201,7 +201,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			if err != nil {
 				return err
 			}
-			if n == nil { // gone, or in the hands of another daemon
+			if n == nil { // deleted, or locked by another daemon
 				continue
 			}
 			all.Schedules++

@@ -21,24 +21,24 @@ const (
 	slice = 512
 )
 
-// dialect is in what the databases differ.
+// dialect has what differs between the databases.
 type dialect interface {
 	name() string
 	// open returns the connections that write and those that read.
 	open() (write, read *sql.DB, err error)
 	schema() []string
 	now(ctx context.Context, q querier) (time.Time, error)
-	// skipLocked ends a SELECT of rows that the transaction is to change, and
-	// locked one whose rows it waits for.
+	// skipLocked ends a SELECT of rows that the transaction will change, and skips rows that
+	// others have locked. locked ends one that waits for such rows.
 	skipLocked() string
 	locked() string
-	// upsert ends an INSERT: where the key exists these columns are set, to the
-	// new values or, those that are added, to the sum.
+	// upsert ends an INSERT. If the key exists, these columns are set to the new values, or the
+	// new values are added to them.
 	upsert(key string, set []string, add []string) string
 	kind(err error) kind
-	// atOnce is how many of these rows an INSERT had best have.
+	// atOnce is how many of these rows an INSERT should have.
 	atOnce(rows int) int
-	// exec runs statements in as few round trips as there can be.
+	// exec runs statements in as few round trips as possible.
 	exec(ctx context.Context, t *tx, list []statement) error
 }
 
@@ -51,12 +51,12 @@ type statement struct {
 	args []any
 }
 
-// kind is what to do about an error.
+// kind says what to do about an error.
 type kind int
 
 const (
-	unwell   kind = iota // the database is: repeat it later
-	unfit                // what is written is too large, and will be
+	unwell   kind = iota // the database is not well: repeat it later
+	unfit                // the data is too large, and will always be
 	double               // the key exists
 	conflict             // another transaction was in the way: repeat it soon
 	away                 // the database gives no answer: repeat it later
@@ -65,9 +65,9 @@ const (
 // SQL is a Store in a database.
 type SQL struct {
 	dialect
-	slot int // of the counts that this one writes
+	slot int // which of the counts' rows this daemon writes
 
-	mu          sync.Mutex // guards the following, and their making
+	mu          sync.Mutex // guards the following, also while they are made
 	write, read *sql.DB    // nil: not yet
 	ready       bool       // the tables are there
 	distance    time.Duration
@@ -89,7 +89,7 @@ func (s *SQL) Close() error {
 	return errors.Join(s.write.Close(), s.read.Close())
 }
 
-// connect makes the tables where they are missing.
+// connect opens the database and makes missing tables.
 func (s *SQL) connect(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *SQL) connect(ctx context.Context) error {
 		}
 	}
 	if _, err := s.write.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
-		// An earlier version made the table; it goes on without.
+		// An earlier version made the table, and can go on to use it.
 		if _, err := s.write.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
 			return err
 		}
@@ -123,14 +123,14 @@ type tx struct {
 	ctx    context.Context
 	s      *SQL
 	now    time.Time
-	up     time.Duration // of this host's clock that nobody sets, at now
+	up     time.Duration // this host's clock that nobody sets, at now
 	counts map[string]*tally
 	alike  map[string]*change
 	list   []statement // to be run at the end
 }
 
-// transact runs a transaction, again after a conflict. Its error is one of the
-// package's, or a fault. The name is that of its fault points.
+// transact runs a transaction, and repeats it after a conflict. Its error is one of the package's,
+// or a fault. name names its fault points.
 func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) error {
 	return s.again(ctx, func(ctx context.Context) error {
 		inner, err := s.write.BeginTx(ctx, nil)
@@ -177,7 +177,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
-	var met error // what it was repeated for
+	var met error // the error for which it was repeated
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := s.connect(ctx)
 		if err == nil {
@@ -209,7 +209,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	return fmt.Errorf("%w: %w", ErrUnwell, err)
 }
 
-// errUndo ends a transaction that was only to try something.
+// errUndo rolls back a transaction that only tried something.
 var errUndo = errors.New("undo")
 
 func isOurs(err error) bool {
@@ -221,11 +221,10 @@ func isOurs(err error) bool {
 	return false
 }
 
-// later adds a statement that is run at the transaction's end, together with
-// others.
+// later adds a statement that is run together with others at the transaction's end.
 func (t *tx) later(text string, args ...any) { t.list = append(t.list, statement{text, args}) }
 
-// exec runs a statement now and tells how many rows it found.
+// exec runs a statement now and returns how many rows it changed.
 func (t *tx) exec(text string, args ...any) (int, error) {
 	r, err := t.ExecContext(t.ctx, text, args...)
 	if err != nil {
@@ -235,7 +234,7 @@ func (t *tx) exec(text string, args ...any) (int, error) {
 	return int(n), err
 }
 
-// each runs a query and has its rows scanned.
+// each runs a query and calls scan for each row.
 func each(ctx context.Context, q querier, text string, args []any, scan func(*sql.Rows) error) error {
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -254,13 +253,13 @@ func (t *tx) each(text string, args []any, scan func(*sql.Rows) error) error {
 	return each(t.ctx, t, text, args, scan)
 }
 
-// marks are n question marks in brackets.
+// marks returns n question marks in brackets.
 func marks(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
-// in are some of these names in brackets, and their arguments. The last one is
-// there more than once: so there are few texts, which a database keeps.
+// in returns a condition on names, and its arguments. The last name may be there more than once:
+// that keeps the number of different texts small, because databases cache them.
 func in[T ~string](names []T) (text string, args []any) {
 	n := 1
 	for n < len(names) {

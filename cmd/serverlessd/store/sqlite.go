@@ -24,7 +24,7 @@ type lite struct {
 	clock func() time.Time
 }
 
-// NewMemory returns a store that is gone when it is closed, for tests.
+// NewMemory returns a store in memory, for tests.
 func NewMemory(now func() time.Time) Store { return newSQL(&lite{clock: now}) }
 
 var memories atomic.Int64
@@ -42,11 +42,12 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
 		write = sql.OpenDB(&keeper{name: name + common})
 		write.SetMaxOpenConns(1)
-		// It lives as long as it has a connection.
+		// It exists as long as it has a connection.
 		_, err = sql.OpenDB(&keeper{name: name + common}).Conn(context.Background())
 		return write, write, err
 	}
-	// SQLite would let everybody read it; what it adds beside is as the file is.
+	// SQLite would make a file that everybody can read. Its further files get the rights of this
+	// one.
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, nil, err
@@ -63,15 +64,15 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 
 const (
 	pageSize = 4096
-	// maxWAL is after how many bytes the WAL is copied to the file: pages that change all
-	// the time are so less often than every 4 MiB, which is what SQLite does.
+	// After maxWAL bytes the WAL is copied to the file. SQLite's own limit is 4 MiB; this one
+	// copies pages that change all the time less often.
 	maxWAL = 16 << 20
 	// walShare is the part of its disk that the WAL takes at most. The WAL of a full disk
 	// cannot be copied, as the file has no room to grow: nothing is written any more.
 	walShare = 32
 )
 
-// checkpoint is after how many pages the WAL is copied to the file.
+// checkpoint is the number of pages after which the WAL is copied to the file.
 func (l *lite) checkpoint() int64 {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(l.path), &disk); err != nil {
@@ -119,7 +120,7 @@ func (*lite) upsert(key string, set, add []string) string {
 	return " ON CONFLICT (" + key + ") DO UPDATE SET " + assignments(set, add, "excluded.%s")
 }
 
-// assignments set columns to new values, and add new values to others.
+// assignments returns text that sets columns to new values, and adds new values to others.
 func assignments(set, add []string, value string) string {
 	var list []string
 	for _, c := range set {
@@ -149,7 +150,7 @@ func (*lite) kind(err error) kind {
 	return unwell
 }
 
-// atOnce keeps the texts of statements few.
+// atOnce keeps the number of different texts small.
 func (*lite) atOnce(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
 
 func (*lite) exec(ctx context.Context, t *tx, list []statement) error {

@@ -1,8 +1,8 @@
-// Package store keeps jobs, results and handlers where several daemons share
-// them. Store is the one interface; memory, SQLite and MySQL make it, and one
-// suite tries all three. It decides nothing about when what runs.
+// Package store keeps jobs, results and handlers, which several daemons may share. Store is the
+// interface; memory, SQLite and MySQL implement it, and one suite tests all three. The package
+// does not decide when jobs run.
 //
-// Times are the store's own UTC clock, except where it is said otherwise.
+// Times are those of the store's own clock, in UTC, unless a comment says otherwise.
 package store
 
 import (
@@ -17,8 +17,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// Errors of all stores. Whatever else is returned says that what is to be written is
-// too large.
+// Errors of all stores. Any other error says that the data is too large.
 var (
 	ErrAway    = errors.New("the store is away")     // cannot be reached, locked by others, too slow: try again
 	ErrUnknown = errors.New("there is no such")      // job, handler, result
@@ -27,118 +26,116 @@ var (
 	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
 	ErrTaken   = errors.New("the sysid is taken")
 	ErrHeld    = errors.New("another job has taken the unique key since") // and the job cannot be run again
-	// ErrFromFile: a schedule stands in a file, and is changed by nothing else.
+	// ErrFromFile: a schedule stands in the file of schedules, and can only be changed there.
 	ErrFromFile  = errors.New("the schedule stands in the file that --schedules names, and is changed there")
 	ErrSchedules = fmt.Errorf("the client has %d schedules, as many as are allowed", schedule.Most)
-	// ErrUnwell is an ErrAway of a store that answers, and refuses for reasons of its
-	// own: its schema, rights, settings, disk or files. Other calls may succeed.
+	// ErrUnwell is an ErrAway of a store that answers but refuses, because of its schema, rights,
+	// settings, disk or files. Other calls may succeed.
 	ErrUnwell = fmt.Errorf("%w: it answers, and refuses", ErrAway)
 )
 
-// Store is one store. Methods that take a context end with it; none of them
-// repeats on its own for longer than a few seconds.
+// Store is a store. A method ends when its context does, and does not repeat anything on its own
+// for longer than a few seconds.
 type Store interface {
 	// Name is the store's address without secrets, for logs.
 	Name() string
 	Close() error
 
-	// Ingest writes a piece of a journal in one transaction with its read point, of
-	// which it returns how it stood before: of what had been written until there,
-	// nothing is written again. host is the host's clock: dates of jobs are translated
-	// by its distance to the store's. A *RefusedError names the jobs without which the
-	// piece would have been written.
+	// Ingest writes a piece of a journal, together with its read point, in one transaction. It
+	// returns the read point as it was before: lines up to there were written earlier and are left
+	// out. host reads the host's clock, by which dates are translated to the store's. A
+	// *RefusedError names the jobs that the store does not take.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
-	// Share adds jobs that have unique keys, all of them or none, and tells what became of
-	// each: the job that holds its key stays, or it takes its place. Of lines with the same
-	// key and type the first one counts. A *RefusedError: one of them is too large.
+	// Share adds jobs with unique keys, all of them or none, and tells what became of each. Of
+	// lines with the same key and type the first one counts. A *RefusedError: one of them is too
+	// large.
 	Share(ctx context.Context, lines []Keyed, ask unique.Ask, host func() time.Time) ([]Shared, error)
 
 	// Reserve takes a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
-	// Renew prolongs a sysid and the locks of its runs; it returns the runs whose
-	// locks are not the sysid's any more. A run whose lock expired but which nobody
-	// has taken since is locked again, one whose end is written is not. ErrUnknown:
-	// the sysid's own row is gone.
+	// Renew prolongs a sysid and the locks of its runs. It returns the runs whose locks the sysid
+	// does not have any more. A run whose lock has expired, but which nobody has taken since, is
+	// locked again; one whose end is written is not. ErrUnknown: the store has no row of the
+	// sysid.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
-	// Leave forgets a sysid. What it still holds may have been begun: its locks are
-	// expired from now on, and the next Sweep frees it.
+	// Leave forgets a sysid. Its jobs may have been begun: their locks expire now, and the next
+	// Sweep frees them.
 	Leave(ctx context.Context, sysid string) error
 
-	// Waiting are the types with jobs that are due, each with the age of the oldest,
-	// the count up to 1,000, and when the next deferred job is due (0: none within
-	// the hour). It looks at one job of each type.
+	// Waiting returns the types with due jobs, each with the age of the oldest and a count up to
+	// 1,000, and when the next deferred job is due (0: none within the hour). It looks at one job
+	// of each type.
 	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
-	// Take locks up to N due jobs of a type, oldest first, but none behind the one with
-	// which their payloads have Bytes.
+	// Take locks up to N due jobs of a type, the oldest first. It stops behind the job with which
+	// their payloads have Bytes.
 	Take(ctx context.Context, t Taking) ([]Taken, error)
-	// End writes how runs ended, all in one transaction. The result tells of each
-	// whether it counted: its lock was still the sysid's, or nobody had taken the job
-	// since.
+	// End writes how runs ended, all in one transaction. counted tells of each run whether it
+	// counted: the sysid had its lock, or nobody had taken the job since.
 	End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error)
 
-	// Sweep does a slice (at most Limit rows) of each kind of maintenance, and
-	// tells what it did and whether there is more.
+	// Sweep does a slice of each kind of maintenance, at most Limit rows, and tells what it did
+	// and whether there is more.
 	Sweep(ctx context.Context, s Sweeping) (Swept, error)
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
 	// Result is a job's data, ErrNotDone before its end.
 	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
-	// Retry has an ended job run again, as if it were new but for its id. ErrHeld: another
-	// one has its unique key.
+	// Retry makes an ended job run again, as if it were new but for its id. ErrHeld: another job
+	// has its unique key.
 	Retry(ctx context.Context, id job.ID) error
 	// Jobs lists jobs of a client, newest first.
 	Jobs(ctx context.Context, q Query) ([]Record, error)
-	// RetryAll is Retry for up to limit of the jobs that a query finds, but for those whose
-	// unique key another one has taken.
+	// RetryAll is Retry for up to limit jobs of a query, without those whose unique key another
+	// job has taken.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
-	// Counts are the exact numbers of jobs by jobtype; of one client unless it is "".
-	// Those of types of which there is nothing else are added up as CLIENT-*. Deferred
-	// ones are among the waiting, until Divide has looked at them: one by one, which
-	// takes its time.
+	// Counts returns the exact numbers of jobs by jobtype, of one client unless client is "". The
+	// counts of types of which nothing else is left are added up as CLIENT-*. Deferred jobs are
+	// counted as waiting until Divide, which looks at them one by one, has divided them.
 	Counts(ctx context.Context, client string) (map[string]Counts, error)
 	Divide(ctx context.Context, counts map[string]Counts) error
 
-	// PutHandler adds a version, of which it keeps the newest ten, and sets its
-	// Time; DeleteHandler removes all and tells how many.
+	// PutHandler adds a version and sets its Time; the newest ten are kept. DeleteHandler removes
+	// all versions and returns how many there were.
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
 	Handler(ctx context.Context, jobtype string) (*job.Handler, error)
-	// Handlers are the ids of the newest version of each jobtype, and a number
-	// that changes with each change of any; nil when it is still since.
+	// Handlers returns the ids of the newest version of each jobtype, and a number that grows with
+	// each change; nil if the number is still since.
 	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
 
-	// PutSchedule sets a schedule, and fromFile whether it stands in a file. ErrFromFile:
-	// it does, and is to be changed by somebody else. ErrSchedules: there are too many.
+	// PutSchedule sets a schedule; fromFile says whether it stands in the file of schedules.
+	// ErrFromFile: it stands there, and fromFile is false. ErrSchedules: there are too many.
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error
-	// DropSchedule removes one that stands in a file, or not. ErrUnknown, ErrFromFile.
+	// DropSchedule removes a schedule that stands in the file, or one that does not. ErrUnknown,
+	// ErrFromFile.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
-	// Schedules are a client's, in the order of names from behind one, and the store's
-	// time; Schedule is one or ErrUnknown; FileSchedules are all that stand in files.
+	// Schedules returns a client's schedules behind a name, in the order of names, and the store's
+	// time. Schedule returns one, or ErrUnknown. FileSchedules returns all that stand in files.
 	Schedules(ctx context.Context, client, after string, limit int) (list []Named, now time.Time, err error)
 	Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error)
 	FileSchedules(ctx context.Context) ([]Named, error)
-	// DueSchedules are schedules that are to be settled, some of them, and when the next
-	// one is (zero: none is known).
+	// DueSchedules returns some of the schedules that have to be settled, and when the next one
+	// has to be (zero: none is known).
 	DueSchedules(ctx context.Context) (due []schedule.Key, now, next time.Time, err error)
-	// SettleSchedules makes the jobs of what is due of these, in one transaction with
-	// the note that they are made. What was due before watched was missed.
+	// SettleSchedules makes the due jobs of these schedules, in one transaction with the note that
+	// they are made. A time that was due before watched counts as missed.
 	SettleSchedules(ctx context.Context, keys []schedule.Key, watched time.Time) (Settled, error)
 }
 
-// Run is a job in hand.
+// Run is a job that a daemon has taken.
 type Run struct {
 	ID    job.ID
-	Tries int   // as it was taken
-	Fence int64 // grows with each run, and whenever one is undone: no two of a job have the same
+	Tries int   // with this run
+	Fence int64 // grows with each run and whenever a run is undone, so no two runs of a job have the same
 }
 
 // Due is a type with jobs that wait.
 type Due struct {
 	Jobtype string
 	Age     time.Duration // of the oldest: how long it has been due
-	Count   int           // at most 1,000; deferred ones may be among them: a Take that brings fewer jobs, and fewer bytes, has brought all
+	Count   int           // at most 1,000, deferred ones included: a Take that returns fewer jobs, and fewer bytes, has taken all
 }
 
 // Taking asks for jobs.
@@ -166,7 +163,7 @@ type Fate uint8
 const (
 	Archive  Fate = iota // the job has ended
 	Again                // it waits for Delay
-	GiveBack             // it was not begun: no try was used
+	GiveBack             // it was not begun, and no try is counted
 )
 
 // Ending is how a run ended.
@@ -180,7 +177,7 @@ type Ending struct {
 	Truncated bool
 	BadLines  int
 	Follow    []Follow // of Archive: written in the same transaction, due at once
-	Last      *Last    // of Archive and Again: to be kept, unless nil; its Try is that of Run
+	Last      *Last    // of Archive and Again: kept unless nil; its Try is that of Run
 }
 
 // Follow is a job that a run makes.
@@ -190,24 +187,23 @@ type Follow struct {
 	Payload []byte // without the newline
 }
 
-// MaxTTL is the longest that a lock may last. One that would last longer is of a clock
-// that was ahead, and expired.
+// MaxTTL is the longest time that a lock may last. A lock that would last longer was written while
+// a clock was ahead, and counts as expired.
 const MaxTTL = 24 * time.Hour
 
-// Sweeping says how long what is kept.
+// Sweeping says how long jobs are kept.
 type Sweeping struct {
 	RetryFor, KeepDone, KeepUnrun time.Duration
-	// TTL is that of locks, at most MaxTTL: none expire for so long after the store's
-	// clock was set.
-	// Nothing is abandoned, expired or purged for an hour after, or for as long as
-	// what is must be old, if that is less.
+	// TTL is that of locks, at most MaxTTL: no lock expires for so long after the store's clock
+	// was set. Nothing is abandoned, expired or purged for an hour after that, or for as long as
+	// its age limit, if that is shorter.
 	TTL     time.Duration
-	Handled func(jobtype string) bool // has a handler; jobs without one end as no_handler after RetryFor
-	// Next is the type that gets a follow-on job for each abandoned one, "" for none,
-	// and NextID that job's id.
+	Handled func(jobtype string) bool // jobs without a handler end as no_handler after RetryFor
+	// Next is the type that gets a follow-on job for each abandoned one, "" for none. NextID makes
+	// that job's id.
 	Next     func(jobtype string) string
 	NextID   func() job.ID
-	Segments []string // of journals, that are no more: their read points are dropped
+	Segments []string // segments of journals that were removed: their read points are dropped
 	Limit    int
 }
 
@@ -216,8 +212,8 @@ type Swept struct {
 	Freed, Abandoned, Expired, Purged int
 	Righted                           int // they waited for a clock that was ahead
 	More                              bool
-	// Imbalance is by how many jobs the counts are off: 0, or there is a fault. Each sweep
-	// checks some types; Miscounted are those whose counts are wrong.
+	// Imbalance is by how many jobs the counts are wrong: 0, or there is a fault. Each sweep
+	// checks some types; Miscounted are the types whose counts are wrong.
 	Imbalance  int64
 	Miscounted []string
 	Ended      []Ended  // abandoned or expired
@@ -230,7 +226,7 @@ type Ended struct {
 	Jobtype, Code string
 }
 
-// Record is what there is to tell of a job.
+// Record is what the store knows of a job.
 type Record struct {
 	ID           job.ID
 	Jobtype      string
@@ -243,7 +239,7 @@ type Record struct {
 	Status       int    // 0: none
 	Truncated    bool
 	BadLines     int
-	Last         *Last     // nil: no run has not succeeded, or a Query did not ask
+	Last         *Last     // nil: all runs have succeeded, or a Query did not ask
 	Runs         []PastRun // the last ones that have ended, the oldest first; none in lists
 	first        time.Time // when its first run began
 }
@@ -260,7 +256,7 @@ type Query struct {
 // Counts are the jobs of a type: Added is the sum of all others.
 type Counts struct {
 	Added, Waiting, Deferred, Running, OK, Failed, Abandoned, Expired, Deleted int64
-	SetAside                                                                   int64         // of the journal: in no store
+	SetAside                                                                   int64         // set aside in the journal, and in no store
 	Oldest                                                                     time.Duration // how long the oldest waiting one has been due
 }
 

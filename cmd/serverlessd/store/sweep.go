@@ -31,7 +31,7 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 	return swept, nil
 }
 
-// sweeping runs a transaction. What it did is nothing if it was taken back.
+// sweeping runs a transaction, and returns nothing done if it was rolled back.
 func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) error) (did Swept, err error) {
 	err = s.transact(ctx, name, func(t *tx) error {
 		did = Swept{}
@@ -43,7 +43,7 @@ func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) err
 	return did, nil
 }
 
-// expireLocks frees what lost daemons held, and forgets their sysids.
+// expireLocks frees the jobs of daemons that were lost, and forgets their sysids.
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
 		if ok, err := t.steady(want.TTL, want.TTL); err != nil || !ok {
@@ -81,15 +81,15 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	})
 }
 
-// place is a row among those that wait, in the order of dt and id.
+// place is the position of a waiting row, in the order of dt and id.
 type place struct{ dt, id string }
 
-// sought is how many waiting jobs setRight looks at in a sweep, for each that it may change.
+// For each job that setRight may change in a sweep, it looks at so many waiting ones.
 const sought = 10
 
-// setRight has jobs wait no longer than was asked for, when a clock that was ahead has
-// said until when: it brings their times back by as much as it was. They are looked for
-// once, a slice in each sweep, from when that clock was set back or this store was opened.
+// setRight corrects the times of jobs that were written while the store's clock was ahead, so that
+// they wait no longer than was asked. It looks for them once after the clock was set back, or
+// after this store was opened, a slice in each sweep.
 func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error) {
 	s.mu.Lock()
 	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.sought
@@ -142,7 +142,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.clock.sets == sets { // else from the front again
+	if s.clock.sets == sets { // otherwise the search begins again
 		if s.clock.sought = to; !more {
 			s.clock.righted = sets
 		}
@@ -151,9 +151,8 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	return did, nil
 }
 
-// ahead is by how much the clock was that a waiting job's times are of, as far as they
-// tell: no job was added or run in the future, nor is one put off for longer than it is
-// retried for.
+// ahead returns by how much the clock was ahead that wrote a waiting job's times, as far as they
+// tell: no job is added or run in the future, and none is delayed for longer than it is retried.
 func (h *held) ahead(now time.Time, retryFor time.Duration) time.Duration {
 	by := max(h.created.Sub(now), h.first.Sub(now))
 	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {
@@ -162,7 +161,7 @@ func (h *held) ahead(now time.Time, retryFor time.Duration) time.Duration {
 	return by
 }
 
-// give up a job.
+// give abandons a job.
 func (t *tx) give(h held, want Sweeping, code string, did *Swept) error {
 	did.Abandoned++
 	did.end(h, code)
@@ -241,8 +240,8 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 	})
 }
 
-// purge removes what ended long ago. It stays counted, with its client's rest when
-// it was the last of its type.
+// purge removes jobs that ended long ago. They stay counted, under their client's rest if they
+// were the last of their type.
 func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "purge", func(t *tx, did *Swept) error {
 		if ok, err := t.steady(want.TTL, want.KeepDone); err != nil || !ok {
@@ -269,7 +268,7 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 	})
 }
 
-// forget drops the read points of segments that are no more.
+// forget drops the read points of segments that were removed.
 func (s *SQL) forget(ctx context.Context, want Sweeping) (did Swept, err error) {
 	if len(want.Segments) == 0 {
 		return did, nil
@@ -282,8 +281,8 @@ func (s *SQL) forget(ctx context.Context, want Sweeping) (did Swept, err error) 
 	})
 }
 
-// remove deletes jobs with all that belongs to them; of their unique keys, those under a
-// condition.
+// remove deletes jobs with everything that belongs to them. keys is a further condition on which
+// of their unique keys go.
 func (t *tx) remove(rows []held, keys string) error {
 	for len(rows) > 0 {
 		n := min(slice, len(rows))

@@ -7,8 +7,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// sysidType is the type of the rows that reserve sysids. No client has it: it has
-// no hyphen.
+// sysidType is the type of the rows that reserve sysids. It has no hyphen, so no client has it.
 const sysidType = "queue.sysid"
 
 // Reserve implements Store.

@@ -98,8 +98,8 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 // readAtOnce is how many jobs' payloads are read before their bytes are counted.
 const readAtOnce = 16
 
-// payloads reads those that have rows of their own, and returns the jobs up to the
-// one with which there are so many bytes, 0 for all.
+// payloads reads the payloads that have rows of their own. It returns the jobs up to the one with
+// which their payloads have so many bytes, 0 for all.
 func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 	n, size := 0, 0
 	for part := range slices.Chunk(taken, readAtOnce) {
@@ -126,7 +126,7 @@ func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 	return taken, nil
 }
 
-// long are the payloads that have rows of their own.
+// long reads the payloads that have rows of their own.
 func (t *tx) long(ids []job.ID) (map[job.ID][]byte, error) {
 	found := make(map[job.ID][]byte)
 	if len(ids) == 0 {
@@ -142,7 +142,7 @@ func (t *tx) long(ids []job.ID) (map[job.ID][]byte, error) {
 	})
 }
 
-// held is a row as a transaction that is to change it found it.
+// held is a row that a transaction has locked.
 type held struct {
 	id       job.ID
 	jobtype  string
@@ -167,9 +167,8 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 	return h, err
 }
 
-// is tells whether a row is as a run took it: nobody has taken the job since, nor
-// undone the run. That its tries are the same says too little: who gives a job back
-// takes one off.
+// is reports whether a row is as a run took it: nobody has taken the job since, or undone the run.
+// To compare the tries is not enough: a job that is given back has one try less.
 func (h held) is(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks rows and returns them.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// timeForm is how all databases are given times, and how they sort.
+// timeForm is the form of times in all databases. Times in it sort as text.
 const timeForm = "2006-01-02 15:04:05.000"
 
 // moment is a time in a column; NULL is the zero one.
@@ -37,7 +37,8 @@ func (m *moment) Scan(from any) error {
 
 func (m moment) time() time.Time { return time.Time(m) }
 
-// archiveYears lie between a job's end and its dt. A Duration holds 292 of them.
+// archiveYears is the distance from a job's end to its dt. A Duration cannot be longer than 292
+// years.
 const archiveYears = 1000
 
 func archived(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }

@@ -30,7 +30,7 @@ func fail(status int, code, field, format string, args ...any) *fault {
 	return &fault{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
 }
 
-// busy is a fault that goes by.
+// busy is a fault that passes.
 func busy(code, format string, args ...any) *fault {
 	f := fail(http.StatusServiceUnavailable, code, "", format, args...)
 	f.after = 1
@@ -45,7 +45,7 @@ func missing(field, format string, args ...any) *fault {
 	return fail(http.StatusBadRequest, "missing_field", field, format, args...)
 }
 
-// faultOf is the answer to an error of the queue.
+// faultOf returns the answer to an error of the queue.
 func faultOf(err error) *fault {
 	var f *fault
 	var check *runner.CheckError

@@ -34,7 +34,7 @@ func (s *Web) putHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	leave() // not held while a store is waited for
+	leave() // do not keep the place while waiting for a store
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		if r.query.Has("lang") {
 			return invalid("lang", "the language of a handler in JSON stands in its lang, not in the query")
@@ -66,7 +66,7 @@ func method(name string) (string, error) {
 	return "", invalid("method", "method=%.40q: must be POST, PUT, PATCH or *", name)
 }
 
-// readSource reads a handler's JSON, and names the field that is wrong.
+// readSource reads a handler's JSON. Its error names the wrong field.
 func readSource(body []byte, to *job.Source) error {
 	var fields map[string]json.RawMessage
 	var syntax *json.SyntaxError
@@ -119,7 +119,7 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 		return invalid("options", "options must be an object")
 	}
 	for name, value := range fields {
-		// A decoder would take other cases of the letters too, past the bounds below.
+		// A decoder would also take keys in another case, past the bounds below.
 		if !slices.Contains(optionNames, name) {
 			return invalid("options", "there is no option %.60q; there are %s", name, strings.Join(optionNames, ", "))
 		}
@@ -159,7 +159,7 @@ func checkOptions(given map[string]json.RawMessage, o *job.Options) error {
 	return nil
 }
 
-// checkSource refuses what no store could keep as it is.
+// checkSource refuses sources that no store could keep unchanged.
 func checkSource(s *job.Source) error {
 	for name, text := range map[string]string{"body": s.Body, "before": s.Before, "beforeEach": s.BeforeEach, "afterEach": s.AfterEach, "eid": s.EID} {
 		if !utf8.ValidString(text) {

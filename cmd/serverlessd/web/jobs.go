@@ -66,7 +66,7 @@ func showRuns(runs []store.PastRun) []shownRun {
 	return list
 }
 
-// shownLast is the last run as it is answered. What is no UTF-8 of its data is replaced.
+// shownLast is the last run as it is answered. Bytes of its data that are not UTF-8 are replaced.
 type shownLast struct {
 	Try      int    `json:"try"`
 	At       string `json:"at"`
@@ -110,10 +110,10 @@ func show(rec *store.Record) shownJob {
 	return s
 }
 
-// iso is a time as all answers have it.
+// iso returns a time in the form of all answers.
 func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// id is the request's, checked.
+// id returns the request's job id, checked.
 func (r *request) id() (job.ID, error) {
 	id, err := job.ParseID(r.name)
 	if err != nil {
@@ -126,7 +126,7 @@ func unknownJob(id string) error {
 	return fail(http.StatusNotFound, "unknown_job", "id", "there is no job %.60q", id)
 }
 
-// record finds the request's job, which has to be its client's.
+// record returns the request's job, which must belong to its client.
 func (s *Web) record(r *request) (*store.Record, error) {
 	id, err := r.id()
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Web) deleteJob(r *request) error { return s.change(r, s.queue.Delete) }
 
 func (s *Web) retry(r *request) error { return s.change(r, s.queue.Retry) }
 
-// change does something to the request's job.
+// change calls do for the request's job.
 func (s *Web) change(r *request, do func(context.Context, job.ID) error) error {
 	rec, err := s.record(r)
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Web) result(r *request) error {
 		return fail(http.StatusNotFound, "not_done", "id", "job %s has not ended", id)
 	}
 	if errors.Is(err, store.ErrUnknown) {
-		// It may be in the journal only.
+		// The job may be in the journal only.
 		if _, err := s.record(r); err != nil {
 			return err
 		}
@@ -208,14 +208,14 @@ func (s *Web) result(r *request) error {
 }
 
 const (
-	listed   = 100 // jobs of a list, unless it says otherwise
+	listed   = 100 // jobs of a list by default
 	listMost = 1000
 	lastMost = 100 // with their last runs
 )
 
 var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}
 
-// find reads what a query is about.
+// find reads a query.
 func (r *request) find() (q store.Query, err error) {
 	q = store.Query{Client: r.client, Type: r.query.Get("type"), State: job.State(r.query.Get("state")), After: job.ID(r.query.Get("after")), Limit: listed}
 	if q.Type != "" {
@@ -319,7 +319,7 @@ func (s *Web) retryAll(r *request) error {
 		if err != nil && affected == 0 {
 			return err
 		}
-		if err != nil { // what runs again is told
+		if err != nil { // the answer says how many run again
 			break
 		}
 	}

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// smallBody is how many bytes of a body are read before it needs a place, so that
-// large ones that come slowly keep no small one waiting.
+// smallBody is how many bytes of a body are read before it needs a place, so that large bodies
+// that come slowly do not delay small ones.
 const smallBody = 64 << 10
 
 // placeWait is how long a body waits for a place.
 const placeWait = time.Second
 
-// places bound the large bodies in memory: in all, and of a client to half of that.
+// places limits the large bodies in memory, and those of a client to half as many.
 type places struct {
 	most int
 
 	mu    sync.Mutex // guards the following
 	taken int
 	of    map[string]int // by client
-	freed chan struct{}  // closed when one is given back
+	freed chan struct{}  // closed when a place is given back
 }
 
 func newPlaces(most int) *places {
 	return &places{most: most, of: make(map[string]int), freed: make(chan struct{})}
 }
 
-// take waits for a place, and tells whether there was one in time.
+// take waits for a place, and reports whether it got one in time.
 func (p *places) take(ctx context.Context, client string) bool {
 	ctx, cancel := context.WithTimeout(ctx, placeWait)
 	defer cancel()

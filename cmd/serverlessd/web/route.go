@@ -26,13 +26,13 @@ var (
 	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, do: (*Web).deleteHandler}
 	getHandler    = &action{methods: "GET", scope: Handle, do: (*Web).getHandler}
 
-	oneSchedule    = &action{methods: "GET,PUT,DELETE"} // its three are told apart by the verb
+	oneSchedule    = &action{methods: "GET,PUT,DELETE"} // the verb says which of the three
 	getSchedule    = &action{methods: "GET,PUT,DELETE", scope: Read, do: (*Web).getSchedule}
 	putSchedule    = &action{methods: "GET,PUT,DELETE", body: true, scope: Submit, do: (*Web).putSchedule}
 	deleteSchedule = &action{methods: "GET,PUT,DELETE", scope: Submit, do: (*Web).deleteSchedule}
 	schedules      = &action{methods: "GET", query: "limit,cursor", scope: Read, do: (*Web).schedules}
 
-	oneJob    = &action{methods: "GET,DELETE"} // its two are told apart by the verb
+	oneJob    = &action{methods: "GET,DELETE"} // the verb says which of the two
 	getJob    = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob}
 	deleteJob = &action{methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob}
 	result    = &action{methods: "GET", scope: Read, do: (*Web).result}
@@ -48,7 +48,8 @@ var top = map[string]*action{
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
 }
 
-// route finds what a path means, nil for nothing, and sets the request's client and name.
+// route returns the action of a path, nil if there is none, and sets the request's client and
+// name.
 func route(r *request) *action {
 	var path []string
 	for part := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
@@ -82,7 +83,7 @@ func route(r *request) *action {
 	return a
 }
 
-// under finds what stands below a client.
+// under returns the action of a path below a client.
 func under(r *request, path []string) *action {
 	if len(path) == 1 {
 		return map[string]*action{"state": state, "jobs": list, "retry": retryAll, "schedule": schedules}[path[0]]
@@ -94,7 +95,7 @@ func under(r *request, path []string) *action {
 	case path[0] == "job" && len(path) == 2:
 		return add
 	case path[0] == "job" && len(path) == 3:
-		if path[2] == "add" { // whatever the type is called
+		if path[2] == "add" { // whatever the name of the type is
 			return add
 		}
 		r.name = path[2]

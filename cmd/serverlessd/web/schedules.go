@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// scheduleKey is the request's schedule, of whose jobs its token has to be good if it is
-// there.
+// scheduleKey returns the key of the request's schedule. If the schedule exists, the token must
+// cover its jobs.
 func (s *Web) scheduleKey(r *request) (key schedule.Key, err error) {
 	key = schedule.Key{Client: r.client, Name: r.name}
 	if err := schedule.CheckName(r.name); err != nil {
@@ -26,7 +26,7 @@ func (s *Web) scheduleKey(r *request) (key schedule.Key, err error) {
 }
 
 func (r *request) coversSchedule(n store.Named) error {
-	name := "*" // of one that cannot be read
+	name := "*" // if it cannot be read
 	if n.Schedule != nil {
 		if line, err := job.ParseScheduled(n.Job, 1<<30); err == nil {
 			name = line.Type
@@ -49,7 +49,7 @@ func (s *Web) putSchedule(r *request) error {
 	if err != nil {
 		return err
 	}
-	leave() // not held while a store is waited for
+	leave() // do not keep the place while waiting for a store
 	spec, err := schedule.Parse(body, func(text json.RawMessage) error {
 		line, err := job.ParseScheduled(text, s.opt.MaxLine)
 		if err == nil {
@@ -124,7 +124,7 @@ func (s *Web) schedules(r *request) error {
 		Cursor *string         `json:"cursor"`
 	}{Items: make([]schedule.View, 0, len(list))}
 	for _, n := range list {
-		if n.Schedule != nil { // else the log tells of it
+		if n.Schedule != nil { // otherwise the log names it
 			out.Items = append(out.Items, n.View(n.Name, now))
 		}
 	}

@@ -26,7 +26,7 @@ type asked struct {
 	unique.Ask
 }
 
-// unique is what the request asks of a unique key, nil for nothing.
+// unique returns what the request asks of a unique key, nil if it has none.
 func (r *request) unique() (*asked, error) {
 	if !r.query.Has("key") {
 		for _, name := range []string{"while", "for_ms", "mode", "max_ms"} {
@@ -65,7 +65,7 @@ func (r *request) unique() (*asked, error) {
 	return a, nil
 }
 
-// milliseconds is a number of them in the query, 0 when it is absent.
+// milliseconds returns a duration of the query in milliseconds, 0 if it is absent.
 func (r *request) milliseconds(name string) (time.Duration, error) {
 	if !r.query.Has(name) {
 		return 0, nil
@@ -77,7 +77,7 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, nil
 }
 
-// share has the queue accept lines with unique keys.
+// share adds lines with unique keys.
 func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
 	own := ask.key == payloadKey
 	switch {
@@ -127,7 +127,7 @@ func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
 	return nil
 }
 
-// keyOf is the key that a line is: its SHA-256 if it is too long for one.
+// keyOf returns the line as a key, or its SHA-256 if it is too long.
 func keyOf(line []byte) string {
 	if len(line) <= unique.MaxKey {
 		return string(line)

@@ -1,5 +1,5 @@
-// Package web is the HTTP side of the serverless queue: requests and their
-// checks, bodies, answers and errors. It decides nothing about jobs.
+// Package web is the HTTP side of the serverless queue: requests and their checks, bodies, answers
+// and errors. It makes no decisions about jobs.
 package web
 
 import (
@@ -30,7 +30,7 @@ const (
 // ScopeNames are the scopes as a token file has them.
 var ScopeNames = []string{"submit", "handler", "read", "admin"}
 
-// Queue is what the requests are about.
+// Queue is the queue behind the requests.
 type Queue interface {
 	Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error)
 	Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error)
@@ -42,7 +42,7 @@ type Queue interface {
 	Jobs(ctx context.Context, q store.Query) ([]store.Record, error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
-	// Asides are files of what was set aside; PutBack gives the jobs of one to a store.
+	// Asides returns the files of what was set aside; PutBack gives the jobs of one to a store.
 	Asides() ([]journal.Aside, error)
 	PutBack(ctx context.Context, file string) (jobs int, err error)
 	PutHandler(ctx context.Context, h *job.Handler) error
@@ -52,7 +52,7 @@ type Queue interface {
 	DropSchedule(ctx context.Context, key schedule.Key) error
 	Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error)
 	Schedules(ctx context.Context, client, after string, limit int) ([]store.Named, time.Time, error)
-	// Unhandled tells that a type has no handler, as far as this daemon knows.
+	// Unhandled reports that a type has no handler, as far as this daemon knows.
 	Unhandled(jobtype string) bool
 	Health() error
 	Start()
@@ -64,7 +64,7 @@ type Options struct {
 	MaxBody, MaxLine int // bytes
 	MaxLines         int // of a body
 	MaxBodies        int // large ones in memory at a time
-	// Quit asks the daemon to stop; it returns at once.
+	// Quit makes the daemon stop; it returns at once.
 	Quit    func()
 	Metrics http.Handler
 	Version string
@@ -83,23 +83,23 @@ func New(q Queue, d *door.Door, opt Options) *Web {
 	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies)}
 }
 
-// request is what is asked, taken apart.
+// request is a parsed request.
 type request struct {
 	*http.Request
 	w            http.ResponseWriter
 	grant        *guard.Grant
 	query        url.Values
-	client, name string // name: of a type, or an id
+	client, name string // name is a type or an id
 }
 
-// action is what is done about a request.
+// action says what a request does.
 type action struct {
-	methods string // that it takes, with commas
-	query   string // the parameters that it takes, with commas
-	body    bool   // it takes one
+	methods string // allowed methods, separated by commas
+	query   string // allowed parameters, separated by commas
+	body    bool   // it takes a body
 	scope   guard.Scope
-	open    bool // anybody may, under any name of the host
-	changes bool // something, even when it is a GET
+	open    bool // anybody may, with any Host
+	changes bool // it changes something, even if it is a GET
 	do      func(*Web, *request) error
 }
 
@@ -137,8 +137,8 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	return a.do(s, req)
 }
 
-// strict refuses what a request says beside what its action takes: a filter that is
-// misspelt, or stands in a body that nobody reads, is none.
+// strict refuses parameters and bodies that an action does not take, so that a misspelt filter is
+// never ignored.
 func (r *request) strict(a *action) error {
 	takes := "it takes none"
 	if a.query != "" {
@@ -172,7 +172,7 @@ func (r *request) checkClient() error {
 	return nil
 }
 
-// jobtype is the request's type, checked, of which the token has to be good.
+// jobtype returns the request's jobtype, checked, which the token must cover.
 func (r *request) jobtype() (string, error) {
 	if err := checkType("type", r.name); err != nil {
 		return "", err
