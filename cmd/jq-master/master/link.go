@@ -70,7 +70,7 @@ func (c *machine) loaded() {
 
 // unlink is told that there is no broker, or an empty one: link brings it all jobs.
 func (c *machine) unlink() {
-	c.linked, c.brought, c.linkedTo, c.relinkT0, c.late = false, false, 0, c.wall, nil
+	c.linked, c.settled, c.brought, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
 	for _, p := range c.order {
 		if r := p.rec; r != nil {
 			r.inLine = false
@@ -120,12 +120,37 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	c.later(func() {
 		line.settled(func() {
 			c.out.enter(func() {
-				c.linked = true
+				c.settled = c.out.line == line
 				c.serveAll()
+				c.link()
 			})
 		})
 	})
 	return false
+}
+
+// link lets workers get jobs that wait when the broker has handed out again all that run,
+// which have their places in groups from then on. It does not wait for a run that the
+// broker holds back: its groups have no place left then.
+func (c *machine) link() {
+	if !c.settled || c.linked {
+		return
+	}
+	left := 0
+	for _, w := range c.workers {
+		for r := range w.runs {
+			if u := r.past.run; r.inLine && u.own && u.handle == nil {
+				left++
+			}
+		}
+	}
+	if left != c.left {
+		c.left, c.leftAt = left, c.now
+	}
+	if left == 0 || c.now-c.leftAt >= ms(crossing) {
+		c.linked = true
+		c.serveAll()
+	}
 }
 
 // drain takes no more jobs in and hands out no more.

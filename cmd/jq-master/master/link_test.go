@@ -81,3 +81,27 @@ func TestEarly(t *testing.T) {
 		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-early.ready)
 	}
 }
+
+// TestRunsFirst: a broker that comes anew hands out again what runs before anything else,
+// as only then the runs have their places in groups.
+func TestRunsFirst(t *testing.T) {
+	w := newWorld(t, 1)
+	c, busy, idle := w.c, w.someWorker(), w.someWorker()
+	c.out.push = &pushes{}
+	w.step(c, func() { c.linked = true; c.start(w.waiting(1), busy, nil) })
+	w.st.flush()
+	w.step(c, c.unlink)
+	w.step(c, func() { c.linkSlice(10) })
+	w.br.some(1 << 20)
+	w.pass(beats)
+	w.br.some(1 << 20)
+	if all := w.br.workers[busy.ID].types; len(all) != 1 || all[0] != c.ownType(busy) || w.br.workers[idle.ID].prefetch > 0 {
+		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", all, w.br.workers[idle.ID].prefetch)
+	}
+	w.br.match()
+	w.pass(beats)
+	w.br.some(1 << 20)
+	if len(w.br.workers[busy.ID].types) < 2 || w.br.workers[idle.ID].prefetch == 0 {
+		t.Errorf("the broker has %+v", w.br.workers)
+	}
+}

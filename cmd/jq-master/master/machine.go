@@ -107,7 +107,10 @@ type machine struct {
 	fullTo    int64 // until when it is thought to
 	away      error // why the store is away, nil when it is there
 	draining  bool
-	linked    bool // the broker has all jobs that wait, and workers may get them
+	linked    bool // the broker has all jobs, and workers may get those that wait
+	settled   bool // it has them, but for a moment workers get only what they run already
+	left      int  // runs that it has yet to hand out again, since leftAt
+	leftAt    int64
 	maxGroups int  // of the broker, for one job
 	brought   bool // all jobs are on their way to the broker
 	bids      uint32
