@@ -242,9 +242,10 @@ func (c *machine) place(r *record) {
 const fresh = time.Second
 
 func (c *machine) submit(r *record, age time.Duration) {
-	r.inLine = true
+	c.bids++
+	r.inLine, r.taken, r.bid = true, false, c.bids
 	s := submission{
-		id: r.ID, typ: c.typeOf(r), priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
+		id: r.ID, bid: r.bid, typ: c.typeOf(r), priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + c.TimeoutGrace,
 	}
 	if !c.ours(r) {

@@ -193,7 +193,7 @@ func (l *brokerLine) do(e *errand) {
 		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
 			l.enter(func(c *machine) { c.tooLong(e.id) })
 		case e.submit != nil:
-			l.ended(e.id, e.submit.typ, nil, err)
+			l.ended(e.submit, nil, err)
 		default:
 			l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker does not take what it is asked")
 		}
@@ -296,8 +296,7 @@ func (l *brokerLine) send(s *submission) error {
 			j.Retries = gloom.NoRetries
 		}
 	}
-	id := s.id
-	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(id, s.typ, r.Body, err) })
+	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(s, r.Body, err) })
 }
 
 // brokerGrace is how much longer than the master a broker gives a run: ours is the first
@@ -312,10 +311,10 @@ var nothing = json.RawMessage("0")
 // ended is told that the broker has taken a detached job, ended another one, or refuses
 // it. The end of one that runs with a worker already, which we tell the broker ourselves,
 // is no answer.
-func (l *brokerLine) ended(id job.ID, typ string, body []byte, err error) {
+func (l *brokerLine) ended(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
-	own := strings.HasPrefix(typ, l.own)
+	own := strings.HasPrefix(s.typ, l.own)
 	switch {
 	case errors.Is(err, gloom.ErrLost) || l.life.Err() != nil:
 	case err == nil && (l.b.Alone || own):
@@ -325,20 +324,21 @@ func (l *brokerLine) ended(id job.ID, typ string, body []byte, err error) {
 		if wrong != nil {
 			o = &job.Outcome{Reason: job.Other, Message: "the answer cannot be read: " + wrong.Error()}
 		}
-		l.enter(func(c *machine) { c.answered(id, o) })
+		l.enter(func(c *machine) { c.answered(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // for as long as this connection stands
 			l.setBarred(err)
-			l.b.WantRights(l.life, typ, l.outdate)
+			l.b.WantRights(l.life, s.typ, l.outdate)
 		}
 		if refused.Code != gloom.ErrIDExists {
 			l.log.Warn().Err(err).Msg("the broker refuses a job, it will be offered again")
 		}
-		l.enter(func(c *machine) { c.misplaced(id) })
-	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own:
-		l.enter(func(c *machine) { c.answered(id, &job.Outcome{Reason: job.Other, Message: failed.Reason}) })
+		l.enter(func(c *machine) { c.misplaced(s.id, s.bid) })
+	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
+		o := &job.Outcome{Reason: job.Other, Message: failed.Reason}
+		l.enter(func(c *machine) { c.answered(s.id, s.bid, o, failed.Lost) })
 	default:
-		l.enter(func(c *machine) { c.misplaced(id) })
+		l.enter(func(c *machine) { c.misplaced(s.id, s.bid) })
 	}
 }
 

@@ -70,7 +70,7 @@ func (c *machine) loaded() {
 
 // unlink is told that there is no broker, or an empty one: link brings it all jobs.
 func (c *machine) unlink() {
-	c.linked, c.brought, c.linkedTo, c.relinkT0 = false, false, 0, c.wall
+	c.linked, c.settled, c.brought, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
 	for _, p := range c.order {
 		if r := p.rec; r != nil {
 			r.inLine = false
@@ -120,12 +120,37 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	c.later(func() {
 		line.settled(func() {
 			c.out.enter(func() {
-				c.linked = true
+				c.settled = c.out.line == line
 				c.serveAll()
+				c.link()
 			})
 		})
 	})
 	return false
+}
+
+// link lets workers get jobs that wait when the broker has handed out again all that run,
+// which have their places in groups from then on. It does not wait for a run that the
+// broker holds back: its groups have no place left then.
+func (c *machine) link() {
+	if !c.settled || c.linked {
+		return
+	}
+	left := 0
+	for _, w := range c.workers {
+		for r := range w.runs {
+			if u := r.past.run; r.inLine && u.own && u.handle == nil {
+				left++
+			}
+		}
+	}
+	if left != c.left {
+		c.left, c.leftAt = left, c.now
+	}
+	if left == 0 || c.now-c.leftAt >= ms(crossing) {
+		c.linked = true
+		c.serveAll()
+	}
 }
 
 // drain takes no more jobs in and hands out no more.
@@ -162,16 +187,26 @@ func (c *machine) storeChanged(away error) {
 	c.serveAll()
 }
 
-// misplaced is told of a job that the broker did not take.
-func (c *machine) misplaced(id job.ID) {
-	r := c.jobs.Get(id)
-	if r == nil || !r.inLine {
-		return
+// misplaced is told of a job that the broker did not take, or has ended by itself.
+func (c *machine) misplaced(id job.ID, bid uint32) {
+	if r := c.brings(id, bid); r != nil {
+		c.lateAgain(r, nil)
 	}
-	if u := r.running(); u == nil || u.handle == nil {
-		r.inLine = false
-		c.late = append(c.late, lateJob{id, c.now + ms(crossing)})
+}
+
+// brings is the job that a submission has brought, unless it is over.
+func (c *machine) brings(id job.ID, bid uint32) *record {
+	if r := c.jobs.Get(id); r != nil && r.inLine && r.bid == bid {
+		return r
 	}
+	return nil
+}
+
+// lateAgain is told that the broker does not have a job, for this reason if there is one.
+// One that runs is brought when the run is over.
+func (c *machine) lateAgain(r *record, why *job.Outcome) {
+	r.inLine = false
+	c.late = append(c.late, lateJob{r.ID, c.now + ms(crossing), why, r.bid})
 }
 
 // tooLong is told that the broker takes no frame as long as a job's argument makes it.
@@ -190,7 +225,7 @@ func (c *machine) tooLong(id job.ID) {
 // handed out, or its return is on its way.
 func (c *machine) unchanged(id job.ID) {
 	if r := c.jobs.Get(id); r != nil && r.inLine && r.waits() {
-		c.late = append(c.late, lateJob{id, c.now + ms(crossing)})
+		c.late = append(c.late, lateJob{id: id, at: c.now + ms(crossing)})
 	} else if r != nil {
 		r.stale = true
 	}
@@ -198,8 +233,10 @@ func (c *machine) unchanged(id job.ID) {
 
 // lateJob is to be brought to the broker once more, or its groups.
 type lateJob struct {
-	id job.ID
-	at int64
+	id  job.ID
+	at  int64
+	why *job.Outcome // it ends so instead, unless one of our workers had it
+	bid uint32       // or it was brought since
 }
 
 func (c *machine) placeLate() {
@@ -214,6 +251,10 @@ func (c *machine) placeLate() {
 			c.regroup(r)
 		case r.inLine:
 			r.stale = true
+		case l.why != nil && r.op != idle:
+			return false
+		case l.why != nil && r.waits() && !r.taken && r.bid == l.bid:
+			c.attempted(r, l.why)
 		case r.waits() || r.past.run.handle == nil:
 			c.place(r)
 		}
@@ -221,21 +262,27 @@ func (c *machine) placeLate() {
 	})
 }
 
-// answered is told how a worker of the broker's own has ended a job.
-func (c *machine) answered(id job.ID, o *job.Outcome) {
-	r := c.jobs.Get(id)
-	if r == nil || !r.inLine || !r.waits() {
-		return // the master itself has ended it
+// answered is told how a worker of the broker's own has ended a job, or lost it.
+// A run that was lost, or has ended while the master stood still, may have been one with
+// us, of which the hand-out is still to be read: then it was none.
+func (c *machine) answered(id job.ID, bid uint32, o *job.Outcome, lost bool) {
+	r := c.brings(id, bid)
+	switch {
+	case r == nil || r.State.Ended(): // the master itself has ended it
+	case c.ours(r): // it runs on, or a worker for all types had it, without its argument
+		c.lateAgain(r, nil)
+	case r.op != idle:
+		r.wait(func() { c.answered(id, bid, o, lost) })
+	case !o.Success && (lost || c.now < c.judge):
+		c.lateAgain(r, o)
+	default:
+		r.inLine = false
+		c.attempted(r, o)
 	}
-	if c.ours(r) { // a worker for all types had it, without its argument
-		c.misplaced(id)
-		return
-	}
-	if r.op != idle {
-		r.wait(func() { c.answered(id, o) })
-		return
-	}
-	r.inLine = false
+}
+
+// attempted writes an attempt by a worker of the broker's own, and how it has ended.
+func (c *machine) attempted(r *record, o *job.Outcome) {
 	if c.socket == nil {
 		c.socket = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), gone: true}
 	}

@@ -107,10 +107,14 @@ type machine struct {
 	fullTo    int64 // until when it is thought to
 	away      error // why the store is away, nil when it is there
 	draining  bool
-	linked    bool // the broker has all jobs that wait, and workers may get them
+	linked    bool // the broker has all jobs, and workers may get those that wait
+	settled   bool // it has them, but for a moment workers get only what they run already
+	left      int  // runs that it has yet to hand out again, since leftAt
+	leftAt    int64
 	maxGroups int  // of the broker, for one job
 	brought   bool // all jobs are on their way to the broker
-	linkedTo  int  // jobs before this index in order have been brought to the broker
+	bids      uint32
+	linkedTo  int // jobs before this index in order have been brought to the broker
 	relinkT0  int64
 	late      []lateJob // the broker did not take them
 	socket    *worker   // stands for the broker's own workers; nil before the first answer
@@ -159,6 +163,7 @@ type line interface {
 // submission is a job as the broker gets it.
 type submission struct {
 	id       job.ID
+	bid      uint32 // tells it from other submissions of the job
 	typ      string
 	priority int64
 	age      time.Duration
@@ -210,10 +215,11 @@ type record struct {
 	groups   *set  // nil: no constraint is about it
 	past     *past // nil before the first hand-out
 	op       op
-	inLine   bool // the broker has it, or will
-	stale    bool // its groups have changed while it ran
-	extended bool // Due has been put off, which the broker may not know
-	long     bool // its argument is longer than the broker takes: it is for our workers alone
+	inLine   bool   // the broker has it, or will
+	taken    bool   // one of our workers has been handed it since it was brought
+	stale    bool   // its groups have changed while it ran
+	long     bool   // its argument is longer than the broker takes: it is for our workers alone
+	bid      uint32 // number of the submission that brought it last
 }
 
 // op is a transition on its way into the store. A job has one at most.

@@ -26,6 +26,7 @@ func TestSeeds(t *testing.T) {
 }
 
 func (w *world) run(steps int) {
+	w.lags = true
 	for range steps {
 		w.act()
 		w.settleDown()
@@ -75,6 +76,7 @@ func (w *world) elapse(d time.Duration) {
 }
 
 func (w *world) pass(d time.Duration) {
+	w.br.deliver()
 	w.elapse(d)
 	w.step(w.c, func() { w.c.beat(); w.c.refill(); w.c.placeLate(); w.c.tick() })
 }
@@ -124,8 +126,11 @@ func (w *world) act() {
 		w.br = &naiveBroker{w: w, c: w.c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
 		b.todo = nil
 		w.c.out.line = w.br
+		b.deliver() // read before the connection was
 	case n < 80:
 		w.poll()
+	case n < 90:
+		w.br.meddle()
 	default:
 		w.pass(time.Duration(w.rng.IntN(2500)) * time.Millisecond)
 	}
@@ -178,6 +183,8 @@ func (w *world) heal() {
 			w.fatalf("job %v was cancelled, and is %v", e.id, r.State)
 		case e.succeeded && r.State != job.Done:
 			w.fatalf("job %v succeeded, and is %v", e.id, r.State)
+		case len(r.Attempts) > 0 && r.Attempts[len(r.Attempts)-1].Worker == job.ID{}:
+			w.fatalf("job %v ended as by one of the broker's own workers, which are none", e.id)
 		}
 	}
 	if w.c.entering != 0 || len(w.c.late) > 0 {

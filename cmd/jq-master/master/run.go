@@ -32,17 +32,19 @@ func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	case r.op != idle:
 		r.wait(func() { c.handed(worker, id, own, h) })
 		return
+	}
+	r.taken = true
+	switch {
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
 		return
-	case r.extended && r.Due > c.wall:
+	case r.Due > c.wall: // the broker has taken it back by itself, and knows no backoff
 		c.giveBack(h, time.Duration(r.Due-c.wall)*time.Millisecond)
 		return
 	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
 		c.giveBack(h, crossing)
 		return
 	}
-	r.inLine = true
 	c.start(r, w, h)
 }
 
@@ -136,15 +138,15 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 			}
 			break
 		}
-		if c.clock-u.handed < ms(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
+		if r.inLine && c.clock-u.handed < ms(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
 			c.later(func() { answer(h) })
 			if r.stale {
 				c.regroup(r)
 			}
 			break
 		}
-		// The broker may have ended this run, and the job with it, while the store or
-		// the master stood still: the job comes to it anew.
+		// The broker has ended the job, or may have ended this run while the store or the
+		// master stood still: the job comes to it anew.
 		c.later(func() { h.release(crossing) })
 		fallthrough
 	case r.inLine: // to be handed to the worker again

@@ -81,7 +81,6 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	j.Due = due
 	c.write(postponing, r, func(done func(error)) { c.out.store.Postpone(j, done) }, func() {
 		c.become(r, j)
-		r.extended = true
 		if r.inLine {
 			line, delay := c.out.line, time.Duration(max(due-c.wall, 0))*time.Millisecond
 			c.later(func() { line.change(r.ID, nil, &delay) })

@@ -100,14 +100,14 @@ func (c *machine) serve(w *worker) {
 			v.prefetch = w.MaxJobs
 		}
 	}
-	if v.prefetch == 0 && w.orphans && !w.gone && c.linked {
+	if v.prefetch == 0 && w.orphans && !w.gone && c.settled {
 		v.prefetch = -1
 	}
 	for _, n := range w.Names {
 		v.types = c.addTypes(v.types, n)
 	}
 	if v.prefetch < 0 { // only what it runs already
-		v.types, v.prefetch = nil, w.MaxJobs
+		v.types, v.prefetch = nil, max(w.MaxJobs, len(w.runs))
 	}
 	if w.orphans {
 		v.types = append(v.types, c.ownType(w))
@@ -139,6 +139,7 @@ func (c *machine) serveAll() {
 	for _, w := range c.byAge() {
 		c.serve(w)
 	}
+	c.link()
 }
 
 // byAge are all workers, the oldest first.
@@ -342,4 +343,5 @@ func (c *machine) beat() {
 		}
 		c.serve(w)
 	}
+	c.link()
 }

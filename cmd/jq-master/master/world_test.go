@@ -42,6 +42,7 @@ type world struct {
 	workers []*simWorker
 	model   map[job.ID]*expected
 	healed  bool
+	lags    bool // the broker's connections
 }
 
 // expected is what must be true of a job by what its pusher and workers were told.
@@ -318,6 +319,7 @@ type naiveBroker struct {
 	w       *world
 	c       *machine
 	todo    []func()
+	outs    []func() // hand-outs on their way, on connections of their own
 	jobs    map[job.ID]*naiveJob
 	workers map[job.ID]serving
 	ruled   map[string]ruleChange
@@ -331,6 +333,7 @@ type naiveJob struct {
 	ready   int64
 	worker  job.ID
 	running bool
+	runs    int
 }
 
 func (b *naiveBroker) later(f func()) { b.todo = append(b.todo, f) }
@@ -340,7 +343,7 @@ func (b *naiveBroker) submit(s submission) {
 	b.later(func() {
 		if b.jobs[s.id] != nil {
 			b.w.say("the broker has %v already", s.id)
-			b.w.step(b.c, func() { b.c.misplaced(s.id) })
+			b.w.step(b.c, func() { b.c.misplaced(s.id, s.bid) })
 			return
 		}
 		b.arrived++
@@ -388,6 +391,47 @@ func (b *naiveBroker) some(n int) {
 		b.todo = b.todo[1:]
 		f()
 	}
+	b.deliver()
+}
+
+// deliver has the machine read the hand-outs. They may come later than what is told to
+// the submitter, but not much.
+func (b *naiveBroker) deliver() {
+	for ; len(b.outs) > 0 && b.w.c == b.c; b.outs = b.outs[1:] {
+		b.outs[0]()
+	}
+}
+
+// meddle ends a run, or a job that waits: the worker's connection was lost, or an operator
+// has cancelled it.
+func (b *naiveBroker) meddle() {
+	all := slices.SortedFunc(maps.Values(b.jobs), func(a, b *naiveJob) int { return a.arrived - b.arrived })
+	j, ok := pickOne(b.w, all)
+	if !ok {
+		return
+	}
+	b.w.say("the broker ends %v, running %v, run %d of %d", j.id, j.running, j.runs, j.retries+1)
+	if j.running && j.runs <= j.retries {
+		again := *j // what is said about the run before is discarded
+		again.running = false
+		b.jobs[j.id] = &again
+		return
+	}
+	b.fail(j, j.running)
+}
+
+// fail ends a job whose last run was lost or has failed, or that was cancelled.
+func (b *naiveBroker) fail(j *naiveJob, lost bool) {
+	delete(b.jobs, j.id)
+	b.later(func() {
+		b.w.step(b.c, func() {
+			if lost && !strings.HasPrefix(j.typ, "jq~") {
+				b.c.answered(j.id, j.bid, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
+			} else {
+				b.c.misplaced(j.id, j.bid)
+			}
+		})
+	})
 }
 
 func (b *naiveBroker) allows(j *naiveJob) bool {
@@ -442,8 +486,14 @@ func (b *naiveBroker) match() bool {
 		return false
 	}
 	best.running, best.worker = true, to
-	b.w.say("handed %v to %v", best.id, to)
-	b.w.step(b.c, func() { b.c.handed(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
+	best.runs++
+	b.outs = append(b.outs, func() {
+		b.w.say("handed %v to %v", best.id, to)
+		b.w.step(b.c, func() { b.c.handed(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
+	})
+	if !b.w.lags || !b.w.pick(4) {
+		b.deliver()
+	}
 	return true
 }
 
@@ -454,13 +504,24 @@ type naiveRun struct {
 
 func (r naiveRun) end() {
 	r.b.w.say("end %v", r.j.id)
-	r.b.later(func() { delete(r.b.jobs, r.j.id) })
+	r.b.later(func() {
+		if r.b.jobs[r.j.id] == r.j {
+			delete(r.b.jobs, r.j.id)
+		}
+	})
 }
 func (r naiveRun) release(delay time.Duration) {
 	r.b.w.say("release %v for %v", r.j.id, delay)
-	r.b.later(func() { r.j.running, r.j.ready = false, r.b.w.now+ms(delay) })
+	r.b.later(func() { r.j.running, r.j.ready, r.j.runs = false, r.b.w.now+ms(delay), r.j.runs-1 })
 }
-func (r naiveRun) retry(delay time.Duration) { r.release(delay) }
+func (r naiveRun) retry(delay time.Duration) {
+	r.b.later(func() {
+		r.j.running, r.j.ready = false, r.b.w.now+ms(delay)
+		if r.j.runs > r.j.retries && r.b.jobs[r.j.id] == r.j {
+			r.b.fail(r.j, false)
+		}
+	})
+}
 func (s *slowStore) PutSchedule(name string, text []byte, jobs []*job.Job, done func(error)) {
 	s.put(func() { s.Memory.PutSchedule(name, text, jobs, done) })
 }

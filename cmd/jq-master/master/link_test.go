@@ -1,0 +1,107 @@
+package master
+
+import (
+	"testing"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// TestBrokerEnds: a shared broker that ends a job by itself, before or after one of our
+// workers had it or while it runs, ends nothing here: the job comes to it again, and runs.
+func TestBrokerEnds(t *testing.T) {
+	lost := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
+	for name, ends := range map[string]func(c *machine, r *record, handOut func()){
+		"while it runs": func(c *machine, r *record, handOut func()) {
+			handOut()
+			c.answered(r.ID, r.bid, lost, true)
+		},
+		"cancelled while it runs": func(c *machine, r *record, handOut func()) {
+			handOut()
+			c.misplaced(r.ID, r.bid)
+		},
+		"before the hand-out is read": func(c *machine, r *record, handOut func()) {
+			c.answered(r.ID, r.bid, lost, true)
+			handOut()
+		},
+		"while the master stood still": func(c *machine, r *record, handOut func()) {
+			c.judge = c.now + 1
+			c.answered(r.ID, r.bid, lost, false)
+			handOut()
+		},
+		"with a connection before": func(c *machine, r *record, handOut func()) {
+			bid := r.bid
+			c.unlink()
+			c.linkSlice(1)
+			c.answered(r.ID, bid, &job.Outcome{Success: true, Result: null}, false)
+			c.misplaced(r.ID, bid)
+			handOut()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			c, k, pushed := w.c, w.someWorker(), &pushes{}
+			c.out.push = pushed
+			w.step(c, func() { c.linkSlice(1); c.linked = true; c.serve(k) })
+			w.step(c, func() {
+				c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
+			})
+			w.st.flush()
+			r := c.order[0].rec
+			w.br.some(1 << 20)
+			dead := naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}}
+			w.br.jobs = map[job.ID]*naiveJob{}
+			w.step(c, func() { ends(c, r, func() { c.handed(k.ID, r.ID, false, dead) }) })
+			w.st.flush()
+			w.br.some(1 << 20)
+			for _, answered := range pushed.answered {
+				answered(Answer{Kind: Unreachable})
+			}
+			w.st.flush()
+			w.pass(2 * crossing)
+			w.br.some(1 << 20)
+			if !r.waits() || r.Attempt != 0 || w.br.jobs[r.ID] == nil {
+				t.Errorf("the job is %v after %d attempts, the broker has %v", r.State, r.Attempt, w.br.jobs[r.ID])
+			}
+		})
+	}
+}
+
+// TestEarly: what the broker hands out before its retry is due, as it took the run before
+// back by itself, waits on.
+func TestEarly(t *testing.T) {
+	w := newWorld(t, 1)
+	c, k := w.c, w.someWorker()
+	r := c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
+	c.ledger.Enqueued, c.ledger.Waiting = 1, 1
+	c.linked = true
+	early := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
+	w.step(c, func() { c.linkSlice(1); c.handed(k.ID, r.ID, false, naiveRun{w.br, early}) })
+	w.br.some(1 << 20)
+	if r.State != job.Retrying || early.running || early.ready != r.Due {
+		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-early.ready)
+	}
+}
+
+// TestRunsFirst: a broker that comes anew hands out again what runs before anything else,
+// as only then the runs have their places in groups.
+func TestRunsFirst(t *testing.T) {
+	w := newWorld(t, 1)
+	c, busy, idle := w.c, w.someWorker(), w.someWorker()
+	c.out.push = &pushes{}
+	w.step(c, func() { c.linked = true; c.start(w.waiting(1), busy, nil) })
+	w.st.flush()
+	w.step(c, c.unlink)
+	w.step(c, func() { c.linkSlice(10) })
+	w.br.some(1 << 20)
+	w.pass(beats)
+	w.br.some(1 << 20)
+	if all := w.br.workers[busy.ID].types; len(all) != 1 || all[0] != c.ownType(busy) || w.br.workers[idle.ID].prefetch > 0 {
+		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", all, w.br.workers[idle.ID].prefetch)
+	}
+	w.br.match()
+	w.pass(beats)
+	w.br.some(1 << 20)
+	if len(w.br.workers[busy.ID].types) < 2 || w.br.workers[idle.ID].prefetch == 0 {
+		t.Errorf("the broker has %+v", w.br.workers)
+	}
+}
