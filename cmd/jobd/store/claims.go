@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"gloom/cmd/internal/fault"
@@ -13,10 +15,12 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// The companion table holds two kinds of records. A claim has the id of its
-// row. An incarnation's own record has its token, negated, for an id; owner,
-// place, beat and lease are its, and a lease of NULL says that somebody is
-// settling it. Leases are made and judged by the database's clock alone.
+// The companion table holds three kinds of records. A claim has the id of its
+// row, and the name of its owner. An incarnation's own record has its token,
+// negated, for an id; owner, place, beat and lease are its, and a lease of NULL
+// says that somebody is settling it. Leases are made and judged by the database's
+// clock alone. The record with the id 0 has the table's number for a token: by
+// its loss an incarnation knows that its records were lost, and not settled.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,
@@ -74,14 +78,8 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 func (s *SQL) Register(ctx context.Context) error {
 	token := rand.Int64N(1<<62) + 1
 	if s.claimed {
-		name := []rune(s.opt.Name)
-		if len(name) > 255 {
-			name = name[:255]
-		}
-		_, err := s.db.ExecContext(ctx, "INSERT INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+")",
-			-token, token, string(name), placeText(process.Self()))
-		if err != nil {
-			return s.direct(err)
+		if err := s.transact(ctx, "register", func(tx *sql.Tx) error { return s.enter(ctx, tx, token) }); err != nil {
+			return err
 		}
 	}
 	s.mu.Lock()
@@ -89,8 +87,29 @@ func (s *SQL) Register(ctx context.Context) error {
 	s.token = token
 	clear(s.doubt) // settled by those who took us for dead
 	clear(s.unsure)
-	clear(s.begun)
+	clear(s.mine)
 	return nil
+}
+
+// enter makes the record of an incarnation, unless it is there, and learns the table's number.
+func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) error {
+	_, err := tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (0, ?, '', '', 0, NULL)",
+		-token, token, s.owner(), placeText(process.Self()), rand.Int64())
+	if err != nil {
+		return err
+	}
+	var number int64
+	err = tx.QueryRowContext(ctx, "SELECT token FROM "+s.table().claims+" WHERE id = 0 LOCK IN SHARE MODE").Scan(&number)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number = number
+	return err
+}
+
+// owner is the daemon's name as the companion table has it.
+func (s *SQL) owner() string {
+	name := []rune(s.opt.Name)
+	return string(name[:min(len(name), 255)])
 }
 
 // end is when a lease made now is over, in SQL.
@@ -112,13 +131,105 @@ func (s *SQL) Renew(ctx context.Context) error {
 		return s.direct(s.db.PingContext(ctx))
 	}
 	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
-	if err != nil {
+	if isNumber(err, 1146) && s.lasts(0) { // a table that is restored is missing for a moment
+		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err != nil {
+			return s.direct(err)
+		}
+	} else if err != nil {
+		return s.direct(err)
+	} else if n, err := result.RowsAffected(); err != nil || n > 0 {
 		return s.direct(err)
 	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
+	s.mu.Lock()
+	ids := slices.Sorted(maps.Keys(s.mine))
+	s.mu.Unlock()
+	return s.transact(ctx, "reclaim", func(tx *sql.Tx) error {
+		_, err := s.reclaim(ctx, tx, ids)
+		return err
+	})
+}
+
+// reclaim claims again those of our rows that nobody has a claim on: what the companion
+// table said of them got lost. It returns rows of which it could not tell because they
+// are locked, or missing, and ErrFenced when this incarnation was settled.
+func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx, ids []int64) (unknown []int64, err error) {
+	if err := s.stand(ctx, tx); err != nil {
+		return nil, err
+	}
+	mine := s.remembered(ids)
+	if len(mine) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.QueryContext(ctx, "SELECT id, status, time_started FROM "+s.table().name+byID+
+		" WHERE id IN ("+list(slices.Sorted(maps.Keys(mine)))+") ORDER BY id FOR UPDATE"+s.skip)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var claims []any
+	for rows.Next() {
+		var id, started int64
+		var status string
+		if err := rows.Scan(&id, &status, &started); err != nil {
+			return nil, err
+		}
+		if c := mine[id]; status == Accepted || status == Running && c.running && started == c.started {
+			claims = append(claims, id, s.Token(), c.manual, s.owner())
+		}
+		delete(mine, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	unknown = slices.Collect(maps.Keys(mine))
+	if len(claims) > 0 {
+		_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+claimValues(len(claims)/4), claims...)
+	}
+	return unknown, err
+}
+
+// claimValues are the columns and parameters of so many claims, in SQL.
+func claimValues(n int) string {
+	return " (id, token, by_hand, owner) VALUES (?,?,?,?)" + strings.Repeat(",(?,?,?,?)", n-1)
+}
+
+// stand is alive that makes our record again where it got lost. It did if the table is
+// not the one that it was in, or still has claims of ours: who settles an incarnation
+// removes its record last.
+func (s *SQL) stand(ctx context.Context, tx *sql.Tx) error {
+	err := s.alive(ctx, tx)
+	if err != ErrFenced {
+		return err
+	}
+	s.mu.Lock()
+	token, number := s.token, s.number
+	s.mu.Unlock()
+	records, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = 0 AND token = %d OR id > 0 AND token = %d", s.table().claims, number, token))
+	if err != nil {
+		return err
+	}
+	if slices.Equal(records, []int64{0}) {
 		return ErrFenced
 	}
-	return nil
+	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon makes its own again")
+	if err := s.enter(ctx, tx, token); err != nil {
+		return err
+	}
+	return s.alive(ctx, tx)
+}
+
+// remembered are those of the rows that we have claimed and, for all that is known, not
+// written for the last time.
+func (s *SQL) remembered(ids []int64) map[int64]claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows := make(map[int64]claim)
+	for _, id := range ids {
+		if c, ok := s.mine[id]; ok && !s.unsure[id] {
+			rows[id] = c
+		}
+	}
+	return rows
 }
 
 // Leave ends this incarnation. Claims that it could not bring to an end are
@@ -142,15 +253,15 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners lists the other incarnations, and whoever has claims without being
-// one.
+// Owners lists the other incarnations, and whoever has claims without a record: it has
+// the time of a lease to make that again.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
-		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT DISTINCT c.token, '', '', 0, 1, 0 FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
-		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL", s.table().claims, s.Token()))
+		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT c.token, COALESCE(NULLIF(MAX(c.owner), ''), 'unknown'), '', 0, 0, %[3]d FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
+		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.opt.Lease.Microseconds()))
 	if err != nil {
 		return nil, s.direct(err)
 	}
@@ -187,8 +298,11 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 		if marked = n > 0; marked || err != nil {
 			return err
 		}
-		record, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d", s.table().claims, -o.Token))
-		marked = len(record) == 0 // nobody can renew what is not there
+		if result, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner) VALUES (?, ?, ?)", -o.Token, o.Token, o.Name); err != nil {
+			return err
+		}
+		n, err = result.RowsAffected()
+		marked = n > 0 // there was none, which cannot be made again now
 		return err
 	})
 	if err != nil || !marked {

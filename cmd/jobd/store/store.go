@@ -161,14 +161,15 @@ type Store interface {
 	Write(ctx context.Context, b Batch) (Written, error)
 
 	// Register begins a new incarnation under a new token; Renew prolongs its
-	// lease, or returns ErrFenced when it has been settled. Leave ends it. All
+	// lease, or returns ErrFenced when it has been settled. Where somebody has
+	// emptied or dropped the companion table, Renew makes it and the claims again. Leave ends it. All
 	// do nothing where there is no companion table.
 	Register(ctx context.Context) error
 	Renew(ctx context.Context) error
 	Leave(ctx context.Context) error
 
-	// Owners lists all other incarnations, and as Dead the tokens of claims
-	// that no incarnation has.
+	// Owners lists all other incarnations, and the tokens of claims that no
+	// incarnation has.
 	Owners(ctx context.Context) ([]Owner, error)
 
 	// Settle frees the rows of a dead incarnation. It does nothing when the

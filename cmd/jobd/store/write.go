@@ -191,12 +191,13 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		}
 		s.restored(held)
 		todo.make(b, held, lost)
+		s.noteRunning(todo.start, b.At)
 		return s.carryOut(ctx, tx, b.At, &todo)
 	})
 	if err != nil {
 		return err
 	}
-	s.noteBegun(todo.start, slices.AppendSeq(todo.free, maps.Keys(lost)))
+	s.forgetClaims(slices.AppendSeq(todo.free, maps.Keys(lost)))
 	s.forget(ids, lost)
 	s.passed(ids, busy)
 	maps.Copy(w.Lost, lost)
@@ -210,22 +211,37 @@ func (s *SQL) restored(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, row := range rows {
-		if row.status == Accepted && s.begun[id] {
+		if row.status == Accepted && s.mine[id].running {
 			row.status = Running
 			rows[id] = row
 		}
 	}
 }
 
-// noteBegun notes which rows run, and which do no longer, or are claimed anew.
-func (s *SQL) noteBegun(begun, not []int64) {
+// noteClaims remembers rows that we have claimed.
+func (s *SQL) noteClaims(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range begun {
-		s.begun[id] = true
+	for _, row := range rows {
+		s.mine[row.ID] = claim{manual: manual}
 	}
-	for _, id := range not {
-		delete(s.begun, id)
+}
+
+// noteRunning remembers which of our rows run, since when.
+func (s *SQL) noteRunning(ids []int64, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		s.mine[id] = claim{manual: s.mine[id].manual, running: true, started: at}
+	}
+}
+
+// forgetClaims is for rows that are not ours any more, or are claimed anew.
+func (s *SQL) forgetClaims(ids []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.mine, id)
 	}
 }
 
@@ -381,8 +397,9 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 const claimGone = "claim is gone"
 
 // absent tells why rows could not be locked: they are not ours any more, or
-// somebody else has them locked. A row that is missing is busy for a while: a table
-// that is restored is empty at first.
+// somebody else has them locked. Those whose claims got lost it claims again and adds to
+// found. A row that is missing is busy for a while: a table that is restored is empty at
+// first.
 func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
@@ -400,13 +417,27 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 		if err != nil {
 			return nil, nil, err
 		}
+		if len(ours) < len(missing) && token == s.Token() {
+			unknown, err := s.reclaim(ctx, tx, missing)
+			if err != nil && err != ErrFenced {
+				return nil, nil, err
+			}
+			again, err := s.lock(ctx, tx, token, missing)
+			if err != nil {
+				return nil, nil, err
+			}
+			maps.Copy(found, again)
+			ours = slices.Concat(ours, unknown, slices.Collect(maps.Keys(again)))
+		}
 	}
 	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range missing {
+		_, again := found[id]
 		switch {
+		case again:
 		case !slices.Contains(ours, id):
 			lost[id] = claimGone
 		case !slices.Contains(there, id) && s.lasts(id):

@@ -1,0 +1,84 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	. "gloom/cmd/jobd/store"
+)
+
+// TestEmptiedClaims has the companion table lose records while rows run, are queued, and
+// are queued to be run by hand. They stay the daemon's: other daemons see them as such, and
+// each is written as if nothing had been.
+func TestEmptiedClaims(t *testing.T) {
+	for _, loss := range []string{
+		"TRUNCATE jobs_claims",
+		"DELETE FROM jobs_claims",
+		"DROP TABLE jobs_claims",
+		"DELETE FROM jobs_claims WHERE id > 0",
+		"DELETE FROM jobs_claims WHERE id = 1",
+		"DELETE FROM jobs_claims WHERE id < 0",
+		"DELETE FROM jobs_claims WHERE id <= 0",
+	} {
+		for _, renewed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, renewed %v", loss, renewed), func(t *testing.T) {
+				table := newSQLTable(t)
+				fill(t, table, Waiting, "a", "a")
+				table.exec(t, "INSERT INTO jobs (target, status) VALUES ('a', 'manual')")
+				s := table.open(t, "d", long)
+				other := table.open(t, "other", long)
+				accept(t, s, 2, "a")
+				if _, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil {
+					t.Fatal(err)
+				}
+				write(t, s, Batch{Start: []int64{1}, At: 7})
+				token := s.Token()
+				table.exec(t, loss)
+				if renewed || loss[:4] == "DROP" {
+					if err := s.Renew(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}})
+				equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+				equal(t, "statuses", statuses(t, table, 3), "done running manual")
+				equal(t, "claims", table.claims(t), 1)
+				equal(t, "the token is another", s.Token() != token, false)
+				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0" {
+					registered(t, other) // it had no rows to tell by that nobody has settled it
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				owners, err := other.Owners(t.Context())
+				if err != nil || len(owners) != 1 || owners[0].Name != "d" || owners[0].Token != token || owners[0].Dead {
+					t.Fatalf("%+v %v", owners, err)
+				}
+			})
+		}
+	}
+}
+
+// TestASettledDaemonTakesNothingBack: a claim that another daemon has removed is no lost
+// one, even where the row is accepted or run again by a daemon that makes no claims.
+func TestASettledDaemonTakesNothingBack(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s, other := table.open(t, "d", long), table.open(t, "other", long)
+	accept(t, s, 3, "a")
+	write(t, s, Batch{Start: []int64{1}, At: 7})
+	if _, err := other.Settle(t.Context(), Owner{Token: s.Token(), Name: "d", Beat: 1}, Orphans{Requeue: true}); err != nil {
+		t.Fatal(err)
+	}
+	table.exec(t, "UPDATE jobs SET status = IF(id = 2, 'accepted', 'running'), time_started = 8")
+	lose := func() {
+		t.Helper()
+		w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Final{{ID: 1, OK: true}}})
+		equal(t, "lost", len(w.Lost), 3)
+	}
+	lose()
+	equal(t, "renewed", s.Renew(t.Context()), ErrFenced)
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	lose()
+	equal(t, "claims", table.claims(t), 0)
+}
