@@ -62,6 +62,7 @@ type worker struct {
 	open    bool // ready is closed
 
 	polls   names // to be asked for as soon as may be
+	unsure  names // asked for in polls that were not answered in time, and in no later one that was
 	polling int   // polls that are not answered yet
 	proven  bool  // has answered a request
 
@@ -147,7 +148,7 @@ func (m *Master) remove(w *worker) {
 	defer m.mu.Unlock()
 	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
 	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
-	m.again(w.polls.list)
+	m.again(append(w.polls.list, w.unsure.list...))
 	w.polls = names{}
 }
 
@@ -246,14 +247,15 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w.polling--
-	var answered *peer.RemoteError
+	var refused *peer.RemoteError
 	switch {
-	case err == nil:
+	case err == nil, errors.As(err, &refused):
 		w.proven = true
-	case errors.As(err, &answered):
-		w.proven = true
-		log.Warn().Err(err).Msg("worker refuses to poll")
-	case errors.Is(err, peer.ErrClosed):
+		w.unsure.take(due)
+		if refused != nil {
+			log.Warn().Err(err).Msg("worker refuses to poll")
+		}
+	case errors.Is(err, peer.ErrClosed), !slices.Contains(m.workers, w):
 		m.again(due)
 		return
 	case repeat && !w.proven:
@@ -261,6 +263,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 		w.polls.add(due...)
 	default:
 		log.Warn().Err(err).Msg("worker does not answer a poll")
+		w.unsure.add(due...)
 	}
 	m.poll(w, nil)
 }
