@@ -86,9 +86,10 @@ type row struct {
 	awaited bool
 	pending *gloom.Pending
 
-	started  time.Time
-	begun    bool // a slot has it, or its answer is being written
-	returned bool // given back: no slot may begin it
+	started  time.Time // in the broker
+	at       int64     // time_started, UNIX seconds
+	begun    bool      // a slot has it, or its answer is being written
+	returned bool      // given back: no slot may begin it
 	process  *launch.Process
 	revoked  bool          // the process was killed because the claim was about to end, or had
 	ended    chan struct{} // closed when the row is written

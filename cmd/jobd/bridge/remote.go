@@ -23,10 +23,12 @@ func (b *Bridge) driveRemote(r *row) {
 	if b.begin(r.ID) == nil {
 		return // given back
 	}
-	if v := b.writer.write(&change{verb: start, id: r.ID}); !v.written() {
+	v := b.writer.write(&change{verb: start, id: r.ID})
+	if !v.written() {
 		b.gone(r, v)
 		return
 	}
+	r.at = v.at
 	fault.Point("remote: running")
 	began := time.Now()
 	f, known := b.askWorkers(r)
@@ -36,7 +38,7 @@ func (b *Bridge) driveRemote(r *row) {
 		b.finish(r, f)
 		return
 	}
-	v := b.writer.write(&change{verb: requeue, id: r.ID})
+	v = b.writer.write(&change{verb: requeue, id: r.ID})
 	b.noteLost(r, v)
 	b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was given up: it is not known how it ended, and it will run again", r.ID)})
 	b.do(func() { b.machine.Poll([]string{r.Target}) })

@@ -48,6 +48,7 @@ type change struct {
 type verdict struct {
 	lost string // why the row is not ours any more; "" means written
 	err  error  // errStopped
+	at   int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
 func (v verdict) written() bool { return v.lost == "" && v.err == nil }
@@ -331,7 +332,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			c.after = time.Now().Add(retryBusy)
 			again = append(again, c)
 		default:
-			w.settle(c, verdict{})
+			w.settle(c, verdict{at: b.At})
 		}
 	}
 	return err

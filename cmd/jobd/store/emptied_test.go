@@ -58,6 +58,27 @@ func TestEmptiedClaims(t *testing.T) {
 	}
 }
 
+// TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. The
+// results that it has spooled are those of rows that run since it started them.
+func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s, dead := table.open(t, "d", long), table.open(t, "d", long)
+	accept(t, dead, 3, "a")
+	write(t, dead, Batch{Start: []int64{1, 2, 3}, At: 7})
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id = 2")
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{2}, At: 7})
+	table.exec(t, "UPDATE jobs SET time_started = 8 WHERE id = 3")
+	w := write(t, s, Batch{Token: dead.Token(), Finish: []Final{
+		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
+	equal(t, "lost", fmt.Sprint(w.Lost), "map[2:claim is gone 3:claim is gone]")
+	equal(t, "statuses", statuses(t, table, 3), "done running running")
+	equal(t, "output", *table.get(t, 1).Stdout, "out")
+}
+
 // TestASettledDaemonTakesNothingBack: a claim that another daemon has removed is no lost
 // one, even where the row is accepted or run again by a daemon that makes no claims.
 func TestASettledDaemonTakesNothingBack(t *testing.T) {

@@ -63,6 +63,7 @@ type Request struct {
 // Final is how a row ends.
 type Final struct {
 	ID             int64
+	Started        int64 // the row's time_started, UNIX seconds; 0 when it is not known
 	OK             bool
 	Code           int    // return_code, 0 to 255; negative for NULL
 	Signal         string // sig; "" for NULL

@@ -357,7 +357,7 @@ func alike(finals []Final) []ending {
 	at := make(map[Final]int, len(finals))
 	for _, f := range finals {
 		key := f
-		key.ID = 0
+		key.ID, key.Started = 0, 0
 		if i, ok := at[key]; ok {
 			endings[i].ids = append(endings[i].ids, f.ID)
 			continue
@@ -450,21 +450,29 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	return lost, busy, nil
 }
 
-// settledForDead finds rows that another daemon has ended because it took ours for dead.
-// They take their results after all.
+// settledForDead finds rows that another daemon has ended because it took ours for dead,
+// and such as run since we started them though nobody has a claim on them. They take their
+// results after all.
 func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, rows map[int64]held, lost map[int64]string) error {
 	var ids []int64
+	running := "FALSE"
 	for _, f := range finals {
 		if lost[f.ID] == claimGone {
 			ids = append(ids, f.ID)
+			if s.claimed && f.Started != 0 {
+				running += fmt.Sprintf(" OR id = %d AND time_started = %d", f.ID, f.Started)
+			}
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
+	if s.claimed {
+		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
+	}
 	reason, _ := s.table().stderr.fit(Died(s.opt.Name), reasonRoom)
 	ended, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
-		") AND status = 'done' AND result = 'fail' AND stderr = ? ORDER BY id FOR UPDATE"+s.skip, reason)
+		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skip, reason)
 	for _, id := range ended {
 		rows[id] = held{status: Running}
 		delete(lost, id)
