@@ -284,8 +284,8 @@ func (b *Bridge) unstaff(target string) {
 
 // typeOf is the type of a target's jobs: with a launcher a private one.
 func (b *Bridge) typeOf(target string) string {
-	if b.cfg.Launcher != "" {
-		return b.cfg.Name + "/" + b.cfg.MySQL.Table + "/" + target
+	if c := b.cfg; c.Launcher != "" {
+		return c.Name + "/" + c.MySQL.Database + "." + c.MySQL.Table + "/" + target
 	}
 	return b.cfg.Broker.TypePrefix + target
 }
