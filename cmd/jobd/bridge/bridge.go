@@ -180,7 +180,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 			return nil, err
 		}
 	}
-	b.writer = newWriter(s, sp, b.m, log, b.noteDatabase)
+	b.writer = newWriter(s, sp, b.m, log, func(err error) { b.noteDatabase("write", err) })
 	for _, t := range cfg.Targets {
 		if err := b.machine.Add(t.Name, t.Concurrency); err != nil {
 			return nil, control.ErrTargetExists(t.Name)
@@ -378,11 +378,11 @@ func (b *Bridge) label(target string) string {
 	return l
 }
 
-func (b *Bridge) noteDatabase(err error) {
+func (b *Bridge) noteDatabase(user string, err error) {
 	if err != nil && !store.Away(err) {
 		return
 	}
-	if b.database.note(err) {
+	if b.database.note(user, err) {
 		if err != nil {
 			b.log.Error().Err(err).Msg("the database is away")
 		} else {

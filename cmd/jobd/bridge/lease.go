@@ -67,7 +67,7 @@ func (b *Bridge) renew(ctx context.Context) error {
 	sent := time.Now()
 	err := b.store.Renew(ctx)
 	b.m.transaction("renew", err)
-	b.noteDatabase(err)
+	b.noteDatabase("renew", err)
 	if err == store.ErrFenced {
 		return b.beginAnew(ctx)
 	}
@@ -91,7 +91,7 @@ func (b *Bridge) beginAnew(ctx context.Context) error {
 	b.revoke(syscall.SIGKILL)
 	sent := time.Now()
 	err := b.store.Register(ctx)
-	b.noteDatabase(err)
+	b.noteDatabase("renew", err)
 	if err != nil {
 		return err
 	}

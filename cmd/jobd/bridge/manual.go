@@ -44,7 +44,6 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	defer cancel()
 	answers, err := b.store.AcceptManual(taking, ids, b.serves)
 	b.m.transaction("manual", err)
-	b.noteDatabase(err)
 	if err != nil {
 		b.taken()
 		if err == store.ErrFenced {

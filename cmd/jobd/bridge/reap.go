@@ -83,7 +83,7 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
 	owners, err := b.store.Owners(ctx)
-	b.noteDatabase(err)
+	b.noteDatabase("reap", err)
 	if err != nil {
 		b.reaper.watch.blind()
 		return p, err

@@ -39,6 +39,7 @@ type change struct {
 	spilled int64 // of those that are not, but will be when they are written
 	spooled int64 // the token under which it is in the spool; 0 when it is not
 	dropped bool  // its outputs are only there
+	unsaved bool  // the spool had no room for it, and the log says so
 	after   time.Time
 	fails   int
 	done    chan verdict
@@ -61,12 +62,14 @@ type writer struct {
 	spool *spool
 	m     *metrics
 	log   zerolog.Logger
-	state func(error) // told how every transaction went
+	state func(error) // told of a database that is away for any change, after every transaction
 
 	mu      sync.Mutex // guards the following
 	pending []*change
-	open    int   // changes without a verdict, pending or in a transaction
-	bytes   int64 // of outputs in memory
+	open    int              // changes without a verdict, pending or in a transaction
+	bytes   int64            // of outputs in memory
+	away    map[*change]bool // for which the database was away at the last try
+	awayErr error            // the last one
 	closed  bool
 	wake    chan struct{}
 }
@@ -84,7 +87,7 @@ const (
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers)}
+	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers), away: make(map[*change]bool)}
 }
 
 // write makes a change and waits until it is written, lost, or the writer
@@ -147,7 +150,10 @@ func (w *writer) save(c *change) bool {
 		token = w.store.Token()
 	}
 	if err := w.spool.save(token, c.final); err != nil {
-		w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled")
+		if !c.unsaved {
+			w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled, it waits in memory")
+		}
+		c.unsaved = true
 		return false
 	}
 	c.spooled = token
@@ -310,7 +316,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	}
 	result, err := w.store.Write(ctx, b)
 	w.m.wrote(len(batch), time.Since(now), err)
-	w.state(err)
+	w.noteAway(batch, err)
 	if err != nil {
 		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
 	}
@@ -336,6 +342,24 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		}
 	}
 	return err
+}
+
+// noteAway takes the outcome of a transaction, and tells of an error as long as the database
+// is away for any change.
+func (w *writer) noteAway(batch []*change, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range batch {
+		if err != nil {
+			w.away[c], w.awayErr = true, err
+		} else {
+			delete(w.away, c)
+		}
+	}
+	if len(w.away) > 0 {
+		err = w.awayErr
+	}
+	w.state(err)
 }
 
 // restore makes the final of a change whole, with outputs that are in the spool. An error
