@@ -173,7 +173,7 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx, ids []int64) (unknown []i
 		if err := rows.Scan(&id, &status, &started); err != nil {
 			return nil, err
 		}
-		if c := mine[id]; status == Accepted || status == Running && c.running && started == c.started {
+		if c := mine[id]; status == Accepted && !c.unsure || status == Running && c.running && started == c.started {
 			claims = append(claims, id, s.Token(), c.manual, s.owner())
 		}
 		delete(mine, id)
@@ -218,14 +218,14 @@ func (s *SQL) stand(ctx context.Context, tx *sql.Tx) error {
 	return s.alive(ctx, tx)
 }
 
-// remembered are those of the rows that we have claimed and, for all that is known, not
-// written for the last time.
+// remembered are those of the rows that we have claimed.
 func (s *SQL) remembered(ids []int64) map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := make(map[int64]claim)
 	for _, id := range ids {
-		if c, ok := s.mine[id]; ok && !s.unsure[id] {
+		if c, ok := s.mine[id]; ok {
+			c.unsure = s.unsure[id]
 			rows[id] = c
 		}
 	}

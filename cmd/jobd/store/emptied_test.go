@@ -58,6 +58,25 @@ func TestEmptiedClaims(t *testing.T) {
 	}
 }
 
+// TestWritesWithoutClaims: what was refused while there was no companion table is written
+// when there is one again.
+func TestWritesWithoutClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s := table.open(t, "d", long)
+	accept(t, s, 3, "a")
+	write(t, s, Batch{Start: []int64{1, 2}, At: 7})
+	table.exec(t, "DROP TABLE jobs_claims")
+	b := Batch{Finish: []Final{{ID: 1, OK: true}}, Requeue: []int64{2}, Return: []int64{3}}
+	if _, err := s.Write(t.Context(), b); !Away(err) {
+		t.Fatal(err)
+	}
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "lost", fmt.Sprint(write(t, s, b).Lost), "map[]")
+	equal(t, "statuses", statuses(t, table, 3), "done waiting waiting")
+}
+
 // TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. The
 // results that it has spooled are those of rows that run since it started them.
 func TestSpooledResultsOfEmptiedClaims(t *testing.T) {

@@ -56,6 +56,7 @@ type claim struct {
 	manual  bool
 	running bool
 	started int64 // time_started of a row that runs
+	unsure  bool  // the row may be written for the last time, and accepted by others since
 }
 
 // sight is since when, and when last, something was seen of a row that may pass.

@@ -100,6 +100,8 @@ type Written struct {
 	Lost   map[int64]string // not ours any more; why
 	Busy   []int64          // locked by somebody else, or missing for now: try again
 	Failed map[int64]error  // refused by the database, however small: try again, in vain perhaps
+
+	done []Batch // what transactions that succeeded were given
 }
 
 // Owner is an incarnation of a daemon.

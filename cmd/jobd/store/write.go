@@ -29,8 +29,9 @@ func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	b.Finish = s.fitted(b.Finish)
 	for part := range b.parts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
-			// Some of it is written, and will not be claimed the next time.
-			s.remember(b)
+			for _, b := range w.done {
+				s.remember(b)
+			}
 			return w, err
 		}
 	}
@@ -194,9 +195,13 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		s.noteRunning(todo.start, b.At)
 		return s.carryOut(ctx, tx, b.At, &todo)
 	})
+	if undecided(err) {
+		s.remember(b)
+	}
 	if err != nil {
 		return err
 	}
+	w.done = append(w.done, b)
 	s.forgetClaims(slices.AppendSeq(todo.free, maps.Keys(lost)))
 	s.forget(ids, lost)
 	s.passed(ids, busy)
@@ -497,8 +502,8 @@ func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string, args ...any
 	return ids, rows.Err()
 }
 
-// remember notes the rows of a write that ended midway: that they are not
-// claimed any more will not mean that they were taken from us.
+// remember notes rows that are written, or may be, and will be again: that they are not
+// claimed then will not mean that they were taken from us.
 func (s *SQL) remember(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
