@@ -140,11 +140,8 @@ func (s *SQL) Renew(ctx context.Context) error {
 	} else if n, err := result.RowsAffected(); err != nil || n > 0 {
 		return s.direct(err)
 	}
-	s.mu.Lock()
-	ids := slices.Sorted(maps.Keys(s.mine))
-	s.mu.Unlock()
 	return s.transact(ctx, "reclaim", func(tx *sql.Tx) error {
-		_, err := s.reclaim(ctx, tx, ids)
+		_, err := s.reclaim(ctx, tx)
 		return err
 	})
 }
@@ -152,11 +149,11 @@ func (s *SQL) Renew(ctx context.Context) error {
 // reclaim claims again those of our rows that nobody has a claim on: what the companion
 // table said of them got lost. It returns rows of which it could not tell because they
 // are locked, or missing, and ErrFenced when this incarnation was settled.
-func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx, ids []int64) (unknown []int64, err error) {
+func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (unknown []int64, err error) {
 	if err := s.stand(ctx, tx); err != nil {
 		return nil, err
 	}
-	mine := s.remembered(ids)
+	mine := s.remembered()
 	if len(mine) == 0 {
 		return nil, nil
 	}
@@ -218,14 +215,14 @@ func (s *SQL) stand(ctx context.Context, tx *sql.Tx) error {
 	return s.alive(ctx, tx)
 }
 
-// remembered are those of the rows that we have claimed.
-func (s *SQL) remembered(ids []int64) map[int64]claim {
+// remembered are the rows that we have claimed.
+func (s *SQL) remembered() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rows := make(map[int64]claim)
-	for _, id := range ids {
-		if c, ok := s.mine[id]; ok {
-			c.unsure = s.unsure[id]
+	rows := maps.Clone(s.mine)
+	for id := range s.unsure {
+		if c, ok := rows[id]; ok {
+			c.unsure = true
 			rows[id] = c
 		}
 	}

@@ -39,10 +39,11 @@ func TestEmptiedClaims(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}})
+				w := write(t, s, Batch{Return: []int64{3}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}})
 				equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+				equal(t, "claims", table.claims(t), 1) // of row 2, too
+				equal(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).Lost), "map[]")
 				equal(t, "statuses", statuses(t, table, 3), "done running manual")
-				equal(t, "claims", table.claims(t), 1)
 				equal(t, "the token is another", s.Token() != token, false)
 				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0" {
 					registered(t, other) // it had no rows to tell by that nobody has settled it

@@ -423,7 +423,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 			return nil, nil, err
 		}
 		if len(ours) < len(missing) && token == s.Token() {
-			unknown, err := s.reclaim(ctx, tx, missing)
+			unknown, err := s.reclaim(ctx, tx)
 			if err != nil && err != ErrFenced {
 				return nil, nil, err
 			}
