@@ -77,33 +77,34 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 // Register begins a new incarnation.
 func (s *SQL) Register(ctx context.Context) error {
 	token := rand.Int64N(1<<62) + 1
+	var number int64
 	if s.claimed {
-		if err := s.transact(ctx, "register", func(tx *sql.Tx) error { return s.enter(ctx, tx, token) }); err != nil {
+		err := s.transact(ctx, "register", func(tx *sql.Tx) (err error) {
+			number, err = s.enter(ctx, tx, token)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token = token
+	s.token, s.number = token, number
 	clear(s.doubt) // settled by those who took us for dead
 	clear(s.unsure)
 	clear(s.mine)
 	return nil
 }
 
-// enter makes the record of an incarnation, unless it is there, and learns the table's number.
-func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) error {
-	_, err := tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (0, ?, '', '', 0, NULL)",
+// enter makes the record of an incarnation, unless it is there, and returns the table's number.
+func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
+	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (0, ?, '', '', 0, NULL)",
 		-token, token, s.owner(), placeText(process.Self()), rand.Int64())
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var number int64
 	err = tx.QueryRowContext(ctx, "SELECT token FROM "+s.table().claims+" WHERE id = 0 LOCK IN SHARE MODE").Scan(&number)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.number = number
-	return err
+	return number, err
 }
 
 // owner is the daemon's name as the companion table has it.
@@ -140,27 +141,39 @@ func (s *SQL) Renew(ctx context.Context) error {
 	} else if n, err := result.RowsAffected(); err != nil || n > 0 {
 		return s.direct(err)
 	}
-	return s.transact(ctx, "reclaim", func(tx *sql.Tx) error {
-		_, err := s.reclaim(ctx, tx)
+	var number int64
+	err = s.transact(ctx, "reclaim", func(tx *sql.Tx) (err error) {
+		number, _, err = s.reclaim(ctx, tx)
 		return err
 	})
+	if err == nil {
+		s.renumber(number)
+	}
+	return err
+}
+
+// renumber notes the number of a table that our record is in again; 0 says that it was there.
+func (s *SQL) renumber(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number != 0 {
+		s.number = number
+	}
 }
 
 // reclaim claims again those of our rows that nobody has a claim on: what the companion
 // table said of them got lost. It returns rows of which it could not tell because they
-// are locked, or missing, and ErrFenced when this incarnation was settled.
-func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (unknown []int64, err error) {
-	if err := s.stand(ctx, tx); err != nil {
-		return nil, err
-	}
+// are locked, or missing, and ErrFenced when this incarnation was settled. The number is
+// for renumber once the transaction is committed.
+func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
 	mine := s.remembered()
-	if len(mine) == 0 {
-		return nil, nil
+	if number, err = s.stand(ctx, tx); err != nil || len(mine) == 0 {
+		return number, nil, err
 	}
 	rows, err := tx.QueryContext(ctx, "SELECT id, status, time_started FROM "+s.table().name+byID+
 		" WHERE id IN ("+list(slices.Sorted(maps.Keys(mine)))+") ORDER BY id FOR UPDATE"+s.skip)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer rows.Close()
 	var claims []any
@@ -168,7 +181,7 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (unknown []int64, err err
 		var id, started int64
 		var status string
 		if err := rows.Scan(&id, &status, &started); err != nil {
-			return nil, err
+			return 0, nil, err
 		}
 		if c := mine[id]; status == Accepted && !c.unsure || status == Running && c.running && started == c.started {
 			claims = append(claims, id, s.Token(), c.manual, s.owner())
@@ -176,13 +189,13 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (unknown []int64, err err
 		delete(mine, id)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	unknown = slices.Collect(maps.Keys(mine))
 	if len(claims) > 0 {
 		_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+claimValues(len(claims)/4), claims...)
 	}
-	return unknown, err
+	return number, unknown, err
 }
 
 // claimValues are the columns and parameters of so many claims, in SQL.
@@ -193,29 +206,28 @@ func claimValues(n int) string {
 // stand is alive that makes our record again where it got lost. It did if the table is
 // not the one that it was in, or still has claims of ours: who settles an incarnation
 // removes its record last.
-func (s *SQL) stand(ctx context.Context, tx *sql.Tx) error {
-	err := s.alive(ctx, tx)
-	if err != ErrFenced {
-		return err
+func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
+	if err = s.alive(ctx, tx); err != ErrFenced {
+		return 0, err
 	}
 	s.mu.Lock()
-	token, number := s.token, s.number
+	token, was := s.token, s.number
 	s.mu.Unlock()
-	records, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = 0 AND token = %d OR id > 0 AND token = %d", s.table().claims, number, token))
+	records, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = 0 AND token = %d OR id > 0 AND token = %d", s.table().claims, was, token))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if slices.Equal(records, []int64{0}) {
-		return ErrFenced
+		return 0, ErrFenced
 	}
 	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon makes its own again")
-	if err := s.enter(ctx, tx, token); err != nil {
-		return err
+	if number, err = s.enter(ctx, tx, token); err != nil {
+		return 0, err
 	}
-	return s.alive(ctx, tx)
+	return number, s.alive(ctx, tx)
 }
 
-// remembered are the rows that we have claimed.
+// remembered are the rows that we have claimed, or may have.
 func (s *SQL) remembered() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,6 +236,11 @@ func (s *SQL) remembered() map[int64]claim {
 		if c, ok := rows[id]; ok {
 			c.unsure = true
 			rows[id] = c
+		}
+	}
+	for id, manual := range s.doubt {
+		if _, ok := rows[id]; !ok {
+			rows[id] = claim{manual: manual}
 		}
 	}
 	return rows

@@ -2,9 +2,13 @@ package store_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 
+	"gloom/cmd/internal/testing/storetest"
 	. "gloom/cmd/jobd/store"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // TestEmptiedClaims has the companion table lose records while rows run, are queued, and
@@ -76,6 +80,44 @@ func TestWritesWithoutClaims(t *testing.T) {
 	table.exec(t, "TRUNCATE jobs_claims")
 	equal(t, "lost", fmt.Sprint(write(t, s, b).Lost), "map[]")
 	equal(t, "statuses", statuses(t, table, 3), "done waiting waiting")
+}
+
+// TestARefusedReclaim: what a transaction has done for nothing is done again.
+func TestARefusedReclaim(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	s, other := table.open(t, "d", long), table.open(t, "other", long)
+	accept(t, s, 1, "a")
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", other.Renew(t.Context()), nil)
+	table.exec(t, "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'")
+	w, err := s.Write(t.Context(), Batch{Start: []int64{1}})
+	equal(t, "refused", fmt.Sprintln(len(w.Failed), err), "1 <nil>\n")
+	table.exec(t, "DROP TRIGGER g")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	equal(t, "claims", table.claims(t), 1)
+}
+
+// TestDoubtsWithoutClaims: rows whose acceptance was in doubt when the companion table was
+// emptied are found all the same.
+func TestDoubtsWithoutClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	table.put(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Manual})
+	s := registered(t, table.open(t, "d", long)).(*SQL)
+	var answer atomic.Pointer[error]
+	s.AnswerCommits(&answer)
+	var err error = &mysql.MySQLError{Number: 1105, Message: "unknown error"}
+	answer.Store(&err)
+	_, acceptErr := s.Accept(t.Context(), wants("a"), 1)
+	_, manualErr := s.AcceptManual(t.Context(), []int64{2}, func(string) bool { return true })
+	answer.Store(nil)
+	equal(t, "in doubt, statuses", fmt.Sprintln(Away(acceptErr), Away(manualErr), statuses(t, table, 2)), "true true accepted accepted\n")
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	rows, err := s.Resolve(t.Context())
+	equal(t, "rows", fmt.Sprintln(ids(rows), err), "1a <nil>\n")
+	equal(t, "statuses", statuses(t, table, 2), "accepted manual")
 }
 
 // TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. The

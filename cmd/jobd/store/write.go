@@ -201,6 +201,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	if err != nil {
 		return err
 	}
+	s.renumber(todo.number)
 	w.done = append(w.done, b)
 	s.forgetClaims(slices.AppendSeq(todo.free, maps.Keys(lost)))
 	s.forget(ids, lost)
@@ -255,6 +256,7 @@ type plan struct {
 	start, back, hand, requeue []int64 // back to waiting, to manual
 	finish                     []Final
 	free                       []int64 // claims to remove
+	number                     int64   // see renumber
 }
 
 // held is a row that is ours.
@@ -423,10 +425,11 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 			return nil, nil, err
 		}
 		if len(ours) < len(missing) && token == s.Token() {
-			unknown, err := s.reclaim(ctx, tx)
+			number, unknown, err := s.reclaim(ctx, tx)
 			if err != nil && err != ErrFenced {
 				return nil, nil, err
 			}
+			p.number = number
 			again, err := s.lock(ctx, tx, token, missing)
 			if err != nil {
 				return nil, nil, err
