@@ -122,8 +122,8 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
 }
 
-// listening lets requests through to a worker, those first that had been asked
-// for before it came.
+// listening lets requests through to a worker. Polls that were asked for before it came go
+// first.
 func (m *Master) listening(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,7 +166,7 @@ func (m *Master) poke(targets []string) error {
 	return nil
 }
 
-// again pokes targets whose poll did not arrive. Callers hold mu.
+// again pokes targets whose poll may not have arrived. Callers hold mu.
 func (m *Master) again(targets []string) {
 	if len(targets) == 0 {
 		return
@@ -217,8 +217,8 @@ func (m *Master) round() {
 	}
 }
 
-// poll asks a worker to poll, as soon as it listens. What is asked of one that
-// is behind with its answers goes into one poll. Callers hold mu.
+// poll asks a worker to poll as soon as it listens. While it owes too many answers, targets
+// gather for one poll. Callers hold mu.
 func (m *Master) poll(w *worker, targets []string) {
 	w.polls.add(targets...)
 	if !w.open || w.polling == maxPolls || len(w.polls.list) == 0 {
@@ -268,8 +268,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 	m.poll(w, nil)
 }
 
-// ping pings all workers, and gives up those that used to answer and no
-// longer do.
+// ping pings all workers, and closes the connections of those that have stopped answering.
 func (m *Master) ping() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,8 +9,8 @@
 // process and writes its end; without one written running before it is
 // submitted, and ended by whatever the worker answers.
 //
-// Whatever dies on that way, the claim tells whose the row was: see watch for
-// when an incarnation is dead and package store for how its rows are settled.
+// When a daemon dies, the claims tell which rows it had: watch decides when an incarnation
+// is dead, and package store settles its rows.
 package bridge
 
 import (
@@ -58,7 +58,7 @@ type Bridge struct {
 	fenced   chan struct{} // an Accept found this incarnation dead
 	done     chan struct{}
 	database health
-	fetched  health // of the last fetch, by whatever it failed
+	fetched  health // of the last fetch
 	lease    lease
 	reaper   reaper
 
@@ -107,13 +107,12 @@ const (
 	patience = 5 * time.Second
 )
 
-// Main is called first in main by every program that opens a Bridge with a
-// launcher. Where the program was started to guard processes it does that, and
-// does not return.
+// Main must be the first call of every program that opens a Bridge with a launcher. In a
+// process that was started to guard jobs it does that, and does not return.
 func Main() { launch.Main() }
 
-// Await is Open that waits for a database which is away, and has waits told of
-// it after each attempt.
+// Await does what Open does, but waits for a database that is away, and calls waits after
+// each attempt that failed.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
 	for again := false; ; again = true {
 		b, err := Open(ctx, cfg, log, registry)

@@ -111,7 +111,7 @@ func (b *Bridge) taken() {
 	b.taking--
 }
 
-// unexpect ends the call's waiting, whatever is still running.
+// unexpect ends the call's waiting. Its jobs go on.
 func (b *Bridge) unexpect(ids []int64, results chan<- result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

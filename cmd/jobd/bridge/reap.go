@@ -157,8 +157,8 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 	}
 }
 
-// redeem has the writer write what earlier daemons of this name have spooled, as far as
-// the rows are still theirs. Until that is done the reaper leaves those rows alone.
+// redeem gives the writer the results that earlier daemons of this name have spooled. The
+// reaper leaves their rows alone until they are written, or found to be lost.
 func (b *Bridge) redeem(sp *spool) {
 	if sp == nil {
 		return

@@ -12,12 +12,11 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// maxRequeues is how often a row is set back because nobody knows how it ended:
-// one that kills its workers must end some time.
+// maxRequeues is how often a row is set back because nobody knows how it ended: a row that
+// kills its workers must end at some time.
 const maxRequeues = 3
 
-// driveRemote brings a row to whatever workers have joined its type. It is
-// written running before it is submitted.
+// driveRemote submits a row to the workers of its type, after it has written it running.
 func (b *Bridge) driveRemote(r *row) {
 	defer close(r.ended)
 	if b.begin(r.ID) == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// errStopped means that a row was not written because the daemon stops. Unless
-// it is spooled, the row is left to whoever settles this incarnation.
+// errStopped means that a row was not written because the daemon stops. Unless it is
+// spooled, the row is left for the settlement of this incarnation.
 var errStopped = errors.New("daemon is stopping")
 
 // verb is what a change does to its row.
@@ -216,8 +216,8 @@ func (w *writer) loop(ctx context.Context) {
 	}
 }
 
-// levelOf keeps a database that is away, which is told once, from filling the
-// log.
+// levelOf keeps the errors of a database that is away from filling the log, where the
+// outage itself stands once.
 func levelOf(err error) zerolog.Level {
 	if store.Away(err) {
 		return zerolog.DebugLevel

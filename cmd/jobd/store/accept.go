@@ -255,8 +255,8 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	return err
 }
 
-// alive keeps this incarnation from being taken for dead until the transaction
-// is over: who marks it afterwards sees the claims made here.
+// alive returns ErrFenced unless our lease stands, and locks our record until the
+// transaction ends: a daemon that settles this incarnation later sees the claims made here.
 func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
 	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(own) == 0 {

@@ -53,7 +53,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	return nil
 }
 
-// tryClaims does, and undoes, all that will be done with the companion table.
+// tryClaims tries every kind of statement that the companion table needs, and undoes it.
 func (s *SQL) tryClaims(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -161,10 +161,9 @@ func (s *SQL) renumber(number int64) {
 	}
 }
 
-// reclaim claims again those of our rows that nobody has a claim on: what the companion
-// table said of them got lost. It returns rows of which it could not tell because they
-// are locked, or missing, and ErrFenced when this incarnation was settled. The number is
-// for renumber once the transaction is committed.
+// reclaim makes the claims on our rows again that got lost. It returns the rows that it
+// could not judge, because they are locked or missing, and ErrFenced when this incarnation
+// was settled. The number is for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
 	mine := s.remembered()
 	if number, err = s.stand(ctx, tx); err != nil || len(mine) == 0 {
@@ -203,9 +202,9 @@ func claimValues(n int) string {
 	return " (id, token, by_hand, owner) VALUES (?,?,?,?)" + strings.Repeat(",(?,?,?,?)", n-1)
 }
 
-// stand is alive that makes our record again where it got lost. It did if the table is
-// not the one that it was in, or still has claims of ours: who settles an incarnation
-// removes its record last.
+// stand does what alive does, after it has made our record again if that got lost. A
+// missing record got lost if the table has another number, or still has claims of ours: a
+// settlement removes the record last.
 func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	if err = s.alive(ctx, tx); err != ErrFenced {
 		return 0, err
@@ -267,8 +266,8 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners lists the other incarnations, and whoever has claims without a record: it has
-// the time of a lease to make that again.
+// Owners lists the other incarnations, also those that have claims and no record: they have
+// the time of a lease to make their record again.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil

@@ -1,13 +1,11 @@
-// Package store reads and writes the rows of jobd's table and the claims on
-// them. It decides nothing: what to fetch, when to start and whose rows to
-// settle is the bridge's business.
+// Package store reads and writes the rows of jobd's table and the claims on them. The
+// bridge decides what to fetch, when to start and whose rows to settle.
 //
-// A claim is a record, in a companion table, that a row which is accepted or
-// running belongs to one incarnation of a daemon, known by its token. It is
-// made in the transaction that accepts the row, checked and locked by each that
-// writes it, and removed by the one that ends or returns it. An incarnation has
-// a lease, which it renews; when it is dead its claims are settled, and none of
-// its writes, however late, finds a claim any more.
+// A claim is a record, in a companion table, that a row which is accepted or running
+// belongs to one incarnation of a daemon, known by its token. The transaction that accepts
+// the row makes the claim, each one that writes the row checks and locks it, and the one
+// that ends or returns the row removes it. An incarnation has a lease and renews it. When
+// it is dead, its claims are settled, and its late writes find no claim.
 package store
 
 import (
@@ -74,8 +72,7 @@ type Final struct {
 // stdoutCut begins the stderr of a row whose stdout is not whole.
 const stdoutCut = "[stdout is cut, its end says why]\n"
 
-// TellCut has stderr say that stdout is cut, and returns false if it does
-// already.
+// TellCut makes stderr say that stdout is cut. It returns false if stderr says so already.
 func (f *Final) TellCut() bool {
 	if strings.HasPrefix(f.Stderr, stdoutCut) {
 		return false
