@@ -33,7 +33,7 @@ type app struct {
 	noColor bool
 	timeout time.Duration
 
-	settings config.Jobctl // what holds: the file, and over it the flags
+	settings config.Jobctl // the file's, overridden by the flags
 	log      zerolog.Logger
 	conn     *peer.Conn
 }
@@ -45,14 +45,14 @@ func (a *app) bind(f *pflag.FlagSet) {
 	f.StringVar(&a.given.Host, "host", "127.0.0.1", "`address` of jobd or jobd-master")
 	f.IntVar(&a.given.Port, "port", 0, "`port` (default 7080, with --master 7081)")
 	f.StringVar(&a.path, "config", filepath.Join(home, config.DefaultJobctlFile), "path of the configuration `file`")
-	f.BoolVar(&a.prompt, "password", false, "ask for a password first")
+	f.BoolVar(&a.prompt, "password", false, "ask for the password")
 	f.StringVar(&a.given.LogLevel, "log-level", "warn", "`level`: trace, debug, info, warn or error")
 	f.BoolVar(&a.json, "json", false, "print the daemon's answer as JSON")
 	f.BoolVar(&a.noColor, "no-color", false, "no colours on a terminal (NO_COLOR does the same)")
-	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer; jobs are waited for without end")
+	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer; run-manual and recover wait without a limit")
 }
 
-// settle merges the file and the flags. A file that is not there says nothing.
+// settle merges the file and the flags; the flags win. The file may be absent.
 func (a *app) settle() error {
 	c := config.DefaultJobctl()
 	if _, err := os.Stat(a.path); err == nil {
@@ -60,7 +60,9 @@ func (a *app) settle() error {
 			return fmt.Errorf("config parsing error: %w", err)
 		}
 	}
-	c.Master = c.Master || a.given.Master
+	if a.flags.Changed("master") {
+		c.Master = a.given.Master
+	}
 	if a.flags.Changed("host") {
 		c.Host = a.given.Host
 	}
@@ -68,6 +70,9 @@ func (a *app) settle() error {
 		if c.Port = a.given.Port; c.Port < 1 || c.Port > 65535 {
 			return fmt.Errorf("--port must be between 1 and 65535, got %d", c.Port)
 		}
+	}
+	if a.timeout <= 0 {
+		return fmt.Errorf("--timeout must be more than 0, got %v", a.timeout)
 	}
 	if a.flags.Changed("log-level") {
 		if c.LogLevel = a.given.LogLevel; config.CheckLevel(c.LogLevel) != nil {
@@ -92,7 +97,7 @@ func (a *app) settle() error {
 	return nil
 }
 
-// mode is which daemons a command is for.
+// mode tells which daemons a command is for.
 type mode int
 
 const (
@@ -101,7 +106,7 @@ const (
 	forBoth
 )
 
-// action makes what cobra runs of a command that needs a daemon.
+// action returns the function that cobra runs for a command that needs a daemon.
 func (a *app) action(m mode, do func(args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := a.settle(); err != nil {
@@ -109,9 +114,9 @@ func (a *app) action(m mode, do func(args []string) error) func(*cobra.Command, 
 		}
 		switch {
 		case m == forWorker && a.settings.Master:
-			return unsupported(cmd.Name()).Advise("it is one for a worker, and jobctl talks to the master")
+			return unsupported(cmd.Name()).Advise("this is a command for a worker: leave out --master, or use --master=false")
 		case m == forMaster && !a.settings.Master:
-			return unsupported(cmd.Name()).Advise("it is one for the master: add --master")
+			return unsupported(cmd.Name()).Advise("this is a command for the master: add --master")
 		}
 		if a.prompt {
 			var err error
@@ -141,14 +146,15 @@ func (a *app) connect() error {
 			what = "jobd-master"
 		}
 		return cli.Failf(cli.ExitFailed, "Connection failure: %w", err).
-			Advise("is %s running, and are --host and --port its own?", what)
+			Advise("check that %s is running, and that --host and --port are its address", what)
 	}
 	a.log.Info().Str("host", s.Host).Int("port", s.Port).Bool("master", s.Master).Msg("connected")
 	a.conn = conn
 	return nil
 }
 
-// request makes a request; wait says that it takes as long as the jobs do.
+// request sends a request and waits for the answer: at most --timeout, or without a limit
+// when wait is true, because the answer comes when the jobs have ended.
 func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) {
 	if err := a.connect(); err != nil {
 		return nil, err
@@ -173,7 +179,7 @@ func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) 
 	return answer, err
 }
 
-// tell makes a request whose answer is a word, and prints it.
+// tell sends a request whose answer is one word, and prints the word.
 func (a *app) tell(typ string, data any) error {
 	answer, err := a.request(typ, data, false)
 	if err != nil {

@@ -18,7 +18,7 @@ var (
 	errNoIDs  = errors.New("no ids specified")
 	errFailed = errors.New("not all jobs have succeeded")
 	errUnsent = errors.New("not all jobs could be signalled")
-	errTarget = cli.Failf(cli.ExitFailed, "no target specified").Advise("the master finds the worker by it: add --target")
+	errTarget = cli.Failf(cli.ExitFailed, "no target specified").Advise("add --target: the master finds the worker by the target")
 )
 
 func (a *app) runManualCommand() *cobra.Command {
@@ -30,7 +30,7 @@ func (a *app) runManualCommand() *cobra.Command {
 			"The exit code is 0 when all have succeeded.",
 	}
 	c.Flags().StringVar(&target, "target", "", "the jobs' `target` (with --master)")
-	c.Flags().BoolVar(&output, "output", false, "print what the jobs wrote, to where they wrote it")
+	c.Flags().BoolVar(&output, "output", false, "print the stdout and stderr of the jobs")
 	c.RunE = a.action(forBoth, func(args []string) error { return a.runManual(args, target, output) })
 	return c
 }

@@ -25,7 +25,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 const long = `jobctl talks to jobd, or with --master to jobd-master.
 
-Options that are always the same can stand in ~/.jobctl.conf:
+~/.jobctl.conf can hold the options that are always the same:
 
     master = true
     host = 10.0.0.1

@@ -17,10 +17,10 @@ const completionTimeout = 2 * time.Second
 func (a *app) masterCommands() []*cobra.Command {
 	list := []*cobra.Command{
 		{
-			Use: "list-workers", Short: "Workers that are registered, and their targets", Args: noArgs,
+			Use: "list-workers", Short: "List the registered workers and their targets", Args: noArgs,
 			RunE: a.action(forMaster, func([]string) error { return a.listWorkers() }),
 		}, {
-			Use: "poke TARGET...", Short: "Have the workers that serve these targets fetch their waiting jobs",
+			Use: "poke TARGET...", Short: "Let all workers of these targets fetch waiting jobs",
 			ValidArgsFunction: a.completeTargets,
 			RunE:              a.action(forMaster, func(args []string) error { return a.forTargets("poke", args) }),
 		},
@@ -33,13 +33,13 @@ func (a *app) masterCommands() []*cobra.Command {
 
 func (a *app) commonCommands() []*cobra.Command {
 	list := []*cobra.Command{
-		a.verbCommand("pause", "Start no more jobs of these targets"),
+		a.verbCommand("pause", "Stop starting jobs of these targets"),
 		a.verbCommand("continue", "Start jobs of these targets again"),
 		{
-			Use: "memory-usage", Short: "Memory of the daemon, in bytes", Args: noArgs,
+			Use: "memory-usage", Short: "Show the memory use of the daemon, in bytes", Args: noArgs,
 			RunE: a.action(forBoth, func([]string) error { return a.memoryUsage() }),
 		}, {
-			Use: "status", Short: "Everything that the daemon tells of itself", Args: noArgs,
+			Use: "status", Short: "Show targets or workers, and memory use", Args: noArgs,
 			RunE: a.action(forBoth, func([]string) error { return a.status() }),
 		},
 		a.runManualCommand(), a.sendSignalCommand(),
@@ -54,7 +54,7 @@ func (a *app) commonCommands() []*cobra.Command {
 func (a *app) verbCommand(verb, short string) *cobra.Command {
 	var all bool
 	c := &cobra.Command{Use: verb + " TARGET... | --all", Short: short, ValidArgsFunction: a.completeTargets}
-	c.Flags().BoolVar(&all, "all", false, "all targets that there are")
+	c.Flags().BoolVar(&all, "all", false, "all targets")
 	c.RunE = a.action(forBoth, func(args []string) error {
 		switch {
 		case all && len(args) > 0:
@@ -62,7 +62,7 @@ func (a *app) verbCommand(verb, short string) *cobra.Command {
 		case all:
 			return a.tell(verb, targetsArg{})
 		case len(args) == 0:
-			return errNoTargets().Advise("--all means all")
+			return errNoTargets().Advise("use --all for all targets")
 		}
 		return a.forTargets(verb, args)
 	})
@@ -84,7 +84,7 @@ func (a *app) listWorkers() error {
 	return errors.Join(a.printWorkers(status), silentWorkers(status))
 }
 
-// silentWorkers is the error of those that did not tell their status.
+// silentWorkers returns an error for the workers that did not report their status.
 func silentWorkers(status json.RawMessage) error {
 	var silent []error
 	for _, raw := range eot.Elements(eot.Object(eot.Members(status)).Get("workers")) {

@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// grid is a table in the making. A cell has one line or several.
+// grid is a table that is being built. A cell has one line or several.
 type grid struct {
 	columns []string
 	rows    [][]string
@@ -21,7 +21,7 @@ type grid struct {
 
 func newGrid(columns ...string) *grid { return &grid{columns: columns} }
 
-// add adds a row of cells of one line, whatever others have named them.
+// add adds a row of one-line cells. Names come from others: control characters are removed.
 func (g *grid) add(cells ...string) {
 	for i := range cells {
 		cells[i] = cli.Clean(cells[i])
@@ -41,7 +41,7 @@ func (g *grid) addLines(cells ...[]string) {
 	g.rows = append(g.rows, row)
 }
 
-// plain is the table for programs: the shape that scripts already take apart.
+// plain is the table for programs, in the shape that existing scripts parse.
 func (g *grid) plain() string {
 	w := table.NewWriter()
 	style := table.StyleDefault
@@ -52,8 +52,8 @@ func (g *grid) plain() string {
 	return w.Render() + "\n"
 }
 
-// fancy is the table for people: numbers to the right, and what wants attention
-// in colour.
+// fancy is the table for people: numbers are aligned to the right, and colours mark
+// what needs attention.
 func (g *grid) fancy(colour bool) table.Writer {
 	var columns []cli.Column
 	for i, name := range g.columns {

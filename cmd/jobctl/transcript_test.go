@@ -262,7 +262,7 @@ func TestCompletion(t *testing.T) {
 		"jobctl __complete pause any w":                    "w1/low\n:4\n",
 		"jobctl __complete --master --port $MASTER poke a": "any\n:4\n",
 		"jobctl __complete --port $CLOSED poll t":          ":4\n",
-		"jobctl __complete list-w":                         "list-workers\tWorkers that are registered, and their targets\n:4\n",
+		"jobctl __complete list-w":                         "list-workers\tList the registered workers and their targets\n:4\n",
 	} {
 		got, _, _ := strings.Cut(w.run(t, line, ""), "! Completion ended")
 		if got != want {
@@ -273,5 +273,17 @@ func TestCompletion(t *testing.T) {
 		if got := w.run(t, "jobctl completion "+shell, ""); !strings.Contains(got, "__complete") {
 			t.Errorf("%s: %.200s", shell, got)
 		}
+	}
+}
+
+// TestFlagsWin over the file.
+func TestFlagsWin(t *testing.T) {
+	w := newWorld(t)
+	conf := fmt.Sprintf("master = true\npassword = %s\nport = %d\n", password, w.master)
+	if err := os.WriteFile(filepath.Join(w.home, "m.conf"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run(t, "jobctl --config $HOME/m.conf --master=false --port $WORKER list-targets", ""); !strings.HasPrefix(got, "TARGET ") {
+		t.Error(got)
 	}
 }

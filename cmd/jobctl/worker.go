@@ -20,10 +20,10 @@ type targetsArg struct {
 func (a *app) workerCommands() []*cobra.Command {
 	list := []*cobra.Command{
 		{
-			Use: "list-targets", Short: "Targets, their queues and whether they are paused", Args: noArgs,
+			Use: "list-targets", Short: "List the targets, their queues and whether they are paused", Args: noArgs,
 			RunE: a.action(forWorker, func([]string) error { return a.listTargets() }),
 		}, {
-			Use: "poll TARGET...", Short: "Fetch the waiting jobs of these targets",
+			Use: "poll TARGET...", Short: "Let the worker fetch waiting jobs of these targets",
 			ValidArgsFunction: a.completeTargets,
 			RunE:              a.action(forWorker, func(args []string) error { return a.forTargets("poll", args) }),
 		}, {
@@ -31,10 +31,10 @@ func (a *app) workerCommands() []*cobra.Command {
 			ValidArgsFunction: a.completeTargets,
 			RunE:              a.action(forWorker, func(args []string) error { return a.concurrency("set-target-concurrency", args) }),
 		}, {
-			Use: "add-target TARGET N", Short: "Serve one more target, N of its jobs at once",
+			Use: "add-target TARGET N", Short: "Serve another target, and run N of its jobs at once",
 			RunE: a.action(forWorker, func(args []string) error { return a.concurrency("add-target", args) }),
 		}, {
-			Use: "remove-target TARGET", Short: "Serve a target no longer; its queue must be empty",
+			Use: "remove-target TARGET", Short: "Stop serving a target, whose queue must be empty",
 			ValidArgsFunction: a.completeTargets,
 			RunE: a.action(forWorker, func(args []string) error {
 				if len(args) != 1 {
@@ -53,7 +53,7 @@ func (a *app) workerCommands() []*cobra.Command {
 	return list
 }
 
-// What the original says too it says in these words.
+// These are the original's words.
 //
 //lint:file-ignore ST1005 scripts know them
 func errArguments() *cli.Fault { return cli.Failf(cli.ExitFailed, "Invalid number of arguments.") }
@@ -67,7 +67,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// forTargets makes a request for targets that are named.
+// forTargets sends a request for targets that the user has named.
 func (a *app) forTargets(typ string, targets []string) error {
 	switch {
 	case len(targets) == 0:
@@ -142,8 +142,8 @@ func targetTable(status json.RawMessage) *grid {
 	return t
 }
 
-// memoryTable shows what a status says of memory; a worker's also how many
-// jobs are waited for.
+// memoryTable shows the memory use in a status. A worker's status also has the number of
+// jobs that clients wait for.
 func memoryTable(status json.RawMessage) *grid {
 	o := eot.Object(eot.Members(status))
 	t := newGrid("what", "value")
@@ -156,7 +156,7 @@ func memoryTable(status json.RawMessage) *grid {
 	return t
 }
 
-// completeTargets proposes the targets of the daemon, where it can be asked.
+// completeTargets proposes the targets of the daemon, if it answers.
 func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	if a.settle() != nil || a.prompt {

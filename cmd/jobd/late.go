@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// late is an engine that is being opened, and until then why it is not there.
-// Requests that come too early are refused with that.
+// late stands for an engine that is being opened. Until the engine is there, requests get
+// the reason for the wait as their error.
 type late struct {
 	mu     sync.Mutex // guards the following
 	engine control.Daemon
@@ -47,7 +47,7 @@ func (l *late) health() error {
 	return engine.Health()
 }
 
-// served are the routes of the engine, from before it is there.
+// served returns the routes of the engine. They may be used before the engine is there.
 func (l *late) served() peer.Routes {
 	served := make(peer.Routes)
 	for name, route := range control.Routes(nil) {

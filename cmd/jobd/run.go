@@ -88,7 +88,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	case <-engine.Done():
 		err = fmt.Errorf("the bridge has ended: %w", engine.Err())
 	}
-	// Whoever waits for jobs has been answered by now, over the link too.
+	// All clients that wait for jobs have their answers by now, also over the link.
 	last, cancel := context.WithTimeout(signals.Kill, 2*time.Second)
 	defer cancel()
 	server.Shutdown(last)
@@ -98,8 +98,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	return err
 }
 
-// stop ends the engine. Clients are served meanwhile: they may want to know
-// how far it is.
+// stop ends the engine. Clients are served meanwhile, so that they can ask for the status.
 func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
 	log.Info().Stringer("shutdown_timeout", cfg.ShutdownTimeout).Msg("stopping: no new rows; a second signal stops at once")

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jobd/eot"
 )
 
-// collection is a JSON object in the making. Values go through as they came:
-// outputs of jobs are not decoded and encoded again.
+// collection is a JSON object that is being built. Values are kept as they came: outputs
+// of jobs are not decoded and encoded again.
 type collection struct {
 	members []eot.Member
 	at      map[string]int

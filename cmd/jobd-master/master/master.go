@@ -62,6 +62,7 @@ type worker struct {
 	open    bool // ready is closed
 
 	polls   names // to be asked for as soon as may be
+	unsure  names // asked for in polls that were not answered in time, and in no later one that was
 	polling int   // polls that are not answered yet
 	proven  bool  // has answered a request
 
@@ -121,8 +122,8 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
 }
 
-// listening lets requests through to a worker, those first that had been asked
-// for before it came.
+// listening lets requests through to a worker. Polls that were asked for before it came go
+// first.
 func (m *Master) listening(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +148,7 @@ func (m *Master) remove(w *worker) {
 	defer m.mu.Unlock()
 	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
 	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
-	m.again(w.polls.list)
+	m.again(append(w.polls.list, w.unsure.list...))
 	w.polls = names{}
 }
 
@@ -165,7 +166,7 @@ func (m *Master) poke(targets []string) error {
 	return nil
 }
 
-// again pokes targets whose poll did not arrive. Callers hold mu.
+// again pokes targets whose poll may not have arrived. Callers hold mu.
 func (m *Master) again(targets []string) {
 	if len(targets) == 0 {
 		return
@@ -216,8 +217,8 @@ func (m *Master) round() {
 	}
 }
 
-// poll asks a worker to poll, as soon as it listens. What is asked of one that
-// is behind with its answers goes into one poll. Callers hold mu.
+// poll asks a worker to poll as soon as it listens. While it owes too many answers, targets
+// gather for one poll. Callers hold mu.
 func (m *Master) poll(w *worker, targets []string) {
 	w.polls.add(targets...)
 	if !w.open || w.polling == maxPolls || len(w.polls.list) == 0 {
@@ -246,14 +247,15 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w.polling--
-	var answered *peer.RemoteError
+	var refused *peer.RemoteError
 	switch {
-	case err == nil:
+	case err == nil, errors.As(err, &refused):
 		w.proven = true
-	case errors.As(err, &answered):
-		w.proven = true
-		log.Warn().Err(err).Msg("worker refuses to poll")
-	case errors.Is(err, peer.ErrClosed):
+		w.unsure.take(due)
+		if refused != nil {
+			log.Warn().Err(err).Msg("worker refuses to poll")
+		}
+	case errors.Is(err, peer.ErrClosed), !slices.Contains(m.workers, w):
 		m.again(due)
 		return
 	case repeat && !w.proven:
@@ -261,12 +263,12 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 		w.polls.add(due...)
 	default:
 		log.Warn().Err(err).Msg("worker does not answer a poll")
+		w.unsure.add(due...)
 	}
 	m.poll(w, nil)
 }
 
-// ping pings all workers, and gives up those that used to answer and no
-// longer do.
+// ping pings all workers, and closes the connections of those that have stopped answering.
 func (m *Master) ping() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -299,6 +299,38 @@ func TestPollOfALostWorker(t *testing.T) {
 	answer(t, f.worker("next", "x"), poll("x"), ok)
 }
 
+// Nor is one to a worker that stays connected for a while without answering: the machine
+// may be gone, and the poll with it.
+func TestPollOfASilentWorker(t *testing.T) {
+	f := start(t, "")
+	w, client := f.worker("w", "x", "y"), f.dial()
+	silent := func() { // for as long as a poll may take
+		t.Helper()
+		client.Write(`[0,{"no":6,"type":"status","data":{"poll_workers":1}}]|`)
+		request(t, w)
+		client.Read()
+	}
+	f.poke(client, "x", "y")
+	request(t, w)
+	silent()
+	answer(t, w, poll("x", "y"), ok) // the first is repeated
+	for _, target := range []string{"y", "x"} {
+		f.clock.advance(throttle)
+		f.poke(client, target)
+		request(t, w)
+	}
+	silent()
+	f.clock.advance(throttle)
+	f.poke(client, "x")
+	answer(t, w, poll("x"), ok)
+	w.Close()
+	peertest.Until(t, "a poke is remembered", func() bool {
+		f.clock.advance(throttle)
+		return f.metric("jobd_master_remembered_pokes") == 1
+	})
+	answer(t, f.worker("next", "x", "y"), poll("y"), ok)
+}
+
 // The first poll to a worker is repeated: it may not have been heard.
 func TestFirstPollIsRepeated(t *testing.T) {
 	f := start(t, "")

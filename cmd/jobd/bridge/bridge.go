@@ -9,8 +9,8 @@
 // process and writes its end; without one written running before it is
 // submitted, and ended by whatever the worker answers.
 //
-// Whatever dies on that way, the claim tells whose the row was: see watch for
-// when an incarnation is dead and package store for how its rows are settled.
+// When a daemon dies, the claims tell which rows it had: watch decides when an incarnation
+// is dead, and package store settles its rows.
 package bridge
 
 import (
@@ -58,7 +58,7 @@ type Bridge struct {
 	fenced   chan struct{} // an Accept found this incarnation dead
 	done     chan struct{}
 	database health
-	fetched  health // of the last fetch, by whatever it failed
+	fetched  health // of the last fetch
 	lease    lease
 	reaper   reaper
 
@@ -86,9 +86,10 @@ type row struct {
 	awaited bool
 	pending *gloom.Pending
 
-	started  time.Time
-	begun    bool // a slot has it, or its answer is being written
-	returned bool // given back: no slot may begin it
+	started  time.Time // in the broker
+	at       int64     // time_started, UNIX seconds
+	begun    bool      // a slot has it, or its answer is being written
+	returned bool      // given back: no slot may begin it
 	process  *launch.Process
 	revoked  bool          // the process was killed because the claim was about to end, or had
 	ended    chan struct{} // closed when the row is written
@@ -106,13 +107,12 @@ const (
 	patience = 5 * time.Second
 )
 
-// Main is called first in main by every program that opens a Bridge with a
-// launcher. Where the program was started to guard processes it does that, and
-// does not return.
+// Main must be the first call of every program that opens a Bridge with a launcher. In a
+// process that was started to guard jobs it does that, and does not return.
 func Main() { launch.Main() }
 
-// Await is Open that waits for a database which is away, and has waits told of
-// it after each attempt.
+// Await does what Open does, but waits for a database that is away, and calls waits after
+// each attempt that failed.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
 	for again := false; ; again = true {
 		b, err := Open(ctx, cfg, log, registry)
@@ -179,7 +179,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 			return nil, err
 		}
 	}
-	b.writer = newWriter(s, sp, b.m, log, b.noteDatabase)
+	b.writer = newWriter(s, sp, b.m, log, func(err error) { b.noteDatabase("write", err) })
 	for _, t := range cfg.Targets {
 		if err := b.machine.Add(t.Name, t.Concurrency); err != nil {
 			return nil, control.ErrTargetExists(t.Name)
@@ -283,8 +283,8 @@ func (b *Bridge) unstaff(target string) {
 
 // typeOf is the type of a target's jobs: with a launcher a private one.
 func (b *Bridge) typeOf(target string) string {
-	if b.cfg.Launcher != "" {
-		return b.cfg.Name + "/" + b.cfg.MySQL.Table + "/" + target
+	if c := b.cfg; c.Launcher != "" {
+		return c.Name + "/" + c.MySQL.Database + "." + c.MySQL.Table + "/" + target
 	}
 	return b.cfg.Broker.TypePrefix + target
 }
@@ -377,11 +377,11 @@ func (b *Bridge) label(target string) string {
 	return l
 }
 
-func (b *Bridge) noteDatabase(err error) {
+func (b *Bridge) noteDatabase(user string, err error) {
 	if err != nil && !store.Away(err) {
 		return
 	}
-	if b.database.note(err) {
+	if b.database.note(user, err) {
 		if err != nil {
 			b.log.Error().Err(err).Msg("the database is away")
 		} else {

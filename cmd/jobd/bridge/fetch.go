@@ -34,7 +34,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		page, err := b.store.Accept(ctx, wants, b.cfg.MySQL.FetchLimit)
 		took := time.Since(began)
 		b.m.fetched(took, err)
-		b.fetched.note(err)
+		b.fetched.note("fetch", err)
 		if err == nil {
 			fails = 0
 			fault.Point("bridge: accepted")
@@ -64,7 +64,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		}
 		b.do(b.machine.Resume)
 		if !b.isFetching() { // paused or full meanwhile: nothing is missing
-			b.fetched.note(nil)
+			b.fetched.note("fetch", nil)
 		}
 	}
 }

@@ -6,24 +6,34 @@ import (
 	"time"
 )
 
-// health remembers whether something works, and since when it does not.
+// health remembers whether something works for all that use it, and since when it does
+// not.
 type health struct {
 	what string
 
-	mu    sync.Mutex // guards the following
-	err   error
+	mu    sync.Mutex       // guards the following
+	errs  map[string]error // by user
+	last  error
 	since time.Time
 }
 
-// note takes the outcome of the last try and tells whether that is news.
-func (h *health) note(err error) (changed bool) {
+// note takes the outcome of a user's last try and tells whether that is news.
+func (h *health) note(user string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed = (err == nil) != (h.err == nil)
+	failing := len(h.errs) > 0
+	if err == nil {
+		delete(h.errs, user)
+	} else {
+		if h.errs == nil {
+			h.errs = make(map[string]error)
+		}
+		h.errs[user], h.last = err, err
+	}
+	changed = failing != (len(h.errs) > 0)
 	if changed {
 		h.since = time.Now()
 	}
-	h.err = err
 	return changed
 }
 
@@ -33,8 +43,8 @@ func (h *health) ok() bool { return h.check() == nil }
 func (h *health) check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.err == nil {
+	if len(h.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s for %s: %w", h.what, time.Since(h.since).Round(time.Second), h.err)
+	return fmt.Errorf("%s for %s: %w", h.what, time.Since(h.since).Round(time.Second), h.last)
 }

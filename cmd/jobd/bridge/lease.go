@@ -67,7 +67,7 @@ func (b *Bridge) renew(ctx context.Context) error {
 	sent := time.Now()
 	err := b.store.Renew(ctx)
 	b.m.transaction("renew", err)
-	b.noteDatabase(err)
+	b.noteDatabase("renew", err)
 	if err == store.ErrFenced {
 		return b.beginAnew(ctx)
 	}
@@ -83,15 +83,14 @@ func (b *Bridge) renew(ctx context.Context) error {
 	return err
 }
 
-// beginAnew is for a daemon that was taken for dead. Its rows are somebody
-// else's now: what runs for them is ended, what is queued will find its claim
-// gone.
+// beginAnew begins a new incarnation after others took this daemon for dead and settled its
+// rows. Running processes are killed, and queued rows will find their claims gone.
 func (b *Bridge) beginAnew(ctx context.Context) error {
 	b.log.Error().Msg("the lease was lost: this daemon's rows have been settled by another one, their processes are killed")
 	b.revoke(syscall.SIGKILL)
 	sent := time.Now()
 	err := b.store.Register(ctx)
-	b.noteDatabase(err)
+	b.noteDatabase("renew", err)
 	if err != nil {
 		return err
 	}
@@ -100,14 +99,14 @@ func (b *Bridge) beginAnew(ctx context.Context) error {
 	return nil
 }
 
-// prolong notes a renewal, and tells those who end the processes in time.
+// prolong notes a renewal, and gives the guard its new limit.
 func (b *Bridge) prolong(sent time.Time) {
 	b.lease.renewed(sent)
 	b.limit()
 }
 
-// limit has the processes killed before the lease is over even if this daemon
-// cannot: it may be stopped by then.
+// limit tells the guard until when processes may run. The guard kills them in time even if
+// this daemon stands still.
 func (b *Bridge) limit() {
 	if b.guards() {
 		until, _ := b.lease.look()
@@ -120,7 +119,8 @@ func (b *Bridge) guards() bool {
 	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
 }
 
-// revoke ends the processes of rows that are no longer, or soon not, ours.
+// revoke signals all processes, because their rows are not ours any more, or soon will not
+// be.
 func (b *Bridge) revoke(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

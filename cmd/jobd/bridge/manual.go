@@ -44,7 +44,6 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	defer cancel()
 	answers, err := b.store.AcceptManual(taking, ids, b.serves)
 	b.m.transaction("manual", err)
-	b.noteDatabase(err)
 	if err != nil {
 		b.taken()
 		if err == store.ErrFenced {
@@ -112,7 +111,7 @@ func (b *Bridge) taken() {
 	b.taking--
 }
 
-// unexpect ends the call's waiting, whatever is still running.
+// unexpect ends the call's waiting. Its jobs go on.
 func (b *Bridge) unexpect(ids []int64, results chan<- result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

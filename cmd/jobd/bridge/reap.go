@@ -83,7 +83,7 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
 	owners, err := b.store.Owners(ctx)
-	b.noteDatabase(err)
+	b.noteDatabase("reap", err)
 	if err != nil {
 		b.reaper.watch.blind()
 		return p, err
@@ -157,8 +157,8 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 	}
 }
 
-// redeem has the writer write what earlier daemons of this name have spooled, as far as
-// the rows are still theirs. Until that is done the reaper leaves those rows alone.
+// redeem gives the writer the results that earlier daemons of this name have spooled. The
+// reaper leaves their rows alone until they are written, or found to be lost.
 func (b *Bridge) redeem(sp *spool) {
 	if sp == nil {
 		return

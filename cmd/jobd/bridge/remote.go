@@ -12,21 +12,22 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// maxRequeues is how often a row is set back because nobody knows how it ended:
-// one that kills its workers must end some time.
+// maxRequeues is how often a row is set back because nobody knows how it ended: a row that
+// kills its workers must end at some time.
 const maxRequeues = 3
 
-// driveRemote brings a row to whatever workers have joined its type. It is
-// written running before it is submitted.
+// driveRemote submits a row to the workers of its type, after it has written it running.
 func (b *Bridge) driveRemote(r *row) {
 	defer close(r.ended)
 	if b.begin(r.ID) == nil {
 		return // given back
 	}
-	if v := b.writer.write(&change{verb: start, id: r.ID}); !v.written() {
+	v := b.writer.write(&change{verb: start, id: r.ID})
+	if !v.written() {
 		b.gone(r, v)
 		return
 	}
+	r.at = v.at
 	fault.Point("remote: running")
 	began := time.Now()
 	f, known := b.askWorkers(r)
@@ -36,7 +37,7 @@ func (b *Bridge) driveRemote(r *row) {
 		b.finish(r, f)
 		return
 	}
-	v := b.writer.write(&change{verb: requeue, id: r.ID})
+	v = b.writer.write(&change{verb: requeue, id: r.ID})
 	b.noteLost(r, v)
 	b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was given up: it is not known how it ended, and it will run again", r.ID)})
 	b.do(func() { b.machine.Poll([]string{r.Target}) })

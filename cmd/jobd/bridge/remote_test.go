@@ -274,6 +274,24 @@ func TestALauncherBehindASharedBroker(t *testing.T) {
 	}
 }
 
+// TestTwoLaunchersBehindASharedBroker: daemons of one name, as on one host, do not get each
+// other's rows, though their tables and targets have the same names.
+func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
+	s := newShared(t)
+	cfg := configFor(t, "a=1")
+	s.config(&cfg)
+	script(t, &cfg, "echo $id")
+	f := begin(t, storetest.NewTable(), cfg)
+	cfg.Targets[0].Concurrency = 10
+	cfg.MySQL.Database = "other"
+	slots := begin(t, storetest.NewTable(), cfg)
+	slots.mu.Lock() // none of its slots can begin a row
+	defer slots.mu.Unlock()
+	f.put(store.Waiting, "a", 1, 2, 3, 4)
+	f.Poll(nil)
+	f.await(store.Done, 1, 2, 3, 4)
+}
+
 func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {

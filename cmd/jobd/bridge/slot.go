@@ -120,10 +120,12 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	}
 	defer close(r.ended)
 	fault.Point("slot: begun")
-	if v := b.writer.write(&change{verb: start, id: id}); !v.written() {
+	v := b.writer.write(&change{verb: start, id: id})
+	if !v.written() {
 		b.gone(r, v)
 		return "gone", nil
 	}
+	r.at = v.at
 	fault.Point("slot: running")
 	began := time.Now()
 	final, ran := b.perform(r)
@@ -223,6 +225,7 @@ func words(command string, id int64) []string {
 // written, or when that takes too long.
 func (b *Bridge) finish(r *row, f store.Final) {
 	answer := result{outcome: outcomeOf(f)}
+	f.Started = r.at
 	written := b.writer.enter(&change{verb: finish, id: r.ID, final: f})
 	var v verdict
 	if r.awaited {

@@ -39,8 +39,8 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Close ends everything at once: processes are killed, and what is not written
-// stays so, to be settled as a dead daemon's.
+// Close ends everything at once: processes are killed, and rows that are not written yet
+// are left to be settled like those of a dead daemon.
 func (b *Bridge) Close() error {
 	b.mu.Lock()
 	first := !b.stopping
@@ -61,7 +61,7 @@ func (b *Bridge) Close() error {
 	return nil
 }
 
-// dismiss answers whoever still waits; b.mu is held.
+// dismiss answers all calls that still wait; b.mu is held.
 func (b *Bridge) dismiss() {
 	for id := range b.awaited {
 		b.answer(id, result{err: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})

@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// errStopped means that a row was not written because the daemon stops. Unless
-// it is spooled, the row is left to whoever settles this incarnation.
+// errStopped means that a row was not written because the daemon stops. Unless it is
+// spooled, the row is left for the settlement of this incarnation.
 var errStopped = errors.New("daemon is stopping")
 
 // verb is what a change does to its row.
@@ -39,6 +39,7 @@ type change struct {
 	spilled int64 // of those that are not, but will be when they are written
 	spooled int64 // the token under which it is in the spool; 0 when it is not
 	dropped bool  // its outputs are only there
+	unsaved bool  // the spool had no room for it, and the log says so
 	after   time.Time
 	fails   int
 	done    chan verdict
@@ -48,6 +49,7 @@ type change struct {
 type verdict struct {
 	lost string // why the row is not ours any more; "" means written
 	err  error  // errStopped
+	at   int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
 func (v verdict) written() bool { return v.lost == "" && v.err == nil }
@@ -60,12 +62,14 @@ type writer struct {
 	spool *spool
 	m     *metrics
 	log   zerolog.Logger
-	state func(error) // told how every transaction went
+	state func(error) // told of a database that is away for any change, after every transaction
 
 	mu      sync.Mutex // guards the following
 	pending []*change
-	open    int   // changes without a verdict, pending or in a transaction
-	bytes   int64 // of outputs in memory
+	open    int              // changes without a verdict, pending or in a transaction
+	bytes   int64            // of outputs in memory
+	away    map[*change]bool // for which the database was away at the last try
+	awayErr error            // the last one
 	closed  bool
 	wake    chan struct{}
 }
@@ -83,7 +87,7 @@ const (
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
-	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers)}
+	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers), away: make(map[*change]bool)}
 }
 
 // write makes a change and waits until it is written, lost, or the writer
@@ -146,7 +150,10 @@ func (w *writer) save(c *change) bool {
 		token = w.store.Token()
 	}
 	if err := w.spool.save(token, c.final); err != nil {
-		w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled")
+		if !c.unsaved {
+			w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled, it waits in memory")
+		}
+		c.unsaved = true
 		return false
 	}
 	c.spooled = token
@@ -209,8 +216,8 @@ func (w *writer) loop(ctx context.Context) {
 	}
 }
 
-// levelOf keeps a database that is away, which is told once, from filling the
-// log.
+// levelOf keeps the errors of a database that is away from filling the log, where the
+// outage itself stands once.
 func levelOf(err error) zerolog.Level {
 	if store.Away(err) {
 		return zerolog.DebugLevel
@@ -309,7 +316,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	}
 	result, err := w.store.Write(ctx, b)
 	w.m.wrote(len(batch), time.Since(now), err)
-	w.state(err)
+	w.noteAway(batch, err)
 	if err != nil {
 		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
 	}
@@ -331,10 +338,28 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			c.after = time.Now().Add(retryBusy)
 			again = append(again, c)
 		default:
-			w.settle(c, verdict{})
+			w.settle(c, verdict{at: b.At})
 		}
 	}
 	return err
+}
+
+// noteAway takes the outcome of a transaction, and tells of an error as long as the database
+// is away for any change.
+func (w *writer) noteAway(batch []*change, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range batch {
+		if err != nil {
+			w.away[c], w.awayErr = true, err
+		} else {
+			delete(w.away, c)
+		}
+	}
+	if len(w.away) > 0 {
+		err = w.awayErr
+	}
+	w.state(err)
 }
 
 // restore makes the final of a change whole, with outputs that are in the spool. An error

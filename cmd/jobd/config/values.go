@@ -34,7 +34,7 @@ type Faults struct {
 func (f *Faults) Error() string { return f.first.Error() }
 func (f *Faults) Unwrap() error { return f.first }
 
-// All is for those who mend the file.
+// All returns all faults and warnings, for the person that corrects the file.
 func (f *Faults) All() []string { return append(slices.Clone(f.List), f.warnings...) }
 
 func (r *reader) err() error {

@@ -20,7 +20,7 @@ type Engine interface {
 
 	// Poll asks for the waiting rows of the named targets to be fetched; nil
 	// means all targets. It does not wait. Unknown names are skipped: the
-	// caller has checked them against Targets, but a target may go between.
+	// caller has checked them against Targets, but a target may be removed meanwhile.
 	Poll(targets []string)
 
 	// Pause stops the named targets (nil: all) from starting jobs, Continue
@@ -51,8 +51,7 @@ type Engine interface {
 	// system has; 0 delivers nothing and tells whether the job runs.
 	SendSignal(ctx context.Context, signals map[int64]syscall.Signal) map[int64]bool
 
-	// Recover settles at once the rows that dead daemons have left behind,
-	// and returns how many.
+	// Recover settles the rows of dead daemons at once, and returns their number.
 	Recover(ctx context.Context) (int, error)
 
 	// OnTargets registers a function to be called, from any goroutine and
@@ -119,8 +118,8 @@ func JobAwaited(id int64) error {
 type Daemon interface {
 	Engine
 
-	// Health returns nil as long as the daemon can do its work, and otherwise
-	// why not: the database is away, the broker is.
+	// Health returns nil as long as the daemon can work, and otherwise the reason:
+	// the database or the broker is away.
 	Health() error
 
 	// Shutdown stops taking rows, gives back those that have not begun, lets

@@ -66,6 +66,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 
 	most := max(l.MaxPause, leastPause)
 	pause := min(firstPause, most)
+	known := func() {}
 	for ctx.Err() == nil {
 		for len(engine.Targets()) == 0 {
 			select {
@@ -74,12 +75,13 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 				return
 			}
 		}
-		registered, err := l.session(ctx, engine, changed)
+		registered, err := l.session(ctx, engine, changed, known)
 		if ctx.Err() != nil {
 			return
 		}
 		if registered {
 			pause = min(firstPause, most)
+			known = func() { engine.Poll(nil) } // polls that the master owed us may be lost
 		}
 		wait := pause + rand.N(pause/4+1) // a master's workers do not come back all at once
 		l.Log.Warn().Err(err).Stringer("pause", wait.Round(time.Millisecond)).Msg("no connection to the master")
@@ -93,8 +95,8 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 
 // session is one connection, from the dialling to its end. Requests of the
 // master are served from the first moment on, its answer to our registration
-// may come after them.
-func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct{}) (registered bool, err error) {
+// may come after them; known is called then.
+func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct{}, known func()) (registered bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := peer.Dial(dialCtx, l.Host, l.Port, peer.Options{Password: l.Password, Log: l.Log}, Routes(engine))
@@ -116,6 +118,9 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 		cancel()
 		if err != nil {
 			return registered, err
+		}
+		if !registered {
+			known()
 		}
 		registered = true
 		l.Log.Info().Strs("targets", targets).Str("name", l.Name).Msg("registered with the master")

@@ -29,9 +29,8 @@ func Routes(engine Engine) peer.Routes {
 
 type server struct{ engine Engine }
 
-// poll refuses a list that names a target which is not there. The master may
-// know of a removal later than we do: its list is done as far as it goes, lest
-// one target take the poll from the others.
+// poll refuses a list with an unknown target. The master may learn late that a target was
+// removed, so for the master the other targets of the list are polled all the same.
 func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
 	_, known, err := s.targets(data)
 	if err == nil || c.Dialled() && len(known) > 0 {

@@ -120,8 +120,8 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 // Heard tells when the peer last sent anything, or came.
 func (c *Conn) Heard() time.Time { return c.came.Add(time.Duration(c.heard.Load())) }
 
-// Trust lets the peer send messages of up to max bytes and leave unread what
-// it likes. It is for handlers, at a moment when they know who the peer is.
+// Trust lets the peer send messages of up to max bytes, and leave any amount unread.
+// Handlers call it when they know that the peer is a worker.
 func (c *Conn) Trust(max int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +236,7 @@ func (c *Conn) read() error {
 		if n > 0 {
 			c.heard.Store(int64(max(time.Since(c.came), 1)))
 			if !c.dialled && c.opening.foreign(buf[:n]) {
-				c.log.Warn().Msg("the peer speaks HTTP or TLS, as a browser does: closing the connection")
+				c.log.Warn().Msg("the peer speaks HTTP or TLS: closing the connection")
 				return errForeign
 			}
 			c.in.Feed(buf[:n])
@@ -322,7 +322,7 @@ func (c *Conn) response(m eot.Message) {
 	delete(c.calls, m.No)
 	c.mu.Unlock()
 	if answer == nil {
-		c.log.Warn().Stringer("no", m.No).Str("error", clip(m.Error)).Msg("a response that nobody waits for")
+		c.log.Warn().Stringer("no", m.No).Str("error", clip(m.Error)).Msg("response to no pending request")
 		return
 	}
 	answer <- m

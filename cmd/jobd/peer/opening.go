@@ -1,8 +1,8 @@
 package peer
 
-// opening looks at how a connection begins, byte by byte. A browser can be made
-// to send whatever its user's web pages like, behind a request line or inside of
-// a TLS handshake, to ports that trust this host; no client of ours begins so.
+// opening looks at the first bytes of a connection. A web page can make a browser send
+// any data to ports that trust this host, but only after a request line or inside a TLS
+// handshake. Our clients begin with neither.
 type opening struct {
 	state openingState
 	upper bool // the token has nothing but A to Z

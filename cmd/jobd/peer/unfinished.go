@@ -6,8 +6,8 @@ import (
 )
 
 // unfinished bounds what the connections of a server hold together of messages
-// that have not arrived whole. When it is too much, who holds most is closed,
-// and of equals who began first; not who happens to send next.
+// that have not arrived whole. Beyond the bound, the connection that holds most is
+// closed; of several that hold the same, the one that began first.
 type unfinished struct {
 	most int // bytes
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"gloom/cmd/internal/fault"
@@ -67,6 +66,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		}
 		return Page{}, err
 	}
+	s.noteClaims(p.Rows, false)
 	p.Rows = append(adopted, p.Rows...)
 	return p, nil
 }
@@ -94,6 +94,7 @@ func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 		})
 		switch {
 		case err == nil:
+			s.noteClaims(taken, false)
 			p.Rows = append(p.Rows, taken...)
 		case ofRow(err):
 			s.bar(row.ID)
@@ -227,7 +228,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	for i, row := range rows {
 		ids[i] = row.ID
 	}
-	s.noteBegun(nil, ids)
+	s.forgetClaims(ids)
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
@@ -243,26 +244,19 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	if err := s.alive(ctx, tx); err != nil {
 		return err
 	}
-	var b strings.Builder
+	claims := make([]any, 0, 4*len(ids))
+	token, owner := s.Token(), s.owner()
+	for _, id := range ids {
+		claims = append(claims, id, token, from == Manual, owner)
+	}
 	// A claim that is there already is on a row that somebody set back by hand.
-	b.WriteString("REPLACE INTO " + s.table().claims + " (id, token, by_hand) VALUES ")
-	token, manual := s.Token(), 0
-	if from == Manual {
-		manual = 1
-	}
-	for i, id := range ids {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, "(%d,%d,%d)", id, token, manual)
-	}
-	_, err := tx.ExecContext(ctx, b.String())
+	_, err := tx.ExecContext(ctx, "REPLACE INTO "+s.table().claims+claimValues(len(ids)), claims...)
 	fault.Point("accept: rows claimed")
 	return err
 }
 
-// alive keeps this incarnation from being taken for dead until the transaction
-// is over: who marks it afterwards sees the claims made here.
+// alive returns ErrFenced unless our lease stands, and locks our record until the
+// transaction ends: a daemon that settles this incarnation later sees the claims made here.
 func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
 	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(own) == 0 {
@@ -337,6 +331,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 			s.giveBack(answers, part)
 			return nil, err
 		}
+		s.noteClaims(taken, true)
 	}
 	requests := make([]Request, len(ids))
 	for i, id := range ids {
@@ -429,6 +424,8 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		return nil, err
 	}
 	s.settled(ids)
+	s.forgetClaims(ids) // of those set back
+	s.noteClaims(adopted, false)
 	return adopted, nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"gloom/cmd/internal/fault"
@@ -13,10 +15,12 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// The companion table holds two kinds of records. A claim has the id of its
-// row. An incarnation's own record has its token, negated, for an id; owner,
-// place, beat and lease are its, and a lease of NULL says that somebody is
-// settling it. Leases are made and judged by the database's clock alone.
+// The companion table holds three kinds of records. A claim has the id of its
+// row, and the name of its owner. An incarnation's own record has its token,
+// negated, for an id; owner, place, beat and lease are its, and a lease of NULL
+// says that somebody is settling it. Leases are made and judged by the database's
+// clock alone. The record with the id 0 has the table's number for a token: by
+// its loss an incarnation knows that its records were lost, and not settled.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,
@@ -49,7 +53,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	return nil
 }
 
-// tryClaims does, and undoes, all that will be done with the companion table.
+// tryClaims tries every kind of statement that the companion table needs, and undoes it.
 func (s *SQL) tryClaims(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -73,24 +77,40 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 // Register begins a new incarnation.
 func (s *SQL) Register(ctx context.Context) error {
 	token := rand.Int64N(1<<62) + 1
+	var number int64
 	if s.claimed {
-		name := []rune(s.opt.Name)
-		if len(name) > 255 {
-			name = name[:255]
-		}
-		_, err := s.db.ExecContext(ctx, "INSERT INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+")",
-			-token, token, string(name), placeText(process.Self()))
+		err := s.transact(ctx, "register", func(tx *sql.Tx) (err error) {
+			number, err = s.enter(ctx, tx, token)
+			return err
+		})
 		if err != nil {
-			return s.direct(err)
+			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token = token
+	s.token, s.number = token, number
 	clear(s.doubt) // settled by those who took us for dead
 	clear(s.unsure)
-	clear(s.begun)
+	clear(s.mine)
 	return nil
+}
+
+// enter makes the record of an incarnation, unless it is there, and returns the table's number.
+func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
+	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (0, ?, '', '', 0, NULL)",
+		-token, token, s.owner(), placeText(process.Self()), rand.Int64())
+	if err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, "SELECT token FROM "+s.table().claims+" WHERE id = 0 LOCK IN SHARE MODE").Scan(&number)
+	return number, err
+}
+
+// owner is the daemon's name as the companion table has it.
+func (s *SQL) owner() string {
+	name := []rune(s.opt.Name)
+	return string(name[:min(len(name), 255)])
 }
 
 // end is when a lease made now is over, in SQL.
@@ -112,13 +132,117 @@ func (s *SQL) Renew(ctx context.Context) error {
 		return s.direct(s.db.PingContext(ctx))
 	}
 	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
-	if err != nil {
+	if isNumber(err, 1146) && s.lasts(0) { // a table that is restored is missing for a moment
+		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err != nil {
+			return s.direct(err)
+		}
+	} else if err != nil {
+		return s.direct(err)
+	} else if n, err := result.RowsAffected(); err != nil || n > 0 {
 		return s.direct(err)
 	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return ErrFenced
+	var number int64
+	err = s.transact(ctx, "reclaim", func(tx *sql.Tx) (err error) {
+		number, _, err = s.reclaim(ctx, tx)
+		return err
+	})
+	if err == nil {
+		s.renumber(number)
 	}
-	return nil
+	return err
+}
+
+// renumber notes the number of a table that our record is in again; 0 says that it was there.
+func (s *SQL) renumber(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number != 0 {
+		s.number = number
+	}
+}
+
+// reclaim makes the claims on our rows again that got lost. It returns the rows that it
+// could not judge, because they are locked or missing, and ErrFenced when this incarnation
+// was settled. The number is for renumber, after the commit.
+func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
+	mine := s.remembered()
+	if number, err = s.stand(ctx, tx); err != nil || len(mine) == 0 {
+		return number, nil, err
+	}
+	rows, err := tx.QueryContext(ctx, "SELECT id, status, time_started FROM "+s.table().name+byID+
+		" WHERE id IN ("+list(slices.Sorted(maps.Keys(mine)))+") ORDER BY id FOR UPDATE"+s.skip)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer rows.Close()
+	var claims []any
+	for rows.Next() {
+		var id, started int64
+		var status string
+		if err := rows.Scan(&id, &status, &started); err != nil {
+			return 0, nil, err
+		}
+		if c := mine[id]; status == Accepted && !c.unsure || status == Running && c.running && started == c.started {
+			claims = append(claims, id, s.Token(), c.manual, s.owner())
+		}
+		delete(mine, id)
+	}
+	if err := rows.Err(); err != nil {
+		return 0, nil, err
+	}
+	unknown = slices.Collect(maps.Keys(mine))
+	if len(claims) > 0 {
+		_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+claimValues(len(claims)/4), claims...)
+	}
+	return number, unknown, err
+}
+
+// claimValues are the columns and parameters of so many claims, in SQL.
+func claimValues(n int) string {
+	return " (id, token, by_hand, owner) VALUES (?,?,?,?)" + strings.Repeat(",(?,?,?,?)", n-1)
+}
+
+// stand does what alive does, after it has made our record again if that got lost. A
+// missing record got lost if the table has another number, or still has claims of ours: a
+// settlement removes the record last.
+func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
+	if err = s.alive(ctx, tx); err != ErrFenced {
+		return 0, err
+	}
+	s.mu.Lock()
+	token, was := s.token, s.number
+	s.mu.Unlock()
+	records, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = 0 AND token = %d OR id > 0 AND token = %d", s.table().claims, was, token))
+	if err != nil {
+		return 0, err
+	}
+	if slices.Equal(records, []int64{0}) {
+		return 0, ErrFenced
+	}
+	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon makes its own again")
+	if number, err = s.enter(ctx, tx, token); err != nil {
+		return 0, err
+	}
+	return number, s.alive(ctx, tx)
+}
+
+// remembered are the rows that we have claimed, or may have.
+func (s *SQL) remembered() map[int64]claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows := maps.Clone(s.mine)
+	for id := range s.unsure {
+		if c, ok := rows[id]; ok {
+			c.unsure = true
+			rows[id] = c
+		}
+	}
+	for id, manual := range s.doubt {
+		if _, ok := rows[id]; !ok {
+			rows[id] = claim{manual: manual}
+		}
+	}
+	return rows
 }
 
 // Leave ends this incarnation. Claims that it could not bring to an end are
@@ -142,15 +266,15 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners lists the other incarnations, and whoever has claims without being
-// one.
+// Owners lists the other incarnations, also those that have claims and no record: they have
+// the time of a lease to make their record again.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
-		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT DISTINCT c.token, '', '', 0, 1, 0 FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
-		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL", s.table().claims, s.Token()))
+		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT c.token, COALESCE(NULLIF(MAX(c.owner), ''), 'unknown'), '', 0, 0, %[3]d FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
+		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.opt.Lease.Microseconds()))
 	if err != nil {
 		return nil, s.direct(err)
 	}
@@ -187,8 +311,11 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 		if marked = n > 0; marked || err != nil {
 			return err
 		}
-		record, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d", s.table().claims, -o.Token))
-		marked = len(record) == 0 // nobody can renew what is not there
+		if result, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner) VALUES (?, ?, ?)", -o.Token, o.Token, o.Name); err != nil {
+			return err
+		}
+		n, err = result.RowsAffected()
+		marked = n > 0 // there was none, which cannot be made again now
 		return err
 	})
 	if err != nil || !marked {

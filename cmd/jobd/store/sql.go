@@ -40,14 +40,23 @@ type SQL struct {
 	skip    string // " SKIP LOCKED" where the server has it
 	claimed bool   // there is a companion table
 
-	mu     sync.Mutex     // guards the following
-	looked time.Time      // at the table's shape
-	token  int64          // of this incarnation
-	doubt  map[int64]bool // rows of accepts whose commit got lost; true: manual
-	unsure map[int64]bool // rows of writes whose commit got lost
-	begun  map[int64]bool // rows that run under the claim made last
+	mu     sync.Mutex      // guards the following
+	looked time.Time       // at the table's shape
+	token  int64           // of this incarnation
+	doubt  map[int64]bool  // rows of accepts whose commit got lost; true: manual
+	unsure map[int64]bool  // rows of writes whose commit got lost
+	number int64           // of the companion table: one that was emptied, or made anew, has another
+	mine   map[int64]claim // rows that this incarnation has claimed
 	sights map[int64]sight
 	barred map[int64]time.Time // rows that the table does not let us accept: until when they are passed over
+}
+
+// claim is what is remembered of one, for the case that its record gets lost.
+type claim struct {
+	manual  bool
+	running bool
+	started int64 // time_started of a row that runs
+	unsure  bool  // the row may be written for the last time, and accepted by others since
 }
 
 // sight is since when, and when last, something was seen of a row that may pass.
@@ -104,7 +113,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), doubt: make(map[int64]bool), unsure: make(map[int64]bool), mine: make(map[int64]claim), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {

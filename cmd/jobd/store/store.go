@@ -1,13 +1,11 @@
-// Package store reads and writes the rows of jobd's table and the claims on
-// them. It decides nothing: what to fetch, when to start and whose rows to
-// settle is the bridge's business.
+// Package store reads and writes the rows of jobd's table and the claims on them. The
+// bridge decides what to fetch, when to start and whose rows to settle.
 //
-// A claim is a record, in a companion table, that a row which is accepted or
-// running belongs to one incarnation of a daemon, known by its token. It is
-// made in the transaction that accepts the row, checked and locked by each that
-// writes it, and removed by the one that ends or returns it. An incarnation has
-// a lease, which it renews; when it is dead its claims are settled, and none of
-// its writes, however late, finds a claim any more.
+// A claim is a record, in a companion table, that a row which is accepted or running
+// belongs to one incarnation of a daemon, known by its token. The transaction that accepts
+// the row makes the claim, each one that writes the row checks and locks it, and the one
+// that ends or returns the row removes it. An incarnation has a lease and renews it. When
+// it is dead, its claims are settled, and its late writes find no claim.
 package store
 
 import (
@@ -63,6 +61,7 @@ type Request struct {
 // Final is how a row ends.
 type Final struct {
 	ID             int64
+	Started        int64 // the row's time_started, UNIX seconds; 0 when it is not known
 	OK             bool
 	Code           int    // return_code, 0 to 255; negative for NULL
 	Signal         string // sig; "" for NULL
@@ -73,8 +72,7 @@ type Final struct {
 // stdoutCut begins the stderr of a row whose stdout is not whole.
 const stdoutCut = "[stdout is cut, its end says why]\n"
 
-// TellCut has stderr say that stdout is cut, and returns false if it does
-// already.
+// TellCut makes stderr say that stdout is cut. It returns false if stderr says so already.
 func (f *Final) TellCut() bool {
 	if strings.HasPrefix(f.Stderr, stdoutCut) {
 		return false
@@ -99,6 +97,8 @@ type Written struct {
 	Lost   map[int64]string // not ours any more; why
 	Busy   []int64          // locked by somebody else, or missing for now: try again
 	Failed map[int64]error  // refused by the database, however small: try again, in vain perhaps
+
+	done []Batch // what transactions that succeeded were given
 }
 
 // Owner is an incarnation of a daemon.
@@ -161,14 +161,15 @@ type Store interface {
 	Write(ctx context.Context, b Batch) (Written, error)
 
 	// Register begins a new incarnation under a new token; Renew prolongs its
-	// lease, or returns ErrFenced when it has been settled. Leave ends it. All
+	// lease, or returns ErrFenced when it has been settled. Where somebody has
+	// emptied or dropped the companion table, Renew makes it and the claims again. Leave ends it. All
 	// do nothing where there is no companion table.
 	Register(ctx context.Context) error
 	Renew(ctx context.Context) error
 	Leave(ctx context.Context) error
 
-	// Owners lists all other incarnations, and as Dead the tokens of claims
-	// that no incarnation has.
+	// Owners lists all other incarnations, and the tokens of claims that no
+	// incarnation has.
 	Owners(ctx context.Context) ([]Owner, error)
 
 	// Settle frees the rows of a dead incarnation. It does nothing when the

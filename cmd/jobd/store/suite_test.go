@@ -444,11 +444,14 @@ func TestAResultAfterTheSettlement(t *testing.T) {
 	})
 }
 
+// TestClaimsOfNobodyAreSettled after the time of a lease, in which their owner, if it lives,
+// makes its record again.
 func TestClaimsOfNobodyAreSettled(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
-		fill(t, table, Waiting, "a")
+		fill(t, table, Waiting, "a", "a")
 		gone, s := table.open(t, "gone", long), table.open(t, "s", long)
-		accept(t, gone, 1, "a")
+		accept(t, gone, 2, "a")
+		write(t, gone, Batch{Start: []int64{2}})
 		switch table := table.(type) {
 		case *sqlTable:
 			table.exec(t, "DELETE FROM jobs_claims WHERE id = ?", -gone.Token())
@@ -456,13 +459,17 @@ func TestClaimsOfNobodyAreSettled(t *testing.T) {
 			table.Forget(gone.Token())
 		}
 		owners, err := s.Owners(t.Context())
-		if err != nil || len(owners) != 1 || !owners[0].Dead {
+		if err != nil || len(owners) != 1 || owners[0].Dead || owners[0].Left != long {
 			t.Fatalf("%+v %v", owners, err)
 		}
-		if _, err := s.Settle(t.Context(), owners[0], Orphans{}); err != nil {
+		if _, err := s.Settle(t.Context(), owners[0], Orphans{Reason: Died(owners[0].Name)}); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "status", statuses(t, table, 1), Waiting)
+		equal(t, "statuses", statuses(t, table, 2), "waiting done")
+		if _, ok := table.(*sqlTable); ok {
+			equal(t, "reason", *table.get(t, 2).Stderr, "jobd 'gone' died while the job was running")
+		}
+		equal(t, "renewed", gone.Renew(t.Context()), ErrFenced)
 		equal(t, "claims", table.claims(t), 0)
 	})
 }

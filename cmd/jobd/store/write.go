@@ -29,8 +29,9 @@ func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	b.Finish = s.fitted(b.Finish)
 	for part := range b.parts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
-			// Some of it is written, and will not be claimed the next time.
-			s.remember(b)
+			for _, b := range w.done {
+				s.remember(b)
+			}
 			return w, err
 		}
 	}
@@ -191,12 +192,18 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		}
 		s.restored(held)
 		todo.make(b, held, lost)
+		s.noteRunning(todo.start, b.At)
 		return s.carryOut(ctx, tx, b.At, &todo)
 	})
+	if undecided(err) {
+		s.remember(b)
+	}
 	if err != nil {
 		return err
 	}
-	s.noteBegun(todo.start, slices.AppendSeq(todo.free, maps.Keys(lost)))
+	s.renumber(todo.number)
+	w.done = append(w.done, b)
+	s.forgetClaims(slices.AppendSeq(todo.free, maps.Keys(lost)))
 	s.forget(ids, lost)
 	s.passed(ids, busy)
 	maps.Copy(w.Lost, lost)
@@ -210,22 +217,37 @@ func (s *SQL) restored(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, row := range rows {
-		if row.status == Accepted && s.begun[id] {
+		if row.status == Accepted && s.mine[id].running {
 			row.status = Running
 			rows[id] = row
 		}
 	}
 }
 
-// noteBegun notes which rows run, and which do no longer, or are claimed anew.
-func (s *SQL) noteBegun(begun, not []int64) {
+// noteClaims remembers rows that we have claimed.
+func (s *SQL) noteClaims(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range begun {
-		s.begun[id] = true
+	for _, row := range rows {
+		s.mine[row.ID] = claim{manual: manual}
 	}
-	for _, id := range not {
-		delete(s.begun, id)
+}
+
+// noteRunning remembers which of our rows run, since when.
+func (s *SQL) noteRunning(ids []int64, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		s.mine[id] = claim{manual: s.mine[id].manual, running: true, started: at}
+	}
+}
+
+// forgetClaims is for rows that are not ours any more, or are claimed anew.
+func (s *SQL) forgetClaims(ids []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.mine, id)
 	}
 }
 
@@ -234,6 +256,7 @@ type plan struct {
 	start, back, hand, requeue []int64 // back to waiting, to manual
 	finish                     []Final
 	free                       []int64 // claims to remove
+	number                     int64   // see renumber
 }
 
 // held is a row that is ours.
@@ -341,7 +364,7 @@ func alike(finals []Final) []ending {
 	at := make(map[Final]int, len(finals))
 	for _, f := range finals {
 		key := f
-		key.ID = 0
+		key.ID, key.Started = 0, 0
 		if i, ok := at[key]; ok {
 			endings[i].ids = append(endings[i].ids, f.ID)
 			continue
@@ -381,8 +404,9 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 const claimGone = "claim is gone"
 
 // absent tells why rows could not be locked: they are not ours any more, or
-// somebody else has them locked. A row that is missing is busy for a while: a table
-// that is restored is empty at first.
+// somebody else has them locked. Those whose claims got lost it claims again and adds to
+// found. A row that is missing is busy for a while: a table that is restored is empty at
+// first.
 func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
@@ -400,13 +424,28 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 		if err != nil {
 			return nil, nil, err
 		}
+		if len(ours) < len(missing) && token == s.Token() {
+			number, unknown, err := s.reclaim(ctx, tx)
+			if err != nil && err != ErrFenced {
+				return nil, nil, err
+			}
+			p.number = number
+			again, err := s.lock(ctx, tx, token, missing)
+			if err != nil {
+				return nil, nil, err
+			}
+			maps.Copy(found, again)
+			ours = slices.Concat(ours, unknown, slices.Collect(maps.Keys(again)))
+		}
 	}
 	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range missing {
+		_, again := found[id]
 		switch {
+		case again:
 		case !slices.Contains(ours, id):
 			lost[id] = claimGone
 		case !slices.Contains(there, id) && s.lasts(id):
@@ -419,21 +458,29 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	return lost, busy, nil
 }
 
-// settledForDead finds rows that another daemon has ended because it took ours for dead.
-// They take their results after all.
+// settledForDead finds rows that another daemon has ended because it took ours for dead,
+// and such as run since we started them though nobody has a claim on them. They take their
+// results after all.
 func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, rows map[int64]held, lost map[int64]string) error {
 	var ids []int64
+	running := "FALSE"
 	for _, f := range finals {
 		if lost[f.ID] == claimGone {
 			ids = append(ids, f.ID)
+			if s.claimed && f.Started != 0 {
+				running += fmt.Sprintf(" OR id = %d AND time_started = %d", f.ID, f.Started)
+			}
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
+	if s.claimed {
+		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
+	}
 	reason, _ := s.table().stderr.fit(Died(s.opt.Name), reasonRoom)
 	ended, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
-		") AND status = 'done' AND result = 'fail' AND stderr = ? ORDER BY id FOR UPDATE"+s.skip, reason)
+		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skip, reason)
 	for _, id := range ended {
 		rows[id] = held{status: Running}
 		delete(lost, id)
@@ -458,8 +505,8 @@ func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string, args ...any
 	return ids, rows.Err()
 }
 
-// remember notes the rows of a write that ended midway: that they are not
-// claimed any more will not mean that they were taken from us.
+// remember notes rows that are written, or may be, and will be again: that they are not
+// claimed then will not mean that they were taken from us.
 func (s *SQL) remember(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -367,7 +367,7 @@ func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	for _, c := range s.t.claims {
 		known := slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == c.token })
 		if s.t.owners[c.token] == nil && c.token != s.token && !known {
-			owners = append(owners, store.Owner{Token: c.token, Dead: true})
+			owners = append(owners, store.Owner{Token: c.token, Left: s.lease})
 		}
 	}
 	slices.SortFunc(owners, func(a, b store.Owner) int { return cmp.Compare(b.Token, a.Token) })

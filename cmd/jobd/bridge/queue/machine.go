@@ -12,13 +12,13 @@
 //   - A fetch asks for what free places need, and for what ends until the next
 //     one is there: more would keep rows from other daemons of the target.
 //   - One fetch is under way at a time, for all wanted targets that can take rows
-//     then. A poll during it marks anew, for the rows that it may have missed.
+//     then. A poll during a fetch marks its targets again: the fetch may have missed rows.
 //     What a page could not hold, and what a fetch failed to bring, stays
 //     wanted.
 //   - An accepted row queues for its target, larger priorities first, then in
 //     the order of arrival, and starts when fewer than concurrency rows of the
-//     target run and it is not paused. Rows of manual runs queue likewise,
-//     whatever room there is.
+//     target run and it is not paused. Rows of manual runs queue in the same way,
+//     also when the target is full.
 //   - A row that arrives while it is still queued or running here (somebody set
 //     it back) runs again afterwards, never beside itself.
 //   - After Stop nothing is fetched and nothing starts; what had not started is

@@ -1,0 +1,167 @@
+package store_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"gloom/cmd/internal/testing/storetest"
+	. "gloom/cmd/jobd/store"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// TestEmptiedClaims has the companion table lose records while rows run, are queued, and
+// are queued to be run by hand. They stay the daemon's: other daemons see them as such, and
+// each is written as if nothing had been.
+func TestEmptiedClaims(t *testing.T) {
+	for _, loss := range []string{
+		"TRUNCATE jobs_claims",
+		"DELETE FROM jobs_claims",
+		"DROP TABLE jobs_claims",
+		"DELETE FROM jobs_claims WHERE id > 0",
+		"DELETE FROM jobs_claims WHERE id = 1",
+		"DELETE FROM jobs_claims WHERE id < 0",
+		"DELETE FROM jobs_claims WHERE id <= 0",
+	} {
+		for _, renewed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, renewed %v", loss, renewed), func(t *testing.T) {
+				table := newSQLTable(t)
+				fill(t, table, Waiting, "a", "a")
+				table.exec(t, "INSERT INTO jobs (target, status) VALUES ('a', 'manual')")
+				s := table.open(t, "d", long)
+				other := table.open(t, "other", long)
+				accept(t, s, 2, "a")
+				if _, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil {
+					t.Fatal(err)
+				}
+				write(t, s, Batch{Start: []int64{1}, At: 7})
+				token := s.Token()
+				table.exec(t, loss)
+				if renewed || loss[:4] == "DROP" {
+					if err := s.Renew(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w := write(t, s, Batch{Return: []int64{3}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}})
+				equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+				equal(t, "claims", table.claims(t), 1) // of row 2, too
+				equal(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).Lost), "map[]")
+				equal(t, "statuses", statuses(t, table, 3), "done running manual")
+				equal(t, "the token is another", s.Token() != token, false)
+				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0" {
+					registered(t, other) // it had no rows to tell by that nobody has settled it
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				owners, err := other.Owners(t.Context())
+				if err != nil || len(owners) != 1 || owners[0].Name != "d" || owners[0].Token != token || owners[0].Dead {
+					t.Fatalf("%+v %v", owners, err)
+				}
+			})
+		}
+	}
+}
+
+// TestWritesWithoutClaims: what was refused while there was no companion table is written
+// when there is one again.
+func TestWritesWithoutClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s := table.open(t, "d", long)
+	accept(t, s, 3, "a")
+	write(t, s, Batch{Start: []int64{1, 2}, At: 7})
+	table.exec(t, "DROP TABLE jobs_claims")
+	b := Batch{Finish: []Final{{ID: 1, OK: true}}, Requeue: []int64{2}, Return: []int64{3}}
+	if _, err := s.Write(t.Context(), b); !Away(err) {
+		t.Fatal(err)
+	}
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "lost", fmt.Sprint(write(t, s, b).Lost), "map[]")
+	equal(t, "statuses", statuses(t, table, 3), "done waiting waiting")
+}
+
+// TestARefusedReclaim: what a transaction has done for nothing is done again.
+func TestARefusedReclaim(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	s, other := table.open(t, "d", long), table.open(t, "other", long)
+	accept(t, s, 1, "a")
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", other.Renew(t.Context()), nil)
+	table.exec(t, "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'")
+	w, err := s.Write(t.Context(), Batch{Start: []int64{1}})
+	equal(t, "refused", fmt.Sprintln(len(w.Failed), err), "1 <nil>\n")
+	table.exec(t, "DROP TRIGGER g")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	equal(t, "claims", table.claims(t), 1)
+}
+
+// TestDoubtsWithoutClaims: rows whose acceptance was in doubt when the companion table was
+// emptied are found all the same.
+func TestDoubtsWithoutClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	table.put(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Manual})
+	s := registered(t, table.open(t, "d", long)).(*SQL)
+	var answer atomic.Pointer[error]
+	s.AnswerCommits(&answer)
+	var err error = &mysql.MySQLError{Number: 1105, Message: "unknown error"}
+	answer.Store(&err)
+	_, acceptErr := s.Accept(t.Context(), wants("a"), 1)
+	_, manualErr := s.AcceptManual(t.Context(), []int64{2}, func(string) bool { return true })
+	answer.Store(nil)
+	equal(t, "in doubt, statuses", fmt.Sprintln(Away(acceptErr), Away(manualErr), statuses(t, table, 2)), "true true accepted accepted\n")
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	rows, err := s.Resolve(t.Context())
+	equal(t, "rows", fmt.Sprintln(ids(rows), err), "1a <nil>\n")
+	equal(t, "statuses", statuses(t, table, 2), "accepted manual")
+}
+
+// TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. The
+// results that it has spooled are those of rows that run since it started them.
+func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s, dead := table.open(t, "d", long), table.open(t, "d", long)
+	accept(t, dead, 3, "a")
+	write(t, dead, Batch{Start: []int64{1, 2, 3}, At: 7})
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id = 2")
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{2}, At: 7})
+	table.exec(t, "UPDATE jobs SET time_started = 8 WHERE id = 3")
+	w := write(t, s, Batch{Token: dead.Token(), Finish: []Final{
+		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
+	equal(t, "lost", fmt.Sprint(w.Lost), "map[2:claim is gone 3:claim is gone]")
+	equal(t, "statuses", statuses(t, table, 3), "done running running")
+	equal(t, "output", *table.get(t, 1).Stdout, "out")
+}
+
+// TestASettledDaemonTakesNothingBack: a claim that another daemon has removed is no lost
+// one, even where the row is accepted or run again by a daemon that makes no claims.
+func TestASettledDaemonTakesNothingBack(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s, other := table.open(t, "d", long), table.open(t, "other", long)
+	accept(t, s, 3, "a")
+	write(t, s, Batch{Start: []int64{1}, At: 7})
+	if _, err := other.Settle(t.Context(), Owner{Token: s.Token(), Name: "d", Beat: 1}, Orphans{Requeue: true}); err != nil {
+		t.Fatal(err)
+	}
+	table.exec(t, "UPDATE jobs SET status = IF(id = 2, 'accepted', 'running'), time_started = 8")
+	lose := func() {
+		t.Helper()
+		w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Final{{ID: 1, OK: true}}})
+		equal(t, "lost", len(w.Lost), 3)
+	}
+	lose()
+	equal(t, "renewed", s.Renew(t.Context()), ErrFenced)
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	lose()
+	equal(t, "claims", table.claims(t), 0)
+}
