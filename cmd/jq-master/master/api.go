@@ -7,43 +7,43 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// Master's methods return a *job.Fault for what is wrong with a request or with
-// the moment; any other error is a context's. What they return is the caller's.
-// Fields are validated by the caller: types, ranges, sizes.
+// Master's methods return a *job.Fault if the request is wrong or cannot be served now; any
+// other error is a context's. The caller owns what they return. It must have validated all
+// fields: types, ranges, sizes.
 
 // New is a job to be enqueued.
 type New struct {
 	job.Attributes
 	Delay   time.Duration
-	Sharing *job.Sharing // of a unique key, which Unique is made of; nil: it shares none
+	Sharing *job.Sharing // what is asked of a unique key, which sets Unique; nil: nothing
 }
 
 // Key is an idempotency key; nil for none.
 type Key = store.Key
 
-// Status is what pushers see of a job.
+// Status is a job as pushers see it.
 type Status struct {
 	ID       job.ID
 	Name     string
 	State    job.State // never Cancelled
-	Worker   job.ID    // last; none when never run
+	Worker   job.ID    // the worker of the last run; none if it never ran
 	Result   []byte    // MessagePack, nil is null
 	Error    []byte    // MessagePack, nil is null
-	Message  string    // null without a Reason
+	Message  string    // null if there is no Reason
 	Retries  int32
 	Finished int64 // in milliseconds since 1970, 0: null
 
 	Reason job.Reason // of the last failure
-	// Fetch is to be called once the response is written, with whether all of it
-	// was; nil when nothing was fetched.
+	// Fetch must be called after the response, with whether all of it was written; nil if no
+	// result was fetched.
 	Fetch func(written bool)
 }
 
-// Registration is what a worker says of itself, and where it comes from.
+// Registration is what a worker says about itself, and where it comes from.
 type Registration struct {
 	Name      string
 	MaxJobs   int
-	URL       string // "" pulls
+	URL       string // "" for a worker that pulls
 	Host      string // address that it registers from; "" on a unix socket
 	Names     []string
 	Token     string
@@ -55,13 +55,13 @@ type Registration struct {
 type Registered struct {
 	ID        job.ID
 	Pulls     bool
-	Heartbeat time.Duration // the interval asked for
+	Heartbeat time.Duration // the interval that the worker must keep
 }
 
-// Report is what a worker says about the end of a run.
+// Report is how a run ended, as its worker says.
 type Report struct {
 	Job     job.ID
-	Attempt int32 // 0: not said
+	Attempt int32 // 0: the worker did not say
 	job.Outcome
 }
 
@@ -71,72 +71,71 @@ type Filter struct {
 	State    job.State
 	Name     string
 	Worker   job.ID
-	From, To int64                      // enqueued, in milliseconds since 1970; To is not in it
+	From, To int64                      // when they were enqueued, in milliseconds since 1970; To is excluded
 	Match    func(*job.Attributes) bool // nil: all
 }
 
-// Page is a part of a list, newest first. Next is the cursor for the one after
-// it, 0 at the end.
+// Page is a part of a list, newest first. Next is the cursor of the next page, 0 at the end.
 type Page struct {
 	Jobs []*job.Job
 	Next uint64
 }
 
-// Detail is a job as the UI shows it.
+// Detail is a job with everything that operators see.
 type Detail struct {
 	Job       *job.Job
 	HasResult bool
-	// Place is how many jobs are handed out before it at least, -1 when it does not
-	// wait; Exact says that it is not more.
+	// Place is the least number of jobs that are handed out before it, -1 if it does not wait;
+	// Exact says that there are no more.
 	Place int
 	Exact bool
-	// BlockedBy are constraints that hold it back now, and Waits what else does, in
-	// words ("" for nothing).
+	// BlockedBy has the constraints that hold it back now. Waits says in words what else holds it
+	// back, "" for nothing.
 	BlockedBy []string
 	Waits     string
 }
 
-// ConstraintView is a constraint with what it does now.
+// ConstraintView is a constraint and its present effect.
 type ConstraintView struct {
 	job.Constraint
 	Matching, Blocked, Running int  // jobs
-	Persisted                  bool // it is there after a restart
+	Persisted                  bool // it survives a restart
 }
 
-// WorkerView is a worker with what it does now.
+// WorkerView is a worker and its present state.
 type WorkerView struct {
 	job.Worker
 	Running int
 	Seen    int64     // last request, in milliseconds since 1970
-	Paused  time.Time // it gets nothing before; zero: it does
-	Why     string    // of the pause
-	Leaving bool      // unregistered with runs that may still be answered
+	Paused  time.Time // until when it gets no jobs; zero: it gets some
+	Why     string    // the reason for the pause
+	Leaving bool      // unregistered, with runs that may still be answered
 }
 
-// Stats are counts of now and since the start.
+// Stats has present counts, and counts since the start.
 type Stats struct {
 	States map[job.State]int
 	Names  []NameStats // the busiest, at most 1,000
 	Oldest time.Duration
 	Ledger Ledger
-	// Rates are per second, of the last minute.
+	// Rates are per second, over the last minute.
 	EnqueuedRate, HandedOutRate, EndedRate float64
 	Workers, Slots, Busy                   int
 	Bytes                                  int64
 	Results                                int // kept
 	Waiters                                int
-	StoreAway                              string // why; "" when it is there
+	StoreAway                              string // why the store is away; "" if it is not
 	Durable                                bool
 }
 
-// NameStats are the jobs of one name, by state.
+// NameStats has the number of jobs of a name, by state.
 type NameStats struct {
 	Name   string
 	States map[job.State]int
 }
 
-// Ledger counts since the start of this master, what it found in the store
-// included: Enqueued + Revived = Waiting + Running + Done + Failed + Cancelled.
+// Ledger counts since the start of this master, jobs that it found in the store included: Enqueued
+// + Revived = Waiting + Running + Done + Failed + Cancelled.
 type Ledger struct {
 	Enqueued, Revived             uint64
 	Waiting, Running              uint64
@@ -145,19 +144,19 @@ type Ledger struct {
 	Timeouts, LostRuns, Discarded uint64 // Discarded: answers that came too late
 }
 
-// Answer is what came of a push.
+// Answer is the outcome of a push.
 type Answer struct {
 	Kind       AnswerKind
-	RetryAfter time.Duration // of Busy, 0: not said
+	RetryAfter time.Duration // of Busy; 0: the worker did not say
 	Reason     string        // for people
 }
 
-// AnswerKind tells the answers to a push apart.
+// AnswerKind is the kind of an answer to a push.
 type AnswerKind uint8
 
-// What may come of a push.
+// The kinds of answers.
 const (
-	Taken       AnswerKind = iota // 2xx; also no answer in time, or cut off once sent
+	Taken       AnswerKind = iota // 2xx; also if no answer came in time, or the connection broke after sending
 	UnknownName                   // 404
 	Busy                          // 429, 503
 	Refused                       // other 4xx, a redirect
@@ -165,8 +164,8 @@ const (
 	Unreachable                   // never sent
 )
 
-// Pusher carries jobs to workers. Push returns soon and calls answered exactly
-// once, on another goroutine. The worker is not changed while it is used.
+// Pusher sends jobs to workers. Push returns soon and calls answered exactly once, on another
+// goroutine. Nobody changes the worker meanwhile.
 type Pusher interface {
 	Push(w *job.Worker, h *job.Handout, answered func(Answer))
 }

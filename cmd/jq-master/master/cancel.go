@@ -6,7 +6,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// cancel ends a job without an outcome: a waiting one, by force also one that runs.
+// cancel ends a job without an outcome: a waiting job, or with force also a running one.
 func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	r := c.jobs.Get(id)
@@ -65,7 +65,7 @@ func (c *machine) abolish(r *record, reply func(error)) {
 	})
 }
 
-// unplace takes a job away from the broker.
+// unplace takes a job back from the broker.
 func (c *machine) unplace(r *record) {
 	if r.inLine {
 		r.inLine = false
@@ -75,8 +75,8 @@ func (c *machine) unplace(r *record) {
 	}
 }
 
-// revive has a job that ended without success run again from zero, and one that
-// waits for a retry run now.
+// revive makes a job that ended without success run again from zero, and one that waits for a
+// retry run now.
 func (c *machine) revive(id job.ID, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	r := c.jobs.Get(id)

@@ -54,8 +54,8 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 	})
 }
 
-// changed is told that a change of constraints is written, or is not to be. Others
-// have waited for it, as what they demand of the constraint is judged by the last.
+// changed is called when a change of constraints was written, or will not be. Other changes have
+// waited for it, because their demands are judged by the constraint as it is then.
 func (c *machine) changed() {
 	c.changing = false
 	for len(c.changes) > 0 && !c.changing {
@@ -65,7 +65,7 @@ func (c *machine) changed() {
 	}
 }
 
-// notStored is what becomes of a request whose effect could not be written.
+// notStored returns the error for a request whose effect could not be written.
 func (c *machine) notStored(err error) error {
 	var unwritable *Unwritable
 	if errors.As(err, &unwritable) {
@@ -78,12 +78,12 @@ func (c *machine) notStored(err error) error {
 	return errStarting
 }
 
-// Unwritable says that a file cannot be written; the store is as it was.
+// Unwritable says that a file cannot be written. The store has not changed.
 type Unwritable struct{ Err error }
 
 func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
-// replace puts a constraint in the place of the one with its id.
+// replace replaces the constraint that has the same id.
 func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
 	c.constraints.numbers++
 	k := &constraint{Constraint: *n, picker: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}
@@ -111,8 +111,8 @@ func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
 	return k
 }
 
-// like reports whether a constraint is about the same jobs as another, with rules of
-// the same kinds: what differs are numbers.
+// like reports whether two constraints match the same jobs and have rules of the same kinds, so
+// that only numbers differ.
 func (k *constraint) like(n *job.Constraint) bool {
 	return k.Enabled == n.Enabled && k.Per == n.Per && bytes.Equal(k.Match, n.Match) &&
 		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)

@@ -13,29 +13,29 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// maxBuckets is how many values of its per get a bucket of their own in a constraint; all
-// further values share one.
+// maxBuckets is how many values of "per" have a bucket of their own in a constraint. All further
+// values share one.
 const maxBuckets = 100_000
 
-// picker says which jobs a constraint is about, and which bucket of it.
+// picker says which jobs come under a constraint, and in which of its buckets.
 type picker struct {
 	match func(*job.Attributes) bool
 	per   func(*job.Attributes) []byte // equal for equal values; nil: one bucket for all
 }
 
-// constraint is a rule for groups of the broker, and the jobs in them. Which jobs
-// it is about never changes: for others it is replaced.
+// constraint is a rule for groups of the broker, and the jobs in them. It never changes which jobs
+// come under it; it is replaced by another one.
 type constraint struct {
 	job.Constraint
 	picker
-	groups  string         // names its groups: the namespace and the id
-	number  uint64         // no other one has, or had, it
-	gone    bool           // replaced or dropped; jobs may still have to learn that
-	buckets map[bucket]int // jobs in each; nil without per
+	groups  string         // begins the names of its groups: the namespace and the id
+	number  uint64         // unique: no other constraint has or had it
+	gone    bool           // it was replaced or dropped, but some jobs may still be under it
+	buckets map[bucket]int // how many jobs are in each bucket; nil without per
 
 	matching, running int
-	// From a restart on, tokens are had back one by one: phase says how far the
-	// rule is, until phaseAt.
+	// After a restart the tokens come back one by one. phase says how far the rule is, until
+	// phaseAt.
 	phase   phase
 	phaseAt int64
 }
@@ -54,32 +54,32 @@ type bucket [16]byte
 // shared is the bucket of values beyond maxBuckets.
 var shared = bucket{'s'}
 
-// membership is a constraint that a job comes under.
+// membership is a constraint that a job comes under, with the bucket.
 type membership struct {
 	of     *constraint
 	bucket bucket
 }
 
-// set is the constraints that a job comes under; jobs with the same ones share it.
+// set has the constraints that a job comes under. Jobs with the same constraints share a set.
 type set struct {
 	key     string
 	members []membership
 	jobs    int
-	// all are the broker's groups of these jobs. Those of rates are left out of
-	// lasting: a job that runs already has taken its tokens.
+	// all are the broker's groups of these jobs. lasting lacks those of rates: a running job has
+	// taken its tokens already.
 	all, lasting []string
 }
 
-// constraints are all constraints, and how far waiting jobs know of them.
+// constraints has all constraints, and how far they were applied to waiting jobs.
 type constraints struct {
 	byID    map[string]*constraint
 	sets    map[string]*set
 	numbers uint64
 	list    []*constraint                 // enabled, by id; never changed, only replaced
-	shown   atomic.Pointer[[]*constraint] // list, for those without the lock
-	news    []*constraint                 // of list, what the sweep brings to jobs; like list
-	sweep   int                           // index in machine.order of the next job to be told; -1: all know
-	sweeps  []func()                      // called when they do
+	shown   atomic.Pointer[[]*constraint] // list, for readers without the lock
+	news    []*constraint                 // the constraints of list that the sweep applies; like list
+	sweep   int                           // index in machine.order of the next job of the sweep; -1: there is no sweep
+	sweeps  []func()                      // called when the sweep ends
 	key     []byte                        // of a set that is looked for
 }
 
@@ -87,7 +87,7 @@ func newConstraints() *constraints {
 	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*set), sweep: -1}
 }
 
-// relist is called when a constraint was added, dropped, or replaced.
+// relist must be called after a constraint was added, dropped, or replaced.
 func (s *constraints) relist() {
 	s.list = s.list[:0:0]
 	for _, k := range s.byID {
@@ -100,11 +100,11 @@ func (s *constraints) relist() {
 	s.shown.Store(&list)
 }
 
-// same reports whether two lists are one.
+// same reports whether two lists are the same slice.
 func same(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// match finds which of some constraints a job comes under, those that it is known
-// to come under left out. It may walk through a large argument, and needs no lock.
+// match returns which of some constraints a job comes under, without those that it is known to
+// come under. It may walk through a large argument, and needs no lock.
 func match(list []*constraint, a *job.Attributes, known *set) (members []membership) {
 	for _, k := range list {
 		if known.has(k) || !k.match(a) {
@@ -120,7 +120,7 @@ func match(list []*constraint, a *job.Attributes, known *set) (members []members
 	return members
 }
 
-// limits is how many groups of the broker such a job is in.
+// limits returns how many groups of the broker such a job is in.
 func limits(members []membership) (n int) {
 	for i := range members {
 		for _, what := range []byte("cr") {
@@ -132,7 +132,7 @@ func limits(members []membership) (n int) {
 	return n
 }
 
-// setOf is the set of members, which are in the order of ids; nil for none.
+// setOf returns the set of members, which must be in the order of ids; nil for none.
 func (s *constraints) setOf(members []membership) *set {
 	if len(members) == 0 {
 		return nil
@@ -179,7 +179,7 @@ func (s *constraints) enter(r *record, g *set) {
 	g.count(r, 1)
 }
 
-// leave takes it out.
+// leave takes it out again.
 func (s *constraints) leave(r *record) {
 	g := r.groups
 	if g == nil {
@@ -214,7 +214,7 @@ func (g *set) count(r *record, by int) {
 	}
 }
 
-// groups are the broker's groups of a job, none for nil.
+// groups returns the broker's groups of a job, none for nil.
 func (g *set) groups() []string {
 	if g == nil {
 		return nil
@@ -222,12 +222,13 @@ func (g *set) groups() []string {
 	return g.all
 }
 
-// groupsOf names the groups of a constraint. Masters of other namespaces may be at the
-// same broker: no two namespaces and ids give one name, as neither part has a colon.
+// groupsOf returns the prefix of a constraint's group names. Masters of other namespaces may use
+// the same broker: no two pairs of namespace and id give the same name, because neither part has a
+// colon.
 func groupsOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
 
-// constraintOf is the id of the constraint of a namespace that a group belongs to; ok
-// is false for a group of others.
+// constraintOf returns the id of the constraint of a namespace that a group belongs to; ok is
+// false for other groups.
 func constraintOf(namespace, group string) (id string, ok bool) {
 	parts := strings.Split(group, ":")
 	if len(parts) < 3 || parts[0] != "c" && parts[0] != "r" || parts[1] != escape(namespace) {
@@ -237,8 +238,8 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 	return id, err == nil
 }
 
-// group is the name of a group: those of concurrency and of rate are two, so that
-// a job that runs already can be in the one alone.
+// group returns the name of a group. Concurrency and rate have a group each, so that a running job
+// can be in the one alone.
 func (k *constraint) group(what byte, b bucket) string {
 	name := string(what) + ":" + k.groups
 	if k.per != nil {
@@ -247,7 +248,7 @@ func (k *constraint) group(what byte, b bucket) string {
 	return name
 }
 
-// pattern fits all groups of a constraint.
+// pattern returns a pattern that fits all groups of a constraint.
 func (k *constraint) pattern(what byte) string {
 	name := string(what) + ":" + k.groups
 	if k.per != nil {
@@ -256,7 +257,7 @@ func (k *constraint) pattern(what byte) string {
 	return name
 }
 
-// escape replaces characters in names that mean something in patterns.
+// escape escapes characters that have a meaning in patterns.
 var escape = strings.NewReplacer("%", "%25", "*", "%2A", ":", "%3A").Replace
 
 // ruleChange sets the rule of a pattern, or drops it.
@@ -268,7 +269,7 @@ type ruleChange struct {
 	concurrency int64 // -1: none
 }
 
-// set tells the broker the rules of a constraint as they are now.
+// set sends the present rules of a constraint to the broker.
 func (c *machine) set(k *constraint) {
 	if k.Concurrency >= 0 {
 		n := k.Concurrency
@@ -292,7 +293,7 @@ func (c *machine) rule(change ruleChange) {
 	c.later(func() { line.rules(change) })
 }
 
-// unset drops the rules of what a constraint was.
+// unset drops the rules that a constraint had.
 func (c *machine) unset(k *constraint) {
 	for _, what := range []byte("cr") {
 		if k.rules(what) {
@@ -301,8 +302,8 @@ func (c *machine) unset(k *constraint) {
 	}
 }
 
-// emptied has the buckets of a constraint begin without tokens, as after a restart:
-// none until the first would be there, then one at most until all would be.
+// emptied makes the buckets of a constraint begin without tokens, as after a restart: none until
+// the first one would be there, then one at most until all would be.
 func (c *machine) emptied(k *constraint) {
 	if k.Rate > 0 {
 		k.phase, k.phaseAt = empty, c.now+seconds(1/k.Rate)

@@ -1,8 +1,7 @@
-// Package master hands jobs to workers. It knows every job that has not ended
-// and those that ended lately; what becomes of them is decided by a state machine
-// without clock or connections. Around it are the store, which remembers, and the
-// broker, a client of which the master is: it decides order and limits.
+// Package master hands jobs to workers. It knows all jobs that have not ended, and those that
+// ended lately. A state machine without clock or connections decides what becomes of them. Around
+// it are the store, which remembers, and the broker, which decides order and limits; the master is
+// a client of the broker.
 //
-// The package does not speak HTTP: web calls Master, and Pusher carries jobs to
-// the workers.
+// The package does not speak HTTP: package web calls Master, and a Pusher sends jobs to workers.
 package master

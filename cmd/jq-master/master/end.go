@@ -4,13 +4,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// ending is a job that has ended, in the order in which they did.
+// ending is an ended job, in the order of ends.
 type ending struct {
 	rec *record
 	rev uint32
 }
 
-// over enters an ended job where it is forgotten from.
+// over enters a job among the ended ones, from where it is forgotten.
 func (c *machine) over(r *record, forget, drop int64) {
 	p := r.history()
 	if r.Holds(c.wall) {
@@ -37,8 +37,8 @@ func (c *machine) remind(r *record) {
 	c.timers.set(r, c.monoAt(at))
 }
 
-// dropResult lets go of a result that was fetched or is too old. The store is told
-// with others.
+// dropResult drops a result that was fetched or is too old. The store is told later, together with
+// others.
 func (c *machine) dropResult(r *record) {
 	p := r.past
 	if p.drop == 0 {
@@ -54,13 +54,13 @@ func (c *machine) dropResult(r *record) {
 	if c.fetchAt == 0 {
 		c.fetchAt = c.now + fetchDelay
 	}
-	c.ended.push(ending{r, r.Rev}) // if it was passed over before
+	c.ended.push(ending{r, r.Rev}) // it may have been skipped because of its result
 	c.remind(r)
 }
 
-const fetchDelay = 50 // milliseconds that fetches are gathered for the store
+const fetchDelay = 50 // how long fetches are gathered for the store, in milliseconds
 
-// flushFetched tells the store which results are no longer wanted.
+// flushFetched tells the store which results it can drop.
 func (c *machine) flushFetched() {
 	for len(c.fetched) > 0 {
 		n := min(len(c.fetched), manyAtOnce)
@@ -78,16 +78,16 @@ func (c *machine) flushFetched() {
 	c.fetched, c.fetchAt = nil, 0
 }
 
-// makeRoom forgets what has ended, but for the last seconds, until so many bytes are
-// free, some at a time.
+// makeRoom forgets jobs that ended more than some seconds ago until so many bytes are free, a
+// number of them at a time.
 func (c *machine) makeRoom(bytes int64) {
 	c.lack = bytes
 	c.expire()
 	c.lack = 0
 }
 
-// expire forgets what ended first when too many jobs have ended, or take too much of
-// the room for those to come; some at a time.
+// expire forgets the jobs that ended first if too many have ended, or if they use too much of the
+// room for new ones, a number of them at a time.
 func (c *machine) expire() {
 	var surplus []*record
 	spent, freed := c.spent, int64(0)
@@ -96,7 +96,7 @@ func (c *machine) expire() {
 		r := e.rec
 		switch {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0 || r.Holds(c.wall):
-			c.ended.pop() // revived, forgotten, or entered again when its result goes; a window ends by itself
+			c.ended.pop() // it was revived or forgotten, or will be entered again when its result goes; a window ends by itself
 			continue
 		case spent > c.MaxBytes/2, freed < c.lack && c.wall-r.Finished >= ms(endedForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
@@ -186,7 +186,7 @@ func (c *machine) tick() {
 	}
 }
 
-// next is when something is due.
+// next returns when something is due.
 func (c *machine) next() int64 {
 	next := c.timers.next()
 	if c.fetchAt != 0 && c.away == nil {

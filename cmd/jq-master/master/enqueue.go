@@ -10,24 +10,24 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// enqueueing is what becomes of an enqueue: exactly one call of reply.
+// enqueueing is an enqueue under way, which calls reply exactly once.
 type enqueueing struct {
 	jobs  []*New
 	key   *Key
 	reply func(ids []job.ID, replayed bool, err error)
 
-	unique string   // what became of a job whose key is held: kept, replaced, extended
-	sent   bool     // the store is asked, and its answer is told in any case
-	ids    []job.ID // that it has stored, while the one that they replace is cancelled
+	unique string   // what became of the job that held the key: kept, replaced, extended
+	sent   bool     // the store was asked, and its answer goes to the pusher in any case
+	ids    []job.ID // the stored jobs, while the one that they replace is cancelled
 
 	bytes int64
-	// under are the constraints, of a list, that each job comes under.
+	// under has the constraints of list that each job comes under.
 	under [][]membership
 	list  []*constraint
 }
 
-// match finds the constraints that the jobs come under. It is done without the lock:
-// that may take long.
+// match finds the constraints that the jobs come under. It is called without the lock, because it
+// may take long.
 func (e *enqueueing) match(list []*constraint) {
 	e.under, e.list = make([][]membership, len(e.jobs)), list
 	for i, n := range e.jobs {
@@ -35,7 +35,7 @@ func (e *enqueueing) match(list []*constraint) {
 	}
 }
 
-// enqueue takes jobs in.
+// enqueue adds jobs.
 func (c *machine) enqueue(e *enqueueing) {
 	if e.jobs[0].Sharing != nil && !c.share(e) {
 		return
@@ -89,8 +89,8 @@ func (c *machine) enqueue(e *enqueueing) {
 	})
 }
 
-// staysFull is how long after a refusal for want of room the master is not ready: then
-// it is to be tried again.
+// staysFull is how long the master is not ready after it has refused a job for want of room. Then
+// pushers may try again.
 const staysFull = 5 * time.Second
 
 // rematch is needed when constraints have changed meanwhile.
@@ -119,7 +119,7 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	switch {
 	case c.live()+jobs > c.MaxJobs:
 		return overloaded("%d jobs are held and %d more are to come, at most %d are allowed (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the rest is for results: without them no job would end
+	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the rest is kept for results: without room for them no job would end
 		err := overloaded("jobs, results and idempotency keys have %d bytes and %d more are to come, at most %d are allowed, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
 		c.makeRoom(c.held() + bytes - (c.MaxBytes - c.MaxBytes/8))
 		return err
@@ -127,7 +127,7 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	return nil
 }
 
-// leastKeys is how many idempotency keys there may be however small MaxJobs is.
+// leastKeys is how many idempotency keys are always allowed, however small MaxJobs is.
 const leastKeys = 10_000
 
 // admitsKey says why there is no room for one more idempotency key.
@@ -139,7 +139,7 @@ func (c *machine) admitsKey() error {
 	return nil
 }
 
-// remember counts an idempotency key that was on its way, if it was stored.
+// remember counts an idempotency key, if it was stored.
 func (c *machine) remember(key *Key, jobs int, stored bool) {
 	if key == nil {
 		return
@@ -153,15 +153,15 @@ func (c *machine) remember(key *Key, jobs int, stored bool) {
 	c.keys.push(keyEntry{c.wall + ms(key.TTL), size})
 }
 
-// forgetKeys lets go of idempotency keys whose time is over; the store does by itself.
+// forgetKeys forgets idempotency keys whose time is over. The store does so by itself.
 func (c *machine) forgetKeys() {
 	for c.keys.len() > 0 && c.keys.first().until <= c.wall {
 		c.keyBytes -= c.keys.pop().size
 	}
 }
 
-// admitsResult says why there is no room for the result of a run. It makes some, and
-// where no other result is kept one has room in any case, so that jobs end.
+// admitsResult says why there is no room for the result of a run. It first makes some. If no other
+// result is kept, a result is always admitted, so that jobs end.
 func (c *machine) admitsResult(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
 	if !o.Success || !r.KeepResult || c.held()+n <= c.MaxBytes || c.results == 0 && c.arriving == 0 {
@@ -178,7 +178,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
 		c.full, c.fullTo = err, c.now+ms(staysFull)
-		c.makeRoom(16*e.bytes + c.spent/16) // a part: how much the store lacks it does not say
+		c.makeRoom(16*e.bytes + c.spent/16) // a part: the store does not say how much it lacks
 	}
 	err = c.refusal(err)
 	var r *record
@@ -201,7 +201,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 	c.abolish(old, told) // it calls told later, without the lock
 }
 
-// refusal is what a pusher is told of an enqueueing that the store has refused.
+// refusal returns the error for an enqueueing that the store has refused.
 func (c *machine) refusal(err error) error {
 	switch {
 	case err == nil:
@@ -215,7 +215,7 @@ func (c *machine) refusal(err error) error {
 	return errStarting
 }
 
-// adopt makes a record of a stored job, which is under no constraint yet.
+// adopt makes a record of a stored job, which comes under no constraint yet.
 func (c *machine) adopt(j *job.Job) *record {
 	r := &record{Job: j, name: c.intern(j.Name)}
 	j.Name = r.name.text // one for all
@@ -226,10 +226,10 @@ func (c *machine) adopt(j *job.Job) *record {
 	return r
 }
 
-// place brings a waiting job to the broker.
+// place submits a waiting job to the broker.
 func (c *machine) place(r *record) {
 	if i, _ := c.find(r.Seq); !c.brought && i >= c.linkedTo {
-		return // its turn comes
+		return // it will be submitted in turn
 	}
 	age := c.wall - r.Enqueued
 	if age < ms(fresh) && (r.Unique == nil || r.Unique.Replaces.None()) {
@@ -238,7 +238,7 @@ func (c *machine) place(r *record) {
 	c.submit(r, time.Duration(age)*time.Millisecond)
 }
 
-// fresh is how long the broker's order of arrival is ours as well.
+// fresh is how long the order in which jobs reach the broker is the order of enqueueing.
 const fresh = time.Second
 
 func (c *machine) submit(r *record, age time.Duration) {
@@ -265,12 +265,12 @@ func (c *machine) submit(r *record, age time.Duration) {
 	c.later(func() { line.submit(s) })
 }
 
-// foremost is the priority of jobs that run already, when their worker is told of
-// them again.
+// foremost is the broker's priority of jobs that run already, when the broker hands them to their
+// worker again.
 const foremost = int64(1)<<62 - 1
 
-// rank is the broker's priority of a job: larger first. With aging, what was
-// enqueued so much earlier is a step ahead, now and for ever.
+// rank returns the broker's priority of a job: larger first. With aging, a job that was enqueued
+// one step earlier is one priority ahead, now and for ever.
 func (c *machine) rank(r *record) int64 {
 	if c.Aging <= 0 {
 		return -int64(r.Priority)

@@ -15,14 +15,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Broker is a broker that the master is a client of.
+// Broker is the broker of which the master is a client.
 type Broker struct {
-	// Submitter are the options of the one submitter, Worker those of a worker,
-	// which goes by a name.
+	// Submitter has the options of the submitter, Worker those of a worker with a name.
 	Submitter []gloom.Option
 	Worker    func(name string) []gloom.Option
-	// Alone says that nobody else can reach the broker: jobs need not go with their
-	// submitter, and their arguments need not go to the broker.
+	// Alone says that nobody else can reach the broker: jobs need not be tied to their submitter,
+	// and their arguments need not go to the broker.
 	Alone bool
 	// MaxGroups is how many groups a job may be in, MaxPrefetch how many jobs may be
 	// out on one connection.
@@ -31,21 +30,20 @@ type Broker struct {
 	Rules Rules
 	// Close ends a broker inside the process.
 	Close func()
-	// Lost is closed when a connection to the broker has gone, and with it what the
-	// broker held.
+	// Lost is closed when a connection to the broker has broken, and with it the broker has lost
+	// its jobs.
 	Lost <-chan struct{}
-	// Health is nil when all connections stand, Forget drops one by its worker's name.
+	// Health returns nil if all connections are up. Forget drops the connection of a worker.
 	Health func() error
 	Forget func(name string)
-	// WantRights is told of a type that our token does not cover. It calls then once a
-	// new connection may submit jobs of such a type, unless ctx has ended.
+	// WantRights is called with a type that the token does not cover. It calls then once a new
+	// connection may submit jobs of such a type, unless ctx has ended.
 	WantRights func(ctx context.Context, typ string, then func())
 }
 
-// brokerLine is the line to a broker: submits, changes, cancels and rules go out in
-// order, over one connection.
+// brokerLine is the connection to a broker. Submits, changes, cancels and rules go out in order.
 type brokerLine struct {
-	own       string // begins the types of jobs that run with a worker already
+	own       string // begins the types of jobs that run at a worker already
 	b         Broker
 	values    Values
 	enter     func(f func(c *machine))
@@ -58,24 +56,24 @@ type brokerLine struct {
 	mu      sync.Mutex // guards what follows
 	wake    *sync.Cond
 	queue   []errand
-	pending int // errands not acted on
-	changes int // of them and of those on their way, not answered
+	pending int // errands that have not been done
+	changes int // how many of these, and of those on their way, are not answered
 	workers map[job.ID][]*post
-	barred  error // why something does not get to the broker
+	barred  error // why something does not reach the broker
 
-	outdated chan struct{} // closed by outdate, when a new line has the rights that this one lacks
+	outdated chan struct{} // closed by outdate, when a new connection has rights that this one lacks
 	outdate  func()
 }
 
-// post is a connection by which one of our workers gets jobs: it has several where it
-// may have more jobs than the broker gives to one.
+// post is a connection through which a worker gets jobs. A worker has several if it may have more
+// jobs than the broker gives to one.
 type post struct {
 	*gloom.Worker
 	serves gloom.Serving
 	parted bool
 }
 
-// errand is something for the broker.
+// errand is a request to the broker.
 type errand struct {
 	submit  *submission
 	change  *gloom.Change
@@ -95,7 +93,7 @@ func openLine(b Broker, values Values, own string, maxJobs int, enter func(f fun
 	l.life, l.end = context.WithCancel(context.Background())
 	size := window
 	if !b.Alone {
-		size = maxJobs + window // each job until it has ended
+		size = maxJobs + window // each job counts until it has ended
 	}
 	var err error
 	l.submitter, err = gloom.NewSubmitter(append(b.Submitter, gloom.Window(size))...)
@@ -116,7 +114,7 @@ func (l *brokerLine) close() {
 	l.mu.Unlock()
 	stopped, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, posts := range workers { // first: what they run is lost with them, not with its submitter
+	for _, posts := range workers { // first, so that their runs end as lost with them, not with the submitter
 		for _, p := range posts {
 			_ = p.Stop(stopped)
 		}
@@ -137,8 +135,7 @@ func (l *brokerLine) put(e errand) {
 	l.wake.Signal()
 }
 
-// backlog is how much is waiting for the broker, and how many changes it has not
-// answered.
+// backlog returns how many errands wait for the broker, and how many changes it has not answered.
 func (l *brokerLine) backlog() (pending, changes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,8 +174,8 @@ func (l *brokerLine) run() {
 	}
 }
 
-// do runs an errand. A broker that does not let us in is asked again: what it is not told
-// now it would never be told.
+// do runs an errand. If the broker refuses the connection it tries again: otherwise the broker
+// would never be told.
 func (l *brokerLine) do(e *errand) {
 	for {
 		err := l.try(e)
@@ -187,7 +184,7 @@ func (l *brokerLine) do(e *errand) {
 		case err == nil:
 			return
 		case l.life.Err() != nil, errors.Is(err, gloom.ErrLost):
-		case ok && refused.ID == "": // the connection, not the job
+		case ok && refused.ID == "": // the connection is refused, not the job
 			l.sleep(askAgain)
 			continue
 		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
@@ -204,10 +201,10 @@ func (l *brokerLine) do(e *errand) {
 	}
 }
 
-// askAgain is how long to wait before a broker that refuses us is asked again.
+// askAgain is the pause before a broker that refuses the connection is asked again.
 const askAgain = 500 * time.Millisecond
 
-// sleep tells whether the line still lives.
+// sleep reports whether the line still runs.
 func (l *brokerLine) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -222,7 +219,7 @@ func (l *brokerLine) try(e *errand) (err error) {
 	case e.submit != nil:
 		err = l.send(e.submit)
 	case e.cancel:
-		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // of one that has ended: just as well
+		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // a job that has ended needs none
 	case e.change != nil:
 		id := e.id
 		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
@@ -247,8 +244,7 @@ func (l *brokerLine) changed() {
 	l.mu.Unlock()
 }
 
-// setRule tries until the broker has a rule, as without it jobs would run that may
-// not.
+// setRule tries until the broker has the rule: without it, jobs would run that may not.
 func (l *brokerLine) setRule(r *ruleChange) error {
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
@@ -272,7 +268,7 @@ func (l *brokerLine) setBarred(why error) {
 	l.mu.Unlock()
 }
 
-// health is nil when all that is meant for the broker gets there.
+// health returns nil if everything reaches the broker.
 func (l *brokerLine) health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,18 +295,18 @@ func (l *brokerLine) send(s *submission) error {
 	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(s, r.Body, err) })
 }
 
-// brokerGrace is how much longer than the master a broker gives a run: ours is the first
-// to end it.
+// brokerGrace is how much longer the broker's timeout of a run is than the master's, so that the
+// master ends it first.
 const brokerGrace = 5 * time.Second
 
-// manyRetries: the master counts them.
+// manyRetries is more than any job has: the master counts its retries.
 const manyRetries = 1000
 
 var nothing = json.RawMessage("0")
 
-// ended is told that the broker has taken a detached job, ended another one, or refuses
-// it. The end of one that runs with a worker already, which we tell the broker ourselves,
-// is no answer.
+// ended is called when the broker has taken a detached job, has ended another one, or refuses it.
+// It ignores the end of a job that runs at a worker already, since the master itself has ended
+// that.
 func (l *brokerLine) ended(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
@@ -383,7 +379,7 @@ func (l *brokerLine) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 	}
 }
 
-// staff keeps a post until its worker parts: a broker that refuses it is asked again.
+// staff keeps a post until its worker leaves. If the broker refuses it, it is tried again.
 func (l *brokerLine) staff(id job.ID, p *post) {
 	for w := p.Worker; w != nil; {
 		err := w.Run(l.life)

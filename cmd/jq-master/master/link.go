@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// load takes in a job that the store holds. The broker does not know it yet.
+// load takes in a stored job, which the broker does not know yet.
 func (c *machine) load(j *job.Job, forget, drop int64) {
 	r := c.adopt(j)
 	c.claimed(r)
@@ -20,7 +20,7 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	case job.Running:
 		c.ledger.Running++
 		w := c.workers[j.Worker]
-		if w == nil { // nobody knows it; its time runs out
+		if w == nil { // its worker does not know it; its time runs out
 			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, seen: c.now, runs: make(map[*record]struct{})}
 			c.workers[j.Worker] = w
 		}
@@ -48,27 +48,27 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	}
 }
 
-// loadKey takes in an idempotency key that the store remembers.
+// loadKey takes in a stored idempotency key.
 func (c *machine) loadKey(until int64, size int) {
 	c.keys.push(keyEntry{until, int64(size)})
 	c.keyBytes += int64(size)
 }
 
-// loadWorker takes in a worker that the store holds.
+// loadWorker takes in a stored worker.
 func (c *machine) loadWorker(s *job.Worker) {
 	c.workers[s.ID] = &worker{Worker: *s, seen: c.now, runs: make(map[*record]struct{})}
 }
 
-// loaded is told that all that the store holds has been taken in.
+// loaded is called when everything stored has been taken in.
 func (c *machine) loaded() {
 	slices.SortFunc(c.order, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	c.loading = false
-	c.todo = nil // nobody has been told anything yet
+	c.todo = nil // no reply was given yet
 	c.unlink()
 	c.finishReplacing()
 }
 
-// unlink is told that there is no broker, or an empty one: link brings it all jobs.
+// unlink is called when there is no broker, or an empty one: link brings it all jobs.
 func (c *machine) unlink() {
 	c.linked, c.settled, c.brought, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
 	for _, p := range c.order {
@@ -87,8 +87,8 @@ func (c *machine) unlink() {
 	}
 }
 
-// linkSlice brings some jobs to the broker, the oldest first, and reports whether
-// there are more. Workers get jobs when all of them are there.
+// linkSlice submits some jobs to the broker, the oldest first, and reports whether there are more.
+// Workers get jobs when all of them are there.
 func (c *machine) linkSlice(looks int) (more bool) {
 	if c.brought {
 		return false
@@ -114,8 +114,7 @@ func (c *machine) linkSlice(looks int) (more bool) {
 		return true
 	}
 	c.brought = true
-	// What the broker has been told it has taken, rules too, before the first
-	// worker joins.
+	// The broker has taken everything, rules too, before the first worker joins.
 	line := c.out.line
 	c.later(func() {
 		line.settled(func() {
@@ -153,7 +152,7 @@ func (c *machine) link() {
 	}
 }
 
-// drain takes no more jobs in and hands out no more.
+// drain stops accepting jobs and handing them out.
 func (c *machine) drain() {
 	c.draining = true
 	c.serveAll()
@@ -171,13 +170,13 @@ func (c *machine) drain() {
 	}
 }
 
-// storeChanged is told that the store has gone (with why) or is back.
+// storeChanged is called when the store has gone away, with the reason, or is back.
 func (c *machine) storeChanged(away error) {
 	if c.away != nil && away == nil {
-		c.judge = max(c.judge, c.now+ms(c.StoreWait)) // what workers said meanwhile comes first
+		c.judge = max(c.judge, c.now+ms(c.StoreWait)) // what workers have said meanwhile is read first
 	}
 	c.away = away
-	if away != nil { // what is on its way may take long
+	if away != nil { // jobs on their way may take long
 		for _, w := range c.workers {
 			for _, p := range w.pullers {
 				p.offer(c)
@@ -209,7 +208,7 @@ func (c *machine) lateAgain(r *record, why *job.Outcome) {
 	c.late = append(c.late, lateJob{r.ID, c.now + ms(crossing), why, r.bid})
 }
 
-// tooLong is told that the broker takes no frame as long as a job's argument makes it.
+// tooLong is called when a job's argument makes its frame too long for the broker.
 func (c *machine) tooLong(id job.ID) {
 	r := c.jobs.Get(id)
 	if r == nil || !r.inLine {
@@ -221,8 +220,8 @@ func (c *machine) tooLong(id job.ID) {
 	}
 }
 
-// unchanged is told that the broker has not given a job its groups, as it is being
-// handed out, or its return is on its way.
+// unchanged is called when the broker has not changed a job's groups, because it is just being
+// handed out or given back.
 func (c *machine) unchanged(id job.ID) {
 	if r := c.jobs.Get(id); r != nil && r.inLine && r.waits() {
 		c.late = append(c.late, lateJob{id: id, at: c.now + ms(crossing)})

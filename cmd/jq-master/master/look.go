@@ -11,11 +11,11 @@ import (
 	"gloom/wire"
 )
 
-// manyLooked is how many records one request looks at.
+// manyLooked is how many records a request looks at.
 const manyLooked = 10_000
 
-// List returns jobs, newest first, that a filter picks: at most limit, and of at
-// most 10,000 looked at. Cursor is a page's Next, 0 for the newest.
+// List returns the jobs that a filter picks, newest first: at most limit, among at most 10,000
+// records. Cursor is a page's Next, 0 for the newest.
 func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	page := &Page{}
 	var err error
@@ -26,7 +26,7 @@ func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	return page, err
 }
 
-// each is the machine's, with others having their turn in between.
+// each calls the machine's each in pieces, between which other commands run.
 func (m *Master) each(f *Filter, cursor uint64, found func(*record) bool) (next uint64, err error) {
 	more := true
 	for looks := manyLooked; looks > 0 && more; looks -= manyAtOnce {
@@ -43,9 +43,9 @@ func (m *Master) each(f *Filter, cursor uint64, found func(*record) bool) (next 
 	return next, err
 }
 
-// each calls found for jobs that a filter picks, the newest first, from below a
-// cursor on, until found says no or looks are used up. It returns the cursor to go
-// on from, 0 at the end.
+// each calls found for jobs that a filter picks, newest first and from below a cursor, until found
+// returns false or so many records were looked at. It returns the cursor to continue from, 0 at
+// the end.
 func (c *machine) each(f *Filter, cursor uint64, looks int, found func(*record) bool) uint64 {
 	i := len(c.order)
 	if cursor != 0 {
@@ -82,7 +82,7 @@ func (f *Filter) picks(r *record) bool {
 	return f.Match(&r.Attributes)
 }
 
-// Detail returns all about a job.
+// Detail returns everything about a job.
 func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	var line *brokerLine
 	d, err := look(m, func(c *machine) (*Detail, error) {
@@ -113,7 +113,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	defer cancel()
 	told, err := line.b.Rules.Explain(ctx, id.String())
 	if err != nil {
-		return d, nil // handed out at this moment, or the broker is away
+		return d, nil // it is just being handed out, or the broker is away
 	}
 	if told.Ahead != nil {
 		d.Place, d.Exact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
@@ -137,8 +137,8 @@ func fits(glob, name string) bool {
 	return p.Fits(name)
 }
 
-// Bulk retries or cancels the jobs that a filter picks: at most limit, more says
-// that there may be others.
+// Bulk retries or cancels at most limit of the jobs that a filter picks; more says that there may
+// be others.
 func (m *Master) Bulk(ctx context.Context, action string, f *Filter, limit int) (affected int, more bool, err error) {
 	fitting := func(s job.State) bool {
 		if action == "retry" {
@@ -170,7 +170,7 @@ func (m *Master) Bulk(ctx context.Context, action string, f *Filter, limit int) 
 	return affected, next != 0, nil
 }
 
-// Workers are all workers, the oldest first.
+// Workers returns all workers, the oldest first.
 func (m *Master) Workers() ([]*WorkerView, error) {
 	return look(m, func(c *machine) ([]*WorkerView, error) {
 		all := []*WorkerView{}
@@ -185,10 +185,10 @@ func (m *Master) Workers() ([]*WorkerView, error) {
 	})
 }
 
-// statNames is how many names the statistics tell of.
+// statNames is how many names the statistics have.
 const statNames = 1000
 
-// Stats are counts.
+// Stats returns counts.
 func (m *Master) Stats() (*Stats, error) {
 	return look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
@@ -229,8 +229,7 @@ func states(counts *[6]int) map[job.State]int {
 	return all
 }
 
-// oldest is how long the oldest of the jobs that wait has waited, as far as a few
-// looks tell.
+// oldest returns how long the oldest waiting job has waited, as far as a few looks tell.
 func (c *machine) oldest() time.Duration {
 	for i := range min(len(c.order), manyLooked) {
 		if r := c.order[i].rec; r != nil && r.waits() {
@@ -253,7 +252,7 @@ func (k *constraint) view(persisted bool) *ConstraintView {
 	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: persisted}
 }
 
-// rates remember a minute of the ledger.
+// rates remembers a minute of the ledger.
 type rates struct {
 	samples [61]Ledger
 	n       int

@@ -8,15 +8,15 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// Limits bound what a master holds and say how long things take.
+// Limits limit what a master holds, and how long things take.
 type Limits struct {
-	MaxJobs        int   // that have not ended
+	MaxJobs        int   // jobs that have not ended
 	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth for results alone; half of it for jobs that have ended, but for results
 	MaxWaiters     int
 	MaxWorkers     int
 	MaxConstraints int
 	MaxEnded       int
-	MaxError       int // bytes of an error; longer ones are kept as null
+	MaxError       int // bytes of an error; a longer one is kept as null
 
 	ResultTTL, KeepEnded time.Duration
 	TimeoutGrace         time.Duration
@@ -24,7 +24,7 @@ type Limits struct {
 	BackoffCap           time.Duration
 	Heartbeat            time.Duration
 	StoreWait            time.Duration
-	Aging                time.Duration // one step of priority each; 0: off
+	Aging                time.Duration // after how long a job is one priority ahead; 0: never
 }
 
 // DefaultLimits are right for most.
@@ -40,57 +40,57 @@ func DefaultLimits() Limits {
 
 const (
 	missedBeats  = 3
-	refusedName  = 60 * time.Second // a worker gets no jobs of a name that it did not know
+	refusedName  = 60 * time.Second // how long a worker gets no jobs of a name that it did not know
 	firstPause   = time.Second
 	longestPause = time.Minute
-	dropAfter    = 5 * time.Minute // of failing to reach a worker
-	justEnded    = time.Minute     // jobs are not forgotten for MaxEnded before
-	endedForRoom = 5 * time.Second // nor to make room before
-	crossing     = time.Second     // before a job is offered again that could not be taken
-	manyAtOnce   = 1000            // records that one step looks at
+	dropAfter    = 5 * time.Minute // how often a worker may be out of reach in a row
+	justEnded    = time.Minute     // jobs that ended less than this ago are not forgotten because of MaxEnded
+	endedForRoom = 5 * time.Second // nor those that ended less than this ago to make room
+	crossing     = time.Second     // the pause before a job is submitted again
+	manyAtOnce   = 1000            // how many records one step looks at
 )
 
-// machine is the life of all jobs. It handles one command at a time, knows the time only
-// from at, and has no side effects: todo lists what is to be done, in order.
+// machine is the state machine of all jobs. It handles one command at a time, knows the time only
+// from at, and has no side effects: todo lists them, in order.
 type machine struct {
 	Limits
 	out       outside
 	rng       *rand.Rand
 	newID     func() job.ID
-	namespace string // of groups at the broker
-	prefix    string // of the broker's types
-	once      string // likewise, of jobs with max_retry 0
+	namespace string // begins the names of groups at the broker
+	prefix    string // begins the names of the broker's types
+	once      string // the same for jobs with max_retry 0
 
-	now   int64 // in milliseconds, monotonic; stands still while the machine does, or the store is away
+	now   int64 // in milliseconds, monotonic; stands still while the machine stands still or the store is away
 	wall  int64 // in milliseconds since 1970
-	clock int64 // the last time of at
-	lost  int64 // how much of it now has left out
-	judge int64 // nobody has run out of time before
+	clock int64 // the last time that at was given
+	lost  int64 // how much of that time now has left out
+	judge int64 // no time limit ends before
 	calm  int64 // when judge was last reached and the machine stood still again
 	todo  []func()
 
 	seq     uint64
 	jobs    *job.Table[*record]
 	order   []place // by seq
-	gone    int     // places of jobs that were forgotten
-	loading bool    // the store is being read, and order is in none yet
+	gone    int     // how many entries are of forgotten jobs
+	loading bool    // the store is being read, and order is not sorted yet
 	names   map[string]*name
 	counts  [6]int // jobs by state
 	timers  timers
 	ended   fifo[ending]
-	leaving int   // ended jobs that the store is to forget, and that still count
-	lack    int64 // bytes that they are to make room for
-	spent   int64 // bytes of the other ended jobs, but for those with results
+	leaving int   // ended jobs that the store has been told to forget, and that still count
+	lack    int64 // how many bytes they have to make room for
+	spent   int64 // bytes of the other ended jobs that have no results
 	workers map[job.ID]*worker
 
 	constraints *constraints
 	changing    bool     // a change of constraints is being written
-	changes     []func() // that wait for it
+	changes     []func() // changes that wait for it
 
 	schedules *schedules
 
-	keys     fifo[keyEntry] // idempotency keys that hold, by their end
-	keyBytes int64          // of them, and of those on their way
+	keys     fifo[keyEntry] // valid idempotency keys, by their end
+	keyBytes int64          // bytes of these, and of those on their way
 	newKeys  int            // on their way into the store
 	uniques  map[uniqueKey]*claim
 	arriving int64 // bytes of results on their way into the store
@@ -100,18 +100,18 @@ type machine struct {
 	waiters  int
 	results  int // kept
 
-	fetched []*record // whose results are to be dropped in the store
-	fetchAt int64     // 0: nothing to drop
+	fetched []*record // jobs whose results the store has to drop
+	fetchAt int64     // when to tell the store; 0: it has nothing to drop
 
 	full      error // why the store has refused a job for want of room
-	fullTo    int64 // until when it is thought to
-	away      error // why the store is away, nil when it is there
+	fullTo    int64 // until when the store counts as full
+	away      error // why the store is away; nil: it is not
 	draining  bool
 	linked    bool // the broker has all jobs, and workers may get those that wait
 	settled   bool // it has them, but for a moment workers get only what they run already
 	left      int  // runs that it has yet to hand out again, since leftAt
 	leftAt    int64
-	maxGroups int  // of the broker, for one job
+	maxGroups int  // how many groups a job may have at the broker
 	brought   bool // all jobs are on their way to the broker
 	bids      uint32
 	linkedTo  int // jobs before this index in order have been brought to the broker
@@ -123,7 +123,7 @@ type machine struct {
 	more   metrics
 }
 
-// metrics are further counts since the start.
+// metrics has further counts since the start.
 type metrics struct {
 	fetched, expired              uint64
 	taken, unknown, busy, refused uint64 // answers to pushes
@@ -131,32 +131,32 @@ type metrics struct {
 	waitSeconds, runSeconds       histogram
 }
 
-// outside is what the machine has around it. All methods return soon; what comes
-// of a call is a command, made by the functions given.
+// outside is the machine's environment. All methods return soon. The outcome of a call is a
+// command, made by the functions that were given.
 type outside struct {
 	store store.Store
-	line  line // taken in the step: what is done later is for the broker of then
+	line  line // read in the step, since what is done later belongs to this broker
 	push  Pusher
-	// enter runs a command, soon, unless the machine is no more; either then calls gone.
+	// enter runs a command soon, unless the machine has ended; then either calls gone.
 	enter  func(command func())
 	either func(command, gone func())
-	// fault ends this machine: what it holds is not to be trusted, or not its own.
+	// fault ends this machine: its state cannot be trusted, or is not its own any more.
 	fault func(error)
 }
 
 // line is the broker.
 type line interface {
-	// submit queues a job. What the broker does not take is told by misplaced.
+	// submit queues a job. If the broker does not take it, misplaced is called.
 	submit(s submission)
 	// change gives a job new groups, a new delay from now, or both; nil: as it was.
 	change(id job.ID, groups []string, delay *time.Duration)
 	cancel(id job.ID)
-	// serve says what a worker serves; the first call joins it.
+	// serve sets what a worker serves; the first call joins it.
 	serve(w job.ID, v serving)
-	// part lets a worker go.
+	// part ends a worker's connection.
 	part(w job.ID)
 	rules(ruleChange)
-	// settled calls told when the broker has acted on all of the above so far.
+	// settled calls told when the broker has acted on all earlier calls.
 	settled(told func())
 }
 
@@ -171,16 +171,16 @@ type submission struct {
 	groups   []string
 	retries  int
 	timeout  time.Duration
-	argument []byte // nil: workers of the broker's own do not get it
+	argument []byte // nil: only our own workers run it
 }
 
-// serving is what a worker of the broker serves.
+// serving is what a worker serves at the broker.
 type serving struct {
 	types, except []string
 	prefetch      int
 }
 
-// keyEntry is an idempotency key, of which the store knows the rest.
+// keyEntry is an idempotency key; the store knows the rest.
 type keyEntry struct {
 	until int64 // wall time
 	size  int64
@@ -188,15 +188,15 @@ type keyEntry struct {
 
 // handle is a job that the broker has handed out.
 type handle interface {
-	// end: the broker need not know the job any longer.
+	// end: the broker need not know the job any more.
 	end()
-	// release: it was no attempt, and the job keeps its place.
+	// release: it was not an attempt, and the job keeps its place.
 	release(delay time.Duration)
-	// retry: the attempt has failed, and there is to be another one after the delay.
+	// retry: the attempt has failed, and the next one follows after the delay.
 	retry(delay time.Duration)
 }
 
-// place is a job in the order of enqueueing; nil when it was forgotten.
+// place is a job in the order of enqueueing; rec is nil if it was forgotten.
 type place struct {
 	seq uint64
 	rec *record
@@ -208,7 +208,7 @@ type name struct {
 	counts [6]int
 }
 
-// record is a job. What only runs and ends need is in past.
+// record is a job. past has the fields that only runs and ends need.
 type record struct {
 	*job.Job // as it is stored; replaced, never changed
 	name     *name
@@ -229,41 +229,41 @@ const (
 	idle op = iota
 	starting
 	releasing
-	ending_ // finish or retry
+	ending_ // writes a finish or a retry
 	cancelling
 	reviving
 	forgetting
 	postponing
 )
 
-// past is what becomes of a job once it was handed out.
+// past has the state of a job that was handed out.
 type past struct {
-	run     *run // at hand
+	run     *run // the present run
 	forget  int64
 	drop    int64 // 0: no result is kept
-	fetch   bool  // the result is being written to somebody
+	fetch   bool  // a response with the result is being written
 	at      int64 // when the timer is due, monotonic
 	index   int   // in timers; -1: not there
 	waiting []func()
 	pollers []*poller
 }
 
-// run is an attempt that goes on.
+// run is an attempt under way.
 type run struct {
 	w        *worker
-	handle   handle // nil: the broker does not know of it yet
-	handed   int64  // by the broker, on the clock
+	handle   handle // nil: the broker has not handed it out yet
+	handed   int64  // when the broker handed it out, on the clock
 	began    int64  // monotonic
-	deadline int64  // likewise
+	deadline int64  // monotonic
 	before   job.State
 	sent     bool    // the worker may know of it
 	own      bool    // the broker has it as a job of its worker alone
-	dones    []reply // who waits for the end to be written
-	ended    bool    // by its worker, as is being written
+	dones    []reply // requests that wait until the end is written
+	ended    bool    // its worker has reported the end, which is being written
 	puller   *puller
 }
 
-// reply takes the outcome of a request; it must not block.
+// reply is called with the outcome of a request; it must not block.
 type reply func(error)
 
 func newMachine(l Limits, seed uint64) *machine {
@@ -276,19 +276,18 @@ func newMachine(l Limits, seed uint64) *machine {
 }
 
 const (
-	// paused is how long nothing has been done when the machine must have stood still:
-	// twice what it looks after workers in.
+	// After paused without any command the machine must have stood still: that is twice the
+	// interval of beats.
 	paused = 2 * beats
-	// reading is how long what has arrived meanwhile may take to be read, and
-	// longestReading how long when the machine stands still again before that is over.
+	// reading is how long it may take to read what has arrived meanwhile, and longestReading is
+	// the limit if the machine stands still again before that is over.
 	reading, longestReading = 2 * beats, 20 * beats
 )
 
-// at sets the time of the command to come. Time in which the machine stood still
-// (stopped, swapped out), or its store was away, is nobody's: it does not count for
-// deadlines and windows, and before anybody is judged, what has arrived is read. Each
-// stop counts for as long as goes unnoticed, so that a machine that is stopped again
-// and again judges late, but does.
+// at sets the time of the next command. Time in which the machine stood still (stopped, swapped
+// out), or its store was away, does not count for deadlines and windows, and what has arrived
+// meanwhile is read before anybody is judged. Each stop counts for as long as it can go unnoticed,
+// so that a machine that is stopped again and again judges late, but does judge.
 func (c *machine) at(clock, wall int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
@@ -307,16 +306,16 @@ func (c *machine) at(clock, wall int64) {
 	}
 }
 
-// later has something done after the step.
+// later runs a function after the step.
 func (c *machine) later(f func()) { c.todo = append(c.todo, f) }
 
-// wallAt is the wall time of a monotonic one, and monoAt the reverse.
+// wallAt converts a monotonic time to wall time, monoAt wall time to a monotonic one.
 func (c *machine) wallAt(now int64) int64  { return c.wall + now - c.now }
 func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wall }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
-// history returns what a job has behind it, made if need be.
+// history returns a job's past, and makes it if necessary.
 func (r *record) history() *past {
 	if r.past == nil {
 		r.past = &past{index: -1}
@@ -324,7 +323,7 @@ func (r *record) history() *past {
 	return r.past
 }
 
-// running is the run at hand, or nil.
+// running returns the present run, or nil.
 func (r *record) running() *run {
 	if r.past == nil {
 		return nil
@@ -335,21 +334,22 @@ func (r *record) running() *run {
 // waits reports whether the job may be handed out.
 func (r *record) waits() bool { return r.State == job.Queued || r.State == job.Retrying }
 
-// after is a copy of the job, to become what it is after one more transition.
+// after returns a copy of the job with the next Rev, to be changed into what it is after one more
+// transition.
 func (r *record) after() *job.Job {
 	j := *r.Job
 	j.Rev++
 	return &j
 }
 
-// become makes a job what was written of it.
+// become sets a job to what was written.
 func (c *machine) become(r *record, j *job.Job) {
 	c.count(r, -1)
 	r.Job = j
 	c.count(r, 1)
 }
 
-// count enters a job in all counts, or takes it out.
+// count adds a job to all counts, or subtracts it.
 func (c *machine) count(r *record, by int) {
 	c.counts[r.State] += by
 	r.name.counts[r.State] += by
@@ -377,15 +377,15 @@ func (r *record) size() int64 {
 	return int64(n)
 }
 
-// held are the bytes that MaxBytes bounds.
+// held returns the bytes that MaxBytes limits.
 func (c *machine) held() int64 { return c.bytes + c.keyBytes + c.arriving + c.schedules.bytes }
 
-// live is how many jobs have not ended, those on their way in included.
+// live returns how many jobs have not ended, those on their way into the store included.
 func (c *machine) live() int {
 	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.entering
 }
 
-// insert makes a stored job known. While the store is read they come in any order.
+// insert enters a stored job. While the store is read, jobs come in any order.
 func (c *machine) insert(r *record) {
 	c.jobs.Put(r.ID, r)
 	c.order = append(c.order, place{r.Seq, r})
@@ -396,7 +396,7 @@ func (c *machine) insert(r *record) {
 	c.count(r, 1)
 }
 
-// intern returns the one record of a name.
+// intern returns the record of a name.
 func (c *machine) intern(text string) *name {
 	n := c.names[text]
 	if n == nil {
@@ -442,7 +442,7 @@ func (c *machine) compact() {
 	c.order, c.gone, c.linkedTo, c.constraints.sweep = kept, 0, linkedTo, sweep
 }
 
-// find is the index in order of a number, or of the next larger one.
+// find returns the index in order of a seq, or of the next larger one.
 func (c *machine) find(seq uint64) (int, bool) {
 	low, high := 0, len(c.order)
 	for low < high {
@@ -455,7 +455,7 @@ func (c *machine) find(seq uint64) (int, bool) {
 	return low, low < len(c.order) && c.order[low].seq == seq
 }
 
-// settle does what had to wait for a transition, unless the next one has begun.
+// settle calls what has waited for a transition, unless the next one has begun.
 func (c *machine) settle(r *record) {
 	if r.op != idle || r.past == nil || r.past.waiting == nil {
 		return
@@ -471,11 +471,11 @@ func (c *machine) settle(r *record) {
 	}
 }
 
-// wait has something done when the transition on its way is written.
+// wait calls f when the transition on its way is written.
 func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
 
-// write sends a transition to the store and goes on when it is written. A store
-// that fails it is no longer the one that this machine knows.
+// write sends a transition to the store, and calls then when it is written. If the store fails, it
+// is not the one that this machine knows any more.
 func (c *machine) write(o op, r *record, send func(done func(error)), then func()) {
 	r.op = o
 	c.later(func() {

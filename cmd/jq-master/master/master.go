@@ -15,34 +15,34 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// Values turns MessagePack into JSON and back, for workers of the broker's own.
+// Values converts MessagePack to JSON and back, for workers at the broker's socket.
 type Values struct {
 	JSON     func(raw []byte) []byte
 	FromJSON func(text []byte) ([]byte, *job.Fault)
 }
 
-// Options are what a master works with.
+// Options of a master.
 type Options struct {
 	Limits
 	Store  store.Store
 	Push   Pusher
 	Values Values
-	// Broker starts or reaches a broker.
+	// Broker starts a broker or connects to one.
 	Broker func() (Broker, error)
 	// Namespace is part of the names of the broker's groups.
 	Namespace string
-	// Prefix begins the types of the broker's jobs; it ends with a character that
-	// no pattern of another's has there.
+	// Prefix begins the types of the broker's jobs. It ends with a character that no pattern of
+	// another master has there.
 	Prefix string
-	// Once begins the types of jobs with max_retry 0. Where workers of the broker's
-	// own may join, nobody else can guess it: such a worker would run a job before
-	// that is written, and after a crash once more. Else it is Prefix.
+	// Once begins the types of jobs with max_retry 0. Where socket workers may join, nobody else
+	// can guess it: such a worker would run a job before that is written, and after a crash again.
+	// Otherwise it is Prefix.
 	Once string
-	// Schedules is the file whose schedules are the namespace's; nil: there is none.
+	// Schedules is the file of the namespace's schedules; nil: there is none.
 	Schedules *schedule.File
 	// ReadJob reads the job of a schedule.
 	ReadJob func(json.RawMessage) (*New, error)
-	// Persisted says that constraints are there after a restart.
+	// Persisted says that constraints survive a restart.
 	Persisted bool
 	Seed      uint64
 	Log       zerolog.Logger
@@ -62,11 +62,11 @@ type Master struct {
 	mu    sync.Mutex // guards what follows
 	c     *machine   // nil unless this master is the active one
 	line  *brokerLine
-	state *job.Fault // why there is no c
+	state *job.Fault // why c is nil
 	away  error      // why the store is away
-	rest  []func()   // what a machine that is no more had left to do
+	rest  []func()   // what a machine that has ended had left to do
 	alarm *time.Timer
-	rings int64 // when it does, on the machine's clock
+	rings int64 // when it fires, on the machine's clock
 	chore chan struct{}
 	rates rates
 }
@@ -74,10 +74,10 @@ type Master struct {
 // service is the active machine.
 type service struct {
 	c    *machine
-	dead chan struct{} // closed when it is no more
+	dead chan struct{} // closed when it has ended
 }
 
-// Open returns a master that does nothing before Run.
+// Open returns a master. It does nothing before Run.
 func Open(o Options) *Master {
 	return &Master{
 		opt: o, log: o.Log, began: store.Uptime(), start: time.Now().UnixMilli(),
@@ -90,7 +90,7 @@ func (m *Master) clock() (now, wall int64) {
 	return m.start + ms(store.Uptime()-m.began), time.Now().UnixMilli()
 }
 
-// wind sets the alarm to when something is due.
+// wind sets the alarm for the next thing that is due.
 func (m *Master) wind(c *machine) {
 	next := c.next()
 	if next < m.rings && m.alarm != nil {
@@ -105,9 +105,8 @@ func (m *Master) wind(c *machine) {
 	}
 }
 
-// Run is the master, from waiting for the lease on, until ctx ends or the store can
-// never be used. A master that is fenced, or whose store has lost something, begins
-// again.
+// Run waits for the lease and then is the active master, until ctx ends or the store can never be
+// used. A master that is fenced, or whose store has lost something, begins again.
 func (m *Master) Run(ctx context.Context) error {
 	m.opt.Store.Watch(func(away error) {
 		m.mu.Lock()
@@ -149,7 +148,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 }
 
-// stand has all requests refused.
+// stand makes the master refuse all requests.
 func (m *Master) stand(why *job.Fault) {
 	m.mu.Lock()
 	m.state = why
@@ -250,7 +249,7 @@ func (m *Master) connect(c *machine) (*brokerLine, error) {
 	return line, err
 }
 
-// activate has requests served.
+// activate makes the master serve requests.
 func (m *Master) activate(c *machine, line *brokerLine) {
 	m.mu.Lock()
 	c.out.line, c.maxGroups = line, line.b.MaxGroups
@@ -266,7 +265,7 @@ func (m *Master) activate(c *machine, line *brokerLine) {
 	m.mu.Unlock()
 }
 
-// flush has the store get all that was meant for it.
+// flush sends the store everything that was meant for it.
 func (m *Master) flush(c *machine) {
 	sent := make(chan struct{})
 	m.step(c, func() {
@@ -276,7 +275,7 @@ func (m *Master) flush(c *machine) {
 	<-sent
 }
 
-// deactivate has them refused again, and those that wait.
+// deactivate makes the master refuse requests again, also those that wait.
 func (m *Master) deactivate(c *machine) {
 	m.mu.Lock()
 	m.c, m.line = nil, nil
@@ -296,11 +295,10 @@ func (m *Master) ring(c *machine) {
 	})
 }
 
-// beats is how often workers are looked after.
+// beats is how often workers are checked.
 const beats = 200 * time.Millisecond
 
-// work looks after the machine. It returns nil when the broker has to be reached
-// anew.
+// work drives the machine. It returns nil when the broker has to be connected anew.
 func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed <-chan error) error {
 	beat := time.NewTicker(beats)
 	defer beat.Stop()
@@ -332,8 +330,8 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed 
 	}
 }
 
-// chores brings jobs to the broker and changed constraints to jobs, in slices
-// between which others have their turn.
+// chores brings jobs to the broker and changed constraints to jobs, in slices between which other
+// commands run.
 func (m *Master) chores(c *machine, line *brokerLine) {
 	ahead, changes := line.backlog()
 	var part *slice
@@ -341,8 +339,8 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 		if ahead <= manyAtOnce/2 {
 			c.linkSlice(manyAtOnce)
 		}
-		// The broker has done all of the slice before, so that this process has
-		// nothing to do for a moment: while it has, nobody looks for requests.
+		// The broker has done all of the slice before, so this process has nothing to do for a
+		// moment. While it has, no requests are read.
 		if c.brought && ahead <= sliceLooks/sliceCost && changes == 0 {
 			part = c.nextSlice(sliceLooks)
 		}
@@ -351,13 +349,13 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 		part.match()
 		m.hold(c, func() { c.sweepSlice(part) })
 	}
-	if part != nil || ahead+changes > 0 { // the broker and requests have their turn
+	if part != nil || ahead+changes > 0 { // let the broker and requests run
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// Drain takes no more jobs and hands out no more; what runs may be answered. It
-// waits until nothing runs, or ctx ends.
+// Drain stops accepting jobs and handing them out; running jobs may be answered. It waits until
+// nothing runs, or ctx ends.
 func (m *Master) Drain(ctx context.Context) error {
 	m.mu.Lock()
 	select {
@@ -383,7 +381,7 @@ func (m *Master) Drain(ctx context.Context) error {
 	}
 }
 
-// Ready is nil when requests are served, else a *job.Fault that says why not.
+// Ready returns nil if requests are served, else a *job.Fault that says why not.
 func (m *Master) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -115,7 +115,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	to <- more.runSeconds.metric(descRun)
 }
 
-// imbalance is by how much the ledger does not add up; 0 unless the master is wrong.
+// imbalance returns by how much the ledger does not balance: 0 unless the master has a fault.
 func (l *Ledger) imbalance(counts *[6]int) int64 {
 	in := int64(l.Enqueued + l.Revived)
 	out := int64(l.Waiting + l.Running + l.Done + l.Failed + l.Cancelled)

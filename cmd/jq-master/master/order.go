@@ -2,8 +2,8 @@ package master
 
 import "sync"
 
-// orders are commands that are to be done. One goroutine at a time does them, and
-// what they have left to do: many that came at once would wait for one lock.
+// orders is a queue of commands. One goroutine at a time runs them, and what they have left to do:
+// many that come at once would wait for one lock.
 type orders struct {
 	mu      sync.Mutex // guards what follows; held for moments only
 	queue   []command
@@ -11,14 +11,14 @@ type orders struct {
 	running bool
 }
 
-// command is done by a machine.
+// command is a function for a machine.
 type command struct {
 	of   *machine // nil: by none
 	do   func()   // with the master's lock held
-	gone func()   // instead, without it, when the machine is no more; may be nil
+	gone func()   // called instead, without the lock, if the machine has ended; may be nil
 }
 
-// order has a command done, soon: by this goroutine, or one that is at it.
+// order runs a command soon: in this goroutine, or in the one that runs commands now.
 func (m *Master) order(o command) {
 	m.orders.mu.Lock()
 	m.orders.queue = append(m.orders.queue, o)
@@ -30,14 +30,14 @@ func (m *Master) order(o command) {
 	}
 }
 
-// manyRounds is how often one who came with a command looks for those of others.
+// manyRounds is how often a goroutine that has run its own command looks for more.
 const manyRounds = 4
 
-// run does what is to be done until there is nothing more.
+// run runs commands until there are none.
 func (m *Master) run(rounds int) {
 	var todo []func()
 	for ; ; rounds-- {
-		if rounds == 0 { // who began has other things to do
+		if rounds == 0 { // this goroutine has other things to do
 			go m.run(1 << 20)
 			return
 		}
@@ -79,7 +79,7 @@ func (m *Master) run(rounds int) {
 	}
 }
 
-// take returns all commands; none ends the run.
+// take returns all queued commands; if there are none the run ends.
 func (o *orders) take() []command {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,10 +99,10 @@ func (o *orders) giveBack(queue []command) {
 	o.mu.Unlock()
 }
 
-// step makes a command of f, unless the machine is no more.
+// step makes a command from f, which is skipped if the machine has ended.
 func (m *Master) step(c *machine, f func()) { m.order(command{of: c, do: f}) }
 
-// hold does f at once, unless the machine is no more: then it returns false.
+// hold runs f at once. If the machine has ended it returns false.
 func (m *Master) hold(c *machine, f func()) bool {
 	m.mu.Lock()
 	there := m.c == c

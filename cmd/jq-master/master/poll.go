@@ -10,7 +10,7 @@ type poller struct {
 	reply func(st *Status, err error) // called once
 }
 
-// status is what pushers see of a job; with peek, nothing is fetched.
+// status returns a job as pushers see it. With peek the result is not fetched.
 func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 	r := c.jobs.Get(id)
 	if r == nil || r.State == job.Cancelled {
@@ -39,7 +39,7 @@ func (c *machine) view(r *record) *Status {
 	return st
 }
 
-// fetchedBy is told whether a response with the result was written whole.
+// fetchedBy is called with whether a response with the result was written completely.
 func (c *machine) fetchedBy(r *record, written bool) {
 	if c.jobs.Get(r.ID) != r || r.past == nil || !r.past.fetch {
 		return
@@ -72,8 +72,8 @@ func (c *machine) poll(id job.ID, p *poller) {
 	}
 }
 
-// endPoll ends a wait and returns the job's status as it is; ended tells that the
-// reply is on its way already.
+// endPoll ends a wait and returns the job's present status; ended says that the reply is on its
+// way already.
 func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 	r := c.jobs.Get(id)
 	if r == nil || r.past == nil {
@@ -89,8 +89,8 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 	return nil, true
 }
 
-// wakePollers answers all who wait for a job: a result goes to all of them, and
-// counts as fetched when one of those who fetch has it whole.
+// wakePollers answers all requests that wait for a job. A result goes to all of them, and counts
+// as fetched when one of those that fetch it has got all of it.
 func (c *machine) wakePollers(r *record) {
 	all := r.past.pollers
 	if len(all) == 0 {

@@ -13,7 +13,7 @@ type puller struct {
 	closed bool
 }
 
-// demand is how many more jobs a worker asks for.
+// demand returns how many more jobs a worker asks for.
 func (w *worker) demand() (n int) {
 	for _, p := range w.pullers {
 		n += p.max - p.coming - len(p.jobs)
@@ -21,7 +21,7 @@ func (w *worker) demand() (n int) {
 	return n
 }
 
-// reserve finds who gets the next job. There is one: demand is above 0.
+// reserve returns the request that gets the next job. There is one, since demand is above 0.
 func (w *worker) reserve() *puller {
 	for _, p := range w.pullers {
 		if p.max > p.coming+len(p.jobs) {
@@ -38,7 +38,7 @@ func (c *machine) pull(w *worker, p *puller) {
 	c.serve(w)
 }
 
-// deliver gives a request a job, unless it has ended.
+// deliver gives a job to a request, unless the request has ended.
 func (p *puller) deliver(c *machine, h *job.Handout) bool {
 	p.coming--
 	if p.closed {
@@ -50,13 +50,13 @@ func (p *puller) deliver(c *machine, h *job.Handout) bool {
 	return true
 }
 
-// miss is told that a job on its way to a request does not come.
+// miss is called when a job on its way to a request does not come.
 func (p *puller) miss(c *machine) {
 	p.coming--
 	p.offer(c)
 }
 
-// offer has a request take what it got, unless more is about to come.
+// offer completes a request with the jobs that it got, unless more are about to come.
 func (p *puller) offer(c *machine) {
 	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.coming == 0 || len(p.jobs) == p.max || c.away != nil) {
 		p.ready = nil
@@ -64,7 +64,7 @@ func (p *puller) offer(c *machine) {
 	}
 }
 
-// endPull ends a request. Without a taker what it got goes back.
+// endPull ends a request. Jobs that nobody takes go back.
 func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	if p.closed {
 		return nil
@@ -97,7 +97,7 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	return jobs
 }
 
-// closePulls ends the requests of a worker that goes.
+// closePulls ends the requests of a worker that leaves.
 func (c *machine) closePulls(w *worker) {
 	for _, p := range w.pullers {
 		if ready := p.ready; ready != nil {

@@ -29,8 +29,7 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 	}
 }
 
-// await is do for commands that reply in any case, when what they ask of the store
-// is answered.
+// await is do for commands that always reply, once the store has answered them.
 func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, _, err := send(m, f)
 	if err != nil {
@@ -40,9 +39,8 @@ func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err
 	return a.v, m.judged(a.err)
 }
 
-// judged is what is told instead of an error that was judged from memory: past the
-// end of the lease, nobody knows whether that is how it is. What was written in the
-// store is true, whoever is the master by now.
+// judged replaces an error that was judged from memory: past the end of the lease nobody knows
+// whether it is true. What was written to the store is true, whoever is the master now.
 func (m *Master) judged(err error) error {
 	if err != nil && !m.opt.Store.Holds() {
 		return errStandby
@@ -50,8 +48,7 @@ func (m *Master) judged(err error) error {
 	return err
 }
 
-// send has a command run, soon, which is to reply once at most. Dead is closed when
-// the machine ends.
+// send runs a command soon, which replies once at most. Dead is closed when the machine ends.
 func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
 	s, err := m.service()
 	if err != nil {
@@ -63,7 +60,7 @@ func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-ch
 	return ch, s.dead, nil
 }
 
-// service is the active machine, or why there is none.
+// service returns the active machine, or why there is none.
 func (m *Master) service() (*service, error) {
 	if s := m.serves.Load(); s != nil {
 		return s, nil
@@ -85,7 +82,7 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 	if !m.hold(s.c, func() { v, err = f(s.c) }) {
 		return v, errStarting
 	}
-	if !m.opt.Store.Holds() { // asked last: what was judged before is as old as it may be
+	if !m.opt.Store.Holds() { // asked last: earlier judgements may be as old as the lease allows
 		return v, errStandby
 	}
 	return v, err
@@ -93,11 +90,10 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 
 type none = struct{}
 
-// Enqueue takes jobs in, all or none; their ids are in the same order. With a key
-// that came before with the same body, ids are those of that time. Whether they are
-// stored is told also when the master ends meanwhile. A job with Sharing comes alone and
-// without a key; when another one holds its key, unique says what became of that:
-// "kept", "replaced" or "extended".
+// Enqueue adds jobs, all or none; their ids are in the same order. With a key that came before
+// with the same body, the ids are the earlier ones. It returns the outcome also if the master ends
+// meanwhile. A job with Sharing comes alone and without a key; if another job holds its key,
+// unique says what became of that: "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueing{jobs: jobs, key: key}
 	e.match(m.list())
@@ -124,7 +120,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 		switch {
 		case ids != nil: // the next master cancels the one that they replace
 			return ids, false, e.unique, nil
-		case !sent: // it waited for what another job becomes
+		case !sent: // it waited for another job
 			return nil, false, "", errStarting
 		}
 		a = <-told
@@ -132,7 +128,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 	return a.v, replayed, e.unique, m.judged(a.err)
 }
 
-// list are the constraints of now.
+// list returns the present constraints.
 func (m *Master) list() []*constraint {
 	if s := m.serves.Load(); s != nil {
 		if list := s.c.constraints.shown.Load(); list != nil {
@@ -142,7 +138,7 @@ func (m *Master) list() []*constraint {
 	return nil
 }
 
-// Status returns a job's status. Unless peek, a result goes to the first who asks.
+// Status returns a job's status. Unless peek is set, the first request gets the result.
 func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 	st, err := look(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
 	if err != nil {
@@ -152,14 +148,14 @@ func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 	return st, nil
 }
 
-// putBack is told that nobody gets a status.
+// putBack is called when nobody gets a status.
 func (st *Status) putBack() {
 	if st != nil && st.Fetch != nil {
 		st.Fetch(false)
 	}
 }
 
-// Poll waits until a job has ended, or as long as wait says.
+// Poll waits until a job has ended, at most for wait.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
 	st, ended, err = m.poll(ctx, id, wait, peek)
 	if !m.opt.Store.Holds() && m.serves.Load() != nil {
@@ -193,7 +189,7 @@ func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 	if !coming {
 		return st, false, nil
 	}
-	// It has ended at this very moment, and what there is to fetch is on its way.
+	// The job has just ended, and the result is on its way.
 	select {
 	case a := <-told:
 		return a.v, true, a.err
@@ -204,7 +200,7 @@ func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 
 func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
 
-// Cancel ends a job that waits, by force also one that runs.
+// Cancel ends a waiting job, with force also a running one.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.cancel(id, force, func(err error) { reply(none{}, err) })
@@ -212,12 +208,12 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 	return err
 }
 
-// Register takes a worker in.
+// Register registers a worker.
 func (m *Master) Register(g *Registration) (*Registered, error) {
 	return await(m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
 }
 
-// Unregister lets a worker go; what it runs may still be answered.
+// Unregister removes a worker. Its running jobs may still be answered.
 func (m *Master) Unregister(from job.Caller) error {
 	_, err := look(m, func(c *machine) (none, error) {
 		w, err := c.known(from, false)

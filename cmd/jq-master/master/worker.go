@@ -17,7 +17,7 @@ type worker struct {
 	gone     bool  // it serves nothing any more and is not known to anybody
 	runs     map[*record]struct{}
 	pausedTo int64
-	why      string           // of the pause
+	why      string           // the reason for the pause
 	failing  int64            // since when it has not been reached; 0: it was
 	pause    time.Duration    // the last one for not having been reached
 	excepts  map[string]int64 // names it does not know, until when

@@ -29,13 +29,13 @@ type Memory struct {
 	closed      bool
 }
 
-// kept is a job with the times of Finish.
+// kept is a job and the times of Finish.
 type kept struct {
 	*job.Job
 	forget, drop int64
 }
 
-// promise is what an idempotency key stands for.
+// promise is the content of an idempotency key.
 type promise struct {
 	text  string
 	until time.Time
@@ -49,7 +49,7 @@ func NewMemory() *Memory {
 	}
 }
 
-// step does one transition under the lock and tells its outcome outside of it.
+// step does a transition under the lock, and reports its outcome outside of it.
 func (m *Memory) step(f func(error), do func() error) {
 	m.mu.Lock()
 	err := ErrClosed
@@ -97,7 +97,7 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 	m.order = append(m.order, key.Name)
 }
 
-// move replaces a job if it is where the caller believes it to be.
+// move replaces a job if its state is the one that the caller expects.
 func (m *Memory) move(j *job.Job, forget, drop int64, f func(error), from ...job.State) {
 	m.step(f, func() error {
 		was := m.jobs.Get(j.ID)

@@ -2,7 +2,7 @@ package store
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are those of the writer.
+// metrics are the writer's metrics.
 type metrics struct {
 	round  prometheus.Histogram
 	size   prometheus.Histogram

@@ -19,7 +19,7 @@ import (
 const (
 	leaseTerm  = 10 * time.Second
 	leaseRenew = 3 * time.Second
-	// answerWithin bounds the wait for Redis: longer, and it is away.
+	// answerWithin limits the wait for Redis. After it Redis counts as away.
 	answerWithin = 3 * time.Second
 )
 
@@ -27,9 +27,9 @@ const (
 type Options struct {
 	// URL is redis://, rediss:// or unix://, with user, password and database.
 	URL string
-	// Namespace keeps several queues in one Redis apart.
+	// Namespace separates several queues in one Redis.
 	Namespace string
-	// Log is told what an operator should know.
+	// Log gets messages for operators.
 	Log zerolog.Logger
 }
 
@@ -39,26 +39,26 @@ type Redis struct {
 	client  *redis.Client
 	keys    keys
 	metrics metrics
-	name    string // ours in the lease
-	self    holder // likewise
+	name    string // names this process in the lease
+	self    holder // the same
 	watch   func(error)
-	warned  bool // of a Redis without a file; owned by Acquire
+	warned  bool // for a Redis without a file; owned by Acquire
 
 	mu    sync.Mutex // guards what follows; held for moments only
 	queue []*op
-	wake  chan struct{} // has room for one
-	away  error         // why enqueueing is refused, nil when it is not
-	term  *term         // the last Acquire; nil before the first
+	wake  chan struct{} // signals the writer; has room for one
+	away  error         // why enqueueing is refused; nil: it is not
+	term  *term         // of the last Acquire; nil before the first
 	ended bool          // Close was called
 }
 
-// term is the time from an Acquire until the lease is gone or given back.
+// term lasts from an Acquire until the lease is lost or given back.
 type term struct {
 	epoch string
-	until atomic.Int64  // end of the lease, as Uptime tells it
+	until atomic.Int64  // the end of the lease, by Uptime
 	fence uint64        // owned by the writer
-	acked uint64        // highest seq that Redis acknowledged; owned by the writer
-	undo  []*op         // enqueueings to take back; owned by the writer
+	acked uint64        // the highest seq that Redis has acknowledged; owned by the writer
+	undo  []*op         // enqueueings to be undone; owned by the writer
 	over  chan struct{} // closed with err set
 	err   error
 	once  sync.Once
@@ -66,7 +66,7 @@ type term struct {
 	done  chan struct{}
 }
 
-// op is a transition on its way.
+// op is a transition on its way to Redis.
 type op struct {
 	*transition
 	keys []string // without lease and seq
@@ -76,9 +76,9 @@ type op struct {
 	takesBack *op
 }
 
-func init() { redis.SetLogger(&logging.VoidLogger{}) } // what matters reaches us as errors
+func init() { redis.SetLogger(&logging.VoidLogger{}) } // everything important is returned as an error
 
-// Open prepares a store; it talks to Redis from Acquire on.
+// Open prepares a store. It connects to Redis in Acquire.
 func Open(opt Options) (*Redis, error) {
 	o, err := redis.ParseURL(opt.URL)
 	if err != nil {
@@ -87,7 +87,7 @@ func Open(opt Options) (*Redis, error) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = answerWithin, answerWithin, answerWithin
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.MaxRetries = -1 // the writer knows better what may be repeated
+	o.MaxRetries = -1 // the writer decides what may be repeated
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &Redis{
@@ -188,7 +188,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 			answer(first, err == nil, err)
 		},
 	}
-	if key != nil { // one that cannot be read is set aside, and nobody waits for it in vain
+	if key != nil { // one that cannot be read is set aside
 		told := o.done
 		o.done = func(reply any, err error) {
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE ") {
@@ -219,21 +219,21 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 	return names, args
 }
 
-// setAside gives a key that cannot be read another name.
+// setAside renames a key that cannot be read.
 func (r *Redis) setAside(key string, why error, f func(error)) {
 	name := r.keys.prefix + "unreadable:" + strings.TrimPrefix(key, r.keys.prefix)
 	r.unreadable(name, fmt.Errorf("%w; it was set aside under this name", why))
 	r.add(&op{transition: aside, keys: []string{key, name}, done: done(f)})
 }
 
-// unreadable counts something that cannot be read, and says where it is.
+// unreadable counts a record that cannot be read, and logs its name.
 func (r *Redis) unreadable(key string, why error) {
 	r.metrics.unreadable.Inc()
 	r.opt.Log.Error().Err(why).Str("key", key).Msg("a record in Redis cannot be read and is left out")
 }
 
-// move asks for the transition of one job. where is "" when the job stays with the
-// live or the ended ones, else "live" or "ended".
+// move queues a transition of a job. where is "live" or "ended", or "" if the job stays where it
+// is.
 func (r *Redis) move(j *job.Job, from, where string, score, drop int64, fields []any, f func(error)) {
 	args := make([]any, 0, 7+len(fields))
 	args = append(args, from, j.Rev, j.State.String(), j.Attempt, where, score, drop)
@@ -299,8 +299,8 @@ func (r *Redis) jobs(ids []job.ID, before ...string) []string {
 	return before
 }
 
-// Close implements Store. The lease is left to run out, or to the next one who
-// sees that this process is gone.
+// Close implements Store. The lease is not given back: it expires, or is taken by a master that
+// sees that this process has ended.
 func (r *Redis) Close() error {
 	r.mu.Lock()
 	r.ended = true

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The transitions as Redis runs them. Each is one step, does nothing when the
-// lease is not ours, and answers a repeat as it did at first.
+// The transitions as Redis runs them. Each is atomic, does nothing without the lease, and answers
+// a repeat as it did at first.
 var (
 	//go:embed lua/held.lua
 	held string
@@ -49,15 +49,15 @@ var (
 	scripts []*transition
 )
 
-// At maxmemory Redis refuses a script as a whole, unless it says otherwise. Only
-// enqueueing, constraints and schedules are refused: with all else jobs go on and end, by workers
-// that come for them, and what has ended is forgotten.
+// At maxmemory Redis refuses scripts that do not allow it. Only enqueueing, constraints and
+// schedules are refused: with the others jobs go on and end, at workers that come for them, and
+// ended jobs are forgotten.
 const (
 	grows = "#!lua\n"
 	frees = "#!lua flags=allow-oom\n"
 )
 
-// transition is a script and the name that a fault point has for it.
+// transition is a script and the name of its fault point.
 type transition struct {
 	*redis.Script
 	name, text string

@@ -1,7 +1,6 @@
-// Package store keeps the jobs of one namespace where the master finds them
-// again. The master decides, the store remembers: each transition of a job is one
-// step, which checks that this master still has the lease and that the job is
-// where the master believes it to be.
+// Package store keeps the jobs of a namespace for the master. The master decides, the store
+// remembers: each transition of a job is one step, which checks that this master still has the
+// lease and that the job is in the state that the master expects.
 package store
 
 import (
@@ -12,19 +11,19 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Errors of transitions. All others are faults of the program or the store's
-// data, which the master logs and treats as ErrLost.
+// Errors of transitions. All others are faults of the program or of the stored data, which the
+// master logs and treats as ErrLost.
 var (
-	// ErrAway: the store cannot be reached or does not take writes. Only Enqueue
-	// fails with it: the store resends all else until it knows the outcome.
+	// ErrAway: the store cannot be reached or does not accept writes. Only Enqueue fails with it;
+	// the store repeats all other transitions until it knows their outcome.
 	ErrAway = errors.New("the store is away")
-	// ErrFull: the store has no room. Only Enqueue, PutConstraint and PutSchedule fail with
-	// it, and have changed nothing.
+	// ErrFull: the store has no room. Only Enqueue, PutConstraint and PutSchedule fail with it.
+	// They have changed nothing.
 	ErrFull = errors.New("the store is full")
 	// ErrFenced: another master has the lease.
 	ErrFenced = errors.New("another master has taken over")
-	// ErrLost: the store is another one, or not what it was (its epoch has changed,
-	// a job is not where it must be). Nothing this master holds may be trusted.
+	// ErrLost: the store is another one, or has lost data (its epoch has changed, a job is not in
+	// the expected state). The master's memory cannot be trusted.
 	ErrLost = errors.New("the store has lost what it held")
 	// ErrKeyReused: the idempotency key came with another body before.
 	ErrKeyReused = errors.New("the idempotency key was used with another body")
@@ -32,45 +31,41 @@ var (
 	ErrClosed = errors.New("the store is closed")
 )
 
-// Key is an idempotency key with what it stands for.
+// Key is an idempotency key.
 type Key struct {
-	Name string   // with the token and path it belongs to
+	Name string   // includes its token and path
 	Body [32]byte // hash of the body
 	TTL  time.Duration
 }
 
-// Size is how many bytes the key takes that stands for some jobs, but for what the
-// store itself needs.
+// Size returns how many bytes the key of so many jobs takes, without the store's own overhead.
 func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID{})*jobs }
 
 // Store holds jobs, workers and constraints.
 //
-// The methods with done are asynchronous: they return soon and call done exactly
-// once, perhaps before they return, on whatever goroutine; done must return soon,
-// too, and may call the store. A transition that is repeated after an unknown
-// outcome answers as the first one did. Of one job, the master asks for a
-// transition only when the one before has been answered. The bytes and slices
-// given are not changed by either side. Each transition of one job brings its Rev,
-// one more than before: what is found with Rev - 1 is changed, what is found with
-// Rev is a repeat, anything else is ErrLost. Fetch and Forget do not count.
+// The methods with done are asynchronous: they return soon and call done exactly once, perhaps
+// before they return, on any goroutine. done must return soon, too, and may call the store. A
+// transition that is repeated after an unknown outcome answers as it did at first. The master asks
+// for a transition of a job only when the one before was answered. Neither side changes the bytes
+// and slices given. Each transition of a job has the next Rev: a job with Rev - 1 is changed, a
+// job with Rev shows a repeat, anything else is ErrLost. Fetch and Forget do not count.
 type Store interface {
-	// Enqueue stores new jobs, all or none, with State Queued. With a key that is
-	// known, nothing is stored, and ids are those of the first time. On ErrAway it
-	// is not known whether they were stored: the store removes them first thing
-	// when it is back, and before anything else is enqueued under the same key.
+	// Enqueue stores new jobs, all or none, with State Queued. With a known key nothing is stored,
+	// and ids are those of the first time. After ErrAway it is not known whether the jobs were
+	// stored: the store removes them as soon as it is back, before anything else is enqueued under
+	// the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
-	// Start: queued or retrying → running. The job comes with State Running and
-	// with Attempt, Worker, Started and Deadline of the run.
+	// Start: queued or retrying → running. The job has State Running, and Attempt, Worker, Started
+	// and Deadline of the run.
 	Start(j *job.Job, done func(error))
-	// Release: running → what it was before, but for Rev (State, Attempt, Worker and
-	// so on as the job has them now). The run was not an attempt.
+	// Release: running → the state before. The job has State, Attempt, Worker and so on as they
+	// are then. The run was not an attempt.
 	Release(j *job.Job, done func(error))
 	// Retry: running → retrying, with Retries, Due, Error, Message, Reason and
 	// Attempts. A revived job (ended → queued) is written by Revive.
 	Retry(j *job.Job, done func(error))
-	// Finish: running → done or error, with all of the outcome. forget is when to
-	// forget the job, drop when to drop its result (0: it has none), in
-	// milliseconds since 1970.
+	// Finish: running → done or error, with the outcome. forget is when to forget the job, drop
+	// when to drop its result (0: it has none), in milliseconds since 1970.
 	Finish(j *job.Job, forget, drop int64, done func(error))
 	// Cancel: queued, retrying or running → cancelled.
 	Cancel(j *job.Job, forget int64, done func(error))
@@ -91,40 +86,39 @@ type Store interface {
 	// PutSchedule stores a schedule, and new jobs of it in the same step.
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
 	DropSchedule(name string, done func(error))
-	// Durable says whether what was stored is there after this process has ended.
+	// Durable reports whether stored data survives this process.
 	Durable() bool
 
-	// Acquire waits until this master has the lease, and renews it from then on.
-	// It fails when ctx ends, or at once when the store can never be used (an
-	// evicting memory policy). waits is told why it waits, whenever that changes.
+	// Acquire waits until this master has the lease, and renews it from then on. It fails when ctx
+	// ends, or at once if the store can never be used (because of an evicting memory policy).
+	// waits is called with the reason for the wait, whenever that changes.
 	Acquire(ctx context.Context, waits func(error)) error
-	// Load reads what is stored, after Acquire; each is called in order on the
-	// goroutine of the caller: workers, constraints, schedules, then jobs that have not ended
-	// by Seq, then ended ones by the time to forget them, the oldest first. When
-	// the store goes away meanwhile Load goes on when it is back.
+	// Load reads everything stored, after Acquire. The functions are called on the caller's
+	// goroutine and in order: workers, constraints, schedules, then jobs that have not ended by
+	// Seq, then ended ones by the time to forget them. If the store goes away meanwhile Load
+	// continues when it is back.
 	Load(ctx context.Context, each Loaded) error
-	// Lost is closed when the lease of the last Acquire is gone or the store is not
-	// what it was; Err tells which, ErrFenced or ErrLost. Acquire and Load again
-	// is what helps.
+	// Lost is closed when the lease of the last Acquire is lost or the store has lost data; Err
+	// says which, ErrFenced or ErrLost. The master has to call Acquire and Load again.
 	Lost() <-chan struct{}
 	Err() error
-	// Watch sets who is told, in order, whenever the store goes away (with why) or
-	// is back (nil). It is away from the first failed write on, and back when one
-	// has succeeded and what had to be undone is undone.
+	// Watch sets a function that is called, in order, whenever the store goes away (with the
+	// reason) or is back (nil). It is away from the first failed write on, and back when a write
+	// has succeeded and everything that had to be undone is undone.
 	Watch(changed func(away error))
-	// Holds reports whether this master surely still has the lease: the time that the
-	// last renewal has brought, counted from before it was asked for, is not over.
+	// Holds reports whether this master certainly still has the lease: the time of the last
+	// renewal, counted from before it was sent, is not over.
 	Holds() bool
 	// Resign gives the lease back.
 	Resign(ctx context.Context) error
 	Close() error
 }
 
-// Loaded is who is told what a store holds. Jobs are the caller's to keep.
+// Loaded receives the content of a store. It may keep the jobs.
 type Loaded struct {
 	Worker     func(*job.Worker)
-	Constraint func(*job.Constraint) error          // what is wrong with it
-	Schedule   func(name string, text []byte) error // what is wrong with it; nil: nobody wants them
+	Constraint func(*job.Constraint) error          // why it cannot be read
+	Schedule   func(name string, text []byte) error // why it cannot be read; nil: nobody needs it
 	Key        func(until int64, size int)          // an idempotency key, in order of until
 	Job        func(j *job.Job, forget, drop int64) // forget and drop as for Finish
 	Seq        func(last uint64)                    // the largest Seq ever given

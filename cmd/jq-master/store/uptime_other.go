@@ -6,5 +6,5 @@ import "time"
 
 var began = time.Now()
 
-// Uptime is the time since some moment in the past.
+// Uptime returns the time since some moment in the past.
 func Uptime() time.Duration { return time.Since(began) }

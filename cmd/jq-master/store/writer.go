@@ -12,17 +12,17 @@ import (
 	"gloom/cmd/internal/fault"
 )
 
-// A round trip carries at most this many transitions, keys and bytes, but always one
-// transition: a slow link is to take it while an answer is waited for, as otherwise
-// the same round would be sent for ever.
+// A round trip carries at most this many transitions, keys and bytes, but at least one transition.
+// A slow link must be able to carry it within the time for an answer; otherwise the same round
+// would be sent for ever.
 const (
 	roundOps   = 512
 	roundKeys  = 4000
 	roundBytes = 4 << 20
 )
 
-// write sends what is queued, one pipeline after the other, until the term ends.
-// Transitions that come meanwhile travel together in the next one.
+// write sends queued transitions, one pipeline after the other, until the term ends. Those that
+// come meanwhile go together in the next one.
 func (r *Redis) write(t *term) {
 	defer close(t.done)
 	renew := time.NewTicker(leaseRenew)
@@ -64,7 +64,7 @@ func (r *Redis) write(t *term) {
 	}
 }
 
-// next takes from the queue what one round trip carries.
+// next takes the transitions of one round trip from the queue.
 func (r *Redis) next() []*op {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *Redis) next() []*op {
 	return round
 }
 
-// size is how many bytes the values have that may be long.
+// size returns how many bytes the long values have.
 func (o *op) size() (n int) {
 	for _, a := range o.args {
 		if raw, ok := a.([]byte); ok {
@@ -94,9 +94,8 @@ func (o *op) size() (n int) {
 	return n
 }
 
-// through sends a round until each of its transitions has its answer, however
-// long Redis is away; an empty round renews the lease. It reports whether the
-// term goes on.
+// through sends a round until each of its transitions is answered, however long Redis is away; an
+// empty round renews the lease. It reports whether the term goes on.
 func (r *Redis) through(t *term, round []*op) bool {
 	var err error
 	if len(round) == 0 {
@@ -110,7 +109,7 @@ func (r *Redis) through(t *term, round []*op) bool {
 			r.abandon(t, round, asLost(k, err))
 			return false
 		}
-		// A connection that broke is dialled again before anybody is told.
+		// A broken connection is dialled again before Redis counts as away.
 		if attempt > 0 {
 			round = r.setAway(t, round, err)
 			pause(t.stop, wait)
@@ -128,11 +127,11 @@ func (r *Redis) through(t *term, round []*op) bool {
 	return true
 }
 
-// comeBack makes void what dead connections have sent, takes back what was refused
-// meanwhile, and sends the rest of a round again.
+// comeBack makes sure that nothing sent on dead connections still takes effect, undoes what was
+// refused meanwhile, and sends the rest of a round again.
 func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
 	t.fence++
-	// A server that hangs has cost time enough already.
+	// A server that hangs has cost enough time already.
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := r.hold(soon, t, t.fence, leaseTerm)
@@ -150,7 +149,7 @@ func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
 	return r.send(t, round)
 }
 
-// load makes Redis know the scripts.
+// load loads the scripts into Redis.
 func (r *Redis) load(ctx context.Context) error {
 	pipe := r.client.Pipeline()
 	for _, s := range scripts {
@@ -160,7 +159,7 @@ func (r *Redis) load(ctx context.Context) error {
 	return err
 }
 
-// send makes one round trip and gives out the answers. It returns what has to be
+// send makes one round trip and delivers the answers. It returns the transitions that have to be
 // sent again, in order, and why.
 func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	if len(round) == 0 {
@@ -177,7 +176,7 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	}
 	fault.Point("before " + round[0].name)
 	began := time.Now()
-	_, _ = pipe.Exec(ctx) // each answer tells
+	_, _ = pipe.Exec(ctx) // the answers have the errors
 	r.metrics.round.Observe(time.Since(began).Seconds())
 	r.metrics.size.Observe(float64(len(round)))
 	fault.Point("after " + round[0].name)
@@ -203,13 +202,13 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 				why = err
 			}
 		default:
-			again, why = append(again, o), err // nothing else matters now
+			again, why = append(again, o), err // the term ends anyway
 		}
 	}
 	return again, why
 }
 
-// asLost is the error that ends a term.
+// asLost returns the error that ends a term.
 func asLost(k kind, err error) error {
 	if k == fenced {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
@@ -217,8 +216,8 @@ func asLost(k kind, err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// setAway answers the enqueueings of a round and of the queue, notes those that
-// were perhaps written, and returns what stays of the round.
+// setAway answers the enqueueings of a round and of the queue with ErrAway, notes those that may
+// have been written, and returns the rest of the round.
 func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 	why = fmt.Errorf("%w: %w", ErrAway, why)
 	r.mu.Lock()
@@ -261,10 +260,9 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 	return rest, enqueueings
 }
 
-// abandon ends the term: it answers what is under way and all that is queued. Who
-// is fenced cannot take back an enqueueing whose outcome is unknown, but it can
-// look, before anybody hears of the end: what is there belongs to the next master,
-// and no late command adds to it.
+// abandon ends the term: it answers everything that is under way or queued. A master that is
+// fenced cannot undo an enqueueing whose outcome is unknown, but it can look before anybody hears
+// of the end: jobs that are there belong to the next master, and no late command adds to them.
 func (r *Redis) abandon(t *term, round []*op, why error) {
 	if errors.Is(why, ErrFenced) {
 		round = slices.DeleteFunc(round, func(o *op) bool {
