@@ -32,8 +32,8 @@ func (o *options) prefix() string {
 	return "jq."
 }
 
-// once begins the types of jobs with max_retry 0: where socket workers may join,
-// they cannot guess it.
+// once begins the types of jobs with max_retry 0. Where socket workers may join, they cannot guess
+// it.
 func (o *options) once(prefix string) string {
 	if !o.socketWorkers || o.alone() {
 		return prefix
@@ -44,8 +44,7 @@ func (o *options) once(prefix string) string {
 // alone reports whether nobody else can reach the broker.
 func (o *options) alone() bool { return o.broker.SubmitAddr == "" && o.workerAddr == "" }
 
-// openBroker starts the broker inside this process, or gets ready to reach a
-// shared one.
+// openBroker starts a broker in this process, or prepares to connect to a shared one.
 func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	c := o.broker
 	lost := make(chan struct{})
@@ -60,7 +59,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
 	}
-	b := master.Broker{Lost: lost, Alone: o.alone(), MaxGroups: 16, MaxPrefetch: link.MostSlots} // what a broker takes unless it is told otherwise
+	b := master.Broker{Lost: lost, Alone: o.alone(), MaxGroups: 16, MaxPrefetch: link.MostSlots} // the defaults of a broker
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
@@ -71,7 +70,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA
 			s.Insecure = o.door.Insecure
 		}
-		// The limits of the master are the first to be felt.
+		// The limits of the master must be reached first.
 		s.MaxJobs, s.MaxTypeJobs, s.MaxSubmitterJobs = 0, 0, 0
 		s.MaxBytes, s.MaxTypeBytes, s.MaxSubmitterBytes, s.MaxUnread = 0, 0, 0, 0
 		s.MaxTypes, s.MaxGroups, s.MaxPrefetch = 1<<24, 1<<24, b.MaxPrefetch
@@ -79,7 +78,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		s.MaxJobGroups = b.MaxGroups
 		s.MaxInbound = max(s.MaxInbound, 4*int64(s.MaxFrame))
 	}
-	// A body grows on its way into JSON; what holds it is bounded by max-bytes.
+	// A body grows when it is converted to JSON. max-bytes limits the memory.
 	c.MaxFrame = max(64<<20, min(8*o.maxBody, 1<<30))
 	l, err := link.Open(c, log)
 	if err != nil {
@@ -99,7 +98,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	return b, err
 }
 
-// operators reaches the side for operators of a shared broker.
+// operators returns how to reach the HTTP interface of a shared broker.
 func (o *options) operators() (r master.Rules, err error) {
 	c := &o.broker
 	transport := &http.Transport{}

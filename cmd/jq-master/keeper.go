@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/jq-master/web"
 )
 
-// keeper keeps constraints in a file, for a store that would forget them.
+// keeper keeps constraints in a file, for a store that does not.
 type keeper struct {
 	store.Store
 	path string
@@ -39,7 +39,7 @@ type kept struct {
 	Enabled     bool            `json:"enabled"`
 }
 
-// openKeeper reads the file, which need not be there yet.
+// openKeeper reads the file, if it exists.
 func openKeeper(s store.Store, path string) (*keeper, error) {
 	k := &keeper{Store: s, path: path, all: make(map[string]*job.Constraint)}
 	data, err := os.ReadFile(path)
@@ -97,9 +97,9 @@ func (k *keeper) write() error {
 	return nil
 }
 
-// change writes the file with a change, or leaves all as it was.
+// change writes the file with a change. If it cannot, it changes nothing.
 func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
-	go func() { // the disk is not waited for
+	go func() { // do not wait for the disk
 		k.mu.Lock()
 		old := k.all[id]
 		k.put(id, c)

@@ -1,5 +1,5 @@
-// Command jq-master is a job queue over HTTP: pushers enqueue, workers get jobs
-// pushed or fetch them, and the master retries, limits, and keeps results.
+// Command jq-master is a job queue over HTTP: pushers enqueue jobs, workers get or fetch them, and
+// the master retries, limits, and keeps results.
 package main
 
 import (

@@ -67,7 +67,7 @@ func run(o *options) error {
 	}
 	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = d.Shutdown(last) // before the master: what is being answered is to be written
+	_ = d.Shutdown(last) // before the master, so that replies under way are written
 	stop()
 	if e := <-ended; err == nil {
 		err = e
@@ -91,7 +91,7 @@ func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Lo
 func (o *options) openStore(log zerolog.Logger) (store.Store, error) {
 	if o.redis != "" {
 		r, err := store.Open(store.Options{URL: o.redis, Namespace: o.namespace, Log: log})
-		if err != nil { // the URL may hold a password
+		if err != nil { // the URL may contain a password
 			return nil, &guard.OptionError{Flag: "redis", Value: "URL", Reason: "must be redis://, rediss:// or unix://, with nothing in it that Redis does not know"}
 		}
 		return r, nil

@@ -1,3 +1,2 @@
-// Package job is what the parts of JQ say to each other: jobs, their outcomes,
-// workers, constraints, and errors. It does nothing by itself.
+// Package job has the vocabulary of JQ: jobs, their outcomes, workers, constraints, and errors.
 package job

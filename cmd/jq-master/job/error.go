@@ -45,11 +45,11 @@ const (
 	Draining         Code = "draining"          // 503
 )
 
-// Fault is an error for whoever sent a request.
+// Fault is an error for the sender of a request.
 type Fault struct {
 	Code       Code
 	Reason     string        // for people; names value and limit
-	Field      string        // the field that is meant, "" for none
+	Field      string        // the field concerned, "" for none
 	RetryAfter time.Duration // of a 503, 0 for none
 }
 

@@ -10,12 +10,11 @@ import (
 // ID names a job or a worker: a UUIDv7. The zero ID is none.
 type ID [16]byte
 
-// NewID returns an id that is larger than those made before by this process, but
-// for those of the same millisecond.
+// NewID returns an id that is larger than the earlier ones of this process, except those of the
+// same millisecond.
 func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
 
-// ParseID reads an id in the one form in which ids are written: 36 characters,
-// lower case.
+// ParseID reads an id in the only allowed form: 36 characters, lower case.
 func ParseID(s string) (id ID, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return ID{}, false
@@ -35,7 +34,7 @@ func ParseID(s string) (id ID, ok bool) {
 	return id, true
 }
 
-// digit is the value of a lower-case hexadecimal digit, or 255.
+// digit returns the value of a lower-case hexadecimal digit, or 255.
 func digit(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':
@@ -46,7 +45,7 @@ func digit(c byte) byte {
 	return 255
 }
 
-// Append appends the id as it is written.
+// Append appends the id in its text form.
 func (id ID) Append(dst []byte) []byte {
 	dst = hex.AppendEncode(dst, id[:4])
 	for _, part := range [...][]byte{id[4:6], id[6:8], id[8:10], id[10:]} {

@@ -22,18 +22,18 @@ const (
 // Span is a length of time in milliseconds.
 type Span uint32
 
-// Seconds is the span of a number of them above 0, at most MaxTimeout: the nearest one,
+// Seconds returns the span of a number of seconds above 0, at most MaxTimeout: the nearest one,
 // but not 0.
 func Seconds(n float64) Span { return max(1, Span(math.Round(n*1000))) }
 
-// Seconds is how many there are.
+// Seconds returns the span in seconds.
 func (s Span) Seconds() float64 { return float64(s) / 1000 }
 
-// Duration is the span as such.
+// Duration returns the span as a Duration.
 func (s Span) Duration() time.Duration { return time.Duration(s) * time.Millisecond }
 
-// Attributes are what a pusher says of a job. They never change, and neither do
-// the bytes of Argument, which all parts share.
+// Attributes are what a pusher says about a job. They never change, nor do the bytes of Argument,
+// which all parts share.
 type Attributes struct {
 	Name       string
 	Argument   []byte // one MessagePack map, as it came
@@ -44,13 +44,13 @@ type Attributes struct {
 	Unique     *Unique // nil: it shares no key
 }
 
-// State says where a job is in its life.
+// State is the state of a job.
 type State uint8
 
 // The states of a job.
 const (
 	Queued    State = iota // never run
-	Running                // with a worker
+	Running                // at a worker
 	Retrying               // has failed, waits for its backoff or its turn
 	Done                   // ended with success
 	Failed                 // ended for good with a failure; shown as "error"
@@ -66,7 +66,7 @@ func (s State) String() string {
 	return "state " + strconv.Itoa(int(s))
 }
 
-// ParseState is the state of a name.
+// ParseState returns the state of a name.
 func ParseState(name string) (State, bool) {
 	for i, n := range stateNames {
 		if n == name {
@@ -80,20 +80,20 @@ func ParseState(name string) (State, bool) {
 func (s State) Ended() bool { return s >= Done }
 
 // Job is a job as it is stored. Times are in milliseconds since 1970, 0 for none.
-// It is a value: nobody changes what another one holds.
+// It is a value: nobody changes another part's copy.
 type Job struct {
 	ID ID
 	Attributes
 	Seq      uint64 // order of enqueueing
 	Enqueued int64
-	Rev      uint32 // transitions written, enqueueing not counted; each brings its new one
+	Rev      uint32 // how many transitions were written, without enqueueing; each adds one
 	State    State
 	Retries  int32 // retries scheduled so far, retry_count
 	Attempt  int32 // number of the last run, from 1 on; goes on when a job is revived
-	Due      int64 // not handed out before
+	Due      int64 // it is not handed out before
 	Worker   ID    // of the last run
 	Started  int64 // hand-out of the last run
-	Deadline int64 // of the run at hand, grace included
+	Deadline int64 // of the present run, grace included
 	Finished int64 // end of the last run, or of the job
 
 	Result  []byte // MessagePack; nil when there is none (any longer)
@@ -114,7 +114,7 @@ type Attempt struct {
 	Started  int64  `json:"started"`
 	Finished int64  `json:"finished"`
 	Success  bool   `json:"success,omitempty"`
-	Reported bool   `json:"reported,omitempty"` // by its worker; else the master found how it ended
+	Reported bool   `json:"reported,omitempty"` // its worker has reported it; otherwise the master found how it ended
 	Reason   Reason `json:"reason,omitempty"`   // of a failure
 	Message  string `json:"message,omitempty"`  // of a failure
 	// Lost: its worker was lost. Cancelled: the job was cancelled while it ran.
@@ -122,7 +122,7 @@ type Attempt struct {
 	Cancelled bool `json:"cancelled,omitempty"`
 }
 
-// Outcome says in a word how the run ended, the same words as the broker's.
+// Outcome returns how the run ended, in the broker's words.
 func (a *Attempt) Outcome() string {
 	switch {
 	case a.Success:
@@ -151,7 +151,7 @@ var reasonNames = [...]string{"", "other", "timeout"}
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// ParseReason is the reason of a name.
+// ParseReason returns the reason of a name.
 func ParseReason(name string) (Reason, bool) {
 	switch name {
 	case "other":

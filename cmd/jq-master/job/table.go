@@ -2,14 +2,13 @@ package job
 
 import "iter"
 
-// Table is values by id, as in a map. A map of a million pointers, in the order of
-// hashes, keeps the collector at work for four times as long as the values alone:
-// here the map has none, and the values stand in the order in which they came.
-// Missing values are zero.
+// Table holds values by id, as a map does. A map of a million pointers, in the order of hashes,
+// keeps the collector busy four times as long as the values alone. Here the map has no pointers,
+// and the values are in the order in which they came. Missing values are zero.
 type Table[V any] struct {
-	at    map[ID]uint32 // place in parts
+	at    map[ID]uint32 // index in parts
 	parts [][]V         // of partSize each, so that none is ever copied
-	free  []uint32      // places in parts that nobody has
+	free  []uint32      // free indexes in parts
 }
 
 const partSize = 1024
@@ -17,7 +16,7 @@ const partSize = 1024
 // NewTable returns an empty table.
 func NewTable[V any]() *Table[V] { return &Table[V]{at: make(map[ID]uint32)} }
 
-// Len is how many values there are.
+// Len returns the number of values.
 func (t *Table[V]) Len() int { return len(t.at) }
 
 func (t *Table[V]) place(i uint32) *V { return &t.parts[i/partSize][i%partSize] }
@@ -38,7 +37,7 @@ func (t *Table[V]) Put(id ID, v V) {
 	case len(t.free) > 0:
 		i = t.free[len(t.free)-1]
 		t.free = t.free[:len(t.free)-1]
-	default: // all places are taken
+	default: // all are taken
 		if i = uint32(len(t.at)); i%partSize == 0 {
 			t.parts = append(t.parts, make([]V, partSize))
 		}
@@ -47,14 +46,14 @@ func (t *Table[V]) Put(id ID, v V) {
 	*t.place(i) = v
 }
 
-// Delete lets go of an id.
+// Delete removes an id.
 func (t *Table[V]) Delete(id ID) {
 	i, known := t.at[id]
 	if !known {
 		return
 	}
 	delete(t.at, id)
-	if len(t.at) == 0 { // what it has grown to is given back
+	if len(t.at) == 0 { // its memory is given back
 		*t = *NewTable[V]()
 		return
 	}
@@ -63,7 +62,7 @@ func (t *Table[V]) Delete(id ID) {
 	t.free = append(t.free, i)
 }
 
-// All are the values, in no order.
+// All iterates over the values, in no order.
 func (t *Table[V]) All() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for _, i := range t.at {

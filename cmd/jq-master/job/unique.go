@@ -11,10 +11,10 @@ type Unique struct {
 	Replaces ID
 }
 
-// uniqueBytes is about what a key takes besides its own bytes.
+// uniqueBytes is about how many bytes a key takes besides its own.
 const uniqueBytes = 200
 
-// Size is how many bytes the key takes.
+// Size returns how many bytes the key takes.
 func (u *Unique) Size() int64 {
 	if u == nil {
 		return 0
@@ -33,7 +33,7 @@ func (u *Unique) Size() int64 {
 //	cancelled, replaced         no    no       no
 //	revived from error          takes it again, and is refused while another job holds it
 //
-// What has waited, run and waits again has its key again unless another job came meanwhile.
+// A job that waits again after a run has its key again, unless another job has taken it meanwhile.
 func (j *Job) Holds(now int64) bool {
 	switch u := j.Unique; {
 	case u == nil || j.State == Cancelled:
@@ -46,7 +46,7 @@ func (j *Job) Holds(now int64) bool {
 	return !j.State.Ended()
 }
 
-// Sharing is what a pusher asks of a unique key.
+// Sharing is what a pusher asks about a unique key.
 type Sharing struct {
 	Key string
 	unique.Ask

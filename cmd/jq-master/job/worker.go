@@ -20,15 +20,15 @@ type Worker struct {
 	URL       string   `json:"url"`               // where jobs are pushed to, without /worker-job; "" when it pulls
 	Host      string   `json:"host"`              // address that it registered from; "" on a unix socket
 	Names     []string `json:"names"`             // globs of the jobs' names, * for any characters; never empty
-	Token     string   `json:"token"`             // what a push carries, "" for none
-	Heartbeat bool     `json:"heartbeat"`         // it is lost when nothing comes from it
+	Token     string   `json:"token"`             // the token in a push, "" for none
+	Heartbeat bool     `json:"heartbeat"`         // it is lost when no request comes from it
 	Leaving   bool     `json:"leaving,omitempty"` // unregistered, with runs that may still be answered
 	Owner     Owner    `json:"owner"`             // who registered it
 	Since     int64    `json:"since"`             // registered, in milliseconds since 1970
 }
 
-// Owner is the hash of the token that a worker registered with; zero for none. Its
-// requests come with the same one: its id alone is seen by others.
+// Owner is the hash of the token that a worker registered with; zero for none. Its requests must
+// have the same token, because others can see its id.
 type Owner [32]byte
 
 // Is compares owners in constant time.
@@ -55,7 +55,7 @@ func (o *Owner) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Caller is whose request it is, as a worker.
+// Caller identifies the worker of a request.
 type Caller struct {
 	ID    ID
 	Owner Owner
@@ -71,5 +71,5 @@ type Handout struct {
 	Argument []byte // MessagePack
 	Timeout  Span
 	Attempt  int32
-	Deadline int64 // of the run, grace left out, in milliseconds since 1970
+	Deadline int64 // of the run, without grace, in milliseconds since 1970
 }

@@ -1,6 +1,5 @@
-// Package matcher tells which jobs are meant: a matcher is a condition on a job's
-// attributes. It looks at the argument as it came and takes no more out of it than
-// the fields that are asked for.
+// Package matcher selects jobs: a matcher is a condition on a job's attributes. It reads the
+// argument as it was sent, and no more of it than the fields in question.
 package matcher
 
 import (
@@ -19,13 +18,13 @@ const (
 	MaxNodes = 64
 	MaxDepth = 8
 	MaxBytes = 64 << 10
-	// MaxRegexText is the longest string that a regular expression may match, in
-	// bytes, MaxRegex the number of steps that it may be made of.
+	// MaxRegexText is the longest string that a regular expression is tried on, in bytes. MaxRegex
+	// is the largest number of its steps.
 	MaxRegexText = 64 << 10
 	MaxRegex     = 1000
 )
 
-// Matcher is a condition that Parse has taken. It is never changed.
+// Matcher is a parsed condition. It never changes.
 type Matcher struct {
 	form  string // all, any, not, field; "" is every job
 	parts []*Matcher
@@ -39,8 +38,7 @@ type Matcher struct {
 	there bool   // of exists
 }
 
-// Parse reads a matcher, which must be a value that pack has checked. The fault's
-// field begins with match.
+// Parse reads a matcher from a value that pack has checked. The fault's field begins with match.
 func Parse(v pack.Value) (*Matcher, *job.Fault) {
 	if len(v) > MaxBytes {
 		return nil, job.Refuse(job.InvalidValue, "match", "a matcher may have %d bytes, this one has %d", MaxBytes, len(v))
@@ -178,7 +176,7 @@ func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
 	}
 }
 
-// text is a string that must be there.
+// text reads a required string.
 func (p *parser) text(v pack.Value, at string) string {
 	switch {
 	case v == nil:
@@ -212,11 +210,11 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 	return re
 }
 
-// PicksAll reports whether every job is meant, as no field is asked for: {}, and all
-// that is made of it.
+// PicksAll reports whether the matcher selects every job because it names no field: {}, and
+// everything that is made of it.
 func (m *Matcher) PicksAll() bool { return m.always(true) }
 
-// always reports whether Match tells the same of every job, for want of a field.
+// always reports whether Match returns the same for every job because the matcher names no field.
 func (m *Matcher) always(told bool) bool {
 	same := func(part *Matcher) bool { return part.always(told) }
 	other := func(part *Matcher) bool { return !same(part) }
@@ -228,13 +226,13 @@ func (m *Matcher) always(told bool) bool {
 	case "": // true
 		return told
 	}
-	if told == (m.form == "all") { // each part has to tell it
+	if told == (m.form == "all") { // each part has to be so
 		return !slices.ContainsFunc(m.parts, other)
 	}
 	return slices.ContainsFunc(m.parts, same)
 }
 
-// Match tells whether a job is meant.
+// Match reports whether the matcher selects a job.
 func (m *Matcher) Match(a *job.Attributes) bool {
 	switch m.form {
 	case "all":
@@ -259,8 +257,7 @@ func (m *Matcher) Match(a *job.Attributes) bool {
 	return true
 }
 
-// test is Match for a condition on one field. Where the field is missing, all but
-// exists:false is false.
+// test is Match for a condition on one field. If the field is missing, only exists:false is true.
 func (m *Matcher) test(a *job.Attributes) bool {
 	got := m.field.find(a)
 	if got.kind == pack.None {

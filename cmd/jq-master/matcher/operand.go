@@ -17,12 +17,11 @@ type operand struct {
 	kind   pack.Kind
 	number pack.Number
 	truth  bool
-	name   string // a string of the job's own, or of a matcher
-	bytes  []byte // of a bin, an ext, or any other string; a matcher's has both
+	name   string // a string attribute of the job, or of a matcher
+	bytes  []byte // a bin, an ext, or any other string; a matcher's operand has both
 	typ    int8   // of an ext
 	raw    pack.Value
-	// settled is the one form that equal arrays and maps have; of what a matcher
-	// has.
+	// settled is the form that all equal arrays and maps share; only a matcher's operand has it.
 	settled []byte
 }
 
@@ -42,7 +41,7 @@ func operandOf(v pack.Value) operand {
 	return o
 }
 
-// wanted is operandOf for what a matcher compares with.
+// wanted is operandOf for the value in a matcher.
 func wanted(v pack.Value) operand {
 	o := operandOf(v)
 	switch o.kind {
@@ -72,7 +71,7 @@ func (o *operand) matches(re *regexp.Regexp) bool {
 	return len(o.bytes) <= MaxRegexText && re.Match(o.bytes)
 }
 
-// equals compares with what a matcher has. Values of unlike types are unequal.
+// equals compares with a matcher's operand. Values of different types are unequal.
 func (o *operand) equals(want *operand) bool {
 	switch {
 	case o.isNumber() && want.isNumber():
@@ -105,7 +104,7 @@ func (o *operand) compareText(want *operand) int {
 	return bytes.Compare(o.bytes, want.bytes)
 }
 
-// compare orders two numbers or two strings; all else has no order.
+// compare orders two numbers or two strings. Other values have no order.
 func (o *operand) compare(want *operand) (order int, ok bool) {
 	switch {
 	case o.isNumber() && want.isNumber():
@@ -116,9 +115,8 @@ func (o *operand) compare(want *operand) (order int, ok bool) {
 	return 0, false
 }
 
-// appendSettled appends the one form that equal values have: numbers by value,
-// the pairs of maps in the order of their keys, of a key that comes twice the
-// last.
+// appendSettled appends the form that equal values share: numbers by value, the pairs of maps in
+// the order of their keys, and only the last pair of a key.
 func appendSettled(dst []byte, v pack.Value) []byte {
 	switch v.Kind() {
 	case pack.Int, pack.Uint, pack.Float:
@@ -151,7 +149,7 @@ func appendSettledMap(dst []byte, v pack.Value) []byte {
 	for k, value := range v.Pairs() {
 		pairs = append(pairs, pair{appendSettled(nil, k), value})
 	}
-	slices.Reverse(pairs) // the last comes first, and the sort keeps it there
+	slices.Reverse(pairs) // the last one comes first, and the sort keeps it there
 	slices.SortStableFunc(pairs, func(a, b pair) int { return bytes.Compare(a.key, b.key) })
 	pairs = slices.CompactFunc(pairs, func(a, b pair) bool { return bytes.Equal(a.key, b.key) })
 	dst = msgp.AppendMapHeader(dst, uint32(len(pairs)))

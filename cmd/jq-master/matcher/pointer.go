@@ -18,13 +18,13 @@ type Pointer struct {
 	path      []token // into the argument
 }
 
-// attributes are where pointers begin.
+// attributes are the names with which pointers begin.
 var attributes = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout"}
 
-// token is a step: the key of a map, or the place in an array.
+// token is a step: the key of a map, or the index in an array.
 type token struct {
 	key   string
-	index int // -1 for what is no place
+	index int // -1 if it is no index
 }
 
 // ParsePointer reads a pointer.
@@ -66,7 +66,7 @@ func unescape(s string) (string, bool) {
 	return strings.NewReplacer("~1", "/", "~0", "~").Replace(s), true
 }
 
-// find is what the pointer means in a job; its kind is None where there is nothing.
+// find returns the value in a job; its kind is None if there is none.
 func (p *Pointer) find(a *job.Attributes) operand {
 	var o operand
 	switch p.attribute {
@@ -94,8 +94,8 @@ func (p *Pointer) find(a *job.Attributes) operand {
 	return o
 }
 
-// Value is what the pointer means in a job, in a form that equal values share;
-// found is false where there is nothing.
+// Value returns the value in a job, in a form that equal values share; found is false if there is
+// none.
 func (p *Pointer) Value(a *job.Attributes) (value []byte, found bool) {
 	o := p.find(a)
 	switch {

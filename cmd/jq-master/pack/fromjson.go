@@ -16,10 +16,9 @@ import (
 	"gloom/wire"
 )
 
-// FromJSON returns the MessagePack of a JSON text, with what AppendJSON writes for
-// values that JSON lacks. Integers beyond 64 bits, numbers beyond a float64 and
-// objects that look like such a value but are none are an invalid_value, all else
-// that is wrong an invalid_body.
+// FromJSON returns the MessagePack of a JSON text, and understands what AppendJSON writes for
+// values that JSON lacks. Integers beyond 64 bits, numbers beyond a float64, and objects that look
+// like such a value but are not one are an invalid_value; all other faults are an invalid_body.
 func FromJSON(text []byte) ([]byte, *job.Fault) {
 	if !utf8.Valid(text) {
 		return nil, job.Refuse(job.InvalidBody, "", "the body is not UTF-8")
@@ -48,22 +47,22 @@ func syntaxFault(text []byte) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is no valid JSON: %v", err)
 }
 
-// reader turns a text that is known to be valid into MessagePack.
+// reader converts a text that is known to be valid into MessagePack.
 type reader struct {
 	in  []byte
 	at  int
 	out []byte
-	// counts are the items of arrays and objects, in the order of their brackets.
+	// counts has the number of items of each array and object, in the order of their brackets.
 	counts []uint32
 	next   int
 }
 
-// maxText is how deep a text may be nested: a $map is three brackets deep.
+// maxText is how deep a text may be nested: a $map has three levels of brackets.
 const maxText = 3*MaxDepth + 3
 
-// count goes through the text once for the items of everything in it.
+// count goes through the text once and counts the items of all arrays and objects.
 func (r *reader) count() *job.Fault {
-	var open [maxText]uint32 // places in counts
+	var open [maxText]uint32 // indexes in counts
 	depth := 0
 	for i := 0; i < len(r.in); i++ {
 		switch r.in[i] {
@@ -97,7 +96,7 @@ func tooDeep(at int) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is nested deeper than %d at byte %d", MaxDepth, at)
 }
 
-// peek is the next byte that is no space.
+// peek returns the next byte that is no space.
 func (r *reader) peek() byte {
 	for r.at < len(r.in) && (r.in[r.at] == ' ' || r.in[r.at] == '\t' || r.in[r.at] == '\n' || r.in[r.at] == '\r') {
 		r.at++
@@ -108,7 +107,7 @@ func (r *reader) peek() byte {
 	return r.in[r.at]
 }
 
-// pass goes behind the next byte that is no space.
+// pass skips the next byte that is no space.
 func (r *reader) pass() {
 	r.peek()
 	r.at++
@@ -152,7 +151,7 @@ func (r *reader) value(depth int) *job.Fault {
 	return nil
 }
 
-// text is the string that begins here.
+// text returns the string that begins here.
 func (r *reader) text() []byte {
 	start, escaped := r.at+1, false
 	for r.at++; r.in[r.at] != '"'; r.at++ {
@@ -228,7 +227,7 @@ func (r *reader) object(n uint32, depth int) *job.Fault {
 	return nil
 }
 
-// special appends what the one key of an object says that its value is.
+// special appends the value that an object with one special key stands for.
 func (r *reader) special(key string, depth int) *job.Fault {
 	at := r.at
 	wrong := func(want string) *job.Fault {
@@ -304,7 +303,7 @@ func (r *reader) special(key string, depth int) *job.Fault {
 	return nil
 }
 
-// notFinite are the floats that have names.
+// notFinite are the names of floats that are not finite.
 var notFinite = map[string]float64{
 	"NaN": math.Float64frombits(0x7ff8 << 48), "Inf": math.Inf(1), "+Inf": math.Inf(1), "-Inf": math.Inf(-1),
 }

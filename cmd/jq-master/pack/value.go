@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// Value is one value that Check has taken, or a part of one; nil is none at all.
+// Value is a value that Check has accepted, or a part of one; nil is no value.
 type Value []byte
 
-// Kind is what the value is.
+// Kind returns the kind of the value.
 func (v Value) Kind() Kind {
 	if len(v) == 0 {
 		return None
@@ -17,26 +17,26 @@ func (v Value) Kind() Kind {
 	return readHead(v).kind
 }
 
-// Len is the number of items of an array, of pairs of a map, of bytes of a string,
-// bin or ext.
+// Len returns the number of items of an array, of pairs of a map, of bytes of a string, bin or
+// ext.
 func (v Value) Len() int { return int(readHead(v).n) }
 
-// Bytes are those of a string, bin or ext.
+// Bytes returns the bytes of a string, bin or ext.
 func (v Value) Bytes() []byte { return v[readHead(v).size:] }
 
-// ExtType is the type of an ext.
+// ExtType returns the type of an ext.
 func (v Value) ExtType() int8 { return readHead(v).typ }
 
-// Bool is the boolean.
+// Bool returns the boolean.
 func (v Value) Bool() bool { return readHead(v).bits != 0 }
 
-// Number is an Int, a Uint or a Float.
+// Number returns the number of an Int, a Uint or a Float.
 func (v Value) Number() Number {
 	h := readHead(v)
 	return Number{h.kind, h.bits}
 }
 
-// Items are those of an array.
+// Items returns the items of an array.
 func (v Value) Items() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		h := readHead(v)
@@ -50,7 +50,7 @@ func (v Value) Items() iter.Seq[Value] {
 	}
 }
 
-// Pairs are those of a map, in their order.
+// Pairs returns the pairs of a map, in their order.
 func (v Value) Pairs() iter.Seq2[Value, Value] {
 	return func(yield func(k, v Value) bool) {
 		h := readHead(v)
@@ -65,7 +65,7 @@ func (v Value) Pairs() iter.Seq2[Value, Value] {
 	}
 }
 
-// next takes the first of the values in b, which are known to be right.
+// next returns the first of the values in b, which must be valid.
 func next(b Value) (first, rest Value) {
 	at := 0
 	for left := uint64(1); left > 0; left-- {
@@ -82,8 +82,8 @@ func next(b Value) (first, rest Value) {
 	return b[:at:at], b[at:]
 }
 
-// Field is the value of a string key of a map, of several the last; nil where
-// there is none, or v is no map.
+// Field returns the value of a string key of a map, the last one of several; nil if there is none,
+// or v is no map.
 func (v Value) Field(key string) (found Value) {
 	if v.Kind() != Map {
 		return nil
@@ -96,7 +96,7 @@ func (v Value) Field(key string) (found Value) {
 	return found
 }
 
-// Item is the nth item of an array, from 0 on; nil where there is none.
+// Item returns the nth item of an array, from 0 on; nil if there is none.
 func (v Value) Item(n int) Value {
 	if v.Kind() != Array || n >= v.Len() {
 		return nil
@@ -110,7 +110,7 @@ func (v Value) Item(n int) Value {
 	return nil
 }
 
-// Is tells whether the value is this string.
+// Is reports whether the value is this string.
 func (v Value) Is(s string) bool { return v.Kind() == String && string(v.Bytes()) == s }
 
 // Number is a number as it was sent.
@@ -125,7 +125,8 @@ func Integer(n int64) Number { return Number{Int, uint64(n)} }
 // Real returns the number of a float.
 func Real(f float64) Number { return Number{Float, math.Float64bits(f)} }
 
-// Integer is a number that is one and fits 64 signed bits; a float may be.
+// Integer returns the number if it is an integer that fits into 64 bits with a sign; a float may
+// be.
 func (n Number) Integer() (int64, bool) {
 	switch n.kind {
 	case Int:
@@ -137,7 +138,7 @@ func (n Number) Integer() (int64, bool) {
 	return int64(f), f == math.Trunc(f) && f >= -1<<63 && f < 1<<63
 }
 
-// Unsigned is a number that is an integer and fits 64 bits without a sign.
+// Unsigned returns the number if it is an integer that fits into 64 bits without a sign.
 func (n Number) Unsigned() (uint64, bool) {
 	switch n.kind {
 	case Int:
@@ -149,7 +150,7 @@ func (n Number) Unsigned() (uint64, bool) {
 	return uint64(f), f == math.Trunc(f) && f >= 0 && f < 1<<64
 }
 
-// Float is the number, or the nearest float64.
+// Float returns the number, or the nearest float64.
 func (n Number) Float() float64 {
 	switch n.kind {
 	case Int:
@@ -160,8 +161,7 @@ func (n Number) Float() float64 {
 	return math.Float64frombits(n.bits)
 }
 
-// Compare returns -1, 0 or 1 for numbers by their exact values; ok is false where
-// one is NaN.
+// Compare returns -1, 0 or 1 for numbers by their exact values; ok is false if one is NaN.
 func (n Number) Compare(m Number) (order int, ok bool) {
 	switch {
 	case n.kind == Float && m.kind == Float:
@@ -184,7 +184,7 @@ func (n Number) compareInteger(m Number) int {
 	case b && !a:
 		return 1
 	}
-	return cmp.Compare(n.bits, m.bits) // in two's complement the same order, of one sign
+	return cmp.Compare(n.bits, m.bits) // with equal signs, two's complement has the same order
 }
 
 // compareFloat is Compare for an integer and a float.

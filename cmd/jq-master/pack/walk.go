@@ -1,7 +1,6 @@
-// Package pack reads and writes MessagePack as bytes: it looks at what stands in
-// them without decoding more than it is asked for, allocates nothing for lengths
-// that are announced, and turns values into JSON and back. Values are passed on
-// byte by byte.
+// Package pack reads and writes MessagePack as bytes. It decodes only what is asked for, allocates
+// nothing for announced lengths, and converts values to JSON and back. Values are passed on byte
+// by byte.
 package pack
 
 import (
@@ -14,10 +13,10 @@ import (
 // MaxDepth is how deep values may be nested: a map in an array is 2 deep.
 const MaxDepth = 100
 
-// Kind is what a value is.
+// Kind is the kind of a value.
 type Kind uint8
 
-// The kinds of values. The zero one is none: there is no value.
+// The kinds of values. The zero kind is None: there is no value.
 const (
 	None Kind = iota
 	Nil
@@ -36,16 +35,16 @@ var kindNames = [...]string{"nothing", "null", "boolean", "integer", "integer", 
 
 func (k Kind) String() string { return kindNames[k] }
 
-// head is the first bytes of a value.
+// head describes the first bytes of a value.
 type head struct {
 	kind Kind
-	size int    // of the head in bytes; of a scalar all of it
+	size int    // bytes of the head; of a scalar, of all of it
 	n    uint64 // bytes of a string, bin or ext behind the head; items, or pairs
-	bits uint64 // of a number: the integer, or the float64; of a boolean 0 or 1
+	bits uint64 // a number: the integer, or the float64; a boolean: 0 or 1
 	typ  int8   // of an ext
 }
 
-// cutShort is the kind that readHead gives for a head that is not whole.
+// cutShort is the kind that readHead returns for a head that is not complete.
 const cutShort = Map + 1
 
 // readHead reads the head of a value; its kind is None for 0xc1.
@@ -95,7 +94,7 @@ func readHead(b []byte) head {
 	return h
 }
 
-// number is a big-endian one of 0, 1, 2, 4 or 8 bytes.
+// number reads a big-endian number of 0, 1, 2, 4 or 8 bytes.
 func number(b []byte) uint64 {
 	switch len(b) {
 	case 1:
@@ -110,8 +109,8 @@ func number(b []byte) uint64 {
 	return 0
 }
 
-// forms are the heads from 0xc0 to 0xdf: their size, and the bytes of the number
-// behind the first.
+// forms has the heads from 0xc0 to 0xdf: their size, and the bytes of the number behind the first
+// byte.
 var forms = [32]struct {
 	kind        Kind
 	size, width uint8
@@ -128,8 +127,8 @@ var forms = [32]struct {
 	{Map, 3, 2}, {Map, 5, 4},
 }
 
-// Check returns why b is not exactly one value, nested at most MaxDepth deep: a
-// Fault of the code invalid_body.
+// Check returns why b is not exactly one value, nested at most MaxDepth deep, as a Fault with the
+// code invalid_body; nil if it is.
 func Check(b []byte) *job.Fault {
 	v, fault := cut(b)
 	if fault == nil && len(v) < len(b) {
@@ -142,9 +141,9 @@ func invalid(format string, args ...any) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is no valid MessagePack: "+format, args...)
 }
 
-// cut returns the value that b begins with.
+// cut returns the value at the beginning of b.
 func cut(b []byte) (Value, *job.Fault) {
-	var open [MaxDepth]uint64 // values yet to come, by level
+	var open [MaxDepth]uint64 // how many values follow, by level
 	depth, at := 0, 0
 	for {
 		h := readHead(b[at:])

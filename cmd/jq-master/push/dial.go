@@ -17,11 +17,11 @@ import (
 // dialer connects to one worker.
 type dialer struct {
 	client *Client
-	host   string // that it registered from
-	name   string // in its certificate; "" for no TLS
+	host   string // the address that it registered from
+	name   string // the name in its certificate; "" for no TLS
 }
 
-// dialError tells that nothing was sent.
+// dialError says that nothing was sent.
 type dialError struct{ error }
 
 func (d *dialer) dial(addr string) (net.Conn, error) {
@@ -53,12 +53,12 @@ func (d *dialer) dial(addr string) (net.Conn, error) {
 	return c, nil
 }
 
-// errClosed tells that a worker has closed a connection that was kept.
+// errClosed says that a worker has closed an idle connection.
 var errClosed = errors.New("the worker has closed the connection")
 
-// conn is a connection that is looked at before it is used again: a request on one
-// that the worker has closed would pass for sent. It leaves out interim answers
-// (1xx), which tell nothing of the job.
+// conn is a connection that is checked before it is used again: a request on a connection that the
+// worker has closed would count as sent. It skips interim answers (1xx), which say nothing about
+// the job.
 type conn struct {
 	net.Conn
 	raw   syscall.RawConn
@@ -67,7 +67,7 @@ type conn struct {
 	asked bool // the answer has not begun
 }
 
-// SetWriteDeadline implements net.Conn. It comes before each request.
+// SetWriteDeadline implements net.Conn. It is called before each request.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	if c.used && c.closed() {
 		return errClosed
@@ -91,7 +91,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.in.Read(b)
 }
 
-// skipHead reads up to and with an empty line.
+// skipHead reads up to an empty line, which it includes.
 func (c *conn) skipHead() error {
 	for whole := true; ; {
 		line, err := c.in.ReadSlice('\n')
@@ -105,7 +105,8 @@ func (c *conn) skipHead() error {
 	}
 }
 
-// closed tells whether there is an end to read, or anything: nobody has asked.
+// closed reports whether the connection has ended, or has bytes to read, for which nobody has
+// asked.
 func (c *conn) closed() bool {
 	if c.in.Buffered() > 0 {
 		return true

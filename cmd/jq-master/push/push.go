@@ -1,6 +1,6 @@
-// Package push carries jobs to workers over HTTP and tells what came of it: it
-// judges the answer, not the job. Connections are kept, redirects and proxies are
-// not followed, and the address of a worker is checked when it is dialled.
+// Package push sends jobs to workers over HTTP and returns the outcome: it judges the answer, not
+// the job. Connections are kept, redirects and proxies are not followed, and the address of a
+// worker is checked when it is dialled.
 package push
 
 import (
@@ -26,18 +26,17 @@ import (
 )
 
 const (
-	// answerTime is how long a worker may take to answer, connectTime how long
-	// until a connection to it is there.
+	// answerTime is how long a worker may take to answer, connectTime how long connecting to it
+	// may take.
 	answerTime  = 5 * time.Second
 	connectTime = 5 * time.Second
 	idleTime    = 90 * time.Second
-	// hostConns bounds the connections to one worker; more jobs wait for one.
+	// hostConns limits the connections to a worker. Further jobs wait for one.
 	hostConns = 64
 	maxHeader = 16 << 10
-	// longestPause is how much of a Retry-After counts.
+	// longestPause is the longest Retry-After that counts.
 	longestPause = 60 * time.Second
-	// shownBody is how much of an answer is told to people, in bytes, maxAnswer how
-	// much of one is read.
+	// shownBody is how many bytes of an answer are shown to people, maxAnswer how many are read.
 	shownBody, maxAnswer = 200, 64 << 10
 )
 
@@ -47,13 +46,13 @@ type Client struct {
 
 	mu      sync.Mutex // guards the following
 	targets map[address]*target
-	sweepAt int // so many targets are looked through for those that nobody uses
+	sweepAt int // at this number unused targets are removed
 }
 
-// address is where a worker is and where it registered from.
+// address is the address of a worker and the host that it registered from.
 type address struct{ url, host string }
 
-// target is a worker's address with the connections to it.
+// target is the address of a worker and the connections to it.
 type target struct {
 	uri    *fasthttp.URI
 	client fasthttp.HostClient
@@ -67,7 +66,7 @@ func New(allow []netip.Prefix) *Client {
 
 const leastSweep = 64
 
-// target is the one of a worker.
+// target returns the target of a worker.
 func (c *Client) target(w *job.Worker) (*target, error) {
 	at := address{w.URL, w.Host}
 	c.mu.Lock()
@@ -112,13 +111,13 @@ func (c *Client) newTarget(at address) (*target, error) {
 		MaxConns: hostConns, MaxConnWaitTimeout: connectTime, MaxIdleConnDuration: idleTime,
 		ReadTimeout: answerTime, WriteTimeout: answerTime, ReadBufferSize: maxHeader, MaxResponseBodySize: maxAnswer,
 		DisablePathNormalizing: true, MaxIdemponentCallAttempts: hostConns + 1,
-		// A connection that the worker has closed meanwhile is no attempt to reach it.
+		// A connection that the worker has closed meanwhile does not count as an attempt.
 		RetryIfErr: func(_ *fasthttp.Request, _ int, err error) (bool, bool) { return false, errors.Is(err, errClosed) },
 	}
 	return t, nil
 }
 
-// check returns why a worker that registered from a host may not be at an address.
+// check returns why a worker that registered from a host must not have an address.
 func (c *Client) check(at netip.Addr, host string) error {
 	at = at.Unmap().WithZone("")
 	if at.IsLoopback() {
@@ -135,9 +134,8 @@ func (c *Client) check(at netip.Addr, host string) error {
 	return fmt.Errorf("%s is neither a loopback address nor the one that the worker registered from; --worker-allow names others", at)
 }
 
-// Check returns what is wrong with pushing to a URL for a worker that registers
-// from a host, nil for nothing. The addresses of a name are checked when it is
-// dialled.
+// Check returns why a worker that registers from a host cannot have a URL, nil if it can. The
+// addresses of a name are checked when it is dialled.
 func (c *Client) Check(text, host string) *job.Fault {
 	wrong := func(format string, args ...any) *job.Fault {
 		return job.Refuse(job.InvalidValue, "url", "url "+format, args...)
@@ -195,7 +193,7 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	return master.Answer{Kind: master.Taken, Reason: silence(err)}
 }
 
-// silence says why there is no answer to what was sent.
+// silence says why there is no answer to a request.
 func silence(err error) string {
 	switch {
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
@@ -227,7 +225,7 @@ func judge(resp *fasthttp.Response) master.Answer {
 	return a
 }
 
-// readable is what people can read of an answer's body.
+// readable returns the readable part of an answer's body.
 func readable(body []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -22,8 +22,7 @@ const (
 	maxPointer     = 1000 // bytes
 )
 
-// ReadConstraint takes a constraint out of a map, which may have besides what a reply
-// tells of one.
+// ReadConstraint reads a constraint from a map, which may also have the further keys of a reply.
 func ReadConstraint(v pack.Value, id string) (*job.Constraint, *job.Fault) {
 	return readConstraint(v, id, slices.Concat(constraintFields, []string{"id", "matching", "blocked", "running", "persisted"}))
 }
@@ -61,17 +60,17 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	return c, f.fault
 }
 
-// constraintID is the one in the path.
+// constraintID returns the id in the path.
 func (x *exchange) constraintID() (string, *job.Fault) {
-	id := cmp.Or(x.r.PathValue("id"), "test") // which has a path of its own
+	id := cmp.Or(x.r.PathValue("id"), "test") // "test" has a path of its own
 	if why := badName(id, job.MaxConstraintID); why != "" {
 		return "", job.Refuse(job.InvalidValue, "id", "the id of a constraint %s", why)
 	}
 	return id, nil
 }
 
-// ifMatch is the version that a request is about: 0 for any that is there or not,
-// and must tells that there must be one.
+// ifMatch returns the version that a request demands: 0 for any or none. must says that there must
+// be one.
 func (x *exchange) ifMatch() (version uint64, must bool, fault *job.Fault) {
 	text := strings.TrimSpace(x.r.Header.Get("If-Match"))
 	if text == "" || text == "*" {

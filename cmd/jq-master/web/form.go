@@ -15,18 +15,17 @@ import (
 // maxFields is the number of fields that a form may have.
 const maxFields = 12
 
-// form is the fields of a map. Those that are null count as absent, of those that come
-// twice the last one counts. What is wrong first is kept in fault; from then on, all
-// values are zero.
+// form has the fields of a map. Null fields count as absent; of equal ones the last one counts.
+// The first fault is kept in fault; after it all values are zero.
 type form struct {
-	prefix string // of the fields in faults
+	prefix string // begins the names of fields in faults
 	names  []string
 	values [maxFields]pack.Value
 	fault  *job.Fault
 }
 
-// strict takes the fields out of a value that must be a map and has no others: it is
-// for what people write, who would not learn that a misspelt field does nothing.
+// strict reads the fields of a value that must be a map and must have no others. It is for
+// requests that people write: they would not learn that a misspelt field has no effect.
 func strict(v pack.Value, prefix string, names ...string) form {
 	f := lax(v, prefix, names...)
 	if f.fault != nil {
@@ -41,7 +40,7 @@ func strict(v pack.Value, prefix string, names ...string) form {
 	return f
 }
 
-// unknown refuses a field that means nothing where others would.
+// unknown refuses an unknown field, and names the known ones.
 func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 	field := ""
 	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
@@ -54,8 +53,8 @@ func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 	return job.Refuse(job.InvalidValue, field, "there is no %s %s here, %s", what, shown(k), known)
 }
 
-// lax takes the fields out of a value that must be a map; others are ignored. It is for
-// what workers send, which may be of another version.
+// lax reads the fields of a value that must be a map, and ignores others. It is for workers, which
+// may be of another version.
 func lax(v pack.Value, prefix string, names ...string) form {
 	f := form{prefix: prefix, names: names}
 	if v.Kind() != pack.Map {
@@ -80,7 +79,7 @@ func lax(v pack.Value, prefix string, names ...string) form {
 	return f
 }
 
-// shown is a value as a fault tells it.
+// shown returns a value as a fault shows it.
 func shown(v pack.Value) string {
 	const long = 64
 	if len(v) > long {
@@ -95,7 +94,7 @@ func (f *form) refuse(code job.Code, name, format string, args ...any) {
 	}
 }
 
-// value is a field as it came, nil when it is absent.
+// value returns a field as it came, nil if it is absent.
 func (f *form) value(name string) pack.Value {
 	if f.fault != nil {
 		return nil
@@ -111,7 +110,7 @@ func (f *form) value(name string) pack.Value {
 	return nil
 }
 
-// need is value for a field that must be there, of a kind.
+// need is value for a required field of a kind.
 func (f *form) need(name string, kind pack.Kind) pack.Value {
 	v := f.value(name)
 	if v == nil {
@@ -120,7 +119,7 @@ func (f *form) need(name string, kind pack.Kind) pack.Value {
 	return f.is(name, v, kind)
 }
 
-// is refuses a value of another kind; nil stays nil.
+// is refuses a value of another kind. nil stays nil.
 func (f *form) is(name string, v pack.Value, kind pack.Kind) pack.Value {
 	if v == nil || v.Kind() == kind {
 		return v
@@ -129,7 +128,7 @@ func (f *form) is(name string, v pack.Value, kind pack.Kind) pack.Value {
 	return nil
 }
 
-// integer is a number without a fraction from low to high, def when it is absent.
+// integer returns an integer from low to high, def if it is absent.
 func (f *form) integer(name string, low, high, def int64) int64 {
 	v := f.value(name)
 	if v == nil {
@@ -149,12 +148,12 @@ func (f *form) integer(name string, low, high, def int64) int64 {
 	return n
 }
 
-// above is a finite number above 0 and up to high, def when it is absent.
+// above returns a finite number above 0 and up to high, def if it is absent.
 func (f *form) above(name string, high, def float64) float64 {
 	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, fmt.Sprintf("above 0 and up to %.12g", high), def)
 }
 
-// number is a finite number from low to high, def when it is absent.
+// number returns a finite number from low to high, def if it is absent.
 func (f *form) number(name string, low, high, def float64) float64 {
 	return f.within(name, func(n float64) bool { return n >= low && n <= high }, fmt.Sprintf("from %.12g to %.12g", low, high), def)
 }
@@ -178,7 +177,7 @@ func (f *form) within(name string, fits func(float64) bool, limits string, def f
 	return n
 }
 
-// boolean is def when it is absent.
+// boolean returns a boolean, def if it is absent.
 func (f *form) boolean(name string, def bool) bool {
 	v := f.is(name, f.value(name), pack.Bool)
 	if v == nil {
@@ -187,7 +186,7 @@ func (f *form) boolean(name string, def bool) bool {
 	return v.Bool()
 }
 
-// text is a string, "" when it is absent. Bytes that are no UTF-8 are replaced.
+// text returns a string, "" if it is absent. Bytes that are not UTF-8 are replaced.
 func (f *form) text(name string) string {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -196,8 +195,7 @@ func (f *form) text(name string) string {
 	return strings.ToValidUTF8(string(v.Bytes()), string(utf8.RuneError))
 }
 
-// name is a string of 1 to most bytes without control characters; "" when it is
-// absent.
+// name returns a string of 1 to most bytes without control characters, "" if it is absent.
 func (f *form) name(name string, most int) string {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -211,7 +209,7 @@ func (f *form) name(name string, most int) string {
 	return s
 }
 
-// badName says what is wrong with a name of at most so many bytes, "" for nothing.
+// badName says what is wrong with a name of at most so many bytes, "" if nothing is.
 func badName(s string, most int) string {
 	switch {
 	case s == "":
@@ -226,7 +224,7 @@ func badName(s string, most int) string {
 	return ""
 }
 
-// id is that of a job or a worker; one that cannot be is told by unknown.
+// id returns the id of a job or a worker. An impossible one is reported with the code unknown.
 func (f *form) id(name string, unknown job.Code) job.ID {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -239,13 +237,12 @@ func (f *form) id(name string, unknown job.Code) job.ID {
 	return id
 }
 
-// seconds is a number of them, def when it is absent.
+// seconds returns a number of seconds, def if it is absent.
 func (f *form) seconds(name string, high int64) time.Duration {
 	return time.Duration(f.number(name, 0, float64(high), 0) * float64(time.Second))
 }
 
-// moment is a time as ISO 8601 writes it, in milliseconds since 1970; 0 when it is
-// absent.
+// moment returns a time in ISO 8601 as milliseconds since 1970, 0 if it is absent.
 func (f *form) moment(name string) int64 {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -260,7 +257,7 @@ func (f *form) moment(name string) int64 {
 
 const timeForm = "must be a time such as 2026-01-31T12:00:00.5Z"
 
-// parseTime reads a time as ISO 8601 writes it. Without a zone it is UTC.
+// parseTime reads a time in ISO 8601. Without a zone it is UTC.
 func parseTime(s string) (milliseconds int64, ok bool) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07"} {
 		if t, err := time.Parse(layout, s); err == nil {

@@ -65,7 +65,7 @@ type Server struct {
 	date     date
 }
 
-// date is a header that net/http would write anew for each reply.
+// date caches a header that net/http would format for each reply.
 type date struct{ last atomic.Pointer[dated] }
 
 type dated struct {
@@ -112,14 +112,14 @@ func New(c Config) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); p != path.Clean(p) {
-		s.at("none", nil).ServeHTTP(w, r) // the mux would send it elsewhere
+		s.at("none", nil).ServeHTTP(w, r) // the mux would redirect it
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// plain is an operation that tells nothing of jobs: anybody may ask for it, under
-// any name, however many others do.
+// plain is an operation that reveals nothing about jobs: anybody may call it, with any Host and
+// beyond the limit on connections.
 func plain(serve http.HandlerFunc) map[string]operation {
 	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
 		serve(x.w, x.r)
@@ -147,11 +147,11 @@ func readyz(x *exchange) (int, error) {
 	return x.sent, nil
 }
 
-// handler serves one operation: what it returns is the status of the reply in
-// x.out, or an error, which becomes the reply.
+// handler serves an operation. It returns the status of the reply in x.out, or an error, which
+// becomes the reply.
 type handler func(x *exchange) (status int, err error)
 
-// operation is what a method does on a path, and who may ask for it.
+// operation is what a method does on a path, and who may call it.
 type operation struct {
 	scope guard.Scope
 	serve handler
@@ -176,8 +176,8 @@ func (s *Server) at(pattern string, methods map[string]operation) *endpoint {
 	return e
 }
 
-// reply is the encoding for whoever names none: MessagePack where programs push and
-// work, else what a person reads.
+// reply is the encoding for requests that name none: MessagePack for pushers and workers, JSON for
+// people.
 func (e *endpoint) reply() string {
 	for _, op := range e.methods {
 		if op.scope == mayPush || op.scope == mayWork {
@@ -204,7 +204,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.release()
 }
 
-// serve checks who asks for what, and has it done.
+// serve checks a request and calls its handler.
 func (x *exchange) serve(e *endpoint) (int, error) {
 	sent := mediaType(x.r.Header.Get("Content-Type"))
 	if sent != "" {
@@ -242,8 +242,7 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	return op.serve(x)
 }
 
-// readQuery reads the query, in which an operation knows some parameters. Workers may
-// send others.
+// readQuery reads the query and refuses unknown parameters, except those of workers.
 func (x *exchange) readQuery(op operation) *job.Fault {
 	if x.r.URL.RawQuery == "" {
 		return nil
@@ -264,7 +263,7 @@ func (x *exchange) readQuery(op operation) *job.Fault {
 	return nil
 }
 
-// exchange is one request and its reply.
+// exchange is a request and its reply.
 type exchange struct {
 	*Server
 	w       http.ResponseWriter
@@ -272,14 +271,14 @@ type exchange struct {
 	grant   *guard.Grant
 	query   url.Values
 	reply   string // media type
-	unnamed string // of a body whose type is not named
-	sent    int    // the status of a reply that has been sent
+	unnamed string // for a body whose type is not named
+	sent    int    // the status of the reply once it was sent
 	in      bytes.Buffer
 	json    []byte // a reply in JSON
 	answer
 }
 
-// kept is how large a buffer may be that is used again.
+// kept is the largest size of a buffer that is used again.
 const kept = 64 << 10
 
 func (x *exchange) release() {
@@ -293,7 +292,7 @@ func (x *exchange) release() {
 	x.pool.Put(x)
 }
 
-// statuses are those of the codes.
+// statuses are the statuses of the codes.
 var statuses = map[job.Code]int{
 	job.InvalidBody: 400, job.InvalidType: 400, job.MissingField: 400, job.InvalidValue: 400,
 	job.Unauthorized: 401, job.Forbidden: 403,
@@ -304,8 +303,7 @@ var statuses = map[job.Code]int{
 	job.Overloaded: 503, job.StoreUnavailable: 503, job.Standby: 503, job.Starting: 503, job.Draining: 503,
 }
 
-// refuse makes an error the reply and returns its status: 0 where there is nobody
-// to reply to.
+// refuse makes an error the reply and returns its status, 0 if there is nobody to reply to.
 func (x *exchange) refuse(err error) int {
 	var f *job.Fault
 	if !errors.As(err, &f) {
@@ -324,7 +322,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// status is a fault's, with the headers that go with it.
+// status returns the status of a fault, and sets its headers.
 func (x *exchange) status(f *job.Fault) int {
 	status := statuses[f.Code]
 	switch status {
@@ -339,7 +337,7 @@ func (x *exchange) status(f *job.Fault) int {
 	return status
 }
 
-// send writes the reply and tells whether all of it left.
+// send writes the reply and reports whether all of it was sent.
 func (x *exchange) send(status int) (whole bool) {
 	h := x.w.Header()
 	h["X-Content-Type-Options"], h["Date"] = noSniff, x.date.now()
@@ -364,7 +362,7 @@ func (x *exchange) send(status int) (whole bool) {
 
 var noSniff = []string{"nosniff"}
 
-// flush has the system take what was written.
+// flush hands what was written to the system.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
 // value reads the body.
@@ -393,13 +391,12 @@ func (x *exchange) value() (pack.Value, *job.Fault) {
 }
 
 const (
-	// inboundBodies is how many bodies of the largest size may be in the coming.
+	// inboundBodies is how many bodies of the largest size may be read at a time.
 	inboundBodies = 64
 	step          = 32 << 10
 )
 
-// readBody reads the body as far as it may be, and no more memory is taken for it
-// than has come.
+// readBody reads the body up to the limit. It uses no more memory than bytes have come.
 func (x *exchange) readBody() *job.Fault {
 	most := x.MaxBody
 	if x.r.ContentLength > int64(most) {
@@ -428,8 +425,8 @@ func (x *exchange) readBody() *job.Fault {
 	}
 }
 
-// tooLarge answers at once, then reads on for a while: who is still sending would
-// not see the answer.
+// tooLarge answers at once, then reads on for a while: a client that is still sending would not
+// see the answer.
 func (x *exchange) tooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
 	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes, it may have %d (max-body)", bytes, x.MaxBody)

@@ -18,12 +18,12 @@ import (
 const (
 	maxURL   = 2000 // bytes
 	maxToken = 1000 // bytes
-	// defaultPull is how long a pull waits in seconds.
+	// defaultPull is how long a pull waits by default, in seconds.
 	defaultPull = 30e9
 )
 
-// owner is the token of the request, hashed once more: what is stored of it opens
-// nothing, and is not what the file of tokens may hold.
+// owner returns the token of the request, hashed once more: the stored hash gives no access, and
+// is not the one in the file of tokens.
 func (x *exchange) owner() job.Owner {
 	if x.grant == nil {
 		return job.Owner{}
@@ -31,7 +31,7 @@ func (x *exchange) owner() job.Owner {
 	return sha256.Sum256(x.grant.Hash[:])
 }
 
-// worker is the one in the header, with its token.
+// worker returns the worker in the header, with its token.
 func (x *exchange) worker() (from job.Caller, fault *job.Fault) {
 	const header = "Worker-Id"
 	text := x.r.Header.Get(header)
@@ -94,7 +94,7 @@ func postWorker(x *exchange) (int, error) {
 	return http.StatusCreated, nil
 }
 
-// globs are the names that a worker takes, all without the field.
+// globs returns the names that a worker takes; without the field all.
 func globs(f *form) []string {
 	v := f.is("names", f.value("names"), pack.Array)
 	if v == nil {
@@ -179,14 +179,14 @@ func pull(x *exchange) (int, error) {
 	return http.StatusOK, nil
 }
 
-// postDone is judged in the order header, worker, body, job, assignment. Of a body
-// that is as it should be the worker is judged with the job.
+// postDone checks in the order header, worker, body, job, assignment. If the body is right, the
+// worker is checked together with the job.
 func postDone(x *exchange) (int, error) {
 	worker, fault := x.worker()
 	if fault != nil {
 		return 0, fault
 	}
-	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // it may be refused on its way
+	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // the result may be refused later
 		if err := x.Master.Known(worker); err != nil {
 			return 0, err
 		}
@@ -208,7 +208,7 @@ func readReport(v pack.Value) (*master.Report, *job.Fault) {
 	f := lax(v, "", reportFields...)
 	id := "job_id"
 	if f.value(id) == nil && f.value("id") != nil {
-		id = "id" // as workers of the original send it
+		id = "id" // workers of the original program send it so
 	}
 	idValue := f.need(id, pack.String)
 	r := &master.Report{Attempt: int32(f.integer("attempt", 1, 1<<31-1, 0))}
