@@ -98,6 +98,14 @@ func TestARefusedReclaim(t *testing.T) {
 	equal(t, "claims", table.claims(t), 1)
 }
 
+// TestLeaveWithoutRegister leaves the table's number where it is.
+func TestLeaveWithoutRegister(t *testing.T) {
+	table := newSQLTable(t)
+	table.open(t, "d", long)
+	equal(t, "left", table.openWith(t, table.options("never registered")).Leave(t.Context()), nil)
+	equal(t, "numbers", table.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = 0"), 1)
+}
+
 // TestARowAcceptedAnew: the end of its first run does not make the daemon forget its second
 // claim.
 func TestARowAcceptedAnew(t *testing.T) {
