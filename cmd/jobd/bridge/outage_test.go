@@ -220,7 +220,7 @@ func TestOpenFails(t *testing.T) {
 			t.Errorf("%s: opened", what)
 		}
 	}
-	if n := s.count("SELECT COUNT(*) FROM jobs_claims"); n != 0 {
+	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id <> 0"); n != 0 {
 		t.Errorf("%d records are left", n)
 	}
 }

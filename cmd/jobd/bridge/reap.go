@@ -15,6 +15,7 @@ import (
 type reaper struct {
 	mu    sync.Mutex // guards the following; held during a pass
 	watch watch
+	known []store.Owner // of the last pass
 
 	keeping sync.Mutex        // guards the following
 	kept    map[int64][]int64 // by token, rows whose results are spooled here and not written yet
@@ -88,6 +89,13 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 		b.reaper.watch.blind()
 		return p, err
 	}
+	// An incarnation that is gone has left, or was settled by somebody: its rows may wait.
+	if slices.ContainsFunc(b.reaper.known, func(o store.Owner) bool {
+		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
+	}) {
+		b.do(func() { b.machine.Poll(nil) })
+	}
+	b.reaper.known = owners
 	var dead []store.Owner
 	dead, p.undecided = b.reaper.watch.look(owners, time.Now(), store.Place.Gone)
 	for _, o := range dead {

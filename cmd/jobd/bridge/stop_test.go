@@ -317,3 +317,24 @@ func TestRecover(t *testing.T) {
 		t.Fatal(n, err, f.status(1), f.status(2))
 	}
 }
+
+// TestRowsThatAnotherDaemonGivesBack are run by the others of their target, which nobody
+// polls again.
+func TestRowsThatAnotherDaemonGivesBack(t *testing.T) {
+	table, cfg := storetest.NewTable(), configFor(t, "a=1")
+	dir := script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")
+	cfg.ShutdownTimeout = 10 * time.Millisecond
+	leaving := begin(t, table, cfg)
+	cfg.Name = "other"
+	begin(t, table, cfg)
+	leaving.put(store.Waiting, "a", 1, 2)
+	leaving.hoard("a")
+	leaving.Poll(nil)
+	leaving.await(store.Running, 1)
+	leaving.await(store.Accepted, 2)
+	touch(t, dir, "go.2")
+	if err := leaving.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leaving.await(store.Done, 1, 2)
+}

@@ -248,10 +248,10 @@ func (s *SQL) remembered() map[int64]claim {
 // Leave ends this incarnation. Claims that it could not bring to an end are
 // left for others to settle at once.
 func (s *SQL) Leave(ctx context.Context) error {
-	if !s.claimed {
+	token := s.Token()
+	if !s.claimed || token == 0 { // not registered
 		return nil
 	}
-	token := s.Token()
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
 		ids, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0", s.table().claims, token))
 		if err != nil {

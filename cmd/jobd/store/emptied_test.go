@@ -98,6 +98,30 @@ func TestARefusedReclaim(t *testing.T) {
 	equal(t, "claims", table.claims(t), 1)
 }
 
+// TestLeaveWithoutRegister leaves the table's number where it is.
+func TestLeaveWithoutRegister(t *testing.T) {
+	table := newSQLTable(t)
+	table.open(t, "d", long)
+	equal(t, "left", table.openWith(t, table.options("never registered")).Leave(t.Context()), nil)
+	equal(t, "numbers", table.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = 0"), 1)
+}
+
+// TestARowAcceptedAnew: the end of its first run does not make the daemon forget its second
+// claim.
+func TestARowAcceptedAnew(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	s := table.open(t, "d", long)
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{1}, At: 7})
+	table.exec(t, "UPDATE jobs SET status = 'waiting'")
+	accept(t, s, 1, "a")
+	equal(t, "lost", write(t, s, Batch{Finish: []Final{{ID: 1}}}).Lost, "map[1:status was set to accepted]")
+	table.exec(t, "TRUNCATE jobs_claims")
+	equal(t, "renewed", s.Renew(t.Context()), nil)
+	equal(t, "claims", table.claims(t), 1)
+}
+
 // TestDoubtsWithoutClaims: rows whose acceptance was in doubt when the companion table was
 // emptied are found all the same.
 func TestDoubtsWithoutClaims(t *testing.T) {

@@ -203,7 +203,12 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	}
 	s.renumber(todo.number)
 	w.done = append(w.done, b)
-	s.forgetClaims(slices.AppendSeq(todo.free, maps.Keys(lost)))
+	for id, why := range lost {
+		if why == claimGone {
+			todo.free = append(todo.free, id)
+		}
+	}
+	s.forgetClaims(todo.free) // but not those of rows that we have accepted anew
 	s.forget(ids, lost)
 	s.passed(ids, busy)
 	maps.Copy(w.Lost, lost)
