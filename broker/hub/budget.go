@@ -207,7 +207,7 @@ type Memory struct {
 func (h *Hub) Memory() Memory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := Memory{Spare: int64(h.spare), Input: h.inbound.Load()}
+	m := Memory{Spare: int64(h.spare.Held), Input: h.inbound.Load()}
 	for p := range h.unread {
 		m.Unread += h.unread[p].Load()
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/container"
 	"gloom/wire"
 )
 
@@ -55,9 +56,7 @@ type Hub struct {
 	core     *broker.Broker
 	conns    []*Conn // by the slot of their peer
 	departed departures
-	// free holds spare buffers by size, spare counts their bytes.
-	free  [classes][][]byte
-	spare int
+	spare    container.Buffers // for output
 	// leaving are connections that are closed when their output is written.
 	leaving map[*Conn]struct{}
 	// unread is the memory of what peers have not read, by port; inbound is that of
@@ -97,7 +96,7 @@ type Stats struct {
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, leaving: map[*Conn]struct{}{}, departed: departures{of: map[broker.Peer]Departed{}}}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, spare: container.Buffers{Most: maxFree}, leaving: map[*Conn]struct{}{}, departed: departures{of: map[broker.Peer]Departed{}}}
 	if h.clock == nil {
 		h.clock = h.runClock()
 	}
