@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"gloom/broker"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -103,7 +104,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
-			reason = Words(e.Reason)
+			reason = wording.Of(e.Reason)
 		case broker.OpJob:
 			if e.Spent {
 				c.spent.Store(true)
