@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"gloom/broker"
-	"gloom/broker/hub"
+	"gloom/broker/wording"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected effects in testdata/*.txt; review the difference")
@@ -139,7 +139,7 @@ func (s *script) effect(e *broker.Effect) string {
 		if e.ID != nil {
 			fmt.Fprintf(&l, " %s", e.ID)
 		}
-		fmt.Fprintf(&l, ": %s", hub.Words(e.Reason))
+		fmt.Fprintf(&l, ": %s", wording.Of(e.Reason))
 	default:
 		fmt.Fprintf(&l, "op %d", e.Op)
 	}

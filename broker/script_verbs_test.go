@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"gloom/broker"
-	"gloom/broker/hub"
+	"gloom/broker/wording"
 )
 
 // words are the parts of a line: plain ones in order, and key=value options.
@@ -215,7 +215,7 @@ func init() {
 			fx, c, reason := s.core.Amend(now, w.changing(1))
 			s.note(fx)
 			if c != 0 {
-				s.say("refused: %s: %s", codes[c], hub.Words(&reason))
+				s.say("refused: %s: %s", codes[c], wording.Of(&reason))
 			}
 		},
 		"leave":    func(s *script, now int64, w *words) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
@@ -278,7 +278,7 @@ func init() {
 			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2), 0)
 			s.note(fx)
 			if c != 0 {
-				s.say("refused: %s: %s", codes[c], hub.Words(&reason))
+				s.say("refused: %s: %s", codes[c], wording.Of(&reason))
 			}
 		},
 		"forget": func(s *script, now int64, w *words) {
@@ -288,7 +288,7 @@ func init() {
 				fx, more = s.core.ForgetType(now, &f)
 				s.note(fx)
 			}
-			s.say("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(hub.Uses(&f.Use), "nothing"))
+			s.say("discarded %d, letters %d, outcomes %d; kept by %s", f.Waiting, f.Letters, f.Outcomes, cmp.Or(wording.Uses(&f.Use), "nothing"))
 		},
 		"dead": func(s *script, _ int64, w *words) {
 			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)
@@ -298,7 +298,7 @@ func init() {
 				if len(l.Groups) > 0 {
 					line += fmt.Sprintf(", groups %s, headers %s", l.Groups, l.Headers)
 				}
-				s.say("%s: %s", line, hub.Words(&l.Reason))
+				s.say("%s: %s", line, wording.Of(&l.Reason))
 			}
 		},
 		"explain": (*script).explain,
@@ -335,7 +335,7 @@ func pause(w *words) time.Duration {
 
 func (s *script) configured(fx []broker.Effect, bad *broker.BadSetting) {
 	s.note(fx)
-	if err := hub.AsError(bad); err != nil {
+	if err := wording.AsError(bad); err != nil {
 		s.say("refused: %v", err)
 	}
 }
@@ -390,7 +390,7 @@ func (s *script) explain(now int64, w *words) {
 		}
 		line += fmt.Sprintf(", %d ahead", p.Ahead)
 	}
-	if holds := hub.Holds(&x); holds != "" {
+	if holds := wording.Holds(&x); holds != "" {
 		line += ": " + holds
 	}
 	s.say("%s", line)
@@ -399,7 +399,7 @@ func (s *script) explain(now int64, w *words) {
 
 func (s *script) runs(runs []broker.RunInfo) {
 	for _, r := range runs {
-		s.say("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, hub.Words(&r.Reason))
+		s.say("run %d, from %v to %v, on %s, %s: %s", r.Run, time.Duration(r.Started), time.Duration(r.Ended), s.names[r.Worker], r.Outcome, wording.Of(&r.Reason))
 	}
 }
 
@@ -416,7 +416,7 @@ func (s *script) history(now int64, w *words) {
 		found, from = s.core.Ended(now, from, 2, &q)
 		for _, x := range found {
 			s.say("%s %s of %s %s: %v to %v, attempts %d, %d bytes, %d back, groups %s: %s", x.Type, x.ID, s.names[x.Submitter], x.Outcome,
-				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, hub.Words(&x.Reason))
+				time.Duration(x.Submitted), time.Duration(x.Ended), x.Attempts, x.Size, x.AnswerSize, x.Groups, wording.Of(&x.Reason))
 			s.runs(x.Runs)
 		}
 	}

@@ -10,13 +10,13 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
-	"gloom/broker/hub"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
 func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
-		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: hub.Words(&l.Reason), Priority: l.Priority,
+		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: wording.Of(&l.Reason), Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
@@ -33,7 +33,7 @@ func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 	older, err := number(v, "older", wire.MaxDurationMS)
 	q := &broker.LetterFilter{ID: v.Get("id"), Older: time.Duration(older) * time.Millisecond}
 	if part := v.Get("reason"); part != "" {
-		q.Reason = func(r *broker.Reason) bool { return strings.Contains(hub.Words(r), part) }
+		q.Reason = func(r *broker.Reason) bool { return strings.Contains(wording.Of(r), part) }
 	}
 	return q, err
 }
@@ -162,7 +162,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return noLetter(l.ID)
 	default:
-		return fail(http.StatusConflict, "refused", "%s", hub.Words(&reason))
+		return fail(http.StatusConflict, "refused", "%s", wording.Of(&reason))
 	}
 	id := wire.Value(l.ID)
 	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator retried a failed job")
@@ -230,6 +230,6 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 			})
 			a.making.Unlock()
 		}
-		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, hub.Words(&walk.Reason)
+		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, wording.Of(&walk.Reason)
 	})
 }

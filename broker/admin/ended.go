@@ -11,7 +11,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
-	"gloom/broker/hub"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -32,7 +32,7 @@ func (a *API) runsOf(t timeline, runs []broker.RunInfo) (out []api.Run) {
 		x := &runs[i]
 		out = append(out, api.Run{
 			N: x.Run, Worker: a.peer(x.Worker, x.Broker), StartedAt: t.at(x.Started), RanMS: (x.Ended - x.Started) / 1e6,
-			Outcome: x.Outcome.String(), Error: hub.Words(&x.Reason), BrokerLost: x.BrokerLost,
+			Outcome: x.Outcome.String(), Error: wording.Of(&x.Reason), BrokerLost: x.BrokerLost,
 		})
 	}
 	return out
@@ -53,7 +53,7 @@ func endOf(t timeline, x *broker.EndedInfo) api.End {
 func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
 	return api.Ended{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: values(x.Groups), Submitter: a.peer(x.Submitter, ""),
-		Outcome: x.Outcome.String(), Reason: hub.Words(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
+		Outcome: x.Outcome.String(), Reason: wording.Of(&x.Reason), Attempts: x.Attempts, End: endOf(t, x),
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 	"gloom/broker/admin/api"
 	"gloom/broker/admin/findings"
-	"gloom/broker/hub"
 	"gloom/broker/server"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -177,7 +177,7 @@ func (a *API) sameReason(t *findings.Type) {
 	for _, d := range last {
 		if time.Duration(now-d.Failed) <= findings.FailingFor {
 			t.Of++
-			reason := hub.Words(&d.Reason)
+			reason := wording.Of(&d.Reason)
 			if count[reason]++; count[reason] > t.Same {
 				t.Same, t.Reason = count[reason], reason
 			}

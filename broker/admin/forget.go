@@ -5,7 +5,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
-	"gloom/broker/hub"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -37,7 +37,7 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 		a.making.Unlock()
 	}
 	out := api.Forgotten{Type: wire.Value(n), Discarded: f.Waiting, Dead: f.Letters, Outcomes: f.Outcomes}
-	why := hub.Uses(&f.Use)
+	why := wording.Uses(&f.Use)
 	if why == "" || discard {
 		a.log.Info().Str("type", out.Type).Bool("forgotten", why == "").Int("discarded", f.Waiting).Int("dead", f.Letters).
 			Int("outcomes", f.Outcomes).Str("peer", by(r)).Msg("an operator forgot a type, or discarded what it held")

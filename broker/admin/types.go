@@ -9,6 +9,7 @@ import (
 	"gloom/broker"
 	"gloom/broker/admin/api"
 	"gloom/broker/hub"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -137,7 +138,7 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	return a.change(w, r, told, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 			fx, bad := b.Pause(now, name, paused)
-			err = hub.AsError(bad)
+			err = wording.AsError(bad)
 			return fx
 		})
 		return err
@@ -182,7 +183,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event
 		return err
 	}
 	if err := set(n); err != nil {
-		var e *hub.SettingError
+		var e *wording.SettingError
 		if errors.As(err, &e) {
 			return fail(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(n), e.Reason)
 		}

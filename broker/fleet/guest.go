@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"gloom/broker"
-	"gloom/broker/hub"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -494,7 +494,7 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 		b = m.end(itemFail, run.line, keep, e.ID)
 		b.uint(hows[e.Code])
 		b.int(e.Delay)
-		b.str(hub.Words(e.Reason))
+		b.str(wording.Of(e.Reason))
 	}
 	m.put(p, b)
 }

@@ -85,17 +85,18 @@ func (c *Conn) Partial(bytes int, frame uint64) {
 }
 
 func (h *Hub) shedPartial() {
-	h.lock()
-	total, most := h.inbound.Load(), h.cfg.MaxInbound
-	if total > most {
+	h.act(func(int64) {
+		total, most := h.inbound.Load(), h.cfg.MaxInbound
+		if total <= most {
+			return
+		}
 		for _, v := range h.hoarders(total-most+most/8, func(c *Conn) (bytes, since int64) {
 			return c.partial.bytes.Load(), c.partial.begun.Load()
 		}) {
 			h.dismissPartial(v.conn, fmt.Sprintf(
 				"%d bytes of unfinished frames have come from all connections, at most %d may (max-inbound), and this one holds %d", total, most, v.bytes))
 		}
-	}
-	h.unlock(nil)
+	})
 }
 
 // dismissPartial closes c for its unfinished frame, which does not count any more.
@@ -166,9 +167,9 @@ func (h *Hub) Sweep() {
 		}
 	})
 	for _, c := range stalled {
-		h.lock()
-		h.dismissPartial(c, fmt.Sprintf("a frame began and has not gone on for %v", partialTime))
-		h.unlock(nil)
+		h.act(func(int64) {
+			h.dismissPartial(c, fmt.Sprintf("a frame began and has not gone on for %v", partialTime))
+		})
 	}
 }
 
@@ -207,7 +208,7 @@ type Memory struct {
 func (h *Hub) Memory() Memory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := Memory{Spare: int64(h.spare), Input: h.inbound.Load()}
+	m := Memory{Spare: int64(h.spare.Held), Input: h.inbound.Load()}
 	for p := range h.unread {
 		m.Unread += h.unread[p].Load()
 	}

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"gloom/broker"
@@ -66,23 +67,23 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 
 // Gone says that a connection is lost. It may be called twice.
 func (h *Hub) Gone(c *Conn) {
-	h.lock()
-	h.leave(c, "")
-	h.stats.Undelivered += uint64(c.out.answers)
-	for _, m := range c.out.marks {
-		if m.end > c.out.written.Load() {
-			h.stats.Undelivered += uint64(m.answers)
+	h.act(func(int64) {
+		h.leave(c, "")
+		h.stats.Undelivered += uint64(c.out.answers)
+		for _, m := range c.out.marks {
+			if m.end > c.out.written.Load() {
+				h.stats.Undelivered += uint64(m.answers)
+			}
+			if m.outcome != 0 {
+				h.outcomes--
+			}
 		}
-		if m.outcome != 0 {
-			h.outcomes--
-		}
-	}
-	c.out.marks, c.out.taken, c.out.answers = nil, nil, 0
-	c.Partial(0, 0)
-	c.state = lost
-	delete(h.leaving, c)
-	h.discard(c)
-	h.unlock(nil)
+		c.out.marks, c.out.taken, c.out.answers = nil, nil, 0
+		c.Partial(0, 0)
+		c.state = lost
+		delete(h.leaving, c)
+		h.discard(c)
+	})
 }
 
 // leave removes c from the core. For a worker, reason says why we close it.
@@ -90,7 +91,6 @@ func (h *Hub) leave(c *Conn, reason string) {
 	if !h.knows(c) {
 		return
 	}
-	defer h.guard()
 	var fx []broker.Effect
 	if reason != "" {
 		fx = h.core.Expelled(h.clock(), c.peer, reason)
@@ -146,15 +146,12 @@ func (c *Conn) Unread() int {
 // credit gives a worker new credit when it has used its credit up and no more than half of
 // that waits for it to read.
 func (h *Hub) credit(c *Conn) {
-	h.lock()
-	if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 && h.knows(c) {
-		c.spent.Store(false)
-		func() {
-			defer h.guard()
-			h.apply(h.core.Credit(h.clock(), c.peer, int64(most-c.out.waiting())))
-		}()
-	}
-	h.unlock(nil)
+	h.act(func(now int64) {
+		if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 && h.knows(c) {
+			c.spent.Store(false)
+			h.apply(h.core.Credit(now, c.peer, int64(most-c.out.waiting())))
+		}
+	})
 }
 
 // Named tells whether answers of this worker carry ids. Only the goroutine that steps it may
@@ -163,13 +160,13 @@ func (c *Conn) Named() bool { return c.named }
 
 // CloseAll closes every connection behind its output.
 func (h *Hub) CloseAll() {
-	h.lock()
-	for _, c := range append([]*Conn(nil), h.conns...) {
-		if c != nil && c.state == open {
-			h.dismiss(c, nil)
+	h.act(func(int64) {
+		for _, c := range slices.Clone(h.conns) {
+			if c != nil && c.state == open {
+				h.dismiss(c, nil)
+			}
 		}
-	}
-	h.unlock(nil)
+	})
 }
 
 // Owed sums up what waits for submitters to read it, in bytes.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/container"
 	"gloom/wire"
 )
 
@@ -55,9 +56,7 @@ type Hub struct {
 	core     *broker.Broker
 	conns    []*Conn // by the slot of their peer
 	departed departures
-	// free holds spare buffers by size, spare counts their bytes.
-	free  [classes][][]byte
-	spare int
+	spare    container.Buffers // for output
 	// leaving are connections that are closed when their output is written.
 	leaving map[*Conn]struct{}
 	// unread is the memory of what peers have not read, by port; inbound is that of
@@ -97,7 +96,7 @@ type Stats struct {
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, leaving: map[*Conn]struct{}{}, departed: departures{of: map[broker.Peer]Departed{}}}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, spare: container.Buffers{Most: maxFree}, leaving: map[*Conn]struct{}{}, departed: departures{of: map[broker.Peer]Departed{}}}
 	if h.clock == nil {
 		h.clock = h.runClock()
 	}
@@ -126,8 +125,7 @@ func (h *Hub) Close() {
 // Now reads the hub's clock.
 func (h *Hub) Now() int64 { return h.clock() }
 
-// guard ends the process when the core panics, because half-changed state would lie. It is
-// deferred by whoever steps the core, with the lock held.
+// guard ends the process when the core panics, because half-changed state would lie.
 func (h *Hub) guard() {
 	e := recover()
 	if e == nil {
@@ -151,19 +149,17 @@ func (h *Hub) tick() {
 }
 
 func (h *Hub) due(now int64) {
-	h.lock()
-	h.armed, h.ticking = broker.Never, false
-	if !h.closed {
+	h.act(func(int64) {
+		h.armed, h.ticking = broker.Never, false
+		if h.closed {
+			return
+		}
 		h.stats.Ticks++
-		func() {
-			defer h.guard()
-			h.apply(h.core.TickUntil(now))
-			if h.fleet != nil && h.fleet.Next() <= now {
-				h.fleet.Tick(now)
-			}
-		}()
-	}
-	h.unlock(nil)
+		h.apply(h.core.TickUntil(now))
+		if h.fleet != nil && h.fleet.Next() <= now {
+			h.fleet.Tick(now)
+		}
+	})
 }
 
 // Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods
@@ -183,34 +179,31 @@ type Fleet interface {
 
 // Enlist adds the fleet that join returns. apply carries out the effects of its commands.
 func (h *Hub) Enlist(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
-	h.lock()
-	h.fleet = join(h.core, h.clock(), h.apply)
-	h.unlock(nil)
+	h.act(func(now int64) { h.fleet = join(h.core, now, h.apply) })
 }
 
 // tickPause is the least time between two ticks, which leaves room for others
 // when the core has much to do.
 const tickPause = 500 * time.Microsecond
 
-func (h *Hub) lock() { h.mu.Lock() }
-
-// unlock ends a step, releases the lock and wakes the owners with new output, except self.
-func (h *Hub) unlock(self *Sink) {
-	send := h.follow()
-	h.release(self)
-	if send && self == nil { // or once it looks for output
+// act has f change the core and its connections under the lock. It is for all that is no
+// command of a peer.
+func (h *Hub) act(f func(now int64)) {
+	h.mu.Lock()
+	send := h.step(h.clock(), f)
+	h.release(nil)
+	if send {
 		h.fleet.Send()
 	}
 }
 
-// follow does what follows from a step at once. It tells whether the fleet has something
-// to send.
-func (h *Hub) follow() (send bool) {
+// step carries out f, and what follows from it at once. It tells whether the fleet has
+// something to send. Nothing else changes the core.
+func (h *Hub) step(now int64, f func(now int64)) (send bool) {
+	defer h.guard()
+	f(now)
 	if h.fleet != nil {
-		func() {
-			defer h.guard()
-			send = h.fleet.Step(h.clock())
-		}()
+		send = h.fleet.Step(h.clock())
 	}
 	for len(h.late) > 0 {
 		c := h.late[len(h.late)-1]
@@ -220,7 +213,7 @@ func (h *Hub) follow() (send bool) {
 	return send
 }
 
-// release arms the timer, releases the lock and wakes owners.
+// release arms the timer, releases the lock and wakes the owners with new output, except self.
 func (h *Hub) release(self *Sink) {
 	next := h.core.Next()
 	if h.fleet != nil {
@@ -243,12 +236,7 @@ func (h *Hub) release(self *Sink) {
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for
 // operators' requests. fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
-	h.lock()
-	func() {
-		defer h.guard()
-		h.apply(fn(h.core, h.clock()))
-	}()
-	h.unlock(nil)
+	h.act(func(now int64) { h.apply(fn(h.core, now)) })
 }
 
 // View runs fn under the lock. fn must not change the core or keep anything of it.

@@ -1,11 +1,11 @@
 package hub
 
 import (
-	"math/bits"
 	"slices"
 	"sync/atomic"
 
 	"gloom/broker"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -104,7 +104,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
-			reason = Words(e.Reason)
+			reason = wording.Of(e.Reason)
 		case broker.OpJob:
 			if e.Spent {
 				c.spent.Store(true)
@@ -226,12 +226,10 @@ func (h *Hub) grow(o *outbox, n int) {
 	case len(b)+n <= size:
 	case size >= fullPiece:
 		o.seal()
-		o.buf = h.blank(max(n, fullPiece))
+		o.buf = h.spare.Get(max(n, fullPiece))
 	default:
-		o.buf = append(h.blank(max(len(b)+n, min(4*size, fullPiece))), b...)
-		if b != nil {
-			h.recycle(b[:0])
-		}
+		o.buf = append(h.spare.Get(max(len(b)+n, min(4*size, fullPiece))), b...)
+		h.spare.Put(b)
 	}
 }
 
@@ -350,9 +348,7 @@ const manyPieces = 16
 func (h *Hub) discard(c *Conn) {
 	o := &c.out
 	c.count(-o.memory.Load())
-	if o.buf != nil {
-		h.recycle(o.buf[:0])
-	}
+	h.spare.Put(o.buf)
 	o.full, o.buf, o.sealed, o.pieces = nil, nil, o.took, 0
 	o.known.Store(min(o.known.Load(), o.took))
 }
@@ -360,57 +356,9 @@ func (h *Hub) discard(c *Conn) {
 // maxFree is what all spare buffers together may hold, in bytes.
 const maxFree = 16 << 20
 
-// recycle keeps a spare buffer.
-func (h *Hub) recycle(b []byte) {
-	if broker.Checking {
-		for i := range b[:cap(b)] {
-			b[:cap(b)][i] = 0xA5 // who still reads it, shows
-		}
-	}
-	if k := class(cap(b)); k < classes && cap(b) == minBlank<<k && h.spare+cap(b) <= maxFree {
-		h.spare += cap(b)
-		h.free[k] = append(h.free[k], b)
-	}
-}
-
-// Trim frees half of the spare buffers. Called every few seconds it keeps those that are
-// used again and frees those that only a rush needed.
+// Trim frees half of the spare buffers.
 func (h *Hub) Trim() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for k, list := range h.free {
-		for half := len(list) / 2; len(list) > half; {
-			n := len(list) - 1
-			h.spare -= cap(list[n])
-			list[n] = nil
-			list = list[:n]
-		}
-		h.free[k] = list
-	}
+	h.spare.Trim()
 }
-
-// blank returns an empty buffer for n bytes, spare or new.
-func (h *Hub) blank(n int) []byte {
-	k := class(n)
-	if k == classes {
-		return make([]byte, 0, n)
-	}
-	last := len(h.free[k]) - 1
-	if last < 0 {
-		return make([]byte, 0, minBlank<<k)
-	}
-	b := h.free[k][last]
-	h.free[k][last] = nil
-	h.free[k] = h.free[k][:last]
-	h.spare -= cap(b)
-	return b
-}
-
-// Buffers have powers of two bytes from 1 KiB on, in so many classes; what is larger is
-// not used again.
-const (
-	minBlank = 1 << 10
-	classes  = 9
-)
-
-func class(n int) int { return min(bits.Len(uint(max(n, minBlank)-1)/minBlank), classes) }

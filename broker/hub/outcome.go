@@ -12,22 +12,16 @@ import (
 // wrote tells the core of the outcomes of c that end at byte done of the stream
 // or before.
 func (h *Hub) wrote(c *Conn, done uint64) {
-	h.lock()
-	now := h.clock()
-	c.out.marks = slices.DeleteFunc(c.out.marks, func(m mark) bool {
-		out := m.outcome != 0 && m.end <= done
-		if out {
-			h.outcomes--
-			h.written(now, m.outcome)
-		}
-		return out
+	h.act(func(now int64) {
+		c.out.marks = slices.DeleteFunc(c.out.marks, func(m mark) bool {
+			out := m.outcome != 0 && m.end <= done
+			if out {
+				h.outcomes--
+				h.apply(h.core.Written(now, m.outcome))
+			}
+			return out
+		})
 	})
-	h.unlock(nil)
-}
-
-func (h *Hub) written(now int64, no uint64) {
-	defer h.guard()
-	h.apply(h.core.Written(now, no))
 }
 
 // justWritten is how long a write may take during which the peer can have read the frame
@@ -44,7 +38,7 @@ func (h *Hub) settle(now int64, id []byte) {
 	if c := h.find(peer); c != nil && c.Stuck(now) < justWritten {
 		for _, m := range c.out.marks {
 			if m.outcome == no && m.end <= c.out.begun.Load() {
-				h.written(now, no)
+				h.apply(h.core.Written(now, no))
 			}
 		}
 	}

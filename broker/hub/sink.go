@@ -93,7 +93,7 @@ func (s *Sink) take(now int64, outs []Output) []Output {
 	h := s.hub
 	s.pending.Store(false)
 	for _, b := range s.spent {
-		h.recycle(b)
+		h.spare.Put(b)
 	}
 	for _, c := range s.dirty {
 		c.dirty = false

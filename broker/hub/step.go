@@ -45,19 +45,18 @@ func (m *Command) String() string {
 // Step carries out commands of the sink's connections, in order, under one lock. The
 // owner must look for output itself.
 func (s *Sink) Step(cmds []Command) {
-	now := s.hub.clock()
-	s.hub.lock()
-	s.hub.run(now, cmds)
-	s.hub.unlock(s)
+	h, now := s.hub, s.hub.clock()
+	h.mu.Lock()
+	h.run(now, cmds) // the fleet sends once s looks for output
+	h.release(s)
 }
 
 // Round is Step, and moves the output of all connections of the sink to outs, under the
 // same lock.
 func (s *Sink) Round(cmds []Command, outs []Output) []Output {
 	h, now := s.hub, s.hub.clock()
-	h.lock()
-	h.run(now, cmds)
-	send := h.follow()
+	h.mu.Lock()
+	send := h.run(now, cmds)
 	outs = s.take(now, outs)
 	h.release(s)
 	if send {
@@ -66,18 +65,19 @@ func (s *Sink) Round(cmds []Command, outs []Output) []Output {
 	return outs
 }
 
-func (h *Hub) run(now int64, cmds []Command) {
-	defer h.guard()
-	for i := range cmds {
-		if c := cmds[i].From; h.knows(c) {
-			h.doing = &cmds[i]
-			h.step(now, c, &cmds[i])
+func (h *Hub) run(now int64, cmds []Command) (send bool) {
+	return h.step(now, func(now int64) {
+		for i := range cmds {
+			if c := cmds[i].From; h.knows(c) {
+				h.doing = &cmds[i]
+				h.carryOut(now, c, &cmds[i])
+			}
 		}
-	}
-	h.doing = nil
+		h.doing = nil
+	})
 }
 
-func (h *Hub) step(now int64, c *Conn, m *Command) {
+func (h *Hub) carryOut(now int64, c *Conn, m *Command) {
 	h.stats.Frames++
 	if m.Owner != 0 {
 		h.core.SetOwner(c.peer, m.Owner)
@@ -205,9 +205,7 @@ func (h *Hub) finish(c *Conn) {
 
 // Dismiss closes c after an error frame and everything else that is still to be sent to it.
 func (h *Hub) Dismiss(c *Conn, why *wire.Error) {
-	h.lock()
-	h.refuseAndDismiss(c, why)
-	h.unlock(nil)
+	h.act(func(int64) { h.refuseAndDismiss(c, why) })
 }
 
 func (h *Hub) refuseAndDismiss(c *Conn, why *wire.Error) {
@@ -219,9 +217,7 @@ func (h *Hub) refuseAndDismiss(c *Conn, why *wire.Error) {
 
 // Send appends a whole frame to c's output.
 func (h *Hub) Send(c *Conn, frame []byte) {
-	h.lock()
-	h.append(c, frame)
-	h.unlock(nil)
+	h.act(func(int64) { h.append(c, frame) })
 }
 
 func (h *Hub) append(c *Conn, frame []byte) {

@@ -12,6 +12,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/hub"
+	"gloom/broker/wording"
 	"gloom/wire"
 )
 
@@ -94,7 +95,7 @@ func (w *twin) apply(fx []broker.Effect) {
 		case broker.OpCancel:
 			f = wire.AppendCancel(nil, e.ID)
 		case broker.OpRefuse, broker.OpEnd:
-			reason := hub.Words(e.Reason)
+			reason := wording.Of(e.Reason)
 			f = wire.AppendError(nil, twinCodes[e.Code], reason, e.ID)
 			switch e.Code {
 			case broker.JobLost:

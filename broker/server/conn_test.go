@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/broker/container"
 	"gloom/broker/hub"
 	"gloom/broker/settings"
 	"gloom/wire"
@@ -62,10 +63,10 @@ func TestPieces(t *testing.T) {
 				lp.batch.turn(s.hub.Now()-int64(turnTime), 0) // it is over as soon as it begins
 				p.received(nil)
 			}
-			if cap(p.in.frame) > max(pieceKept, growth*len(p.in.frame)) {
+			if cap(p.in.frame) > max(container.MaxBuffer, growth*len(p.in.frame)) {
 				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.in.frame), len(p.in.frame))
 			}
-			if cap(p.in.waiting) > max(pieceKept, 2*len(p.in.waiting)) {
+			if cap(p.in.waiting) > max(container.MaxBuffer, 2*len(p.in.waiting)) {
 				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.waiting), len(p.in.waiting))
 			}
 			// What was carried out of waiting, between two turns, is not needed any more.

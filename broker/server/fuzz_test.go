@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"gloom/broker/container"
 	"gloom/wire"
 )
 
@@ -20,7 +21,7 @@ func FuzzInput(f *testing.F) {
 		const max = 2 * bigFrame
 		// A frame that may be a big one, so that there are some.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
-		in := input{pool: &pool{}, most: int(most)}
+		in := input{pool: &container.Buffers{Most: maxPool}, most: int(most)}
 		var want, got [][]byte
 		var bad, refused bool
 		for left := stream; ; {
@@ -55,7 +56,7 @@ func FuzzInput(f *testing.F) {
 				t.Fatalf("%d bytes of %d were used, and nothing is awaited", used, len(all))
 			}
 			in.leave(all, used)
-			if most := growth*len(in.frame) + pieceKept; in.held() > most {
+			if most := growth*len(in.frame) + container.MaxBuffer; in.held() > most {
 				t.Fatalf("%d bytes are held for %d that have come of a frame", in.held(), len(in.frame))
 			}
 		}

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/binary"
 
+	"gloom/broker/container"
 	"gloom/wire"
 )
 
@@ -20,7 +21,7 @@ const (
 // memory that grows with that, not with what the header announces: that of a big one
 // is its own, that of others is used again.
 type input struct {
-	pool *pool
+	pool *container.Buffers
 	// frame is the one that has begun, from its header on, as far as it has come, and
 	// size its whole length; 0: the header, which lies in head, has not come whole.
 	frame []byte
@@ -81,7 +82,7 @@ func (in *input) big() bool { return in.size > wire.HeaderLen+bigFrame }
 // release lets go of a frame whose payload is not needed any more.
 func (in *input) release() {
 	if in.used {
-		in.pool.put(in.frame)
+		in.pool.Put(in.frame)
 		in.frame, in.size, in.used = nil, 0, false
 	}
 }
@@ -98,8 +99,8 @@ func (in *input) add(data []byte, size int) int {
 		switch {
 		case !in.big():
 			old := in.frame
-			in.frame = append(in.pool.get(need, room), old...)
-			in.pool.put(old)
+			in.frame = append(in.pool.Get(room), old...)
+			in.pool.Put(old)
 		case room > in.most:
 			in.want = room
 			return 0
@@ -143,11 +144,11 @@ func (in *input) leave(all []byte, used int) {
 	switch {
 	case len(in.waiting) > 0:
 		if in.at += used; in.at == len(in.waiting) {
-			in.pool.put(in.waiting)
+			in.pool.Put(in.waiting)
 			in.waiting, in.at = nil, 0
 		}
 	case used < len(all):
-		in.waiting = append(in.pool.get(0, 0), all[used:]...)
+		in.waiting = append(in.pool.Get(len(all)-used), all[used:]...)
 	}
 }
 
@@ -172,40 +173,3 @@ func (in *input) drop() { *in = input{pool: in.pool, frames: in.frames} }
 
 // announced is the length of the payload that data begins.
 func announced(data []byte) int { return int(binary.BigEndian.Uint32(data)) }
-
-// pool is memory that is used again, of one loop.
-type pool struct{ free [][]byte }
-
-const (
-	// poolKept is how many pieces of memory are kept, pieceKept how large they are at
-	// the most, pieceLeast at the least.
-	poolKept   = 16
-	pieceKept  = 256 << 10
-	pieceLeast = 512
-)
-
-// get returns empty memory for need bytes at least; if there is none, room bytes.
-func (p *pool) get(need, room int) []byte {
-	if p == nil {
-		return make([]byte, 0, room)
-	}
-	if n := len(p.free) - 1; n >= 0 && cap(p.free[n]) >= need {
-		b := p.free[n]
-		p.free = p.free[:n]
-		return b
-	}
-	return make([]byte, 0, max(room, pieceLeast))
-}
-
-func (p *pool) put(b []byte) {
-	if p != nil && len(p.free) < poolKept && cap(b) >= pieceLeast && cap(b) <= pieceKept {
-		p.free = append(p.free, b[:0])
-	}
-}
-
-// trim gives up half of it.
-func (p *pool) trim() {
-	n := copy(p.free, p.free[(len(p.free)+1)/2:])
-	clear(p.free[n:])
-	p.free = p.free[:n]
-}

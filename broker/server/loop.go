@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gloom/broker/container"
 	"gloom/broker/hub"
 )
 
@@ -38,7 +39,7 @@ type loop struct {
 	// reads that the steps of this round have handled.
 	direct, stepped int
 	// pool has memory for frames that must wait. Nil leaves that to the collector.
-	pool *pool
+	pool *container.Buffers
 
 	// cut counts the turns that were used up in this round, crowd those of the round before.
 	cut, crowd int
@@ -69,6 +70,8 @@ const (
 	// connections together, while each may have leastLeft.
 	leftBehind = 4 << 20
 	leastLeft  = 4 << 10
+	// maxPool is what a loop keeps for frames that must wait, in bytes.
+	maxPool = 4 << 20
 )
 
 // run waits for events, and closes all connections in the end.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gloom/broker/container"
 	"gloom/broker/hub"
 	"gloom/wire"
 )
@@ -69,7 +70,7 @@ func (s *Server) newLoops() (*loops, error) {
 			return nil, errors.Join(err, l.stop())
 		}
 		lp := s.newLoop(poller, maxParts)
-		lp.all, lp.in, lp.pool = l, make([]byte, readBuffer), &pool{}
+		lp.all, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{Most: maxPool}
 		l.all = append(l.all, lp)
 		l.done.Go(lp.run)
 	}
@@ -182,7 +183,7 @@ func (s *Server) watch() {
 				sent := time.Now()
 				lp.poller.do(func() {
 					s.lagged(time.Since(sent))
-					lp.pool.trim()
+					lp.pool.Trim()
 				})
 			}
 		}

@@ -217,10 +217,7 @@ func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log)
 
 // AskDrain asks whoever runs the broker to shut it down gracefully.
 func (s *Server) AskDrain() {
-	select {
-	case s.asked <- struct{}{}:
-	default:
-	}
+	notify(s.asked)
 	s.Drain()
 }
 

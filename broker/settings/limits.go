@@ -9,6 +9,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/hub"
+	"gloom/broker/wording"
 )
 
 // FileLimits are the settings of types and groups in a file, by their names and patterns in
@@ -135,7 +136,7 @@ func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !said[name] && len(said) >= l.most {
-		return &hub.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, the most allowed (max-types)", len(said))}
+		return &wording.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, the most allowed (max-types)", len(said))}
 	}
 	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
 	return nil
 }
 
-// Load replaces the settings of the file. On an error, a *hub.SettingError, nothing
+// Load replaces the settings of the file. On an error, a *wording.SettingError, nothing
 // changes.
 func (l *Limits) Load(f FileLimits) error {
 	l.mu.Lock()
@@ -190,7 +191,7 @@ func (l *Limits) Load(f FileLimits) error {
 func (l *Limits) configure(s *broker.Settings) (err error) {
 	l.hub.Do(func(b *broker.Broker, now int64) []broker.Effect {
 		fx, bad := b.Configure(now, s)
-		err = hub.AsError(bad)
+		err = wording.AsError(bad)
 		return fx
 	})
 	return err

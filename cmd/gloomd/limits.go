@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"gloom/broker"
-	"gloom/broker/hub"
 	"gloom/broker/settings"
+	"gloom/broker/wording"
 	"gloom/cmd/internal/cli"
 	"gloom/wire"
 )
@@ -59,7 +59,7 @@ func readLimits(path string) (settings.FileLimits, error) {
 
 // atLine adds to an error about a type or a rule its place in the file.
 func atLine(path string, err error) error {
-	var s *hub.SettingError
+	var s *wording.SettingError
 	if !errors.As(err, &s) {
 		return err
 	}

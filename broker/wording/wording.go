@@ -1,4 +1,5 @@
-package hub
+// Package wording says in plain English what the core reports in numbers.
+package wording
 
 import (
 	"fmt"
@@ -9,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// words are what Words says for each Why. What stands in braces is of the reason.
-var words = [...]string{
+// reasons are what Of says for each Why. What stands in braces is of the reason.
+var reasons = [...]string{
 	broker.WorkerLost:     "its worker was lost in run {have}",
 	broker.TimedOut:       "run {have} passed its timeout_ms of {most}",
 	broker.WorkerClosed:   "its worker was closed: {text}",
@@ -52,13 +53,13 @@ var words = [...]string{
 	broker.EmptyRule:          "a rule needs concurrency or rate",
 }
 
-// Words words a reason of the core.
-func Words(r *broker.Reason) string {
+// Of words a reason of the core.
+func Of(r *broker.Reason) string {
 	if r.Why == broker.Said {
 		return r.Text
 	}
 	buf := make([]byte, 0, 256)
-	rest := words[r.Why]
+	rest := reasons[r.Why]
 	for {
 		before, behind, found := strings.Cut(rest, "{")
 		if !found {
@@ -145,7 +146,7 @@ func AsError(x *broker.BadSetting) error {
 	case broker.BurstAlone:
 		e.Reason = fmt.Sprintf("burst is %d, but there is no rate", x.Burst)
 	default:
-		e.Reason = Words(&x.Reason)
+		e.Reason = Of(&x.Reason)
 	}
 	return e
 }

@@ -1,11 +1,11 @@
-package hub_test
+package wording_test
 
 import (
 	"strings"
 	"testing"
 
 	"gloom/broker"
-	"gloom/broker/hub"
+	"gloom/broker/wording"
 )
 
 // TestWords: every reason of the core and everything that holds a job has words.
@@ -13,13 +13,13 @@ func TestWords(t *testing.T) {
 	for why := broker.Said + 1; why <= broker.EmptyRule; why++ {
 		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Most: 4, Text: "t"}
 		for _, x := range []*broker.BadSetting{{Pattern: []byte("p"), Reason: r}, {Type: []byte("t"), Reason: r}} {
-			if s := hub.AsError(x).Error(); s == "" || s == `type "t": ` || strings.Contains(s, "%!") {
+			if s := wording.AsError(x).Error(); s == "" || s == `type "t": ` || strings.Contains(s, "%!") {
 				t.Errorf("%d is %q", why, s)
 			}
 		}
 	}
 	for hold := broker.HeldByDelay; hold <= broker.HeldByWork; hold++ {
-		if s := hub.Holds(&broker.JobInfo{Hold: hold}); s == "" || strings.Contains(s, "%!") {
+		if s := wording.Holds(&broker.JobInfo{Hold: hold}); s == "" || strings.Contains(s, "%!") {
 			t.Errorf("the hold %d is %q", hold, s)
 		}
 	}
@@ -35,7 +35,7 @@ func TestWords(t *testing.T) {
 		{broker.Reason{Why: broker.ManyOverdue, Have: 7, Overdue: 8}, "of 8 overdue runs 7 are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
 		{broker.Reason{Why: broker.TimedOut, Have: 2, Most: 50}, "run 2 passed its timeout_ms of 50"},
 	} {
-		if got := hub.Words(&c.r); got != c.want {
+		if got := wording.Of(&c.r); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

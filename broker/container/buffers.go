@@ -1,0 +1,63 @@
+package container
+
+import "math/bits"
+
+// Buffers keeps memory that is used again, in sizes of powers of two. A nil *Buffers keeps
+// nothing and leaves all to the collector.
+type Buffers struct {
+	// Most bounds the bytes that are kept, Held counts them.
+	Most, Held int
+
+	free [bufferSizes][][]byte
+}
+
+// MaxBuffer is the largest memory that is kept, in bytes, leastBuffer the smallest.
+const (
+	MaxBuffer   = leastBuffer << (bufferSizes - 1)
+	leastBuffer = 1 << 10
+	bufferSizes = 9
+)
+
+// Get returns empty memory for n bytes at least.
+func (x *Buffers) Get(n int) []byte {
+	if x == nil || n > MaxBuffer {
+		return make([]byte, 0, n)
+	}
+	k := bits.Len(uint(max(n, leastBuffer)-1) / leastBuffer)
+	last := len(x.free[k]) - 1
+	if last < 0 {
+		return make([]byte, 0, leastBuffer<<k)
+	}
+	b := x.free[k][last]
+	x.free[k][last] = nil
+	x.free[k] = x.free[k][:last]
+	x.Held -= cap(b)
+	return b
+}
+
+// Put keeps b, which nobody uses any more, if there is room for it.
+func (x *Buffers) Put(b []byte) {
+	scribble(b[:cap(b)])
+	if n := cap(b); x != nil && n >= leastBuffer && n <= MaxBuffer && x.Held+n <= x.Most {
+		k := bits.Len(uint(n/leastBuffer)) - 1
+		x.Held += n
+		x.free[k] = append(x.free[k], b[:0])
+	}
+}
+
+// Trim lets go of half of each size. Called now and then it keeps those that are used again
+// and frees those that only a rush needed.
+func (x *Buffers) Trim() {
+	if x == nil {
+		return
+	}
+	for k, list := range x.free {
+		for half := len(list) / 2; len(list) > half; {
+			n := len(list) - 1
+			x.Held -= cap(list[n])
+			list[n] = nil
+			list = list[:n]
+		}
+		x.free[k] = list
+	}
+}

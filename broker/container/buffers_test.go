@@ -1,0 +1,42 @@
+package container
+
+import "testing"
+
+// TestBuffers: what is got has room, what is put is got again while it fits, and all that
+// is kept is counted.
+func TestBuffers(t *testing.T) {
+	x := &Buffers{Most: 2 * MaxBuffer}
+	for _, n := range []int{0, 1, leastBuffer, leastBuffer + 1, 5000, MaxBuffer - 1, MaxBuffer, MaxBuffer + 1} {
+		b := x.Get(n)
+		if len(b) != 0 || cap(b) < n {
+			t.Fatalf("Get(%d) has length %d, room %d", n, len(b), cap(b))
+		}
+		x.Put(b)
+		if kept := n <= MaxBuffer; kept != (x.Held == cap(b)) {
+			t.Fatalf("%d bytes are held after a buffer of %d", x.Held, cap(b))
+		}
+		if again := x.Get(n); n <= MaxBuffer && &again[:1][0] != &b[:1][0] || x.Held != 0 {
+			t.Fatalf("Get(%d) did not find what was put; %d bytes are held", n, x.Held)
+		}
+	}
+	// What has grown to an odd size serves for less.
+	odd := make([]byte, 0, 3*leastBuffer)
+	x.Put(odd)
+	if b := x.Get(2 * leastBuffer); cap(b) != cap(odd) {
+		t.Errorf("an odd buffer was not used again")
+	}
+	for range 5 {
+		x.Put(make([]byte, 0, MaxBuffer))
+	}
+	if x.Put(make([]byte, 0, leastBuffer-1)); x.Held != x.Most {
+		t.Errorf("%d bytes are held, want %d", x.Held, x.Most)
+	}
+	if x.Trim(); x.Held != MaxBuffer {
+		t.Errorf("%d bytes are held after a trim, want %d", x.Held, MaxBuffer)
+	}
+	var none *Buffers
+	none.Put(none.Get(5000))
+	if none.Trim(); cap(none.Get(7)) != 7 {
+		t.Errorf("no buffers gave more than was asked for")
+	}
+}
