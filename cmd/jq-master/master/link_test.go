@@ -1,8 +1,12 @@
 package master
 
 import (
+	"bytes"
 	"testing"
 
+	"github.com/rs/zerolog"
+
+	gloom "gloom/clients/go"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -103,5 +107,23 @@ func TestRunsFirst(t *testing.T) {
 	w.br.some(1 << 20)
 	if len(w.br.workers[busy.ID].types) < 2 || w.br.workers[idle.ID].prefetch == 0 {
 		t.Errorf("the broker has %+v", w.br.workers)
+	}
+}
+
+// TestRefusals: a broker at its limit, which refuses all jobs again and again, does not
+// fill the log.
+func TestRefusals(t *testing.T) {
+	var log bytes.Buffer
+	b := Broker{Submitter: []gloom.Option{gloom.Addrs("127.0.0.1:1")}, Close: func() {}}
+	l, err := openLine(b, Values{}, "jq~", 10, func(func(*machine)) {}, zerolog.New(&log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	for range 1000 {
+		l.ended(&submission{}, nil, &gloom.RefusedError{Code: gloom.ErrOverloaded, Reason: "the broker holds 10 jobs (max-jobs)"})
+	}
+	if n := bytes.Count(log.Bytes(), []byte("\n")); n != 1 {
+		t.Errorf("%d lines", n)
 	}
 }
