@@ -127,3 +127,25 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 }
+
+// TestHandedToOld: a master whose lease is over, as it stood still, does not end at the
+// broker what has ended for it: another one may have had it retried.
+func TestHandedToOld(t *testing.T) {
+	w := newWorld(t, 1)
+	c, k := w.c, w.someWorker()
+	c.out.store = lapsed{w.st}
+	c.ledger.Enqueued, c.ledger.Failed = 1, 1
+	r := c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
+	c.over(r, never, 0)
+	again := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
+	w.br.jobs[r.ID] = again
+	w.step(c, func() { c.handed(k.ID, r.ID, false, naiveRun{w.br, again}) })
+	w.br.some(1 << 20)
+	if w.br.jobs[r.ID] == nil || again.running {
+		t.Errorf("the broker has %+v", w.br.jobs[r.ID])
+	}
+}
+
+type lapsed struct{ *slowStore }
+
+func (lapsed) Holds() bool { return false }
