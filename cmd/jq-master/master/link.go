@@ -88,9 +88,10 @@ func (c *machine) unlink() {
 }
 
 // linkSlice brings some jobs to the broker, the oldest first, and reports whether
-// there are more. Workers get jobs when all of them are there.
+// there are more. Workers get jobs when all of them are there. Without the lease nothing
+// is brought: rules of the master that took over would be replaced by old ones.
 func (c *machine) linkSlice(looks int) (more bool) {
-	if c.brought {
+	if c.brought || !c.out.store.Holds() {
 		return false
 	}
 	if c.linkedTo == 0 {

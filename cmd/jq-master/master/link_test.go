@@ -3,6 +3,7 @@ package master
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -143,6 +144,35 @@ func TestHandedToOld(t *testing.T) {
 	w.br.some(1 << 20)
 	if w.br.jobs[r.ID] == nil || again.running {
 		t.Errorf("the broker has %+v", w.br.jobs[r.ID])
+	}
+}
+
+// TestRulesOfOld: nor does it set its constraints, which may have changed since.
+func TestRulesOfOld(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	k := &job.Constraint{ID: "a", Match: []byte{0x80}, Concurrency: -1, Rate: 1, Burst: 1, Enabled: true}
+	pick, fault := Compile(k)
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	c.replace(k, pick)
+	c.todo = nil
+	look := func() int {
+		c.unlink()
+		c.linkSlice(1)
+		c.refill()
+		c.now += ms(time.Minute)
+		c.refill()
+		return len(c.todo)
+	}
+	c.out.store = lapsed{w.st}
+	if n := look(); n > 0 {
+		t.Errorf("%d steps without the lease", n)
+	}
+	c.out.store = w.st
+	if look() < 2 {
+		t.Error("no rules with the lease")
 	}
 }
 
