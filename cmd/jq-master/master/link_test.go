@@ -93,9 +93,14 @@ func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
 	c.out.push = &pushes{}
-	w.step(c, func() { c.linked = true; c.start(w.waiting(1), busy, nil) })
+	w.step(c, func() { c.linked = true; w.waiting(1); c.start(w.waiting(1), busy, nil) })
 	w.st.flush()
 	w.step(c, c.unlink)
+	w.step(c, func() { c.linkSlice(1) })
+	w.br.some(1)
+	if len(w.br.jobs) != 1 || w.br.jobs[c.order[1].rec.ID] == nil {
+		t.Fatalf("the broker got %v first", w.br.jobs)
+	}
 	w.step(c, func() { c.linkSlice(10) })
 	w.br.some(1 << 20)
 	w.pass(beats)
