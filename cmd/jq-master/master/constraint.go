@@ -317,7 +317,7 @@ func seconds(s float64) int64 {
 // refill goes on with buckets that began empty.
 func (c *machine) refill() {
 	for _, k := range c.constraints.byID {
-		if k.phase == full || c.now < k.phaseAt {
+		if k.phase == full || c.now < k.phaseAt || !c.out.store.Holds() {
 			continue
 		}
 		if k.phase == empty && k.Burst > 1 {

@@ -256,7 +256,8 @@ func (c *machine) submit(r *record, age time.Duration) {
 	}
 	if u := r.running(); u != nil {
 		u.own = true
-		s.typ, s.priority, s.groups, s.delay = c.ownType(u.w), foremost, nil, 0
+		// Without retries: when the worker has gone, nobody serves its type.
+		s.typ, s.priority, s.groups, s.delay, s.retries = c.ownType(u.w), foremost, nil, 0, 0
 		if r.groups != nil {
 			s.groups = c.fit(r.groups.lasting)
 		}

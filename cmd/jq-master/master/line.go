@@ -48,6 +48,7 @@ type brokerLine struct {
 	values    Values
 	enter     func(f func(c *machine))
 	log       zerolog.Logger
+	refusals  zerolog.Logger // at a limit of the broker all jobs are refused again and again
 	submitter *gloom.Submitter
 	life      context.Context
 	end       context.CancelFunc
@@ -88,6 +89,7 @@ const window = 1 << 16
 
 func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
 	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID][]*post), outdated: make(chan struct{})}
+	l.refusals = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.outdate = sync.OnceFunc(func() { close(l.outdated) })
 	l.life, l.end = context.WithCancel(context.Background())
@@ -327,7 +329,7 @@ func (l *brokerLine) ended(s *submission, body []byte, err error) {
 			l.b.WantRights(l.life, s.typ, l.outdate)
 		}
 		if refused.Code != gloom.ErrIDExists {
-			l.log.Warn().Err(err).Msg("the broker refuses a job, it will be offered again")
+			l.refusals.Warn().Err(err).Msg("the broker refuses jobs, such as this; they are offered again and again, and this is told every ten seconds")
 		}
 		l.enter(func(c *machine) { c.misplaced(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():

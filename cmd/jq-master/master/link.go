@@ -87,27 +87,31 @@ func (c *machine) unlink() {
 	}
 }
 
-// linkSlice submits some jobs to the broker, the oldest first, and reports whether there are more.
-// Workers get jobs when all of them are there.
+// linkSlice submits some jobs to the broker, those that run first and then the oldest, and reports
+// whether there are more. Workers get jobs when all of them are there. Without the lease nothing is
+// brought: it would replace rules of the master that took over by old ones.
 func (c *machine) linkSlice(looks int) (more bool) {
-	if c.brought {
+	if c.brought || !c.out.store.Holds() {
 		return false
 	}
 	if c.linkedTo == 0 {
 		for _, k := range c.constraints.list {
 			c.set(k)
 		}
+		for _, w := range c.byAge() { // first: a broker that is full or stops may take no more
+			for _, r := range w.ranked() {
+				if !w.gone && r.past.run.handle == nil && !r.inLine {
+					w.orphans = true
+					c.submit(r, 0)
+				}
+			}
+		}
 	}
 	for ; looks > 0 && c.linkedTo < len(c.order); looks-- {
 		r := c.order[c.linkedTo].rec
 		c.linkedTo++
-		switch {
-		case r == nil || r.inLine:
-		case r.waits():
+		if r != nil && !r.inLine && r.waits() {
 			c.submit(r, time.Duration(max(c.relinkT0-r.Enqueued, 0))*time.Millisecond)
-		case r.State == job.Running && r.past.run.handle == nil && !r.past.run.w.gone:
-			r.past.run.w.orphans = true
-			c.submit(r, 0)
 		}
 	}
 	if c.linkedTo < len(c.order) {
@@ -129,8 +133,8 @@ func (c *machine) linkSlice(looks int) (more bool) {
 }
 
 // link lets workers get jobs that wait when the broker has handed out again all that run,
-// which have their places in groups from then on. It does not wait for a run that the
-// broker holds back: its groups have no place left then.
+// which have their places in groups from then on. It does not wait long for a run that the
+// broker holds back, as its groups have no place left then, or does not take.
 func (c *machine) link() {
 	if !c.settled || c.linked {
 		return
@@ -138,7 +142,7 @@ func (c *machine) link() {
 	left := 0
 	for _, w := range c.workers {
 		for r := range w.runs {
-			if u := r.past.run; r.inLine && u.own && u.handle == nil {
+			if u := r.past.run; u.own && u.handle == nil {
 				left++
 			}
 		}
@@ -146,7 +150,7 @@ func (c *machine) link() {
 	if left != c.left {
 		c.left, c.leftAt = left, c.now
 	}
-	if left == 0 || c.now-c.leftAt >= ms(crossing) {
+	if left == 0 || c.now-c.leftAt >= 2*ms(crossing) {
 		c.linked = true
 		c.serveAll()
 	}

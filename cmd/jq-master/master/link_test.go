@@ -1,8 +1,13 @@
 package master
 
 import (
+	"bytes"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
+
+	gloom "gloom/clients/go"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -88,9 +93,14 @@ func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
 	c.out.push = &pushes{}
-	w.step(c, func() { c.linked = true; c.start(w.waiting(1), busy, nil) })
+	w.step(c, func() { c.linked = true; w.waiting(1); c.start(w.waiting(1), busy, nil) })
 	w.st.flush()
 	w.step(c, c.unlink)
+	w.step(c, func() { c.linkSlice(1) })
+	w.br.some(1)
+	if len(w.br.jobs) != 1 || w.br.jobs[c.order[1].rec.ID] == nil {
+		t.Fatalf("the broker got %v first", w.br.jobs)
+	}
 	w.step(c, func() { c.linkSlice(10) })
 	w.br.some(1 << 20)
 	w.pass(beats)
@@ -105,3 +115,72 @@ func TestRunsFirst(t *testing.T) {
 		t.Errorf("the broker has %+v", w.br.workers)
 	}
 }
+
+// TestRefusals: a broker at its limit, which refuses all jobs again and again, does not
+// fill the log.
+func TestRefusals(t *testing.T) {
+	var log bytes.Buffer
+	b := Broker{Submitter: []gloom.Option{gloom.Addrs("127.0.0.1:1")}, Close: func() {}}
+	l, err := openLine(b, Values{}, "jq~", 10, func(func(*machine)) {}, zerolog.New(&log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	for range 1000 {
+		l.ended(&submission{}, nil, &gloom.RefusedError{Code: gloom.ErrOverloaded, Reason: "the broker holds 10 jobs (max-jobs)"})
+	}
+	if n := bytes.Count(log.Bytes(), []byte("\n")); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// TestHandedToOld: a master whose lease is over, as it stood still, does not end at the
+// broker what has ended for it: another one may have had it retried.
+func TestHandedToOld(t *testing.T) {
+	w := newWorld(t, 1)
+	c, k := w.c, w.someWorker()
+	c.out.store = lapsed{w.st}
+	c.ledger.Enqueued, c.ledger.Failed = 1, 1
+	r := c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
+	c.over(r, never, 0)
+	again := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
+	w.br.jobs[r.ID] = again
+	w.step(c, func() { c.handed(k.ID, r.ID, false, naiveRun{w.br, again}) })
+	w.br.some(1 << 20)
+	if w.br.jobs[r.ID] == nil || again.running {
+		t.Errorf("the broker has %+v", w.br.jobs[r.ID])
+	}
+}
+
+// TestRulesOfOld: nor does it set its constraints, which may have changed since.
+func TestRulesOfOld(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	k := &job.Constraint{ID: "a", Match: []byte{0x80}, Concurrency: -1, Rate: 1, Burst: 1, Enabled: true}
+	pick, fault := Compile(k)
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	c.replace(k, pick)
+	c.todo = nil
+	look := func() int {
+		c.unlink()
+		c.linkSlice(1)
+		c.refill()
+		c.now += ms(time.Minute)
+		c.refill()
+		return len(c.todo)
+	}
+	c.out.store = lapsed{w.st}
+	if n := look(); n > 0 {
+		t.Errorf("%d steps without the lease", n)
+	}
+	c.out.store = w.st
+	if look() < 2 {
+		t.Error("no rules with the lease")
+	}
+}
+
+type lapsed struct{ *slowStore }
+
+func (lapsed) Holds() bool { return false }

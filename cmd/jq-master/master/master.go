@@ -97,7 +97,7 @@ func (m *Master) wind(c *machine) {
 		m.rings = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
 	}
-	if !c.brought || c.constraints.sweep >= 0 {
+	if !c.brought && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // a beat asks again
 		select {
 		case m.chore <- struct{}{}:
 		default:

@@ -14,7 +14,7 @@ import (
 func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	w, r := c.workers[worker], c.jobs.Get(id)
 	switch {
-	case r == nil && !own: // another's, or one that is being cancelled
+	case r == nil && !own, !c.out.store.Holds(): // another's, or one that is being cancelled
 		c.giveBack(h, crossing)
 		return
 	case r == nil || r.State.Ended() || own && r.State != job.Running:

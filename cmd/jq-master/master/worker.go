@@ -238,13 +238,17 @@ func (c *machine) tellStore(send func(done func(error))) {
 	})
 }
 
+// ranked is what a worker runs, the oldest first.
+func (w *worker) ranked() []*record {
+	return slices.SortedFunc(maps.Keys(w.runs), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
+}
+
 // lose ends what a silent worker runs.
 func (c *machine) lose(w *worker) {
 	w.gone = true
 	c.serve(w)
 	c.closePulls(w)
-	runs := slices.SortedFunc(maps.Keys(w.runs), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
-	for _, r := range runs {
+	for _, r := range w.ranked() {
 		c.lostRun(r)
 	}
 	c.dismiss(w)
