@@ -326,9 +326,12 @@ func TestPollOfASilentWorker(t *testing.T) {
 	w.Close()
 	peertest.Until(t, "a poke is remembered", func() bool {
 		f.clock.advance(throttle)
-		return f.metric("jobd_master_remembered_pokes") == 1
+		return f.metric("jobd_master_remembered_pokes") > 0
 	})
-	answer(t, f.worker("next", "x", "y"), poll("y"), ok)
+	// The answer about x may be read after the worker has gone: then x is polled again, too.
+	if _, got := request(t, f.worker("next", "x", "y")); !strings.Contains(got, `"y"`) {
+		t.Errorf("the next worker got %q, want a poll of y", got)
+	}
 }
 
 // The first poll to a worker is repeated: it may not have been heard.
