@@ -4,7 +4,8 @@ import { begin, came, end, enter, again, call, door, enc, segment, status, token
 import { away, heard, live, refusal, second } from './live.js';
 import { clock, count, plain, time } from './format.js';
 import { anew, ask, badge, dialog, doing, drop, later, notes, place, say, to, wrong } from './parts.js';
-import { overview, wrongs } from './view/overview.js';
+import { overview } from './view/overview.js';
+import { wrongs } from './view/findings.js';
 
 /** @typedef {{name: string, draw: () => any, nav?: boolean}} View */
 

@@ -133,13 +133,14 @@ export function say(text, more = {}) {
 /** @param {number} n */
 export const drop = n => { notes.value = notes.peek().filter(x => x.n !== n); };
 
-/** Does something and says what came of it.
+/** Does something and says what came of it, if done is not ''.
  * @param {() => Promise<any>} what @param {string | ((reply: any) => string)} done @param {() => any} [undo]
  * @returns {Promise<any>} the reply, or undefined */
 export async function act(what, done, undo) {
   try {
     const reply = await what() ?? true;
-    say(typeof done === 'function' ? done(reply) : done, { undo: undo && (() => act(undo, 'Undone.')) });
+    const text = typeof done === 'function' ? done(reply) : done;
+    if (text) say(text, { undo: undo && (() => act(undo, 'Undone.')) });
     again();
     return reply;
   } catch (e) {

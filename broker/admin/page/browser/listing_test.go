@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -127,7 +128,8 @@ func TestScrolled(t *testing.T) {
 	b.strict()
 }
 
-// TestManyFindings: a type tells what is the matter with it, however many others are worse.
+// TestManyFindings: a type tells what is the matter with it, however many others are worse;
+// equal findings are one card, which opens, and whose advice has the buttons that it names.
 func TestManyFindings(t *testing.T) {
 	w := start(t, nil)
 	var jobs []gloom.Job
@@ -142,8 +144,28 @@ func TestManyFindings(t *testing.T) {
 	b.at("#/")
 	// A busy machine may add that the broker is late.
 	b.until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
-	b.sees("things are wrong", "type-06", "more")
-	b.until(`[...document.querySelectorAll('button')].find(e => /^and 2\d more$/.test(e.innerText))?.click() ?? document.body.innerText.includes('more: gloom findings')`)
-	b.sees("type-18", "more: gloom findings")
+	b.sees("things are wrong", "type-00: 30 jobs wait", "29 more like it")
+	if n := eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {
+		t.Errorf("%d cards tell the same", n)
+	}
+	w.ask("POST", "/v1/types/type-05/pause", "{}")
+	b.sees("type-05: 25 jobs wait: the type is paused", "28 more like it")
+	eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
+	b.sees("type-05 goes on.", "29 more like it")
+	b.press("29 more like it")
+	b.sees("type-29: 1 job waits")
+	b.accessible("open findings")
+	b.theme("dark")
+	b.accessible("open findings, dark", "color-contrast")
+	b.fits(320)
+	eval[any](b, `document.querySelector('[aria-label="Forget: type-29"]').click()`)
+	b.sees("Forget type-29?", "1 waiting job is discarded")
+	b.press("Forget it")
+	b.sees("type-29 is forgotten", "28 more like it")
+	b.press("28 more like it")
+	b.gone("type-28: 2 jobs wait")
+	if *shots != "" {
+		b.shot(filepath.Join(*shots, "findings-320.png"))
+	}
 	b.strict()
 }

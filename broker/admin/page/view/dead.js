@@ -48,7 +48,7 @@ function said(f) {
 }
 
 /** @param {string} type @param {Record<string, any>} filter */
-const retryAll = (type, filter) => bulk({
+export const retryAll = (type, filter) => bulk({
   path: `/v1/dead/${segment(type)}/retry`, filter, verb: 'Retry', one: 'dead letter', type, after: again,
   body: html`<p>${said(filter)} They are submitted again, as new jobs.</p>`,
   done: r => `${plural(r.done, 'dead letter')} retried, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`,

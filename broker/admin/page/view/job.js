@@ -5,7 +5,7 @@ import { bytes, count, members, moment, plural, pretty, time } from '../format.j
 import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
 import { failed, state } from './jobs.js';
-import { findingList, found } from './overview.js';
+import { findingList, found } from './findings.js';
 
 /** The body that was asked for: that of the job, or of its outcome once it is over. */
 const body = signal(/** @type {{id: string, over: boolean, asking?: boolean, body?: string, headers?: string, error?: string} | null} */ (null));

@@ -9,7 +9,7 @@ import { typeGroups } from './groups.js';
 import { jobs } from './jobs.js';
 import { workerTable } from './workers.js';
 import { marks, unserved } from './types.js';
-import { findingList, found } from './overview.js';
+import { findingList, found } from './findings.js';
 import { testJob } from './submit.js';
 
 /** What was seen of the type that is shown. */
@@ -57,14 +57,16 @@ function note(t) {
 /** @param {any} t */
 const path = t => '/v1/types/' + segment(t.type);
 
-/** @param {any} t */
-function pause(t) {
-  const resume = () => call('POST', path(t) + '/resume');
-  act(() => call('POST', path(t) + '/pause'), `${t.type} is paused: what runs goes on, nothing more is handed out.`, resume);
-}
+const set = (/** @type {any} */ t, /** @type {string} */ to) => () => call('POST', `${path(t)}/${to}`);
 
 /** @param {any} t */
-function limits(t) {
+export const pause = t => act(set(t, 'pause'), `${t.type} is paused: what runs goes on, nothing more is handed out.`, set(t, 'resume'));
+
+/** @param {any} t */
+export const resume = t => act(set(t, 'resume'), `${t.type} goes on.`, set(t, 'pause'));
+
+/** @param {any} t */
+export function limits(t) {
   const l = t.limits;
   ask({
     title: `Limits of ${t.type}`, button: 'Set', body: html`
@@ -80,7 +82,7 @@ function limits(t) {
 }
 
 /** @param {any} t */
-function forget(t) {
+export function forget(t) {
   const waits = t.queued + t.delayed;
   ask({
     title: `Forget ${t.type}?`, danger: true, button: 'Forget it',
@@ -112,7 +114,7 @@ export function type() {
   const l = t.ledger;
   return html`<header class="bar"><h1 class="name">${t.type}</h1><span class="marks">${marks(t)}</span>
       <div class="actions">
-        ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}
+        ${t.paused ? button('Resume', () => resume(t), { first: true }) : button('Pause', () => pause(t))}
         ${button('Limits', () => limits(t))}
         ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
         ${test}
