@@ -39,6 +39,9 @@ export function refine(query) {
 export const typeLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['type', name])}>${name}</a>`;
 export const jobLink = (/** @type {string} */ id) => html`<a class="name id" href=${to(['job', id])}>${id}</a>`;
 
+export const groupLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['jobs'], { group: name })}>${name}</a>`;
+export const groupLinks = (/** @type {string[]} */ names) => names.length > 0 && names.map((g, i) => html`${i ? ', ' : ''}${groupLink(g)}`);
+
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
 
@@ -84,7 +87,7 @@ export function waiting(r) {
 
 /** A list of facts; those that are undefined are left out.
  * @param {[string, any][]} rows */
-export const facts = rows => html`<dl class="facts">${rows.filter(([, v]) => v !== undefined && v !== null && v !== '').map(([k, v]) =>
+export const facts = rows => html`<dl class="facts">${rows.filter(([, v]) => v !== undefined && v !== null && v !== '' && v !== false).map(([k, v]) =>
   html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`;
 
 /** A part of a whole as a bar.

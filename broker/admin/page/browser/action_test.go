@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,7 +83,6 @@ func TestJobActions(t *testing.T) {
 	b := w.open("#/job/later")
 	b.Forgive("404 (Not Found)") // of jobs that are over
 	b.sees("delayed", "Why it waits: its delay or backoff")
-	b.press("Show the body")
 	b.sees(`"n": 12345678901234567890`, `"empty": {}`, `"trace": "t-1"`)
 	b.press("Change")
 	b.fill("priority", "9223372036854775807")
@@ -227,7 +227,6 @@ func TestOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := w.open("#/job/a")
-	b.press("Show the body")
 	b.sees("the request")
 	_ = s.Close() // who has got the answer wants it kept no longer
 	b.press("Change")
@@ -238,10 +237,26 @@ func TestOver(t *testing.T) {
 		t.Errorf("its groups came to %q", v["groups"])
 	}
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return "the answer", nil })
-	b.sees("Show the answer")
-	b.gone("the request")
-	b.press("Show the answer")
 	b.sees("the answer")
+	b.gone("the request")
+	b.strict()
+}
+
+// TestBodies: a small body is there at once, a long one once it is asked for; a job's
+// groups lead to their jobs.
+func TestBodies(t *testing.T) {
+	w := start(t, nil)
+	long := strings.Repeat("x", 20<<10)
+	w.submit(gloom.Job{Type: "mail", ID: "short", Groups: []string{"acme", "a/b"}, Body: json.RawMessage(`"at once"`)},
+		gloom.Job{Type: "mail", ID: "long", Body: json.RawMessage(`"` + long + `"`)})
+	b := w.open("#/job/short")
+	b.sees("at once", "acme, a/b")
+	eval[any](b, `[...document.querySelectorAll('.facts a')].find(a => a.innerText === 'a/b').click()`)
+	b.until(`document.querySelectorAll('[aria-label="Jobs"] tbody tr').length === 1`)
+	b.sees("short")
+	b.at("#/job/long")
+	b.press("Show the body")
+	b.sees(long)
 	b.strict()
 }
 

@@ -140,7 +140,6 @@ func TestHostile(t *testing.T) {
 		p.reachesLink("link", name)
 		p.until(where+": its job", func() bool { return p.headed(name) })
 		p.reads("Why it waits")
-		p.clicks("button", "Show the body")
 		p.waits("heading", "^Headers$")
 		p.whole(where)
 		p.size(320, 640)

@@ -5,7 +5,7 @@ import { grown } from '../live.js';
 import { bytes, count, members, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, bulk, button, empty, Listing, place, refine, to, waiting } from '../parts.js';
-import { shown } from './job.js';
+import { shown } from './body.js';
 
 const listing = new Listing();
 

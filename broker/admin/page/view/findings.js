@@ -3,7 +3,7 @@ import { html, signal } from '../html.js';
 import { asked, call, enc, may, segment } from '../api.js';
 import { lasted, look } from '../live.js';
 import { count, time } from '../format.js';
-import { act, badge, to, typeLink, waiting } from '../parts.js';
+import { act, badge, groupLink, to, typeLink, waiting } from '../parts.js';
 
 /** How much is wrong, by severity. @returns {{severe: number, warning: number}} */
 export const wrongs = () => look.value?.findings.counts ?? { severe: 0, warning: 0 };
@@ -16,7 +16,7 @@ const open = signal(new Set());
 /** @param {any} f */
 function subject(f) {
   if (f.kind === 'type') return typeLink(f.subject);
-  if (f.kind === 'group') return html`<a class="name" href=${to(['jobs'], { group: f.subject })}>${f.subject}</a>`;
+  if (f.kind === 'group') return groupLink(f.subject);
   if (f.kind === 'client') return html`<a class="name" href=${to(['jobs'], { [f.worker ? 'worker' : 'submitter']: f.number })}>${f.subject}</a>`;
   return html`<span class="name">${f.kind === 'broker' ? 'The broker' : f.subject}</span>`;
 }

@@ -4,7 +4,7 @@ import { asked, enc, segment } from '../api.js';
 import { grown } from '../live.js';
 import { count, moment, plural, time } from '../format.js';
 import { table } from '../table.js';
-import { badge, bulk, button, empty, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
+import { badge, bulk, button, empty, groupLinks, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
 
 const listing = new Listing();
 
@@ -21,7 +21,7 @@ const columns = [
   { name: 'Age', num: true, of: j => time(grown(j, j.age_seconds)) },
   { name: 'Priority', num: true, wide: 2, of: j => count(j.priority) },
   { name: 'Runs', num: true, wide: 2, title: 'how often it was handed out', of: j => count(j.attempts) },
-  { name: 'Groups', wide: 2, of: j => j.groups.join(', ') },
+  { name: 'Groups', wide: 2, of: j => groupLinks(j.groups) },
   { name: 'Waits for', wide: 1, of: j => j.holds ?? '' },
 ];
 
