@@ -3,7 +3,9 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -115,9 +117,17 @@ func TestDeadActions(t *testing.T) {
 		w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == float64(n) })
 	}
 	b := w.open("#/dead/invoice")
-	b.press("invoice-1")
-	b.sees("handed out 1 time", "a@example.org")
-	b.press("Close")
+	b.sees("invoice-1")
+	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'invoice-1').click()`)
+	b.sees("no such address", "a@example.org", "All dead letters of this type")
+	b.accessible("a dead letter")
+	b.fits(320)
+	b.size(1280, 900)
+	b.until(`/^#.dead.invoice.invoice-1.no=\d+$/.test(location.hash)`)
+	b.visit(w.url + "/" + eval[string](b, `return location.hash`))
+	b.sees("a@example.org")
+	b.at("#/dead/invoice")
+	b.sees("invoice-2")
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.press("Retry")
 	b.sees("invoice-2 was retried.")
@@ -142,6 +152,36 @@ func TestDeadActions(t *testing.T) {
 	b.press("Retry 1 dead letter")
 	b.sees("1 dead letter retried, 2 left.")
 	dead(2)
+	b.strict()
+}
+
+// TestReasons: the overview of dead letters tells why they failed, without what differs
+// from one to the next; what one needs to retry them is there on a telephone, too.
+func TestReasons(t *testing.T) {
+	w := start(t, nil)
+	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
+		if j.ID == "odd" {
+			return nil, gloom.Fatal(errors.New("no such address"))
+		}
+		return nil, gloom.Fatal(fmt.Errorf("dial 10.0.0.%d:25 for %s: timeout", len(j.ID), j.ID))
+	})
+	jobs := []gloom.Job{{Type: "mail", ID: "odd"}}
+	for i := range 12 {
+		jobs = append(jobs, gloom.Job{Type: "mail", ID: fmt.Sprint("mail-", i)})
+	}
+	w.submit(jobs...)
+	w.until("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 13. })
+	b := w.open("#/dead")
+	b.sees("12 × dial … for …: timeout", "1 × no such address")
+	b.fits(390)
+	b.until(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Retry all')?.checkVisibility()`)
+	b.accessible("dead letters by reason")
+	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText.startsWith('dial')).click()`)
+	b.until(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 12`)
+	b.until(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Retry')?.checkVisibility()`)
+	if *shots != "" {
+		b.shot(filepath.Join(*shots, "dead-390.png"))
+	}
 	b.strict()
 }
 

@@ -215,7 +215,7 @@ func TestFilters(t *testing.T) {
 	p.until("one type", func() bool { return len(p.finds("link", "^(mail|broken|quick|nobody)$")) == 1 })
 	p.goes(b.url("#/dead/broken"))
 	p.types("textbox", "reason", "no such reason")
-	p.until("no dead letter", func() bool { return len(p.finds("button", "^fails$")) == 0 })
+	p.until("no dead letter", func() bool { return len(p.finds("link", "^fails$")) == 0 })
 	p.types("textbox", "reason", "mailbox")
 	p.waits("button", "^fails$")
 }

@@ -1,15 +1,17 @@
 // A body, as it is read and shown.
 import { html } from '../html.js';
 import { text } from '../api.js';
-import { count, members, pretty } from '../format.js';
+import { count, members, parse, pretty } from '../format.js';
 import { copy } from '../parts.js';
 
-/** Reads what has a body, of which numbers stay as they are written.
- * @param {string} method @param {string} path
- * @returns {Promise<{over: boolean, body?: string, headers?: string}>} over: the body is the answer of a job that is over */
+/** Reads what has a body. The body and the headers are not parsed, but laid out: numbers in them stay as they are written.
+ * @param {string} method @param {string} path @returns {Promise<any>} */
 export async function read(method, path) {
-  const m = members(await text(method, path));
-  return { over: m.state === '"ended"', body: m.body && pretty(m.body), headers: m.headers && m.headers !== '{}' ? pretty(m.headers) : undefined };
+  const { body, headers, ...m } = members(await text(method, path));
+  return {
+    ...Object.fromEntries(Object.entries(m).map(([k, v]) => [k, parse(v)])),
+    body: body && pretty(body), headers: headers && headers !== '{}' ? pretty(headers) : undefined,
+  };
 }
 
 /** A text of any length: what is long is cut for the eye, not for copying.

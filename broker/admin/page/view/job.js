@@ -92,7 +92,7 @@ export function job() {
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', what = over ? 'answer' : 'body';
   // Once a job is over, another question: what was shown of its body is no answer.
   const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= few || wanted.value === key ? asked(key, 0, read) : null;
-  const m = b?.data?.over === over ? b.data : null;
+  const m = b?.data && (b.data.state === 'ended') === over ? b.data : null;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">
         ${waits && button('Change', () => change(j))}
