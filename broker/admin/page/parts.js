@@ -16,6 +16,7 @@ function where() {
 
 addEventListener('hashchange', () => {
   anew();
+  dialog.value = null; // one may have followed a link in it
   place.value = where();
   scrollTo(0, 0);
   document.querySelector('main')?.focus({ preventScroll: true });

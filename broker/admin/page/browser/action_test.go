@@ -314,11 +314,18 @@ func TestSubmit(t *testing.T) {
 	b.press("Submit")
 	b.sees("was answered:", `"sent"`)
 	b.press("Close")
+	b.press("Submit a test job")
+	b.fill("type", "rep")
+	b.until(`document.querySelector('dialog datalist').options.length === 1 && document.querySelector('dialog option').value === 'report'`)
+	b.press("Close")
 	b.at("#/type/report")
 	b.press("Test job")
 	b.fill("wait", "0")
 	b.press("Submit")
 	b.sees("is queued.")
+	eval[any](b, `document.querySelector('dialog a').click()`)
+	b.until(`location.hash.startsWith('#/job/') && !document.querySelector('dialog')`)
+	b.sees("Why it waits")
 	b.strict()
 }
 
