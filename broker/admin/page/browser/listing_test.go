@@ -128,6 +128,17 @@ func TestScrolled(t *testing.T) {
 	b.strict()
 }
 
+// TestOldest: no time of a waiting job is cut.
+func TestOldest(t *testing.T) {
+	w := busy(t)
+	b := w.open("#/types")
+	b.sees("report")
+	for _, width := range []int64{577, 900, 1280} {
+		b.size(width, 900)
+		b.until(`(() => { const e = document.querySelector('td.time'); e.textContent = '23\u202fh 59\u202fmin'; return e.clientWidth && e.scrollWidth <= e.clientWidth; })()`)
+	}
+}
+
 // TestManyFindings: a type tells what is the matter with it, however many others are worse;
 // equal findings are one card, which opens, and whose advice has the buttons that it names.
 func TestManyFindings(t *testing.T) {
