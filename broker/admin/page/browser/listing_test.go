@@ -139,6 +139,40 @@ func TestOldest(t *testing.T) {
 	}
 }
 
+// TestNoGap: what happened while a tab was hidden is in its plots, too.
+func TestNoGap(t *testing.T) {
+	w := start(t, nil)
+	w.submit(gloom.Job{Type: "mail"})
+	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.onNew(`delete globalThis.SharedWorker;
+		const now = Date.now, ask = fetch;
+		let slept = 0, hidden = false;
+		Date.now = () => now() + slept;
+		Object.defineProperty(document, 'hidden', { get: () => hidden });
+		window.sleep = ms => { hidden = true; document.dispatchEvent(new Event('visibilitychange')); slept += ms; hidden = false; document.dispatchEvent(new Event('visibilitychange')); };
+		globalThis.fetch = async (url, init) => {
+			const r = await ask(url, init);
+			if (url !== '/v1/events' || !slept) return r;
+			const moments = Array.from({ length: 12 }, (_, i) => ({ unix_ms: Date.now() - 5000 * (12 - i), submitted: 1, ended: 0, failed: 0, queued: 1, running: 0 }));
+			const { readable, writable } = new TransformStream({
+				start: c => c.enqueue(new TextEncoder().encode('event: history\ndata: ' + JSON.stringify(moments) + '\n\n')),
+				transform: (chunk, c) => c.enqueue(new TextEncoder().encode(new TextDecoder().decode(chunk).replace('event: history', 'event: older'))),
+			});
+			r.body.pipeTo(writable).catch(() => {});
+			return new Response(readable, { headers: { Date: new Date(Date.now()).toUTCString() } });
+		};`)
+	b.visit(w.url + "/#/")
+	b.sees("1 waiting")
+	const known = `(await import('/live.js')).series.of.queued`
+	b.until(`(await import('/live.js')).series.t.length > 1`)
+	eval[any](b, `sleep(40_000)`)
+	b.until(`(s => s.t.at(-1) - s.t[0] > 40 && s.t.at(-1) - s.t.at(-2) < 3)((await import('/live.js')).series)`)
+	if gaps := eval[[]any](b, `const q = `+known+`; return q.slice(q.findIndex(v => v !== null)).filter(v => v === null)`); len(gaps) > 0 {
+		t.Errorf("%d moments are not known", len(gaps))
+	}
+	b.strict()
+}
+
 // TestManyFindings: a type tells what is the matter with it, however many others are worse;
 // equal findings are one card, which opens, and whose advice has the buttons that it names.
 func TestManyFindings(t *testing.T) {

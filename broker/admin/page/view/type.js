@@ -1,7 +1,7 @@
 // One type: does it move, who works for it, what is in it.
 import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
-import { Lately, Series, second } from '../live.js';
+import { away, Lately, Series, second } from '../live.js';
 import { count, plural, quantile, rate, time } from '../format.js';
 import { plots } from '../plot.js';
 import { act, ask, button, empty, facts, place, to, waiting } from '../parts.js';
@@ -46,9 +46,13 @@ function note(t) {
   if (seen.name !== t.type) seen = fresh(t.type);
   const now = Date.now() / 1000;
   if (now - seen.at < 0.5) return;
+  if (seen.at && now - seen.at > 3) { // the tab was hidden
+    seen.series.gap = Infinity;
+    fill(seen);
+  }
   seen.at = now;
   const w = seen.wait.add(t.wait_log2_us ?? [], now), r = seen.run.add(t.run_log2_us ?? [], now);
-  seen.series.push(now, {
+  seen.series.push(now, away.value ? {} : {
     ...t.rates, queued: t.queued, running: t.running,
     wait50: quantile(w, 0.5), wait95: quantile(w, 0.95), run50: quantile(r, 0.5), run95: quantile(r, 0.95),
   });
