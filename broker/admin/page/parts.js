@@ -1,7 +1,7 @@
 // Small parts of views.
 import { html, signal } from './html.js';
 import { call, again, enc, may } from './api.js';
-import { clock, plural } from './format.js';
+import { clock, count, plural } from './format.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
@@ -154,6 +154,15 @@ export async function act(what, done, undo) {
     again();
     return undefined;
   }
+}
+
+/** Does something to some rows, one after the other, and tells to how many; it throws if one was refused.
+ * @param {any[]} rows @param {(row: any) => Promise<any>} what */
+export async function each(rows, what) {
+  const refused = [];
+  for (const r of rows) await what(r).catch(e => refused.push(e.message));
+  if (refused.length) throw new Error(`${count(refused.length)} of ${count(rows.length)} refused: ${refused[0]}`);
+  return rows.length;
 }
 
 // One dialog at a time.

@@ -155,6 +155,51 @@ func TestDeadActions(t *testing.T) {
 	b.strict()
 }
 
+// TestChosen: rows are chosen one by one or all, and what may be done to each is done to
+// those; what was refused is told.
+func TestChosen(t *testing.T) {
+	w := busy(t)
+	b := w.open("#/jobs?id=report-0")
+	choose := func(name string) {
+		t.Helper()
+		box := `document.querySelector('[aria-label="Choose ' + $0 + '"]')`
+		b.until(box, name)
+		eval[any](b, box+`.click()`, name)
+	}
+	choose("report-03")
+	choose("report-05")
+	b.accessible("chosen jobs")
+	b.fits(320)
+	b.size(1280, 900)
+	b.press("Cancel 2 chosen")
+	b.sees("Cancel 2 jobs?")
+	b.press("Cancel 2 jobs")
+	b.sees("2 jobs cancelled.")
+	b.until(`document.querySelectorAll('[aria-label="Jobs"] tbody tr').length === 8`)
+	b.until(`![...document.querySelectorAll('button')].some(e => e.innerText.includes('chosen'))`)
+	choose("all that are shown")
+	b.Forgive("404 (Not Found)") // of what somebody else cancels
+	w.ask("DELETE", "/v1/jobs/report-00", "")
+	b.press("Cancel 8 chosen")
+	b.press("Cancel 8 jobs")
+	b.sees("Not done: 1 of 8 refused: ")
+	b.press("Leave it")
+	w.until("/v1/types/report", func(v map[string]any) bool { return v["queued"] == 30. })
+
+	w.ask("POST", "/v1/types/invoice/pause", "{}")
+	b.at("#/dead/invoice")
+	choose("invoice-0")
+	choose("invoice-2")
+	b.press("Retry 2 chosen")
+	b.sees("2 dead letters retried.")
+	choose("invoice-1")
+	b.press("Discard 1 chosen")
+	b.press("Discard 1 dead letter")
+	b.sees("1 dead letter discarded.", "None is kept.")
+	w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == 0. && v["queued"] == 2. })
+	b.strict()
+}
+
 // TestReasons: the overview of dead letters tells why they failed, without what differs
 // from one to the next; what one needs to retry them is there on a telephone, too.
 func TestReasons(t *testing.T) {

@@ -1,10 +1,10 @@
 // Failed jobs that are kept.
 import { html } from '../html.js';
-import { asked, call, enc, segment } from '../api.js';
+import { asked, call, enc, may, segment } from '../api.js';
 import { grown, second } from '../live.js';
 import { bytes, count, gist, plural, time } from '../format.js';
-import { table } from '../table.js';
-import { act, ask, badge, bulk, button, copy, empty, facts, Listing, place, refine, to, typeLink, waiting } from '../parts.js';
+import { Chosen, table } from '../table.js';
+import { act, ask, badge, bulk, button, copy, each, empty, facts, Listing, place, refine, to, typeLink, waiting } from '../parts.js';
 import { read, shown } from './body.js';
 
 const listing = new Listing();
@@ -25,6 +25,18 @@ function discard(d) {
     go: () => act(() => call('DELETE', path(d)), `${d.id} is discarded.`).then(again),
   });
 }
+
+const chosen = new Chosen(d => `${d.type} ${d.no}`, d => d.id);
+
+/** @param {any[]} some */
+const retryChosen = some => act(() => each(some, d => call('POST', path(d, '/retry'))), n => `${plural(n, 'dead letter')} retried.`).then(again);
+
+/** @param {any[]} some */
+const discardChosen = some => ask({
+  title: `Discard ${plural(some.length, 'dead letter')}?`, danger: true, button: `Discard ${plural(some.length, 'dead letter')}`,
+  body: html`<p>Those that were chosen. Their bodies are gone then; this cannot be undone.</p>`,
+  go: () => act(() => each(some, d => call('DELETE', path(d))), n => `${plural(n, 'dead letter')} discarded.`).then(again),
+});
 
 /** @param {any} d */
 const buttons = d => html`<span class="row">${button('Retry', () => retry(d))} ${button('Discard', () => discard(d), { danger: true })}</span>`;
@@ -86,15 +98,16 @@ function ofType(/** @type {string} */ type) {
   const reason = place.value.query.get('reason') ?? '', id = place.value.query.get('id') ?? '';
   const filter = Object.fromEntries(Object.entries({ reason, id }).filter(([, v]) => v));
   const s = listing.of(`/v1/dead/${segment(type)}?${new URLSearchParams(filter)}`);
-  const why = reasons(s.items).slice(0, 5);
+  const why = reasons(s.items).slice(0, 5), some = chosen.of(s.items), n = count(some.length);
   return html`<header class="bar"><h1>Dead letters of <span class="name">${type}</span></h1><a href=${to(['type', type])}>the type</a></header>
     <div class="filters">
       <label>Part of the reason <input value=${reason} onInput=${(/** @type {any} */ e) => refine({ reason: e.target.value })} /></label>
       <label>Part of the id <input value=${id} onInput=${(/** @type {any} */ e) => refine({ id: e.target.value })} /></label>
-      ${s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
+      ${some.length > 0 ? html`<div class="actions">${button(`Retry ${n} chosen`, () => retryChosen(some))} ${button(`Discard ${n} chosen`, () => discardChosen(some), { danger: true })}</div>`
+        : s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
     </div>
     ${!reason && why.length > 1 && html`<p class="note reasons">Of the ${count(s.items.length)} that were read: ${why.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: common(r) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
-    ${s.items.length ? table('Dead letters', columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
+    ${s.items.length ? table('Dead letters', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
     ${listing.foot()}`;
 }
 
