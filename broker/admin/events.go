@@ -12,6 +12,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/findings"
 )
 
 const (
@@ -46,7 +47,7 @@ func (a *API) seen(w *watch) []byte {
 		v.MemoryBytes += m.Total() + a.ratesHeld.Load()
 		v.UnreadBytes = m.Unread
 		v.FailedHour = w.day.total.short.failed(int(time.Hour/time.Minute), w.day.total)
-		v.Findings = w.findings.List("", topFindings)
+		v.Findings = w.findings.List(findings.Query{Fold: true}, topFindings)
 		for _, x := range w.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
 		}

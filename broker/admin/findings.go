@@ -30,7 +30,10 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var found api.Findings
-	a.look(func(w *watch) { found = w.findings.List(r.URL.Query().Get("subject"), limit) })
+	q := r.URL.Query()
+	a.look(func(w *watch) {
+		found = w.findings.List(findings.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
+	})
 	reply(w, http.StatusOK, found)
 	return nil
 }

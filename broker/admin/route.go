@@ -41,7 +41,7 @@ var (
 var routes = []route{
 	{"GET /v1/status", (*API).getStatus, []string{"type"}},
 	{"GET /v1/events", (*API).getEvents, nil},
-	{"GET /v1/findings", (*API).getFindings, []string{"subject", "limit"}},
+	{"GET /v1/findings", (*API).getFindings, []string{"subject", "cause", "limit"}},
 	{"GET /v1/history", (*API).getHistory, []string{"type", "since"}},
 	{"GET /v1/types", (*API).getTypes, []string{"sort", "filter", "limit", "cursor"}},
 	{"GET /v1/types/{type}", (*API).getType, nil},

@@ -201,7 +201,7 @@ type Look struct {
 	Wait []uint64 `json:"wait_log2_us"`
 	Run  []uint64 `json:"run_log2_us"`
 	Top  []Type   `json:"top"`
-	// Findings are the first findings of GET /v1/findings.
+	// Findings are the first findings of GET /v1/findings; one stands for all that are alike.
 	Findings Findings `json:"findings"`
 }
 
@@ -341,6 +341,8 @@ type Finding struct {
 	// Finding describes the problem, Advice the remedy.
 	Finding string `json:"finding"`
 	Advice  string `json:"advice"`
+	// Alike is how many more differ by their subject alone and are not listed, as in Look.
+	Alike int `json:"alike,omitempty"`
 	// Since is when the condition was first seen (RFC 3339). For a
 	// condition that is reported only once it has lasted, it is the time of the last snapshot
 	// without it.

@@ -221,7 +221,7 @@ func (l *looker) jobType(t *Type) {
 	if t.Same >= someBad {
 		find(api.Warning, "same_reason", func() (string, string) {
 			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.Same, t.Of, t.Reason),
-				"one mistake is behind them all: mend it, then retry them (gloom dead retry)"
+				"one mistake is behind them all (gloom dead): mend it, then retry them (gloom dead retry)"
 		}).atOnce = true
 	}
 	if l.Now.Sub(t.ExpiredAt) <= lately {
@@ -262,9 +262,9 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *know
 
 // failing is the finding of a type whose runs fail.
 func failing(t *Type) (severity, cause string, w words) {
-	advice := "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
+	advice := "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended (gloom pause)"
 	if t.Of == 0 {
-		advice = "see why: its jobs tell of their runs (gloom jobs lists them, gloom explain tells); pause the type until its workers are mended"
+		advice = "see why: its jobs tell of their runs (gloom jobs lists them, gloom explain tells); pause the type until its workers are mended (gloom pause)"
 	}
 	if t.Good {
 		return api.Warning, "failing", fixed("more of its runs fail than are answered: "+humanize.Comma(int64(t.Bad))+" more since they began to", advice)
@@ -278,7 +278,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 	switch c := t.Seen.Limits.Concurrency; {
 	case t.Seen.Paused:
 		find(api.Warning, "paused", func() (string, string) {
-			return wait(t.Seen.Queued) + ": the type is paused", "resume it when it may go on"
+			return wait(t.Seen.Queued) + ": the type is paused", "resume it when it may go on (gloom resume)"
 		})
 	case t.Seen.Workers == 0 && (l.Fleet == nil || t.Seen.Running == 0):
 		l.unserved(t, find)
@@ -319,7 +319,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 			default:
 				text += "; none has ended lately"
 			}
-			return text, "add workers, or see whether theirs hang"
+			return text, "add workers, or see whether theirs hang (gloom jobs --state running)"
 		})
 	}
 	return true

@@ -91,21 +91,43 @@ func (s *State) Look(b *Broker) {
 	s.found = slices.DeleteFunc(l.found, func(x *known) bool { return !x.atOnce && b.Now.Sub(x.since) < grace })
 }
 
-// List returns the findings about a subject ("" for all), most severe first and limit at
-// most, how many more there are, and how many of each severity in all.
-func (s *State) List(subject string, limit int) api.Findings {
+// Query selects findings: of a subject and of a cause, "" for all. With Fold, where more
+// than someAlike have the same severity, kind, cause and limit, only the first is listed.
+type Query struct {
+	Subject, Cause string
+	Fold           bool
+}
+
+// someAlike is how many findings that differ by their subject alone are listed one by one.
+const someAlike = 3
+
+// List returns the findings that match, most severe first and limit at most, how many more
+// there are, and how many of each severity in all.
+func (s *State) List(q Query, limit int) api.Findings {
 	out := api.Findings{Items: []api.Finding{}}
 	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}
+	type class struct{ severity, kind, cause, limit string }
+	of := func(x *known) class { return class{x.Severity, x.Kind, x.Cause, x.Limit} }
+	alike := map[class]int{}
+	if q.Fold {
+		for _, x := range s.found {
+			alike[of(x)]++
+		}
+	}
 	for _, x := range s.found {
-		if subject != "" && x.Subject != subject {
+		if q.Subject != "" && x.Subject != q.Subject || q.Cause != "" && x.Cause != q.Cause {
 			continue
 		}
 		*counts[x.Severity]++
-		if len(out.Items) == limit {
+		n := alike[of(x)]
+		if n < 0 || len(out.Items) == limit {
 			out.More++
 			continue
 		}
 		f := x.Finding
+		if n > someAlike {
+			f.Alike, alike[of(x)] = n-1, -1
+		}
 		f.Finding, f.Advice = x.words()
 		f.Since = x.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 		out.Items = append(out.Items, f)

@@ -87,7 +87,7 @@ export async function enter() {
 }
 
 /** @typedef {{data?: any, error?: Error, code?: number}} Reply */
-/** @type {Map<string, {reply: import('./lib/signals-core.mjs').Signal<Reply>, every: number, used: number, timer: number, n: number}>} */
+/** @type {Map<string, {reply: import('./lib/signals-core.mjs').Signal<Reply>, every: number, how: typeof call, used: number, timer: number, n: number}>} */
 const open = new Map();
 let round = 0;
 
@@ -96,11 +96,11 @@ let round = 0;
 export const came = signal(0);
 
 /** What a path answers, asked again every so many milliseconds for as long as a view calls this while it is drawn.
- * @param {string} path @param {number} [every] 0 asks once @returns {Reply} */
-export function asked(path, every = 2000) {
+ * @param {string} path @param {number} [every] 0 asks once @param {(method: string, path: string) => Promise<any>} [how] @returns {Reply} */
+export function asked(path, every = 2000, how = call) {
   let q = open.get(path);
   if (!q) {
-    q = { reply: signal({}), every, used: round, timer: 0, n: 0 };
+    q = { reply: signal({}), every, how, used: round, timer: 0, n: 0 };
     open.set(path, q);
     ask(path, q);
   }
@@ -118,7 +118,7 @@ async function ask(path, q) {
   });
   if (!document.hidden)
     try {
-      answer({ data: await call('GET', path) });
+      answer({ data: await q.how('GET', path) });
     } catch (e) {
       answer({ data: e instanceof Refusal ? undefined : q.reply.peek().data, error: /** @type {Error} */ (e), code: e instanceof Refusal ? e.code : 0 });
     }

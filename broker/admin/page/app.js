@@ -4,7 +4,9 @@ import { begin, came, end, enter, again, call, door, enc, segment, status, token
 import { away, heard, live, refusal, second } from './live.js';
 import { clock, count, plain, time } from './format.js';
 import { anew, ask, badge, dialog, doing, drop, later, notes, place, say, to, wrong } from './parts.js';
-import { overview, wrongs } from './view/overview.js';
+import { finder } from './find.js';
+import { overview } from './view/overview.js';
+import { wrongs } from './view/findings.js';
 
 /** @typedef {{name: string, draw: () => any, nav?: boolean}} View */
 
@@ -62,16 +64,22 @@ function top() {
       <a href=${to([path])} aria-current=${shown() === v || above[place.value.path[0]] === path ? 'page' : undefined}>${v.name}</a>
       ${path === '' && bad > 0 && badge(count(bad), severe ? 'severe' : 'warning')}</li>`)}
       ${(status.value?.links ?? []).map((/** @type {any} */ l) => html`<li key=${l.url}><a href=${l.url} rel="noreferrer">${l.name} ↗</a></li>`)}</ul></nav>
-    <form role="search" onSubmit=${(/** @type {any} */ e) => { e.preventDefault(); find(e.target.elements.find.value.trim()); e.target.reset(); e.target.elements.find.blur(); }}>
-      <input id="find" name="find" type="search" placeholder="Find a job or type" aria-label="Find a job or a type" aria-keyshortcuts="/" /></form>
+    ${finder('Find a job or a type', fits, find)}
     <button type="button" class="small" aria-label="Help" aria-keyshortcuts="?" onClick=${help}>?</button>
   </header>`;
+}
+
+/** Some types and jobs that have this in their names. Jobs are looked through, of many the first million: for no less than three letters.
+ * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
+async function fits(what) {
+  const [types, jobs] = await Promise.all([call('GET', `/v1/types?filter=${enc(what)}&limit=6`), what.length < 3 ? { items: [] } : call('GET', `/v1/jobs?id=${enc(what)}&limit=6`)]);
+  return [...types.items.map((/** @type {any} */ t) => ({ name: t.type, kind: 'type', href: to(['type', t.type]) })),
+    ...jobs.items.map((/** @type {any} */ j) => ({ name: j.id, kind: j.state, href: to(['job', j.id]) }))];
 }
 
 /** Goes to the job with this id, or else to the types and jobs that have it in their names.
  * @param {string} what */
 async function find(what) {
-  if (!what) return;
   try {
     await call('GET', '/v1/jobs/' + segment(what));
     location.hash = to(['job', what]);

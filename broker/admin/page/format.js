@@ -63,6 +63,10 @@ export function named(s) {
   return /^ | $/.test(s) ? `"${s}"` : s;
 }
 
+/** A text without what differs from one of its kind to the next: each word with a digit in it is "…".
+ * @param {string} s */
+export const gist = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]*[^\s"'(),;=:.])?/g, '…');
+
 /** The time of day.
  * @param {number} ms since 1970 */
 export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');

@@ -43,12 +43,16 @@ export class Series {
   /** @type {Record<string, (number|null)[]>} */
   of = { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] };
 
+  /** What may lie behind the last column, as it came. */
+  gap = 0;
+
   /** @param {number} t in seconds since 1970 @param {Record<string, number|null|undefined>} values
-   * @param {number} [gap] after how many seconds what was between is not known */
+   * @param {number} [gap] after how many seconds before or behind it what is between is not known */
   push(t, values, gap = 3) {
     const last = this.t[this.t.length - 1];
     if (t <= last) return;
-    if (t - last > gap) this.push(last + 1, {});
+    if (t - last > Math.max(gap, this.gap)) this.push(last + 1, {});
+    this.gap = gap;
     this.t.push(t);
     for (const k in this.of) this.of[k].push(values[k] ?? null);
     while (this.t[0] < t - span) {
@@ -74,15 +78,17 @@ export class Lately {
 }
 let wait = new Lately(), run = new Lately();
 
-/** @param {any[]} moments */
+/** The stream has begun anew, and tells first what was meanwhile. */
+let behind = false;
+
+/** Moments come every five seconds. @param {any[]} moments */
 function past(moments) {
-  if (series.t.length || !moments.length) return;
   for (let i = 1; i < moments.length; i++) {
     const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
     series.push((b.unix_ms + ahead) / 1000, {
       in: (b.submitted - a.submitted) / s, out: (b.ended - a.ended) / s, failed: (b.failed - a.failed) / s,
       queued: b.queued, running: b.running,
-    }, Infinity);
+    }, 12);
   }
 }
 
@@ -100,6 +106,7 @@ setInterval(() => {
   }
   const v = look.peek(), t = Date.now() / 1000;
   if (v && !away.peek()) {
+    if (behind) return;
     const w = wait.add(v.wait_log2_us, t), r = run.add(v.run_log2_us, t);
     series.push(t, {
       ...v.rates, queued: v.ledger.queued, running: v.ledger.running,
@@ -129,7 +136,10 @@ function on(event, data) {
     heard.value = Date.now();
     if (event === 'clock') compare(Date.parse(data) + 500); // it is told in whole seconds
     else if (event === 'history') past(parse(data));
-    else if (event === 'look') look.value = parse(data);
+    else if (event === 'look') {
+      look.value = parse(data);
+      behind = false;
+    }
     if (away.value) {
       away.value = 0;
       refusal.value = '';
@@ -150,6 +160,7 @@ function start() {
   if (document.hidden || door.peek()) return;
   const begun = !began && Date.now() - heard.peek() < 2000; // the document has told what a stream begins with
   began = Date.now();
+  behind = !begun;
   stop = new AbortController();
   if (token.value || !('SharedWorker' in globalThis)) {
     follow(begun, token.value ? { Authorization: 'Bearer ' + token.value } : {}, stop.signal, on);

@@ -1,6 +1,7 @@
 // Package page is what people see of a broker in a browser: files, which ask /v1
-// for everything else. They are served as they stand here, without a build step;
-// lib has what others made, as they publish it.
+// for everything else. There is no build step: they are served as they stand here, but for
+// the comments of our scripts, whose lines stay empty. lib has what others made, as they
+// publish it.
 package page
 
 import (
@@ -12,6 +13,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +40,9 @@ type file struct {
 	plain, gzip []byte
 }
 
+// comments are the lines of a script that have nothing else.
+var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
+
 var all = sync.OnceValue(func() map[string]*file {
 	m := map[string]*file{}
 	_ = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
@@ -47,6 +52,9 @@ var all = sync.OnceValue(func() map[string]*file {
 		data, err := files.ReadFile(name)
 		if err != nil {
 			return err
+		}
+		if path.Ext(name) == ".js" && path.Dir(name) != "lib" {
+			data = comments.ReplaceAll(data, nil)
 		}
 		sum := sha256.Sum256(data)
 		m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:8]), plain: data, gzip: packed(data, gzip.BestCompression)}

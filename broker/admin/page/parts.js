@@ -1,7 +1,7 @@
 // Small parts of views.
 import { html, signal } from './html.js';
 import { call, again, enc, may } from './api.js';
-import { clock, plural } from './format.js';
+import { clock, count, plural } from './format.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
@@ -16,6 +16,7 @@ function where() {
 
 addEventListener('hashchange', () => {
   anew();
+  dialog.value = null; // one may have followed a link in it
   place.value = where();
   scrollTo(0, 0);
   document.querySelector('main')?.focus({ preventScroll: true });
@@ -38,6 +39,9 @@ export function refine(query) {
 
 export const typeLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['type', name])}>${name}</a>`;
 export const jobLink = (/** @type {string} */ id) => html`<a class="name id" href=${to(['job', id])}>${id}</a>`;
+
+export const groupLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['jobs'], { group: name })}>${name}</a>`;
+export const groupLinks = (/** @type {string[]} */ names) => names.length > 0 && names.map((g, i) => html`${i ? ', ' : ''}${groupLink(g)}`);
 
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
@@ -84,7 +88,7 @@ export function waiting(r) {
 
 /** A list of facts; those that are undefined are left out.
  * @param {[string, any][]} rows */
-export const facts = rows => html`<dl class="facts">${rows.filter(([, v]) => v !== undefined && v !== null && v !== '').map(([k, v]) =>
+export const facts = rows => html`<dl class="facts">${rows.filter(([, v]) => v !== undefined && v !== null && v !== '' && v !== false).map(([k, v]) =>
   html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`;
 
 /** A part of a whole as a bar.
@@ -133,13 +137,14 @@ export function say(text, more = {}) {
 /** @param {number} n */
 export const drop = n => { notes.value = notes.peek().filter(x => x.n !== n); };
 
-/** Does something and says what came of it.
+/** Does something and says what came of it, if done is not ''.
  * @param {() => Promise<any>} what @param {string | ((reply: any) => string)} done @param {() => any} [undo]
  * @returns {Promise<any>} the reply, or undefined */
 export async function act(what, done, undo) {
   try {
     const reply = await what() ?? true;
-    say(typeof done === 'function' ? done(reply) : done, { undo: undo && (() => act(undo, 'Undone.')) });
+    const text = typeof done === 'function' ? done(reply) : done;
+    if (text) say(text, { undo: undo && (() => act(undo, 'Undone.')) });
     again();
     return reply;
   } catch (e) {
@@ -149,6 +154,15 @@ export async function act(what, done, undo) {
     again();
     return undefined;
   }
+}
+
+/** Does something to some rows, one after the other, and tells to how many; it throws if one was refused.
+ * @param {any[]} rows @param {(row: any) => Promise<any>} what */
+export async function each(rows, what) {
+  const refused = [];
+  for (const r of rows) await what(r).catch(e => refused.push(e.message));
+  if (refused.length) throw new Error(`${count(refused.length)} of ${count(rows.length)} refused: ${refused[0]}`);
+  return rows.length;
 }
 
 // One dialog at a time.

@@ -1,7 +1,7 @@
 // Tables.
-import { html, Component } from './html.js';
+import { html, Component, signal } from './html.js';
 
-/** @typedef {{name: string, of: (row: any) => any, num?: boolean, wide?: number, sort?: string, title?: string, class?: string}} Column
+/** @typedef {{name: string, head?: any, of: (row: any) => any, num?: boolean, wide?: number, sort?: string, title?: string, class?: string}} Column
  * wide: from which width of the page on it is shown, 1 to 3 */
 
 /** @param {Column} c */
@@ -13,12 +13,37 @@ function head(columns, o = {}) {
     const [name, up] = (o.sort ?? '').startsWith('-') ? [o.sort?.slice(1), true] : [o.sort, false];
     const mine = c.sort && c.sort === name, falls = mine && (up === (c.sort === 'type'));
     return html`<th key=${c.name} scope="col" class=${cls(c)} title=${c.title} aria-sort=${mine ? (falls ? 'descending' : 'ascending') : undefined}>
-      ${c.sort && o.by ? html`<button type="button" onClick=${() => o.by?.(mine && !up ? '-' + c.sort : c.sort ?? '')}>${c.name}<i aria-hidden="true">${mine ? (falls ? '↓' : '↑') : ''}</i></button>` : c.name}</th>`;
+      ${c.sort && o.by ? html`<button type="button" onClick=${() => o.by?.(mine && !up ? '-' + c.sort : c.sort ?? '')}>${c.name}<i aria-hidden="true">${mine ? (falls ? '↓' : '↑') : ''}</i></button>` : c.head ?? c.name}</th>`;
   })}</tr></thead>`;
 }
 
 /** @param {Column[]} columns @param {any} row @param {any} key @param {any} [more] */
 const line = (columns, row, key, more) => html`<tr key=${key} ...${more}>${columns.map(c => html`<td key=${c.name} class=${cls(c)}>${c.of(row)}</td>`)}</tr>`;
+
+/** Rows that somebody has chosen, by their keys. */
+export class Chosen {
+  keys = signal(new Set());
+
+  /** @param {(row: any) => any} key @param {(row: any) => string} label what a row is called */
+  constructor(key, label) { this.key = key; this.label = label; }
+
+  /** Those of some rows. @param {any[]} rows */
+  of(rows) { return rows.filter(r => this.keys.value.has(this.key(r))); }
+
+  /** @param {any[]} rows @param {boolean} on */
+  set(rows, on) {
+    const keys = new Set(this.keys.value);
+    for (const r of rows) keys[on ? 'add' : 'delete'](this.key(r));
+    this.keys.value = keys;
+  }
+
+  /** @param {any[]} rows @returns {Column} */
+  column(rows) {
+    const box = (/** @type {string} */ label, /** @type {any[]} */ some) => html`<input type="checkbox" aria-label=${'Choose ' + label}
+      checked=${this.of(some).length === some.length} onChange=${(/** @type {any} */ e) => this.set(some, e.target.checked)} />`;
+    return { name: 'Choose', class: 'pick', head: box('all that are shown', rows), of: r => box(this.label(r), [r]) };
+  }
+}
 
 /** A table of few rows.
  * @param {string} name @param {Column[]} columns @param {any[]} rows @param {(row: any) => any} key */

@@ -3,7 +3,10 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,7 +85,6 @@ func TestJobActions(t *testing.T) {
 	b := w.open("#/job/later")
 	b.Forgive("404 (Not Found)") // of jobs that are over
 	b.sees("delayed", "Why it waits: its delay or backoff")
-	b.press("Show the body")
 	b.sees(`"n": 12345678901234567890`, `"empty": {}`, `"trace": "t-1"`)
 	b.press("Change")
 	b.fill("priority", "9223372036854775807")
@@ -115,9 +117,17 @@ func TestDeadActions(t *testing.T) {
 		w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == float64(n) })
 	}
 	b := w.open("#/dead/invoice")
-	b.press("invoice-1")
-	b.sees("handed out 1 time", "a@example.org")
-	b.press("Close")
+	b.sees("invoice-1")
+	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'invoice-1').click()`)
+	b.sees("no such address", "a@example.org", "All dead letters of this type")
+	b.accessible("a dead letter")
+	b.fits(320)
+	b.size(1280, 900)
+	b.until(`/^#.dead.invoice.invoice-1.no=\d+$/.test(location.hash)`)
+	b.visit(w.url + "/" + eval[string](b, `return location.hash`))
+	b.sees("a@example.org")
+	b.at("#/dead/invoice")
+	b.sees("invoice-2")
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.press("Retry")
 	b.sees("invoice-2 was retried.")
@@ -142,6 +152,81 @@ func TestDeadActions(t *testing.T) {
 	b.press("Retry 1 dead letter")
 	b.sees("1 dead letter retried, 2 left.")
 	dead(2)
+	b.strict()
+}
+
+// TestChosen: rows are chosen one by one or all, and what may be done to each is done to
+// those; what was refused is told.
+func TestChosen(t *testing.T) {
+	w := busy(t)
+	b := w.open("#/jobs?id=report-0")
+	choose := func(name string) {
+		t.Helper()
+		box := `document.querySelector('[aria-label="Choose ' + $0 + '"]')`
+		b.until(box, name)
+		eval[any](b, box+`.click()`, name)
+	}
+	choose("report-03")
+	choose("report-05")
+	b.accessible("chosen jobs")
+	b.fits(320)
+	b.size(1280, 900)
+	b.press("Cancel 2 chosen")
+	b.sees("Cancel 2 jobs?")
+	b.press("Cancel 2 jobs")
+	b.sees("2 jobs cancelled.")
+	b.until(`document.querySelectorAll('[aria-label="Jobs"] tbody tr').length === 8`)
+	b.until(`![...document.querySelectorAll('button')].some(e => e.innerText.includes('chosen'))`)
+	choose("all that are shown")
+	b.Forgive("404 (Not Found)") // of what somebody else cancels
+	w.ask("DELETE", "/v1/jobs/report-00", "")
+	b.press("Cancel 8 chosen")
+	b.press("Cancel 8 jobs")
+	b.sees("Not done: 1 of 8 refused: ")
+	b.press("Leave it")
+	w.until("/v1/types/report", func(v map[string]any) bool { return v["queued"] == 30. })
+
+	w.ask("POST", "/v1/types/invoice/pause", "{}")
+	b.at("#/dead/invoice")
+	choose("invoice-0")
+	choose("invoice-2")
+	b.press("Retry 2 chosen")
+	b.sees("2 dead letters retried.")
+	choose("invoice-1")
+	b.press("Discard 1 chosen")
+	b.press("Discard 1 dead letter")
+	b.sees("1 dead letter discarded.", "None is kept.")
+	w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == 0. && v["queued"] == 2. })
+	b.strict()
+}
+
+// TestReasons: the overview of dead letters tells why they failed, without what differs
+// from one to the next; what one needs to retry them is there on a telephone, too.
+func TestReasons(t *testing.T) {
+	w := start(t, nil)
+	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
+		if j.ID == "odd" {
+			return nil, gloom.Fatal(errors.New("no such address"))
+		}
+		return nil, gloom.Fatal(fmt.Errorf("dial 10.0.0.%d:25 for %s: timeout", len(j.ID), j.ID))
+	})
+	jobs := []gloom.Job{{Type: "mail", ID: "odd"}}
+	for i := range 12 {
+		jobs = append(jobs, gloom.Job{Type: "mail", ID: fmt.Sprint("mail-", i)})
+	}
+	w.submit(jobs...)
+	w.until("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 13. })
+	b := w.open("#/dead")
+	b.sees("12 × dial … for …: timeout", "1 × no such address")
+	b.fits(390)
+	b.until(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Retry all')?.checkVisibility()`)
+	b.accessible("dead letters by reason")
+	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText.startsWith('dial')).click()`)
+	b.until(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 12`)
+	b.until(`[...document.querySelectorAll('button')].find(e => e.innerText === 'Retry')?.checkVisibility()`)
+	if *shots != "" {
+		b.shot(filepath.Join(*shots, "dead-390.png"))
+	}
 	b.strict()
 }
 
@@ -227,7 +312,6 @@ func TestOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := w.open("#/job/a")
-	b.press("Show the body")
 	b.sees("the request")
 	_ = s.Close() // who has got the answer wants it kept no longer
 	b.press("Change")
@@ -238,10 +322,26 @@ func TestOver(t *testing.T) {
 		t.Errorf("its groups came to %q", v["groups"])
 	}
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return "the answer", nil })
-	b.sees("Show the answer")
-	b.gone("the request")
-	b.press("Show the answer")
 	b.sees("the answer")
+	b.gone("the request")
+	b.strict()
+}
+
+// TestBodies: a small body is there at once, a long one once it is asked for; a job's
+// groups lead to their jobs.
+func TestBodies(t *testing.T) {
+	w := start(t, nil)
+	long := strings.Repeat("x", 20<<10)
+	w.submit(gloom.Job{Type: "mail", ID: "short", Groups: []string{"acme", "a/b"}, Body: json.RawMessage(`"at once"`)},
+		gloom.Job{Type: "mail", ID: "long", Body: json.RawMessage(`"` + long + `"`)})
+	b := w.open("#/job/short")
+	b.sees("at once", "acme, a/b")
+	eval[any](b, `[...document.querySelectorAll('.facts a')].find(a => a.innerText === 'a/b').click()`)
+	b.until(`document.querySelectorAll('[aria-label="Jobs"] tbody tr').length === 1`)
+	b.sees("short")
+	b.at("#/job/long")
+	b.press("Show the body")
+	b.sees(long)
 	b.strict()
 }
 
@@ -259,11 +359,18 @@ func TestSubmit(t *testing.T) {
 	b.press("Submit")
 	b.sees("was answered:", `"sent"`)
 	b.press("Close")
+	b.press("Submit a test job")
+	b.fill("type", "rep")
+	b.until(`document.querySelector('dialog datalist').options.length === 1 && document.querySelector('dialog option').value === 'report'`)
+	b.press("Close")
 	b.at("#/type/report")
 	b.press("Test job")
 	b.fill("wait", "0")
 	b.press("Submit")
 	b.sees("is queued.")
+	eval[any](b, `document.querySelector('dialog a').click()`)
+	b.until(`location.hash.startsWith('#/job/') && !document.querySelector('dialog')`)
+	b.sees("Why it waits")
 	b.strict()
 }
 

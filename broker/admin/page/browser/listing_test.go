@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -127,7 +128,53 @@ func TestScrolled(t *testing.T) {
 	b.strict()
 }
 
-// TestManyFindings: a type tells what is the matter with it, however many others are worse.
+// TestOldest: no time of a waiting job is cut.
+func TestOldest(t *testing.T) {
+	w := busy(t)
+	b := w.open("#/types")
+	b.sees("report")
+	for _, width := range []int64{577, 900, 1280} {
+		b.size(width, 900)
+		b.until(`(() => { const e = document.querySelector('td.time'); e.textContent = '23\u202fh 59\u202fmin'; return e.clientWidth && e.scrollWidth <= e.clientWidth; })()`)
+	}
+}
+
+// TestNoGap: what happened while a tab was hidden is in its plots, too.
+func TestNoGap(t *testing.T) {
+	w := start(t, nil)
+	w.submit(gloom.Job{Type: "mail"})
+	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.onNew(`delete globalThis.SharedWorker;
+		const now = Date.now, ask = fetch;
+		let slept = 0, hidden = false;
+		Date.now = () => now() + slept;
+		Object.defineProperty(document, 'hidden', { get: () => hidden });
+		window.sleep = ms => { hidden = true; document.dispatchEvent(new Event('visibilitychange')); slept += ms; hidden = false; document.dispatchEvent(new Event('visibilitychange')); };
+		globalThis.fetch = async (url, init) => {
+			const r = await ask(url, init);
+			if (url !== '/v1/events' || !slept) return r;
+			const moments = Array.from({ length: 12 }, (_, i) => ({ unix_ms: Date.now() - 5000 * (12 - i), submitted: 1, ended: 0, failed: 0, queued: 1, running: 0 }));
+			const { readable, writable } = new TransformStream({
+				start: c => c.enqueue(new TextEncoder().encode('event: history\ndata: ' + JSON.stringify(moments) + '\n\n')),
+				transform: (chunk, c) => c.enqueue(new TextEncoder().encode(new TextDecoder().decode(chunk).replace('event: history', 'event: older'))),
+			});
+			r.body.pipeTo(writable).catch(() => {});
+			return new Response(readable, { headers: { Date: new Date(Date.now()).toUTCString() } });
+		};`)
+	b.visit(w.url + "/#/")
+	b.sees("1 waiting")
+	const known = `(await import('/live.js')).series.of.queued`
+	b.until(`(await import('/live.js')).series.t.length > 1`)
+	eval[any](b, `sleep(40_000)`)
+	b.until(`(s => s.t.at(-1) - s.t[0] > 40 && s.t.at(-1) - s.t.at(-2) < 3)((await import('/live.js')).series)`)
+	if gaps := eval[[]any](b, `const q = `+known+`; return q.slice(q.findIndex(v => v !== null)).filter(v => v === null)`); len(gaps) > 0 {
+		t.Errorf("%d moments are not known", len(gaps))
+	}
+	b.strict()
+}
+
+// TestManyFindings: a type tells what is the matter with it, however many others are worse;
+// equal findings are one card, which opens, and whose advice has the buttons that it names.
 func TestManyFindings(t *testing.T) {
 	w := start(t, nil)
 	var jobs []gloom.Job
@@ -142,8 +189,28 @@ func TestManyFindings(t *testing.T) {
 	b.at("#/")
 	// A busy machine may add that the broker is late.
 	b.until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
-	b.sees("things are wrong", "type-06", "more")
-	b.until(`[...document.querySelectorAll('button')].find(e => /^and 2\d more$/.test(e.innerText))?.click() ?? document.body.innerText.includes('more: gloom findings')`)
-	b.sees("type-18", "more: gloom findings")
+	b.sees("things are wrong", "type-00: 30 jobs wait", "29 more like it")
+	if n := eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {
+		t.Errorf("%d cards tell the same", n)
+	}
+	w.ask("POST", "/v1/types/type-05/pause", "{}")
+	b.sees("type-05: 25 jobs wait: the type is paused", "28 more like it")
+	eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
+	b.sees("type-05 goes on.", "29 more like it")
+	b.press("29 more like it")
+	b.sees("type-29: 1 job waits")
+	b.accessible("open findings")
+	b.theme("dark")
+	b.accessible("open findings, dark", "color-contrast")
+	b.fits(320)
+	eval[any](b, `document.querySelector('[aria-label="Forget: type-29"]').click()`)
+	b.sees("Forget type-29?", "1 waiting job is discarded")
+	b.press("Forget it")
+	b.sees("type-29 is forgotten", "28 more like it")
+	b.press("28 more like it")
+	b.gone("type-28: 2 jobs wait")
+	if *shots != "" {
+		b.shot(filepath.Join(*shots, "findings-320.png"))
+	}
 	b.strict()
 }

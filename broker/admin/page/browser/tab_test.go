@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
+
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
@@ -132,6 +134,42 @@ func TestKeyboard(t *testing.T) {
 	if !seen["Pause"] || !seen["queued"] {
 		t.Errorf("the tabulator came by %v", seen)
 	}
+	b.strict()
+}
+
+// TestFind: what fits is listed while one types, and chosen with the arrow keys or the
+// pointer.
+func TestFind(t *testing.T) {
+	w := busy(t)
+	b := w.open("")
+	b.sees("Types with most to do")
+	listed := func(want ...string) {
+		t.Helper()
+		b.until(`[...document.querySelectorAll('#hits [role=option]')].map(e => e.innerText.trim()).join() === $0`, strings.Join(want, ","))
+	}
+	b.keys("/")
+	b.until(`document.activeElement.id === 'find'`)
+	b.keys("pictu")
+	listed("picture-1 running", "picture-2 queued")
+	b.accessible("what was found")
+	b.theme("dark")
+	b.keys(kb.ArrowDown)
+	b.accessible("what was found, dark")
+	b.fits(320)
+	b.keys(kb.ArrowDown)
+	b.until(`document.querySelector('#hits [aria-selected=true]').id === document.activeElement.getAttribute('aria-activedescendant')`)
+	b.keys("\r")
+	b.until(`location.hash === '#/job/picture-2' && !document.querySelector('#hits li')`)
+	b.keys("/")
+	b.keys("inv")
+	listed("invoice type")
+	eval[any](b, `document.querySelector('#hits li').dispatchEvent(new MouseEvent('mousedown', { bubbles: true, cancelable: true }))`)
+	b.until(`location.hash === '#/type/invoice'`)
+	b.keys("/")
+	b.keys("zzzz")
+	listed()
+	b.keys("\x1b")
+	b.until(`document.activeElement.id !== 'find'`)
 	b.strict()
 }
 

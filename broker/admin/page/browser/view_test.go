@@ -258,7 +258,6 @@ func TestReadme(t *testing.T) {
 	b.theme("dark")
 	b.size(1280, 470)
 	b.sees("Why it waits")
-	b.press("Show the body")
 	b.sees("a@example.org")
 	if *shots != "" {
 		b.shot(filepath.Join(*shots, "readme-job.png"))

@@ -147,7 +147,7 @@ func TestKeyboard(t *testing.T) {
 	p.goes(b.url("#/"))
 	p.waits("heading", "wrong")
 	p.keys("/")
-	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "searchbox" })
+	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "combobox" })
 	p.inserts("mail-3")
 	p.keys(kb.Enter)
 	p.waits("heading", "mail-3|^Jobs$")

@@ -166,7 +166,7 @@ func TestHistory(t *testing.T) {
 	other.goes(at)
 	other.until("the list filtered for another", func() bool { return len(other.rows("Jobs")) == 2 })
 
-	p.clicks("searchbox", "Find")
+	p.clicks("combobox", "Find")
 	p.inserts("mail-7")
 	p.keys(kb.Enter)
 	p.waits("heading", "mail-7|^Jobs$")
@@ -215,7 +215,7 @@ func TestFilters(t *testing.T) {
 	p.until("one type", func() bool { return len(p.finds("link", "^(mail|broken|quick|nobody)$")) == 1 })
 	p.goes(b.url("#/dead/broken"))
 	p.types("textbox", "reason", "no such reason")
-	p.until("no dead letter", func() bool { return len(p.finds("button", "^fails$")) == 0 })
+	p.until("no dead letter", func() bool { return len(p.finds("link", "^fails$")) == 0 })
 	p.types("textbox", "reason", "mailbox")
 	p.waits("button", "^fails$")
 }
@@ -265,7 +265,7 @@ func TestCopy(t *testing.T) {
 	}
 	p.clicks("button", "Copy id")
 	p.keys("/")
-	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "searchbox" })
+	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "combobox" })
 	p.pastes()
 	p.until("what was copied", func() bool { x := p.focused(); return x != nil && x.value == "mail-9" })
 }

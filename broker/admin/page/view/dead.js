@@ -1,11 +1,11 @@
 // Failed jobs that are kept.
-import { html, signal } from '../html.js';
-import { asked, call, segment, text } from '../api.js';
-import { grown } from '../live.js';
-import { bytes, count, members, plural, pretty, time } from '../format.js';
-import { table } from '../table.js';
-import { act, ask, bulk, button, empty, Listing, place, refine, to, waiting } from '../parts.js';
-import { shown } from './job.js';
+import { html } from '../html.js';
+import { asked, call, enc, may, segment } from '../api.js';
+import { grown, second } from '../live.js';
+import { bytes, count, gist, plural, time } from '../format.js';
+import { Chosen, table } from '../table.js';
+import { act, ask, badge, bulk, button, copy, each, empty, facts, Listing, place, refine, to, typeLink, waiting } from '../parts.js';
+import { read, shown } from './body.js';
 
 const listing = new Listing();
 
@@ -26,20 +26,43 @@ function discard(d) {
   });
 }
 
+const chosen = new Chosen(d => `${d.type} ${d.no}`, d => d.id);
+
+/** @param {any[]} some */
+const retryChosen = some => act(() => each(some, d => call('POST', path(d, '/retry'))), n => `${plural(n, 'dead letter')} retried.`).then(again);
+
+/** @param {any[]} some */
+const discardChosen = some => ask({
+  title: `Discard ${plural(some.length, 'dead letter')}?`, danger: true, button: `Discard ${plural(some.length, 'dead letter')}`,
+  body: html`<p>Those that were chosen. Their bodies are gone then; this cannot be undone.</p>`,
+  go: () => act(() => each(some, d => call('DELETE', path(d))), n => `${plural(n, 'dead letter')} discarded.`).then(again),
+});
+
 /** @param {any} d */
-async function look(d) {
-  const body = signal('');
-  ask({
-    title: d.id, body: () => html`<p>${d.reason}</p><p class="note">failed ${time(grown(d, d.failed_seconds_ago))} ago, handed out ${plural(d.attempts, 'time')}, priority ${count(d.priority)}</p>
-      ${body.value ? shown(body.value, 'Body') : html`<p class="note">Asking…</p>`}`,
-  });
-  try {
-    const m = members(await text('GET', path(d)));
-    body.value = m.body ? pretty(m.body) : '(too long to be shown)';
-  } catch (e) {
-    body.value = /** @type {Error} */ (e).message;
-  }
+const buttons = d => html`<span class="row">${button('Retry', () => retry(d))} ${button('Discard', () => discard(d), { danger: true })}</span>`;
+
+/** One letter. @param {string} type @param {string} id */
+function letter(type, id) {
+  const no = place.value.query.get('no'), r = asked(`/v1/dead/${segment(type)}/${segment(id)}` + (no ? '?no=' + enc(no) : ''), 0, read), d = r.data;
+  second.value;
+  return html`<header class="bar"><h1 class="id">${id}</h1>${badge('failed', 'warning')}${copy(id, 'Copy id')}${d && html`<div class="actions">${buttons(d)}</div>`}</header>
+    ${!d ? waiting(r) : html`<p class="holds"><b>failed</b>: ${d.reason}</p>
+    ${facts([['Type', typeLink(type)], ['Failed', `${time(grown(d, d.failed_seconds_ago))} ago`], ['Handed out', plural(d.attempts, 'time')], ['Priority', count(d.priority)], ['Size', bytes(d.bytes)]])}
+    <section><h2>Body</h2>${d.body ? shown(d.body, 'Body') : html`<p class="note">It is too long to be shown.</p>`}</section>`}
+    <p class="note"><a href=${to(['dead', type])}>All dead letters of this type</a>, <a href=${to(['job', id])}>what is known of the job</a></p>`;
 }
+
+/** The reasons of some letters, the most frequent first: reasons that differ by numbers and ids are one.
+ * @param {any[]} items @returns {[string, number][]} */
+function reasons(items) {
+  /** @type {Map<string, number>} */
+  const n = new Map();
+  for (const d of items) n.set(gist(d.reason), (n.get(gist(d.reason)) ?? 0) + 1);
+  return [...n].sort((a, b) => b[1] - a[1]);
+}
+
+/** What all reasons of one gist have. @param {string} of */
+const common = of => of.split('…').reduce((a, b) => b.length > a.length ? b : a).slice(0, 100);
 
 /** A filter in words. @param {Record<string, any>} f */
 function said(f) {
@@ -48,7 +71,7 @@ function said(f) {
 }
 
 /** @param {string} type @param {Record<string, any>} filter */
-const retryAll = (type, filter) => bulk({
+export const retryAll = (type, filter) => bulk({
   path: `/v1/dead/${segment(type)}/retry`, filter, verb: 'Retry', one: 'dead letter', type, after: again,
   body: html`<p>${said(filter)} They are submitted again, as new jobs.</p>`,
   done: r => `${plural(r.done, 'dead letter')} retried, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`,
@@ -63,45 +86,53 @@ const discardAll = (type, filter) => bulk({
 
 /** @type {import('../table.js').Column[]} */
 const columns = [
-  { name: 'Job', class: 'main', of: d => html`<button type="button" class="link id" onClick=${() => look(d)}>${d.id}</button>` },
+  { name: 'Job', class: 'main', of: d => html`<a class="name id" href=${to(['dead', d.type, d.id], { no: d.no })}>${d.id}</a>` },
   { name: 'Reason', class: 'reason', of: d => d.reason.length > 300 ? d.reason.slice(0, 300) + '…' : d.reason },
   { name: 'Failed', num: true, wide: 1, of: d => html`${time(grown(d, d.failed_seconds_ago))} ago` },
   { name: 'Runs', num: true, wide: 2, of: d => count(d.attempts) },
   { name: 'Size', num: true, wide: 3, of: d => bytes(d.bytes) },
-  { name: 'Do', of: d => html`<span class="row">${button('Retry', () => retry(d))} ${button('Discard', () => discard(d), { danger: true })}</span>` },
+  { name: 'Do', of: buttons },
 ];
 
 function ofType(/** @type {string} */ type) {
   const reason = place.value.query.get('reason') ?? '', id = place.value.query.get('id') ?? '';
   const filter = Object.fromEntries(Object.entries({ reason, id }).filter(([, v]) => v));
   const s = listing.of(`/v1/dead/${segment(type)}?${new URLSearchParams(filter)}`);
-  // The reasons of what has been read, the most frequent first.
-  const counts = new Map();
-  for (const d of s.items) counts.set(d.reason, (counts.get(d.reason) ?? 0) + 1);
-  const reasons = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 5);
+  const why = reasons(s.items).slice(0, 5), some = chosen.of(s.items), n = count(some.length);
   return html`<header class="bar"><h1>Dead letters of <span class="name">${type}</span></h1><a href=${to(['type', type])}>the type</a></header>
     <div class="filters">
       <label>Part of the reason <input value=${reason} onInput=${(/** @type {any} */ e) => refine({ reason: e.target.value })} /></label>
       <label>Part of the id <input value=${id} onInput=${(/** @type {any} */ e) => refine({ id: e.target.value })} /></label>
-      ${s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
+      ${some.length > 0 ? html`<div class="actions">${button(`Retry ${n} chosen`, () => retryChosen(some))} ${button(`Discard ${n} chosen`, () => discardChosen(some), { danger: true })}</div>`
+        : s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
     </div>
-    ${!reason && reasons.length > 1 && html`<p class="note reasons">Of the ${count(s.items.length)} that were read: ${reasons.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: r.slice(0, 100) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
-    ${s.items.length ? table('Dead letters', columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
+    ${!reason && why.length > 1 && html`<p class="note reasons">Of the ${count(s.items.length)} that were read: ${why.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: common(r) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
+    ${s.items.length ? table('Dead letters', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
     ${listing.foot()}`;
 }
 
+/** Of how many types the reasons are told, how many of their latest letters are read for that, and how many reasons told. */
+const many = 10, latest = 100, most = 3;
+
+/** Why the latest letters of a type failed. @param {string} type */
+function why(type) {
+  const all = reasons(asked(`/v1/dead/${segment(type)}?limit=${latest}`, 0).data?.items ?? []), n = all.slice(most).reduce((sum, [, n]) => sum + n, 0);
+  return html`<ul class="note">${all.slice(0, most).map(([r, n]) => html`<li key=${r}>${count(n)} × <a href=${to(['dead', type], { reason: common(r) })}>${r}</a></li>`)}
+    ${n > 0 && html`<li>${count(n)} of other reasons</li>`}</ul>`;
+}
+
 export function dead() {
-  const type = place.value.path[1];
-  if (type !== undefined) return ofType(type);
+  const [, type, id] = place.value.path;
+  if (type !== undefined) return id === undefined ? ofType(type) : letter(type, id);
   const r = asked('/v1/types?sort=dead&limit=100'), some = r.data?.items.filter((/** @type {any} */ t) => t.dead > 0);
   return html`<header class="bar"><h1>Dead letters</h1><span class="note">failed jobs that are kept, to look at and to retry</span></header>
     ${waiting(r) ?? (!some.length ? empty('None is kept.', 'No job has failed for good lately, or --dead-letters is 0.')
       : table('Types with dead letters', [
-        { name: 'Type', class: 'main', of: t => html`<a class="name" href=${to(['dead', t.type])}>${t.type}</a>` },
+        { name: 'Type', class: 'main', of: t => html`<a class="name" href=${to(['dead', t.type])}>${t.type}</a>${some.indexOf(t) < many && why(t.type)}` },
         { name: 'Kept', num: true, of: t => count(t.dead) },
-        { name: 'Failed', num: true, title: 'since the start', of: t => count(t.ledger.failed) },
+        { name: 'Failed', num: true, wide: 1, title: 'since the start', of: t => count(t.ledger.failed) },
         { name: 'Answered', num: true, wide: 1, of: t => count(t.ledger.answered) },
-        { name: 'Do', wide: 1, of: t => html`<span class="row">${button('Retry all', () => retryAll(t.type, {}))} ${button('Discard all', () => discardAll(t.type, {}), { danger: true })}</span>` },
+        { name: 'Do', of: t => html`<span class="row">${button('Retry all', () => retryAll(t.type, {}))} ${button('Discard all', () => discardAll(t.type, {}), { danger: true })}</span>` },
       ], some, t => t.type))}
     ${some?.length > 0 && some.length === r.data.items.length && r.data.next !== undefined && html`<p class="note">The ${count(some.length)} types with most of them are shown.</p>`}`;
 }

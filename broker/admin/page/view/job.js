@@ -1,34 +1,18 @@
 // One job: where it stands, what it waits for, and what one may do.
 import { html, signal } from '../html.js';
-import { asked, call, segment, text } from '../api.js';
-import { bytes, count, members, moment, plural, pretty, time } from '../format.js';
+import { asked, call, segment } from '../api.js';
+import { bytes, count, moment, plural, time } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
+import { act, ask, button, copy, facts, groupLinks, place, to, typeLink, waiting } from '../parts.js';
+import { read, shown } from './body.js';
 import { failed, state } from './jobs.js';
-import { findingList, found } from './overview.js';
+import { findingList, found } from './findings.js';
 
-/** The body that was asked for: that of the job, or of its outcome once it is over. */
-const body = signal(/** @type {{id: string, over: boolean, asking?: boolean, body?: string, headers?: string, error?: string} | null} */ (null));
+/** The job whose body somebody wants to see, however long it is. */
+const wanted = signal('');
 
-/** @param {string} id @param {boolean} over */
-async function read(id, over) {
-  body.value = { id, over, asking: true };
-  try {
-    const m = members(await text('GET', `/v1/jobs/${segment(id)}?body=true`));
-    over = m.state === '"ended"';
-    body.value = { id, over, body: m.body && pretty(m.body), headers: m.headers && m.headers !== '{}' ? pretty(m.headers) : undefined };
-  } catch (e) {
-    body.value = { id, over, error: /** @type {Error} */ (e).message };
-  }
-}
-
-/** A text of any length: what is long is cut for the eye, not for copying.
- * @param {string} of @param {string} name */
-export function shown(of, name) {
-  const most = 200_000;
-  return html`<div class="withcopy"><pre tabindex="0" role="region" aria-label=${name}>${of.length > most ? of.slice(0, most) + '\n…' : of}</pre>
-    <p class="note">${copy(of)} ${of.length > most ? `The first ${count(most)} of ${count(of.length)} characters; copying takes all.` : ''}</p></div>`;
-}
+/** How many bytes are shown without being asked for. */
+const few = 16 << 10;
 
 /** @param {any} peer @param {string} query */
 const peer = (peer, query) => peer && (peer.broker ? `lent to the broker ${peer.broker}` : html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span> <a href=${to(['jobs'], { [query]: peer.number })}>its jobs</a>`);
@@ -57,7 +41,7 @@ function life(j) {
 const remembered = j => html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}</header>
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Waited', time(j.waited_ms / 1000)], ['Ran', j.started_at ? time(j.ran_ms / 1000) : undefined], ['Handed out', plural(j.attempts, 'time')],
-      ['Groups', j.groups.join(', ')], ['Size', bytes(j.size)], ['Answer', j.outcome === 'answered' ? bytes(j.answer_size) : undefined]])}
+      ['Groups', groupLinks(j.groups)], ['Size', bytes(j.size)], ['Answer', j.outcome === 'answered' ? bytes(j.answer_size) : undefined]])}
     ${failed(j.id)}
     <section><h2>Its life</h2>${table('Its life', events, life(j), x => x.what + x.when)}</section>`;
 
@@ -105,7 +89,10 @@ export function job() {
         <p class="note">${r.error?.message} <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p>${failed(id)}</div>` : waiting(r)}`;
   }
   if (j.ended_at && j.keep_ms === undefined) return remembered(j);
-  const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', b = body.value?.id === id && body.value.over === over ? body.value : null;
+  const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', what = over ? 'answer' : 'body';
+  // Once a job is over, another question: what was shown of its body is no answer.
+  const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= few || wanted.value === key ? asked(key, 0, read) : null;
+  const m = b?.data && (b.data.state === 'ended') === over ? b.data : null;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">
         ${waits && button('Change', () => change(j))}
@@ -120,12 +107,12 @@ export function job() {
     ${facts([['Type', typeLink(j.type)], ['Age', time(j.age_seconds)], [`${j.state === 'ended' ? 'Over' : 'In this state'} for`, time(j.in_state_seconds)],
       [j.state === 'running' ? 'Times out in' : j.state === 'delayed' && !(j.expires_seconds <= j.due_seconds) ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? time(j.due_seconds) : undefined],
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
-      ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
+      ['Groups', groupLinks(j.groups)], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
       ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}
     ${life(j).length > 0 && html`<section><h2>${over ? 'Its life' : 'Runs so far'}</h2>${table(over ? 'Its life' : 'Runs so far', events, life(j), x => x.what + x.when)}</section>`}
     <section><h2>${over ? 'Answer' : 'Body'}</h2>
-      ${!b ? html`<button type="button" onClick=${() => read(id, over)}>Show the ${over ? 'answer' : 'body'}</button>`
-        : b.error ? html`<p class="note">${b.error}</p>` : b.body ? shown(b.body, over ? 'Answer' : 'Body')
-        : html`<p class="note" role="status">${b.asking ? 'Asking…' : over ? 'It has none.' : 'It has none, or is too long to be shown.'}</p>`}</section>
-    ${b?.headers && html`<section><h2>Headers</h2>${shown(b.headers, 'Headers')}</section>`}`;
+      ${!b ? html`<button type="button" onClick=${() => { wanted.value = key; }}>Show the ${what}</button>`
+        : m?.body ? shown(m.body, over ? 'Answer' : 'Body')
+        : html`<p class="note" role="status">${b.error ? b.error.message : !m ? 'Asking…' : over ? 'It has none.' : 'It has none, or is too long to be shown.'}</p>`}</section>
+    ${m?.headers && html`<section><h2>Headers</h2>${shown(m.headers, 'Headers')}</section>`}`;
 }

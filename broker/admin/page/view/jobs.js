@@ -1,10 +1,10 @@
 // Jobs, page by page.
 import { html } from '../html.js';
-import { asked, enc, segment } from '../api.js';
+import { asked, call, enc, may, segment } from '../api.js';
 import { grown } from '../live.js';
 import { count, moment, plural, time } from '../format.js';
-import { table } from '../table.js';
-import { badge, bulk, button, empty, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
+import { Chosen, table } from '../table.js';
+import { act, ask, badge, bulk, button, each, empty, groupLinks, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
 
 const listing = new Listing();
 
@@ -21,7 +21,7 @@ const columns = [
   { name: 'Age', num: true, of: j => time(grown(j, j.age_seconds)) },
   { name: 'Priority', num: true, wide: 2, of: j => count(j.priority) },
   { name: 'Runs', num: true, wide: 2, title: 'how often it was handed out', of: j => count(j.attempts) },
-  { name: 'Groups', wide: 2, of: j => j.groups.join(', ') },
+  { name: 'Groups', wide: 2, of: j => groupLinks(j.groups) },
   { name: 'Waits for', wide: 1, of: j => j.holds ?? '' },
 ];
 
@@ -53,6 +53,15 @@ const cancelAll = (type, filter) => bulk({
   done: r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`,
 });
 
+const chosen = new Chosen(j => j.id, j => j.id);
+
+/** @param {any[]} some */
+const cancelChosen = some => ask({
+  title: `Cancel ${plural(some.length, 'job')}?`, danger: true, button: `Cancel ${plural(some.length, 'job')}`,
+  body: html`<p>Those that were chosen. Their submitters are told, and workers that nobody wants them; this cannot be undone.</p>`,
+  go: () => act(() => each(some, j => call('DELETE', '/v1/jobs/' + segment(j.id) + (j.state === 'running' ? '?running=true' : ''))), n => `${plural(n, 'job')} cancelled.`).then(again),
+});
+
 /** @param {any} r */
 const again = r => { listing.again(); return r; };
 
@@ -75,6 +84,7 @@ export function jobs(fixed) {
   const filtered = f.state && !ended || f.id || f.group || f.older || f.outcome;
   const shown = (s.items[0]?.ended_at ? over : columns).filter(c => fixed.type === undefined || c.name !== 'Type');
   const filter = Object.fromEntries(Object.entries({ state: f.state, id: f.id, group: f.group, older }).filter(([, v]) => v));
+  const some = ended ? [] : chosen.of(s.items);
   return html`<div class="filters">
       <div class="tabs" role="group" aria-label="State">${['', 'queued', 'delayed', 'running', 'ended'].map(v => html`<button key=${v} type="button" aria-pressed=${String(f.state === v)}
         onClick=${() => refine({ state: v })}>${v || 'all'}</button>`)}</div>
@@ -83,8 +93,9 @@ export function jobs(fixed) {
       ${ended ? html`<label>Outcome <select value=${f.outcome} onChange=${set('outcome')}>${outcomes.map(v => html`<option key=${v} value=${v}>${v || 'any'}</option>`)}</select></label>`
         : html`<label>Older than, s <input type="number" min="0" step="any" value=${f.older} onInput=${set('older')} /></label>`}
       ${fixed.type !== undefined && f.state !== 'ended' && button(filtered ? 'Cancel all that fit' : 'Cancel all that wait', () => cancelAll(fixed.type ?? '', filter), { danger: true })}
+      ${some.length > 0 && button(`Cancel ${count(some.length)} chosen`, () => cancelChosen(some), { danger: true })}
     </div>
-    ${s.items.length ? table('Jobs', shown, s.items, j => ended ? `${j.id} ${j.ended_at}` : j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : ended ? 'No job has ended yet, as far as is remembered.' : 'There are no jobs.',
+    ${s.items.length ? table('Jobs', ended || !may('admin') ? shown : [chosen.column(s.items), ...shown], s.items, j => ended ? `${j.id} ${j.ended_at}` : j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : ended ? 'No job has ended yet, as far as is remembered.' : 'There are no jobs.',
       f.id && failed(f.id))}
     ${listing.foot()}`;
 }

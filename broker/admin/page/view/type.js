@@ -1,7 +1,7 @@
 // One type: does it move, who works for it, what is in it.
 import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
-import { Lately, Series, second } from '../live.js';
+import { away, Lately, Series, second } from '../live.js';
 import { count, plural, quantile, rate, time } from '../format.js';
 import { plots } from '../plot.js';
 import { act, ask, button, empty, facts, place, to, waiting } from '../parts.js';
@@ -9,7 +9,7 @@ import { typeGroups } from './groups.js';
 import { jobs } from './jobs.js';
 import { workerTable } from './workers.js';
 import { marks, unserved } from './types.js';
-import { findingList, found } from './overview.js';
+import { findingList, found } from './findings.js';
 import { testJob } from './submit.js';
 
 /** What was seen of the type that is shown. */
@@ -46,9 +46,13 @@ function note(t) {
   if (seen.name !== t.type) seen = fresh(t.type);
   const now = Date.now() / 1000;
   if (now - seen.at < 0.5) return;
+  if (seen.at && now - seen.at > 3) { // the tab was hidden
+    seen.series.gap = Infinity;
+    fill(seen);
+  }
   seen.at = now;
   const w = seen.wait.add(t.wait_log2_us ?? [], now), r = seen.run.add(t.run_log2_us ?? [], now);
-  seen.series.push(now, {
+  seen.series.push(now, away.value ? {} : {
     ...t.rates, queued: t.queued, running: t.running,
     wait50: quantile(w, 0.5), wait95: quantile(w, 0.95), run50: quantile(r, 0.5), run95: quantile(r, 0.95),
   });
@@ -57,14 +61,16 @@ function note(t) {
 /** @param {any} t */
 const path = t => '/v1/types/' + segment(t.type);
 
-/** @param {any} t */
-function pause(t) {
-  const resume = () => call('POST', path(t) + '/resume');
-  act(() => call('POST', path(t) + '/pause'), `${t.type} is paused: what runs goes on, nothing more is handed out.`, resume);
-}
+const set = (/** @type {any} */ t, /** @type {string} */ to) => () => call('POST', `${path(t)}/${to}`);
 
 /** @param {any} t */
-function limits(t) {
+export const pause = t => act(set(t, 'pause'), `${t.type} is paused: what runs goes on, nothing more is handed out.`, set(t, 'resume'));
+
+/** @param {any} t */
+export const resume = t => act(set(t, 'resume'), `${t.type} goes on.`, set(t, 'pause'));
+
+/** @param {any} t */
+export function limits(t) {
   const l = t.limits;
   ask({
     title: `Limits of ${t.type}`, button: 'Set', body: html`
@@ -80,7 +86,7 @@ function limits(t) {
 }
 
 /** @param {any} t */
-function forget(t) {
+export function forget(t) {
   const waits = t.queued + t.delayed;
   ask({
     title: `Forget ${t.type}?`, danger: true, button: 'Forget it',
@@ -112,7 +118,7 @@ export function type() {
   const l = t.ledger;
   return html`<header class="bar"><h1 class="name">${t.type}</h1><span class="marks">${marks(t)}</span>
       <div class="actions">
-        ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}
+        ${t.paused ? button('Resume', () => resume(t), { first: true }) : button('Pause', () => pause(t))}
         ${button('Limits', () => limits(t))}
         ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
         ${test}

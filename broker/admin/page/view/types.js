@@ -46,7 +46,7 @@ const figure = s => s === '0' ? html`<span class="muted">0</span>` : s;
 export const columns = [
   { name: 'Type', sort: 'type', class: 'main', of: t => html`<span class="entry">${typeLink(t.type)} <span class="marks">${marks(t)}</span></span>` },
   { name: 'Waiting', sort: 'queued', num: true, of: t => figure(count(t.queued)) },
-  { name: 'Oldest', sort: 'oldest', num: true, wide: 1, of: t => t.queued ? time(t.oldest_seconds) : '' },
+  { name: 'Oldest', sort: 'oldest', num: true, wide: 1, class: 'time', of: t => t.queued ? time(t.oldest_seconds) : '' },
   { name: 'Trend', wide: 3, title: 'what waited over the last minutes', of: trend },
   { name: 'Running', sort: 'running', num: true, wide: 1, of: t => figure(count(t.running)) },
   { name: 'Busy', sort: 'workers', num: true, wide: 1, title: 'workers that are at work, of all that serve the type', of: t => html`${figure(count(t.workers - t.idle))}<span class="muted"> of ${count(t.workers)}</span>` },

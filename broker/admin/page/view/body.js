@@ -1,0 +1,23 @@
+// A body, as it is read and shown.
+import { html } from '../html.js';
+import { text } from '../api.js';
+import { count, members, parse, pretty } from '../format.js';
+import { copy } from '../parts.js';
+
+/** Reads what has a body. The body and the headers are not parsed, but laid out: numbers in them stay as they are written.
+ * @param {string} method @param {string} path @returns {Promise<any>} */
+export async function read(method, path) {
+  const { body, headers, ...m } = members(await text(method, path));
+  return {
+    ...Object.fromEntries(Object.entries(m).map(([k, v]) => [k, parse(v)])),
+    body: body && pretty(body), headers: headers && headers !== '{}' ? pretty(headers) : undefined,
+  };
+}
+
+/** A text of any length: what is long is cut for the eye, not for copying.
+ * @param {string} of @param {string} name */
+export function shown(of, name) {
+  const most = 200_000;
+  return html`<div class="withcopy"><pre tabindex="0" role="region" aria-label=${name}>${of.length > most ? of.slice(0, most) + '\n…' : of}</pre>
+    <p class="note">${copy(of)} ${of.length > most ? `The first ${count(most)} of ${count(of.length)} characters; copying takes all.` : ''}</p></div>`;
+}
