@@ -105,7 +105,7 @@ func TestKeep(t *testing.T) {
 	t.Run("a connection that the broker drops", func(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
-		s.hello(`,"heartbeat_ms":100`)
+		s.hello(`,"heartbeat_ms":500`)
 		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
 		b.waitState(t, bound, "") // silent for two beats
 		if got := b.state(t, id); got != "queued" {
