@@ -28,7 +28,7 @@ func (c *conn) goAside(bytes int, work, done func()) {
 			if e != nil {
 				stack = debug.Stack()
 			}
-			c.loop.poller.call(func() { c.back(done, e, stack) })
+			c.loop.poller.Call(func() { c.back(done, e, stack) })
 		}()
 		c.srv.giants <- struct{}{}
 		defer func() { <-c.srv.giants }()

@@ -204,7 +204,7 @@ func (c *conn) linger() {
 	if c.peer.Held() == 0 {
 		c.src.finish()
 	}
-	c.srv.hub.After(lingerTime, func() { c.loop.poller.do(func() { c.loop.close(c) }) })
+	c.srv.hub.After(lingerTime, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })
 }
 
 // forget is called once the source has closed.
@@ -252,7 +252,7 @@ func (c *conn) startBeat() {
 		beats = max(beats+1, (now-start)/int64(c.beat))
 		c.beater.Reset(time.Duration(start + (beats+1)*int64(c.beat) - now))
 	}
-	c.beater = time.AfterFunc(c.beat, func() { c.loop.poller.do(beat) })
+	c.beater = time.AfterFunc(c.beat, func() { c.loop.poller.Do(beat) })
 }
 
 var pingFrame = wire.AppendPing(nil)

@@ -7,6 +7,7 @@ import (
 
 	"gloom/broker/container"
 	"gloom/broker/hub"
+	"gloom/broker/poll"
 )
 
 // loop is an event loop. It works in rounds: it waits until sockets are ready,
@@ -24,7 +25,7 @@ import (
 type loop struct {
 	srv    *Server
 	all    *loops
-	poller *poller
+	poller *poll.Poller
 	conns  []*conn // by descriptor; streams have none
 	paused map[*conn]struct{}
 	sink   *hub.Sink
@@ -76,20 +77,20 @@ const (
 
 // run waits for events, and closes all connections in the end.
 func (lp *loop) run() {
-	lp.poller.wait(lp.ready)
-	lp.poller.turn.Lock()
-	for _, c := range lp.conns {
-		if c != nil {
-			lp.close(c)
+	lp.poller.Wait(lp.ready)
+	lp.poller.Call(func() {
+		for _, c := range lp.conns {
+			if c != nil {
+				lp.close(c)
+			}
 		}
-	}
-	lp.poller.close()
-	lp.poller.turn.Unlock()
+		lp.poller.Close()
+	})
 }
 
 // ready is called with each event.
-func (lp *loop) ready(fd int, ev events) {
-	if fd == lp.poller.mark {
+func (lp *loop) ready(fd int, ev poll.Events) {
+	if fd == lp.poller.Mark() {
 		lp.step()
 		lp.all.passed()
 		return
@@ -98,11 +99,11 @@ func (lp *loop) ready(fd int, ev events) {
 		return // closed earlier in this round
 	}
 	c := lp.conns[fd]
-	if ev&writable != 0 && c.peer.Held() > 0 {
+	if ev&poll.Writable != 0 && c.peer.Held() > 0 {
 		c.write()
 	}
-	if ev&(readable|ended) != 0 || c.reading == forTurn {
-		lp.read(c, fd, ev&ended != 0)
+	if ev&(poll.Readable|poll.Ended) != 0 || c.reading == forTurn {
+		lp.read(c, fd, ev&poll.Ended != 0)
 	}
 }
 
@@ -141,9 +142,9 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	var n int
 	var errno unix.Errno
 	if len(into) > 0 {
-		n, errno = receiveTwo(fd, into, room)
+		n, errno = poll.ReceiveTwo(fd, into, room)
 	} else {
-		n, errno = receive(fd, room)
+		n, errno = poll.Receive(fd, room)
 	}
 	switch {
 	case errno == unix.EAGAIN:
@@ -213,7 +214,7 @@ func (lp *loop) afterRead() {
 		lp.flush()
 	case !lp.sink.Expect(): // the end of the round is put on the loop already
 	default:
-		if lp.scheduled = lp.poller.do(lp.round); !lp.scheduled {
+		if lp.scheduled = lp.poller.Do(lp.round); !lp.scheduled {
 			lp.sink.Unexpect()
 			lp.flush()
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"gloom/broker"
 	"gloom/broker/hub"
+	"gloom/broker/poll"
 	"gloom/broker/settings"
 	"gloom/wire"
 )
@@ -39,10 +40,9 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	}()
 	<-reached
 	p.send(`{"action":"ping"}`)
-	until(t, "the loop has read", func() bool {
-		lp.poller.turn.Lock()
-		defer lp.poller.turn.Unlock()
-		return len(lp.reads) > 0
+	until(t, "the loop has read", func() (read bool) {
+		lp.poller.Call(func() { read = len(lp.reads) > 0 })
+		return read
 	})
 	close(on)
 	p.want("id", "y")
@@ -69,7 +69,7 @@ func TestNothingTaken(t *testing.T) {
 	submit("a")
 	submit("b")
 	for junk, errno := make([]byte, 1<<10), error(nil); errno == nil; {
-		_, errno = send(fd, junk)
+		_, errno = poll.Send(fd, junk)
 	}
 	submit("c")
 	submit("d")

@@ -12,6 +12,7 @@ import (
 
 	"gloom/broker/container"
 	"gloom/broker/hub"
+	"gloom/broker/poll"
 	"gloom/wire"
 )
 
@@ -43,7 +44,7 @@ func (l *loops) readAll(then func()) {
 func (l *loops) sendMarks() {
 	l.reading, l.waiting, l.left = l.waiting, nil, len(l.all)
 	for _, lp := range l.all {
-		lp.poller.sendMark()
+		lp.poller.SendMark()
 	}
 }
 
@@ -65,7 +66,7 @@ func (l *loops) passed() {
 func (s *Server) newLoops() (*loops, error) {
 	l := &loops{}
 	for range s.opt.Loops {
-		poller, err := openPoller()
+		poller, err := poll.Open()
 		if err != nil {
 			return nil, errors.Join(err, l.stop())
 		}
@@ -77,18 +78,18 @@ func (s *Server) newLoops() (*loops, error) {
 	return l, nil
 }
 
-func (s *Server) newLoop(p *poller, parts int) *loop {
+func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 	lp := &loop{srv: s, poller: p, batch: s.newBatch(), paused: map[*conn]struct{}{}, parts: make([][]byte, 0, parts)}
 	lp.round = lp.endRound
 	lp.sink = s.hub.NewSink(hub.Owner{
 		Wake: func() {
-			if !p.do(lp.round) {
+			if !p.Do(lp.round) {
 				lp.sink.Unexpect()
 			}
 		},
 		// While the loop waits, the goroutine that has output for it writes. That saves the
 		// time that a thread takes to wake.
-		Write: func() bool { return p.instead(lp.writeInstead) },
+		Write: func() bool { return p.Instead(lp.writeInstead) },
 	})
 	return lp
 }
@@ -96,7 +97,7 @@ func (s *Server) newLoop(p *poller, parts int) *loop {
 // stop closes all connections.
 func (l *loops) stop() error {
 	for _, lp := range l.all {
-		lp.poller.stop()
+		lp.poller.Stop()
 	}
 	l.done.Wait()
 	return nil
@@ -117,14 +118,14 @@ func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 	}
 	lp := l.pick()
 	c := lp.newConn(&socket{lp, fd}, port, remoteOf(nc))
-	if !lp.poller.do(func() { lp.enroll(c, fd) }) {
+	if !lp.poller.Do(func() { lp.enroll(c, fd) }) {
 		return errors.Join(net.ErrClosed, unix.Close(fd))
 	}
 	return nil
 }
 
 func (lp *loop) enroll(c *conn, fd int) {
-	if err := lp.poller.add(fd); err != nil {
+	if err := lp.poller.Add(fd); err != nil {
 		_ = unix.Close(fd)
 		lp.srv.conns.Add(-1)
 		lp.srv.acceptErrors.Add(1)
@@ -176,12 +177,12 @@ func (s *Server) watch() {
 		case <-read:
 			s.hub.Sweep()
 			for _, lp := range s.loops.all {
-				lp.poller.do(lp.sweep)
+				lp.poller.Do(lp.sweep)
 			}
 		case <-lag.C:
 			for _, lp := range s.loops.all {
 				sent := time.Now()
-				lp.poller.do(func() {
+				lp.poller.Do(func() {
 					s.lagged(time.Since(sent))
 					lp.pool.Trim()
 				})

@@ -9,6 +9,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/hub"
+	"gloom/broker/poll"
 	"gloom/broker/settings"
 	"gloom/wire"
 )
@@ -54,11 +55,11 @@ func TestBacklog(t *testing.T) {
 		if sum := c.peer.Unread() + len(got); sum > len(want) {
 			t.Fatalf("%d bytes are left and %d have come, of %d", c.peer.Unread(), len(got), len(want))
 		}
-		n, _ := receive(fd, buf[:1+rng.IntN(len(buf))])
+		n, _ := poll.Receive(fd, buf[:1+rng.IntN(len(buf))])
 		got = append(got, buf[:max(n, 0)]...)
 	}
 	for {
-		n, errno := receive(fd, buf)
+		n, errno := poll.Receive(fd, buf)
 		if errno != 0 {
 			break
 		}
@@ -98,20 +99,20 @@ func TestReceiveAtTheEnd(t *testing.T) {
 	}
 	defer unix.Close(fds[0])
 	buf := make([]byte, 10)
-	if _, errno := receive(fds[0], buf); errno != unix.EAGAIN {
+	if _, errno := poll.Receive(fds[0], buf); errno != unix.EAGAIN {
 		t.Errorf("nothing has come yet: %v", errno)
 	}
-	if n, err := send(fds[1], []byte("abc")); n != 3 || err != nil {
+	if n, err := poll.Send(fds[1], []byte("abc")); n != 3 || err != nil {
 		t.Errorf("sent %d of 3 bytes: %v", n, err)
 	}
 	unix.Close(fds[1])
-	if n, errno := receive(fds[0], buf); n != 3 || errno != 0 {
+	if n, errno := poll.Receive(fds[0], buf); n != 3 || errno != 0 {
 		t.Errorf("%d bytes, %v; want 3", n, errno)
 	}
-	if n, errno := receive(fds[0], buf); n != 0 || errno != 0 {
+	if n, errno := poll.Receive(fds[0], buf); n != 0 || errno != 0 {
 		t.Errorf("%d bytes, %v at the end; want 0", n, errno)
 	}
-	if _, err := send(fds[0], []byte("abc")); !refused(err) {
+	if _, err := poll.Send(fds[0], []byte("abc")); !refused(err) {
 		t.Errorf("sent to a peer that has closed: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"gloom/broker/poll"
 	"gloom/wire"
 )
 
@@ -42,10 +43,10 @@ const (
 // serveStream serves a connection to its end, on a loop of its own. The system runs the
 // goroutines of streams side by side.
 func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
-	lp := s.newLoop(&poller{}, streamParts)
+	lp := s.newLoop(&poll.Poller{}, streamParts)
 	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan [][]byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
-	lp.poller.call(func() { lp.admit(st.conn) })
+	lp.poller.Call(func() { lp.admit(st.conn) })
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -69,7 +70,7 @@ func (s *stream) read() {
 			buf = make([]byte, 2*n)
 		}
 	}
-	for c.loop.poller.call(visit); state < closed; c.loop.poller.call(visit) {
+	for c.loop.poller.Call(visit); state < closed; c.loop.poller.Call(visit) {
 		if n = 0; reading == ready {
 			n, err = s.Read(buf)
 			continue
@@ -77,7 +78,7 @@ func (s *stream) read() {
 		select {
 		case <-s.turn:
 		case <-time.After(sweepEvery):
-			c.loop.poller.call(c.loop.sweep)
+			c.loop.poller.Call(c.loop.sweep)
 		}
 	}
 }
@@ -96,7 +97,7 @@ func (s *stream) write() {
 			n += len(part)
 		}
 		clear(parts)
-		s.conn.loop.poller.call(func() { s.conn.loop.wrote(s, n, err) })
+		s.conn.loop.poller.Call(func() { s.conn.loop.wrote(s, n, err) })
 	}
 }
 

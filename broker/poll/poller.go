@@ -1,4 +1,6 @@
-package server
+// Package poll waits for what happens to descriptors, and reads and writes sockets without
+// blocking. It knows no connections.
+package poll
 
 import (
 	"encoding/binary"
@@ -12,12 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller waits for what happens to descriptors; one without epoll waits for nothing. This file alone knows gnet, and of
-// it the poller only: gnet's own event loop costs a processor's time where it must
-// not (it reads and writes as if descriptors were files, and asks for each event
-// twice unless one peer may keep it from all others), holds output back without a
-// bound, and does not say when it has written it.
-type poller struct {
+// Poller waits for what happens to descriptors. The zero Poller waits for nothing and runs
+// tasks on goroutines of their own.
+//
+// Only this file knows gnet, and only gnet's poller. Its event loop costs processor time (it
+// reads and writes descriptors as if they were files, and asks for each event twice unless one
+// peer may keep it from all others), holds output back without a bound, and does not say when
+// it has written it.
+type Poller struct {
 	epoll *netpoll.Poller
 	// mark is an event descriptor. Its event comes after those of all descriptors that had
 	// something to report when it was written to, because the system reports events in
@@ -30,21 +34,22 @@ type poller struct {
 	closed bool
 }
 
-// events is what has happened to a descriptor.
-type events uint8
+// Events is what has happened to a descriptor.
+type Events uint8
 
 const (
-	readable events = 1 << iota
-	writable        // or it never will be
-	ended           // the peer sends no more, or the connection has failed
+	Readable Events = 1 << iota
+	Writable        // or it never will be
+	Ended           // the peer sends no more, or the connection has failed
 )
 
-func openPoller() (*poller, error) {
+// Open returns a poller without descriptors.
+func Open() (*Poller, error) {
 	epoll, err := netpoll.OpenPoller()
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{epoll: epoll}
+	p := &Poller{epoll: epoll}
 	p.run = p.runTask
 	if p.mark, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return nil, errors.Join(err, epoll.Close())
@@ -55,20 +60,20 @@ func openPoller() (*poller, error) {
 	return p, nil
 }
 
-// wait calls on with each event, and runs tasks, until stop. Events are told once,
+// Wait calls on with each event, and runs tasks, until Stop. Events are told once,
 // when something has changed (EPOLLET), which spares the system asking again after
 // each of them.
-func (p *poller) wait(on func(fd int, ev events)) {
+func (p *Poller) Wait(on func(fd int, ev Events)) {
 	err := p.epoll.Polling(func(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
-		var e events
+		var e Events
 		if ev&netpoll.ReadEvents != 0 {
-			e |= readable
+			e |= Readable
 		}
 		if ev&(netpoll.WriteEvents|netpoll.ErrEvents) != 0 {
-			e |= writable
+			e |= Writable
 		}
 		if ev&(netpoll.ErrEvents|unix.EPOLLRDHUP|unix.EPOLLPRI) != 0 {
-			e |= ended
+			e |= Ended
 		}
 		p.turn.Lock()
 		on(fd, e)
@@ -81,20 +86,22 @@ func (p *poller) wait(on func(fd int, ev events)) {
 	}
 }
 
-func (p *poller) add(fd int) error {
+// Add has the events of a descriptor reported.
+func (p *Poller) Add(fd int) error {
 	return p.epoll.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
 
-// again makes a descriptor's events be reported once more, in the next round.
-func (p *poller) again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
+// Again makes a descriptor's events be reported once more, in the next round.
+func (p *Poller) Again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
 
-func (p *poller) remove(fd int) { _ = p.epoll.Delete(fd) }
+// Remove ends that.
+func (p *Poller) Remove(fd int) { _ = p.epoll.Delete(fd) }
 
-// do lets wait run f soon, or runs it on a goroutine of its own if nobody waits. It returns
+// Do lets wait run f soon, or runs it on a goroutine of its own if nobody waits. It returns
 // false if the poller is closed. Any goroutine may call it.
-func (p *poller) do(f func()) bool {
+func (p *Poller) Do(f func()) bool {
 	if p.epoll == nil {
-		go p.call(f)
+		go p.Call(f)
 		return true
 	}
 	p.mu.RLock()
@@ -102,8 +109,11 @@ func (p *poller) do(f func()) bool {
 	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
 }
 
-// sendMark makes the event of mark be reported. Any goroutine may call it.
-func (p *poller) sendMark() {
+// Mark is the descriptor whose event SendMark causes.
+func (p *Poller) Mark() int { return p.mark }
+
+// SendMark makes the event of mark be reported. Any goroutine may call it.
+func (p *Poller) SendMark() {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if !p.closed {
@@ -111,12 +121,12 @@ func (p *poller) sendMark() {
 	}
 }
 
-// stop ends wait.
-func (p *poller) stop() { p.do(nil) }
+// Stop ends wait.
+func (p *Poller) Stop() { p.Do(nil) }
 
-// instead runs f here, as wait would run a task. It returns false if f does, or if wait is
+// Instead runs f here, as wait would run a task. It returns false if f does, or if wait is
 // at work or has ended. Any goroutine may call it.
-func (p *poller) instead(f func() bool) bool {
+func (p *Poller) Instead(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false
 	}
@@ -124,23 +134,24 @@ func (p *poller) instead(f func() bool) bool {
 	return !p.closed && f()
 }
 
-// call runs f in the poller's turn as soon as that is free. Any goroutine that does not have
+// Call runs f in the poller's turn as soon as that is free. Any goroutine that does not have
 // the turn may call it.
-func (p *poller) call(f func()) {
+func (p *Poller) Call(f func()) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	f()
 }
 
-func (p *poller) runTask(f any) error {
+func (p *Poller) runTask(f any) error {
 	if f := f.(func()); f != nil {
-		p.call(f)
+		p.Call(f)
 		return nil
 	}
 	return errorx.ErrEngineShutdown
 }
 
-func (p *poller) close() {
+// Close closes the poller after Wait has ended, in its turn.
+func (p *Poller) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
