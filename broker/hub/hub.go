@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/clock"
 	"gloom/broker/container"
 	"gloom/wire"
 )
@@ -45,11 +46,9 @@ type Config struct {
 
 // Hub is the lock around the core. All methods are safe for concurrent use.
 type Hub struct {
-	cfg   Config
-	clock func() int64
-	// awake is the clock, if it is the hub's own, which pulses drive.
-	awake   *clock
-	pulses  *time.Timer
+	cfg     Config
+	clock   func() int64
+	awake   *clock.Clock // the clock, if it is the hub's own
 	readAll atomic.Pointer[func(then func())]
 
 	mu       sync.Mutex
@@ -98,7 +97,8 @@ func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
 	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, spare: container.Buffers{Most: maxFree}, leaving: map[*Conn]struct{}{}, departed: departures{of: map[broker.Peer]Departed{}}}
 	if h.clock == nil {
-		h.clock = h.runClock()
+		h.awake = clock.Run()
+		h.clock = h.awake.Now
 	}
 	if h.cfg.Fatal == nil {
 		h.cfg.Fatal = func(what string) {
@@ -117,8 +117,8 @@ func (h *Hub) Close() {
 	defer h.mu.Unlock()
 	h.closed = true
 	h.timer.Stop()
-	if h.pulses != nil {
-		h.pulses.Stop()
+	if h.awake != nil {
+		h.awake.Stop()
 	}
 }
 

@@ -1,4 +1,4 @@
-package hub
+package clock
 
 import (
 	"testing"
@@ -8,21 +8,21 @@ import (
 // TestClock drives the clock through pauses, by virtual time.
 func TestClock(t *testing.T) {
 	var real int64
-	start := func() *clock {
+	start := func() *Clock {
 		real = 0
 		return newClock(func() int64 { return real })
 	}
 	// runs has the process run for so long, with the pulses that are due.
-	runs := func(c *clock, next *int64, d time.Duration) {
+	runs := func(c *Clock, next *int64, d time.Duration) {
 		for end := real + int64(d); ; real = *next {
 			if *next > end {
 				real = end
 				return
 			}
 			real = max(real, *next)
-			before := c.now()
+			before := c.Now()
 			*next = real + int64(c.beat())
-			if now := c.now(); now < before {
+			if now := c.Now(); now < before {
 				t.Fatalf("it went back from %d to %d", before, now)
 			}
 		}
@@ -30,25 +30,25 @@ func TestClock(t *testing.T) {
 	t.Run("without a pause it is the system's", func(t *testing.T) {
 		c, next := start(), int64(pulse)
 		runs(c, &next, time.Hour)
-		if c.now() != int64(time.Hour) || c.stands() {
-			t.Errorf("after an hour it says %v", time.Duration(c.now()))
+		if c.Now() != int64(time.Hour) || c.Stands() {
+			t.Errorf("after an hour it says %v", time.Duration(c.Now()))
 		}
 	})
 	t.Run("a pause does not count", func(t *testing.T) {
 		c, next := start(), int64(pulse)
 		runs(c, &next, 10*time.Second)
 		real += int64(time.Hour)
-		before := c.now()
-		if !c.stands() || before > int64(10*time.Second)+mostAhead {
+		before := c.Now()
+		if !c.Stands() || before > int64(10*time.Second)+mostAhead {
 			t.Errorf("it says %v", time.Duration(before))
 		}
 		next = real
-		runs(c, &next, catchUp-1)
-		if c.now() != before || !c.stands() {
+		runs(c, &next, CatchUp-1)
+		if c.Now() != before || !c.Stands() {
 			t.Error("it goes on before what has come is read")
 		}
 		runs(c, &next, 5*time.Second)
-		if d := time.Duration(c.now() - before); c.stands() || d < 4900*time.Millisecond || d > 5*time.Second {
+		if d := time.Duration(c.Now() - before); c.Stands() || d < 4900*time.Millisecond || d > 5*time.Second {
 			t.Errorf("in 5 s it has gone on by %v", d)
 		}
 	})
@@ -67,7 +67,7 @@ func TestClock(t *testing.T) {
 				runs(c, &next, v.runs)
 				real += int64(v.stops)
 			}
-			if part := float64(c.now()) / float64(real); part < v.least || part > 1 {
+			if part := float64(c.Now()) / float64(real); part < v.least || part > 1 {
 				t.Errorf("%v of %v: it runs at %.3f of the time, want %.2f at least", v.runs, v.runs+v.stops, part, v.least)
 			}
 		}

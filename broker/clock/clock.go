@@ -1,0 +1,93 @@
+// Package clock measures time as the process lives through it.
+package clock
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	pulse     = 50 * time.Millisecond
+	mostAhead = int64(100 * time.Millisecond)
+)
+
+// CatchUp is how long what came in a pause may take to be read.
+const CatchUp = 20 * time.Millisecond
+
+// Clock is a monotonic clock that stands still while the process does: when it is stopped,
+// gets no processor or is throttled. The broker measures all time by it, so no peer is charged
+// for time that the broker itself lost. A timeout, a silence, a lease, a delay and an age last
+// longer by that time than a clock on the wall says.
+//
+// It stands from mostAhead after the last pulse on. The first pulse after a pause leaves
+// it standing for CatchUp, in which what came meanwhile is read; the next one lets it go
+// on. So it goes on for mostAhead at least with every two pulses: a process that stands
+// still again and again delays what falls due, and does not put it off for ever.
+//
+// Any goroutine may read it.
+type Clock struct {
+	real func() int64 // of the system
+	// lost is the time for which it stood still. Before the next pulse the clock goes no
+	// further than limit.
+	lost, limit atomic.Int64
+	catchingUp  atomic.Bool
+
+	pulses  *time.Timer
+	stopped atomic.Bool
+}
+
+// Run returns a clock that begins at 0 and runs until Stop.
+func Run() *Clock {
+	start := time.Now()
+	c := newClock(func() int64 { return int64(time.Since(start)) })
+	c.pulses = time.AfterFunc(math.MaxInt64, func() {
+		if next := c.beat(); !c.stopped.Load() {
+			c.pulses.Reset(next)
+		}
+	})
+	c.pulses.Reset(pulse)
+	return c
+}
+
+// Stop ends the pulses. The clock stands soon after.
+func (c *Clock) Stop() {
+	c.stopped.Store(true)
+	c.pulses.Stop()
+}
+
+func newClock(real func() int64) *Clock {
+	c := &Clock{real: real}
+	c.limit.Store(real() + mostAhead)
+	return c
+}
+
+// Now is the time in nanoseconds.
+//
+// It reads the limit first. Read after a pulse has raised it, together with the old value
+// of lost, it would let the clock leap.
+func (c *Clock) Now() int64 {
+	limit := c.limit.Load()
+	return min(c.real()-c.lost.Load(), limit)
+}
+
+// Stands tells that a pause is not over, or that what arrived in it is still being read.
+func (c *Clock) Stands() bool {
+	limit := c.limit.Load()
+	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit
+}
+
+// beat is one pulse. It returns when the next one is due.
+func (c *Clock) beat() time.Duration {
+	now := c.real() - c.lost.Load()
+	if over := now - c.limit.Load(); over > 0 {
+		if !c.catchingUp.Swap(true) {
+			return CatchUp
+		}
+		c.lost.Add(over)
+		now -= over
+	}
+	c.limit.Store(now + mostAhead)
+	c.catchingUp.Store(false)
+	return pulse
+}

@@ -1,0 +1,56 @@
+package hub
+
+import (
+	"math"
+	"time"
+
+	"gloom/broker/clock"
+)
+
+// ReadFirst calls the function then, on any goroutine, when everything has been read that
+// had arrived when ReadFirst was called. It is for those who judge a peer by what did not
+// arrive.
+func (h *Hub) ReadFirst(then func(now int64)) {
+	if h.awake != nil && h.awake.Stands() {
+		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })
+		return
+	}
+	now := h.clock()
+	if read := h.readAll.Load(); read != nil {
+		(*read)(func() { then(now) })
+		return
+	}
+	then(now)
+}
+
+// Reads sets how ReadFirst has everything read: read calls then after that, or never if the
+// connections have been closed.
+func (h *Hub) Reads(read func(then func())) { h.readAll.Store(&read) }
+
+// Timer is what After returns.
+type Timer struct {
+	hub   *Hub
+	due   int64
+	timer *time.Timer
+	f     func()
+}
+
+// After calls f when d has passed on the hub's clock and everything has been read that had
+// arrived by then.
+func (h *Hub) After(d time.Duration, f func()) *Timer {
+	t := &Timer{hub: h, due: h.clock() + int64(d), f: f}
+	t.timer = time.AfterFunc(math.MaxInt64, t.fire)
+	t.timer.Reset(d)
+	return t
+}
+
+func (t *Timer) fire() {
+	if left := t.due - t.hub.clock(); left > 0 {
+		t.timer.Reset(time.Duration(left))
+		return
+	}
+	t.hub.ReadFirst(func(int64) { t.f() })
+}
+
+// Stop keeps f from being called unless the call is about to happen.
+func (t *Timer) Stop() { t.timer.Stop() }
