@@ -20,16 +20,16 @@ const CatchUp = 20 * time.Millisecond
 // for time that the broker itself lost. A timeout, a silence, a lease, a delay and an age last
 // longer by that time than a clock on the wall says.
 //
-// It stands from mostAhead after the last pulse on. The first pulse after a pause leaves
-// it standing for CatchUp, in which what came meanwhile is read; the next one lets it go
-// on. So it goes on for mostAhead at least with every two pulses: a process that stands
-// still again and again delays what falls due, and does not put it off for ever.
+// It stops mostAhead after the last pulse. After a pause, the first pulse leaves it stopped
+// for CatchUp, in which what came meanwhile is read, and the next one lets it run. So it gains
+// mostAhead at least with every two pulses: in a process that stops again and again, what
+// falls due is late but does come.
 //
 // Any goroutine may read it.
 type Clock struct {
 	real func() int64 // of the system
-	// lost is the time for which it stood still. Before the next pulse the clock goes no
-	// further than limit.
+	// lost is how long it has stood still in all. Until the next pulse it goes no further
+	// than limit.
 	lost, limit atomic.Int64
 	catchingUp  atomic.Bool
 

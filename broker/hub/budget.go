@@ -11,10 +11,10 @@ import (
 	"gloom/wire"
 )
 
-// Beside jobs, peers make the broker hold output that they have not read (MaxUnread) and
-// frames that have not arrived whole (MaxInbound). Both are bounded here. When there is too
-// much of either, the connections that have held most of it for longest are closed until an
-// eighth of the bound is free again.
+// Besides jobs, peers make the broker hold output that they have not read (MaxUnread) and
+// unfinished frames (MaxInbound). Both are bounded here. When there is too much of either, the
+// connections that have held most of it for longest are closed until an eighth of the bound is
+// free again.
 
 // partial is what a connection holds of unfinished frames. Its owner writes it, anybody
 // reads it.
@@ -47,9 +47,9 @@ func (h *Hub) shedUnread() {
 	}
 }
 
-// excess is how much more than MaxUnread waits for peers to read it, and the port whose
-// peers have most of it. Bodies on their way to workers are also held by their jobs, so only
-// what goes beyond those counts.
+// excess is by how much unread output exceeds MaxUnread, and the port whose peers have most
+// of it. Bodies on their way to workers are held by their jobs too, so only what goes beyond
+// them counts.
 func (h *Hub) excess() (over int64, port wire.Port) {
 	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
 	if w > s {
@@ -112,8 +112,8 @@ type hoarder struct {
 	weight float64
 }
 
-// hoarders returns the connections that have held most for longest and together hold excess
-// bytes. holds tells what a connection holds and since when nothing of it has moved; 0 is
+// hoarders returns the connections that have held most for longest, as many as together hold
+// excess bytes. holds tells what a connection holds and since when none of it has moved; 0 is
 // now.
 func (h *Hub) hoarders(excess int64, holds func(c *Conn) (bytes, since int64)) []hoarder {
 	now := h.clock()
@@ -173,8 +173,8 @@ func (h *Hub) Sweep() {
 	}
 }
 
-// Deaf returns up to limit connections that do not read and have so much to read that their
-// frames are not read either.
+// Deaf returns up to limit connections that do not read, and whose own frames are not read
+// for that reason.
 func (h *Hub) Deaf(limit int) (found []*Conn) {
 	now := h.Now()
 	h.Each(func(c *Conn) {
@@ -188,9 +188,9 @@ func (h *Hub) Deaf(limit int) (found []*Conn) {
 // little is what may wait for any peer while its frames are still read.
 const little = 64 << 10
 
-// Clogged tells that so much waits for a peer that its frames should not be read, since they
-// would cause more: MaxOutbound or, with many such submitters, the share of MaxUnread that
-// is left.
+// Clogged tells that so much waits for a peer that its frames should not be read, because
+// they would cause more output. The limit is MaxOutbound or, for submitters, what is left of
+// MaxUnread.
 func (c *Conn) Clogged() bool {
 	held, h := int64(c.Held()), c.hub
 	return held > int64(h.cfg.MaxOutbound) ||

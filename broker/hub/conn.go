@@ -45,7 +45,7 @@ const (
 	lost          // its owner has closed it
 )
 
-// Open adds a connection. Others can find it from now on, so the fields set before do not
+// Open adds a connection. Others can find it from now on, so its exported fields do not
 // change any more.
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
@@ -143,8 +143,8 @@ func (c *Conn) Unread() int {
 	return c.out.waiting()
 }
 
-// credit gives a worker new credit when it has used its credit up and no more than half of
-// that waits for it to read.
+// credit gives a worker new credit when it has used its credit up and no more than half of it
+// is left to read.
 func (h *Hub) credit(c *Conn) {
 	h.act(func(now int64) {
 		if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 && h.knows(c) {

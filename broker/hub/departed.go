@@ -30,8 +30,8 @@ func (d *departures) add(c *Conn, now int64) {
 	d.of[c.peer] = Departed{c.Remote, c.Client(), c.Opened, now}
 }
 
-// Departed returns what is remembered of a connection that has closed, nothing if it is not
-// among the latest ones.
+// Departed returns what is remembered of a closed connection: nothing if it is not among the
+// latest ones.
 func (h *Hub) Departed(p broker.Peer) Departed {
 	h.mu.Lock()
 	defer h.mu.Unlock()

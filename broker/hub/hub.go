@@ -63,8 +63,8 @@ type Hub struct {
 	unread  [2]atomic.Int64
 	inbound atomic.Int64
 	timer   *time.Timer
-	// armed is when the timer fires, or broker.Never. ticking: it has fired, and what has
-	// arrived is read before the core ticks.
+	// armed is when the timer fires, or broker.Never. While ticking, it has fired, and what
+	// has arrived is being read before the core ticks.
 	armed   int64
 	ticking bool
 	closed  bool
@@ -139,8 +139,8 @@ func (h *Hub) guard() {
 	panic(e)
 }
 
-// tick runs what is due in the core when everything has been read that had arrived by then:
-// nobody is judged while the answer lies unread.
+// tick runs what is due in the core after everything that has arrived by then is read:
+// nobody is judged while an answer lies unread.
 func (h *Hub) tick() {
 	h.mu.Lock()
 	h.ticking = true
@@ -186,8 +186,8 @@ func (h *Hub) Enlist(join func(core *broker.Broker, now int64, apply func([]brok
 // when the core has much to do.
 const tickPause = 500 * time.Microsecond
 
-// act has f change the core and its connections under the lock. It is for all that is no
-// command of a peer.
+// act has f change the core and its connections under the lock. It is for everything that is
+// not a peer's command.
 func (h *Hub) act(f func(now int64)) {
 	h.mu.Lock()
 	send := h.step(h.clock(), f)
@@ -197,8 +197,8 @@ func (h *Hub) act(f func(now int64)) {
 	}
 }
 
-// step carries out f, and what follows from it at once. It tells whether the fleet has
-// something to send. Nothing else changes the core.
+// step carries out f and its immediate consequences, and tells whether the fleet has
+// something to send. The core changes only in here.
 func (h *Hub) step(now int64, f func(now int64)) (send bool) {
 	defer h.guard()
 	f(now)

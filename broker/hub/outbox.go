@@ -13,24 +13,24 @@ import (
 // byte that the system has taken. Frames are appended under the hub's lock. The owner of
 // the connection takes all that is there, writes it, and only then takes more.
 type outbox struct {
-	// Guarded by the hub's lock: what has been appended and not been taken, the last of
-	// it in buf, which begins at sealed in the stream. took is how far that was taken.
+	// Guarded by the hub's lock: what has been appended and not taken. The last of it is in
+	// buf, which begins at sealed in the stream. The owner has taken the stream up to took.
 	full         []piece
 	buf          []byte
 	sealed, took uint64
 	pieces       int64 // the memory of full
 	answers      int   // among what has not been taken
-	// marks are the places in the stream after which somebody must be told.
+	// marks are the places in the stream of which somebody must be told once they are written.
 	marks []mark
 
-	// Only the owner uses these: what it has taken and not written; the first piece has been
+	// Only the owner uses these: what it has taken and not written. The first piece is
 	// written up to at.
 	taken []piece
 	at    int
 	keeps bool // there are kept outcomes among it
 
-	// The owner writes these, anybody reads them: how far the stream went when it last
-	// looked, how far it is written, and, while it keeps, how far the peer may have read.
+	// The owner writes these, anybody reads them: how long the stream was when the owner
+	// last looked, how far it is written and, if keeps, how far the peer may have read.
 	known, written, begun atomic.Uint64
 	// since is when the owner last wrote some of what waits, or took it; 0 if nothing waits.
 	// memory is how much memory all of it occupies, in bytes.
@@ -47,15 +47,15 @@ type piece struct {
 	lent bool // it is a body that is kept
 }
 
-// mark tells of a kept outcome whose frame ends there in the stream, or of the answers
-// of what was taken that ends there.
+// mark is a place in the stream: the end of a kept outcome's frame, or of a portion that was
+// taken with so many answers.
 type mark struct {
 	end     uint64
 	outcome uint64 // broker.Effect.Outcome
 	answers int
 }
 
-// Bare is what a connection whose sink is bare got, beside what it reads.
+// Bare is what a connection of a bare sink got, beside what it reads.
 type Bare struct {
 	Accepted bool      // its request was
 	Failed   wire.Code // its request, or its job; 0: neither
@@ -73,8 +73,7 @@ func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 // call it.
 func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
-// refBody is the length from which a body that is kept is referred to instead
-// of copied.
+// refBody is the length from which a kept body is referred to instead of copied.
 const refBody = 128 << 10
 
 // apply appends each effect to its peer's output.
@@ -125,7 +124,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 	}
 }
 
-// effect encodes e, with its reason in words; its body is referred to or copied.
+// effect encodes e, with its reason in words, and refers to its body or copies it.
 func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, refer bool) {
 	switch e.Op {
 	case broker.OpOK:
@@ -191,9 +190,9 @@ func (h *Hub) body(o *outbox, body []byte, refer bool) {
 // frameSlack is more than a frame needs besides its id, type, reason and body.
 const frameSlack = 64
 
-// put appends one whole frame to c's output; there is no other way in. Whether c gets the
-// frame is decided before, so that no branch leaves c with a buffer that somebody else has
-// been given. n is about the frame's length, encode appends exactly one frame.
+// put appends one whole frame to c's output; nothing else does. It decides first whether c
+// gets the frame, so that no branch leaves c with a buffer that was given to somebody else. n
+// is about the frame's length; encode appends exactly one frame.
 //
 // It gives c up if more than its limit was waiting before. The frame that passes the limit
 // still fits: otherwise a big job would cost every worker its connection.
@@ -216,10 +215,10 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	}
 }
 
-// fullPiece is the memory of a piece that does not grow any more, in bytes.
+// fullPiece is the size up to which a piece grows, in bytes.
 const fullPiece = 64 << 10
 
-// grow makes room for n bytes more in o. A piece grows by fours, and what it outgrows is
+// grow makes room for n more bytes in o. A piece grows fourfold, and the memory it leaves is
 // used again.
 func (h *Hub) grow(o *outbox, n int) {
 	switch b, size := o.buf, cap(o.buf); {
@@ -279,9 +278,8 @@ func (o *outbox) take(now int64) {
 	o.known.Store(o.end())
 }
 
-// Front appends to parts, while they have room, what is to be written next of what the owner
-// has taken, at most so many bytes. From now on the peer may have read it. Only the owner
-// calls it.
+// Front appends to parts, while they have room, the next bytes of what the owner has taken,
+// at most so many. From now on the peer may have read them. Only the owner calls it.
 func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	o, at := &c.out, c.out.at
 	for _, p := range o.taken {
@@ -299,8 +297,8 @@ func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	return parts, n
 }
 
-// Wrote notes that n bytes of what Front returned have been written and that no more of it
-// is under way. When everything that was taken is written, more is taken. Only the owner
+// Wrote notes that n bytes of what Front returned have been written, and that no more of it
+// is being written. When everything that was taken is written, it takes more. Only the owner
 // calls it.
 func (c *Conn) Wrote(n int) {
 	o, h := &c.out, c.hub
@@ -331,7 +329,7 @@ func (c *Conn) Wrote(n int) {
 		o.begun.Store(written)
 		h.wrote(c, written)
 	}
-	if n > 0 && c.spent.Load() { // who takes nothing may be lost
+	if n > 0 && c.spent.Load() { // a peer that takes nothing may be lost
 		h.credit(c)
 	}
 	if more && len(o.taken) == 0 {
@@ -344,7 +342,7 @@ func (c *Conn) Wrote(n int) {
 // manyPieces is how many pieces a connection may keep a list for.
 const manyPieces = 16
 
-// discard throws away what nobody will take any more.
+// discard throws away output that nobody will take.
 func (h *Hub) discard(c *Conn) {
 	o := &c.out
 	c.count(-o.memory.Load())

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// A kept outcome is forgotten when the last byte of its frame has been taken by
-// the system. The owner of the connection tells of that after it has written;
-// the peer may have read the frame by then.
+// A kept outcome is forgotten once the system has taken the last byte of its frame. The
+// connection's owner reports that after it has written; the peer may have read the frame
+// before.
 
-// wrote tells the core of the outcomes of c that end at byte done of the stream
-// or before.
+// wrote tells the core of c's outcomes whose frames end at byte done of the stream or before.
 func (h *Hub) wrote(c *Conn, done uint64) {
 	h.act(func(now int64) {
 		c.out.marks = slices.DeleteFunc(c.out.marks, func(m mark) bool {
@@ -28,7 +27,7 @@ func (h *Hub) wrote(c *Conn, done uint64) {
 // before its owner reports it. A longer write waits for the peer.
 const justWritten = 100 * time.Millisecond
 
-// settle treats the outcome that holds an id as written if its owner is just writing it: a
+// settle treats the outcome of an id as written if its frame is just being written: a
 // submitter that uses the id again has read the frame.
 func (h *Hub) settle(now int64, id []byte) {
 	no, peer := h.core.OutcomeOf(id)

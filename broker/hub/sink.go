@@ -2,20 +2,20 @@ package hub
 
 import "sync/atomic"
 
-// Sink is an owner of connections; only it writes to them. Connections with new output are
-// in its dirty list.
+// Sink stands for an owner of connections; only that owner writes to them. Connections with
+// new output are in its dirty list.
 type Sink struct {
 	hub   *Hub
 	owner Owner
 
-	pending atomic.Bool // the owner knows and will take
+	pending atomic.Bool // the owner knows of output and will take it
 
 	// Guarded by the hub's lock.
 	dirty  []*Conn
 	listed bool // stands in hub.woken
 
-	// Only the owner uses these: buffers that have been written, and how many bytes of
-	// others it keeps for the hub.
+	// Only the owner uses these: buffers that are written and go back to the hub, and how many
+	// more bytes of them it may keep.
 	spent [][]byte
 	room  int
 }
@@ -68,7 +68,7 @@ func (h *Hub) wakeList(self *Sink) []*Sink {
 
 // Output tells the owner of a connection what to do for it.
 type Output struct {
-	// Conn has something to write (Front), or is to be closed.
+	// Conn has output (Front), or is to be closed.
 	Conn *Conn
 	// Close: nothing more follows. The connection is to be closed when its output is
 	// written.

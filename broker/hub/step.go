@@ -9,8 +9,8 @@ import (
 	"gloom/wire"
 )
 
-// Command is one frame of a peer, decoded: a request for the core, or what is
-// to be replied without asking it.
+// Command is one decoded frame of a peer: a request for the core, or a reply that needs no
+// core.
 type Command struct {
 	// From is the peer.
 	From *Conn
@@ -38,7 +38,7 @@ type Command struct {
 func (m *Command) String() string {
 	r := m.Req
 	lengths := fmt.Sprintf("%d bytes of body, %d of a reason", len(r.Body), len(r.Reason))
-	r.Body, r.Headers, r.Reason, r.Token, r.Client = nil, nil, nil, nil, nil // what jobs say is nobody's but their own
+	r.Body, r.Headers, r.Reason, r.Token, r.Client = nil, nil, nil, nil, nil // job contents are private
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
 }
 
@@ -184,7 +184,7 @@ func Brief[T string | []byte](text T, most int) string {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// dismiss closes c after what is still to be sent to it.
+// dismiss closes c after its output.
 func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	reason := ""
 	if why != nil && (why.Code == wire.SizeError || why.Code == wire.InvalidJSON) {
@@ -194,7 +194,7 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	h.leave(c, reason)
 }
 
-// finish lets c be closed after its output, to which nothing is added any more.
+// finish has c closed after its output, to which nothing is added any more.
 func (h *Hub) finish(c *Conn) {
 	if c.state == open {
 		c.state = leaving
@@ -203,7 +203,7 @@ func (h *Hub) finish(c *Conn) {
 	}
 }
 
-// Dismiss closes c after an error frame and everything else that is still to be sent to it.
+// Dismiss closes c after its output, which ends with an error frame.
 func (h *Hub) Dismiss(c *Conn, why *wire.Error) {
 	h.act(func(int64) { h.refuseAndDismiss(c, why) })
 }

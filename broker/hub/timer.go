@@ -7,9 +7,8 @@ import (
 	"gloom/broker/clock"
 )
 
-// ReadFirst calls the function then, on any goroutine, when everything has been read that
-// had arrived when ReadFirst was called. It is for those who judge a peer by what did not
-// arrive.
+// ReadFirst calls the function then, on any goroutine, after everything is read that had
+// arrived when ReadFirst was called. Code that judges a peer by what did not arrive uses it.
 func (h *Hub) ReadFirst(then func(now int64)) {
 	if h.awake != nil && h.awake.Stands() {
 		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })
@@ -23,8 +22,8 @@ func (h *Hub) ReadFirst(then func(now int64)) {
 	then(now)
 }
 
-// Reads sets how ReadFirst has everything read: read calls then after that, or never if the
-// connections have been closed.
+// Reads sets what reads everything for ReadFirst: read calls then after that, or never if the
+// connections are closed.
 func (h *Hub) Reads(read func(then func())) { h.readAll.Store(&read) }
 
 // Timer is what After returns.
@@ -35,8 +34,8 @@ type Timer struct {
 	f     func()
 }
 
-// After calls f when d has passed on the hub's clock and everything has been read that had
-// arrived by then.
+// After calls f when d has passed on the hub's clock and everything that had arrived by then
+// is read.
 func (h *Hub) After(d time.Duration, f func()) *Timer {
 	t := &Timer{hub: h, due: h.clock() + int64(d), f: f}
 	t.timer = time.AfterFunc(math.MaxInt64, t.fire)

@@ -23,11 +23,10 @@ import (
 // it has written it.
 type Poller struct {
 	epoll *netpoll.Poller
-	// mark is an event descriptor. Its event comes after those of all descriptors that had
-	// something to report when it was written to, because the system reports events in
-	// order.
+	// mark is an event descriptor. The system reports events in order, so mark's comes after
+	// those of all descriptors that were ready when it was written to.
 	mark int
-	// turn is held while an event or a task is handled, or what is done in its place.
+	// turn is held while an event or a task is handled, by whichever goroutine.
 	turn   sync.Mutex
 	run    queue.Func   // runTask
 	mu     sync.RWMutex // keeps others from using a poller that has closed
@@ -60,9 +59,8 @@ func Open() (*Poller, error) {
 	return p, nil
 }
 
-// Wait calls on with each event, and runs tasks, until Stop. Events are told once,
-// when something has changed (EPOLLET), which spares the system asking again after
-// each of them.
+// Wait calls on with each event, and runs tasks, until Stop. An event is reported once, when
+// something has changed (EPOLLET), so that the system need not ask again after each event.
 func (p *Poller) Wait(on func(fd int, ev Events)) {
 	err := p.epoll.Polling(func(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
 		var e Events

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of the server's time is spent in Receive and Send. They are the
-// socket's own, not read and write, which are for files first and reach the
-// socket by a longer way. The scheduler is not told of them: they do not block.
+// A server spends most of its time in Receive and Send. They use the system calls of sockets:
+// read and write are for files first and take a longer way. The scheduler is not told of
+// these calls, because they do not block.
 
-// rawMost is the longest send that the scheduler is not told of, in bytes.
+// rawMost is the longest send, in bytes, that the scheduler is not told of.
 const rawMost = 64 << 10
 
 // Receive reads what is there. It returns 0 at the end of the stream.
@@ -34,7 +34,7 @@ func Send(fd int, b []byte) (int, error) {
 	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	var n uintptr
 	var errno unix.Errno
-	// The calls stand here by name: only then does the compiler keep b in place.
+	// Only calls by name let the compiler keep b on the stack.
 	if len(b) <= rawMost {
 		n, _, errno = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
 	} else {

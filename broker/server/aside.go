@@ -7,18 +7,17 @@ import (
 	"gloom/wire"
 )
 
-// giantFrom is the payload from which a frame is decoded, and memory for it
-// found, beside the event loop: at 16 MiB either takes milliseconds, for which
-// all other connections would wait. Meanwhile its own connection is not read.
-// Where others have more than a turn's work, that begins with any big frame.
+// giantFrom is the payload length from which a frame is decoded, and its memory allocated,
+// beside the event loop. At 16 MiB either takes milliseconds, and all other connections would
+// wait. The frame's own connection is not read meanwhile. While other connections have more
+// than a turn's work, every big frame is handled like this.
 const giantFrom = 512 << 10
 
-// giantSlots bounds how many are seen to at a time. One processor is left to the loops.
+// giantSlots bounds how many are handled at a time. One processor is left to the loops.
 func giantSlots() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
-// goAside has work done beside the loop; it holds so many bytes and must touch
-// nothing that is the loop's. Then, on the loop, done follows, and what has come
-// meanwhile.
+// goAside runs work beside the loop, and then done and what has come meanwhile on the loop.
+// work holds so many bytes and must not touch anything of the loop's.
 func (c *conn) goAside(bytes int, work, done func()) {
 	c.reading, c.in.aside = aside, bytes
 	go func() {
@@ -38,7 +37,7 @@ func (c *conn) goAside(bytes int, work, done func()) {
 	}()
 }
 
-// back goes on with the connection; e is a fault of the work.
+// back goes on with the connection; e is what the work panicked with, or nil.
 func (c *conn) back(done func(), e any, stack []byte) {
 	defer c.rescue()
 	switch {
@@ -72,7 +71,7 @@ func (c *conn) decodeAside(payload []byte) {
 	})
 }
 
-// growAside finds more memory for a frame.
+// growAside allocates more memory for a frame.
 func (c *conn) growAside() {
 	frame, room := c.in.frame, c.in.want
 	var to []byte

@@ -12,7 +12,7 @@ import (
 // Call is a job that comes over HTTP: a submitter of its own, without a socket. It
 // is not safe for concurrent use.
 type Call struct {
-	// Job is what was handed in, once Submit has succeeded.
+	// Job is what was submitted, once Submit has succeeded.
 	Job struct {
 		ID, Type string
 		Delayed  bool
@@ -26,7 +26,7 @@ type Call struct {
 	got   hub.Output
 }
 
-// Call lets a submitter in, who is what the grant says. It has to be closed.
+// Call opens a submitter with the rights of a grant. The caller must close it.
 func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
 	c.sink = s.hub.NewSink(hub.Owner{Bare: true, Wake: func() { notify(c.wake) }})
@@ -35,8 +35,8 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	return c
 }
 
-// Submit hands in the job of a frame's payload, which must not change any more. It
-// must not say "ack": false.
+// Submit submits the job of a frame's payload, which must not change any more and must not
+// say "ack": false.
 func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
 	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.opt.MaxJobGroups}
@@ -86,8 +86,8 @@ func (c *Call) Written() { c.peer.Wrote(c.peer.Held()) }
 // Close ends the call. A job that is neither detached nor kept ends with it.
 func (c *Call) Close() { c.srv.hub.Gone(c.peer) }
 
-// wait waits for what is meant for the call until there is enough. Its error is that of
-// ctx, without a code, or tells that the broker has closed the connection.
+// wait waits for output until it is enough. Its error is that of ctx, without a code, or
+// tells that the broker has closed the connection.
 func (c *Call) wait(ctx context.Context, enough func() bool) *wire.Error {
 	for !enough() {
 		if c.got.Close || c.got.Abort {

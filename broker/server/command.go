@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// batchSize is how many requests are decoded before the hub is asked: with more,
-	// what was decoded first has left the processor's nearest cache by then.
+	// batchSize is how many requests are decoded before the hub is asked. In a larger batch
+	// the first requests would have left the processor's nearest cache by then.
 	batchSize = 16
-	// turnFrames and turnTime end the turn of a peer, of whose frames the rest
-	// waits for its next turn: an empty frame is four bytes, and a read takes in a
-	// hundred thousand of them. Where several peers have more than fits a turn,
-	// those of all together take roundTime, down to leastTurn for each.
+	// turnFrames and turnTime end a peer's turn; the rest of its frames wait for its next
+	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.)
+	// When several peers have more than fits a turn, all their turns together take
+	// roundTime, but each takes leastTurn at least.
 	turnFrames = 4096
 	turnTime   = 500 * time.Microsecond
 	roundTime  = 2 * time.Millisecond
 	leastTurn  = 40 * time.Microsecond
-	// crowded is the crowd where nobody counts it.
+	// crowded is the crowd that is assumed where none is counted.
 	crowded = int(roundTime / leastTurn)
-	// helloFrame is the longest payload that is taken from a peer that has
-	// shown no token yet.
+	// helloFrame is the longest payload that a peer may send before it has shown its
+	// token.
 	helloFrame = 32 << 10
 	// maxClient is how much is kept of the name that a peer gives itself, in
 	// bytes.
 	maxClient = 256
 )
 
-// batch gathers requests between two steps of the hub, those of several connections
-// behind each other, and measures the turn of the last one.
+// batch gathers the requests of one or more connections between two steps of the hub, and
+// measures the turn of the last connection.
 type batch struct {
 	dec wire.Decoder
 	cmd [batchSize]hub.Command
 	n   int
 	big bool // some of them point into a big frame
-	now bool // they are to be carried out before more is decoded
+	now bool // they must be carried out before more is decoded
 
 	frames int   // of this turn
 	end    int64 // of the turn, on the hub's clock
@@ -137,8 +137,8 @@ func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wi
 	return err
 }
 
-// loosen frees a kept body of the frame around it, if that is much longer: what
-// is kept is counted by the body's length.
+// loosen copies a kept body if the frame around it is much longer, because kept bodies are
+// counted by their own length.
 func loosen(m *hub.Command, payload []byte) {
 	n := len(m.Req.Body)
 	switch {
@@ -149,7 +149,7 @@ func loosen(m *hub.Command, payload []byte) {
 	}
 }
 
-// command makes a command, the last of b, of what was decoded.
+// command turns what was decoded into m, the last command of b.
 func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
 	r := &m.Req
 	if c.unauthenticated() {
@@ -185,10 +185,10 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 	c.state = open
 	m.Ignore = r.Verb == wire.Pong
 	m.Refuse = permit(c.grant, m)
-	b.now = b.now || r.Verb == wire.Join && r.Prefetch > 0 // whether it is accepted decides how answers are read
+	b.now = b.now || r.Verb == wire.Join && r.Prefetch > 0 // its outcome decides how answers are read
 }
 
-// refuse answers with an error, and closes behind it.
+// refuse answers with an error and closes the connection.
 func (c *conn) refuse(b *batch, err *wire.Error) {
 	m := b.next(c.peer)
 	m.Refuse, m.Close = err, true
@@ -204,8 +204,8 @@ func (c *conn) wantHello(b *batch) {
 	c.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"})
 }
 
-// refuseToken closes a connection that showed an unknown token, or none. The refusal
-// is slowed: guessing tokens shall take time.
+// refuseToken closes a connection that showed an unknown token, or none. The refusal is
+// delayed so that guessing tokens takes time.
 func (c *conn) refuseToken(m *hub.Command) {
 	c.waiting.Stop()
 	c.state, m.Ignore = draining, true
@@ -239,14 +239,13 @@ func (c *conn) hello(m *hub.Command) {
 	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
-// permits says what a token must grant for a request; what is not here, it need not.
-// All of it is judged here, before the lock. One thing is not known before: the type of
-// a job, or of a worker's next one. There the request takes Covers along, which is asked
-// for the type.
+// permits says what a token must grant for a request. Verbs that are not listed need
+// nothing. Everything is judged before the lock is taken, except for types that only the core
+// knows: for those the request carries Covers along.
 var permits = [...]struct {
 	scope guard.Scope
-	typed bool // the types that it names are judged
-	asks  bool // it is judged by types that only the core knows
+	typed bool // the token must cover the types that the request names
+	asks  bool // the token must cover types that only the core knows
 }{
 	wire.Submit: {scope: submit, typed: true},
 	wire.Join:   {scope: work, typed: true, asks: true},
@@ -278,8 +277,8 @@ func permit(g *guard.Grant, m *hub.Command) *wire.Error {
 	return nil
 }
 
-// coversSome tells that a grant covers one of the types, or one that fits a pattern
-// among them may come.
+// coversSome tells whether a grant covers one of the types, or may cover one that fits a
+// pattern among them.
 func coversSome(g *guard.Grant, types [][]byte) bool {
 	for _, typ := range types {
 		if bytes.IndexByte(typ, '*') >= 0 || g.CoversName(typ) {

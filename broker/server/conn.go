@@ -26,11 +26,11 @@ type conn struct {
 	reading reading
 	put     bool // something it sent has been read and not been carried out
 	in      input
-	// bite is how much a read takes in, of a connection that had more than a turn's
-	// work: about that, so that little is left behind; 0 for no bound.
+	// bite bounds a read after the connection had more than a turn's work, so that little
+	// is left behind; 0 is no bound.
 	bite   int
 	thrown int         // bytes thrown away since its frames are not read any more
-	over   atomic.Bool // it is closed: what is done for it beside the loop is in vain
+	over   atomic.Bool // it is closed, and work beside the loop is not needed any more
 
 	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
 	waiting *hub.Timer   // for hello
@@ -45,35 +45,35 @@ type conn struct {
 type source interface {
 	// again has the connection come to its turn again, after others.
 	again()
-	// drain writes what there is, as far as it is taken at once, and sees to it that the
-	// connection writes on when more is taken.
+	// drain writes as much as is taken at once, and has the connection write on when more
+	// can be.
 	drain() error
-	// finish says that nothing follows what was written.
+	// finish tells the peer that nothing follows.
 	finish()
 	// close closes it; gone is called once the hub has been told.
 	close()
 	gone()
 }
 
-// state is how far a connection has come. It only goes on to a later one.
+// state is the stage of a connection's life. It only moves to a later one.
 type state uint8
 
 const (
-	greeting state = iota // no frame but a refused hello has come
+	greeting state = iota // no frame has come but a refused hello
 	open
-	draining // what it sends is thrown away; what it is sent is written
-	closing  // and so is the end of that; it may take a while to read it
+	draining // its input is thrown away; its output is still written
+	closing  // the same, and it has a while to read the last of it
 	closed
 )
 
-// reading is what a connection's next bytes wait for.
+// reading tells what a connection waits for before it is read again.
 type reading uint8
 
 const (
-	ready   reading = iota // nothing: they are read as they come
-	forTurn                // it had more than a turn's work, of which the rest comes first
-	aside                  // what takes long is done for its frame, beside the loop
-	paused                 // it has too much to read itself
+	ready   reading = iota // nothing: bytes are read as they come
+	forTurn                // its next turn, which begins with the rest of the last one's work
+	aside                  // slow work on its frame, beside the loop
+	paused                 // the peer, which has too much to read
 )
 
 const (
@@ -99,7 +99,7 @@ func (c *conn) opened() {
 	}
 }
 
-// received carries out what a read has brought, behind what is left of earlier ones.
+// received carries out what a read has brought, after what earlier reads have left.
 func (c *conn) received(data []byte) {
 	defer c.rescue()
 	if c.state >= draining {
@@ -129,25 +129,25 @@ func (c *conn) received(data []byte) {
 	c.peer.Partial(c.in.held(), c.in.frames)
 }
 
-// rescue is deferred where frames are dealt with.
+// rescue is deferred wherever frames are handled.
 func (c *conn) rescue() {
 	if e := recover(); e != nil {
 		c.fault(e, debug.Stack())
 	}
 }
 
-// fault is for what a recover has returned: a fault in decoding costs this peer
-// only. (One in the core has ended the process before it could come here.)
+// fault closes the connection after a panic in decoding, which costs this peer only. (A
+// panic in the core ends the process before it gets here.)
 func (c *conn) fault(e any, stack []byte) {
 	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
 	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
-		b.n-- // what it happened to
+		b.n-- // the command that panicked
 	}
 	c.loop.close(c)
 }
 
-// throw throws away n bytes that have come, and what is kept of a frame. A large one is
-// not left to the collector's own pace: who hoards them may come again faster.
+// throw throws away n bytes that have come, and the unfinished frame. A large frame is
+// collected at once: peers that hoard them may come back faster than the collector runs.
 func (c *conn) throw(n int) {
 	if cap(c.in.frame) >= largeDrop {
 		notify(c.srv.dropped)
@@ -162,13 +162,14 @@ func (c *conn) throw(n int) {
 	}
 }
 
-// pause keeps the connection from being read until it has read itself.
+// pause stops reading the connection until its peer has read enough.
 func (c *conn) pause() {
 	c.reading = paused
 	c.loop.paused[c] = struct{}{}
 }
 
-// goOn ends a pause in reading: what the peer said meanwhile has yet to be read.
+// goOn ends a pause. The heartbeat counts from now, since what the peer sent meanwhile has
+// yet to be read.
 func (c *conn) goOn() {
 	c.heard = c.srv.hub.Now()
 	c.reading = ready
@@ -176,7 +177,7 @@ func (c *conn) goOn() {
 	c.src.again()
 }
 
-// write writes what waits for the peer, as far as it is taken.
+// write writes as much of the peer's output as is taken.
 func (c *conn) write() {
 	if err := c.src.drain(); refused(err) {
 		c.loop.close(c)
@@ -190,14 +191,14 @@ func (c *conn) write() {
 	}
 }
 
-// wrote notes that n bytes of it have been written.
+// wrote notes that n bytes of output have been written.
 func (c *conn) wrote(n int) {
 	c.srv.bytesOut.Add(uint64(n))
 	c.peer.Wrote(n)
 }
 
-// linger closes a connection in a way that lets the peer read what it was
-// sent: closing with unread input would reset it.
+// linger closes a connection after the peer had time to read its output. Closing at once,
+// with unread input, would reset the connection.
 func (c *conn) linger() {
 	c.state = closing
 	c.throw(0)
@@ -224,9 +225,9 @@ func (c *conn) forget() {
 	}
 }
 
-// startBeat pings the peer at its pace, and drops it when nothing came from it
-// for two beats, in which this process did not stand still. Before that it waits a
-// quarter of a beat: what has just come has yet to be read.
+// startBeat pings the peer at its own pace and drops it after two beats of silence, by the
+// clock that stands still while this process does. It waits a quarter of a beat more, in
+// which bytes that have just come are read.
 func (c *conn) startBeat() {
 	start := c.srv.hub.Now()
 	c.heard = start
@@ -238,7 +239,7 @@ func (c *conn) startBeat() {
 			return // stopping this timer misses it while it runs
 		}
 		now := c.srv.hub.Now()
-		silent := c.reading == ready && now-c.heard >= 2*int64(c.beat) // or it is us who do not read
+		silent := c.reading == ready && now-c.heard >= 2*int64(c.beat) // otherwise we are not reading
 		if silent && suspected {
 			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.beat).Msg("no byte for two beats, dropped")
 			c.loop.close(c)

@@ -8,43 +8,43 @@ import (
 )
 
 const (
-	// bigFrame is the payload from which a frame is assembled in memory of its own,
-	// so that its body can be kept without being copied. For smaller ones, copies
-	// into memory that is used again cost less than the collector does.
+	// bigFrame is the payload length from which a frame gets memory of its own, so that
+	// its body can be kept without a copy. For smaller frames, copying into memory that is
+	// used again costs less than the collector does.
 	bigFrame = 128 << 10
-	// growth is how many times what has come is allocated for a frame.
+	// growth is the ratio of a frame's memory to what has come of it.
 	growth = 4
 )
 
-// input assembles the frames of a connection. Those that lie whole in what a read
-// brought are used where they lie. Of one that has begun, what has come is kept, in
-// memory that grows with that, not with what the header announces: that of a big one
-// is its own, that of others is used again.
+// input assembles the frames of a connection. A frame that a read brought whole is used
+// where it lies. An unfinished frame is kept in memory that grows with what has come, not
+// with what the header announces. A big frame has memory of its own; that of others is used
+// again.
 type input struct {
 	pool *container.Buffers
-	// frame is the one that has begun, from its header on, as far as it has come, and
-	// size its whole length; 0: the header, which lies in head, has not come whole.
+	// frame is what has come of the unfinished frame, with its header; size is its whole
+	// length, or 0 while the header, which lies in head, is incomplete.
 	frame []byte
 	head  [wire.HeaderLen]byte
 	size  int
 	// used: frame is whole, and its payload is in use until release.
 	used bool
-	// most is up to where memory for a frame is found at once. For more of it,
-	// somebody has to call grown: want bytes.
+	// most is how much memory a frame gets at once. For more, want is set, and the caller
+	// must grow the frame to so many bytes.
 	most, want int
-	// waiting is what has come behind that and is to wait for the connection's turn,
-	// from at on.
+	// waiting, from at on, is what has come after that and waits for the connection's next
+	// turn.
 	waiting []byte
 	at      int
-	// aside is how many bytes are held beside the loop for it.
+	// aside is how many bytes work beside the loop holds for the connection.
 	aside int
-	// frames have come whole.
+	// frames is how many have come whole.
 	frames uint64
 }
 
-// next takes the next frame off data, if it is there: its payload, whether that lies in
-// memory which nobody writes to again, and how many bytes of data were used. Without a
-// payload that is all of them, unless want says that memory has to be found first.
+// next takes the next frame off data, if it is whole. It returns the payload, whether that
+// lies in memory that nobody writes to again, and how many bytes of data it used: all of them
+// if it returns no payload, unless want says that the frame must grow first.
 func (in *input) next(data []byte, max int) (payload []byte, kept bool, used int, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		payload, used, err = wire.SplitFrame(data, max)
@@ -76,10 +76,10 @@ func (in *input) next(data []byte, max int) (payload []byte, kept bool, used int
 	return payload, !in.used, used, nil
 }
 
-// big tells that the frame that has begun is a big one.
+// big tells whether the unfinished frame is a big one.
 func (in *input) big() bool { return in.size > wire.HeaderLen+bigFrame }
 
-// release lets go of a frame whose payload is not needed any more.
+// release frees a frame whose payload is not needed any more.
 func (in *input) release() {
 	if in.used {
 		in.pool.Put(in.frame)
@@ -87,8 +87,7 @@ func (in *input) release() {
 	}
 }
 
-// add appends what data has of the first size bytes of the frame, and returns how much
-// that was.
+// add appends from data until the frame has size bytes, and returns how many it took.
 func (in *input) add(data []byte, size int) int {
 	n := min(len(data), size-len(in.frame))
 	if need := len(in.frame) + n; need > cap(in.frame) {
@@ -119,8 +118,8 @@ func grown(buf []byte, room int) []byte {
 	return to
 }
 
-// spare is room for more of a big frame, into which a read may go; filled tells how much
-// of it did.
+// spare is the room in a big frame, which a read may fill directly; filled notes how much
+// was read.
 func (in *input) spare() []byte {
 	if !in.big() {
 		return nil
@@ -130,7 +129,7 @@ func (in *input) spare() []byte {
 
 func (in *input) filled(n int) { in.frame = in.frame[:len(in.frame)+n] }
 
-// all is what waits, and data behind it.
+// all returns what waits, with data after it.
 func (in *input) all(data []byte) []byte {
 	if len(in.waiting) == 0 {
 		return data
@@ -139,7 +138,7 @@ func (in *input) all(data []byte) []byte {
 	return in.waiting[in.at:]
 }
 
-// leave keeps what of all was not used.
+// leave keeps the part of all that was not used.
 func (in *input) leave(all []byte, used int) {
 	switch {
 	case len(in.waiting) > 0:
@@ -152,9 +151,9 @@ func (in *input) leave(all []byte, used int) {
 	}
 }
 
-// held is how many bytes are kept of what has not come whole. Memory that will be used
-// again counts as far as it is needed here. What waits behind a frame that is seen to
-// aside does not count at all: it is a read or two, and the frame must fit.
+// held is how many bytes the unfinished input occupies. Memory that will be used again
+// counts as far as it is needed here. Input behind a frame that is handled aside does not
+// count: it is a read or two, and the frame itself must fit.
 func (in *input) held() int {
 	n := in.aside
 	if in.big() {
@@ -168,8 +167,8 @@ func (in *input) held() int {
 	return n
 }
 
-// drop throws all away. What is done aside goes on, and is not counted any more.
+// drop throws everything away. Work aside goes on and is not counted any more.
 func (in *input) drop() { *in = input{pool: in.pool, frames: in.frames} }
 
-// announced is the length of the payload that data begins.
+// announced is the payload length in the header that data begins with.
 func announced(data []byte) int { return int(binary.BigEndian.Uint32(data)) }

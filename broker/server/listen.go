@@ -40,7 +40,7 @@ func (s *Server) listen() error {
 	return s.bind(given)
 }
 
-// bind binds what is not given, by the names of sockets.
+// bind binds the addresses whose sockets are not given.
 func (s *Server) bind(given map[string][]net.Listener) error {
 	for name := range given {
 		if !slices.Contains(socketNames, name) {
@@ -73,10 +73,9 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 	})
 }
 
-// open adds the sockets of a name that systemd hands over, of which is asked what is
-// asked of addresses. Without any it binds the addresses of values; the last one comes
-// first in what is told of them: who adds a flag to a command line of others looks for
-// that.
+// open adds the sockets of a name that systemd hands over; they are judged as addresses are.
+// Without any it binds the addresses of values and lists the last one first, since somebody
+// who adds a flag to a longer command line looks for that address.
 func (s *Server) open(name string, given map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
 	for _, ln := range given[name] {
 		a, tcp := ln.Addr().(*net.TCPAddr)
@@ -155,8 +154,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 const userTimeout = 60 * time.Second
 
-// tune sets on an accepted connection when it is given up, whoever opened the
-// socket that it came in on.
+// tune sets when the system gives up an accepted connection, whoever opened the listening
+// socket.
 func tune(nc net.Conn) {
 	c, ok := nc.(*net.TCPConn)
 	if !ok {
@@ -194,7 +193,7 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 	}
 }
 
-// crowded: one more TLS connection would take more than their share of MaxMemory.
+// crowded tells whether one more TLS connection would exceed their share of MaxMemory.
 func (s *Server) crowded() bool {
 	return s.opt.MaxMemory > 0 && int64(s.secure.count()+1)*tlsIdle > s.opt.MaxMemory/tlsShare
 }
@@ -204,8 +203,8 @@ func (s *Server) refuseConn(l *listener, nc net.Conn) {
 	if !l.secure {
 		_ = nc.SetDeadline(time.Now().Add(50 * time.Millisecond))
 		_, _ = nc.Write(wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, no more may be (max-conns)", s.maxConns), nil))
-		// What has come already is read, or closing would reset the connection
-		// before the reason is.
+		// Unread input would make closing reset the connection before the peer has
+		// read the reason.
 		if c, ok := nc.(interface{ CloseWrite() error }); ok {
 			_ = c.CloseWrite()
 		}

@@ -10,10 +10,10 @@ import (
 	"gloom/broker/poll"
 )
 
-// loop is an event loop. It works in rounds: it waits until sockets are ready,
-// reads from each of them, has the hub step with all that was read, and writes what
-// follows from it, once per connection. A stream has a loop of its own, which waits for
-// nothing: its goroutine hands in what it has read.
+// loop is an event loop. It works in rounds: it waits until sockets are ready, reads from
+// each of them, has the hub carry out everything that was read, and writes the output, once
+// per connection. A stream has a loop of its own that does not wait: the stream's goroutine
+// hands in what it has read.
 //
 // A job's way: ready, read (bytes); decode, conn.received, input.next (frames); conn.take,
 // conn.command, permit (commands); write, hub.Sink.Round (the lock, the core, effects);
@@ -31,18 +31,18 @@ type loop struct {
 	sink   *hub.Sink
 	batch  *batch
 
-	// in receives what is read, one read after the other. reads tells which connection each
-	// part belongs to.
+	// in receives one read after the other; reads tells which connection each part belongs
+	// to.
 	in    []byte
 	reads []portion
 	used  int // bytes of in
-	// direct counts the bytes that were read directly to where they belong, stepped the
-	// reads that the steps of this round have handled.
+	// direct counts the bytes that were read directly into a big frame, stepped the bytes
+	// that the steps of this round have handled.
 	direct, stepped int
-	// pool has memory for frames that must wait. Nil leaves that to the collector.
+	// pool has memory for frames that must wait. If it is nil, the collector sees to that.
 	pool *container.Buffers
 
-	// cut counts the turns that were used up in this round, crowd those of the round before.
+	// cut counts the turns of this round that were too short, crowd those of the round before.
 	cut, crowd int
 
 	outs  []hub.Output
@@ -61,14 +61,13 @@ type portion struct {
 }
 
 const (
-	// readBuffer is how much reads take in at the most, in bytes, before a step.
-	// That is done with less than leastRead of it left. After mostRound in all, the
-	// round ends early.
+	// readBuffer is the most that reads take in before a step, in bytes. A step is due when
+	// less than leastRead of it is left. After mostRound in all, the round ends early.
 	readBuffer = 512 << 10
 	leastRead  = 256 << 10
 	mostRound  = 4 << 20
-	// leftBehind is how much of what was read may be left for later turns, of all
-	// connections together, while each may have leastLeft.
+	// leftBehind is about how much input all connections together may leave for later
+	// turns; each may leave leastLeft.
 	leftBehind = 4 << 20
 	leastLeft  = 4 << 10
 	// maxPool is what a loop keeps for frames that must wait, in bytes.
@@ -107,18 +106,17 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 	}
 }
 
-// read reads once. What it brings waits for the round's step with all else that was
-// read: between the system calls of a round, neither code nor data of ours would stay
-// in the processor's nearest caches.
+// read reads once. What it brings waits for the round's step, because neither our code nor
+// our data would stay in the processor's nearest caches between the system calls of a round.
 func (lp *loop) read(c *conn, fd int, ended bool) {
-	// What was read before belongs in front of what is now read to its place.
+	// Earlier input comes before what is now read directly into the frame.
 	if len(lp.in)-lp.used-lp.direct < leastRead || c.put && c.in.big() {
 		if lp.step(); lp.stepped >= mostRound {
 			lp.flush()
 		}
 	}
 	switch {
-	case c.state == closed || c.reading == aside: // which asks for it again
+	case c.state == closed || c.reading == aside: // which has it read again
 		return
 	case c.reading == forTurn:
 		if !c.put {
@@ -156,12 +154,12 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 		lp.close(c)
 		return
 	case n == 0:
-		lp.flush() // it may still read what its last frames get
+		lp.flush() // it may still read the replies to its last frames
 		lp.close(c)
 		return
 	}
 	if n == len(into)+len(room) || ended {
-		c.src.again() // there may be more, which would not be told
+		c.src.again() // there may be more, and no event would tell
 	}
 	if c.beat > 0 {
 		c.heard = lp.srv.hub.Now()
@@ -176,8 +174,8 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	lp.put(c, n)
 }
 
-// arrived is how a stream's connection comes to its turn: with what was read, if
-// anything was, and the error after it.
+// arrived gives a stream's connection its turn, with what was read, if anything, and the
+// error after it.
 func (lp *loop) arrived(c *conn, data []byte, err error) {
 	if c.state == closed {
 		return
@@ -197,7 +195,7 @@ func (lp *loop) arrived(c *conn, data []byte, err error) {
 	}
 }
 
-// put lets n bytes that were read be handled, at once or at the end of the round.
+// put has n bytes that were read handled, at once or at the end of the round.
 func (lp *loop) put(c *conn, n int) {
 	c.put = true
 	lp.reads = append(lp.reads, portion{c, lp.used, lp.used + n})
@@ -212,7 +210,7 @@ func (lp *loop) afterRead() {
 	case lp.scheduled:
 	case lp.pace.atOnce():
 		lp.flush()
-	case !lp.sink.Expect(): // the end of the round is put on the loop already
+	case !lp.sink.Expect(): // the end of the round is scheduled already
 	default:
 		if lp.scheduled = lp.poller.Do(lp.round); !lp.scheduled {
 			lp.sink.Unexpect()
@@ -227,8 +225,8 @@ func (lp *loop) endRound() {
 	lp.flush()
 }
 
-// flush has all that was read carried out, and writes the output of all the
-// loop's connections.
+// flush carries out everything that was read and writes the output of all the loop's
+// connections.
 func (lp *loop) flush() {
 	lp.decode()
 	lp.stepped = 0
@@ -236,7 +234,7 @@ func (lp *loop) flush() {
 	lp.write()
 }
 
-// step has the hub carry out all that was read.
+// step has the hub carry out everything that was read.
 func (lp *loop) step() {
 	lp.decode()
 	lp.carryOut()
@@ -250,7 +248,7 @@ func (lp *loop) carryOut() {
 	}
 }
 
-// decode makes commands of all that was read.
+// decode makes commands of everything that was read.
 func (lp *loop) decode() {
 	reads := lp.reads
 	lp.stepped += lp.used + lp.direct
@@ -266,12 +264,12 @@ func (lp *loop) decode() {
 	}
 }
 
-// turn begins c's turn. The crowd, if it is at least so large, limits what c may do on the
-// loop.
+// turn begins c's turn. The larger the crowd, which is least at least, the less c may do on
+// the loop.
 func (lp *loop) turn(c *conn, least int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.end {
-		lp.cut++ // whose turn was before
+		lp.cut++ // the turn before this one
 	}
 	crowd := max(lp.cut, lp.crowd, least)
 	if c.in.most = giantFrom; crowd > 1 {
@@ -280,7 +278,7 @@ func (lp *loop) turn(c *conn, least int) {
 	lp.batch.turn(now, crowd)
 }
 
-// write lets the hub carry out what is left and writes the output of the loop's connections.
+// write has the hub carry out what is left and writes the output of the loop's connections.
 func (lp *loop) write() {
 	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
 	lp.batch.done()
@@ -290,8 +288,8 @@ func (lp *loop) write() {
 	}
 }
 
-// writeInstead is write on another goroutine. If something has been read, which may rely on
-// the wake to come, it does nothing: only the loop carries out what it has read.
+// writeInstead is write on another goroutine. If the loop has read something, it does
+// nothing: only the loop carries out what it has read, and that may rely on the wake to come.
 func (lp *loop) writeInstead() bool {
 	if len(lp.reads) > 0 {
 		return false
@@ -328,7 +326,7 @@ func (lp *loop) wrote(s *stream, n int, err error) {
 	}
 }
 
-// sweep checks connections whose frames are not read because they have too much to read.
+// sweep checks connections that are paused because they have too much to read.
 func (lp *loop) sweep() {
 	now := lp.srv.hub.Now()
 	for c := range lp.paused {
@@ -347,7 +345,7 @@ func (lp *loop) admit(c *conn) {
 	c.opened()
 }
 
-// close closes a connection. What it sent before is carried out.
+// close closes a connection, after what it has sent is carried out.
 func (lp *loop) close(c *conn) {
 	if lp.step(); c.state == closed {
 		return

@@ -23,15 +23,15 @@ type loops struct {
 	done sync.WaitGroup
 
 	mu sync.Mutex // guards what follows
-	// reading are to be called once left loops have read what there is, waiting after
-	// the time after that.
+	// reading are called when left more loops have read what there is, waiting when all
+	// have done so once more.
 	reading, waiting []func()
 	left             int
 }
 
 // readAll calls then, on a goroutine of its own, when all loops have carried out what has
-// arrived; of a connection with far more than a turn's work, one turn's work. If the loops
-// stop before that it does not call then.
+// arrived, or one turn's work of connections with far more. If the loops stop first, it does
+// not call then.
 func (l *loops) readAll(then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 				lp.sink.Unexpect()
 			}
 		},
-		// While the loop waits, the goroutine that has output for it writes. That saves the
-		// time that a thread takes to wake.
+		// While the loop waits, the goroutine that has output for it writes instead, which
+		// saves the time to wake a thread.
 		Write: func() bool { return p.Instead(lp.writeInstead) },
 	})
 	return lp
@@ -110,7 +110,7 @@ func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: lp.pool, most: giantFrom}}
 }
 
-// enroll gives an accepted connection to a loop, which owns nc from now on.
+// enroll hands an accepted connection over to a loop.
 func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 	fd, err := descriptor(nc)
 	if err != nil {
@@ -156,8 +156,7 @@ const (
 	// looks for connections that stand still.
 	lagEvery   = time.Second
 	sweepEvery = 3 * time.Second
-	// stuckTime is how long a connection may go on not reading while its own frames are not
-	// read for that reason.
+	// stuckTime is how long a paused connection may read nothing before it is closed.
 	stuckTime = 5 * time.Second
 )
 

@@ -1,9 +1,9 @@
 package server
 
-// pace decides whether a loop writes at once or once per round: at once while reads
-// come one by one, which costs a write per frame and saves the time of another round;
-// at the end of the round when many connections are ready at a time, which saves most
-// of the writes.
+// pace decides whether a loop writes at once or once per round. While reads come one by one
+// it writes at once, which costs a write per frame and saves the time of another round. When
+// many connections are ready at a time it writes at the end of the round, which saves most of
+// the writes.
 type pace struct {
 	reads   int // since the last round
 	lone    int // rounds in a row with one read
@@ -19,8 +19,7 @@ const (
 	countEvery = 16
 )
 
-// atOnce tells whether output is to be written right after the read that was counted
-// last.
+// atOnce tells whether to write output right after the read that was counted last.
 func (p *pace) atOnce() bool {
 	if !p.instant {
 		return false

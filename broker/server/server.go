@@ -69,8 +69,8 @@ type Server struct {
 	closed    error
 }
 
-// Start listens on the addresses of opt and serves them. An *guard.OptionError says
-// which option cannot be.
+// Start listens on the addresses of opt and serves them. A *guard.OptionError names the
+// option that cannot be used.
 func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.farewell()
 	if s.httpSrv != nil {
-		// Who asked for this over HTTP is still to be told that it was heard.
+		// An operator who asked for this over HTTP still gets the reply.
 		last, cancel := context.WithTimeout(context.Background(), lingerTime)
 		defer cancel()
 		_ = s.httpSrv.Shutdown(last)
@@ -337,8 +337,8 @@ func (s *Server) Memory() Memory {
 	return m
 }
 
-// trim frees what is kept for use again, and of the history what does not fit into three
-// quarters of the memory beside all else.
+// trim frees memory that is kept for use again, and the part of the history that does not
+// fit, beside everything else, into three quarters of the memory.
 func (s *Server) trim() {
 	s.hub.Trim()
 	beside := s.Memory().Total()
@@ -374,10 +374,11 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	})
 }
 
-// HTTPEnds is closed when requests should end that otherwise go on as long as their clients.
+// HTTPEnds is closed when requests must end that would otherwise last as long as their
+// clients.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
-// Counts are the server's own counts since the start, and what is open now.
+// Counts are the server's own counts since the start, and of what is open now.
 type Counts struct {
 	Conns, Inbound                       int64
 	BytesIn, BytesOut                    uint64
@@ -395,12 +396,11 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// Who asks for the loops' lag.
+// These ask for the loops' lag.
 const (
 	ForMetrics = iota
 	ForFindings
 )
 
-// Lag is the longest time that a loop took to get to a task since the same one last
-// asked.
+// Lag is the longest time that a loop took to reach a task since who last asked.
 func (s *Server) Lag(who int) time.Duration { return time.Duration(s.lags[who].Swap(0)) }

@@ -10,9 +10,9 @@ import (
 	"gloom/wire"
 )
 
-// stream is the source of a connection that no event loop can read and write: TLS, or one
-// within the process. One goroutine reads and another writes; both hand over what they have
-// done in the loop's turn.
+// stream is the source of a connection that no event loop can read and write: one with TLS,
+// or one within the process. One goroutine reads and another writes; both report in the loop's
+// turn.
 type stream struct {
 	duplex
 	raw  net.Conn // below TLS
@@ -56,7 +56,7 @@ func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	<-written
 }
 
-// read reads while the connection is to be read, and otherwise waits until it is.
+// read reads, and waits while the connection must not be read.
 func (s *stream) read() {
 	c, buf := s.conn, make([]byte, streamLeast)
 	n, err := s.Read(buf)
