@@ -108,9 +108,9 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
-	// lapses and looks count what this command met and could not hand out: jobs past their
-	// deadline, and jobs or queues that are held back. unfinished: their bound was reached,
-	// and the next command goes on.
+	// lapses counts the jobs past their deadline that this command has met, looks the jobs and
+	// queues that are held back. unfinished: a bound was reached, and the next command goes
+	// on.
 	lapses, looks int
 	unfinished    bool
 
@@ -124,8 +124,8 @@ type Broker struct {
 	// overdueRuns counts overdue runs, overdueBytes is what they weigh.
 	overdueRuns  int
 	overdueBytes int64
-	// stalled are the workers with overdue runs, in the order in which their first one
-	// became overdue.
+	// stalled are the workers with overdue runs, ordered by when their first one became
+	// overdue.
 	stalled container.Ring[worker]
 	// outcomes counts kept outcomes, outcomeBytes is what they weigh.
 	outcomes     int

@@ -19,8 +19,8 @@ type holding struct {
 	queued, delayed, ended int
 	// bytes is what its jobs weigh, runBytes what the running ones weigh.
 	bytes, runBytes int64
-	// dead: its submitter is lost. What waited is abandoned and will be swept, what runs is
-	// unwanted.
+	// dead: its submitter is lost. Waiting jobs are abandoned and will be swept, running jobs
+	// are unwanted.
 	dead bool
 	// keep: its jobs are kept. The holding outlives its submitter; sub is nil then, and
 	// owner is who may attach.
@@ -46,7 +46,7 @@ func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h
 const (
 	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with its entries by key and by number
 	// unusedBytes is what empty holdings may occupy that are kept, with their queues, groups
-	// and tenants: to make all of these costs more than a job. To forget a type that has all
+	// and tenants: making all of these costs more than a job. Forgetting a type that has all
 	// of them takes 2 ms.
 	unusedBytes = 8 << 20
 )
@@ -94,7 +94,7 @@ func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
 func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
 
 // holdingFor returns the holding of a submitter (nil for none) with these groups, and makes
-// it if it is not there.
+// it if it does not exist.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
 	turn := k.turn(s, set, origin)
 	if s != nil {
@@ -143,7 +143,7 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 }
 
 // regrouped returns the holding for a job of h that is given the groups of set. A kept job
-// without a connection gets one of its own, as nobody looks for that.
+// without a connection gets one of its own, because nothing would find it.
 func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 	if !h.keep || h.sub != nil {
 		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
@@ -155,7 +155,7 @@ func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 
 // move moves a job to another holding of the same type.
 func (b *Broker) move(r uint32, j *job, h, to *holding) {
-	b.account(to, j, +1) // first: a tenant of both must not be without jobs
+	b.account(to, j, +1) // first, so that a tenant of both is never without jobs
 	b.account(h, j, -1)
 	j.holding = to.no
 	switch n := h.counts(j.state); {
@@ -208,8 +208,8 @@ func (b *Broker) account(h *holding, j *job, n int) {
 }
 
 // emptied is called when a job has left its holding. An empty one that can be found again is
-// kept for the next job. What is unused for longest goes first. Such holdings do not keep
-// their type in use.
+// kept for the next job. The one unused for longest is dropped first. Such holdings do not
+// keep their type in use.
 func (b *Broker) emptied(h *holding) {
 	switch {
 	case h.held() > 0:
@@ -304,8 +304,8 @@ func (b *Broker) unlist(h *holding) {
 	}
 }
 
-// orphan takes the submitter from a holding: what waits is discarded, what runs is unwanted,
-// kept jobs go on.
+// orphan takes the submitter from a holding: waiting jobs are discarded, running jobs are
+// unwanted, and kept jobs go on.
 func (b *Broker) orphan(h *holding) {
 	b.unlist(h)
 	sub := h.sub
@@ -374,7 +374,7 @@ func (c notifying) step(b *Broker) (cost int, done bool) {
 	return 1, false
 }
 
-// sweeping frees what waited in a dead holding.
+// sweeping frees the jobs that waited in a dead holding.
 type sweeping struct{ of *holding }
 
 func (c sweeping) step(b *Broker) (cost int, done bool) {

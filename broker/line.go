@@ -14,10 +14,10 @@ import (
 //	group.parked ── pen.queues ─── queue     while it does not
 //
 // A tenant stands in its type's line by the priority of its best job, then by when it was
-// served last. A pen has what one group holds back of one type. Nobody looks at it while it
-// is parked. When the group opens, its pens come back one by one, the best first, as workers
-// ask for jobs: the next job shuts the group again, and to look at each of ten thousand
-// types would have been for nothing.
+// served last. A pen has what one group holds back of one type. A parked pen is not looked at.
+// When the group opens, its pens come back one by one, the best first, as workers ask for
+// jobs: the next job shuts the group again, so looking at each of ten thousand types would be
+// for nothing.
 
 const (
 	// refTenant and refPen mark references to tenants and pens in a type's line.
@@ -131,7 +131,7 @@ func (b *Broker) mayLook() bool {
 }
 
 // front returns the queue whose best job a type hands out next, nil if there is none or all
-// are held back. On its way it drops jobs of lost submitters.
+// are held back. It drops jobs of lost submitters that it meets.
 func (b *Broker) front(k *jobType) *queue {
 	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
 		b.openPens(k)

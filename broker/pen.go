@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// pen has queues of one type that one group held back when they were looked at. It is kept
-// as long as it may get one again.
+// pen has the queues of one type that one group held back when they were last looked at. It is
+// kept while it may get another one.
 type pen struct {
 	no    uint32
 	pos   int32 // in kind.line if it is open, in group.parked if not, or -1

@@ -240,8 +240,8 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 	b.unlink(j)
 }
 
-// skipSteps bounds the jobs that one call of skip passes over, which costs far less than to
-// free them.
+// skipSteps bounds the jobs that one call of skip passes over, which costs far less than
+// freeing them.
 const skipSteps = 64
 
 // skip takes the first job r of a queue, which is abandoned, out of it, with those of the

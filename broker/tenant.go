@@ -91,7 +91,7 @@ func (b *Broker) serve(t *tenant) {
 func (b *Broker) rankTenant(t *tenant) {
 	k := t.kind
 	if k.pairs != 0 || k.contender >= 0 {
-		b.touch(k) // whose turn is next may have an older job
+		b.touch(k) // the next tenant may have an older job
 	}
 	x := *t.line.Top()
 	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.no | refTenant, C: 1})
