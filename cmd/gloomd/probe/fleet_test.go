@@ -535,9 +535,9 @@ func TestKills(t *testing.T) {
 	stop := make(chan struct{})
 	var answered, lost atomic.Int64
 	for i, s := range all {
+		jobs := s.submitter() // before the first kill
 		load.Go(func() {
 			rng := rand.New(rand.NewPCG(*seed, uint64(i)+2))
-			jobs := s.submitter()
 			var open sync.WaitGroup
 			room := make(chan struct{}, 32)
 			for {
