@@ -273,8 +273,9 @@ func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
 		got, _, err := f.RunManual(context.Background(), []int64{3})
 		answers <- answer{got, err}
 	}()
-	f.await(store.Accepted, 3)
-	if s := f.Status(); !s.Targets[0].Paused || s.Targets[0].Length != 1 || s.Waiting != 1 {
+	// The table has the row before the daemon knows that it has.
+	eventually(t, "row 3 waits in a's queue", func() bool { return f.length("a") == 1 })
+	if s := f.Status(); f.status(3) != store.Accepted || !s.Targets[0].Paused || s.Waiting != 1 {
 		t.Fatalf("%+v", s)
 	}
 	if f.status(1) != store.Waiting {
