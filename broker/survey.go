@@ -92,6 +92,10 @@ type surveyed struct {
 	last          Peer // the submitter counted last
 }
 
+// Time is the broker's time of the last piece. Ages grow with it, not with the time on the
+// wall: the broker's clock stands still while the process does.
+func (s *Survey) Time() time.Duration { return time.Duration(s.now) }
+
 // Survey looks at one piece and tells whether there is more. A job that is queued all the
 // while is not missed, whatever happens between calls.
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {

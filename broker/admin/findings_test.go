@@ -94,7 +94,7 @@ func (s *stage) always(n int, typ, more string) {
 	c, i := s.dial(s.srv.SubmitAddr(), false), 0
 	job := func(string) []byte {
 		i++
-		return frame(`{"action":"submit","id":"%p-%d","type":"%s","body":%s,"ack":false%s}`, c, i, s.of(typ), body100, more)
+		return frame(`{"action":"submit","id":"%s-%d","type":"%s","body":%s,"ack":false%s}`, c.LocalAddr(), i, s.of(typ), body100, more)
 	}
 	for range n {
 		_, _ = c.Write(job(""))
@@ -132,7 +132,7 @@ func readFrame(r io.Reader) (string, error) {
 func (s *stage) jobs(n int, more string) *peer {
 	p := s.submitter()
 	for i := range n {
-		p.send(`{"action":"submit","id":"%p-%d","type":"TYP","body":1%s}`, p, i, s.of(more))
+		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.of(more))
 	}
 	return p
 }

@@ -33,6 +33,7 @@ const (
 type watch struct {
 	mu    sync.Mutex
 	at    time.Time     // of the last snapshot
+	clock time.Duration // the broker's time then
 	took  time.Duration // its duration
 	next  time.Time
 	total row
@@ -145,7 +146,7 @@ func (w *watch) take(a *API, now time.Time) {
 		}
 		seen := shown(t)
 		if !w.at.IsZero() {
-			x.facts.Note(&x.Type, &seen, now, now.Sub(w.at))
+			x.facts.Note(&x.Type, &seen, now, survey.Time()-w.clock)
 		}
 		w.day.note(now, x, &x.Type, &seen, s, most)
 		x.facts.Held, x.facts.UsualWait, x.facts.MeanRun = t.Held, usual(&s.Wait), mean(&s.Run, s.RunSum)
@@ -171,7 +172,7 @@ func (w *watch) take(a *API, now time.Time) {
 	w.total.count(now, &sum)
 	w.day.end(now, &sum.Ledger, &w.stats)
 	a.ratesHeld.Store(w.day.bytes())
-	w.at, w.lists = now, map[order][]*row{}
+	w.at, w.clock, w.lists = now, survey.Time(), map[order][]*row{}
 	a.find(w)
 	w.took = time.Since(now)
 }

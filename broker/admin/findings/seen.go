@@ -89,7 +89,8 @@ type Type struct {
 	givenBack grown
 }
 
-// Note takes in the counters of a type, and how long ago the last ones were taken.
+// Note takes in the counters of a type. passed is how much the broker's clock, by which ages
+// are told, has advanced since the last ones were taken.
 func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	if is.Ledger.Submitted < was.Ledger.Submitted {
 		*t = Type{} // it was forgotten meanwhile
