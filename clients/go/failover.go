@@ -138,13 +138,17 @@ func (s *Submitter) adopt(sess *session) {
 	if len(s.kept) > 0 && s.kept[0].session.Load().home != sess.home {
 		ended, s.kept = s.kept, nil
 	}
-	if sess.resume(s.kept) {
+	refused, resumed := sess.resume(s.kept)
+	if resumed {
 		s.kept = nil
 	}
 	s.current, s.refusal, s.lastErr = sess, nil, nil
 	s.announce()
 	s.mu.Unlock()
 	endLost(ended)
+	for _, p := range refused {
+		p.tell()
+	}
 }
 
 // dismiss forgets a session that is over, and keeps what the next one to the same

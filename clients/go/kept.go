@@ -31,21 +31,29 @@ func (s *session) bring(p *Pending, r request) {
 }
 
 // resume goes on with kept jobs of a connection that was lost, unless this one
-// has gone as well. Their number is bounded by the window.
-func (s *session) resume(jobs []*Pending) bool {
+// has gone as well. Their number is bounded by the window. It returns those that
+// were never sent and are larger than this broker takes, with the reason in err.
+func (s *session) resume(jobs []*Pending) (refused []*Pending, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life.Err() != nil {
-		return false
+		return nil, false
 	}
 	for _, p := range jobs {
-		s.bring(p, p.entry())
+		r := p.entry()
+		if r.verb == wire.Submit {
+			if p.err = s.fits(p, p.kept.frame); p.err != nil {
+				refused = append(refused, p)
+				continue
+			}
+		}
+		s.bring(p, r)
 		if p.kept.unwanted {
 			r, frame := cancel(p.key)
 			s.post(frame, r)
 		}
 	}
-	return true
+	return refused, true
 }
 
 // notBack acts on the refusal of what was to bring back a job of a lost

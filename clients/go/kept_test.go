@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +77,52 @@ func TestUnsentKeptJobsAreSent(t *testing.T) {
 	broker.expect(fmt.Sprintf(keptSubmit, "second"))
 	broker.send(okFor("second"), resultFor("second", "2"))
 	wantResult(t, second, "2")
+}
+
+// A job that was never sent is not sent to a broker that takes only smaller ones.
+func TestUnsentKeptJobIsTooLargeForTheNextBroker(t *testing.T) {
+	f := newFake(t)
+	ours, theirs := net.Pipe()
+	var dials atomic.Int32
+	s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), quick, gloom.ClientName("x"), gloom.Dialer(
+		func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dials.Add(1) == 1 {
+				return ours, nil
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, addr)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	limit := func(bytes int) string {
+		return fmt.Sprintf(`{"ok":true,"server":"s","limits":{"max_frame":%d}}`, bytes)
+	}
+	broker := newPeer(t, theirs)
+	broker.read()
+	broker.send(limit(4096))
+	submit(t, s, gloom.Job{ID: "first"})
+	if _, err := io.ReadFull(theirs, make([]byte, 1)); err != nil { // the writer is at work on it
+		t.Fatal(err)
+	}
+	large := keep("large")
+	large.Body = []byte(`"` + strings.Repeat("x", 1000) + `"`)
+	p, small := submit(t, s, large), submit(t, s, keep("small"))
+	broker.close()
+	broker = f.accept()
+	broker.read()
+	broker.send(limit(1000))
+	var refused *gloom.RefusedError
+	if err := resultError(t, p); !errors.As(err, &refused) || refused.Code != gloom.ErrSizeError || refused.ID != "large" {
+		t.Errorf("error is %v", err)
+	}
+	broker.expect(fmt.Sprintf(keptSubmit, "small"))
+	broker.send(okFor("small"), resultFor("small", "1"))
+	wantResult(t, small, "1")
+	if n := s.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding", n)
+	}
 }
 
 // A broker that no longer knows a job may have run it: it is not run twice unasked.
