@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -306,6 +307,14 @@ func (q *EndedFilter) fits(x *past, text []byte) bool {
 func (x *past) has(text, group []byte) (found bool) {
 	x.eachGroup(text, func(name []byte) { found = found || bytes.Equal(name, group) })
 	return found
+}
+
+// EndedFrom is the place where Ended goes on from a number that somebody says is one.
+func (b *Broker) EndedFrom(said int64) int64 {
+	if said == 0 {
+		return 0
+	}
+	return cmp.Or(b.history.Floor(said), -1)
 }
 
 // Ended returns up to limit jobs that have ended and fit, the latest end first, piece by

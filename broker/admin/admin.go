@@ -66,6 +66,13 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	return a
 }
 
+// make makes a piece of a long answer or of a long change, alone.
+func (a *API) make(fn func()) {
+	a.making.Lock()
+	defer a.making.Unlock() // a request that panics must not keep others out
+	fn()
+}
+
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !open[r.URL.Path] && !a.ours(r.Host) {

@@ -168,20 +168,20 @@ func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, 
 	list.open("{\n  \"items\": ")
 	full := false
 	for looks := 0; from >= 0 && limit > 0 && looks < mostLooks && !full && r.Context().Err() == nil; looks++ {
-		a.making.Lock()
-		items, next := some(from, min(limit, slice))
-		limit -= len(items)
-		was := list
-		for i := range items {
-			if full = !list.item(&items[i]); full {
-				// The next page begins with all of these: positions may have changed by the
-				// next request, so part of them cannot be skipped.
-				list, next = was, from
-				break
+		a.make(func() {
+			items, next := some(from, min(limit, slice))
+			limit -= len(items)
+			was := list
+			for i := range items {
+				if full = !list.item(&items[i]); full {
+					// The next page begins with all of these: positions may have changed by
+					// the next request, so part of them cannot be skipped.
+					list, next = was, from
+					break
+				}
 			}
-		}
-		a.making.Unlock()
-		from = next
+			from = next
+		})
 		if len(list.buf) >= stride/2 {
 			if err := list.send(out); err != nil {
 				return nil

@@ -81,10 +81,8 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	out := api.List[api.DeadJob]{Items: []api.DeadJob{}}
 	for _, typ := range types {
 		for from := 0; from >= 0 && len(out.Items) < mostDead && r.Context().Err() == nil; {
-			a.making.Lock()
 			var found []*broker.DeadLetter
-			found, from = a.letters(typ, from, slice, &broker.LetterFilter{ID: wire.Value(id)})
-			a.making.Unlock()
+			a.make(func() { found, from = a.letters(typ, from, slice, &broker.LetterFilter{ID: wire.Value(id)}) })
 			for _, l := range found {
 				if bytes.Equal(l.ID, id) && len(out.Items) < mostDead {
 					out.Items = append(out.Items, deadJob(l, h.Now()))
@@ -223,12 +221,12 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 	}, func(out *api.Many) {
 		walk := broker.LetterWalk{LetterFilter: *q, Most: most}
 		for more := true; more && r.Context().Err() == nil; {
-			a.making.Lock()
-			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-				fx, more = b.WalkLetters(now, n, &walk, again)
-				return fx
+			a.make(func() {
+				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+					fx, more = b.WalkLetters(now, n, &walk, again)
+					return fx
+				})
 			})
-			a.making.Unlock()
 		}
 		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, wording.Of(&walk.Reason)
 	})

@@ -84,12 +84,16 @@ func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error)
 
 // listEnded lists the jobs that have ended, the latest end first.
 func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedFilter) error {
+	first := true
 	return listing(a, w, r, "cursor", func(from, limit int) (items []api.Ended, next int) {
 		var found []broker.EndedInfo
 		var t timeline
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
-			var after int64
-			found, after = b.Ended(now, int64(from), limit, q)
+			after := int64(from)
+			if first { // the client says it
+				after, first = b.EndedFrom(after), false
+			}
+			found, after = b.Ended(now, after, limit, q)
 			t, next = timelineAt(now), int(after)
 		})
 		for i := range found {
@@ -103,12 +107,12 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timeline, ok bool) {
 	for from := int64(0); from >= 0 && !ok && r.Context().Err() == nil; {
 		var found []broker.EndedInfo
-		a.making.Lock()
-		a.srv.Hub().View(func(b *broker.Broker, now int64) {
-			found, from = b.Ended(now, from, 1, &broker.EndedFilter{ID: id})
-			t = timelineAt(now)
+		a.make(func() {
+			a.srv.Hub().View(func(b *broker.Broker, now int64) {
+				found, from = b.Ended(now, from, 1, &broker.EndedFilter{ID: id})
+				t = timelineAt(now)
+			})
 		})
-		a.making.Unlock()
 		if ok = len(found) > 0; ok {
 			x = found[0]
 		}

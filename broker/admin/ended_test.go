@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,15 @@ func TestEnded(t *testing.T) {
 	}
 	if got := strings.Join(pages, " "); got != "c r4 r3 r2 r1 r0" {
 		t.Errorf("in pages: %s", got)
+	}
+	// A cursor that no answer has said is taken for the one before it.
+	for said := range int64(500) {
+		w.call("GET", fmt.Sprintf("/v1/jobs?state=ended&cursor=%d", said), "", 200)
+	}
+	for _, said := range []int64{1 << 18, 1<<18 + 1, 1 << 40, math.MaxInt64} {
+		if got := w.ids(fmt.Sprintf("/v1/jobs?state=ended&type=run&cursor=%d", said)); len(got) != 5 {
+			t.Errorf("from %d on there are %v", said, got)
+		}
 	}
 	for id, kept := range map[string]bool{"r0": false, "r4": true} {
 		x := w.call("GET", "/v1/jobs/"+id, "", 200)

@@ -29,12 +29,12 @@ func (a *API) deleteType(w http.ResponseWriter, r *http.Request) error {
 	long(w)
 	f := broker.Forgetting{Name: n, Discard: discard}
 	for more := true; more && r.Context().Err() == nil; {
-		a.making.Lock()
-		h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-			fx, more = b.ForgetType(now, &f)
-			return fx
+		a.make(func() {
+			h.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+				fx, more = b.ForgetType(now, &f)
+				return fx
+			})
 		})
-		a.making.Unlock()
 	}
 	out := api.Forgotten{Type: wire.Value(n), Discarded: f.Waiting, Dead: f.Letters, Outcomes: f.Outcomes}
 	why := wording.Uses(&f.Use)

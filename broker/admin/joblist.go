@@ -178,9 +178,9 @@ func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
 func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		var some int
-		a.making.Lock()
-		a.srv.Hub().View(func(b *broker.Broker, now int64) { some, from = b.CountJobs(now, from, q) })
-		a.making.Unlock()
+		a.make(func() {
+			a.srv.Hub().View(func(b *broker.Broker, now int64) { some, from = b.CountJobs(now, from, q) })
+		})
 		n += some
 	}
 	return n
@@ -214,14 +214,14 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	}, func(out *api.Many) {
 		left := cmp.Or(most, math.MaxInt)
 		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
-			a.making.Lock()
-			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-				var n int
-				fx, n, from = b.RevokeJobs(now, from, left, q)
-				out.Done, left = out.Done+n, left-n
-				return fx
+			a.make(func() {
+				a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+					var n int
+					fx, n, from = b.RevokeJobs(now, from, left, q)
+					out.Done, left = out.Done+n, left-n
+					return fx
+				})
 			})
-			a.making.Unlock()
 		}
 	})
 }

@@ -90,6 +90,20 @@ func (l *Log[T]) First() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(l.chunks[0].mem)))
 }
 
+// Floor is the position of the latest record at a position or before it, 0 if that has gone.
+// It takes any number, unlike At, and visits records of one chunk.
+func (l *Log[T]) Floor(pos int64) int64 {
+	n := (pos-1)>>logShift - l.gone
+	if n < 0 {
+		return 0
+	}
+	at := l.end(int(min(n, int64(len(l.chunks)-1))))
+	for at > pos {
+		_, _, at = l.At(at)
+	}
+	return at
+}
+
 // At returns the record at a position, nil if it has gone, and the position of the record
 // before it, 0 if that has gone.
 func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {

@@ -51,6 +51,18 @@ func TestLog(t *testing.T) {
 			}
 			pos = before
 		}
+		for range 200 { // any number is rounded down to a record
+			said := rnd.Int64N(l.Last()+2*LogChunk) - 10
+			want := int64(0)
+			for _, x := range all[n:] {
+				if x.pos <= said {
+					want = x.pos
+				}
+			}
+			if got := l.Floor(said); got != want {
+				t.Fatalf("seed %d: the record at %d or before it is at %d, want %d", seed, said, got, want)
+			}
+		}
 		if *l.First() != all[n].record {
 			t.Fatalf("seed %d: the first is %v, want %v", seed, *l.First(), all[n].record)
 		}
