@@ -96,34 +96,50 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 // wait is the length of an outage.
 func wait(d time.Duration) { <-time.After(d) }
 
-// TestAFellowKeepsItsRowsThroughAnOutage: when the database comes back after
+// TestAFellowKeepsItsRowsThroughAnOutage: when the database can be written again after
 // longer than a lease, all leases are over and everybody may be taken for dead.
 func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
-	s := newSite(t, server)
-	job := "#!/bin/sh\nwhile [ ! -e " + s.dir + "/go ]; do sleep 0.02; done\necho out $1\n"
-	if err := os.WriteFile(filepath.Join(s.dir, "job"), []byte(job), 0o755); err != nil {
-		t.Fatal(err)
+	for what, outage := range map[string]struct{ begin, end func(*site) }{
+		"away": {
+			func(*site) { server.Stop() },
+			func(s *site) {
+				if err := server.Launch(); err != nil {
+					s.t.Fatal(err)
+				}
+			},
+		},
+		"read-only": {
+			func(s *site) { s.exec("SET GLOBAL read_only = 1") },
+			func(s *site) { s.exec("SET GLOBAL read_only = 0") },
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newSite(t, server)
+			s.exec("CREATE OR REPLACE USER app@'127.0.0.1'; GRANT ALL ON " + s.name + ".* TO app@'127.0.0.1'; CREATE OR REPLACE USER app@localhost; GRANT ALL ON " + s.name + ".* TO app@localhost")
+			job := "#!/bin/sh\nwhile [ ! -e " + s.dir + "/go ]; do sleep 0.02; done\necho out $1\n"
+			if err := os.WriteFile(filepath.Join(s.dir, "job"), []byte(job), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_6")
+			for _, name := range []string{"A", "B", "C"} {
+				cfg := s.config(name, "fail", 2)
+				cfg.MySQL.FetchLimit, cfg.MySQL.User = 2, "app"
+				<-s.start(cfg).ready
+			}
+			eventually(t, "all rows run", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'") == 6 })
+			outage.begin(s)
+			wait(4 * time.Second) // two leases
+			outage.end(s)
+			// Everybody looks for the dead several times before the rows end.
+			wait(3 * time.Second)
+			if n := s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
+				t.Fatalf("%d of 6 rows still run", n)
+			}
+			touch(t, s.dir, "go")
+			eventually(t, "all is done", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'done' AND result = 'ok'") == 6 })
+		})
 	}
-	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_6")
-	for _, name := range []string{"A", "B", "C"} {
-		cfg := s.config(name, "fail", 2)
-		cfg.MySQL.FetchLimit = 2
-		<-s.start(cfg).ready
-	}
-	eventually(t, "all rows run", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'") == 6 })
-	server.Stop()
-	wait(3 * time.Second) // a lease and a half
-	if err := server.Launch(); err != nil {
-		t.Fatal(err)
-	}
-	// Everybody looks for the dead several times before the rows end.
-	wait(3 * time.Second)
-	if n := s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
-		t.Fatalf("%d of 6 rows still run", n)
-	}
-	touch(t, s.dir, "go")
-	eventually(t, "all is done", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'done' AND result = 'ok'") == 6 })
 }
 
 // TestCrashWithOtherWorkers kills a daemon whose rows are with workers of a

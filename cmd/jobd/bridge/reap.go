@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -79,10 +80,18 @@ type pass struct {
 	undecided int // leases that are over, of daemons that may still come back
 }
 
+// errUnrenewed means that others cannot be judged: where our own lease is not renewed,
+// theirs may not be either, by a server that can be read and not written.
+var errUnrenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
+
 // reap looks at the other incarnations and settles the dead.
 func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
+	if until, _ := b.lease.look(); time.Until(until) < b.cfg.Lease/2 {
+		b.reaper.watch.blind()
+		return p, errUnrenewed
+	}
 	owners, err := b.store.Owners(ctx)
 	b.noteDatabase("reap", err)
 	if err != nil {
@@ -131,8 +140,11 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	b.m.transaction("settle", err)
 	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
 	b.m.settled.WithLabelValues("failed").Add(float64(sum.Failed))
-	if n := sum.Returned + sum.Failed; n > 0 || err != nil {
-		b.log.Warn().Err(err).Str("owner", o.Name).Int("returned", sum.Returned).Int("failed", sum.Failed).Msg("settled the rows of a dead daemon")
+	if n := sum.Returned + sum.Failed; n > 0 {
+		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Returned).Int("failed", sum.Failed).Msg("settled the rows of a dead daemon")
+	}
+	if err != nil {
+		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
 	switch {
 	case err != nil: // what was settled until then is not known
