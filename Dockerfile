@@ -40,6 +40,13 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=2s \
     CMD ["/usr/bin/jq-master", "--healthcheck"]
 ENTRYPOINT ["/usr/bin/jq-master"]
 
+# A worker: docker build --target worker. It has the tool and Debian's commands for
+# gloom work; an image from this one with yours has more.
+FROM debian:12-slim AS worker
+COPY --from=build /out/gloom /usr/bin/
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/gloom"]
+
 FROM scratch
 COPY --from=build /out/gloomd /out/gloom /usr/bin/
 USER 65532:65532
