@@ -67,6 +67,7 @@ type Conn struct {
 
 	came  time.Time
 	heard atomic.Int64 // how long after it the peer was last heard, in nanoseconds; 0: never
+	asked atomic.Bool  // it has made a request, with the right password if there is one
 
 	mu      sync.Mutex
 	changed *sync.Cond // out, writing, pending or closed
@@ -338,6 +339,7 @@ func (c *Conn) request(m eot.Message) error {
 		c.authorized = true
 		c.in.Max = c.maxMessage
 	}
+	c.asked.Store(true)
 	c.log.Debug().Str("type", clip(m.Type)).Stringer("no", m.No).Msg("request")
 	route, known := c.routes[m.Type]
 	if !known {

@@ -299,18 +299,30 @@ func TestTooManyConnections(t *testing.T) {
 	s.dial(t).Quiet()
 }
 
-// TestSilentConnectionsMakeRoom: who connects and says nothing keeps nobody out.
+// TestSilentConnectionsMakeRoom: who connects and requests nothing keeps nobody out,
+// whatever else comes from there.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	s := serve(t, peer.Options{MaxConnections: 2, Silent: time.Millisecond})
-	a, b := s.dial(t), s.dial(t)
-	a.Write(`[2]|`)
-	a.Expect(`[3]`)
-	time.Sleep(2 * time.Millisecond)
+	a := s.dial(t)
+	a.Write(`[0,{"no":1,"type":"echo"}]|`)
+	a.Expect(`[1,{"no":1}]`)
+	for _, words := range []string{"", "[", "[2]|"} {
+		b := s.dial(t)
+		b.Write(words)
+		if words == "[2]|" {
+			b.Expect(`[3]`)
+		}
+		time.Sleep(2 * time.Millisecond)
+		c := s.dial(t)
+		b.Expect(`[1,{"no":0,"error":"too many connections (limit 2), and no request came on this one"}]`)
+		b.ExpectEnd()
+		c.Close()
+		peertest.Until(t, "a place is free", func() bool { return s.Connections() == 1 })
+	}
 	c := s.dial(t)
-	c.Write(`[2]|`)
-	c.Expect(`[3]`)
-	b.Expect(`[1,{"no":0,"error":"too many connections (limit 2), and nothing came on this one"}]`)
-	b.ExpectEnd()
+	c.Write(`[0,{"no":1,"type":"echo"}]|`)
+	c.Expect(`[1,{"no":1}]`)
+	time.Sleep(2 * time.Millisecond)
 	d := s.dial(t)
 	d.Expect(`[1,{"no":0,"error":"too many connections (limit 2)"}]`)
 	d.ExpectEnd()

@@ -20,7 +20,7 @@ type Options struct {
 	Password       string // "" asks for none
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
-	// Silent is how long a connection may say nothing at all before it makes room for
+	// Silent is how long a connection may make no request at all before it makes room for
 	// another one, at MaxConnections; default 10 s.
 	Silent        time.Duration
 	MaxMessage    int // bytes of one message from the peer, default 16 MiB
@@ -125,12 +125,12 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 	})
 }
 
-// makeRoom closes the connection that has said nothing at all for longest, if there is
-// one; s.mu is held.
+// makeRoom closes the oldest connection that has made no request at all, if there is
+// one; s.mu is held. Bytes and pings do not count: whoever has no password can send them.
 func (s *Server) makeRoom() bool {
 	var silent *Conn
 	for c := range s.conns {
-		if c.heard.Load() == 0 && (silent == nil || c.came.Before(silent.came)) {
+		if !c.asked.Load() && (silent == nil || c.came.Before(silent.came)) {
 			silent = c
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Server) makeRoom() bool {
 		return false
 	}
 	delete(s.conns, silent)
-	silent.giveUp(fmt.Sprintf("too many connections (limit %d), and nothing came on this one", s.opt.MaxConnections))
+	silent.giveUp(fmt.Sprintf("too many connections (limit %d), and no request came on this one", s.opt.MaxConnections))
 	return true
 }
 
