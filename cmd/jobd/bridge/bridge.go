@@ -181,7 +181,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}
 	b.writer = newWriter(s, sp, b.m, log, func(err error) { b.noteDatabase("write", err) })
 	for _, t := range cfg.Targets {
-		if err := b.machine.Add(t.Name, t.Concurrency); err != nil {
+		if err := b.machine.Add(t.Name, b.places(t.Concurrency)); err != nil {
 			return nil, control.ErrTargetExists(t.Name)
 		}
 	}
@@ -245,13 +245,25 @@ func (b *Bridge) connect() (err error) {
 	}
 	b.limit()
 	for _, t := range b.cfg.Targets {
-		b.staff(t.Name, t.Concurrency)
+		b.staff(t.Name, b.places(t.Concurrency))
 	}
 	return nil
 }
 
 // ownerOf is what tells the processes of a daemon from others'.
 func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
+
+// mostPlaces is how many rows of a target one daemon launches at once, at most: whoever
+// writes a large number, for no limit, does not want as many slots.
+const mostPlaces = 10_000
+
+// places is the concurrency that a target gets.
+func (b *Bridge) places(concurrency int) int {
+	if b.cfg.Launcher == "" {
+		return concurrency
+	}
+	return min(concurrency, mostPlaces)
+}
 
 // staff gives a target's type that many slots.
 func (b *Bridge) staff(target string, slots int) {

@@ -337,6 +337,13 @@ func TestTargetsAtRunTime(t *testing.T) {
 	if err := f.SetConcurrency("b", 2); err != nil || len(changes) != 0 {
 		t.Fatal("a new size is no change of the targets", err)
 	}
+	// A number that stands for no limit gets no million slots.
+	if err := f.SetConcurrency("b", 1<<18); err != nil || f.Status().Targets[0].Concurrency != mostPlaces {
+		t.Fatal(f.Status(), err)
+	}
+	f.put(store.Waiting, "b", 5)
+	f.Poll(nil)
+	f.await(store.Done, 5)
 }
 
 func TestRunManual(t *testing.T) {

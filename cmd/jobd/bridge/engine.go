@@ -61,6 +61,7 @@ func (b *Bridge) change(name string, concurrency int, how func(string, int) erro
 	if concurrency < 1 {
 		return control.ErrConcurrency
 	}
+	concurrency = b.places(concurrency)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	err := how(name, concurrency)
