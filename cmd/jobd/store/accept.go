@@ -229,6 +229,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 		ids[i] = row.ID
 	}
 	s.forgetClaims(ids)
+	s.settled(s.doubts(), ids) // an accept before this one was undone, or its row set back
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
@@ -376,27 +377,31 @@ func (s *SQL) doubtful(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
-		s.doubt[row.ID] = manual
+		s.doubt[row.ID] = &doubt{manual}
 	}
+}
+
+func (s *SQL) doubts() map[int64]*doubt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.doubt)
 }
 
 // Resolve finds out about rows whose commit got lost. Its read waits for a
 // transaction that is still on its way, so its answer is final.
 func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
-	s.mu.Lock()
-	doubt := maps.Clone(s.doubt)
-	token := s.token
-	s.mu.Unlock()
+	doubt, token := s.doubts(), s.Token()
 	if len(doubt) == 0 {
 		return nil, nil
 	}
 	ids := slices.Sorted(maps.Keys(doubt))
 	if !s.claimed {
 		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted")
-		s.settled(ids)
+		s.settled(doubt, ids)
 		return nil, nil
 	}
 	var adopted []Row
+	var back []int64
 	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
 		mine, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table().claims+" c"+byID+
 			" STRAIGHT_JOIN "+s.table().name+" j"+byID+" ON j.id = c.id WHERE c.id IN ("+list(ids)+
@@ -404,12 +409,14 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		if err != nil {
 			return err
 		}
-		adopted = nil
-		var back []int64
+		adopted, back = nil, nil
+		now := s.doubts()
 		for _, row := range mine {
-			if doubt[row.ID] {
+			switch d := doubt[row.ID]; {
+			case now[row.ID] != d: // accepted once more meanwhile
+			case d.manual:
 				back = append(back, row.ID)
-			} else {
+			default:
 				adopted = append(adopted, row)
 			}
 		}
@@ -423,8 +430,8 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.settled(ids)
-	s.forgetClaims(ids) // of those set back
+	s.settled(doubt, ids)
+	s.forgetClaims(back)
 	s.noteClaims(adopted, false)
 	return adopted, nil
 }
@@ -436,11 +443,14 @@ func (s *SQL) joinedPriority() string {
 	return "0"
 }
 
-func (s *SQL) settled(ids []int64) {
+// settled ends these doubts about rows, but not later ones about the same.
+func (s *SQL) settled(doubt map[int64]*doubt, ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		delete(s.doubt, id)
+		if s.doubt[id] == doubt[id] {
+			delete(s.doubt, id)
+		}
 	}
 }
 

@@ -237,9 +237,9 @@ func (s *SQL) remembered() map[int64]claim {
 			rows[id] = c
 		}
 	}
-	for id, manual := range s.doubt {
+	for id, d := range s.doubt {
 		if _, ok := rows[id]; !ok {
-			rows[id] = claim{manual: manual}
+			rows[id] = claim{manual: d.manual}
 		}
 	}
 	return rows

@@ -30,7 +30,14 @@ func (s *SQL) Wait()            { s.skip = "" }
 
 func (s *SQL) DB() *sql.DB                      { return s.db }
 func (s *SQL) Doubtful(rows []Row, manual bool) { s.doubtful(rows, manual) }
-func (s *SQL) Remember(b Batch)                 { s.remember(b) }
+
+// Resolving returns what ends a Resolve that began now, of rows that it found settled.
+func (s *SQL) Resolving(ids ...int64) (end func()) {
+	doubt := s.doubts()
+	return func() { s.settled(doubt, ids) }
+}
+
+func (s *SQL) Remember(b Batch) { s.remember(b) }
 
 // AnswerCommits has commits done and then answered by the error, while it is not nil.
 func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {

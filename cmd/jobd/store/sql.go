@@ -40,16 +40,19 @@ type SQL struct {
 	skip    string // " SKIP LOCKED" where the server has it
 	claimed bool   // there is a companion table
 
-	mu     sync.Mutex      // guards the following
-	looked time.Time       // at the table's shape
-	token  int64           // of this incarnation
-	doubt  map[int64]bool  // rows of accepts whose commit got lost; true: manual
-	unsure map[int64]bool  // rows of writes whose commit got lost
-	number int64           // of the companion table: one that was emptied, or made anew, has another
-	mine   map[int64]claim // rows that this incarnation has claimed
+	mu     sync.Mutex       // guards the following
+	looked time.Time        // at the table's shape
+	token  int64            // of this incarnation
+	doubt  map[int64]*doubt // rows of accepts whose commit got lost
+	unsure map[int64]bool   // rows of writes whose commit got lost
+	number int64            // of the companion table: one that was emptied, or made anew, has another
+	mine   map[int64]claim  // rows that this incarnation has claimed
 	sights map[int64]sight
 	barred map[int64]time.Time // rows that the table does not let us accept: until when they are passed over
 }
+
+// doubt is that of one accept: a later one of the same row is another.
+type doubt struct{ manual bool }
 
 // claim is what is remembered of one, for the case that its record gets lost.
 type claim struct {
@@ -113,7 +116,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), doubt: make(map[int64]bool), unsure: make(map[int64]bool), mine: make(map[int64]claim), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {

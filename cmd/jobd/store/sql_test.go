@@ -481,6 +481,30 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
 
+// TestADoubtIsAboutOneAccept: what a later accept took is not for the doubt about an
+// earlier one, and its own doubt stays when that ends.
+func TestADoubtIsAboutOneAccept(t *testing.T) {
+	table := newSQLTable(t)
+	table.put(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
+	table.put(t, storetest.Record{Row: Row{ID: 2, Target: "a"}, Status: Waiting})
+	s := registered(t, table.open(t, "d", long)).(*SQL)
+	s.Doubtful([]Row{{ID: 1}}, true) // undone, and the client asks again
+	if _, err := s.AcceptManual(t.Context(), []int64{1}, func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := s.Resolve(t.Context())
+	equal(t, "rows", fmt.Sprintln(ids(rows), err), " <nil>\n")
+	equal(t, "lost", write(t, s, Batch{Start: []int64{1}}).Lost, "map[]")
+
+	s.Doubtful([]Row{{ID: 2}}, false)
+	end := s.Resolving(2)
+	equal(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
+	s.Doubtful([]Row{{ID: 2}}, false)
+	end()
+	rows, err = s.Resolve(t.Context())
+	equal(t, "rows", fmt.Sprintln(ids(rows), err), "2a <nil>\n")
+}
+
 // TestCommitsAnsweredByAnError: whatever a server, or a proxy before it, answers to a
 // commit but that another transaction was in the way, it may be done.
 func TestCommitsAnsweredByAnError(t *testing.T) {
