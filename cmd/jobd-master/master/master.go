@@ -157,7 +157,7 @@ func (m *Master) remove(w *worker) {
 func (m *Master) poke(targets []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wait, err := m.pokes.ask(m.clock.Now(), targets)
+	wait, err := m.pokes.ask(m.clock.Now(), targets, m.served)
 	if err != nil {
 		return err
 	}
@@ -166,12 +166,17 @@ func (m *Master) poke(targets []string) error {
 	return nil
 }
 
+// served tells whether a worker serves a target. Callers hold mu.
+func (m *Master) served(target string) bool {
+	return slices.ContainsFunc(m.workers, func(w *worker) bool { return slices.Contains(w.targets, target) })
+}
+
 // again pokes targets whose poll may not have arrived. Callers hold mu.
 func (m *Master) again(targets []string) {
 	if len(targets) == 0 {
 		return
 	}
-	if wait, err := m.pokes.ask(m.clock.Now(), targets); err == nil {
+	if wait, err := m.pokes.ask(m.clock.Now(), targets, m.served); err == nil {
 		m.schedule(wait)
 	}
 }

@@ -26,7 +26,7 @@ func TestPokesKeepTheirDistance(t *testing.T) {
 	rounds := []string{"a", "b a c d", "e f"}
 	for _, s := range steps {
 		now := start.Add(s.at)
-		wait, err := p.ask(now, strings.Fields(s.ask))
+		wait, err := p.ask(now, strings.Fields(s.ask), nil)
 		if err != nil || wait != s.wait {
 			t.Fatalf("at %v: wait %v, error %v; want %v", s.at, wait, err, s.wait)
 		}
@@ -51,9 +51,15 @@ func TestPokesAreBounded(t *testing.T) {
 	for i := range maxPokes - 1 {
 		p.remembered.add(string(rune(i + 0x10000)))
 	}
-	if _, err := p.ask(time.Time{}, []string{"one more"}); err == nil ||
+	served := func(name string) bool { return name == "served" }
+	if _, err := p.ask(time.Time{}, []string{"served", "one more"}, served); err == nil ||
 		err.Error() != "too many targets are poked and not served (limit 65536)" {
 		t.Errorf("got %v", err)
+	}
+	for _, name := range []string{"", "served", "served"} {
+		if _, err := p.ask(time.Time{}, []string{name}, served); err != nil {
+			t.Errorf("%q, which is remembered or served: %v", name, err)
+		}
 	}
 }
 
