@@ -94,6 +94,7 @@ func (s *submit) stream(ctx context.Context, count func() int, next func() ([]by
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	st := &stream{submit: s, fail: fail, next: next, show: newShow(s, count)}
+	st.open.reading(max(1, s.from))
 	places := s.window
 	if s.ordered {
 		places *= heldBack
@@ -181,7 +182,7 @@ func (st *stream) lostWith(n tally, cause error) error {
 func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
-		st.open.reading(number)
+		st.open.reading(max(number, st.from)) // lines before that are not wanted
 		data, err := st.next()
 		if err == io.EOF {
 			st.open.reading(0)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -275,7 +276,11 @@ func (s *submit) lineToGoOn(from int) string {
 		words = append(words, shellWord(word))
 	}
 	if from > 1 {
-		words = append(words, "--from", strconv.Itoa(from))
+		at := len(words)
+		if i := slices.Index(words, "--"); i >= 0 { // no flags are behind it
+			at = i
+		}
+		words = slices.Insert(words, at, "--from", strconv.Itoa(from))
 	}
 	return strings.Join(words, " ")
 }
