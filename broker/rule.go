@@ -39,9 +39,9 @@ const (
 )
 
 const (
-	// maxLikeRules bounds the rules with a *, since a new group may fit any of them.
+	// MaxLikeRules bounds the rules with a *, since a new group may fit any of them.
 	// maxRules bounds all rules.
-	maxLikeRules = 1000
+	MaxLikeRules = 1000
 	maxRules     = 100_000
 )
 

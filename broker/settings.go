@@ -77,8 +77,8 @@ func (b *Broker) check(s *Settings) *BadSetting {
 		if b.rules[string(r.Pattern)] == nil {
 			count(wire.NewPattern(r.Pattern), +1)
 		}
-		if all > maxRules || like > maxLikeRules {
-			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: ManyRules, Most: maxRules, Need: maxLikeRules}}
+		if all > maxRules || like > MaxLikeRules {
+			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: ManyRules, Most: maxRules, Need: MaxLikeRules}}
 		}
 	}
 	more, last := 0, []byte(nil)

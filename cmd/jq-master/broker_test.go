@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/broker"
 	"gloom/broker/admin"
 	"gloom/broker/server"
 	"gloom/broker/settings"
@@ -356,6 +357,41 @@ func TestBrokerLimits(t *testing.T) {
 			t.Fatalf("job %s does not run", id)
 		}
 	}
+}
+
+// TestRulesFull: a shared broker that has no room for the rule of a constraint runs no job
+// that it might hold back, says so, and goes on when the constraint is dropped.
+func TestRulesFull(t *testing.T) {
+	t.Parallel()
+	b := shared(t, nil)
+	d := start(t, usesBroker(b)...)
+	c := d.client(t, jsonType)
+	for i := range broker.MaxLikeRules {
+		r, err := http.NewRequest("PUT", fmt.Sprintf("http://%s/v1/groups/other%d*", b.HTTPAddr(), i), strings.NewReader(`{"concurrency":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil || resp.StatusCode != 201 {
+			t.Fatalf("%v %v", resp, err)
+		}
+		resp.Body.Close()
+	}
+	worker := c.register(`{"name":"w","max_jobs":10}`)
+	set := make(chan *reply, 1)
+	go func() { set <- c.do("PUT", "/v1/constraints/k", `{"match":{},"per":"/name","concurrency":0}`) }()
+	eventually(t, "it is told that the broker has no room", func() bool {
+		return strings.Contains(c.do("GET", "/readyz", "").text, "1000 with a *")
+	})
+	id := c.enqueue(`{"name":"n","argument":{}}`)
+	c.do("POST", "/worker/jobs?wait=0.2", "", "worker-id", worker).want(204)
+	c.do("DELETE", "/v1/constraints/k", "").want(204)
+	if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
+		t.Fatalf("pulled %v, want %s", got, id)
+	}
+	(<-set).refused(404, "unknown_constraint", "")
+	d.ready()
 }
 
 // TestNamespaces: masters of other namespaces share a broker and nothing else. Their

@@ -157,6 +157,24 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
+// TestLateAfterFailure: a worker whose run has timed out is told that its answer came too late,
+// also when it has reported an earlier run of the job. Repeats of that report are still taken.
+func TestLateAfterFailure(t *testing.T) {
+	t.Parallel()
+	c := start(t, "--timeout-grace", "50ms", "--backoff-base", "1ms", "--backoff-cap", "1ms").client(t, jsonType)
+	w := c.register(`{"name":"w","max_jobs":1}`)
+	id := c.enqueue(`{"name":"n","argument":{},"timeout":0.5,"max_retry":1}`)
+	failed := `{"job_id":"` + id + `","type":"failure","reason":"other","should_retry":true,"message":"m"`
+	c.pull(w, 1)
+	c.do("POST", "/done", failed+`}`, "worker-id", w).want(204)
+	c.do("POST", "/done", failed+`}`, "worker-id", w).want(204)
+	c.pull(w, 1)
+	c.do("GET", "/job/"+id+"/polling?timeout=30", "").want(200).has(`{"status":"error","reason":"timeout"}`)
+	c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).refused(409, "not_assigned", "")
+	c.do("POST", "/done", failed+`,"attempt":1}`, "worker-id", w).want(204)
+	c.do("POST", "/done", failed+`,"attempt":2}`, "worker-id", w).refused(409, "not_assigned", "")
+}
+
 // TestMaxError: how long an error may be can be said, from not at all on.
 func TestMaxError(t *testing.T) {
 	t.Parallel()
@@ -475,6 +493,20 @@ func TestOperators(t *testing.T) {
 	})
 }
 
+// TestBulkReachesAll: jobs behind many newer ones are found, too.
+func TestBulkReachesAll(t *testing.T) {
+	t.Parallel()
+	c := start(t).client(t, jsonType)
+	old := c.enqueue(`{"name":"old","argument":{},"delay":3600}`)
+	batch := "[" + strings.Repeat(`{"name":"new","argument":{}},`, 999) + `{"name":"new","argument":{}}]`
+	for range 11 { // a page looks at 10,000
+		c.do("POST", "/jobs", batch).want(201)
+	}
+	c.do("POST", "/v1/jobs/cancel", `{"name":"old"}`).want(200).has(`{"affected":1,"more":false}`)
+	c.do("POST", "/v1/jobs/retry", `{"status":"cancelled"}`).want(200).has(`{"affected":1,"more":false}`)
+	c.do("GET", "/job/"+old, "").want(200).has(`{"status":"queued"}`)
+}
+
 // TestConstraints: set, changed with an eye on others, dropped, and in force.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
@@ -496,9 +528,11 @@ func TestConstraints(t *testing.T) {
 			{`{"concurrency":1}`, "missing_field", "match"}, {`{` + match + `}`, "missing_field", "rate"}, {`{` + match + `,"rate":0}`, "invalid_value", "rate"}, {`{` + match + `,"rate":-1}`, "invalid_value", "rate"}, {`{` + match + `,"rate":1,"burst":0}`, "invalid_value", "burst"},
 			{`{` + match + `,"concurrency":1,"burst":5}`, "invalid_value", "burst"}, {`{` + match + `,"concurrency":-1}`, "invalid_value", "concurrency"}, {`{` + match + `,"concurrency":1,"per":"x"}`, "invalid_value", "per"}, {`{` + match + `,"concurrency":1,"enabled":1}`, "invalid_type", "enabled"},
 			{`{"match":5,"concurrency":1}`, "invalid_type", "match"}, {`{"match":{"x":1},"concurrency":1}`, "invalid_value", "match"},
+			{`{` + match + `,"rate":1,"burst":1000001}`, "invalid_value", "burst"}, // more than the broker takes
 		} {
 			c.do("PUT", at, x.body).refused(400, x.code, x.field)
 		}
+		c.do("PUT", at, `{`+match+`,"rate":5e6}`).want(200).has(`{"burst":1000000}`)
 		c.do("PUT", at, `{`+match+`,"concurrency":0}`).want(200)
 		id := c.enqueue(`{"name":"` + name + `","argument":{}}`)
 		w := c.register(`{"name":"w","max_jobs":1,"names":["` + name + `"]}`)

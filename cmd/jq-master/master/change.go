@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 
+	"gloom/broker"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
 )
@@ -24,6 +25,16 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 		return
 	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
 		tell(false, overloaded("there are %d constraints, as many as are allowed (max-constraints)", len(c.constraints.byID)))
+		return
+	}
+	patterns := (&constraint{Constraint: *n}).patterns()
+	for id, k := range c.constraints.byID {
+		if patterns > 0 && id != n.ID {
+			patterns += k.patterns()
+		}
+	}
+	if patterns > broker.MaxLikeRules {
+		tell(false, overloaded("with it, constraints with per would need %d rules at the broker, which takes %d: one for rate and one for concurrency", patterns, broker.MaxLikeRules))
 		return
 	}
 	stored := *n

@@ -2,8 +2,10 @@ package master
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
+	"gloom/broker"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
 )
@@ -38,6 +40,38 @@ func TestIfMatchAtOnce(t *testing.T) {
 	}
 	if v := c.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || c.changing {
 		t.Fatalf("version %d, %d were refused, %d failed", v, refused, other)
+	}
+}
+
+// TestManyPatterns: constraints with per for which the broker has no rules are refused; others
+// are not.
+func TestManyPatterns(t *testing.T) {
+	w := newWorld(t, 1)
+	put := func(id, per string, enabled bool) (err error) {
+		k := &job.Constraint{ID: id, Match: []byte{0x80}, Per: per, Rate: 1, Burst: 1, Concurrency: 1, Enabled: enabled}
+		pick, _ := Compile(k)
+		w.step(w.c, func() { w.c.putConstraint(k, pick, 0, false, func(_ bool, e error) { err = e }) })
+		w.st.flush()
+		return err
+	}
+	for i := range broker.MaxLikeRules / 2 {
+		if err := put(fmt.Sprint(i), "/name", true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := put("more", "/name", true); code(err) != job.Overloaded || len(w.c.constraints.byID) != broker.MaxLikeRules/2 {
+		t.Fatalf("one more: %v", err)
+	}
+	for _, v := range []struct {
+		id, per string
+		enabled bool
+	}{{"0", "/priority", true}, {"plain", "", true}, {"off", "/name", false}} {
+		if err := put(v.id, v.per, v.enabled); err != nil {
+			t.Errorf("%+v: %v", v, err)
+		}
+	}
+	if err := put("off", "/name", true); code(err) != job.Overloaded {
+		t.Errorf("one that is enabled: %v", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"gloom/broker"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -257,6 +258,16 @@ func (k *constraint) pattern(what byte) string {
 	return name
 }
 
+// patterns returns how many rules with a * the constraint has at the broker.
+func (k *constraint) patterns() (n int) {
+	for _, what := range []byte("cr") {
+		if k.Enabled && k.Per != "" && k.rules(what) {
+			n++
+		}
+	}
+	return n
+}
+
 // escape escapes characters that have a meaning in patterns.
 var escape = strings.NewReplacer("%", "%25", "*", "%2A", ":", "%3A").Replace
 
@@ -278,7 +289,7 @@ func (c *machine) set(k *constraint) {
 	if k.Rate <= 0 {
 		return
 	}
-	rule := ruleChange{pattern: k.pattern('r'), concurrency: -1, rate: k.Rate, burst: k.Burst}
+	rule := ruleChange{pattern: k.pattern('r'), concurrency: -1, rate: k.Rate, burst: min(k.Burst, broker.MaxBurst)}
 	switch k.phase {
 	case empty:
 		rule.rate, rule.burst, rule.concurrency = 0, 0, 0

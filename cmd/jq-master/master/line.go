@@ -60,7 +60,8 @@ type brokerLine struct {
 	pending int // errands that have not been done
 	changes int // how many of these, and of those on their way, are not answered
 	workers map[job.ID][]*post
-	barred  error // why something does not reach the broker
+	barred  error          // why something does not reach the broker
+	drops   map[string]int // errands that drop the rule of a pattern
 
 	outdated chan struct{} // closed by outdate, when a new connection has rights that this one lacks
 	outdate  func()
@@ -88,7 +89,7 @@ type errand struct {
 const window = 1 << 16
 
 func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
-	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID][]*post), outdated: make(chan struct{})}
+	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID][]*post), drops: make(map[string]int), outdated: make(chan struct{})}
 	l.refusals = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.outdate = sync.OnceFunc(func() { close(l.outdated) })
@@ -132,6 +133,9 @@ func (l *brokerLine) put(e errand) {
 	l.pending++
 	if e.change != nil {
 		l.changes++
+	}
+	if e.rule != nil && e.rule.drop {
+		l.drops[e.rule.pattern]++
 	}
 	l.mu.Unlock()
 	l.wake.Signal()
@@ -246,12 +250,20 @@ func (l *brokerLine) changed() {
 	l.mu.Unlock()
 }
 
-// setRule tries until the broker has the rule: without it, jobs would run that may not.
+// setRule tries until the broker has the rule: without it, jobs would run that may not. It ends
+// when the rule is to be dropped again: that is how an operator helps a broker that has no room.
 func (l *brokerLine) setRule(r *ruleChange) error {
+	if r.drop {
+		defer l.dropped(r.pattern)
+	}
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		if !r.drop && l.drop(r.pattern) {
+			l.setBarred(nil)
+			return nil
+		}
 		err := l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
-		if err == nil || l.life.Err() != nil || errors.Is(err, errRefused) {
+		if err == nil || l.life.Err() != nil || r.drop && errors.Is(err, errRefused) {
 			if told {
 				l.setBarred(nil)
 			}
@@ -261,6 +273,21 @@ func (l *brokerLine) setRule(r *ruleChange) error {
 		l.setBarred(fmt.Errorf("the broker does not take the rule of a constraint: %w", err))
 		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule, trying again")
 		l.sleep(wait)
+	}
+}
+
+// drop says whether a rule waits to be dropped, dropped that it has been.
+func (l *brokerLine) drop(pattern string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drops[pattern] > 0
+}
+
+func (l *brokerLine) dropped(pattern string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.drops[pattern]--; l.drops[pattern] == 0 {
+		delete(l.drops, pattern)
 	}
 }
 

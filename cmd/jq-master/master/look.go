@@ -3,6 +3,7 @@ package master
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"gloom/wire"
 )
 
-// manyLooked is how many records a request looks at.
+// manyLooked is how many records a page looks at.
 const manyLooked = 10_000
 
 // List returns the jobs that a filter picks, newest first: at most limit, among at most 10,000
@@ -19,17 +20,16 @@ const manyLooked = 10_000
 func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	page := &Page{}
 	var err error
-	page.Next, err = m.each(f, cursor, func(r *record) bool {
+	page.Next, err = m.each(f, cursor, manyLooked, func(r *record) bool {
 		page.Jobs = append(page.Jobs, r.Job)
 		return len(page.Jobs) < limit
 	})
 	return page, err
 }
 
-// each calls the machine's each in pieces, between which other commands run.
-func (m *Master) each(f *Filter, cursor uint64, found func(*record) bool) (next uint64, err error) {
-	more := true
-	for looks := manyLooked; looks > 0 && more; looks -= manyAtOnce {
+// each calls the machine's each in pieces, between which other commands run, for so many records.
+func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) bool) (next uint64, err error) {
+	for more := true; looks > 0 && more; looks -= manyAtOnce {
 		next, err = look(m, func(c *machine) (uint64, error) {
 			return c.each(f, cursor, manyAtOnce, func(r *record) bool {
 				more = found(r)
@@ -137,8 +137,8 @@ func fits(glob, name string) bool {
 	return p.Fits(name)
 }
 
-// Bulk retries or cancels at most limit of the jobs that a filter picks; more says that there may
-// be others.
+// Bulk retries or cancels at most limit of the jobs that a filter picks, among all there are: the
+// next request begins with the newest again. More says that there may be others.
 func (m *Master) Bulk(ctx context.Context, action string, f *Filter, limit int) (affected int, more bool, err error) {
 	fitting := func(s job.State) bool {
 		if action == "retry" {
@@ -147,7 +147,7 @@ func (m *Master) Bulk(ctx context.Context, action string, f *Filter, limit int) 
 		return s == job.Queued || s == job.Retrying
 	}
 	var ids []job.ID
-	next, err := m.each(f, 0, func(r *record) bool {
+	next, err := m.each(f, 0, math.MaxInt, func(r *record) bool {
 		if fitting(r.State) {
 			ids = append(ids, r.ID)
 		}
@@ -190,7 +190,8 @@ const statNames = 1000
 
 // Stats returns counts.
 func (m *Master) Stats() (*Stats, error) {
-	return look(m, func(c *machine) (*Stats, error) {
+	var names []name
+	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
 			States: states(&c.counts), Ledger: c.ledger, Workers: len(c.workers), Bytes: c.held(),
 			Results: c.results, Waiters: c.waiters, Durable: m.opt.Store.Durable(), Busy: c.counts[job.Running],
@@ -203,22 +204,27 @@ func (m *Master) Stats() (*Stats, error) {
 		for _, w := range c.workers {
 			s.Slots += w.MaxJobs
 		}
-		names := make([]*name, 0, len(c.names))
+		names = make([]name, 0, len(c.names))
 		for _, n := range c.names {
-			names = append(names, n)
-		}
-		total := func(n *name) (sum int) {
-			for _, v := range n.counts {
-				sum += v
-			}
-			return sum
-		}
-		slices.SortFunc(names, func(a, b *name) int { return cmp.Or(cmp.Compare(total(b), total(a)), strings.Compare(a.text, b.text)) })
-		for _, n := range names[:min(len(names), statNames)] {
-			s.Names = append(s.Names, NameStats{n.text, states(&n.counts)})
+			names = append(names, *n)
 		}
 		return s, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	total := func(n *name) (sum int) {
+		for _, v := range n.counts {
+			sum += v
+		}
+		return sum
+	}
+	// Without the lock: there may be as many names as jobs.
+	slices.SortFunc(names, func(a, b name) int { return cmp.Or(cmp.Compare(total(&b), total(&a)), strings.Compare(a.text, b.text)) })
+	for i := range names[:min(len(names), statNames)] {
+		s.Names = append(s.Names, NameStats{names[i].text, states(&names[i].counts)})
+	}
+	return s, nil
 }
 
 func states(counts *[6]int) map[job.State]int {

@@ -257,11 +257,14 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	}
 }
 
-// reported says whether a worker has told the end of an attempt before (0: of any).
+// reported says whether a worker has told the end of an attempt before (0: of its last one).
 func (c *machine) reported(r *record, w job.ID, attempt int32) bool {
-	return slices.ContainsFunc(r.Attempts, func(a job.Attempt) bool {
-		return a.Reported && a.Worker == w && (attempt == 0 || attempt == a.Number)
-	})
+	for _, a := range slices.Backward(r.Attempts) {
+		if a.Worker == w && (attempt == 0 || attempt == a.Number) {
+			return a.Reported
+		}
+	}
+	return false
 }
 
 func (c *machine) replyAll(all []reply, err error) {

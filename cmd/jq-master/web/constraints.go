@@ -9,18 +9,14 @@ import (
 	"strconv"
 	"strings"
 
+	"gloom/broker"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/matcher"
 	"gloom/cmd/jq-master/pack"
 )
 
-const (
-	maxRate        = 1e9
-	maxBurst       = 1e9
-	maxConcurrency = 1e9
-	maxPointer     = 1000 // bytes
-)
+const maxPointer = 1000 // bytes
 
 // ReadConstraint reads a constraint from a map, which may also have the further keys of a reply.
 func ReadConstraint(v pack.Value, id string) (*job.Constraint, *job.Fault) {
@@ -34,9 +30,9 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	match, _ := matcherOf(&f, "match")
 	c := &job.Constraint{
 		ID: id, Match: bytes.Clone(match),
-		Rate:        f.above("rate", maxRate, 0),
-		Burst:       f.integer("burst", 1, maxBurst, 0),
-		Concurrency: f.integer("concurrency", 0, maxConcurrency, -1),
+		Rate:        f.above("rate", broker.MaxRate, 0),
+		Burst:       f.integer("burst", 1, broker.MaxBurst, 0),
+		Concurrency: f.integer("concurrency", 0, broker.MaxConcurrency, -1),
 		Enabled:     f.boolean("enabled", true),
 	}
 	switch rate := f.value("rate"); {
@@ -45,7 +41,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	case rate == nil && c.Burst > 0:
 		f.refuse(job.InvalidValue, "burst", "needs a rate")
 	case c.Rate > 0 && c.Burst == 0:
-		c.Burst = int64(max(1, math.Ceil(c.Rate)))
+		c.Burst = int64(min(max(1, math.Ceil(c.Rate)), broker.MaxBurst))
 	}
 	if per := f.is("per", f.value("per"), pack.String); per != nil {
 		c.Per = string(per.Bytes())
