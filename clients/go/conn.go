@@ -25,36 +25,31 @@ const (
 	deadBeats = 3
 )
 
-var (
-	// errGone is what becomes of frames for a connection that has ended.
-	errGone = errors.New("connection has gone")
-	// errFinished ends a connection that has nothing more to wait for.
-	errFinished = errors.New("finished")
-)
+// errFinished ends a connection that has nothing more to wait for.
+var errFinished = errors.New("finished")
 
 // conn is a connection to a broker, of a submitter or a worker: a goroutine that
 // writes what others append to a buffer, so that many frames leave in one call;
-// a loop that reads frames; and, in order, the requests that wait for a reply.
+// a goroutine that reads frames; and, in order, the requests that wait for a reply.
 type conn struct {
 	conf *config
 	addr string
 	nc   net.Conn
 	user user
-	wake chan struct{}   // to the writer: there is something to write
 	life context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
 	end  context.CancelCauseFunc
+	over chan struct{} // closed when all that the connection had has been told so
 
 	// Largest frames either way. Only the reply to hello changes them, before
 	// there is anything large to send.
 	maxIn, maxOut int
 
-	mu      sync.Mutex // guards what follows
-	out     []byte     // whole frames, not yet written
-	kicked  bool       // wake has been sent and not been acted on
-	room    chan struct{}
+	mu      *guard        // guards what follows
+	out     []byte        // whole frames, not yet given to the writer
+	wake    chan struct{} // holds one element while out is not empty and the writer has not begun with it
 	waiting fifo[request]
 	written uint64        // number of the first request not given to the writer
-	bare    int           // detached jobs without ack since the last request with a reply
+	bare    bool          // a detached job without ack has been sent since the last request with a reply
 	refusal *RefusedError // what the broker said before it closes the connection
 
 	// Of the reading goroutine.
@@ -81,6 +76,8 @@ type user interface {
 	// finished says whether there is nothing left to wait for, now that all of
 	// what a frame means is known.
 	finished() bool
+	// gone ends all that is out on the connection, which has ended.
+	gone(*LostError)
 }
 
 // request is something asked of the broker. Replies come in the order of the
@@ -92,22 +89,64 @@ type request struct {
 	unbegun bool        // of a release: its run has not begun
 	last    bool        // of a leave: the worker stops
 	key     string      // the canonical id that a reply may carry, "" for none
-	job     *Pending    // of a submit and an attach
+	job     *Pending    // of a submit, an attach, and a Pending's cancel
 	run     *Run        // of an answer
 	then    func(error) // who is told of the reply, without mu held
 }
 
-// init makes a connection that ends with parent.
-func (c *conn) init(parent context.Context, conf *config, addr string, nc net.Conn, user user) {
-	c.conf, c.addr, c.nc, c.user = conf, addr, nc, user
-	c.maxIn, c.maxOut = wire.MaxFrameOut(conf.maxFrame), conf.maxFrame
-	c.wake = make(chan struct{}, 1)
-	c.life, c.end = context.WithCancelCause(parent)
-	context.AfterFunc(c.life, func() { nc.Close() }) // over TLS this may wait for the peer
+// enters: the request brings a job to the connection.
+func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire.Attach }
+
+// dial connects to a broker within the time for that, while ctx lasts, and serves
+// the connection until it fails, or life ends.
+func (c *conn) dial(ctx, life context.Context, broker string) (err error) {
+	ctx, cancel := c.conf.timeout(ctx)
+	defer cancel()
+	if c.nc, c.addr, err = c.conf.connect(ctx, broker); err != nil {
+		return err
+	}
+	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
+	c.wake, c.over = make(chan struct{}, 1), make(chan struct{})
+	c.life, c.end = context.WithCancelCause(life)
+	context.AfterFunc(c.life, func() { c.nc.Close() }) // over TLS this may wait for the peer
+	go c.run()
+	return nil
 }
 
-// run serves the connection until it goes, and returns why.
-func (c *conn) run() *LostError {
+// greet sends what is said first and waits for the reply, of which done is to be
+// told. A connection without one in time, or with a refusal, fails.
+func (c *conn) greet(say func(done func(error))) error {
+	ctx, cancel := c.conf.timeout(context.Background())
+	defer cancel()
+	err := await(ctx, func(done func(error)) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		say(done)
+		return context.Cause(c.life) // ended: nobody is told
+	})
+	if err != nil {
+		c.fail(err)
+	}
+	return err
+}
+
+// await waits for what done is told, if it is to be told anything.
+func await(ctx context.Context, ask func(done func(error)) error) error {
+	replied := make(chan error, 1)
+	if err := ask(func(err error) { replied <- err }); err != nil {
+		return err
+	}
+	select {
+	case err := <-replied:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run serves the connection until it fails.
+func (c *conn) run() {
+	defer close(c.over)
 	var writer sync.WaitGroup
 	writer.Go(c.writeLoop)
 	c.fail(c.readLoop())
@@ -118,9 +157,9 @@ func (c *conn) run() *LostError {
 		c.inform(c.waiting.pop(), lost)
 	}
 	c.out = nil
+	c.user.gone(lost)
 	c.mu.Unlock()
 	c.tell()
-	return lost
 }
 
 // inform tells of the reply to a request, or that none comes.
@@ -144,19 +183,17 @@ func (c *conn) tell() {
 func (c *conn) fail(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.refusal != nil && cause != errFinished {
+	if c.refusal != nil {
 		cause = c.refusal
 	}
 	c.end(&LostError{Addr: c.addr, Cause: cause})
 }
 
-// finish ends the connection if it has nothing more to wait for.
+// finish ends the connection if it has nothing more to wait for. It is called with
+// mu held, as is all below that does not say otherwise.
 func (c *conn) finish() {
-	c.mu.Lock()
-	finished := c.user.finished()
-	c.mu.Unlock()
-	if finished {
-		c.fail(errFinished)
+	if c.user.finished() {
+		c.end(&LostError{Addr: c.addr, Cause: errFinished})
 	}
 }
 
@@ -168,72 +205,25 @@ func (c *conn) lost() *LostError {
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
-// post sends a request, unless the connection has gone. It is called with mu held,
-// as are all below that do not say otherwise.
+// post sends a request, unless the connection has gone.
 func (c *conn) post(frame []byte, r request) {
 	if c.life.Err() != nil {
 		return
 	}
-	c.out = append(c.out, frame...)
-	switch {
-	case !r.silent:
-		c.bare = 0
-	case r.job.detach:
-		c.bare++
-	}
+	c.bare = r.silent && (c.bare || r.job.detach)
 	c.waiting.push(r)
-	c.kick()
+	c.write(frame)
 }
 
-// kick makes the writer look at out.
-func (c *conn) kick() {
-	if !c.kicked {
-		c.kicked = true
-		c.wake <- struct{}{} // has room: kicked says that it is empty
+func (c *conn) write(frame []byte) {
+	if len(c.out) == 0 {
+		c.wake <- struct{}{} // has room, since out is empty
 	}
+	c.out = append(c.out, frame...)
 }
 
-// put sends a frame when there is room for it, without mu held. Then enter says
-// what it asks for, or why it is not to be sent.
-func (c *conn) put(ctx context.Context, wait bool, frame []byte, enter func() (request, error)) error {
-	for {
-		c.mu.Lock()
-		room, err := c.tryPut(frame, enter)
-		c.mu.Unlock()
-		if room == nil {
-			return err
-		}
-		if !wait {
-			return ErrWindowFull
-		}
-		select {
-		case <-room:
-		case <-c.life.Done():
-			return errGone
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// tryPut returns a channel to wait for when there is no room.
-func (c *conn) tryPut(frame []byte, enter func() (request, error)) (room <-chan struct{}, err error) {
-	if c.life.Err() != nil {
-		return nil, errGone
-	}
-	if len(c.out) >= maxUnsent {
-		if c.room == nil {
-			c.room = make(chan struct{})
-		}
-		return c.room, nil
-	}
-	r, err := enter()
-	if err != nil {
-		return nil, err
-	}
-	c.post(frame, r)
-	return nil, nil
-}
+// full says that there is no room for frames that may wait.
+func (c *conn) full() bool { return len(c.out) >= maxUnsent }
 
 func (c *conn) writeLoop() {
 	var buf []byte // out is the other one
@@ -243,15 +233,14 @@ func (c *conn) writeLoop() {
 		case <-c.life.Done():
 			return
 		}
-		for buf = c.take(buf); len(buf) > 0; buf = c.take(buf) {
-			if _, err := c.nc.Write(buf); err != nil {
-				select {
-				case <-time.After(lastWords):
-					c.fail(err)
-				case <-c.life.Done():
-				}
-				return
+		buf = c.take(buf)
+		if _, err := c.nc.Write(buf); err != nil {
+			select {
+			case <-time.After(lastWords):
+				c.fail(err)
+			case <-c.life.Done():
 			}
+			return
 		}
 	}
 }
@@ -264,10 +253,13 @@ func (c *conn) take(wrote []byte) []byte {
 	if c.life.Err() != nil {
 		return nil
 	}
-	if c.bare > 0 {
+	if c.bare {
 		// The broker sends nothing about a detached job without ack that it has accepted;
 		// the reply to a ping proves that no refusal will come.
 		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
+	}
+	if c.full() {
+		c.mu.announce()
 	}
 	if cap(wrote) > keepBuffer {
 		wrote = nil
@@ -275,11 +267,6 @@ func (c *conn) take(wrote []byte) []byte {
 	buf := c.out
 	c.out = wrote[:0]
 	c.written = c.waiting.tail
-	c.kicked = len(buf) > 0
-	if c.room != nil {
-		close(c.room)
-		c.room = nil
-	}
 	return buf
 }
 
@@ -333,8 +320,7 @@ func (c *conn) act(ev *wire.Event) error {
 	case wire.EventOK:
 		return c.accepted(ev)
 	case wire.EventPing:
-		c.out = wire.AppendPong(c.out)
-		c.kick()
+		c.write(wire.AppendPong(nil))
 		return nil
 	}
 	return c.user.event(ev)

@@ -1,20 +1,18 @@
 package gloom
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
-
-	"gloom/wire"
 )
 
 // stayConnected keeps a submitter connected until it is closed: to one broker as
 // long as that serves, then to the next one that does.
-func (s *Submitter) stayConnected(sess *session) {
+func (s *Submitter) stayConnected() {
 	defer s.endKept()
 	retry := newRetry(s.conf)
-	for {
+	var sess *session
+	for s.life.Err() == nil {
 		if sess == nil {
 			if sess = s.connect(retry, "", s.life.Done()); sess == nil {
 				return
@@ -26,15 +24,13 @@ func (s *Submitter) stayConnected(sess *session) {
 		}
 		since := time.Now()
 		select {
-		case <-s.life.Done():
-			return
 		case <-drains:
 			// What is pending on the old connection stays there.
 			if next := s.connect(retry, sess.home, sess.over); next != nil {
-				sess.retire()
 				sess = next
 				continue
 			}
+			<-sess.over
 		case <-sess.over:
 		}
 		s.mu.Lock()
@@ -57,7 +53,7 @@ func (s *Submitter) stayConnected(sess *session) {
 // closed.
 func (s *Submitter) connect(retry *retry, except string, stop <-chan struct{}) *session {
 	for {
-		sess, err := s.tryAll(s.life, except)
+		sess, err := s.tryAll(except)
 		if err == nil {
 			return sess
 		}
@@ -69,7 +65,7 @@ func (s *Submitter) connect(retry *retry, except string, stop <-chan struct{}) *
 
 // tryAll makes one attempt at each address in turn, but for the one left out,
 // and makes the first broker that takes us the one for new jobs.
-func (s *Submitter) tryAll(ctx context.Context, except string) (*session, error) {
+func (s *Submitter) tryAll(except string) (*session, error) {
 	var all error
 	refused := true
 	for range s.conf.addrs {
@@ -78,7 +74,7 @@ func (s *Submitter) tryAll(ctx context.Context, except string) (*session, error)
 		if addr == except {
 			continue
 		}
-		sess, err := s.open(ctx, addr)
+		sess, err := s.open(addr)
 		if err == nil {
 			s.adopt(sess)
 			return sess, nil
@@ -98,76 +94,56 @@ func (s *Submitter) tryAll(ctx context.Context, except string) (*session, error)
 	s.lastErr = all
 	if refused && s.current == nil {
 		s.refusal = all
-		s.announce()
 	}
+	s.mu.announce()
 	return nil, all
 }
 
-// open connects to one broker, hello included.
-func (s *Submitter) open(ctx context.Context, addr string) (*session, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.conf.dialTimeout,
-		fmt.Errorf("no answer within %v: %w", s.conf.dialTimeout, context.DeadlineExceeded))
-	defer cancel()
-	nc, at, err := s.conf.connect(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	sess := newSession(s, addr, at, nc)
-	s.mu.Lock()
-	s.sessions = append(s.sessions, sess)
-	s.mu.Unlock()
-	go func() {
-		s.dismiss(sess, sess.run())
-		close(sess.over)
-	}()
-	if s.conf.wantsHello() {
-		if err := sess.call(ctx, request{verb: wire.Hello}, s.conf.hello()); err != nil {
-			sess.fail(err)
-			return nil, fmt.Errorf("gloom: connect to %s: %w", at, err)
-		}
-	}
-	s.conf.notify(Notice{Event: EventConnected, Addr: at})
-	return sess, nil
-}
-
-// adopt makes sess the connection for new jobs. What the one before has left goes
-// on here if it is the same broker's, else it has ended.
+// adopt makes sess the connection for new jobs, unless it has gone. The one before
+// ends with its last job, and the kept jobs of the one lost before go on here if it
+// is the same broker's; their number is bounded by the window.
 func (s *Submitter) adopt(sess *session) {
 	var ended []*Pending
 	s.mu.Lock()
-	if len(s.kept) > 0 && s.kept[0].session.Load().home != sess.home {
-		ended, s.kept = s.kept, nil
-	}
-	refused, resumed := sess.resume(s.kept)
-	if resumed {
+	if sess.life.Err() == nil {
+		if old := s.current; old != nil {
+			old.retired = true
+			old.finish()
+		}
+		s.current, s.sessions = sess, append(s.sessions, sess)
+		for _, p := range s.kept {
+			if p.session.home == sess.home {
+				p.err = sess.resume(p)
+			}
+			if p.err != nil {
+				ended = append(ended, p)
+			} else if p.kept.unwanted {
+				r, frame := cancel(p.key)
+				sess.post(frame, r)
+			}
+		}
 		s.kept = nil
 	}
-	s.current, s.refusal, s.lastErr = sess, nil, nil
-	s.announce()
+	s.refusal, s.lastErr = nil, nil
+	s.mu.announce()
 	s.mu.Unlock()
-	endLost(ended)
-	for _, p := range refused {
+	tellAll(ended)
+}
+
+// endKept ends what no connection will go on with.
+func (s *Submitter) endKept() {
+	s.mu.Lock()
+	kept := s.kept
+	s.kept = nil
+	s.mu.Unlock()
+	for _, p := range kept {
+		p.kept.lost.Cause = ErrClosed
+	}
+	tellAll(kept)
+}
+
+func tellAll(ended []*Pending) {
+	for _, p := range ended {
 		p.tell()
 	}
-}
-
-// dismiss forgets a session that is over, and keeps what the next one to the same
-// broker can go on with.
-func (s *Submitter) dismiss(sess *session, kept []*Pending) {
-	s.mu.Lock()
-	s.sessions = slices.DeleteFunc(s.sessions, func(other *session) bool { return other == sess })
-	if s.current == sess {
-		s.current = nil
-		if s.life.Err() == nil && len(kept) > 0 {
-			s.kept, kept = append(s.kept, kept...), nil
-		}
-	}
-	s.mu.Unlock()
-	endLost(kept)
-}
-
-// announce wakes those who wait for a connection; called with mu held.
-func (s *Submitter) announce() {
-	close(s.changed)
-	s.changed = make(chan struct{})
 }

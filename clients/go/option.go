@@ -174,6 +174,12 @@ func (c *config) wantsHello() bool {
 	return c.token != "" || c.client != "" || c.heartbeat != 0
 }
 
+// timeout limits one step of coming to a broker.
+func (c *config) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.dialTimeout,
+		fmt.Errorf("no answer within %v: %w", c.dialTimeout, context.DeadlineExceeded))
+}
+
 func (c *config) hello() []byte {
 	return wire.AppendHello(nil, c.token, c.client, c.heartbeat.Milliseconds())
 }

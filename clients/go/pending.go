@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/goccy/go-json"
 )
@@ -15,16 +14,17 @@ type Pending struct {
 	id  string
 	key string // canonical id
 
-	progress func(json.RawMessage)   // of Job.OnProgress
-	notify   func(Result, error)     // of SubmitFunc, else nil
-	owner    *Submitter              // one slot of its window is held until the job ends
-	session  atomic.Pointer[session] // the last one whose table it was in
-	kept     *kept                   // nil: the job goes with its connection
+	progress func(json.RawMessage) // of Job.OnProgress
+	notify   func(Result, error)   // of SubmitFunc, else nil
+	owner    *Submitter            // one slot of its window is held until the job ends
+	detach   bool
+	silent   bool // of Job.NoAck
 
-	seq uint64 // of its request; guarded by session.mu
+	// Guarded by owner.mu.
+	session *session // the last one whose table it was in
+	seq     uint64   // of its request there
+	kept    *kept    // nil: the job goes with its connection
 
-	detach bool
-	silent bool       // of Job.NoAck
 	result Result     // valid once ended
 	err    error      // valid once ended
 	mu     sync.Mutex // guards what follows
@@ -111,8 +111,11 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 // Cancel asks the broker to cancel the job, as Submitter.Cancel does, over the
 // connection that the job is on.
 func (p *Pending) Cancel(ctx context.Context) error {
-	r, frame := cancel(p.key)
-	return p.session.Load().call(ctx, r, frame)
+	return await(ctx, func(done func(error)) error {
+		r, frame := cancel(p.key)
+		r.job, r.then = p, done
+		return p.owner.ask(ctx, r, frame)
+	})
 }
 
 // taken notes that the broker took the job.
@@ -121,12 +124,6 @@ func (p *Pending) taken() {
 	defer p.mu.Unlock()
 	p.acked = true
 	p.ack.release()
-}
-
-// end ends a job that no connection goes on with.
-func (p *Pending) end(err error) {
-	p.err = err
-	p.tell()
 }
 
 // tell says how the job has ended. It is called once, as the last of what its
@@ -143,7 +140,7 @@ func (p *Pending) tell() {
 	}
 }
 
-// lost is the error of a job whose connection went.
+// lost is the error of a job whose connection went. It is called with owner.mu held.
 func (p *Pending) lost(addr string, sent bool, cause error) *LostError {
 	p.mu.Lock()
 	defer p.mu.Unlock()

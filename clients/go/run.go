@@ -141,22 +141,17 @@ func (r *Run) progress(v any) error {
 	if err := s.check(e, body); err != nil {
 		return err
 	}
-	select {
-	case s.reports <- struct{}{}:
-	case <-r.ctx.Done():
-		return context.Cause(r.ctx)
-	}
-	err = s.put(r.ctx, true, e.frame, func() (request, error) {
-		if s.runs[r.key] != r {
-			return request{}, errAnswered
+	return s.mu.until(r.ctx, true, func() error {
+		switch cause := context.Cause(r.ctx); {
+		case cause != nil:
+			return cause
+		case s.runs[r.key] != r:
+			return errAnswered
+		case s.full() || s.reports == maxReports:
+			return ErrWindowFull
 		}
-		return request{verb: wire.Progress, key: r.key, run: r}, nil
+		s.reports++
+		s.post(e.frame, request{verb: wire.Progress, key: r.key, run: r})
+		return nil
 	})
-	if err != nil {
-		<-s.reports
-	}
-	if err == errGone {
-		err = s.lost()
-	}
-	return err
 }

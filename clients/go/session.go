@@ -3,9 +3,8 @@ package gloom
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"fmt"
-	"net"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,116 +23,52 @@ import (
 // meant.
 type session struct {
 	conn
-	owner *Submitter
-	home  string        // which of the addresses given
-	over  chan struct{} // closed when all that was pending here has ended or is kept
-
-	// Guarded by conn.mu.
-	jobs    map[string]*Pending // by canonical id
-	retired bool                // takes no new jobs; ends with the last pending one
-
+	owner  *Submitter
+	home   string        // which of the addresses given
 	drains chan struct{} // closed when the broker has said that it drains
 	drain  func()        // closes it
+
+	// Guarded by mu, which is the owner's.
+	jobs    map[string]*Pending // by canonical id
+	retired bool                // takes no new jobs; ends with the last pending one
 }
 
-func newSession(owner *Submitter, home, addr string, nc net.Conn) *session {
-	s := &session{
-		owner: owner, home: home, over: make(chan struct{}),
+// open connects to one broker.
+func (s *Submitter) open(home string) (*session, error) {
+	sess := &session{
+		conn: conn{conf: s.conf, mu: &s.mu}, owner: s, home: home,
 		jobs: make(map[string]*Pending), drains: make(chan struct{}),
 	}
-	s.drain = sync.OnceFunc(func() { close(s.drains) })
-	s.init(owner.life, owner.conf, addr, nc, s)
-	return s
-}
-
-// run serves the connection until it goes, ends what is pending on it, and
-// returns what is kept, in the order in which it came here.
-func (s *session) run() (kept []*Pending) {
-	cause := s.conn.run().Cause
-	s.mu.Lock()
-	jobs := s.jobs
-	s.jobs = nil
-	s.mu.Unlock()
-	for _, p := range jobs {
-		lost := p.lost(s.addr, p.seq < s.written, cause)
-		if p.kept == nil {
-			p.end(lost)
-			continue
-		}
-		p.kept.lost, p.kept.resent = lost, false
-		kept = append(kept, p)
+	sess.user = sess
+	sess.drain = sync.OnceFunc(func() { close(sess.drains) })
+	if err := sess.dial(s.life, s.life, home); err != nil {
+		return nil, err
 	}
-	slices.SortFunc(kept, func(a, b *Pending) int { return cmp.Compare(a.seq, b.seq) })
-	return kept
+	err := sess.greet(func(done func(error)) {
+		if s.conf.wantsHello() {
+			sess.post(s.conf.hello(), request{verb: wire.Hello, then: done})
+		} else {
+			done(nil)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gloom: connect to %s: %w", sess.addr, err)
+	}
+	s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
+	return sess, nil
 }
 
-// enter puts a job on the table, whose request is to be the next one in line.
-func (s *session) enter(p *Pending) {
-	p.session.Store(s)
-	p.seq = s.waiting.tail
-	s.jobs[p.key] = p
-}
-
-// fits refuses a frame of a job that is larger than the broker takes.
-func (s *session) fits(p *Pending, frame []byte) error {
+// bring sends the request that brings a job here, unless its frame is larger than
+// the broker takes.
+func (s *session) bring(p *Pending, r request, frame []byte) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
 			Reason: fmt.Sprintf("frame of %d bytes, at most %d are taken", size, s.maxOut)}
 	}
+	p.session, p.seq = s, s.waiting.tail
+	s.jobs[p.key] = p
+	s.post(frame, r)
 	return nil
-}
-
-// submit sends the frame that brings a job here. It returns errGone when the
-// session takes no more jobs.
-func (s *session) submit(ctx context.Context, p *Pending, frame []byte, wait bool) error {
-	if err := s.fits(p, frame); err != nil {
-		return err
-	}
-	return s.put(ctx, wait, frame, func() (request, error) {
-		if s.retired {
-			return request{}, errGone
-		}
-		if s.jobs[p.key] != nil {
-			return request{}, &RefusedError{Code: ErrIDExists, ID: p.id, Reason: "id is pending on this connection"}
-		}
-		s.enter(p)
-		return p.entry(), nil
-	})
-}
-
-// ask sends a request that is not about a new job when there is room for it. Its
-// reply goes to r.then.
-func (s *session) ask(ctx context.Context, r request, frame []byte) error {
-	if s.conf.compat {
-		return ErrUnsupported
-	}
-	return s.put(ctx, true, frame, func() (request, error) { return r, nil })
-}
-
-// call is ask that waits for the reply.
-func (s *session) call(ctx context.Context, r request, frame []byte) error {
-	err := await(ctx, func(done func(error)) error {
-		r.then = done
-		return s.ask(ctx, r, frame)
-	})
-	if err == errGone {
-		err = s.lost()
-	}
-	return err
-}
-
-// await waits for what done is told, if it is to be told anything.
-func await(ctx context.Context, ask func(done func(error)) error) error {
-	replied := make(chan error, 1)
-	if err := ask(func(err error) { replied <- err }); err != nil {
-		return err
-	}
-	select {
-	case err := <-replied:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // cancel is the request to cancel a job.
@@ -141,23 +76,30 @@ func cancel(key string) (r request, frame []byte) {
 	return request{verb: wire.Cancel, key: key}, wire.AppendCancelRequest(nil, []byte(key))
 }
 
-// job is the job with the id that is pending here, or nil.
-func (s *session) job(key string) *Pending {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.jobs[key]
-}
-
-// retire lets the session end when nothing is pending on it any more.
-func (s *session) retire() {
-	s.mu.Lock()
-	s.retired = true
-	s.mu.Unlock()
-	s.finish()
-}
-
 func (s *session) finished() bool {
 	return s.retired && len(s.jobs) == 0 && s.waiting.empty()
+}
+
+// gone ends what is pending here, in the order in which it came. Of the current
+// connection, the next one to the same broker may go on with kept jobs.
+func (s *session) gone(lost *LostError) {
+	o := s.owner
+	keeps := o.current == s && o.life.Err() == nil
+	if o.current == s {
+		o.current = nil
+	}
+	o.sessions = slices.DeleteFunc(o.sessions, func(other *session) bool { return other == s })
+	jobs := slices.SortedFunc(maps.Values(s.jobs), func(a, b *Pending) int { return cmp.Compare(a.seq, b.seq) })
+	for _, p := range jobs {
+		err := p.lost(s.addr, p.seq < s.written, lost.Cause)
+		if p.kept == nil || !keeps {
+			s.end(p, nil, err)
+			continue
+		}
+		p.err, p.kept.lost, p.kept.asked = err, err, 0
+		o.kept = append(o.kept, p)
+	}
+	s.jobs = nil
 }
 
 func (s *session) event(ev *wire.Event) error {
@@ -196,14 +138,14 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 		}
 	case p == nil:
 	case refusal != nil && p.kept != nil && p.kept.lost != nil:
-		s.notBack(&r, refusal)
+		s.notBack(p, refusal)
 	case refusal != nil:
 		s.end(p, nil, &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id})
 	case p.detach:
 		s.end(p, nil, nil)
 	default:
 		if k := p.kept; k != nil {
-			if k.resent = false; !k.again {
+			if k.asked = 0; !k.again {
 				k.frame = nil
 			}
 		}

@@ -4,115 +4,96 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
-	"time"
 
 	"gloom/wire"
 )
 
-// maxReports is how many progress frames may be unanswered on a socket.
+// maxReports is how many progress frames may be unanswered on a connection.
 const maxReports = 64
 
 // socket is a worker's connection, with the runs that are out on it.
 type socket struct {
 	conn
 	w     *Worker
-	named bool // joined with prefetch: answers carry ids
+	named bool      // joined with prefetch: answers carry ids
+	queue chan *Run // has room for the runs that may be out; nil for Take
 
-	queue   chan *Run     // has room for the runs that may be out; nil for Take
-	reports chan struct{} // holds one element per unanswered progress frame
-
-	// Guarded by conn.mu.
+	lock    guard           // guards what follows; conn's mu
 	runs    map[string]*Run // not yet answered, by canonical id
+	reports int             // progress frames that are not answered
 	greeted bool            // the join is on its way
 	leaving bool
 	left    bool // no job comes any more
-
-	// Of the reading goroutine.
-	deadline *time.Timer // for the reply to join
-	joined   bool
 }
 
 // attend connects to a broker and serves until the connection goes and every
 // handler has returned. It tells which address it came to, and why it ended.
 func (w *Worker) attend(addr string) (at string, joined bool, err error) {
-	ctx, cancel := context.WithTimeout(w.leaving, w.conf.dialTimeout)
-	nc, at, err := w.conf.connect(ctx, addr)
-	cancel()
-	if err != nil {
-		return at, false, err
+	s := &socket{
+		conn: conn{conf: w.conf}, w: w, named: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
 	}
-	s := newSocket(w, at, nc)
+	s.user, s.mu = s, &s.lock
+	if w.Take == nil {
+		s.queue = make(chan *Run, max(w.Prefetch, 1))
+	}
+	if err := s.dial(w.leaving, w.base, addr); err != nil {
+		return s.addr, false, err
+	}
 	stopLeave := context.AfterFunc(w.leaving, s.leave)
 	defer stopLeave()
-
 	var all sync.WaitGroup
 	_, handlers := w.pool()
 	for range handlers {
 		all.Go(s.work)
 	}
-	s.deadline = time.AfterFunc(w.conf.dialTimeout, func() {
-		s.fail(fmt.Errorf("no answer to join within %v: %w", w.conf.dialTimeout, context.DeadlineExceeded))
-	})
-	s.greet()
-	lost := s.run()
-	s.deadline.Stop()
-	w.sockets.Delete(s)
-	s.mu.Lock()
-	for _, r := range s.runs {
-		r.unwanted(lost)
+	if err = s.greet(s.begin); err == nil {
+		w.join()
+		w.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
 	}
-	s.runs = nil
-	s.mu.Unlock()
-	s.tell()
-	if s.queue != nil {
-		close(s.queue)
-	}
+	<-s.over
 	all.Wait()
-	return at, s.joined, lost.Cause
+	return s.addr, err == nil, s.lost().Cause
 }
 
-func newSocket(w *Worker, addr string, nc net.Conn) *socket {
-	s := &socket{
-		w: w, named: w.Prefetch > 0 || w.Take != nil,
-		reports: make(chan struct{}, maxReports),
-		runs:    make(map[string]*Run),
-	}
-	s.init(w.base, w.conf, addr, nc, s)
-	if w.Take == nil {
-		s.queue = make(chan *Run, max(w.Prefetch, 1))
-	}
-	return s
-}
-
-// greet sends hello, if asked for, and join in one go: a refused hello ends the
+// begin sends hello, if asked for, and join in one go: a refused hello ends the
 // socket anyway.
-func (s *socket) greet() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *socket) begin(done func(error)) {
 	if s.w.leaving.Err() != nil {
+		done(ErrClosed)
 		return
 	}
 	if s.conf.wantsHello() {
 		s.post(s.conf.hello(), request{verb: wire.Hello})
 	}
 	s.w.sockets.Store(s, nil) // first: nothing that Serve says in between is missed
-	s.join()
+	s.join(done)
 	s.greeted = true
 }
 
-// join says what the worker serves now. It is called with mu held.
-func (s *socket) join() {
+// gone tells of the runs that are lost.
+func (s *socket) gone(lost *LostError) {
+	s.w.sockets.Delete(s)
+	for _, r := range s.runs {
+		r.unwanted(lost)
+	}
+	s.runs = nil
+	if s.queue != nil {
+		close(s.queue)
+	}
+}
+
+// join says what the worker serves now.
+func (s *socket) join(done func(error)) {
 	v := s.w.serves.Load()
 	if v.Prefetch == 0 && s.w.Take != nil {
-		s.post(wire.AppendLeave(nil), request{verb: wire.Leave})
+		s.post(wire.AppendLeave(nil), request{verb: wire.Leave, then: done})
 		return
 	}
 	s.post(wire.AppendJoin(nil, &wire.Request{
 		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
 		Prefetch: v.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
-	}), request{verb: wire.Join})
+	}), request{verb: wire.Join, then: done})
 }
 
 // rejoin is join for a socket that may not be there, without mu held.
@@ -120,7 +101,7 @@ func (s *socket) rejoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.greeted && !s.leaving {
-		s.join()
+		s.join(nil)
 	}
 }
 
@@ -128,6 +109,7 @@ func (s *socket) rejoin() {
 // ends when all is answered.
 func (s *socket) leave() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.leaving = true
 	if s.conf.compat || !s.greeted { // a join behind a leave would undo it
 		s.left = true
@@ -141,7 +123,6 @@ func (s *socket) leave() {
 			}
 		}
 	}
-	s.mu.Unlock()
 	s.finish()
 }
 
@@ -179,13 +160,13 @@ func (s *socket) onJob(ev *wire.Event) error {
 	if s.leaving && s.named {
 		s.giveBack(r)
 	} else {
-		s.begin(r)
+		s.handOn(r)
 	}
 	return nil
 }
 
-// begin hands a run on. It is called with mu held.
-func (s *socket) begin(r *Run) {
+// handOn gives a run to Take, or to the handlers.
+func (s *socket) handOn(r *Run) {
 	if s.w.Take != nil {
 		s.news = append(s.news, r)
 	} else {
@@ -199,24 +180,20 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 		if refusal != nil {
 			return refusal
 		}
-		if r.verb == wire.Join {
-			s.in()
-		}
 	case wire.Progress:
-		<-s.reports
+		s.reports--
+		s.mu.announce()
 	case wire.Leave:
-		if !r.last { // Take has all it wants for now
-			s.in()
-			return nil
+		if r.last { // if refused, too: then the socket closes as soon as nothing is out
+			s.left = true
 		}
-		s.left = true // if refused, too: then the socket closes as soon as nothing is out
 	default:
 		over := refusal == nil || refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID
 		switch {
 		case over:
 		case r.unbegun: // a broker without release: then it is to run
 			s.runs[r.run.key] = r.run
-			s.begin(r.run)
+			s.handOn(r.run)
 		case r.again:
 			return refusal // the job hangs on this socket: let the broker have it back
 		default:
@@ -224,18 +201,6 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 		}
 	}
 	return nil
-}
-
-// in notes that the broker knows what the worker serves.
-func (s *socket) in() {
-	s.deadline.Stop()
-	if !s.joined {
-		s.joined = true
-		s.news = append(s.news, call(func() {
-			s.w.join()
-			s.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
-		}))
-	}
 }
 
 // work runs jobs until the socket has ended.
@@ -260,13 +225,14 @@ func (s *socket) work() {
 	regular = true
 }
 
-// giveBack releases a run that has not begun. It is called with mu held.
+// giveBack releases a run that has not begun.
 func (s *socket) giveBack(r *Run) {
 	delete(s.runs, r.key)
 	s.post(wire.AppendRelease(nil, r.name(), -1), request{verb: wire.Release, key: r.key, run: r, unbegun: true})
 }
 
-// answer sends the outcome of a run, unless the connection has gone.
+// answer sends the outcome of a run, unless the connection has gone. It does not
+// wait for room: there are no more answers than runs were out.
 func (s *socket) answer(r *Run, body []byte, err error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
@@ -278,20 +244,10 @@ func (s *socket) answer(r *Run, body []byte, err error) {
 	if err != nil {
 		then.verb = e.fail(r, err)
 	}
-	enter := func() (request, error) {
-		if s.runs[r.key] != r {
-			return request{}, errAnswered
-		}
-		delete(s.runs, r.key)
-		return then, nil
-	}
-	if s.w.Take == nil {
-		_ = s.put(context.Background(), true, e.frame, enter)
-		return
-	}
-	s.mu.Lock() // Take does not wait for room: there are no more answers than runs were out
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	if then, err := enter(); err == nil {
+	if s.runs[r.key] == r {
+		delete(s.runs, r.key)
 		s.post(e.frame, then)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,12 +25,11 @@ type Submitter struct {
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
 
-	mu       sync.Mutex // guards what follows
+	mu       guard      // guards what follows, and what its sessions and jobs say
 	sessions []*session // the current one, others still with jobs pending
 	current  *session   // nil: none
 	refusal  error      // every broker refuses us for good, as of the last attempt
 	lastErr  error      // of the last attempt
-	changed  chan struct{}
 	kept     []*Pending // of the current session before, all of one broker
 
 	next int // of the goroutine that connects: the address to try first
@@ -41,40 +39,33 @@ type Submitter struct {
 // submitted at once: Submit waits for the connection. The error is about the
 // options.
 func NewSubmitter(opts ...Option) (*Submitter, error) {
-	s, err := newSubmitter(opts)
+	conf, err := newConfig(wire.SubmitPort, DefaultSubmitAddr, opts)
 	if err != nil {
 		return nil, err
 	}
-	go s.stayConnected(nil)
+	s := &Submitter{conf: conf, prefix: idPrefix(), window: make(chan struct{}, conf.window)}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	go s.stayConnected()
 	return s, nil
 }
 
 // Dial is NewSubmitter, but returns once connected, after at most one attempt at
 // each address. The context limits this only.
 func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
-	s, err := newSubmitter(opts)
+	s, err := NewSubmitter(opts...)
 	if err != nil {
 		return nil, err
 	}
-	first, err := s.tryAll(ctx, "")
+	err = s.mu.until(ctx, true, func() error {
+		if _, err := s.ready(ctx, &request{}); err != ErrNotConnected || s.lastErr == nil {
+			return err
+		}
+		return s.lastErr
+	})
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	go s.stayConnected(first)
-	return s, nil
-}
-
-func newSubmitter(opts []Option) (*Submitter, error) {
-	conf, err := newConfig(wire.SubmitPort, DefaultSubmitAddr, opts)
-	if err != nil {
-		return nil, err
-	}
-	s := &Submitter{
-		conf: conf, prefix: idPrefix(),
-		window: make(chan struct{}, conf.window), changed: make(chan struct{}),
-	}
-	s.life, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
 
@@ -142,7 +133,13 @@ func (s *Submitter) Cancel(ctx context.Context, id string) error {
 // room, at most as long as ctx lasts; done is called exactly once, unless
 // CancelFunc itself returns an error.
 func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error)) error {
-	return s.onHolder(ctx, id, done, cancel)
+	key, err := keyOf(id)
+	if err != nil {
+		return err
+	}
+	r, frame := cancel(key)
+	r.then = done
+	return s.ask(ctx, r, frame)
 }
 
 // Change says what is to be different about a job that waits. What is nil stays.
@@ -162,10 +159,14 @@ func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
 
 // ChangeFunc is Change without waiting for the reply, as CancelFunc.
 func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done func(error)) error {
+	key, err := keyOf(id)
+	if err != nil {
+		return err
+	}
 	if err := checkNames("group", "", c.Groups...); err != nil {
 		return err
 	}
-	r := wire.Request{Groups: canonicals(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
+	r := wire.Request{ID: []byte(key), Groups: canonicals(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
 	if c.Priority != nil {
 		r.SetPriority, r.Priority = true, *c.Priority
 	}
@@ -174,25 +175,7 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 			return &RefusedError{Code: ErrInvalidValue, ID: id, Reason: fmt.Sprintf("delay is %v: must not be negative", *c.Delay)}
 		}
 	}
-	return s.onHolder(ctx, id, done, func(key string) (request, []byte) {
-		r.ID = []byte(key)
-		return request{verb: wire.Change, key: key}, wire.AppendChange(nil, &r)
-	})
-}
-
-// onHolder sends a request about a job over the connection that has it.
-func (s *Submitter) onHolder(ctx context.Context, id string, done func(error), about func(key string) (request, []byte)) error {
-	for {
-		sess, key, err := s.holder(ctx, id)
-		if err != nil {
-			return err
-		}
-		r, frame := about(key)
-		r.then = done
-		if err := sess.ask(ctx, r, frame); err != errGone {
-			return err
-		}
-	}
+	return s.ask(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r))
 }
 
 // Attach takes over a kept job: one that was submitted with Keep, by whomever
@@ -218,17 +201,14 @@ func (s *Submitter) attach(ctx context.Context, id string, progress func(json.Ra
 	if s.conf.compat {
 		return nil, ErrUnsupported
 	}
-	p := &Pending{id: id, key: key, progress: progress, notify: notify, owner: s, kept: &kept{}}
-	return s.start(ctx, p, wire.AppendAttach(nil, []byte(key), progress != nil), true)
+	return s.start(ctx, &Pending{id: id, key: key, progress: progress, notify: notify, owner: s, kept: &kept{}}, nil, true)
 }
 
 // Ping asks the broker for a sign of life.
 func (s *Submitter) Ping(ctx context.Context) error {
-	sess, err := s.session(ctx, true)
-	if err != nil {
-		return err
-	}
-	return sess.call(ctx, request{verb: wire.Ping}, wire.AppendPingRequest(nil))
+	return await(ctx, func(done func(error)) error {
+		return s.ask(ctx, request{verb: wire.Ping, then: done}, wire.AppendPingRequest(nil))
+	})
 }
 
 // Outstanding is how many jobs are submitted and have not ended, and Submit calls
@@ -259,6 +239,9 @@ func (s *Submitter) Drain(ctx context.Context) error {
 func (s *Submitter) Close() error {
 	s.closing.Store(true)
 	s.end(ErrClosed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.announce()
 	return nil
 }
 
@@ -289,45 +272,16 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 }
 
 // start brings a job to a broker.
-func (s *Submitter) start(ctx context.Context, p *Pending, frame []byte, wait bool) (*Pending, error) {
-	if s.closing.Load() {
-		return nil, ErrClosed
-	}
+func (s *Submitter) start(ctx context.Context, p *Pending, submit []byte, wait bool) (*Pending, error) {
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
 	}
-	err := errGone
-	if s.closing.Load() {
-		err = ErrClosed
-	}
-	for err == errGone {
-		var sess *session
-		if sess, err = s.session(ctx, wait); err == nil {
-			err = sess.submit(ctx, p, frame, wait)
-		}
-	}
-	if err != nil {
+	r, frame := p.entry(submit)
+	if err := s.send(ctx, r, frame, wait); err != nil {
 		<-s.window
 		return nil, err
 	}
 	return p, nil
-}
-
-// abandon asks to cancel a job that its caller no longer waits for, now or when
-// there is a connection again.
-func (s *Submitter) abandon(p *Pending) {
-	s.mu.Lock() // the job stays with its connection meanwhile
-	defer s.mu.Unlock()
-	sess := p.session.Load()
-	sess.mu.Lock()
-	defer sess.mu.Unlock()
-	if p.kept != nil {
-		p.kept.unwanted = true
-	}
-	if sess.jobs[p.key] == p && !s.conf.compat {
-		r, frame := cancel(p.key)
-		sess.post(frame, r) // lost with the job if the connection has gone
-	}
 }
 
 func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
@@ -336,7 +290,10 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 		return nil
 	default:
 	}
-	if !wait {
+	switch {
+	case s.closing.Load():
+		return ErrClosed
+	case !wait:
 		return ErrWindowFull
 	}
 	select {
@@ -349,63 +306,64 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 	}
 }
 
-// session returns the current connection, waiting for one that stands.
-func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
-	for {
-		s.mu.Lock()
-		current, changed, refusal := s.current, s.changed, s.refusal
-		s.mu.Unlock()
+// ask sends a request that is not about a new job. Its reply goes to r.then.
+func (s *Submitter) ask(ctx context.Context, r request, frame []byte) error {
+	if s.conf.compat {
+		return ErrUnsupported
+	}
+	return s.send(ctx, r, frame, true)
+}
+
+// send sends a request when there is a connection with room for it.
+func (s *Submitter) send(ctx context.Context, r request, frame []byte, wait bool) error {
+	return s.mu.until(ctx, wait, func() error {
+		sess, err := s.ready(ctx, &r)
 		switch {
-		case s.life.Err() != nil:
-			return nil, ErrClosed
-		case ctx.Err() != nil:
-			return nil, s.overdue(ctx)
-		case current != nil && current.life.Err() == nil:
-			return current, nil
-		case refusal != nil:
-			return nil, refusal
-		case !wait:
-			return nil, ErrNotConnected
+		case err != nil:
+			return err
+		case !r.enters():
+			sess.post(frame, r)
+			return nil
+		case s.closing.Load():
+			return ErrClosed
+		case sess.jobs[r.key] != nil:
+			return &RefusedError{Code: ErrIDExists, ID: r.job.id, Reason: "id is pending on this connection"}
 		}
-		select {
-		case <-changed:
-		case <-s.life.Done():
-		case <-ctx.Done():
-		}
-	}
+		return sess.bring(r.job, r, frame)
+	})
 }
 
-// overdue is the error of a context that ended. If there was no connection it says why.
-func (s *Submitter) overdue(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// ready returns the connection for a request: the one of the job that it is about,
+// else the current one. It is called with mu held. A full connection is returned with
+// ErrWindowFull.
+func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
+	sess := s.current
+	if !r.enters() && r.key != "" {
+		for _, other := range s.sessions {
+			if p := other.jobs[r.key]; p != nil && (r.job == nil || r.job == p) {
+				sess = other
+				break
+			}
+		}
+	}
+	there := sess != nil && sess.life.Err() == nil
 	switch cause := context.Cause(ctx); {
-	case s.current != nil:
-		return cause
-	case s.lastErr == nil:
-		return fmt.Errorf("gloom: not connected yet: %w", cause)
-	default:
-		return fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
+	case s.life.Err() != nil:
+		return nil, ErrClosed
+	case cause != nil && s.current != nil:
+		return nil, cause
+	case cause != nil && s.lastErr == nil:
+		return nil, fmt.Errorf("gloom: not connected yet: %w", cause)
+	case cause != nil:
+		return nil, fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
+	case !there && s.refusal != nil:
+		return nil, s.refusal
+	case !there:
+		return nil, ErrNotConnected
+	case sess.full():
+		return nil, ErrWindowFull
 	}
-}
-
-// holder returns the connection on which a job is pending, else the current one,
-// and the job's canonical id.
-func (s *Submitter) holder(ctx context.Context, id string) (*session, string, error) {
-	key, err := keyOf(id)
-	if err != nil {
-		return nil, "", err
-	}
-	s.mu.Lock()
-	sessions := slices.Clone(s.sessions)
-	s.mu.Unlock()
-	for _, sess := range sessions {
-		if sess.job(key) != nil {
-			return sess, key, nil
-		}
-	}
-	sess, err := s.session(ctx, true)
-	return sess, key, err
+	return sess, nil
 }
 
 // keyOf is the canonical form of an id that a caller names.

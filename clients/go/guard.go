@@ -1,0 +1,39 @@
+package gloom
+
+import (
+	"context"
+	"sync"
+)
+
+// guard is a lock, with a way to wait for a change of what it guards. The
+// connections of a submitter share one; a worker's connection has its own.
+type guard struct {
+	sync.Mutex
+	changed latch // nil: nobody waits
+}
+
+// announce wakes those who wait. It is called with the lock held.
+func (g *guard) announce() {
+	g.changed.release()
+	g.changed = nil
+}
+
+// until calls try with the lock held, now and after each change, until it says
+// something else than that there is no connection or no room, or once if nothing
+// is to be waited for. It is for try to say that ctx has ended.
+func (g *guard) until(ctx context.Context, wait bool, try func() error) error {
+	for {
+		g.Lock()
+		err := try()
+		if !wait || ctx.Err() != nil || err != ErrNotConnected && err != ErrWindowFull {
+			g.Unlock()
+			return err
+		}
+		changed := g.changed.wait()
+		g.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
