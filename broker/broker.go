@@ -60,9 +60,7 @@ type Broker struct {
 	groupNames  int64 // bytes of names of groups
 	limits      int64 // room for limits that all groups hold together
 	rules       map[string]*rule
-	likeRules   []*rule // whose pattern has a *
-	likeIndex   ruleIndex
-	likeIndexed bool
+	likeRules   ruleIndex // whose pattern has a *
 	ruleNo      uint64
 	revising    int    // changes of rules that have not reached all groups
 	ruled       uint64 // numbers the changes of rules

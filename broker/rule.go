@@ -28,7 +28,6 @@ type rule struct {
 	RuleInfo
 	like wire.Pattern
 	no   uint64 // orders rules by when they were first set
-	gone bool
 }
 
 // The largest values of limits: jobs that run at a time, jobs per second, jobs in one burst.
@@ -70,8 +69,7 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 		b.ruleNo++
 		r.no = b.ruleNo
 		if !r.like.Plain() {
-			b.likeRules = append(b.likeRules, r)
-			b.likeIndexed = false
+			b.likeRules.add(r)
 		}
 	}
 	r.Rule = x.Rule
@@ -148,11 +146,8 @@ func (b *Broker) applyRules(g *group) {
 	if r := b.rules[string(g.name)]; r != nil && r.like.Plain() {
 		add(r)
 	}
-	if len(b.likeRules) > 0 {
-		if !b.likeIndexed {
-			b.likeIndex, b.likeIndexed = newRuleIndex(b.likeRules), true
-		}
-		for _, r := range b.likeIndex.fitting(wire.Value(g.name)) {
+	if b.likeRules.n > 0 {
+		for _, r := range b.likeRules.fitting(wire.Value(g.name)) {
 			add(r)
 		}
 	}

@@ -3,96 +3,75 @@ package broker
 import (
 	"cmp"
 	"slices"
-	"strings"
 )
 
-// ruleIndex finds the rules with a * that a name may fit without trying all of them: by the
+// ruleIndex finds the rules with a * that a name fits without trying all of them: by the
 // text before the first * or behind the last one, whichever is longer.
-type ruleIndex struct{ byHead, byTail prefixes }
-
-// prefixes finds, among many rules, those whose prefix begins a name.
-type prefixes struct {
-	all []prefix // by text
+type ruleIndex struct {
+	n              int // rules
+	byHead, byTail ends
 }
 
-// prefix is a text and the rules that have it. within is the index of the longest other one
-// that it begins with, or -1.
-type prefix struct {
-	text   string
-	rules  []*rule
-	within int
+// ends has rules by the text with which names that fit begin, or end.
+type ends struct {
+	rules   map[string][]*rule
+	lengths []int // how many texts there are of each length
 }
 
-// newRuleIndex indexes rules with a *.
-func newRuleIndex(rules []*rule) (x ruleIndex) {
-	for _, r := range rules {
-		if head, tail := r.like.Ends(); len(head) >= len(tail) {
-			x.byHead.all = append(x.byHead.all, prefix{text: head, rules: []*rule{r}})
-		} else {
-			x.byTail.all = append(x.byTail.all, prefix{text: reversed(tail), rules: []*rule{r}})
-		}
+// placeOf returns where a rule belongs, and by which text.
+func (x *ruleIndex) placeOf(r *rule) (*ends, string) {
+	head, tail := r.like.Ends()
+	if len(head) < len(tail) {
+		return &x.byTail, tail
 	}
-	x.byHead.settle()
-	x.byTail.settle()
-	return x
+	return &x.byHead, head
 }
 
-// settle sorts, merges equal texts and fills in within.
-func (x *prefixes) settle() {
-	slices.SortStableFunc(x.all, func(a, b prefix) int { return strings.Compare(a.text, b.text) })
-	kept := x.all[:0]
-	for _, p := range x.all {
-		if n := len(kept); n > 0 && kept[n-1].text == p.text {
-			kept[n-1].rules = append(kept[n-1].rules, p.rules...)
-			continue
-		}
-		p.within = len(kept) - 1
-		for p.within >= 0 && !strings.HasPrefix(p.text, kept[p.within].text) {
-			p.within = kept[p.within].within
-		}
-		kept = append(kept, p)
+func (x *ruleIndex) add(r *rule) {
+	x.n++
+	e, text := x.placeOf(r)
+	if e.rules == nil {
+		e.rules = map[string][]*rule{}
 	}
-	x.all = kept
+	e.rules[text] = append(e.rules[text], r)
+	if len(e.rules[text]) == 1 {
+		if more := len(text) + 1 - len(e.lengths); more > 0 {
+			e.lengths = append(e.lengths, make([]int, more)...)
+		}
+		e.lengths[len(text)]++
+	}
 }
 
-// each calls fn for the rules whose prefix begins a name. In sorted order, everything
-// between such a prefix and the name also begins with that prefix, so all of them are found
-// from the last prefix that does not sort after the name.
-func (x *prefixes) each(name string, fn func(*rule)) {
-	i, found := slices.BinarySearchFunc(x.all, name, func(p prefix, name string) int { return strings.Compare(p.text, name) })
-	if !found {
-		i--
-	}
-	for ; i >= 0; i = x.all[i].within {
-		if strings.HasPrefix(name, x.all[i].text) {
-			for _, r := range x.all[i].rules {
-				fn(r)
-			}
-		}
+func (x *ruleIndex) remove(r *rule) {
+	x.n--
+	e, text := x.placeOf(r)
+	e.rules[text] = slices.DeleteFunc(e.rules[text], func(o *rule) bool { return o == r })
+	if len(e.rules[text]) == 0 {
+		delete(e.rules, text)
+		e.lengths[len(text)]--
 	}
 }
 
 // fitting returns the rules that a name's value fits, in the order in which they were
 // first set.
 func (x *ruleIndex) fitting(value string) (found []*rule) {
-	fit := func(r *rule) {
-		if r.like.Fits(value) {
-			found = append(found, r)
+	try := func(rules []*rule) {
+		for _, r := range rules {
+			if r.like.Fits(value) {
+				found = append(found, r)
+			}
 		}
 	}
-	x.byHead.each(value, fit)
-	if len(x.byTail.all) > 0 {
-		x.byTail.each(reversed(value), fit)
+	for n := range min(len(x.byHead.lengths), len(value)+1) {
+		if x.byHead.lengths[n] > 0 {
+			try(x.byHead.rules[value[:n]])
+		}
 	}
-	if len(found) > 1 {
-		slices.SortFunc(found, func(a, b *rule) int { return cmp.Compare(a.no, b.no) })
+	for n := range min(len(x.byTail.lengths), len(value)+1) {
+		if x.byTail.lengths[n] > 0 {
+			try(x.byTail.rules[value[len(value)-n:]])
+		}
 	}
+	slices.SortFunc(found, func(a, b *rule) int { return cmp.Compare(a.no, b.no) })
 	return found
-}
-
-// reversed returns the bytes of a text in reverse order.
-func reversed(s string) string {
-	b := []byte(s)
-	slices.Reverse(b)
-	return string(b)
 }

@@ -21,12 +21,20 @@ func TestRuleIndex(t *testing.T) {
 	fits := 0
 	for range many(2000, 300) {
 		var rules []*rule
+		var x ruleIndex
 		for no := range rng.IntN(60) {
 			if like := wire.NewPattern([]byte(word("ab*\xff", 6))); !like.Plain() {
 				rules = append(rules, &rule{like: like, no: uint64(no)})
+				x.add(rules[len(rules)-1])
 			}
 		}
-		x := newRuleIndex(rules)
+		rules = slices.DeleteFunc(rules, func(r *rule) bool {
+			gone := rng.IntN(8) == 0
+			if gone {
+				x.remove(r)
+			}
+			return gone
+		})
 		for range 50 {
 			value := word("ab\xff", 7)
 			var want []*rule

@@ -1,10 +1,6 @@
 package broker
 
-import (
-	"slices"
-
-	"gloom/wire"
-)
+import "gloom/wire"
 
 // Settings are rules of groups and settings of types that change together.
 type Settings struct {
@@ -37,14 +33,12 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	var changed []*rule
 	for _, pattern := range s.Drop {
 		if r := b.rules[string(pattern)]; r != nil {
-			r.gone = true
 			delete(b.rules, string(pattern))
+			if !r.like.Plain() {
+				b.likeRules.remove(r)
+			}
 			changed = append(changed, r)
 		}
-	}
-	if len(changed) > 0 {
-		b.likeRules = slices.DeleteFunc(b.likeRules, func(r *rule) bool { return r.gone })
-		b.likeIndexed = false
 	}
 	for i := range s.Rules {
 		changed = append(changed, b.setRule(&s.Rules[i]))
@@ -58,7 +52,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 
 // check returns the first setting that must be refused, or nil.
 func (b *Broker) check(s *Settings) *BadSetting {
-	all, like := len(b.rules), len(b.likeRules)
+	all, like := len(b.rules), b.likeRules.n
 	count := func(pattern wire.Pattern, n int) {
 		if all += n; !pattern.Plain() {
 			like += n
