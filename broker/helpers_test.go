@@ -42,8 +42,8 @@ func (b *Broker) Rules() []RuleInfo {
 // Groups returns the busiest groups in one piece.
 func (b *Broker) Groups(limit int) []GroupInfo {
 	l := GroupLook{Limit: limit}
-	for b.LookGroups(&l) {
-		l.Sort()
+	for more := true; more; l.Sum() {
+		more = b.LookGroups(&l)
 	}
 	return l.Infos(nil)
 }

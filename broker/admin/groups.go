@@ -90,7 +90,7 @@ const mostGroups = maxAnswer / 64
 
 // lookGroups reads all groups, a piece at a time.
 func (a *API) lookGroups(l *broker.GroupLook) {
-	for more := true; more; l.Sort() {
+	for more := true; more; l.Sum() {
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(l) })
 	}
 }
@@ -133,30 +133,21 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 
 // takeGroups takes snapshots of the groups that were requested lately.
 func (w *watch) takeGroups(a *API, now time.Time) {
-	var types [][]byte
+	l := broker.GroupLook{Limit: latelyGroups}
 	for typ, seen := range w.groups {
 		if now.Sub(seen.asked) > momentPeriod {
 			delete(w.groups, typ)
-		} else if typ != "" {
-			types = append(types, []byte(typ))
+		} else {
+			l.Types = append(l.Types, []byte(typ))
 		}
 	}
-	look := func(types [][]byte, lists ...[]byte) {
-		l := broker.GroupLook{Limit: latelyGroups, Types: types}
-		a.lookGroups(&l)
-		for _, typ := range lists {
-			seen, made := w.groups[string(typ)], bytes.Buffer{}
-			seen.groups = l.Infos(typ)
-			_ = a.writeGroups(&made, typ == nil, seen.groups)
-			seen.made = made.Bytes()
-			w.groups[string(typ)] = seen
-		}
-	}
-	if _, all := w.groups[""]; all {
-		look(nil, nil)
-	}
-	if types != nil {
-		look(types, types...)
+	a.lookGroups(&l)
+	for _, typ := range l.Types {
+		seen, made := w.groups[string(typ)], bytes.Buffer{}
+		seen.groups = l.Infos(typ)
+		_ = a.writeGroups(&made, len(typ) == 0, seen.groups)
+		seen.made = made.Bytes()
+		w.groups[string(typ)] = seen
 	}
 	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), slowGroups))
 }
