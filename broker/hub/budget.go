@@ -15,6 +15,11 @@ import (
 // unfinished frames (MaxInbound). Both are bounded here. When there is too much of either, the
 // connections that have held most of it for longest are closed until an eighth of the bound is
 // free again.
+//
+// Whoever does not read is slowed, then closed. From half of MaxOutbound on it is told less and
+// may ask for less (slow, credit). When it has more than its share, its frames are not read
+// (Clogged), and if it reads nothing for stuckTime it is closed (Sweep). The frame after the one
+// that passes MaxOutbound closes it at once (put).
 
 // partial is what a connection holds of unfinished frames. Its owner writes it, anybody
 // reads it.
@@ -23,6 +28,20 @@ type partial struct {
 	begun atomic.Int64 // when the frame began, on the hub's clock
 	moved atomic.Int64 // when the last of it came
 	frame uint64       // its number; of the owner only
+}
+
+// slow tells that c should read before it is sent more than it must be.
+func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
+
+// credit gives a worker new credit when it has used its credit up and no more than half of it
+// is left to read.
+func (h *Hub) credit(c *Conn) {
+	h.act(func(now int64) {
+		if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 {
+			c.spent.Store(false)
+			h.apply(h.core.Credit(now, c.peer, int64(most-c.out.waiting())))
+		}
+	})
 }
 
 // count adds n bytes of memory to what the output of c occupies.
@@ -102,7 +121,7 @@ func (h *Hub) shedPartial() {
 // dismissPartial closes c for its unfinished frame, which does not count any more.
 func (h *Hub) dismissPartial(c *Conn, why string) {
 	h.inbound.Add(-c.partial.bytes.Swap(0))
-	h.refuseAndDismiss(c, &wire.Error{Code: wire.Overloaded, Reason: why})
+	h.dismiss(c, &wire.Error{Code: wire.Overloaded, Reason: why})
 }
 
 // hoarder is a connection that holds memory.
@@ -154,21 +173,40 @@ func age(now, since int64) time.Duration {
 // Stuck is how long a peer has read nothing of what waits for it.
 func (c *Conn) Stuck(now int64) time.Duration { return age(now, c.out.since.Load()) }
 
-// partialTime is how long an unfinished frame may stand still.
-const partialTime = time.Minute
+const (
+	// partialTime is how long an unfinished frame may stand still, stuckTime how long a
+	// clogged connection may read nothing.
+	partialTime = time.Minute
+	stuckTime   = 5 * time.Second
+)
 
-// Sweep closes connections whose unfinished frames stand still.
+// stalled tells that an unfinished frame of c stands still.
+func (c *Conn) stalled(now int64) bool {
+	return c.partial.bytes.Load() > 0 && now-c.partial.moved.Load() > int64(partialTime)
+}
+
+// Sweep closes connections whose unfinished frames stand still, and clogged ones that read
+// nothing. The owners of others with much to read look at them again, because a connection may
+// have become clogged, or be so no more, by what others read.
 func (h *Hub) Sweep() {
 	now := h.Now()
-	var stalled []*Conn
+	var found []*Conn
 	h.Each(func(c *Conn) {
-		if c.partial.bytes.Load() > 0 && now-c.partial.moved.Load() > int64(partialTime) {
-			stalled = append(stalled, c)
+		if c.stalled(now) || c.Held() > little {
+			found = append(found, c)
 		}
 	})
-	for _, c := range stalled {
+	for _, c := range found {
 		h.act(func(int64) {
-			h.dismissPartial(c, fmt.Sprintf("a frame began and has not gone on for %v", partialTime))
+			switch {
+			case c.stalled(now):
+				h.dismissPartial(c, fmt.Sprintf("a frame began and has not gone on for %v", partialTime))
+			case c.state != open:
+			case c.Clogged() && c.Stuck(now) > stuckTime:
+				h.giveUp(c)
+			default:
+				h.mark(c)
+			}
 		})
 	}
 }
@@ -213,6 +251,16 @@ func (h *Hub) Memory() Memory {
 		m.Unread += h.unread[p].Load()
 	}
 	return m
+}
+
+// maxFree is what all spare buffers together may hold, in bytes.
+const maxFree = 16 << 20
+
+// Trim frees half of the spare buffers.
+func (h *Hub) Trim() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.spare.Trim()
 }
 
 // Each calls f with every open connection. It takes the lock for slices of them;

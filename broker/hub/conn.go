@@ -86,9 +86,45 @@ func (h *Hub) Gone(c *Conn) {
 	})
 }
 
+// Dismiss closes c after its output, which ends with an error frame.
+func (h *Hub) Dismiss(c *Conn, why *wire.Error) { h.act(func(int64) { h.dismiss(c, why) }) }
+
+// dismiss closes c after its output, which ends with the error why, if there is one.
+func (h *Hub) dismiss(c *Conn, why *wire.Error) {
+	if c.state != open {
+		return
+	}
+	reason := ""
+	if why != nil {
+		if h.refuse(c, why); why.Code == wire.SizeError || why.Code == wire.InvalidJSON {
+			reason = why.Code.String() + ": " + why.Reason
+		}
+	}
+	h.finish(c)
+	h.leave(c, reason)
+}
+
+// finish has c closed after its output, to which nothing is added any more.
+func (h *Hub) finish(c *Conn) {
+	if c.state == open {
+		c.state = leaving
+		h.leaving[c] = struct{}{}
+		h.mark(c)
+	}
+}
+
+// giveUp closes a connection that does not read.
+func (h *Hub) giveUp(c *Conn) {
+	c.state = cut
+	h.discard(c)
+	h.mark(c)
+	h.stats.Overflows++
+	h.late = append(h.late, c)
+}
+
 // leave removes c from the core. For a worker, reason says why we close it.
 func (h *Hub) leave(c *Conn, reason string) {
-	if !h.knows(c) {
+	if h.find(c.peer) != c {
 		return
 	}
 	var fx []broker.Effect
@@ -101,9 +137,6 @@ func (h *Hub) leave(c *Conn, reason string) {
 	h.departed.add(c, h.clock())
 	h.apply(fx)
 }
-
-// knows tells whether the core knows c.
-func (h *Hub) knows(c *Conn) bool { return h.find(c.peer) == c }
 
 // Peer is the connection's number in the core.
 func (c *Conn) Peer() broker.Peer { return c.peer }
@@ -129,29 +162,11 @@ func (h *Hub) Find(p broker.Peer) *Conn {
 	return h.find(p)
 }
 
-func (h *Hub) find(p broker.Peer) *Conn {
-	if s := int(p.Slot()); s < len(h.conns) && h.conns[s] != nil && h.conns[s].peer == p {
-		return h.conns[s]
-	}
-	return nil
-}
-
 // Unread is how many bytes wait for the peer to read them.
 func (c *Conn) Unread() int {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	return c.out.waiting()
-}
-
-// credit gives a worker new credit when it has used its credit up and no more than half of it
-// is left to read.
-func (h *Hub) credit(c *Conn) {
-	h.act(func(now int64) {
-		if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 && h.knows(c) {
-			c.spent.Store(false)
-			h.apply(h.core.Credit(now, c.peer, int64(most-c.out.waiting())))
-		}
-	})
 }
 
 // Named tells whether answers of this worker carry ids. Only the goroutine that steps it may
@@ -162,7 +177,7 @@ func (c *Conn) Named() bool { return c.named }
 func (h *Hub) CloseAll() {
 	h.act(func(int64) {
 		for _, c := range slices.Clone(h.conns) {
-			if c != nil && c.state == open {
+			if c != nil {
 				h.dismiss(c, nil)
 			}
 		}

@@ -11,7 +11,6 @@ package hub
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,43 +124,6 @@ func (h *Hub) Close() {
 // Now reads the hub's clock.
 func (h *Hub) Now() int64 { return h.clock() }
 
-// guard ends the process when the core panics, because half-changed state would lie.
-func (h *Hub) guard() {
-	e := recover()
-	if e == nil {
-		return
-	}
-	what := "a timer or an operator's request"
-	if h.doing != nil {
-		what = h.doing.String()
-	}
-	h.cfg.Fatal(fmt.Sprintf("the core broke down on %s: %v\n%s", what, e, debug.Stack()))
-	panic(e)
-}
-
-// tick runs what is due in the core after everything that has arrived by then is read:
-// nobody is judged while an answer lies unread.
-func (h *Hub) tick() {
-	h.mu.Lock()
-	h.ticking = true
-	h.mu.Unlock()
-	h.ReadFirst(h.due)
-}
-
-func (h *Hub) due(now int64) {
-	h.act(func(int64) {
-		h.armed, h.ticking = broker.Never, false
-		if h.closed {
-			return
-		}
-		h.stats.Ticks++
-		h.apply(h.core.TickUntil(now))
-		if h.fleet != nil && h.fleet.Next() <= now {
-			h.fleet.Tick(now)
-		}
-	})
-}
-
 // Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods
 // are called with the hub's lock held and must not call the hub.
 type Fleet interface {
@@ -180,57 +142,6 @@ type Fleet interface {
 // Enlist adds the fleet that join returns. apply carries out the effects of its commands.
 func (h *Hub) Enlist(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
 	h.act(func(now int64) { h.fleet = join(h.core, now, h.apply) })
-}
-
-// tickPause is the least time between two ticks, which leaves room for others
-// when the core has much to do.
-const tickPause = 500 * time.Microsecond
-
-// act has f change the core and its connections under the lock. It is for everything that is
-// not a peer's command.
-func (h *Hub) act(f func(now int64)) {
-	h.mu.Lock()
-	send := h.step(h.clock(), f)
-	h.release(nil)
-	if send {
-		h.fleet.Send()
-	}
-}
-
-// step carries out f and its immediate consequences, and tells whether the fleet has
-// something to send. The core changes only in here.
-func (h *Hub) step(now int64, f func(now int64)) (send bool) {
-	defer h.guard()
-	f(now)
-	if h.fleet != nil {
-		send = h.fleet.Step(h.clock())
-	}
-	for len(h.late) > 0 {
-		c := h.late[len(h.late)-1]
-		h.late = h.late[:len(h.late)-1]
-		h.leave(c, "")
-	}
-	return send
-}
-
-// release arms the timer, releases the lock and wakes the owners with new output, except self.
-func (h *Hub) release(self *Sink) {
-	next := h.core.Next()
-	if h.fleet != nil {
-		next = min(next, h.fleet.Next())
-	}
-	if next < h.armed && !h.ticking && !h.closed {
-		h.armed = next
-		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
-	}
-	var few [4]*Sink
-	wake := append(few[:0], h.wakeList(self)...)
-	h.mu.Unlock()
-	for _, s := range wake {
-		if self != nil || s.owner.Write == nil || !s.owner.Write() {
-			s.owner.Wake()
-		}
-	}
 }
 
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"slices"
 	"sync/atomic"
 
 	"gloom/broker"
@@ -93,7 +92,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 		reason := ""
 		switch e.Op {
 		case broker.OpProgress:
-			if c.out.waiting() > h.cfg.MaxOutbound/2 {
+			if c.slow() {
 				h.stats.Dropped++
 				continue
 			}
@@ -122,6 +121,13 @@ func (h *Hub) apply(fx []broker.Effect) {
 			}
 		})
 	}
+}
+
+func (h *Hub) find(p broker.Peer) *Conn {
+	if s := int(p.Slot()); s < len(h.conns) && h.conns[s] != nil && h.conns[s].peer == p {
+		return h.conns[s]
+	}
+	return nil
 }
 
 // effect encodes e, with its reason in words, and refers to its body or copies it.
@@ -215,6 +221,20 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	}
 }
 
+// mark puts c on its owner's list.
+func (h *Hub) mark(c *Conn) {
+	if c.dirty {
+		return
+	}
+	c.dirty = true
+	s := c.sink
+	s.dirty = append(s.dirty, c)
+	if !s.listed && !s.pending.Load() {
+		s.listed = true
+		h.woken = append(h.woken, s)
+	}
+}
+
 // fullPiece is the size up to which a piece grows, in bytes.
 const fullPiece = 64 << 10
 
@@ -253,95 +273,6 @@ func (p *piece) memory() int64 {
 	return int64(cap(p.mem))
 }
 
-// take gives the owner everything that is there, unless it still has something from before.
-func (o *outbox) take(now int64) {
-	if len(o.taken) == 0 && o.end() > o.took {
-		o.seal()
-		o.full, o.taken = o.taken, o.full
-		o.took, o.pieces = o.sealed, 0
-		if o.since.Load() == 0 {
-			o.since.Store(now)
-		}
-		written, first := o.written.Load(), 0
-		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
-			first++
-		}
-		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {
-			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
-			o.answers = 0
-		}
-		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
-		if o.keeps {
-			o.begun.Store(o.took)
-		}
-	}
-	o.known.Store(o.end())
-}
-
-// Front appends to parts, while they have room, the next bytes of what the owner has taken,
-// at most so many. From now on the peer may have read them. Only the owner calls it.
-func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
-	o, at := &c.out, c.out.at
-	for _, p := range o.taken {
-		if n == most || len(parts) == cap(parts) {
-			break
-		}
-		part := p.mem[at:]
-		part = part[:min(len(part), most-n)]
-		parts, at = append(parts, part), 0
-		n += len(part)
-	}
-	if o.keeps {
-		o.begun.Store(o.written.Load() + uint64(n))
-	}
-	return parts, n
-}
-
-// Wrote notes that n bytes of what Front returned have been written, and that no more of it
-// is being written. When everything that was taken is written, it takes more. Only the owner
-// calls it.
-func (c *Conn) Wrote(n int) {
-	o, h := &c.out, c.hub
-	written := o.written.Add(uint64(n))
-	done, freed := 0, int64(0)
-	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
-		p := &o.taken[done]
-		o.at -= len(p.mem)
-		freed += p.memory()
-		if s := c.sink; !p.lent && s.room >= cap(p.mem) {
-			s.room -= cap(p.mem)
-			s.spent = append(s.spent, p.mem[:0])
-		}
-	}
-	if o.taken = slices.Delete(o.taken, 0, done); len(o.taken) == 0 && cap(o.taken) > manyPieces {
-		o.taken = nil
-	}
-	if freed > 0 {
-		c.count(-freed)
-	}
-	more := o.known.Load() > written
-	if !more {
-		o.since.Store(0)
-	} else if n > 0 {
-		o.since.Store(h.clock())
-	}
-	if o.keeps {
-		o.begun.Store(written)
-		h.wrote(c, written)
-	}
-	if n > 0 && c.spent.Load() { // a peer that takes nothing may be lost
-		h.credit(c)
-	}
-	if more && len(o.taken) == 0 {
-		h.mu.Lock()
-		o.take(h.clock())
-		h.mu.Unlock()
-	}
-}
-
-// manyPieces is how many pieces a connection may keep a list for.
-const manyPieces = 16
-
 // discard throws away output that nobody will take.
 func (h *Hub) discard(c *Conn) {
 	o := &c.out
@@ -351,12 +282,19 @@ func (h *Hub) discard(c *Conn) {
 	o.known.Store(min(o.known.Load(), o.took))
 }
 
-// maxFree is what all spare buffers together may hold, in bytes.
-const maxFree = 16 << 20
+// Send appends a whole frame to c's output.
+func (h *Hub) Send(c *Conn, frame []byte) {
+	h.act(func(int64) { h.append(c, frame) })
+}
 
-// Trim frees half of the spare buffers.
-func (h *Hub) Trim() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.spare.Trim()
+func (h *Hub) append(c *Conn, frame []byte) {
+	h.put(c, len(frame), func(o *outbox) { o.buf = append(o.buf, frame...) })
+}
+
+func (h *Hub) refuse(c *Conn, e *wire.Error) {
+	if c.state != open {
+		return
+	}
+	h.stats.Errors[e.Code]++
+	h.put(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.fail(e.Code, e.Reason, e.ID) })
 }

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"runtime/debug"
 	"time"
 	"unicode/utf8"
 
@@ -68,13 +69,76 @@ func (s *Sink) Round(cmds []Command, outs []Output) []Output {
 func (h *Hub) run(now int64, cmds []Command) (send bool) {
 	return h.step(now, func(now int64) {
 		for i := range cmds {
-			if c := cmds[i].From; h.knows(c) {
-				h.doing = &cmds[i]
-				h.carryOut(now, c, &cmds[i])
-			}
+			h.doing = &cmds[i]
+			h.carryOut(now, cmds[i].From, &cmds[i])
 		}
 		h.doing = nil
 	})
+}
+
+// step carries out f and its immediate consequences, and tells whether the fleet has
+// something to send. The core changes only in here.
+func (h *Hub) step(now int64, f func(now int64)) (send bool) {
+	defer h.guard()
+	f(now)
+	if h.fleet != nil {
+		send = h.fleet.Step(h.clock())
+	}
+	for len(h.late) > 0 {
+		c := h.late[len(h.late)-1]
+		h.late = h.late[:len(h.late)-1]
+		h.leave(c, "")
+	}
+	return send
+}
+
+// guard ends the process when the core panics, because half-changed state would lie.
+func (h *Hub) guard() {
+	e := recover()
+	if e == nil {
+		return
+	}
+	what := "a timer or an operator's request"
+	if h.doing != nil {
+		what = h.doing.String()
+	}
+	h.cfg.Fatal(fmt.Sprintf("the core broke down on %s: %v\n%s", what, e, debug.Stack()))
+	panic(e)
+}
+
+// act has f change the core and its connections under the lock. It is for everything that is
+// not a peer's command.
+func (h *Hub) act(f func(now int64)) {
+	h.mu.Lock()
+	send := h.step(h.clock(), f)
+	h.release(nil)
+	if send {
+		h.fleet.Send()
+	}
+}
+
+// release arms the timer, releases the lock and wakes the owners with new output, except self.
+func (h *Hub) release(self *Sink) {
+	next := h.core.Next()
+	if h.fleet != nil {
+		next = min(next, h.fleet.Next())
+	}
+	h.arm(next)
+	var few [4]*Sink
+	wake := few[:0]
+	for _, s := range h.woken {
+		if s.listed = false; s != self {
+			s.pending.Store(true)
+			wake = append(wake, s)
+		}
+	}
+	h.woken = h.woken[:0]
+	h.mu.Unlock()
+	for _, s := range wake {
+		if self != nil || s.owner.Write == nil || !s.owner.Write() {
+			s.owner.Wake()
+		}
+	}
 }
 
 func (h *Hub) carryOut(now int64, c *Conn, m *Command) {
@@ -84,11 +148,10 @@ func (h *Hub) carryOut(now int64, c *Conn, m *Command) {
 	}
 	switch {
 	case m.Ignore:
+	case m.Close:
+		h.dismiss(c, m.Refuse)
 	case m.Refuse != nil:
 		h.refuse(c, m.Refuse)
-		if m.Close {
-			h.dismiss(c, m.Refuse)
-		}
 	case m.Reply != nil:
 		h.append(c, m.Reply)
 	default:
@@ -105,7 +168,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		if c.state == cut {
 			return
 		}
-		if c.out.waiting() > h.cfg.MaxOutbound/2 {
+		if c.slow() {
 			h.refuse(c, &wire.Error{
 				Code: wire.Overloaded, ID: r.ID,
 				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.out.waiting(), h.cfg.MaxOutbound/2),
@@ -183,60 +246,3 @@ func Brief[T string | []byte](text T, most int) string {
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-// dismiss closes c after its output.
-func (h *Hub) dismiss(c *Conn, why *wire.Error) {
-	reason := ""
-	if why != nil && (why.Code == wire.SizeError || why.Code == wire.InvalidJSON) {
-		reason = why.Code.String() + ": " + why.Reason
-	}
-	h.finish(c)
-	h.leave(c, reason)
-}
-
-// finish has c closed after its output, to which nothing is added any more.
-func (h *Hub) finish(c *Conn) {
-	if c.state == open {
-		c.state = leaving
-		h.leaving[c] = struct{}{}
-		h.mark(c)
-	}
-}
-
-// Dismiss closes c after its output, which ends with an error frame.
-func (h *Hub) Dismiss(c *Conn, why *wire.Error) {
-	h.act(func(int64) { h.refuseAndDismiss(c, why) })
-}
-
-func (h *Hub) refuseAndDismiss(c *Conn, why *wire.Error) {
-	if c.state == open {
-		h.refuse(c, why)
-		h.dismiss(c, why)
-	}
-}
-
-// Send appends a whole frame to c's output.
-func (h *Hub) Send(c *Conn, frame []byte) {
-	h.act(func(int64) { h.append(c, frame) })
-}
-
-func (h *Hub) append(c *Conn, frame []byte) {
-	h.put(c, len(frame), func(o *outbox) { o.buf = append(o.buf, frame...) })
-}
-
-func (h *Hub) refuse(c *Conn, e *wire.Error) {
-	if c.state != open {
-		return
-	}
-	h.stats.Errors[e.Code]++
-	h.put(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.fail(e.Code, e.Reason, e.ID) })
-}
-
-// giveUp closes a connection that does not read.
-func (h *Hub) giveUp(c *Conn) {
-	c.state = cut
-	h.discard(c)
-	h.mark(c)
-	h.stats.Overflows++
-	h.late = append(h.late, c)
-}

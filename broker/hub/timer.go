@@ -4,8 +4,44 @@ import (
 	"math"
 	"time"
 
+	"gloom/broker"
 	"gloom/broker/clock"
 )
+
+// tickPause is the least time between two ticks, which leaves room for others
+// when the core has much to do.
+const tickPause = 500 * time.Microsecond
+
+// arm has the timer fire at next, or earlier.
+func (h *Hub) arm(next int64) {
+	if next < h.armed && !h.ticking && !h.closed {
+		h.armed = next
+		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
+	}
+}
+
+// tick runs what is due in the core after everything that has arrived by then is read:
+// nobody is judged while an answer lies unread.
+func (h *Hub) tick() {
+	h.mu.Lock()
+	h.ticking = true
+	h.mu.Unlock()
+	h.ReadFirst(h.due)
+}
+
+func (h *Hub) due(now int64) {
+	h.act(func(int64) {
+		h.armed, h.ticking = broker.Never, false
+		if h.closed {
+			return
+		}
+		h.stats.Ticks++
+		h.apply(h.core.TickUntil(now))
+		if h.fleet != nil && h.fleet.Next() <= now {
+			h.fleet.Tick(now)
+		}
+	})
+}
 
 // ReadFirst calls the function then, on any goroutine, after everything is read that had
 // arrived when ReadFirst was called. Code that judges a peer by what did not arrive uses it.

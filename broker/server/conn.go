@@ -108,7 +108,7 @@ func (c *conn) received(data []byte) {
 	}
 	data = c.in.all(data)
 	used := 0
-	if was := c.reading; was != aside {
+	if was := c.reading; was == ready || was == forTurn {
 		c.reading = ready
 		used = c.take(c.loop.batch, data)
 		if c.bite = min(c.bite+c.bite/4, readBuffer); c.reading == forTurn {
@@ -155,29 +155,24 @@ func (c *conn) throw(n int) {
 	c.in.drop()
 	c.peer.Partial(0, 0)
 	if c.reading != ready {
-		c.goOn()
+		c.reading = ready
+		c.src.again()
 	}
 	if c.thrown += n; c.thrown > lingerBytes {
 		c.loop.close(c)
 	}
 }
 
-// pause stops reading the connection until its peer has read enough.
-func (c *conn) pause() {
-	c.reading = paused
-	c.loop.paused[c] = struct{}{}
-}
-
 // goOn ends a pause. The heartbeat counts from now, since what the peer sent meanwhile has
 // yet to be read.
 func (c *conn) goOn() {
 	c.heard = c.srv.hub.Now()
-	c.reading = ready
-	delete(c.loop.paused, c)
+	c.reading = forTurn
 	c.src.again()
 }
 
-// write writes as much of the peer's output as is taken.
+// write writes as much of the peer's output as is taken. If too much is left, the connection is
+// not read until its peer has read enough.
 func (c *conn) write() {
 	if err := c.src.drain(); refused(err) {
 		c.loop.close(c)
@@ -186,8 +181,10 @@ func (c *conn) write() {
 	if c.state == closing && c.peer.Held() == 0 {
 		c.src.finish()
 	}
-	if c.reading == paused && !c.peer.Clogged() {
+	if clogged := c.peer.Clogged(); c.reading == paused && !clogged {
 		c.goOn()
+	} else if c.reading == ready && clogged && c.state < draining {
+		c.reading = paused
 	}
 }
 
@@ -216,7 +213,6 @@ func (c *conn) forget() {
 		notify(c.srv.dropped)
 	}
 	c.in.drop()
-	delete(c.loop.paused, c)
 	if c.beater != nil {
 		c.beater.Stop()
 	}

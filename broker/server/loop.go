@@ -27,7 +27,6 @@ type loop struct {
 	all    *loops
 	poller *poll.Poller
 	conns  []*conn // by descriptor; streams have none
-	paused map[*conn]struct{}
 	sink   *hub.Sink
 	batch  *batch
 
@@ -116,15 +115,12 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 		}
 	}
 	switch {
-	case c.state == closed || c.reading == aside: // which has it read again
+	case c.state == closed || c.reading == aside || c.reading == paused: // it is read again later
 		return
 	case c.reading == forTurn:
 		if !c.put {
 			lp.put(c, 0)
 		}
-		return
-	case c.peer.Clogged() && c.state < draining:
-		c.pause()
 		return
 	}
 	into, room := c.in.spare(), lp.in[lp.used:]
@@ -180,7 +176,7 @@ func (lp *loop) arrived(c *conn, data []byte, err error) {
 	if c.state == closed {
 		return
 	}
-	if c.reading == ready || c.reading == forTurn {
+	if c.reading != aside {
 		if len(data) > 0 && c.beat > 0 {
 			c.heard = lp.srv.hub.Now()
 		}
@@ -190,8 +186,6 @@ func (lp *loop) arrived(c *conn, data []byte, err error) {
 	lp.flush()
 	if err != nil {
 		lp.close(c)
-	} else if c.reading == ready && c.state < draining && c.peer.Clogged() {
-		c.pause()
 	}
 }
 
@@ -323,19 +317,6 @@ func (lp *loop) wrote(s *stream, n int, err error) {
 	default:
 		c.wrote(n)
 		c.write()
-	}
-}
-
-// sweep checks connections that are paused because they have too much to read.
-func (lp *loop) sweep() {
-	now := lp.srv.hub.Now()
-	for c := range lp.paused {
-		if c.peer.Stuck(now) > stuckTime {
-			lp.srv.log.Warn().Str("peer", c.remote).Msg("closed a connection that does not read")
-			lp.close(c)
-		} else if !c.peer.Clogged() {
-			c.goOn()
-		}
 	}
 }
 

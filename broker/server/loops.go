@@ -79,7 +79,7 @@ func (s *Server) newLoops() (*loops, error) {
 }
 
 func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
-	lp := &loop{srv: s, poller: p, batch: s.newBatch(), paused: map[*conn]struct{}{}, parts: make([][]byte, 0, parts)}
+	lp := &loop{srv: s, poller: p, batch: s.newBatch(), parts: make([][]byte, 0, parts)}
 	lp.round = lp.endRound
 	lp.sink = s.hub.NewSink(hub.Owner{
 		Wake: func() {
@@ -156,8 +156,6 @@ const (
 	// looks for connections that stand still.
 	lagEvery   = time.Second
 	sweepEvery = 3 * time.Second
-	// stuckTime is how long a paused connection may read nothing before it is closed.
-	stuckTime = 5 * time.Second
 )
 
 // watch measures how long a loop takes to reach a task, and looks for connections that stand
@@ -175,9 +173,6 @@ func (s *Server) watch() {
 			s.hub.ReadFirst(func(int64) { notify(read) })
 		case <-read:
 			s.hub.Sweep()
-			for _, lp := range s.loops.all {
-				lp.poller.Do(lp.sweep)
-			}
 		case <-lag.C:
 			for _, lp := range s.loops.all {
 				sent := time.Now()

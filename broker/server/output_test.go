@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gloom/broker/settings"
+	"gloom/wire"
 )
 
 // TestManyBigJobsAtOnce: more big bodies for one connection than the system
@@ -51,5 +52,31 @@ func TestReadLate(t *testing.T) {
 	until(t, "the backlog is gone", func() bool { sum, _ := s.Hub().Backlog(); return sum == 0 })
 	if n := s.Hub().Stats().Overflows; n != 0 {
 		t.Errorf("%d connections were given up", n)
+	}
+}
+
+// TestSentInAPause: what a peer sends while it has too much to read is carried out once it has
+// read, though it was under way when the pause began.
+func TestSentInAPause(t *testing.T) {
+	t.Parallel()
+	for _, what := range transports {
+		s := begin(t, func(o *settings.Options) {
+			o.MaxOutbound = 1 << 20
+			if what == "TLS" {
+				secure(t, o)
+			}
+		})
+		submitter, worker := reach(t, s, what), within(t, s, wire.WorkerPort)
+		submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
+		submitter.want("ok", true)
+		worker.send(`{"action":"join","type":"t"}`)
+		worker.want("ok", true)
+		worker.want("id", "j")
+		worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20)) // more than sockets hold
+		worker.want("ok", true)
+		until(t, "output is held back", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+		submitter.send(`{"action":"ping"}`)
+		submitter.want("id", "j")
+		submitter.want("ok", true)
 	}
 }

@@ -75,11 +75,7 @@ func (s *stream) read() {
 			n, err = s.Read(buf)
 			continue
 		}
-		select {
-		case <-s.turn:
-		case <-time.After(sweepEvery):
-			c.loop.poller.Call(c.loop.sweep)
-		}
+		<-s.turn
 	}
 }
 

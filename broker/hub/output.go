@@ -1,0 +1,177 @@
+package hub
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// Sink stands for an owner of connections; only that owner writes to them. Connections with
+// new output are in its dirty list.
+type Sink struct {
+	hub   *Hub
+	owner Owner
+
+	pending atomic.Bool // the owner knows of output and will take it
+
+	// Guarded by the hub's lock.
+	dirty  []*Conn
+	listed bool // stands in hub.woken
+
+	// Only the owner uses these: buffers that are written and go back to the hub, and how many
+	// more bytes of them it may keep.
+	spent [][]byte
+	room  int
+}
+
+// maxSpent bounds what an owner keeps between two Takes, in bytes.
+const maxSpent = 1 << 20
+
+// Owner is what a sink asks of the owner of its connections.
+type Owner struct {
+	// Wake asks the owner to call Take soon. It is called without the lock, on any
+	// goroutine, at most once between two Takes.
+	Wake func()
+	// Write, if it is set, takes and writes at once and is called before Wake. It returns
+	// false if the owner is at work.
+	Write func() bool
+	// Bare: its connections are not sockets and get bodies and reasons without frames.
+	Bare bool
+}
+
+// NewSink returns a sink without connections.
+func (h *Hub) NewSink(o Owner) *Sink { return &Sink{hub: h, owner: o} }
+
+// Output tells the owner of a connection what to do for it.
+type Output struct {
+	// Conn has output (Front), or is to be closed.
+	Conn *Conn
+	// Close: nothing more follows. The connection is to be closed when its output is
+	// written.
+	Close bool
+	// Abort: the connection is to be closed at once. Nothing is written.
+	Abort bool
+	// Bare is what it got so far, if the sink is bare.
+	Bare Bare
+}
+
+// Expect says that the owner will call Take without being woken. It returns
+// false when a wake is under way already.
+func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
+
+// Unexpect undoes an Expect if the owner could not arrange to be called.
+func (s *Sink) Unexpect() { s.pending.Store(false) }
+
+// Take moves the output of all connections of the sink to outs.
+func (s *Sink) Take(outs []Output) []Output { return s.Round(nil, outs) }
+
+func (s *Sink) take(now int64, outs []Output) []Output {
+	h := s.hub
+	s.pending.Store(false)
+	for _, b := range s.spent {
+		h.spare.Put(b)
+	}
+	for _, c := range s.dirty {
+		c.dirty = false
+		switch c.state {
+		case lost:
+			continue
+		case cut:
+			outs = append(outs, Output{Conn: c, Abort: true})
+			continue
+		}
+		c.out.take(now)
+		outs = append(outs, Output{Conn: c, Close: c.state == leaving, Bare: c.out.got})
+	}
+	s.dirty = s.dirty[:0]
+	s.spent, s.room = s.spent[:0], maxSpent
+	return outs
+}
+
+// take gives the owner everything that is there, unless it still has something from before.
+func (o *outbox) take(now int64) {
+	if len(o.taken) == 0 && o.end() > o.took {
+		o.seal()
+		o.full, o.taken = o.taken, o.full
+		o.took, o.pieces = o.sealed, 0
+		if o.since.Load() == 0 {
+			o.since.Store(now)
+		}
+		written, first := o.written.Load(), 0
+		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
+			first++
+		}
+		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {
+			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
+			o.answers = 0
+		}
+		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
+		if o.keeps {
+			o.begun.Store(o.took)
+		}
+	}
+	o.known.Store(o.end())
+}
+
+// Front appends to parts, while they have room, the next bytes of what the owner has taken,
+// at most so many. From now on the peer may have read them. Only the owner calls it.
+func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
+	o, at := &c.out, c.out.at
+	for _, p := range o.taken {
+		if n == most || len(parts) == cap(parts) {
+			break
+		}
+		part := p.mem[at:]
+		part = part[:min(len(part), most-n)]
+		parts, at = append(parts, part), 0
+		n += len(part)
+	}
+	if o.keeps {
+		o.begun.Store(o.written.Load() + uint64(n))
+	}
+	return parts, n
+}
+
+// Wrote notes that n bytes of what Front returned have been written, and that no more of it
+// is being written. When everything that was taken is written, it takes more. Only the owner
+// calls it.
+func (c *Conn) Wrote(n int) {
+	o, h := &c.out, c.hub
+	written := o.written.Add(uint64(n))
+	done, freed := 0, int64(0)
+	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
+		p := &o.taken[done]
+		o.at -= len(p.mem)
+		freed += p.memory()
+		if s := c.sink; !p.lent && s.room >= cap(p.mem) {
+			s.room -= cap(p.mem)
+			s.spent = append(s.spent, p.mem[:0])
+		}
+	}
+	if o.taken = slices.Delete(o.taken, 0, done); len(o.taken) == 0 && cap(o.taken) > manyPieces {
+		o.taken = nil
+	}
+	if freed > 0 {
+		c.count(-freed)
+	}
+	more := o.known.Load() > written
+	if !more {
+		o.since.Store(0)
+	} else if n > 0 {
+		o.since.Store(h.clock())
+	}
+	if o.keeps {
+		o.begun.Store(written)
+		h.wrote(c, written)
+	}
+	if n > 0 && c.spent.Load() { // a peer that takes nothing may be lost
+		h.credit(c)
+	}
+	if more && len(o.taken) == 0 {
+		h.mu.Lock()
+		o.take(h.clock())
+		h.mu.Unlock()
+	}
+}
+
+// manyPieces is how many pieces a connection may keep a list for.
+const manyPieces = 16
