@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"gloom/broker"
@@ -67,10 +68,6 @@ func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
 
 // waiting is how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
-
-// Held is how many bytes wait for the peer, as far as the owner knows. Any goroutine may
-// call it.
-func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
 // refBody is the length from which a kept body is referred to instead of copied.
 const refBody = 128 << 10
@@ -229,8 +226,7 @@ func (h *Hub) mark(c *Conn) {
 	c.dirty = true
 	s := c.sink
 	s.dirty = append(s.dirty, c)
-	if !s.listed && !s.pending.Load() {
-		s.listed = true
+	if s.pending.CompareAndSwap(false, true) {
 		h.woken = append(h.woken, s)
 	}
 }
@@ -271,6 +267,57 @@ func (p *piece) memory() int64 {
 		return int64(len(p.mem))
 	}
 	return int64(cap(p.mem))
+}
+
+// Take moves the output of all connections of the sink to outs.
+func (s *Sink) Take(outs []Output) []Output { return s.Round(nil, outs) }
+
+func (s *Sink) take(now int64, outs []Output) []Output {
+	h := s.hub
+	s.pending.Store(false)
+	for _, b := range s.spent {
+		h.spare.Put(b)
+	}
+	for _, c := range s.dirty {
+		c.dirty = false
+		switch c.state {
+		case lost:
+			continue
+		case cut:
+			outs = append(outs, Output{Conn: c, Abort: true})
+			continue
+		}
+		c.out.take(now)
+		outs = append(outs, Output{Conn: c, Close: c.state == leaving, Bare: c.out.got})
+	}
+	s.dirty = s.dirty[:0]
+	s.spent, s.room = s.spent[:0], maxSpent
+	return outs
+}
+
+// take gives the owner everything that is there, unless it still has something from before.
+func (o *outbox) take(now int64) {
+	if len(o.taken) == 0 && o.end() > o.took {
+		o.seal()
+		o.full, o.taken = o.taken, o.full
+		o.took, o.pieces = o.sealed, 0
+		if o.since.Load() == 0 {
+			o.since.Store(now)
+		}
+		written, first := o.written.Load(), 0
+		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
+			first++
+		}
+		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {
+			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
+			o.answers = 0
+		}
+		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
+		if o.keeps {
+			o.begun.Store(o.took)
+		}
+	}
+	o.known.Store(o.end())
 }
 
 // discard throws away output that nobody will take.

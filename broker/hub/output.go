@@ -14,8 +14,7 @@ type Sink struct {
 	pending atomic.Bool // the owner knows of output and will take it
 
 	// Guarded by the hub's lock.
-	dirty  []*Conn
-	listed bool // stands in hub.woken
+	dirty []*Conn
 
 	// Only the owner uses these: buffers that are written and go back to the hub, and how many
 	// more bytes of them it may keep.
@@ -61,56 +60,9 @@ func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 // Unexpect undoes an Expect if the owner could not arrange to be called.
 func (s *Sink) Unexpect() { s.pending.Store(false) }
 
-// Take moves the output of all connections of the sink to outs.
-func (s *Sink) Take(outs []Output) []Output { return s.Round(nil, outs) }
-
-func (s *Sink) take(now int64, outs []Output) []Output {
-	h := s.hub
-	s.pending.Store(false)
-	for _, b := range s.spent {
-		h.spare.Put(b)
-	}
-	for _, c := range s.dirty {
-		c.dirty = false
-		switch c.state {
-		case lost:
-			continue
-		case cut:
-			outs = append(outs, Output{Conn: c, Abort: true})
-			continue
-		}
-		c.out.take(now)
-		outs = append(outs, Output{Conn: c, Close: c.state == leaving, Bare: c.out.got})
-	}
-	s.dirty = s.dirty[:0]
-	s.spent, s.room = s.spent[:0], maxSpent
-	return outs
-}
-
-// take gives the owner everything that is there, unless it still has something from before.
-func (o *outbox) take(now int64) {
-	if len(o.taken) == 0 && o.end() > o.took {
-		o.seal()
-		o.full, o.taken = o.taken, o.full
-		o.took, o.pieces = o.sealed, 0
-		if o.since.Load() == 0 {
-			o.since.Store(now)
-		}
-		written, first := o.written.Load(), 0
-		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
-			first++
-		}
-		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {
-			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
-			o.answers = 0
-		}
-		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
-		if o.keeps {
-			o.begun.Store(o.took)
-		}
-	}
-	o.known.Store(o.end())
-}
+// Held is how many bytes wait for the peer, as far as the owner knows. Any goroutine may
+// call it.
+func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
 // Front appends to parts, while they have room, the next bytes of what the owner has taken,
 // at most so many. From now on the peer may have read them. Only the owner calls it.

@@ -123,12 +123,15 @@ func (h *Hub) release(self *Sink) {
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
 	}
-	h.arm(next)
+	if next < h.armed {
+		h.arm(next)
+	}
 	var few [4]*Sink
 	wake := few[:0]
 	for _, s := range h.woken {
-		if s.listed = false; s != self {
-			s.pending.Store(true)
+		if s == self {
+			s.pending.Store(false)
+		} else {
 			wake = append(wake, s)
 		}
 	}

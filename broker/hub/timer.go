@@ -12,9 +12,9 @@ import (
 // when the core has much to do.
 const tickPause = 500 * time.Microsecond
 
-// arm has the timer fire at next, or earlier.
+// arm has the timer fire at next, which is earlier than it would.
 func (h *Hub) arm(next int64) {
-	if next < h.armed && !h.ticking && !h.closed {
+	if !h.ticking && !h.closed {
 		h.armed = next
 		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
 	}

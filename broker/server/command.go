@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/bits"
+	"runtime/debug"
 	"time"
 
 	"gloom/broker/guard"
@@ -76,6 +77,36 @@ func (b *batch) done() {
 	b.n, b.big, b.now = 0, false, false
 }
 
+// received carries out what a read has brought, after what earlier reads have left.
+func (c *conn) received(data []byte) {
+	defer c.rescue()
+	if c.state >= draining {
+		c.throw(len(data))
+		return
+	}
+	data = c.in.all(data)
+	used := 0
+	if was := c.reading; was == ready || was == forTurn {
+		c.reading = ready
+		used = c.take(c.loop.batch, data)
+		if c.bite = min(c.bite+c.bite/4, readBuffer); c.reading == forTurn {
+			c.bite = max(used, leastBite)
+			c.src.again()
+		} else if c.reading == ready && was != ready {
+			c.src.again() // what came meanwhile has not been read
+		}
+	}
+	if c.state >= draining {
+		c.throw(0)
+		return
+	}
+	if len(c.in.waiting) > 0 {
+		c.loop.carryOut() // commands that point there
+	}
+	c.in.leave(data, used)
+	c.peer.Partial(c.in.held(), c.in.frames)
+}
+
 // take makes commands of the frames in data, until the turn is over (forTurn) or one of
 // them takes long (aside), and returns how many bytes it used. What the batch has no room
 // for is carried out at once, the rest with the loop's round.
@@ -127,6 +158,23 @@ func (c *conn) take(b *batch, data []byte) (used int) {
 		c.growAside()
 	}
 	return used
+}
+
+// rescue is deferred wherever frames are handled.
+func (c *conn) rescue() {
+	if e := recover(); e != nil {
+		c.fault(e, debug.Stack())
+	}
+}
+
+// fault closes the connection after a panic in decoding, which costs this peer only. (A
+// panic in the core ends the process before it gets here.)
+func (c *conn) fault(e any, stack []byte) {
+	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
+	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
+		b.n-- // the command that panicked
+	}
+	c.loop.close(c)
 }
 
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {

@@ -2,11 +2,8 @@ package server
 
 import (
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"gloom/broker/guard"
 	"gloom/broker/hub"
@@ -45,9 +42,9 @@ type conn struct {
 type source interface {
 	// again has the connection come to its turn again, after others.
 	again()
-	// drain writes as much as is taken at once, and has the connection write on when more
-	// can be.
-	drain() error
+	// send writes what is taken at once; if that is nothing, the connection comes to its
+	// turn when more is. Below 0, it is being written, and reported later.
+	send(parts [][]byte) (n int, err error)
 	// finish tells the peer that nothing follows.
 	finish()
 	// close closes it; gone is called once the hub has been told.
@@ -89,71 +86,30 @@ const (
 	largeDrop = 1 << 20
 )
 
-// opened is called once the hub knows the connection.
-func (c *conn) opened() {
-	if c.srv.tokens.Required() {
-		c.waiting = c.srv.hub.After(helloTime, func() {
-			c.srv.tokenFailed(c.remote)
-			c.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
+// admit adds a connection.
+func (lp *loop) admit(c *conn) {
+	c.peer = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
+	if lp.srv.tokens.Required() {
+		c.waiting = lp.srv.hub.After(helloTime, func() {
+			lp.srv.tokenFailed(c.remote)
+			lp.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
 		})
 	}
 }
 
-// received carries out what a read has brought, after what earlier reads have left.
-func (c *conn) received(data []byte) {
-	defer c.rescue()
-	if c.state >= draining {
-		c.throw(len(data))
-		return
-	}
-	data = c.in.all(data)
-	used := 0
-	if was := c.reading; was == ready || was == forTurn {
-		c.reading = ready
-		used = c.take(c.loop.batch, data)
-		if c.bite = min(c.bite+c.bite/4, readBuffer); c.reading == forTurn {
-			c.bite = max(used, leastBite)
-			c.src.again()
-		} else if c.reading == ready && was != ready {
-			c.src.again() // what came meanwhile has not been read
-		}
-	}
-	if c.state >= draining {
-		c.throw(0)
-		return
-	}
-	if len(c.in.waiting) > 0 {
-		c.loop.carryOut() // commands that point there
-	}
-	c.in.leave(data, used)
-	c.peer.Partial(c.in.held(), c.in.frames)
-}
-
-// rescue is deferred wherever frames are handled.
-func (c *conn) rescue() {
-	if e := recover(); e != nil {
-		c.fault(e, debug.Stack())
-	}
-}
-
-// fault closes the connection after a panic in decoding, which costs this peer only. (A
-// panic in the core ends the process before it gets here.)
-func (c *conn) fault(e any, stack []byte) {
-	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
-	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
-		b.n-- // the command that panicked
-	}
-	c.loop.close(c)
-}
-
-// throw throws away n bytes that have come, and the unfinished frame. A large frame is
-// collected at once: peers that hoard them may come back faster than the collector runs.
-func (c *conn) throw(n int) {
+// dropInput throws away the unfinished frame. A large one is collected at once: peers that
+// hoard them may come back faster than the collector runs.
+func (c *conn) dropInput() {
 	if cap(c.in.frame) >= largeDrop {
 		notify(c.srv.dropped)
 	}
 	c.in.drop()
 	c.peer.Partial(0, 0)
+}
+
+// throw throws away n bytes that have come, and the unfinished frame.
+func (c *conn) throw(n int) {
+	c.dropInput()
 	if c.reading != ready {
 		c.reading = ready
 		c.src.again()
@@ -171,29 +127,6 @@ func (c *conn) goOn() {
 	c.src.again()
 }
 
-// write writes as much of the peer's output as is taken. If too much is left, the connection is
-// not read until its peer has read enough.
-func (c *conn) write() {
-	if err := c.src.drain(); refused(err) {
-		c.loop.close(c)
-		return
-	}
-	if c.state == closing && c.peer.Held() == 0 {
-		c.src.finish()
-	}
-	if clogged := c.peer.Clogged(); c.reading == paused && !clogged {
-		c.goOn()
-	} else if c.reading == ready && clogged && c.state < draining {
-		c.reading = paused
-	}
-}
-
-// wrote notes that n bytes of output have been written.
-func (c *conn) wrote(n int) {
-	c.srv.bytesOut.Add(uint64(n))
-	c.peer.Wrote(n)
-}
-
 // linger closes a connection after the peer had time to read its output. Closing at once,
 // with unread input, would reset the connection.
 func (c *conn) linger() {
@@ -205,20 +138,23 @@ func (c *conn) linger() {
 	c.srv.hub.After(lingerTime, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })
 }
 
-// forget is called once the source has closed.
-func (c *conn) forget() {
+// close closes a connection, after what it has sent is carried out.
+func (lp *loop) close(c *conn) {
+	if lp.step(); c.state == closed {
+		return
+	}
+	c.src.close()
 	c.state = closed
 	c.over.Store(true)
-	if cap(c.in.frame) >= largeDrop {
-		notify(c.srv.dropped)
-	}
-	c.in.drop()
+	c.dropInput()
 	if c.beater != nil {
 		c.beater.Stop()
 	}
 	if c.waiting != nil {
 		c.waiting.Stop()
 	}
+	lp.srv.hub.Gone(c.peer)
+	c.src.gone()
 }
 
 // startBeat pings the peer at its own pace and drops it after two beats of silence, by the
@@ -253,6 +189,3 @@ func (c *conn) startBeat() {
 }
 
 var pingFrame = wire.AppendPing(nil)
-
-// refused tells whether a send has failed for good.
-func refused(err error) bool { return err != nil && err != unix.EAGAIN && err != unix.EINTR }

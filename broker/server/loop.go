@@ -11,13 +11,13 @@ import (
 )
 
 // loop is an event loop. It works in rounds: it waits until sockets are ready, reads from
-// each of them, has the hub carry out everything that was read, and writes the output, once
-// per connection. A stream has a loop of its own that does not wait: the stream's goroutine
-// hands in what it has read.
+// each of them, makes commands of what was read, has the hub carry them out, and writes the
+// output, once per connection. A job's way is this file from top to bottom; decode leads
+// through input.go (frames) and command.go (commands), write through the hub's step.go (the
+// lock), outbox.go (effects) and output.go (bytes).
 //
-// A job's way: ready, read (bytes); decode, conn.received, input.next (frames); conn.take,
-// conn.command, permit (commands); write, hub.Sink.Round (the lock, the core, effects);
-// writeOne, conn.write, source.send (bytes).
+// A stream has a loop of its own that does not wait: the stream's goroutine hands in what it
+// has read.
 //
 // All its fields and its connections belong to whoever has the poller's turn: the loop's
 // goroutine or, while that waits, a goroutine that writes in its place or brings what a
@@ -47,10 +47,8 @@ type loop struct {
 	outs  []hub.Output
 	parts [][]byte // has room for what is written at a time
 
-	pace pace
-	// round is endRound, as a task; scheduled: it is put on the loop.
-	round     func()
-	scheduled bool
+	pace  pace
+	round func() // endRound, as a task
 }
 
 // portion is what one read of a connection brought: loop.in[from:to].
@@ -71,6 +69,8 @@ const (
 	leastLeft  = 4 << 10
 	// maxPool is what a loop keeps for frames that must wait, in bytes.
 	maxPool = 4 << 20
+	// writeTurn is how many bytes are written before others get their turn.
+	writeTurn = 256 << 10
 )
 
 // run waits for events, and closes all connections in the end.
@@ -98,7 +98,7 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 	}
 	c := lp.conns[fd]
 	if ev&poll.Writable != 0 && c.peer.Held() > 0 {
-		c.write()
+		lp.send(c)
 	}
 	if ev&(poll.Readable|poll.Ended) != 0 || c.reading == forTurn {
 		lp.read(c, fd, ev&poll.Ended != 0)
@@ -170,52 +170,63 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	lp.put(c, n)
 }
 
-// arrived gives a stream's connection its turn, with what was read, if anything, and the
-// error after it.
-func (lp *loop) arrived(c *conn, data []byte, err error) {
-	if c.state == closed {
-		return
-	}
-	if c.reading != aside {
-		if len(data) > 0 && c.beat > 0 {
-			c.heard = lp.srv.hub.Now()
-		}
-		lp.turn(c, crowded)
-		c.received(data)
-	}
-	lp.flush()
-	if err != nil {
-		lp.close(c)
-	}
-}
-
-// put has n bytes that were read handled, at once or at the end of the round.
+// put has n bytes that were read handled and output written, at once or at the end of the
+// round.
 func (lp *loop) put(c *conn, n int) {
 	c.put = true
 	lp.reads = append(lp.reads, portion{c, lp.used, lp.used + n})
 	lp.used += n
-	lp.afterRead()
-}
-
-// afterRead handles what was read and writes output, at once or at the end of the round.
-func (lp *loop) afterRead() {
 	lp.pace.reads++
 	switch {
-	case lp.scheduled:
 	case lp.pace.atOnce():
 		lp.flush()
-	case !lp.sink.Expect(): // the end of the round is scheduled already
-	default:
-		if lp.scheduled = lp.poller.Do(lp.round); !lp.scheduled {
-			lp.sink.Unexpect()
-			lp.flush()
-		}
+	case !lp.sink.Expect(): // the end of the round is on its way
+	case !lp.poller.Do(lp.round):
+		lp.sink.Unexpect()
+		lp.flush()
 	}
 }
 
+// pace decides whether a loop writes at once or once per round. While reads come one by one
+// it writes at once, which costs a write per frame and saves the time of another round. When
+// many connections are ready at a time it writes at the end of the round, which saves most of
+// the writes.
+type pace struct {
+	reads   int // since the last round
+	lone    int // rounds in a row with one read
+	instant bool
+	since   int // reads since the last round that was counted
+}
+
+const (
+	// loneRounds is how many rounds in a row must have had one read each before
+	// output is written at once.
+	loneRounds = 8
+	// countEvery is how often a round is counted while writing at once.
+	countEvery = 16
+)
+
+// atOnce tells whether to write output right after the read that was counted last.
+func (p *pace) atOnce() bool {
+	if !p.instant {
+		return false
+	}
+	if p.since++; p.since < countEvery {
+		return true
+	}
+	// Count one round, to see whether reads still come one by one.
+	*p = pace{reads: 1, lone: loneRounds - 1}
+	return false
+}
+
 func (lp *loop) endRound() {
-	lp.pace.endRound()
-	lp.scheduled = false
+	p := &lp.pace
+	if p.reads <= 1 {
+		p.lone++
+	} else {
+		p.lone = 0
+	}
+	p.instant, p.reads = p.lone >= loneRounds, 0
 	lp.flush()
 }
 
@@ -226,20 +237,6 @@ func (lp *loop) flush() {
 	lp.stepped = 0
 	lp.crowd, lp.cut, lp.batch.end = lp.cut, 0, math.MaxInt64
 	lp.write()
-}
-
-// step has the hub carry out everything that was read.
-func (lp *loop) step() {
-	lp.decode()
-	lp.carryOut()
-}
-
-// carryOut has the hub carry out what the batch has gathered.
-func (lp *loop) carryOut() {
-	if lp.batch.n > 0 {
-		lp.sink.Step(lp.batch.cmd[:lp.batch.n])
-		lp.batch.done()
-	}
 }
 
 // decode makes commands of everything that was read.
@@ -272,13 +269,37 @@ func (lp *loop) turn(c *conn, least int) {
 	lp.batch.turn(now, crowd)
 }
 
+// step has the hub carry out everything that was read.
+func (lp *loop) step() {
+	lp.decode()
+	lp.carryOut()
+}
+
+// carryOut has the hub carry out what the batch has gathered.
+func (lp *loop) carryOut() {
+	if lp.batch.n > 0 {
+		lp.sink.Step(lp.batch.cmd[:lp.batch.n])
+		lp.batch.done()
+	}
+}
+
 // write has the hub carry out what is left and writes the output of the loop's connections.
 func (lp *loop) write() {
 	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
 	lp.batch.done()
 	for i := range lp.outs {
-		lp.writeOne(&lp.outs[i])
-		lp.outs[i] = hub.Output{}
+		o := &lp.outs[i]
+		switch c := o.Conn.Owner.(*conn); {
+		case c.state == closed:
+		case o.Abort:
+			lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
+			lp.close(c)
+		default:
+			if lp.send(c); o.Close && c.state < closing {
+				c.linger()
+			}
+		}
+		*o = hub.Output{}
 	}
 }
 
@@ -292,47 +313,39 @@ func (lp *loop) writeInstead() bool {
 	return true
 }
 
-func (lp *loop) writeOne(o *hub.Output) {
-	c := o.Conn.Owner.(*conn)
-	switch {
-	case c.state == closed:
-		return
-	case o.Abort:
-		lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
-		lp.close(c)
-		return
+// send writes as much of c's output as is taken. If too much is left, c is not read until its
+// peer has read enough.
+func (lp *loop) send(c *conn) {
+	turn := writeTurn
+	for n := 1; n > 0 && turn > 0 && c.peer.Held() > 0; turn -= n {
+		parts, _ := c.peer.Front(lp.parts[:0], turn)
+		var err error
+		n, err = c.src.send(parts)
+		clear(parts)
+		if err != nil {
+			lp.close(c)
+			return
+		}
+		if n >= 0 {
+			c.wrote(n)
+		}
 	}
-	if c.write(); o.Close && c.state < closing {
-		c.linger()
+	held := c.peer.Held()
+	switch clogged := held > 0 && c.peer.Clogged(); {
+	case c.reading == paused && !clogged:
+		c.goOn()
+	case c.reading == ready && clogged && c.state < draining:
+		c.reading = paused
+	}
+	if held == 0 && c.state == closing {
+		c.src.finish()
+	} else if held > 0 && turn <= 0 {
+		c.src.again()
 	}
 }
 
-// wrote continues with a stream after n bytes of its output have been written.
-func (lp *loop) wrote(s *stream, n int, err error) {
-	s.writing = false
-	switch c := s.conn; {
-	case c.state == closed:
-	case err != nil:
-		lp.close(c)
-	default:
-		c.wrote(n)
-		c.write()
-	}
-}
-
-// admit adds a connection.
-func (lp *loop) admit(c *conn) {
-	c.peer = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
-	c.opened()
-}
-
-// close closes a connection, after what it has sent is carried out.
-func (lp *loop) close(c *conn) {
-	if lp.step(); c.state == closed {
-		return
-	}
-	c.src.close()
-	c.forget()
-	lp.srv.hub.Gone(c.peer)
-	c.src.gone()
+// wrote notes that n bytes of c's output have been written.
+func (c *conn) wrote(n int) {
+	c.srv.bytesOut.Add(uint64(n))
+	c.peer.Wrote(n)
 }

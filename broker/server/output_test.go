@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gloom/broker/hub"
 	"gloom/broker/settings"
 	"gloom/wire"
 )
@@ -74,7 +75,16 @@ func TestSentInAPause(t *testing.T) {
 		worker.want("id", "j")
 		worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20)) // more than sockets hold
 		worker.want("ok", true)
-		until(t, "output is held back", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+		var own *conn
+		s.Hub().Each(func(c *hub.Conn) {
+			if c.Port() == wire.SubmitPort {
+				own = c.Owner.(*conn)
+			}
+		})
+		until(t, "the pause has begun", func() (begun bool) {
+			own.loop.poller.Call(func() { begun = own.reading == paused })
+			return begun
+		})
 		submitter.send(`{"action":"ping"}`)
 		submitter.want("id", "j")
 		submitter.want("ok", true)

@@ -19,8 +19,9 @@ type stream struct {
 	conn *conn
 	turn chan struct{} // the connection comes to its turn again
 	out  chan [][]byte // what is to be written; nil: nothing follows
-	// writing: what went to out is not written yet.
+	// writing: parts went to out and are not written yet.
 	writing bool
+	parts   [][]byte
 }
 
 // duplex is a connection whose two directions can be closed separately.
@@ -34,9 +35,7 @@ const (
 	// into at the most, in bytes.
 	streamLeast = 4 << 10
 	streamMost  = 64 << 10
-	// streamPiece is how many bytes are written before the hub is told, in streamParts
-	// at the most.
-	streamPiece = 256 << 10
+	// streamParts is how many pieces are written before the hub is told.
 	streamParts = 16
 )
 
@@ -62,7 +61,7 @@ func (s *stream) read() {
 	n, err := s.Read(buf)
 	state, reading := open, ready
 	visit := func() {
-		c.loop.arrived(c, buf[:n], err)
+		s.arrived(buf[:n], err)
 		state, reading = c.state, c.reading
 		if len(buf) > 4*streamLeast && c.in.held() == 0 {
 			buf = make([]byte, streamLeast)
@@ -76,6 +75,25 @@ func (s *stream) read() {
 			continue
 		}
 		<-s.turn
+	}
+}
+
+// arrived gives the connection its turn, with what was read, if anything, and the error after
+// it.
+func (s *stream) arrived(data []byte, err error) {
+	c := s.conn
+	if c.state == closed {
+		return
+	}
+	if c.reading != aside {
+		if len(data) > 0 && c.beat > 0 {
+			c.heard = c.srv.hub.Now()
+		}
+		c.loop.turn(c, crowded)
+		c.received(data)
+	}
+	if c.loop.flush(); err != nil {
+		c.loop.close(c)
 	}
 }
 
@@ -93,21 +111,32 @@ func (s *stream) write() {
 			n += len(part)
 		}
 		clear(parts)
-		s.conn.loop.poller.Call(func() { s.conn.loop.wrote(s, n, err) })
+		s.conn.loop.poller.Call(func() { s.wrote(n, err) })
+	}
+}
+
+// wrote goes on after n bytes of output have been written.
+func (s *stream) wrote(n int, err error) {
+	s.writing = false
+	switch c := s.conn; {
+	case c.state == closed:
+	case err != nil:
+		c.loop.close(c)
+	default:
+		c.wrote(n)
+		c.loop.send(c)
 	}
 }
 
 func (s *stream) again() { notify(s.turn) }
 
-func (s *stream) drain() error {
-	if s.writing {
-		return nil
-	}
-	if parts, n := s.conn.peer.Front(s.conn.loop.parts[:0], streamPiece); n > 0 {
+func (s *stream) send(parts [][]byte) (int, error) {
+	if !s.writing {
 		s.writing = true
-		s.out <- parts // nothing else is on its way
+		s.parts = append(s.parts[:0], parts...)
+		s.out <- s.parts // nothing else is on its way
 	}
-	return nil
+	return -1, nil
 }
 
 func (s *stream) finish() { s.out <- nil }
