@@ -6,16 +6,15 @@ import asyncio
 from typing import Callable
 
 from ._backoff import Backoff, hopeless
-from ._demux import Demux
 from ._gate import Gate
 from ._link import Link
 from ._options import Event, Notice, Options
-from ._replies import Done
+from ._replies import Done, Jobs
 from .errors import ClosedError, GloomError, LostError, NotConnected, RefusedError
 from .pending import PendingJob
 
 
-class Session(Demux, Link):
+class Session(Jobs, Link):
     """One connection, and what is pending on it."""
 
     def __init__(self, connector: Connector, addr: str) -> None:
@@ -171,7 +170,7 @@ class Connector:
     def _gone(self, session: Session) -> None:
         cause, current = session.lost.result(), session is self.current
         keep = current and not isinstance(cause, ClosedError)
-        self._kept += session.lose_all(cause, keep)
+        self._kept += session.lose(cause, keep)
         self._sessions.discard(session)
         if current:
             self.current = None

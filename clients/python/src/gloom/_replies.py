@@ -1,12 +1,21 @@
-"""Which request a reply of the broker belongs to."""
+"""Which request, or which job, a frame of the broker belongs to.
+
+Replies come in the order of the requests; results, progress and the errors
+that end an accepted job come in any order between them.  An error with an
+id may be either: it is the reply to a submit until the broker is known to have
+taken the job, and the job's end after that.
+
+This module knows no socket, no clock and no thread.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, Mapping, NamedTuple, Optional
 
-from . import wire
-from .errors import BrokerError, LostError, ProtocolError, from_code
+from . import errors, wire
+from .errors import BrokerError, LostError, ProtocolError
+from .pending import PendingJob
 from .wire import Message
 
 #: Told None when a request was taken, else why not.
@@ -14,17 +23,18 @@ Done = Callable[[Optional[Exception]], None]
 
 
 class _Request(NamedTuple):
-    id: str | None
     done: Done
+    #: The job that it is about.
+    id: str | None
+    #: It has no reply unless it is refused.
     silent: bool
 
 
 class Replies:
     """A connection's requests in the order in which their replies come.
 
-    It knows no socket, no clock and no thread.  Silent requests have no reply
-    unless they are refused; one is known to be taken as soon as anything comes
-    that the broker says only afterwards.
+    A silent request is known to be taken as soon as anything comes that the
+    broker says only afterwards.
     """
 
     def __init__(self, addr: str) -> None:
@@ -32,29 +42,22 @@ class Replies:
         self.addr = addr
         #: Frames of which nothing was written.
         self.unsent: list[bytes] = []
-        self._requests: deque[_Request] = deque()
-        #: The ok that is being handled, or was last.
+        #: The last ok.
         self.reply: Message | None = None
         #: What the broker said before it closes.
         self.refusal: BrokerError | None = None
+        self._requests: deque[_Request] = deque()
 
     def send(self, frame: bytes) -> None:
         """Send a frame that has no reply."""
         raise NotImplementedError
-
-    def on_message(self, message: Message) -> None:
-        """Called with each message that is no ok and no error."""
-
-    def on_error(self, error: BrokerError) -> None:
-        """Called with each error, to refuse a request with it or to end a job."""
-        self.refuse(error)
 
     def ask(
         self, frame: bytes, done: Done, id: str | None = None, silent: bool = False
     ) -> None:
         """Send a request; done is called with its reply, or with what ended the
         connection before it came."""
-        self._requests.append(_Request(id, done, silent))
+        self._requests.append(_Request(done, id, silent))
         self.send(frame)
 
     @property
@@ -68,64 +71,237 @@ class Replies:
         Raises ProtocolError, or the broker's own error when it is about the
         whole connection; the connection is then of no use.
         """
-        if message.kind == wire.OK:
-            request = self._next()
-            if request is None:
-                raise ProtocolError("an ok that nothing asked for")
-            id = request.id
-            if id is not None and message.id not in (None, id):
-                raise ProtocolError(f"an ok for {message.id!r} instead of {id!r}")
-            self.reply = message
-            request.done(None)
-        elif message.kind == wire.ERROR:
+        if message.kind == wire.ERROR:
             code, reason = message.get("error"), message.get("reason")
             lost = message.get("cause") == "lost"
-            self.on_error(from_code(code, reason, message.id, lost=lost))
-        else:
+            self.on_error(errors.from_code(code, reason, message.id, lost=lost))
+        elif message.kind != wire.OK:
             self.on_message(message)
+        else:
+            request = self._due()
+            if request is None:
+                raise ProtocolError("an ok that nothing asked for")
+            if request.id is not None and message.id not in (None, request.id):
+                said = f"an ok for {message.id!r} instead of {request.id!r}"
+                raise ProtocolError(said)
+            self.reply = message
+            self._settle(request)
 
-    def refuse(self, error: BrokerError) -> None:
-        """Take an error as the reply that is due, or as one about the connection
-        when none is."""
-        request = self._next()
+    def on_message(self, message: Message) -> None:
+        """Called with each message that is no ok and no error."""
+
+    def on_error(self, error: BrokerError) -> None:
+        """Called with each error.  It is the reply that is due, or one about the
+        connection when none is."""
+        if isinstance(error, (errors.SizeError, errors.Unauthorized)):
+            self.refusal = error
+        request = self._due()
         if request is None:
             raise error
-        request.done(error)
+        self._settle(request, error)
 
-    def is_due(self, id: str) -> bool:
-        """Whether the next reply is one about this id."""
-        return next((r.id == id for r in self._requests if not r.silent), False)
-
-    def settle(self, id: str, error: Exception | None = None) -> bool:
-        """Something came that tells of the silent request about this id, and so of
-        all silent ones before it; False when it was not their turn."""
+    def _due(self, id: str | None = None) -> _Request | None:
+        """The request whose reply comes next: the first that is not silent, or a
+        silent one before it about this id."""
         for request in self._requests:
-            if not request.silent:
-                return False
-            if request.id == id:
-                break
-        else:
-            return False
-        while True:
-            request = self._requests.popleft()
-            if request.id == id:
-                request.done(error)
-                return True
-            request.done(None)
+            if not request.silent or request.id == id:
+                return request
+        return None
 
-    def lose(self, cause: Exception) -> None:
-        """No reply will come any more."""
-        error = LostError(cause, self.addr)
+    def _settle(self, request: _Request, error: Exception | None = None) -> None:
+        """A request has its reply.  The silent ones before it were taken: else
+        their errors had come by now."""
+        while True:
+            first = self._requests.popleft()
+            if first is request:
+                request.done(error)
+                return
+            first.done(None)
+
+
+class Jobs(Replies):
+    """The requests of a submitter's connection, and the jobs pending on it."""
+
+    def __init__(self, *connection: Any) -> None:
+        super().__init__(*connection)
+        self._unconfirmed = False
+        self.jobs: dict[str, PendingJob] = {}
+        #: Set once the broker has said that it is stopping.
+        self.draining = False
+
+    def freed(self) -> None:
+        """Called once for each job, when it no longer counts against the window."""
+        raise NotImplementedError
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is pending."""
+        return not self.jobs and not self.awaited
+
+    # What goes out.
+
+    def submit(self, job: PendingJob) -> None:
+        """Send a job.
+
+        An id that is still pending here is refused without a frame: its
+        refusal could not be told from the end of the first job.
+        """
+        if job.id in self.jobs:
+            self.freed()
+            job._failed(errors.IDExists("still pending on this connection", job.id))
+            return
+        self.jobs[job.id] = job
+        self._submit(job, lambda error: self._submitted(job, error))
+
+    def _submit(self, job: PendingJob, done: Done) -> None:
+        job.sent = True
+        self._unconfirmed = job.silent and (job.detached or self._unconfirmed)
+        self.ask(job.frame, done, job.id, job.silent)
+
+    def go_on(self, job: PendingJob) -> None:
+        """Attach to a kept job of a connection that was lost, or submit it if that
+        had not been done."""
+        if not job.sent:
+            self.submit(job)
+            return
+        self.jobs[job.id] = job
+        self._attach(job, job.again)
+
+    def _attach(self, job: PendingJob, again: bool) -> None:
+        """again: submit the job if the broker does not know it."""
+
+        def attached(error: Exception | None) -> None:
+            here = self.jobs.get(job.id) is job
+            if error is None:
+                self._submitted(job, None)
+            elif again and here and isinstance(error, errors.UnknownID):
+                job.acked = False
+                self._submit(job, submitted)
+            else:  # it never got there, or ended, or went with its broker
+                self._lose(job, error)
+
+        def submitted(error: Exception | None) -> None:
+            here = self.jobs.get(job.id) is job
+            if here and isinstance(error, errors.IDExists):
+                # The submit of the lost connection came after the attach.
+                self._attach(job, again=False)
+            else:
+                self._submitted(job, error)
+
+        progress = True if job.on_progress else None
+        frame = wire.request("attach", id=job.id, progress=progress)
+        self.ask(frame, attached, job.id)
+
+    def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
+        """Send a change; done gets None or the refusal."""
+        job = self.jobs.get(id)
+        if job is not None and job.silent and not job.acked:
+            # A refusal of the submit must not be mistaken for one of the change.
+            self.ping(lambda _: None)
+        self.ask(wire.request("change", id=id, **fields), done, id)
+
+    def cancel(self, id: str, done: Done) -> None:
+        """Send a cancel; done gets None or the refusal."""
+        job = self.jobs.get(id)
+
+        def replied(error: Exception | None) -> None:
+            if error is None and job is not None:
+                self._fail(job, errors.Cancelled("by its submitter", id))
+            done(error)
+
+        self._unconfirmed = False
+        self.ask(wire.request("cancel", id=id), replied, id)
+
+    def ping(self, done: Done) -> None:
+        """Send a ping; its reply says that all before it was handled."""
+        self._unconfirmed = False
+        self.ask(wire.PING, done)
+
+    def confirm(self) -> None:
+        """Call after each batch of submits: pings when only a ping can tell
+        that detached jobs without an ack were taken."""
+        if self._unconfirmed:
+            self.ping(lambda _: None)
+
+    # What comes in.
+
+    def on_message(self, message: Message) -> None:
+        if message.kind not in (wire.RESULT, wire.PROGRESS):
+            return
+        job = self.jobs.get(message.id or "")
+        if job is None:
+            return  # not asked for any more
+        if not job.acked:
+            request = self._due(job.id)
+            if request is None or not request.silent:
+                raise ProtocolError(f"news of job {job.id!r} before its ack")
+            self._settle(request)
+        if message.kind == wire.PROGRESS:
+            job._progressed(message)
+        elif self._forget(job):
+            job._answered(message)
+
+    def on_error(self, error: BrokerError) -> None:
+        if isinstance(error, errors.Draining):
+            self.draining = True
+        code, id = error.code, error.id
+        if id is None:
+            if isinstance(error, (errors.Overloaded, errors.Unauthorized)):
+                raise error  # about the connection
+            super().on_error(error)
+            return
+        end = error
+        if code in errors.END_CODES or code == errors.TakenOver.code:
+            end = errors.from_code(code, error.reason, id, ended=True, lost=error.lost)
+        job = self.jobs.get(id)
+        if job is not None and job.acked and end is not error:
+            self._fail(job, end)
+            return
+        # Only a cancel can get unknown_id; a silent submit ends by any other error.
+        request = self._due(None if code == errors.UnknownID.code else id)
+        if request is not None and request.id == id:
+            self._settle(request, end if request.silent else error)
+        elif job is not None:
+            raise ProtocolError(f"an error about job {id!r} before its turn")
+
+    def lose(self, cause: Exception, keep: bool = False) -> list[PendingJob]:
+        """The connection is gone: what is pending fails now, but for kept jobs, which
+        are returned when keep is set."""
+        cause = self.refusal or cause
+        stayed, kept = {id(frame) for frame in self.unsent}, []
+        for job in list(self.jobs.values()):
+            job.sent = job.acked or id(job.frame) not in stayed
+            if keep and job.kept:
+                kept.append(self.jobs.pop(job.id))
+            else:
+                self._lose(job, cause)
         requests, self._requests = self._requests, deque()
         for request in requests:
-            request.done(error)
+            request.done(LostError(cause, self.addr))
+        return kept
 
-    def _next(self) -> _Request | None:
-        """Take the request that the present reply belongs to.  The silent ones
-        before it were taken: else their error had come by now."""
-        while self._requests:
-            request = self._requests.popleft()
-            if not request.silent:
-                return request
-            request.done(None)
-        return None
+    def _submitted(self, job: PendingJob, error: Exception | None) -> None:
+        if error is not None:
+            self._fail(job, error)
+            return
+        job.acked = True
+        if not job.again:
+            job.frame = b""
+        if job.detached:
+            self._forget(job)
+        job._accepted()
+
+    def _lose(self, job: PendingJob, cause: Exception) -> None:
+        self._fail(job, LostError(cause, self.addr, job.id, job.acked, job.sent))
+
+    def _fail(self, job: PendingJob, error: Exception) -> None:
+        if self._forget(job):
+            job._failed(error)
+
+    def _forget(self, job: PendingJob) -> bool:
+        """Whether the job was pending here until now."""
+        if self.jobs.get(job.id) is not job:
+            return False
+        del self.jobs[job.id]
+        self.freed()
+        return True

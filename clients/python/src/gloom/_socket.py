@@ -11,7 +11,6 @@ from ._link import Link
 from ._options import Options, logger
 from .body import encode_body
 from .errors import (
-    BrokerError,
     Cancelled,
     ClosedError,
     GloomError,
@@ -19,7 +18,6 @@ from .errors import (
     LostError,
     ProtocolError,
     SizeError,
-    Unauthorized,
     UnknownAction,
     UnknownID,
     Unsupported,
@@ -168,11 +166,6 @@ class Socket(Link):
 
         frame = wire.request("release", id=self._name(run))
         self.ask(frame, replied)
-
-    def on_error(self, error: BrokerError) -> None:
-        if isinstance(error, (SizeError, Unauthorized)):
-            self.refusal = error
-        self.refuse(error)
 
     def _join_replied(self, error: Exception | None) -> None:
         if error is not None:

@@ -7,11 +7,11 @@ import unittest
 import support  # noqa: F401  (finds the package)
 
 from gloom import errors, wire
-from gloom._demux import Demux
+from gloom._replies import Jobs
 from gloom.pending import PendingJob
 
 
-class Wire(Demux):
+class Wire(Jobs):
     """A connection that passes on what is sent."""
 
     def __init__(self, send, freed):
@@ -44,14 +44,14 @@ class Job(PendingJob):
         return self.events[-1]
 
 
-class DemuxCase(unittest.TestCase):
+class RepliesCase(unittest.TestCase):
     def setUp(self):
         self.sent = []
         self.freed = 0
         self.anew()
 
     def anew(self):
-        self.demux = Wire(self.send, self.free)
+        self.link = Wire(self.send, self.free)
 
     def send(self, frame):
         self.sent.append(json.loads(frame[4:]))
@@ -61,26 +61,26 @@ class DemuxCase(unittest.TestCase):
 
     def submit(self, id, **how):
         job = Job(id, **how)
-        self.demux.submit(job)
+        self.link.submit(job)
         return job
 
     def cancel(self, id):
         replies = []
-        self.demux.cancel(id, replies.append)
+        self.link.cancel(id, replies.append)
         return replies
 
     def get(self, **message):
-        self.demux.receive(wire.read(json.dumps(message).encode()))
+        self.link.receive(wire.read(json.dumps(message).encode()))
 
     def refuse(self, code, id=None):
         self.get(error=code, reason="why", id=id)
 
     def check_over(self, freed):
         self.assertEqual(self.freed, freed)
-        self.assertTrue(self.demux.idle)
+        self.assertTrue(self.link.idle)
 
 
-class Acked(DemuxCase):
+class Acked(RepliesCase):
     def test_ack_then_answer(self):
         job = self.submit("a")
         self.assertFalse(job.acked)
@@ -128,14 +128,14 @@ class Acked(DemuxCase):
     def test_draining_refuses_or_ends(self):
         a, b = self.submit("a"), self.submit("b")
         self.get(ok=True, id="a")
-        self.assertFalse(self.demux.draining)
+        self.assertFalse(self.link.draining)
         self.refuse("draining", "b")
         self.refuse("draining", "a")
         self.assertIsInstance(b.error, errors.RefusedError)
         self.assertIsInstance(a.error, errors.JobError)
         for job in a, b:
             self.assertIsInstance(job.error, errors.Draining)
-        self.assertTrue(self.demux.draining)
+        self.assertTrue(self.link.draining)
         self.check_over(2)
 
     def test_end_of_one_while_another_is_due(self):
@@ -170,7 +170,7 @@ class Acked(DemuxCase):
         self.check_over(1)
 
 
-class Silent(DemuxCase):
+class Silent(RepliesCase):
     def test_answer_confirms_those_before(self):
         a, b, c = (self.submit(id, silent=True) for id in "abc")
         self.get(id="b", body=1)
@@ -211,8 +211,8 @@ class Silent(DemuxCase):
     def test_detached_is_confirmed_by_a_ping(self):
         a, b = (self.submit(id, silent=True, detached=True) for id in "ab")
         self.assertEqual(a.events, [])
-        self.demux.confirm()
-        self.demux.confirm()
+        self.link.confirm()
+        self.link.confirm()
         self.assertEqual([m["action"] for m in self.sent], ["submit", "submit", "ping"])
         self.refuse("id_exists", "b")
         self.get(ok=True)
@@ -223,15 +223,15 @@ class Silent(DemuxCase):
     def test_no_ping_where_something_else_replies(self):
         a = self.submit("a", silent=True, detached=True)
         self.submit("b")
-        self.demux.confirm()
+        self.link.confirm()
         self.submit("c", silent=True)
-        self.demux.confirm()
+        self.link.confirm()
         self.assertEqual(len(self.sent), 3)
         self.get(ok=True, id="b")
         self.assertEqual(a.events, ["accepted"])
 
 
-class Cancels(DemuxCase):
+class Cancels(RepliesCase):
     def test_ok(self):
         job = self.submit("a")
         self.get(ok=True, id="a")
@@ -317,13 +317,13 @@ class Cancels(DemuxCase):
         self.assertEqual(len(job.events), 2)
 
 
-class Connection(DemuxCase):
+class Connection(RepliesCase):
     def test_lost(self):
         a, b, c = self.submit("a"), self.submit("b"), self.submit("c", silent=True)
         self.get(ok=True, id="a")
         replies = self.cancel("a")
-        self.demux.unsent = [c.frame]
-        self.demux.lose_all(ConnectionResetError("reset"))
+        self.link.unsent = [c.frame]
+        self.link.lose(ConnectionResetError("reset"))
         self.assertEqual(
             [(j.error.id, j.error.acked, j.error.sent) for j in (a, b, c)],
             [("a", True, True), ("b", False, True), ("c", False, False)],
@@ -337,14 +337,14 @@ class Connection(DemuxCase):
             job.kept = True
         self.get(ok=True, id="a")
         reset = ConnectionResetError("reset")
-        self.demux.unsent = [c.frame]
-        kept = self.demux.lose_all(reset, keep=True)
+        self.link.unsent = [c.frame]
+        kept = self.link.lose(reset, keep=True)
         self.assertEqual((kept, self.freed), ([a, b, c], 0))
         self.check_over(0)
         self.anew()
         self.sent.clear()
         for job in kept:
-            self.demux.go_on(job)
+            self.link.go_on(job)
         self.assertEqual(
             [(m["action"], m["id"]) for m in self.sent],
             [("attach", "a"), ("attach", "b"), ("submit", "c")],
@@ -371,7 +371,7 @@ class Connection(DemuxCase):
     def test_size_error_is_why_it_closes(self):
         a, b = self.submit("a"), self.submit("b")
         self.refuse("size_error")
-        self.demux.lose_all(ConnectionResetError("closed"))
+        self.link.lose(ConnectionResetError("closed"))
         self.assertIsInstance(a.error, errors.SizeError)
         self.assertIsInstance(b.error.cause, errors.SizeError)
 
@@ -402,8 +402,8 @@ class Connection(DemuxCase):
 
     def test_pings(self):
         replies = []
-        self.demux.ping(replies.append)
-        self.demux.ping(replies.append)
+        self.link.ping(replies.append)
+        self.link.ping(replies.append)
         self.get(ok=True)
         self.refuse("unknown_action")
         self.assertIsNone(replies[0])
@@ -500,7 +500,7 @@ class Random(unittest.TestCase):
         broker = ModelBroker(rng)
         freed = []
         jobs = []
-        demux = Wire(
+        link = Wire(
             lambda frame: broker.requests.append(self.sent(frame, jobs)),
             lambda: freed.append(1),
         )
@@ -510,15 +510,15 @@ class Random(unittest.TestCase):
             if choice < 0.25:
                 job = Job(rng.choice("abcdefg"), rng.random() < 0.4, rng.random() < 0.3)
                 jobs.append(job)
-                demux.submit(job)
+                link.submit(job)
                 if rng.random() < 0.7:
-                    demux.confirm()
+                    link.confirm()
             elif choice < 0.35:
                 id = rng.choice("abcdefg")
-                demux.cancel(id, cancels.append)
+                link.cancel(id, cancels.append)
                 asked += 1
             elif choice < 0.4:
-                demux.ping(cancels.append)
+                link.ping(cancels.append)
                 asked += 1
             elif choice < 0.6:
                 if broker.requests:
@@ -526,17 +526,17 @@ class Random(unittest.TestCase):
             elif choice < 0.75:
                 broker.work()
             elif broker.out:
-                self.deliver(demux, broker)
-        demux.confirm()
+                self.deliver(link, broker)
+        link.confirm()
         while broker.requests:
             broker.handle()
         while broker.running:
             broker.work()
         while broker.out:
-            self.deliver(demux, broker)
+            self.deliver(link, broker)
         self.assertEqual(len(cancels), asked)
         self.assertEqual(len(freed), len(jobs))
-        self.assertTrue(demux.idle)
+        self.assertTrue(link.idle)
         for job in jobs:
             self.assertEqual(self.told(job), broker.truth.get(job, "id_exists"))
 
@@ -547,8 +547,8 @@ class Random(unittest.TestCase):
         return json.loads(frame[4:]), job
 
     @staticmethod
-    def deliver(demux, broker):
-        demux.receive(wire.read(json.dumps(broker.out.pop(0)).encode()))
+    def deliver(link, broker):
+        link.receive(wire.read(json.dumps(broker.out.pop(0)).encode()))
 
     def told(self, job):
         ends = []
@@ -655,17 +655,17 @@ class Cuts(unittest.TestCase):
                 self.run_one(random.Random(seed))
 
     def connect(self, broker, freed, jobs):
-        demux = Wire(
+        link = Wire(
             lambda frame: broker.requests.append(json.loads(frame[4:])),
             lambda: freed.append(1),
         )
         for job in jobs:
-            demux.go_on(job)
-        return demux
+            link.go_on(job)
+        return link
 
     def run_one(self, rng):
         broker, freed, jobs, asked, replies = CutBroker(rng), [], [], 0, []
-        demux = self.connect(broker, freed, [])
+        link = self.connect(broker, freed, [])
         for step in range(400):
             choice = rng.random()
             if choice < 0.2 and step < 300:
@@ -675,29 +675,29 @@ class Cuts(unittest.TestCase):
                 fields["ack"] = False if job.silent else None
                 job.frame = wire.request("submit", id=job.id, body=b"1", **fields)
                 jobs.append(job)
-                demux.submit(job)
+                link.submit(job)
             elif choice < 0.23 and jobs and step < 300:
-                demux.cancel(rng.choice(jobs).id, replies.append)
+                link.cancel(rng.choice(jobs).id, replies.append)
                 asked += 1
             elif choice < 0.25 and step < 350:
                 reset = ConnectionResetError("cut")
                 broker.cut()
-                kept = demux.lose_all(reset, keep=True)
-                demux = self.connect(broker, freed, kept)
+                kept = link.lose(reset, keep=True)
+                link = self.connect(broker, freed, kept)
             elif choice < 0.5:
                 broker.handle()
             elif choice < 0.7:
                 broker.work()
             elif broker.out:
-                Random.deliver(demux, broker)
-        demux.ping(replies.append)
+                Random.deliver(link, broker)
+        link.ping(replies.append)
         while broker.requests or broker.late or broker.bound or broker.out:
             broker.handle()
             broker.work()
             while broker.out:
-                Random.deliver(demux, broker)
+                Random.deliver(link, broker)
         self.assertEqual(len(replies), asked + 1)
-        self.assertTrue(demux.idle)
+        self.assertTrue(link.idle)
         self.assertEqual(len(freed), len(jobs))
         for job in jobs:
             ends = [
