@@ -501,6 +501,21 @@ class Losses(WorkerCase):
         with self.assertRaises(gloom.ClosedError):
             starting.result(PATIENCE)
 
+    def test_job_before_the_ok_of_join(self):
+        worker = gloom.Worker(
+            "echo", print, self.broker.addr, backoff=FAST, notify=self.notices.append
+        )
+        starting = self.aside(worker.start)
+        peer = self.broker.accept()
+        peer.expect("join")
+        self.job(peer, "a")
+        self.assertTrue(peer.at_end())
+        eventually(lambda: self.notices)
+        self.assertIsInstance(self.notices[0].error, gloom.ProtocolError)
+        worker.stop()
+        with self.assertRaises(gloom.ClosedError):
+            starting.result(PATIENCE)
+
     def test_unreachable(self):
         worker = gloom.Worker(
             "echo", print, closed_port(), backoff=FAST, notify=self.notices.append

@@ -15,16 +15,12 @@ from . import wire
 from ._loop import within
 from ._options import FRAME_SLACK, Options, split_addr
 from ._replies import Replies
-from .errors import GloomError, ProtocolError
+from .errors import GloomError
 from .wire import FrameReader
 
 # Beats without a byte after which a connection is given up.  The broker does
 # so after two; one more leaves the decision to the side that pings.
 _SILENT_BEATS = 3
-
-# What may come before a connection is open; of what only later protocols know
-# nothing is said.
-_REPLIES = (wire.OK, wire.ERROR, None)
 
 # Bytes that wait for the end of a round of the loop at most.
 _BATCH = 256 * 1024
@@ -41,14 +37,13 @@ class Link(Replies, asyncio.Protocol):
         self.max_frame = options.max_frame
         #: Done with the cause when the connection is gone.
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
+        #: Why it ends; None while it does not.
+        self.cause: Exception | None = None
+        #: Whether more bytes may be written now.
         self.writable = True
-        self._opened = False
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
         self._transport: asyncio.Transport | None = None
         self._out_size = 0
-        self._flush_due = False
-        self._closing = False
-        self._cause: Exception | None = None
         self._last_byte = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -79,58 +74,48 @@ class Link(Replies, asyncio.Protocol):
         except BaseException:
             self.abort(ConnectionAbortedError("given up"))
             raise
-        self._opened = True
 
     def send(self, frame: bytes) -> None:
         """Send a frame, together with others of this round of the loop."""
-        if self.lost.done() or self._closing:
+        if self.cause is not None:
             return
+        if not self.unsent and self.writable:
+            self._loop.call_soon(self._flush)
         self.unsent.append(frame)
         self._out_size += len(frame)
-        if not self.writable:
-            return
-        if self._out_size > _BATCH:
+        if self.writable and self._out_size > _BATCH:
             self._write()  # so that writing is paused in time
-        elif not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
 
     def close(self, cause: Exception) -> None:
         """Send what is waiting, then close; lost is done with this cause."""
-        if self._closing or self.lost.done():
+        if self.cause is not None:
             return
-        self._cause = cause
+        self.cause = cause
         self._write()
-        self._closing = True
         if self._transport is not None:
             self._transport.close()
 
     def abort(self, cause: Exception) -> None:
         """Drop the connection; lost is done with this cause."""
-        if self._cause is None:
-            self._cause = cause
-        self._closing = True
+        self.cause = self.cause or cause
         if self._transport is not None:
             self._transport.abort()
 
     def _flush(self) -> None:
-        self._flush_due = False
-        if not self._closing and self.writable:
+        if self.cause is None and self.writable:
             self.before_flush()
             self._write()
 
     def _write(self) -> None:
-        if self._transport is None or not self.unsent:
-            return
-        out, self.unsent = self.unsent, []
-        self._out_size = 0
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._transport is not None and self.unsent:
+            out, self.unsent, self._out_size = self.unsent, [], 0
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._closing:
+        if self.cause is not None:
             self._transport.abort()
             return
         sock = transport.get_extra_info("socket")
@@ -139,11 +124,9 @@ class Link(Replies, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_byte = self._loop.time()
-        if self._closing:
-            return
         try:
             self._reader.feed(data)
-            while not self._closing:
+            while self.cause is None:
                 payload = self._reader.next()
                 if payload is None:
                     self.after_read()
@@ -151,8 +134,6 @@ class Link(Replies, asyncio.Protocol):
                 message = wire.read(payload)
                 if message.kind == wire.PING_KIND:
                     self.send(wire.PONG)
-                elif not self._opened and message.kind not in _REPLIES:
-                    raise ProtocolError(f"{message.kind} before anything was asked")
                 else:
                     self.receive(message)
         except GloomError as err:
@@ -161,13 +142,10 @@ class Link(Replies, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._closing = True
-        cause = self._cause or exc
-        if cause is None:
+        if self.cause is None:
             where = " in the middle of a frame" if self._reader.partial else ""
-            cause = ConnectionResetError(f"closed by the broker{where}")
-        if not self.lost.done():
-            self.lost.set_result(cause)
+            self.cause = exc or ConnectionResetError(f"closed by the broker{where}")
+        self.lost.set_result(self.cause)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -182,32 +160,29 @@ class Link(Replies, asyncio.Protocol):
 
     async def _open(self) -> None:
         options = self._options
-        if not await self._open_local():
-            where = split_addr(self.addr)
-            tls = options.tls
+        if not await self._connect_locally(options.local):
+            where, name, tls = split_addr(self.addr), None, options.tls
             if tls is None and where.tls:
                 tls = ssl.create_default_context()
-            name = options.server_hostname or where.host or "localhost"
-            how = {"ssl": tls, "server_hostname": name} if tls else {}
+            if tls is not None:
+                name = options.server_hostname or where.host or "localhost"
             if where.path:
                 await self._loop.create_unix_connection(
-                    lambda: self, where.path, **how
+                    lambda: self, where.path, ssl=tls, server_hostname=name
                 )
             else:
                 await self._loop.create_connection(
-                    lambda: self, where.host, where.port, **how
+                    lambda: self, where.host, where.port, ssl=tls, server_hostname=name
                 )
         if options.wants_hello:
             await self._hello()
 
-    async def _open_local(self) -> bool:
+    async def _connect_locally(self, path: str) -> bool:
         """Whether the broker of this machine was reached by its socket."""
-        if not self._options.local:
+        if not path:
             return False
         try:
-            await self._loop.create_unix_connection(
-                lambda: self, self._options.local
-            )
+            await self._loop.create_unix_connection(lambda: self, path)
         except OSError:  # not there, or not for us
             return False
         return True

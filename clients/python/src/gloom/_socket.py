@@ -91,21 +91,16 @@ class Socket(Link):
         handler has returned: until then its place is taken."""
         self.ask(self._service.join, self._join_replied)
         limit = self._options.dial_timeout
-        late = self._loop.call_later(limit, self._late, limit)
-        try:
-            cause = await asyncio.shield(self.lost)
-        finally:
-            late.cancel()
+        await asyncio.wait({self.lost}, timeout=limit)
+        if not self.joined:
+            self.abort(TimeoutError(f"no answer to join within {limit:g} s"))
+        cause = await asyncio.shield(self.lost)
         cause = self.refusal or cause
         self.abandon(LostError(cause, self.addr))
         if self._running:
             self._idle = self._loop.create_future()
             await self._idle
         return cause
-
-    def _late(self, limit: float) -> None:
-        if not self.joined:
-            self.abort(TimeoutError(f"no answer to join within {limit:g} s"))
 
     def abandon(self, cause: GloomError) -> None:
         """Nobody waits for any of the runs any more."""
@@ -138,6 +133,8 @@ class Socket(Link):
                 self.abort(ClosedError("left"))
                 return
             raise ProtocolError("a job after the ok of leave")
+        if not self.joined:
+            raise ProtocolError("a job before the ok of join")
         if len(self._runs) >= max(self._service.prefetch, 1):
             raise ProtocolError(
                 f"a job while {len(self._runs)} are out, the most asked for"
