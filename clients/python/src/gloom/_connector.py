@@ -17,16 +17,16 @@ from .pending import PendingJob
 class Session(Jobs, Link):
     """One connection, and what is pending on it."""
 
-    def __init__(self, connector: Connector, addr: str) -> None:
-        super().__init__(connector.options, addr)
-        self._connector = connector
+    def __init__(self, options: Options, addr: str, gate: Gate) -> None:
+        super().__init__(options, addr)
+        self._gate = gate
         #: Set when the connection is lost or the broker has said that it is
         #: stopping.
         self.over = asyncio.Event()
         self._retired = False
 
     def freed(self) -> None:
-        self._connector.gate.leave()
+        self._gate.leave()
 
     def before_flush(self) -> None:
         self.confirm()
@@ -38,8 +38,7 @@ class Session(Jobs, Link):
             self.close(ClosedError("nothing pending"))
 
     def on_writable(self) -> None:
-        if self is self._connector.current:
-            self._connector.gate.change(self.writable)
+        self._gate.writable()
 
     def retire(self) -> None:
         """Close once nothing is pending any more."""
@@ -49,22 +48,20 @@ class Session(Jobs, Link):
 
 class Connector:
     """Keeps a session to one of the brokers as long as that serves, then to
-    the next one that does.  Belongs to the event loop's thread.
+    the next one that does, and sends the jobs that the gate lets in.  Belongs to
+    the event loop's thread.
 
-    It tells the gate whether there is a connection, whether that takes more bytes
-    and, after an attempt at every broker has failed, why not: a RefusedError when
-    all refuse for good, else NotConnected.
+    It tells the gate which connection takes new jobs and, after an attempt at
+    every broker has failed, why there is none: a RefusedError when all refuse for
+    good, else NotConnected.
     """
 
     def __init__(self, options: Options, gate: Gate) -> None:
-        self.options = options
-        self.gate = gate
-        self._backoff = Backoff(options.backoff)
+        self._options = options
+        self._gate = gate
         self._next = 0
         self._sessions: set[Session] = set()
-        #: The session for new jobs.
-        self.current: Session | None = None
-        # Kept jobs of the session that was current and is lost, and its broker.
+        # Kept jobs of the session for new jobs that was lost, and its broker.
         self._kept: list[PendingJob] = []
         self._kept_at = ""
         # What was asked about them meanwhile.
@@ -74,73 +71,59 @@ class Connector:
     async def run(self) -> None:
         """Connect and reconnect until cancelled."""
         loop = asyncio.get_running_loop()
-        session = await self._connect()
+        tell, addrs = self._options.tell, self._options.addrs
+        backoff = Backoff(self._options.backoff)
+        old: Session | None = None  # the connection that drains, or is lost
         while True:
-            since = loop.time()
-            await session.over.wait()
-            if len(self.options.addrs) > 1 and not session.lost.done():
-                other = await self._leave(session)
-                if other is not None:
-                    session = other
+            tried = await self._try_all(old)
+            if isinstance(tried, Session):
+                since = loop.time()
+                self._adopt(tried)
+                if old is not None:
+                    old.retire()  # what is pending there stays there
+                old = tried
+                await old.over.wait()
+                patience = 0.0 if len(addrs) > 1 else None
+            else:
+                if old is None:
+                    self._gate.connected(None, tried)
+                    if isinstance(tried, RefusedError):
+                        self._drop_kept(tried)
+                patience = backoff.wait()
+                tell(Notice(Event.FAILED, ", ".join(addrs), tried, patience))
+                if old is None:
+                    await asyncio.sleep(patience)
                     continue
-            cause = await asyncio.shield(session.lost)
-            self._backoff.lasted(loop.time() - since)
-            wait = self._backoff.wait()
-            self.options.tell(Notice(Event.LOST, session.addr, cause, wait))
-            await asyncio.sleep(wait)
-            if self._kept:  # they wait there
-                self._next = self.options.addrs.index(session.addr)
-            session = await self._connect()
+            await asyncio.wait({old.lost}, timeout=patience)
+            if old.lost.done():
+                backoff.lasted(loop.time() - since)
+                wait = backoff.wait()
+                tell(Notice(Event.LOST, old.addr, old.lost.result(), wait))
+                await asyncio.sleep(wait)
+                if self._kept:  # they wait there
+                    self._next = addrs.index(old.addr)
+                old = None
 
-    async def _connect(self) -> Session:
-        while True:
-            tried = await self._try_all(None)
-            if isinstance(tried, Session):
-                self._adopt(tried)
-                return tried
-            if isinstance(tried, RefusedError):
-                self._drop_kept(tried)
-            self.gate.change(None, tried)
-            await asyncio.sleep(self._failed(tried))
-
-    async def _leave(self, old: Session) -> Session | None:
-        """Turn from a draining broker to another one; what is pending on the
-        old connection stays there.  None when the old one goes first."""
-        while not old.lost.done():
-            tried = await self._try_all(old.addr)
-            if isinstance(tried, Session):
-                self._adopt(tried)
-                old.retire()
-                return tried
-            await asyncio.wait({old.lost}, timeout=self._failed(tried))
-        return None
-
-    def _failed(self, error: Exception) -> float:
-        wait = self._backoff.wait()
-        addrs = ", ".join(self.options.addrs)
-        self.options.tell(Notice(Event.FAILED, addrs, error, wait))
-        return wait
-
-    async def _try_all(self, leave_out: str | None) -> Session | GloomError:
-        """One attempt at each address in turn, but for the one left out.
+    async def _try_all(self, draining: Session | None) -> Session | GloomError:
+        """One attempt at each address in turn, but for the one that drains.
 
         Errors are returned, not raised: users will get them, and must not get
         hold of the frames that go on running here.
         """
         errors = []
-        for _ in self.options.addrs:
-            addr = self.options.addrs[self._next % len(self.options.addrs)]
+        for _ in self._options.addrs:
+            addr = self._options.addrs[self._next % len(self._options.addrs)]
             self._next += 1
-            if addr == leave_out:
+            if draining is not None and addr == draining.addr:
                 continue
-            session = Session(self, addr)
+            session = Session(self._options, addr, self._gate)
             try:
                 await session.open()
                 return session
             except Exception as err:
                 errors.append((addr, err.with_traceback(None)))
         if not errors:
-            return NotConnected(f"no broker but {leave_out}, which drains")
+            return NotConnected("no broker but the one that drains")
         first = errors[0][1]
         if isinstance(first, RefusedError) and all(hopeless(err) for _, err in errors):
             return first
@@ -151,10 +134,9 @@ class Connector:
 
     def _adopt(self, session: Session) -> None:
         """Make a connection the one for new jobs."""
-        self.current = session
         self._sessions.add(session)
         session.lost.add_done_callback(lambda _: self._gone(session))
-        self.options.tell(Notice(Event.CONNECTED, session.addr))
+        self._options.tell(Notice(Event.CONNECTED, session.addr))
         kept, self._kept = self._kept, []
         for job in kept:
             if job.sent and session.addr != self._kept_at:
@@ -165,16 +147,15 @@ class Connector:
         for ask, done in asked:
             ask(session, done)
         self._kept_at = session.addr
-        self.gate.change(session.writable)
+        self._gate.connected(session, None)
 
     def _gone(self, session: Session) -> None:
-        cause, current = session.lost.result(), session is self.current
+        cause, current = session.lost.result(), session is self._gate.session
         keep = current and not isinstance(cause, ClosedError)
         self._kept += session.lose(cause, keep)
         self._sessions.discard(session)
         if current:
-            self.current = None
-            self.gate.change(None)
+            self._gate.connected(None, None)
         session.over.set()
 
     def _drop_kept(self, cause: Exception) -> None:
@@ -186,31 +167,27 @@ class Connector:
             done(cause)
 
     def _drop(self, job: PendingJob, cause: Exception) -> None:
-        self.gate.leave()
+        self._gate.leave()
         job._failed(LostError(cause, self._kept_at, job.id, job.acked, job.sent))
 
     # What submitters ask for.
 
-    @property
-    def max_frame(self) -> int:
-        """Largest frame that the broker takes, in bytes."""
-        session = self.current
-        return session.max_frame if session else self.options.max_frame
-
-    def submit(self, job: PendingJob) -> None:
-        """Send a job, or attach to one; it fails at once when the connection has
-        just gone."""
-        if self.current is not None:
-            self.current.submit(job)
-        elif job.kept and not self._closed:
-            self._kept.append(job)
-        else:
-            self._drop(job, NotConnected("gone before the job was sent"))
+    def send(self) -> None:
+        """Send the jobs that the gate has let in, or attach to them; they fail at
+        once when the connection has just gone."""
+        for job in self._gate.take():
+            if self._gate.session is not None:
+                self._gate.session.submit(job)
+            elif job.kept and not self._closed:
+                self._kept.append(job)
+            else:
+                self._drop(job, NotConnected("gone before the job was sent"))
 
     def ask(self, id: str, ask: Callable[[Session, Done], None], done: Done) -> None:
         """Have a session ask about a job: the one where it is pending, else the one
         for new jobs.  What is asked about a job of a lost one waits with that."""
-        session = next((s for s in self._sessions if id in s.jobs), self.current)
+        pending = (session for session in self._sessions if id in session.jobs)
+        session = next(pending, self._gate.session)
         if session is not None:
             ask(session, done)
         elif any(job.id == id for job in self._kept):

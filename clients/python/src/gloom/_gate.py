@@ -1,59 +1,77 @@
-"""Where submitters wait for room in the window and for a connection."""
+"""Where jobs wait for room in the window and for a connection."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 import time
 from collections import deque
-from typing import Callable
+from typing import TYPE_CHECKING, Callable, Generator
 
-from .errors import ClosedError, NotConnected, RefusedError, WindowFull, again
+from .errors import (
+    ClosedError,
+    NotConnected,
+    RefusedError,
+    SizeError,
+    WindowFull,
+    again,
+)
+from .pending import PendingJob
+from .wire import HEADER_LEN
 
-#: Bytes that may wait to be taken over by the thread that sends them.
+if TYPE_CHECKING:
+    from ._connector import Session
+
+#: Bytes that may wait to be taken over by the event loop.
 MAX_UNSENT = 1024 * 1024
 
 _Waiter = concurrent.futures.Future  # what threads and tasks can wait for alike
 
 
 class Gate:
-    """Says when a job may be sent.  Threads and tasks may wait here together; the
-    lock guards all fields and is never held while one waits."""
+    """Lets jobs in.  Threads and tasks may wait here together; the lock guards all
+    fields and is never held while one waits."""
 
     def __init__(self, window: int) -> None:
         self._lock = threading.Lock()
         self._waiters: deque[_Waiter[None]] = deque()
         self._window = window
-        #: Whether the connection takes more bytes; None when there is none.
-        self._writable: bool | None = None
         self._closing = False
+        #: The connection for new jobs.
+        self.session: Session | None = None
         #: Why the last attempt at all brokers failed.
         self._error: Exception | None = None
+        # Jobs that were let in, for the event loop to send.
+        self._inbox: list[PendingJob] = []
         self._unsent = 0
-        #: Jobs submitted and not ended.
+        #: Jobs let in that have not ended.
         self.outstanding = 0
 
     # What happens.
 
-    def change(self, writable: bool | None, error: Exception | None = None) -> None:
-        """Whether there is a connection that takes more bytes, None when there is no
-        connection; and the last failure to connect."""
+    def connected(self, session: Session | None, error: Exception | None) -> None:
+        """There is another connection for new jobs, or none any more.  error: why
+        the last attempt to make one failed, None to keep what was known."""
         with self._lock:
-            self._writable = writable
-            if self._connected:
-                self._error = None
-            elif error is not None:
-                self._error = error
+            self.session = session
+            self._error = None if session is not None else error or self._error
             self._wake(all=True)
 
-    def taken(self, size: int) -> None:
-        """So many bytes have been taken over."""
+    def writable(self) -> None:
+        """The connection takes more bytes."""
         with self._lock:
-            full = self._unsent >= MAX_UNSENT
-            self._unsent -= size
-            if full:
+            self._wake(all=True)
+
+    def take(self) -> list[PendingJob]:
+        """The jobs that were let in since the last call."""
+        with self._lock:
+            jobs, self._inbox = self._inbox, []
+            if self._unsent >= MAX_UNSENT:
                 self._wake(all=True)
+            self._unsent = 0
+            return jobs
 
     def leave(self) -> None:
         """A job no longer counts."""
@@ -68,91 +86,81 @@ class Gate:
             self._closing = True
             self._wake(all=True)
 
-    @property
-    def _connected(self) -> bool:
-        return self._writable is not None
-
     # What one can wait for: under the lock, and true once it has come.
 
-    def enter(self, size: int = 0) -> bool:
-        """Take a place in the window, for a frame of so many bytes that another
-        thread is to send."""
-        if self._closing:
-            raise ClosedError("closed")
-        if not self._connected and isinstance(self._error, RefusedError):
-            raise again(self._error)
+    def enter(self, job: PendingJob) -> bool:
+        """Take a place in the window."""
+        if not self.ready(patient=True):
+            return False
+        assert self.session is not None
+        size, limit = len(job.frame) - HEADER_LEN, self.session.max_frame
+        if size > limit:
+            raise SizeError(f"frame of {size} bytes, at most {limit} are taken", job.id)
         if (
-            not self._writable
+            not self.session.writable
             or self.outstanding >= self._window
             or self._unsent >= MAX_UNSENT
         ):
             return False
         self.outstanding += 1
-        self._unsent += size
+        self._inbox.append(job)
+        self._unsent += len(job.frame)
         return True
 
-    def tried(self) -> bool:
-        """Whether there is a connection or a reason why there is none."""
-        return self._connected or self._closing or self._error is not None
-
-    def settled(self) -> bool:
-        """Whether there is a connection, or no hope of one."""
-        return self._connected or self._closing or isinstance(self._error, RefusedError)
+    def ready(self, patient: bool) -> bool:
+        """Whether there is a connection.  Raises what the last attempt to make one
+        has met; if patient, only the refusal of all brokers for good."""
+        if self._closing:
+            raise ClosedError("closed")
+        if self.session is None and self._error is not None:
+            if not patient or isinstance(self._error, RefusedError):
+                raise again(self._error)
+        return self.session is not None
 
     def empty(self) -> bool:
         """Whether no job is outstanding."""
         return not self.outstanding
 
-    def wait(self, ready: Callable[[], bool], wait: float | None) -> bool:
-        """Block until a condition holds, or for so many seconds; whether it does."""
-        until = None if wait is None else time.monotonic() + wait
-        while True:
-            left = None if until is None else until - time.monotonic()
-            waiter = self._poll(ready, left)
-            if isinstance(waiter, bool):
-                return waiter
-            try:
-                waiter.result(left)
-            except concurrent.futures.TimeoutError:
-                self._abandon(waiter)
-            except BaseException:
-                self._abandon(waiter)
-                raise
+    def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
+        """Block until a condition holds.  After wait seconds WindowFull, NotConnected
+        or, of a closed gate, asyncio.TimeoutError tells why it does not."""
+        with contextlib.closing(self._turns(condition, wait)) as turns:
+            for turn, left in turns:
+                with contextlib.suppress(concurrent.futures.TimeoutError):
+                    turn.result(left)
 
-    async def wait_async(self, ready: Callable[[], bool], wait: float | None) -> bool:
+    async def wait_async(
+        self, condition: Callable[[], bool], wait: float | None
+    ) -> None:
         """As wait, for a task."""
+        with contextlib.closing(self._turns(condition, wait)) as turns:
+            for turn, left in turns:
+                await asyncio.wait({asyncio.wrap_future(turn)}, timeout=left)
+
+    def _turns(
+        self, condition: Callable[[], bool], wait: float | None
+    ) -> Generator[tuple[_Waiter[None], float | None], None, None]:
+        """What to wait for, and how many seconds, until the condition holds."""
         until = None if wait is None else time.monotonic() + wait
         while True:
             left = None if until is None else until - time.monotonic()
-            waiter = self._poll(ready, left)
-            if isinstance(waiter, bool):
-                return waiter
-            woken = False
+            with self._lock:
+                if condition():
+                    return
+                if left is not None and left <= 0:
+                    self._give_up(wait)
+                turn: _Waiter[None] = concurrent.futures.Future()
+                self._waiters.append(turn)
+            interrupted = True
             try:
-                await asyncio.wait({asyncio.wrap_future(waiter)}, timeout=left)
-                woken = waiter.done()
+                yield turn, left
+                interrupted = False
             finally:
-                if not woken:
-                    self._abandon(waiter)
-
-    def _poll(
-        self, ready: Callable[[], bool], left: float | None
-    ) -> bool | _Waiter[None]:
-        with self._lock:
-            if ready():
-                return True
-            if left is not None and left <= 0:
-                return False
-            waiter: _Waiter[None] = concurrent.futures.Future()
-            self._waiters.append(waiter)
-            return waiter
-
-    def _abandon(self, waiter: _Waiter[None]) -> None:
-        with self._lock:
-            if waiter.done():
-                self._wake(all=False)  # the turn was ours; the next one's then
-            else:
-                self._waiters.remove(waiter)
+                with self._lock:
+                    if turn in self._waiters:
+                        self._waiters.remove(turn)
+                    elif interrupted:
+                        self._wake(all=False)  # the turn is the next one's then
 
     def _wake(self, all: bool) -> None:
         while self._waiters:
@@ -160,21 +168,14 @@ class Gate:
             if not all:
                 return
 
-    # Why one waited in vain.
-
-    def check_connected(self, wait: float | None) -> None:
-        """Raise what kept us from connecting."""
+    def _give_up(self, wait: float | None) -> None:
+        """Raise what kept the condition from holding."""
         if self._closing:
-            raise ClosedError("closed")
-        if not self._connected:
-            if self._error is not None:
-                raise again(self._error)
-            self.give_up(wait)
-
-    def give_up(self, wait: float | None) -> None:
-        """Raise what kept a job from being sent."""
+            raise asyncio.TimeoutError(
+                f"{self.outstanding} jobs outstanding after {wait} s"
+            )
         after = f" within {wait:g} s" if wait else ""
-        if self._connected:
+        if self.session is not None:
             why = "too many bytes unsent"
             if self.outstanding >= self._window:
                 why = f"{self.outstanding} jobs outstanding"

@@ -13,7 +13,7 @@ from ._gate import Gate
 from ._loop import start, within
 from ._options import Options, Settings, integer, millis
 from ._replies import Done
-from .errors import SizeError, Unsupported
+from .errors import Unsupported
 from .job_options import PRIORITIES, JobOptions, OnProgress, encode_submit, group_names
 from .pending import AsyncPending, PendingJob
 from .wire import check_name
@@ -59,9 +59,8 @@ class AsyncSubmitter:
     async def connect(self, wait: float | None = None) -> None:
         """Wait until connected; as Submitter.connect."""
         self._begin()
-        gate = self._gate
-        await gate.wait_async(gate.tried if wait is None else gate.settled, wait)
-        gate.check_connected(wait)
+        patient = wait is not None
+        await self._gate.wait_async(lambda: self._gate.ready(patient), wait)
 
     async def __aenter__(self) -> AsyncSubmitter:
         try:
@@ -104,10 +103,8 @@ class AsyncSubmitter:
         return await self._send(pending, wait)
 
     async def _send(self, pending: AsyncPending, wait: float | None) -> AsyncPending:
-        if not await self._gate.wait_async(self._gate.enter, wait):
-            self._gate.give_up(wait)
-        self._check_size(pending)
-        self._connector.submit(pending)
+        await self._gate.wait_async(lambda: self._gate.enter(pending), wait)
+        self._connector.send()
         return pending
 
     async def do(
@@ -179,10 +176,7 @@ class AsyncSubmitter:
         """
         self._gate.close()
         try:
-            if not await self._gate.wait_async(self._gate.empty, wait):
-                raise asyncio.TimeoutError(
-                    f"{self.outstanding} jobs outstanding after {wait} s"
-                )
+            await self._gate.wait_async(self._gate.empty, wait)
         finally:
             await self.close()
 
@@ -227,15 +221,6 @@ class AsyncSubmitter:
         raw = self._raw if raw is None else raw
         options = {"on_progress": on_progress, "keep": True}
         return kind(submitter, id, None, frame, options, raw)
-
-    def _check_size(self, pending: PendingJob) -> None:
-        """Give its place in the window back when the broker would not take it."""
-        size, limit = len(pending.frame) - wire.HEADER_LEN, self._connector.max_frame
-        if size > limit:
-            self._gate.leave()
-            raise SizeError(
-                f"frame of {size} bytes, at most {limit} are taken", pending.id
-            )
 
     def _needs(self, what: str) -> None:
         if self._options.compat:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ._loop import LoopThread
@@ -45,8 +44,7 @@ class Submitter:
         **settings: Unpack[Settings],
     ) -> None:
         self._core = AsyncSubmitter(*addrs, window=window, raw=raw, **settings)
-        self._inbox: deque[Pending] = deque()
-        self._emptying = False
+        self._sending = False  # whether the loop was asked to send what came in
         self._thread = LoopThread("gloom-submitter", self.close)
         self._thread.call(self._core._begin)
 
@@ -113,35 +111,21 @@ class Submitter:
         inside = self._thread.inside
         if not self._thread.here:
             raise ClosedError("closed: this is a forked process")
-        gate, size = self._core._gate, len(pending.frame)
-        wait = 0 if inside else wait
-        if not gate.wait(lambda: gate.enter(size), wait):
-            gate.give_up(wait)
-        try:
-            self._core._check_size(pending)
-        except BaseException:
-            gate.taken(size)
-            raise
-        self._inbox.append(pending)
+        gate = self._core._gate
+        gate.wait(lambda: gate.enter(pending), 0 if inside else wait)
         if inside:
-            self._empty_inbox()
-        elif not self._emptying:
-            self._emptying = True
+            self._send_all()
+        elif not self._sending:
+            self._sending = True
             try:
-                self._thread.call(self._empty_inbox)
+                self._thread.call(self._send_all)
             except ClosedError:  # meanwhile: so they fail
-                self._empty_inbox()
+                self._send_all()
         return pending
 
-    def _empty_inbox(self) -> None:
-        self._emptying = False
-        size = 0
-        while self._inbox:
-            pending = self._inbox.popleft()
-            size += len(pending.frame)
-            self._core._connector.submit(pending)
-        if size:
-            self._core._gate.taken(size)
+    def _send_all(self) -> None:
+        self._sending = False
+        self._core._connector.send()
 
     def do(
         self,
@@ -241,4 +225,4 @@ class Submitter:
 
     def _stop(self) -> None:
         self._thread.stop()
-        self._empty_inbox()  # what came in meanwhile fails
+        self._send_all()  # what came in meanwhile fails
