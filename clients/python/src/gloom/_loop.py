@@ -58,7 +58,9 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self.at_exit = at_exit
         self._pid = os.getpid()
-        self._lock = threading.Lock()  # guards _stopped: none is called after it
+        # Guards _stopped: none is called after it.  A signal handler may call while
+        # its own thread does.
+        self._lock = threading.RLock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         _running.add(self)

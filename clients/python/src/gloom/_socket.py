@@ -6,23 +6,11 @@ import asyncio
 from collections import deque
 from typing import Any, Callable, NamedTuple
 
-from . import wire
+from . import errors, wire
 from ._link import Link
 from ._options import Options, logger
 from .body import encode_body
-from .errors import (
-    Cancelled,
-    ClosedError,
-    GloomError,
-    InvalidState,
-    LostError,
-    ProtocolError,
-    SizeError,
-    UnknownAction,
-    UnknownID,
-    Unsupported,
-    again,
-)
+from .errors import ClosedError, GloomError, LostError, ProtocolError
 from .failure import Outcome, fatal, refused
 from .job import JobBase
 from .wire import Message
@@ -47,29 +35,25 @@ class Service(NamedTuple):
     kind: Callable[[str, str, Any, "dict[str, Any] | None"], JobBase]
     #: Begins a run, and calls finish of its socket in the loop's thread later.
     start: Callable[[JobBase], None]
+    #: Called when a socket has joined, with its broker.
+    joined: Callable[[str], None]
 
 
 class Socket(Link):
     """One connection that has joined, or is joining."""
 
-    def __init__(
-        self,
-        options: Options,
-        addr: str,
-        service: Service,
-        on_joined: Callable[[str], None],
-    ) -> None:
+    def __init__(self, options: Options, addr: str, service: Service) -> None:
         super().__init__(options, addr)
         self._service = service
-        self._on_joined = on_joined
+        # Jobs that are out here; of these some wait, and some run.
         self._runs: dict[str, JobBase] = {}
         self._queue: deque[JobBase] = deque()
         self._running: set[JobBase] = set()
-        self._reports = 0
-        self._room: deque[asyncio.Future[None]] = deque()
-        self._idle: asyncio.Future[None] | None = None
+        self._finished = asyncio.Event()  # set when a handler returns
+        self._room = asyncio.Semaphore(MAX_REPORTS)
         self._leaving = False
         self._left = False
+        #: Whether the broker hands out jobs here.
         self.joined = False
 
     def leave(self) -> None:
@@ -97,9 +81,9 @@ class Socket(Link):
         cause = await asyncio.shield(self.lost)
         cause = self.refusal or cause
         self.abandon(LostError(cause, self.addr))
-        if self._running:
-            self._idle = self._loop.create_future()
-            await self._idle
+        while self._running:
+            self._finished.clear()
+            await self._finished.wait()
         return cause
 
     def abandon(self, cause: GloomError) -> None:
@@ -108,9 +92,7 @@ class Socket(Link):
         self._runs.clear()
         for run in list(self._running):
             run._end(cause)
-        for waiter in self._room:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._room.release()  # those who wait there pass it on
 
     def after_read(self) -> None:
         if self._left and not self._runs and not self.awaited:
@@ -124,7 +106,7 @@ class Socket(Link):
         elif message.kind == wire.CANCEL:
             run = self._runs.get(message.id or "")
             if run is not None:
-                run._end(Cancelled("nobody waits for the run", run.id))
+                run._end(errors.Cancelled("nobody waits for the run", run.id))
 
     def _take(self, message: Message) -> None:
         id = message.string("id")
@@ -156,7 +138,7 @@ class Socket(Link):
         del self._runs[run.id]
 
         def replied(error: Exception | None) -> None:
-            if isinstance(error, UnknownAction):  # an older broker waits for an answer
+            if isinstance(error, errors.UnknownAction):  # an older broker waits for an answer
                 self._runs[run.id] = run
                 self._queue.append(run)
                 self._start_next()
@@ -168,7 +150,7 @@ class Socket(Link):
         if error is not None:
             raise error
         self.joined = True
-        self._on_joined(self.addr)
+        self._service.joined(self.addr)
 
     def _leave_replied(self, error: Exception | None) -> None:
         self._left = True  # when it cannot: close once nothing is out
@@ -192,9 +174,7 @@ class Socket(Link):
         self._running.discard(run)
         self._send_answer(run, outcome)
         self._start_next()
-        if self._idle is not None and not self._running:
-            if not self._idle.done():
-                self._idle.set_result(None)
+        self._finished.set()
 
     def _send_answer(self, run: JobBase, outcome: Outcome) -> None:
         if self._runs.get(run.id) is not run:
@@ -207,7 +187,7 @@ class Socket(Link):
 
         def replied(error: Exception | None) -> None:
             # Else the broker changed nothing: the job is still out on this socket.
-            if error is not None and not isinstance(error, (InvalidState, UnknownID)):
+            if error is not None and not isinstance(error, (errors.InvalidState, errors.UnknownID)):
                 frame = self._encode(run, refused(outcome, error))
                 self.ask(frame, substituted)
 
@@ -245,30 +225,16 @@ class Socket(Link):
     async def report(self, run: JobBase, body: bytes) -> None:
         """Send progress of a run, when there is room for another one."""
         if self._service.compat:
-            raise Unsupported("progress is not known to a compat broker")
+            raise errors.Unsupported("progress is not known to a compat broker")
         frame = wire.request("progress", id=self._name(run), body=body)
         too_large = self._too_large(frame)
         if too_large is not None:
-            raise SizeError(too_large, run.id)
-        while run.cause is None and self._reports >= MAX_REPORTS:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(waiter)
-            try:
-                await waiter
-            finally:
-                if waiter in self._room:
-                    self._room.remove(waiter)
+            raise errors.SizeError(too_large, run.id)
+        await self._room.acquire()
+        if self._runs.get(run.id) is run and run.cause is None:
+            self.ask(frame, lambda _: self._room.release())
+            return
+        self._room.release()
         if run.cause is not None:
-            raise again(run.cause)
-        if self._runs.get(run.id) is not run:
-            raise RuntimeError(f"job {run.id!r} has been answered")
-        self._reports += 1
-        self.ask(frame, self._reported)
-
-    def _reported(self, error: Exception | None) -> None:
-        self._reports -= 1
-        while self._room:
-            waiter = self._room.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+            raise errors.again(run.cause)
+        raise RuntimeError(f"job {run.id!r} has been answered")

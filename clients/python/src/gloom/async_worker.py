@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Awaitable, Callable
 
 from . import _trace, wire
-from ._loop import within
-from ._options import Options, Settings
-from ._pool import Pool
-from ._socket import Service
+from ._backoff import Backoff, hopeless
+from ._loop import start, within
+from ._options import Event, Notice, Options, Settings
+from ._socket import Service, Socket
 from .errors import ClosedError, NotConnected
 from .failure import Outcome, answer, verdict
 from .job import AsyncJob, JobBase
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncWorker"]
 
+
+#: Those that end a worker.
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
 
@@ -97,11 +100,20 @@ class AsyncWorker:
         )
         handlers = self._concurrency if prefetch else 1
         self._service = Service(
-            join, prefetch, handlers, compat, raw, self._kind, self._start_run
+            join,
+            prefetch,
+            handlers,
+            compat,
+            raw,
+            self._kind,
+            self._start_run,
+            self._on_joined,
         )
         self._tasks: set[asyncio.Task[Outcome]] = set()
-        self._pool: Pool | None = None
-        self._leaving = self._aborted = False
+        # What keeps each socket joined, and the socket while it is connected.
+        self._seats: dict[asyncio.Task[None], Socket | None] = {}
+        self._began = self._joined = self._leaving = self._aborted = False
+        self._refused: list[Exception] = []  # why sockets were given up
 
     async def run(self, handle_signals: bool = True) -> None:
         """Serve jobs until leave or stop is called or the task is cancelled,
@@ -113,12 +125,11 @@ class AsyncWorker:
         when running jobs take longer than stop_timeout.
         """
         self._begin()
-        assert self._pool is not None
         caught = self._catch_signals() if handle_signals else []
         try:
-            while not (self._leaving or self._pool.over.is_set()):
-                await self._pool.news.wait()
-                self._pool.news.clear()
+            while not (self._leaving or self.done):
+                await self._news.wait()
+                self._news.clear()
             error = self.error
             await self.stop()
             if error is not None:
@@ -139,16 +150,15 @@ class AsyncWorker:
         and NotConnected is raised.  Stop must be called in the end.
         """
         self._begin()
-        assert self._pool is not None
         try:
-            await within(self._pool.news.wait(), wait)
+            await within(self._news.wait(), wait)
         except asyncio.TimeoutError:
             await self._end(0)
             raise NotConnected(f"no broker joined within {wait:g} s") from None
         except asyncio.CancelledError:
             await self._end(0)
             raise
-        if self._pool.joined:
+        if self._joined:
             return
         error = self.error
         if error is None:
@@ -167,8 +177,13 @@ class AsyncWorker:
         """Begin to stop, without waiting: handlers may call this.  No new job
         is taken; run returns when all is answered."""
         self._leaving = True
-        if self._pool is not None:
-            self._pool.leave()
+        if self._began:
+            self._news.set()
+            for task, socket in self._seats.items():
+                if socket is not None:
+                    socket.leave()
+                else:
+                    task.cancel()  # connecting, or waiting to
 
     async def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not begun, let running ones finish,
@@ -178,7 +193,7 @@ class AsyncWorker:
         cancelled, the connections are closed, and asyncio.TimeoutError is
         raised.  May be called repeatedly, but not by a handler.
         """
-        if self._pool is None:
+        if not self._began:
             return
         if timeout is None:
             timeout = self._stop_timeout
@@ -191,41 +206,93 @@ class AsyncWorker:
     @property
     def done(self) -> bool:
         """Whether the worker has ended: stopped, or refused for good."""
-        return self._pool is not None and self._pool.over.is_set()
+        return self._began and self._over.is_set()
 
     @property
     def error(self) -> Exception | None:
         """Once done, why: None after leave or stop, else the first of the
         brokers' refusals."""
-        if self._leaving or self._pool is None or not self._pool.refused:
+        if self._leaving or not self._refused or not self.done:
             return None
-        return self._pool.refused[0] if self.done else None
+        return self._refused[0]
 
     def _begin(self) -> None:
-        if self._pool is not None:
+        if self._began:
             raise RuntimeError("the worker was started before")
         if self._leaving:
             raise ClosedError("the worker was stopped before")
+        self._began = True
+        #: Set when every socket has left or has been given up.
+        self._over = asyncio.Event()
+        #: Set when a socket joins, when it is over, and when it leaves.
+        self._news = asyncio.Event()
         sockets = 1 if self._service.prefetch else self._concurrency
-        self._pool = Pool(self._options, self._service, sockets)
+        for addr in self._options.addrs:
+            for _ in range(sockets):
+                task = start(self._keep_joined(addr))
+                self._seats[task] = None
+                task.add_done_callback(self._seat_over)
+
+    async def _keep_joined(self, addr: str) -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        backoff = Backoff(self._options.backoff)
+        while not self._leaving:
+            since = loop.time()
+            socket = Socket(self._options, addr, self._service)
+            try:
+                await socket.open()
+                self._seats[task] = socket
+                cause = await socket.serve()
+            except Exception as err:
+                cause = err
+            finally:
+                self._seats[task] = None
+            if self._leaving:
+                return
+            if hopeless(cause):
+                self._refused.append(cause)
+                self._options.tell(Notice(Event.GIVEN_UP, addr, cause))
+                return
+            if socket.joined:
+                backoff.lasted(loop.time() - since)
+            event = Event.LOST if socket.joined else Event.FAILED
+            wait = backoff.wait()
+            self._options.tell(Notice(event, addr, cause, wait))
+            await asyncio.sleep(wait)
+
+    def _on_joined(self, addr: str) -> None:
+        self._options.tell(Notice(Event.JOINED, addr))
+        self._joined = True
+        self._news.set()
+
+    def _seat_over(self, task: asyncio.Task[None]) -> None:
+        del self._seats[task]
+        if not self._seats:
+            self._over.set()
+            self._news.set()
 
     async def _end(self, timeout: float) -> bool:
         """Wait until all is answered, or drop what is not in time; whether it was."""
-        assert self._pool is not None
-        over = self._pool.over
         with contextlib.suppress(asyncio.TimeoutError):
             try:
-                await within(over.wait(), timeout)
+                await within(self._over.wait(), timeout)
             finally:
-                if not over.is_set():
+                if not self.done:
                     self._abort()
-        await over.wait()
+        await self._over.wait()
         return not self._aborted
 
     def _abort(self) -> None:
-        assert self._pool is not None
+        """Drop all connections and wait for no handler."""
         self._leaving = self._aborted = True
-        self._pool.abort()
+        error = ClosedError("the worker was stopped")
+        for seat, socket in self._seats.items():
+            if socket is not None:
+                socket.abort(error)
+                socket.abandon(error)
+            seat.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -250,20 +317,19 @@ class AsyncWorker:
         with _trace.as_told_by(job.headers):
             return answer(await self._handler(job))
 
-    def _catch_signals(self) -> list[int]:
+    def _caught(self) -> None:
+        """A signal came: leave, or at the second one stop at once."""
+        if self._leaving:
+            self._abort()
+        self.leave()
+
+    def _catch_signals(self) -> list[signal.Signals]:
         if threading.current_thread() is not threading.main_thread():
             return []
         loop = asyncio.get_running_loop()
-
-        def caught() -> None:
-            if self._leaving:
-                self._abort()
-            self.leave()
-
-        numbers = [signal.SIGTERM, signal.SIGINT]
         try:
-            for number in numbers:
-                loop.add_signal_handler(number, caught)
+            for number in SIGNALS:
+                loop.add_signal_handler(number, self._caught)
         except NotImplementedError:  # Windows
             return []
-        return [int(number) for number in numbers]
+        return SIGNALS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Coroutine, Sequence
 from ._loop import LoopThread
 from ._options import Settings
 from ._processes import Processes
-from .async_worker import AsyncWorker
+from .async_worker import SIGNALS, AsyncWorker
 from .errors import ClosedError
 from .failure import Outcome, execute
 from .job import Job
@@ -215,7 +215,7 @@ class Worker:
                 return
             self._closed = True
         core = self._core
-        if core._pool is not None and not core.done:
+        if core._began and not core.done:
             thread.call(core._abort)
         wait = core.done and not core._aborted
         if self._children is not None:
@@ -228,11 +228,7 @@ class Worker:
             return []
 
         def caught(*_: object) -> None:
-            if self._core._leaving:
-                self._core.loop.call(self._core._abort)
-            self.leave()
+            with contextlib.suppress(ClosedError):
+                self._core.loop.call(self._core._caught)
 
-        return [
-            (number, signal.signal(number, caught))
-            for number in (signal.SIGTERM, signal.SIGINT)
-        ]
+        return [(number, signal.signal(number, caught)) for number in SIGNALS]
