@@ -10,14 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Callable, Generator
 
-from .errors import (
-    ClosedError,
-    NotConnected,
-    RefusedError,
-    SizeError,
-    WindowFull,
-    again,
-)
+from . import errors
 from .pending import PendingJob
 from .wire import HEADER_LEN
 
@@ -95,7 +88,7 @@ class Gate:
         assert self.session is not None
         size, limit = len(job.frame) - HEADER_LEN, self.session.max_frame
         if size > limit:
-            raise SizeError(f"frame of {size} bytes, at most {limit} are taken", job.id)
+            raise errors.SizeError(f"frame of {size} bytes, at most {limit} are taken", job.id)
         if (
             not self.session.writable
             or self.outstanding >= self._window
@@ -111,10 +104,10 @@ class Gate:
         """Whether there is a connection.  Raises what the last attempt to make one
         has met; if patient, only the refusal of all brokers for good."""
         if self._closing:
-            raise ClosedError("closed")
+            raise errors.ClosedError("closed")
         if self.session is None and self._error is not None:
-            if not patient or isinstance(self._error, RefusedError):
-                raise again(self._error)
+            if not patient or isinstance(self._error, errors.RefusedError):
+                raise errors.again(self._error)
         return self.session is not None
 
     def empty(self) -> bool:
@@ -122,7 +115,7 @@ class Gate:
         return not self.outstanding
 
     def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
-        """Block until a condition holds.  After wait seconds WindowFull, NotConnected
+        """Block until a condition holds.  After wait seconds errors.WindowFull, NotConnected
         or, of a closed gate, asyncio.TimeoutError tells why it does not."""
         with contextlib.closing(self._turns(condition, wait)) as turns:
             for turn, left in turns:
@@ -179,7 +172,7 @@ class Gate:
             why = "too many bytes unsent"
             if self.outstanding >= self._window:
                 why = f"{self.outstanding} jobs outstanding"
-            raise WindowFull(f"{why}, no room{after}")
-        raise NotConnected(
+            raise errors.WindowFull(f"{why}, no room{after}")
+        raise errors.NotConnected(
             f"not connected{after}: {self._error or 'nothing tried yet'}"
         ) from self._error

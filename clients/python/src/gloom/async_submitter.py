@@ -14,14 +14,12 @@ from ._loop import start, within
 from ._options import Options, Settings, integer, millis
 from ._replies import Done
 from .errors import Unsupported
-from .job_options import PRIORITIES, JobOptions, OnProgress, encode_submit, group_names
+from .job_options import PRIORITIES, JobOptions, OnProgress, encode_submit
 from .pending import AsyncPending, PendingJob
 from .wire import check_name
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["AsyncSubmitter"]
 
 J = TypeVar("J", bound=PendingJob)
 
@@ -153,7 +151,7 @@ class AsyncSubmitter:
             "priority": None
             if priority is None
             else integer("priority", priority, *PRIORITIES),
-            "groups": None if groups is None else group_names("groups", groups),
+            "groups": None if groups is None else wire.names("groups", groups),
             "delay_ms": None if delay is None else millis("delay", delay),
         }
         await self._ask(

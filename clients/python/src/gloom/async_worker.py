@@ -17,12 +17,10 @@ from ._socket import Service, Socket
 from .errors import ClosedError, NotConnected
 from .failure import Outcome, answer, verdict
 from .job import AsyncJob, JobBase
-from .wire import check_name
+from .wire import check_name, names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["AsyncWorker"]
 
 
 #: Those that end a worker.
@@ -70,30 +68,24 @@ class AsyncWorker:
         self._options = Options(addrs, "worker", 9999, **settings)
         compat = self._options.compat
         several = not isinstance(type, str)
-        if several and not isinstance(type, Sequence):
-            raise TypeError(f"type {type!r}: neither a str nor a list")
+        types = names("type", type) if several else [check_name("type", type)]
+        excepted = names("except_", except_)
         if compat and (prefetch or several or headers):
             raise ValueError(
                 "prefetch, several types and headers cannot be had from a compat broker"
             )
-        if except_ and not several:
-            raise ValueError("except_: goes with a list of types")
-        if several and not type:
+        if not types:
             raise ValueError("type: an empty list")
-        for name in type if several else [type]:
-            check_name("type", name)
-        if isinstance(except_, str) or not isinstance(except_, Sequence):
-            raise TypeError(f"except_ {except_!r}: not a list")
-        for name in except_:
-            check_name("except_", name)
+        if excepted and not several:
+            raise ValueError("except_: goes with a list of types")
         self._handler = handler
         self._stop_timeout = stop_timeout
         self._concurrency = concurrency or prefetch or 1
         join = wire.request(
             "join",
-            type=None if several else type,
-            types=list(type) if several else None,
-            **{"except": list(except_) or None},
+            type=None if several else types[0],
+            types=types if several else None,
+            **{"except": excepted or None},
             prefetch=prefetch or None,
             cancel=None if compat else True,
             headers=(headers or _trace.installed) and not compat or None,

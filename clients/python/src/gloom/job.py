@@ -11,8 +11,6 @@ from .errors import GloomError, again
 if TYPE_CHECKING:
     from ._socket import Socket
 
-__all__ = ["AsyncJob", "Job"]
-
 
 class JobBase:
     """What jobs for all kinds of handlers share."""

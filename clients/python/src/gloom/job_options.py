@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, Sequence, TypedDict
+from typing import Any, Callable, Mapping, Sequence, TypedDict
 
 from . import wire
 from ._options import integer, millis
@@ -10,8 +10,6 @@ from ._trace import with_trace
 from .body import RawJSON, encode_body
 from .errors import Unsupported
 from .wire import check_name
-
-__all__ = ["JobOptions"]
 
 OnProgress = Callable[[Any], None]
 
@@ -65,12 +63,6 @@ class JobOptions(TypedDict, total=False):
     headers: Mapping[str, Any] | RawJSON | None
 
 
-def group_names(field: str, names: Any) -> list[str]:
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"{field} {names!r}: not a sequence of names")
-    return [check_name(field, name) for name in names]
-
-
 def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> int | None:
     return millis(field, seconds, most) or None
 
@@ -92,7 +84,7 @@ _KEYS: dict[str, tuple[str, Callable[[str, Any], object]]] = {
     "detach": ("detach", lambda _, yes: True if yes else None),
     "ack": ("ack", lambda _, yes: None if yes else False),
     "on_progress": ("progress", lambda _, wanted: True),
-    "groups": ("groups", lambda f, names: group_names(f, names) or None),
+    "groups": ("groups", lambda f, names: wire.names(f, names) or None),
     "keep": ("keep_ms", lambda f, s: _duration(f, s, wire.MAX_KEEP_MS)),
     "at_least_once": ("", lambda _, wanted: None),  # for us alone
     "age": ("age_ms", _duration),

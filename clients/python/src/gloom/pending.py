@@ -12,8 +12,6 @@ from .errors import Cancelled
 from .job_options import OnProgress
 from .wire import Message
 
-__all__ = ["AsyncPending", "Pending"]
-
 # Held for moments only, so one for all will do.
 _making_replies = threading.Lock()
 

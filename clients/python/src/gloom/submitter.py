@@ -16,8 +16,6 @@ from .pending import Pending
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Submitter"]
-
 
 class Submitter:
     """Hands jobs to a broker over one connection that threads may share.

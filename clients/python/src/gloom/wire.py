@@ -9,7 +9,7 @@ say what when.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Iterable, Mapping
 
 from .body import RawJSON, decode, encode, skip, text_of, value_at
 from .errors import FrameTooLarge, ProtocolError
@@ -187,6 +187,14 @@ def check_name(field: str, value: object) -> str:
             f"{field} {value[:40] + '...'!r}: {size} bytes, at most {MAX_NAME}"
         )
     return value
+
+
+def names(field: str, values: object) -> list[str]:
+    """A list of ids or types; TypeError or ValueError when it cannot be one."""
+    kinds = str, bytes, Mapping  # one string is not its letters
+    if isinstance(values, kinds) or not isinstance(values, Iterable):
+        raise TypeError(f"{field} {values!r}: not a list of names")
+    return [check_name(field, value) for value in values]
 
 
 def frame(payload: bytes) -> bytes:

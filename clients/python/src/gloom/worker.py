@@ -21,8 +21,6 @@ from .job import Job
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Worker"]
-
 Handler = Callable[[Job], Any]
 
 
