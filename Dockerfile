@@ -7,7 +7,8 @@ RUN go mod download
 COPY . .
 ARG VERSION=
 RUN CGO_ENABLED=0 go build -trimpath -o /out/ \
-    -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom ./cmd/serverlessd ./cmd/jq-master && mkdir /data
+    -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom ./cmd/serverlessd ./cmd/jq-master \
+    ./cmd/jobd ./cmd/jobd-master ./cmd/jobctl && mkdir /data
 
 # The serverless queue: docker build --target serverlessd. It has http and gloom
 # handlers; an image from this one with node, php or python, and --langs, has more.
@@ -46,6 +47,14 @@ FROM debian:12-slim AS worker
 COPY --from=build /out/gloom /usr/bin/
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/gloom"]
+
+# jobd, its master and jobctl: docker build --target jobd. An image from this one with
+# what your rows need has a launcher's command; each mounts its file in /etc.
+FROM debian:12-slim AS jobd
+COPY --from=build /out/jobd /out/jobd-master /out/jobctl /usr/bin/
+USER 65532:65532
+EXPOSE 7080 7081
+ENTRYPOINT ["/usr/bin/jobd"]
 
 FROM scratch
 COPY --from=build /out/gloomd /out/gloom /usr/bin/

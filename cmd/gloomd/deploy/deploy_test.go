@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"go.yaml.in/yaml/v3"
 
 	"gloom/broker"
 	"gloom/broker/admin"
@@ -117,27 +118,56 @@ func TestOperating(t *testing.T) {
 	}
 }
 
-// TestCompose: what the compose files set are options of gloomd's.
+// TestCompose: what the compose files set are options of the programs that they start, and
+// jobd takes its files.
 func TestCompose(t *testing.T) {
-	help, err := exec.Command("go", "run", "..", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, help)
+	help := map[string]string{}
+	for _, name := range []string{"gloomd", "serverlessd", "jq-master"} {
+		help[name] = command(t, nil, "go", "run", "../../"+name, "--help")
 	}
+	help["gloom"] = command(t, nil, "go", "run", "../../gloom", "help", "flags")
 	n := 0
-	for _, name := range []string{"compose.yaml", "compose.fleet.yaml"} {
+	for _, name := range []string{"compose.yaml", "compose.fleet.yaml", "compose.whole.yaml", "whole/jq-master.yaml"} {
 		data, err := os.ReadFile("compose/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`GLOOM_([A-Z_]+)`).FindAllStringSubmatch(string(data), -1) {
+		for _, m := range regexp.MustCompile(`GLOOM_([A-Z_]+):`).FindAllStringSubmatch(string(data), -1) {
 			n++
-			if flag := "--" + strings.ReplaceAll(strings.ToLower(m[1]), "_", "-") + " "; !strings.Contains(string(help), flag) {
-				t.Errorf("%s sets %s, and gloomd has no %s", name, m[0], flag)
+			program, option := "gloomd", m[1]
+			if rest, ok := strings.CutPrefix(option, "SQ_"); ok {
+				program, option = "serverlessd", rest
+			} else if rest, ok := strings.CutPrefix(option, "JQ_"); ok {
+				program, option = "jq-master", rest
+			} else if strings.Contains(help["gloom"], "(GLOOM_"+option+")") {
+				program = "gloom"
+			}
+			if flag := "--" + strings.ReplaceAll(strings.ToLower(option), "_", "-") + " "; !strings.Contains(help[program], flag) {
+				t.Errorf("%s sets %s, and %s has no %s", name, m[0], program, flag)
 			}
 		}
 	}
 	if n == 0 {
 		t.Error("they set nothing")
+	}
+	data, err := os.ReadFile("compose/compose.whole.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole struct {
+		Configs map[string]struct{ Content string }
+	}
+	if err := yaml.Unmarshal(data, &whole); err != nil || len(whole.Configs) != 2 {
+		t.Fatal(err, whole)
+	}
+	for program, c := range whole.Configs {
+		file := t.TempDir() + "/conf"
+		if err := os.WriteFile(file, []byte(c.Content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out := command(t, nil, "go", "run", "../../"+program, "--check", "--config", file); !strings.Contains(out, "no errors") {
+			t.Errorf("%s: %s", program, out)
+		}
 	}
 }
 
