@@ -257,8 +257,8 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	}
 	fault.Point(name + ": before commit")
 	if err := tx.Commit(); err != nil {
-		if kindOf(err) == mariadb.Conflict {
-			return err // the server has undone it
+		if isNumber(err, 1213) {
+			return err // the server has undone it; of nothing else is that sure
 		}
 		return &undecidedError{err}
 	}

@@ -506,7 +506,7 @@ func TestADoubtIsAboutOneAccept(t *testing.T) {
 }
 
 // TestCommitsAnsweredByAnError: whatever a server, or a proxy before it, answers to a
-// commit but that another transaction was in the way, it may be done.
+// commit but that there was a deadlock, it may be done.
 func TestCommitsAnsweredByAnError(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
@@ -514,7 +514,7 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 	s := registered(t, table.open(t, "d", long)).(*SQL)
 	var answer atomic.Pointer[error]
 	s.AnswerCommits(&answer)
-	for _, number := range []uint16{1105, 1026, 1062, 3100, 65000} {
+	for _, number := range []uint16{1105, 1026, 1062, 1180, 1205, 3100, 65000} {
 		var err error = &mysql.MySQLError{Number: number, Message: "unknown error"}
 		answer.Store(&err)
 		_, acceptErr := s.Accept(t.Context(), wants("a"), 1)
