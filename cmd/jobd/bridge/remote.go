@@ -39,7 +39,7 @@ func (b *Bridge) driveRemote(r *row) {
 	}
 	v = b.writer.write(&change{verb: requeue, id: r.ID})
 	b.noteLost(r, v)
-	b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was given up: it is not known how it ended, and it will run again", r.ID)})
+	b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was given up: it is not known how it ended, and it may be run again", r.ID)})
 	b.do(func() { b.machine.Poll([]string{r.Target}) })
 }
 

@@ -133,7 +133,7 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	fault.Point("slot: ended")
 	if !ran {
 		v := b.writer.write(&change{verb: requeue, id: id})
-		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was stopped because the database is away; it will run again", id)})
+		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was stopped because the database is away: it may be run again", id)})
 		b.noteLost(r, v)
 		b.do(func() { b.machine.Poll([]string{r.Target}) })
 		return "requeued", nil

@@ -377,6 +377,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 	var part Settled
 	var freed []int64
 	var names []string
+	reason, _ := s.table().stderr.fit(how.Reason, reasonRoom)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
 		part, freed, names = Settled{}, nil, nil
 		claims, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
@@ -390,7 +391,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 			return err
 		}
 		defer rows.Close()
-		var back, hand, running []int64
+		var p plan
 		locked := make(map[int64]bool)
 		for rows.Next() {
 			var id int64
@@ -402,15 +403,17 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 			locked[id] = true
 			switch {
 			case status == Accepted && manual:
-				hand = append(hand, id)
+				p.hand = append(p.hand, id)
 			case status == Accepted:
-				back = append(back, id)
+				p.back = append(p.back, id)
 				names = append(names, target)
+			case status == Running && !how.Requeue:
+				p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: how.At})
+			case status == Running && manual:
+				p.rehand = append(p.rehand, id)
 			case status == Running:
-				running = append(running, id)
-				if how.Requeue {
-					names = append(names, target)
-				}
+				p.requeue = append(p.requeue, id)
+				names = append(names, target)
 			}
 		}
 		if err := rows.Err(); err != nil {
@@ -424,13 +427,11 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 			freed = append(freed, id)
 		}
 		slices.Sort(freed)
-		part.Returned = len(back) + len(hand)
-		if how.Requeue {
-			part.Returned += len(running)
-		} else {
-			part.Failed = len(running)
-		}
-		return s.free(ctx, tx, how, back, hand, running, freed)
+		p.free = freed
+		part.Returned = len(p.back) + len(p.hand) + len(p.requeue) + len(p.rehand)
+		part.Failed = len(p.finish)
+		fault.Point("settle: rows locked")
+		return s.carryOut(ctx, tx, 0, &p)
 	})
 	if err != nil {
 		return 0, err
@@ -464,19 +465,5 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 
 // reasonRoom is how long a reason may be, in bytes.
 const reasonRoom = 1 << 16
-
-func (s *SQL) free(ctx context.Context, tx *sql.Tx, how Orphans, back, hand, running, freed []int64) error {
-	p := plan{back: back, hand: hand, free: freed}
-	if how.Requeue {
-		p.requeue = running
-	} else {
-		reason, _ := s.table().stderr.fit(how.Reason, reasonRoom)
-		for _, id := range running {
-			p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: how.At})
-		}
-	}
-	fault.Point("settle: rows locked")
-	return s.carryOut(ctx, tx, 0, &p)
-}
 
 var _ Store = (*SQL)(nil)

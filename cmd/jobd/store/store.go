@@ -88,7 +88,7 @@ type Batch struct {
 	At      int64   // their time_started, UNIX seconds
 	Finish  []Final // running rows that have ended
 	Return  []int64 // accepted rows that go back unrun, to where they came from
-	Requeue []int64 // running rows that are to run again
+	Requeue []int64 // running rows that are to run again; they go to where they came from, too
 }
 
 // Written tells what became of the rows of a batch. Those in no list have been
@@ -121,7 +121,7 @@ func Died(name string) string { return fmt.Sprintf("jobd '%s' died while the job
 
 // Orphans says what becomes of the running rows of a dead incarnation.
 type Orphans struct {
-	Requeue bool    // back to waiting; otherwise done and failed
+	Requeue bool    // back to where they came from; otherwise done and failed
 	Reason  string  // for stderr
 	At      int64   // time_finished, UNIX seconds
 	Except  []int64 // rows that are left as they are

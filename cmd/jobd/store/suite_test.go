@@ -260,14 +260,15 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			table.put(t, storetest.Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
 			table.put(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
 			table.put(t, storetest.Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
+			table.put(t, storetest.Record{Row: Row{ID: 9, Target: "c"}, Status: Manual})
 			dead := table.open(t, "dead", time.Millisecond)
 			living := table.open(t, "living", long)
 			accept(t, dead, 3, "a", "b")
 			accept(t, living, 3, "a", "b")
-			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != nil {
+			if _, err := dead.AcceptManual(t.Context(), []int64{6, 9}, func(string) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
-			write(t, dead, Batch{Start: []int64{2}, At: 5})
+			write(t, dead, Batch{Start: []int64{2, 9}, At: 5})
 			write(t, living, Batch{Start: []int64{4}, At: 5})
 
 			o := expired(t, living, dead.Token())
@@ -276,11 +277,11 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if requeue {
-				equal(t, "sum", sum, "{4 0 [a b] false}")
-				equal(t, "statuses", statuses(t, table, 8), "waiting waiting waiting running accepted manual accepted running")
+				equal(t, "sum", sum, "{5 0 [a b] false}")
+				equal(t, "statuses", statuses(t, table, 9), "waiting waiting waiting running accepted manual accepted running manual")
 			} else {
-				equal(t, "sum", sum, "{3 1 [a] false}")
-				equal(t, "statuses", statuses(t, table, 8), "waiting done waiting running accepted manual accepted running")
+				equal(t, "sum", sum, "{3 2 [a] false}")
+				equal(t, "statuses", statuses(t, table, 9), "waiting done waiting running accepted manual accepted running done")
 				r := table.get(t, 2)
 				equal(t, "row 2", []any{*r.Result, r.Code == nil, r.Signal == nil, *r.Stderr, r.TimeFinished}, []any{"fail", true, true, "daemon died", 77})
 			}

@@ -258,10 +258,11 @@ func (s *SQL) forgetClaims(ids []int64) {
 
 // plan is what a part comes down to, given the states of its rows.
 type plan struct {
-	start, back, hand, requeue []int64 // back to waiting, to manual
-	finish                     []Final
-	free                       []int64 // claims to remove
-	number                     int64   // see renumber
+	start, back, hand []int64 // back to waiting, to manual
+	requeue, rehand   []int64 // the same of rows that run
+	finish            []Final
+	free              []int64 // claims to remove
+	number            int64   // see renumber
 }
 
 // held is a row that is ours.
@@ -297,10 +298,15 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 		}
 	}
 	for _, id := range b.Requeue {
-		if row, ok := rows[id]; ok && row.status == Running {
-			p.requeue = append(p.requeue, id)
-		} else if ok {
+		row, ok := rows[id]
+		switch {
+		case !ok:
+		case row.status != Running:
 			changed(id, row.status)
+		case row.manual:
+			p.rehand = append(p.rehand, id)
+		default:
+			p.requeue = append(p.requeue, id)
 		}
 	}
 	for _, f := range b.Finish {
@@ -311,7 +317,7 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 			changed(f.ID, row.status)
 		}
 	}
-	p.free = slices.Concat(p.free, p.back, p.hand, p.requeue)
+	p.free = slices.Concat(p.free, p.back, p.hand, p.requeue, p.rehand)
 }
 
 func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
@@ -327,6 +333,7 @@ func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error
 	simple("status = 'waiting'", p.back)
 	simple("status = 'manual'", p.hand)
 	simple("status = 'waiting', time_started = 0", p.requeue)
+	simple("status = 'manual', time_started = 0", p.rehand)
 	for _, same := range alike(p.finish) {
 		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table().stdout.parameter() +
 			", stderr = " + s.table().stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(same.ids) + ");")

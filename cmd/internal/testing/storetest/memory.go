@@ -270,12 +270,12 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) 
 // giveBack lets a row wait again, unless it was to be run by hand and has not
 // begun.
 func (t *Table) giveBack(r *Record) {
-	if r.Status == store.Accepted && t.claims[r.ID].manual {
+	if r.Status == store.Running {
+		r.TimeStarted = 0
+	}
+	r.Status = store.Waiting
+	if t.claims[r.ID].manual {
 		r.Status = store.Manual
-	} else if r.Status == store.Running {
-		r.Status, r.TimeStarted = store.Waiting, 0
-	} else {
-		r.Status = store.Waiting
 	}
 	delete(t.claims, r.ID)
 }
