@@ -14,9 +14,10 @@ import (
 
 // reaper settles the rows of dead incarnations, one pass at a time.
 type reaper struct {
-	mu    sync.Mutex // guards the following; held during a pass
-	watch watch
-	known []store.Owner // of the last pass
+	mu     sync.Mutex // guards the following; held during a pass
+	watch  watch
+	known  []store.Owner // of the last pass
+	strays strays
 
 	keeping sync.Mutex        // guards the following
 	kept    map[int64][]int64 // by token, rows whose results are spooled here and not written yet
@@ -115,6 +116,9 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 			p.undecided++
 		}
 	}
+	if strayErr := b.settleStrays(ctx); err == nil {
+		err = strayErr
+	}
 	return p, err
 }
 
@@ -138,24 +142,29 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 		Except: b.reaper.keeps(o.Token),
 	})
 	b.m.transaction("settle", err)
-	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
-	b.m.settled.WithLabelValues("failed").Add(float64(sum.Failed))
+	b.noteSettled(sum)
 	if n := sum.Returned + sum.Failed; n > 0 {
 		b.log.Warn().Str("owner", o.Name).Int("returned", sum.Returned).Int("failed", sum.Failed).Msg("settled the rows of a dead daemon")
 	}
 	if err != nil {
 		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
-	switch {
-	case err != nil: // what was settled until then is not known
+	if err != nil { // what was settled until then is not known
 		b.do(func() { b.machine.Poll(nil) })
-	case len(sum.Targets) > 0:
-		b.do(func() { b.machine.Poll(sum.Targets) })
 	}
 	if err == nil && sum.Left {
 		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
 	}
 	return sum.Returned + sum.Failed, err
+}
+
+// noteSettled counts settled rows, and fetches those that wait again.
+func (b *Bridge) noteSettled(sum store.Settled) {
+	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
+	b.m.settled.WithLabelValues("failed").Add(float64(sum.Failed))
+	if len(sum.Targets) > 0 {
+		b.do(func() { b.machine.Poll(sum.Targets) })
+	}
 }
 
 // Recover implements control.Engine. It waits for leases that are over, but

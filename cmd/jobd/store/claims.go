@@ -341,16 +341,26 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 			break
 		}
 	}
-	for target := range targets {
-		sum.Targets = append(sum.Targets, target)
-	}
-	slices.Sort(sum.Targets)
+	sum.Targets = slices.Sorted(maps.Keys(targets))
 	if sum.Left {
 		return sum, nil
 	}
 	fault.Point("settle: before the record goes")
 	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -o.Token)
 	return sum, s.direct(err)
+}
+
+// Own lists the rows on which this incarnation has claims.
+func (s *SQL) Own(ctx context.Context) ([]int64, error) {
+	return s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0", s.table().claims, s.Token()))
+}
+
+// Disown settles some of those rows.
+func (s *SQL) Disown(ctx context.Context, ids []int64, how Orphans) (sum Settled, err error) {
+	targets := make(map[string]bool)
+	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, how, ids, &sum, targets)
+	sum.Targets = slices.Sorted(maps.Keys(targets))
+	return sum, err
 }
 
 func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {

@@ -119,6 +119,11 @@ func (o Owner) Expired() bool { return o.Left <= 0 }
 // replaced by the row's result when that turns up: the daemon had it in its spool.
 func Died(name string) string { return fmt.Sprintf("jobd '%s' died while the job was running", name) }
 
+// Forgotten is the reason that a row has which ran when the database forgot how it ended.
+func Forgotten(name string) string {
+	return fmt.Sprintf("the database has lost how the job ended: jobd '%s' does not run it", name)
+}
+
 // Orphans says what becomes of the running rows of a dead incarnation.
 type Orphans struct {
 	Requeue bool    // back to where they came from; otherwise done and failed
@@ -175,6 +180,11 @@ type Store interface {
 	// Settle frees the rows of a dead incarnation. It does nothing when the
 	// incarnation has renewed its lease since it was listed.
 	Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
+
+	// Own lists the rows on which this incarnation has claims. Disown settles such rows as
+	// Settle does those of a dead one.
+	Own(ctx context.Context) ([]int64, error)
+	Disown(ctx context.Context, ids []int64, how Orphans) (Settled, error)
 
 	// OutputRoom is how many bytes of an output the roomier of its two columns
 	// holds.

@@ -318,6 +318,25 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 }
 
 // expired waits until an incarnation's lease is over.
+// TestOwnClaims: a daemon settles rows of its own, and no others.
+func TestOwnClaims(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a", "a", "b")
+		s, other := table.open(t, "d", long), table.open(t, "e", long)
+		accept(t, s, 3, "a")
+		accept(t, other, 1, "b")
+		write(t, s, Batch{Start: []int64{1, 2}, At: 5})
+		own, err := s.Own(t.Context())
+		slices.Sort(own)
+		equal(t, "own", fmt.Sprintln(own, err), "[1 2 3] <nil>\n")
+		sum, err := s.Disown(t.Context(), []int64{1, 3, 4}, Orphans{Reason: Forgotten("d"), At: 77})
+		equal(t, "sum", fmt.Sprintln(sum, err), "{1 1 [a] false} <nil>\n")
+		equal(t, "statuses", statuses(t, table, 4), "done running waiting accepted")
+		own, err = s.Own(t.Context())
+		equal(t, "own", fmt.Sprintln(own, err), "[2] <nil>\n")
+	})
+}
+
 func expired(t *testing.T, s Store, token int64) Owner {
 	t.Helper()
 	for deadline := time.Now().Add(45 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {

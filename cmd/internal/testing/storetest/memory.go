@@ -385,31 +385,60 @@ func (s *Memory) Settle(_ context.Context, o store.Owner, how store.Orphans) (st
 	if own != nil && !own.Dead && own.Beat != o.Beat {
 		return sum, nil
 	}
-	targets := make(map[string]bool)
+	sum = s.t.settle(o.Token, how, func(id int64) bool { return !slices.Contains(how.Except, id) })
+	if sum.Left = len(how.Except) > 0; !sum.Left {
+		delete(s.t.owners, o.Token)
+	}
+	return sum, nil
+}
+
+func (s *Memory) Own(context.Context) (ids []int64, err error) {
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	for id, c := range s.t.claims {
-		if c.token != o.Token || slices.Contains(how.Except, id) {
+		if c.token == s.token {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+func (s *Memory) Disown(_ context.Context, ids []int64, how store.Orphans) (sum store.Settled, err error) {
+	leave, err := s.enter()
+	if err != nil {
+		return sum, err
+	}
+	defer leave()
+	return s.t.settle(s.token, how, func(id int64) bool { return slices.Contains(ids, id) }), nil
+}
+
+// settle frees rows that have claims with a token.
+func (t *Table) settle(token int64, how store.Orphans, which func(id int64) bool) (sum store.Settled) {
+	targets := make(map[string]bool)
+	for id, c := range t.claims {
+		if c.token != token || !which(id) {
 			continue
 		}
-		switch r := s.t.rows[id]; {
+		switch r := t.rows[id]; {
 		case r == nil:
-			delete(s.t.claims, id)
+			delete(t.claims, id)
 		case r.Status == store.Running && !how.Requeue:
-			s.t.finish(r, store.Final{ID: id, Code: -1, Stderr: how.Reason, At: how.At})
+			t.finish(r, store.Final{ID: id, Code: -1, Stderr: how.Reason, At: how.At})
 			sum.Failed++
 		case r.Status == store.Accepted, r.Status == store.Running:
-			if s.t.giveBack(r); r.Status == store.Waiting {
+			if t.giveBack(r); r.Status == store.Waiting {
 				targets[r.Target] = true
 			}
 			sum.Returned++
 		default:
-			delete(s.t.claims, id)
+			delete(t.claims, id)
 		}
 	}
-	if sum.Left = len(how.Except) > 0; !sum.Left {
-		delete(s.t.owners, o.Token)
-	}
 	sum.Targets = slices.Sorted(maps.Keys(targets))
-	return sum, nil
+	return sum
 }
 
 // OutputRoom is that of a mediumtext.

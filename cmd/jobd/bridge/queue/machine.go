@@ -233,6 +233,9 @@ func (m *Machine) enqueue(t *target, row Row) {
 	heap.Push(&t.queue, j)
 }
 
+// Knows tells whether a row is queued or running here.
+func (m *Machine) Knows(id int64) bool { return m.jobs[id] != nil }
+
 // Done reports that a started row has left the broker. It tells whether the
 // row was running here.
 func (m *Machine) Done(id int64) bool {

@@ -1,0 +1,63 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/testing/storetest"
+	"gloom/cmd/jobd/store"
+)
+
+func TestWhoIsAStray(t *testing.T) {
+	var s strays
+	now := time.Unix(1000, 0)
+	for i, look := range []struct {
+		after          time.Duration
+		claimed, known []int64
+		want           []int64
+	}{
+		{0, []int64{1, 2, 3}, []int64{1}, nil},
+		{strayTime / 2, []int64{1, 2, 3}, []int64{1, 2}, nil}, // 2 was being accepted
+		{strayTime / 2, []int64{1, 2, 3}, nil, []int64{3}},
+		{strayTime / 2, []int64{1, 3}, nil, []int64{3}},
+		{strayTime / 2, []int64{1, 2}, nil, []int64{1}},
+		{strayTime, nil, nil, nil},
+	} {
+		now = now.Add(look.after)
+		if got := s.look(look.claimed, now, func(id int64) bool { return slices.Contains(look.known, id) }); !slices.Equal(got, look.want) {
+			t.Errorf("look %d: %v, want %v", i, got, look.want)
+		}
+	}
+}
+
+// TestTheDatabaseForgets has rows whose ends the database has lost: the daemon has claims
+// on them, and knows nothing of them.
+func TestTheDatabaseForgets(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	script(t, &cfg, quick)
+	f := begin(t, storetest.NewTable(), cfg)
+	f.Pause(nil)
+	f.put(store.Waiting, "a", 1, 2)
+	if _, err := f.store.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.store.Write(t.Context(), store.Batch{Start: []int64{1}, At: 5}); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-strayTime)
+	f.reaper.mu.Lock()
+	f.reaper.strays = strays{seen: map[int64]time.Time{1: long, 2: long}}
+	err := f.settleStrays(t.Context())
+	f.reaper.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := f.table.Get(1)
+	if got := fmt.Sprint(f.status(1), " ", *r.Stderr, " ", f.status(2)); got != "done the database has lost how the job ended: jobd 'd' does not run it waiting" {
+		t.Error(got)
+	}
+	f.Continue(nil)
+	f.await(store.Done, 2)
+}
