@@ -20,14 +20,16 @@ type outbox struct {
 	sealed, took uint64
 	pieces       int64 // the memory of full
 	answers      int   // among what has not been taken
-	// marks are the places in the stream of which somebody must be told once they are written.
+	// marks are the places in the stream of which somebody must be told once they are written,
+	// in its order.
 	marks []mark
 
 	// Only the owner uses these: what it has taken and not written. The first piece is
 	// written up to at.
 	taken []piece
 	at    int
-	keeps bool // there are kept outcomes among it
+	keeps bool   // there are kept outcomes among it
+	until uint64 // how far it may be written at once
 
 	// The owner writes these, anybody reads them: how long the stream was when the owner
 	// last looked, how far it is written and, if keeps, how far the peer may have read.
@@ -316,6 +318,7 @@ func (o *outbox) take(now int64) {
 		if o.keeps {
 			o.begun.Store(o.took)
 		}
+		o.bound()
 	}
 	o.known.Store(o.end())
 }

@@ -1,26 +1,39 @@
 package hub
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // A kept outcome is forgotten once the system has taken the last byte of its frame. The
 // connection's owner reports that after it has written; the peer may have read the frame
 // before.
 
+// outcomesAtOnce is how many are written before others get their turn: all of them are
+// forgotten in one step.
+const outcomesAtOnce = 512
+
 // wrote tells the core of c's outcomes whose frames end at byte done of the stream or before.
 func (h *Hub) wrote(c *Conn, done uint64) {
 	h.act(func(now int64) {
-		c.out.marks = slices.DeleteFunc(c.out.marks, func(m mark) bool {
-			out := m.outcome != 0 && m.end <= done
-			if out {
+		o, n := &c.out, 0
+		for ; n < len(o.marks) && o.marks[n].end <= done; n++ {
+			if m := o.marks[n]; m.outcome != 0 {
 				h.outcomes--
 				h.apply(h.core.Written(now, m.outcome))
 			}
-			return out
-		})
+		}
+		if n == len(o.marks) {
+			o.marks = o.marks[:0]
+		}
+		o.marks = o.marks[min(n, len(o.marks)):] // to move the others up would cost as much again
+		o.bound()
 	})
+}
+
+// bound sets how far the owner may write at once.
+func (o *outbox) bound() {
+	o.until = o.took
+	if len(o.marks) > outcomesAtOnce {
+		o.until = min(o.took, o.marks[outcomesAtOnce-1].end)
+	}
 }
 
 // justWritten is how long a write may take during which the peer can have read the frame
@@ -36,7 +49,9 @@ func (h *Hub) settle(now int64, id []byte) {
 	}
 	if c := h.find(peer); c != nil && c.Stuck(now) < justWritten {
 		for _, m := range c.out.marks {
-			if m.outcome == no && m.end <= c.out.begun.Load() {
+			if m.end > c.out.begun.Load() {
+				break
+			} else if m.outcome == no {
 				h.apply(h.core.Written(now, no))
 			}
 		}

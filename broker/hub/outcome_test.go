@@ -1,6 +1,8 @@
 package hub_test
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -53,5 +55,37 @@ func TestOutcomeBeingWritten(t *testing.T) {
 				t.Errorf("a submit under its id got %q, want it accepted: %t", got, v.free)
 			}
 		})
+	}
+}
+
+// TestOutcomesInTurns: of many outcomes that wait, a write has so few that forgetting them
+// holds up nobody for long.
+func TestOutcomesInTurns(t *testing.T) {
+	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	w.does(h, `{"action":"join","type":"default"}`)
+	const jobs, most = 2000, 512
+	for i := range jobs {
+		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"keep_ms":60000,"ack":false}`, i))
+		w.does(h, `{"action":"respond","body":1}`)
+	}
+	s.sink.Take(nil)
+	for written := 0; written < jobs; {
+		buf := front(s.conn)
+		n := bytes.Count(buf, []byte(`"body"`))
+		if n == 0 || n > most {
+			t.Fatalf("%d outcomes are written at once, want 1 to %d", n, most)
+		}
+		s.conn.Wrote(len(buf))
+		written += n
+		h.View(func(b *broker.Broker, _ int64) {
+			if kept, _ := b.Outcomes(); kept != jobs-written {
+				t.Fatalf("%d outcomes are kept after %d of %d were written", kept, written, jobs)
+			}
+		})
+		if more := s.conn.Keeps(); more != (written < jobs) {
+			t.Fatalf("more outcomes wait: %t, after %d of %d", more, written, jobs)
+		}
 	}
 }

@@ -68,6 +68,9 @@ func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()
 // at most so many. From now on the peer may have read them. Only the owner calls it.
 func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	o, at := &c.out, c.out.at
+	if o.keeps {
+		most = min(most, int(o.until-o.written.Load()))
+	}
 	for _, p := range o.taken {
 		if n == most || len(parts) == cap(parts) {
 			break
@@ -82,6 +85,10 @@ func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	}
 	return parts, n
 }
+
+// Keeps tells that more of what the owner has taken waits, with kept outcomes: after each
+// write others should get their turn. Only the owner calls it.
+func (c *Conn) Keeps() bool { return c.out.keeps && c.Held() > 0 }
 
 // Wrote notes that n bytes of what Front returned have been written, and that no more of it
 // is being written. When everything that was taken is written, it takes more. Only the owner

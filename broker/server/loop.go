@@ -329,6 +329,9 @@ func (lp *loop) send(c *conn) {
 		if n >= 0 {
 			c.wrote(n)
 		}
+		if n > 0 && c.peer.Keeps() {
+			turn = n
+		}
 	}
 	held := c.peer.Held()
 	switch clogged := held > 0 && c.peer.Clogged(); {
