@@ -203,7 +203,11 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 		d.moved = at
 		least, name := math.Inf(1), ""
 		for n, r := range d.types {
-			if busy := max(float64(r.busy), r.rate*longStep.Seconds()); busy < least {
+			busy := max(float64(r.busy), r.rate*longStep.Seconds())
+			if r.long.now < d.total.long.now { // the type was forgotten
+				busy = 0
+			}
+			if busy < least {
 				least, name = busy, n
 			}
 		}

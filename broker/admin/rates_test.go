@@ -118,4 +118,13 @@ func TestRatesOfTypes(t *testing.T) {
 	if others := sum(d.others); others < 9 || others > 9+4*50 {
 		t.Errorf("others: %v jobs", others)
 	}
+	// A type that was forgotten makes room, however busy it was.
+	delete(rows, "b")
+	at = at.Add(longStep)
+	for range 3 {
+		look(map[string]uint64{"c": 50, "d": 1})
+	}
+	if len(d.types) != 2 || d.types["c"] == nil || d.types["d"] == nil {
+		t.Errorf("after b was forgotten, %d types have rows: %v", len(d.types), d.types)
+	}
 }
