@@ -8,6 +8,7 @@ import (
 type ending struct {
 	rec *record
 	rev uint32
+	at  int64 // on the clock
 }
 
 // over enters a job among the ended ones, from where it is forgotten.
@@ -23,7 +24,7 @@ func (c *machine) over(r *record, forget, drop int64) {
 		c.results++
 		c.spent -= r.size()
 	}
-	c.ended.push(ending{r, r.Rev})
+	c.ended.push(ending{r, r.Rev, c.clock})
 	c.remind(r)
 	c.wakePollers(r)
 }
@@ -54,7 +55,7 @@ func (c *machine) dropResult(r *record) {
 	if c.fetchAt == 0 {
 		c.fetchAt = c.now + fetchDelay
 	}
-	c.ended.push(ending{r, r.Rev}) // it may have been skipped because of its result
+	c.ended.push(ending{r, r.Rev, c.clock}) // it may have been skipped because of its result
 	c.remind(r)
 }
 
@@ -98,9 +99,9 @@ func (c *machine) expire() {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0 || r.Holds(c.wall):
 			c.ended.pop() // it was revived or forgotten, or will be entered again when its result goes; a window ends by itself
 			continue
-		case spent > c.MaxBytes/2, freed < c.lack && c.wall-r.Finished >= ms(endedForRoom):
+		case spent > c.MaxBytes/2, freed < c.lack && c.clock-e.at >= ms(endedForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
-			c.wall-r.Finished < ms(justEnded):
+			c.clock-e.at < ms(justEnded):
 			c.forget(surplus)
 			return
 		}

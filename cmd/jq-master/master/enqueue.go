@@ -217,7 +217,7 @@ func (c *machine) refusal(err error) error {
 
 // adopt makes a record of a stored job, which comes under no constraint yet.
 func (c *machine) adopt(j *job.Job) *record {
-	r := &record{Job: j, name: c.intern(j.Name)}
+	r := &record{Job: j, name: c.intern(j.Name), ripe: c.clock + j.Due - c.wall}
 	j.Name = r.name.text // one for all
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
@@ -235,7 +235,7 @@ func (c *machine) place(r *record) {
 	if age < ms(fresh) && (r.Unique == nil || r.Unique.Replaces.None()) {
 		age = 0
 	}
-	c.submit(r, time.Duration(age)*time.Millisecond)
+	c.submit(r, longAt(age))
 }
 
 // fresh is how long the order in which jobs reach the broker is the order of enqueueing.
@@ -251,9 +251,7 @@ func (c *machine) submit(r *record, age time.Duration) {
 	if !c.ours(r) {
 		s.argument = r.Argument
 	}
-	if r.Due > c.wall {
-		s.delay = time.Duration(r.Due-c.wall) * time.Millisecond
-	}
+	s.delay = c.rest(r)
 	if u := r.running(); u != nil {
 		u.own = true
 		// Without retries: when the worker has gone, nobody serves its type.

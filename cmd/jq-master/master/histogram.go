@@ -9,7 +9,9 @@ type histogram struct {
 	sum     float64
 }
 
+// add counts one; a clock that was set back has made it shorter than nothing.
 func (h *histogram) add(seconds float64) {
+	seconds = max(seconds, 0)
 	i := 0
 	for i < len(bounds) && seconds > bounds[i] {
 		i++

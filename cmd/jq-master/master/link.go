@@ -3,7 +3,6 @@ package master
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"gloom/cmd/jq-master/job"
 )
@@ -24,7 +23,9 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, seen: c.now, runs: make(map[*record]struct{})}
 			c.workers[j.Worker] = w
 		}
-		u := &run{w: w, before: job.Queued, sent: true, deadline: max(c.monoAt(j.Deadline), c.now+missedBeats*ms(c.Heartbeat))}
+		u := &run{w: w, before: job.Queued, sent: true, deadline: c.now + missedBeats*ms(c.Heartbeat)}
+		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // as long at most, however the clocks were set
+		u.deadline = max(u.deadline, min(c.monoAt(j.Deadline), c.now+whole))
 		if j.Retries > 0 {
 			u.before = job.Retrying
 		}
@@ -111,7 +112,7 @@ func (c *machine) linkSlice(looks int) (more bool) {
 		r := c.order[c.linkedTo].rec
 		c.linkedTo++
 		if r != nil && !r.inLine && r.waits() {
-			c.submit(r, time.Duration(max(c.relinkT0-r.Enqueued, 0))*time.Millisecond)
+			c.submit(r, longAt(c.relinkT0-r.Enqueued))
 		}
 	}
 	if c.linkedTo < len(c.order) {

@@ -99,7 +99,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 			d.Waits = "the store is away"
 		case c.draining:
 			d.Waits = "the master is stopping"
-		case r.Due > c.wall:
+		case c.rest(r) > 0:
 			d.Waits = "it is not due yet"
 		case !slices.ContainsFunc(c.byAge(), func(w *worker) bool { return w.serves(r.Name) }):
 			d.Waits = "no worker serves its name"

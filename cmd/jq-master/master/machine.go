@@ -6,6 +6,7 @@ import (
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
+	"gloom/wire"
 )
 
 // Limits limit what a master holds, and how long things take.
@@ -220,6 +221,7 @@ type record struct {
 	stale    bool   // its groups have changed while it ran
 	long     bool   // its argument is longer than the broker takes: it is for our workers alone
 	bid      uint32 // number of the submission that brought it last
+	ripe     int64  // when Due is, on the clock; a wall clock that is set changes nothing
 }
 
 // op is a transition on its way into the store. A job has one at most.
@@ -345,8 +347,21 @@ func (r *record) after() *job.Job {
 // become sets a job to what was written.
 func (c *machine) become(r *record, j *job.Job) {
 	c.count(r, -1)
+	if j.Due != r.Due {
+		r.ripe = c.clock + j.Due - c.wall
+	}
 	r.Job = j
 	c.count(r, 1)
+}
+
+// rest returns how long a job has still to wait, by its delay or its backoff.
+func (c *machine) rest(r *record) time.Duration {
+	return longAt(r.ripe - c.clock)
+}
+
+// longAt returns so many milliseconds, but none below 0 or beyond what the broker takes.
+func longAt(milliseconds int64) time.Duration {
+	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }
 
 // count adds a job to all counts, or subtracts it.

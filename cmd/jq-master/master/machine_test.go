@@ -8,6 +8,7 @@ import (
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
+	"gloom/wire"
 )
 
 // TestSeeds: worlds in which everything happens that may, and after each command
@@ -71,7 +72,7 @@ func (w *world) settleDown() {
 func (w *world) elapse(d time.Duration) {
 	for end := w.now + ms(d); w.now < end; {
 		w.now = min(end, w.now+ms(beats))
-		w.c.at(w.now, w.now)
+		w.c.at(w.now, w.now+w.set)
 	}
 }
 
@@ -417,5 +418,58 @@ func TestBrokerGivesUp(t *testing.T) {
 	w.br.some(10)
 	if r.State != job.Queued || !r.inLine || w.br.jobs[r.ID] == nil {
 		t.Fatalf("the job is %v, and the broker has %v", r.State, w.br.jobs[r.ID])
+	}
+}
+
+// TestClockIsSet: when the wall clock is set, delays and backoffs last as long as they were to,
+// the broker is told nothing that it refuses, and what has ended is forgotten.
+func TestClockIsSet(t *testing.T) {
+	for _, set := range []time.Duration{-time.Hour, time.Hour, 20 * 365 * 24 * time.Hour} {
+		t.Run(set.String(), func(t *testing.T) {
+			w := newWorld(t, 1)
+			c, k := w.c, w.someWorker()
+			c.out.push, c.MaxEnded = &pushes{}, 0
+			add := func(j job.Job) *record {
+				j.ID, j.Name, j.Seq = c.newID(), "n", c.seq+1
+				w.mem.Enqueue([]*job.Job{&j}, nil, func([]job.ID, bool, error) {})
+				return c.adopt(&j)
+			}
+			var delayed, old, ended *record
+			w.step(c, func() {
+				c.linked, c.brought = true, true
+				delayed = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now, Due: w.now + 2000})
+				old = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now})
+				ended = add(job.Job{State: job.Done, Finished: w.now})
+				c.over(ended, w.now+ms(time.Hour), 0)
+				c.ledger.Enqueued, c.ledger.Waiting, c.ledger.Done = 3, 2, 1
+				c.place(delayed)
+				c.place(old)
+			})
+			w.set = ms(set)
+			h := naiveRun{w.br, &naiveJob{submission: submission{id: delayed.ID}, running: true}}
+			w.elapse(1900 * time.Millisecond)
+			w.step(c, func() { c.handed(k.ID, delayed.ID, false, h) })
+			w.br.some(1 << 20)
+			if delayed.State != job.Queued {
+				t.Fatal("the delayed job is handed out before its time")
+			}
+			w.elapse(100 * time.Millisecond)
+			w.step(c, func() { c.handed(k.ID, delayed.ID, false, h) })
+			if delayed.State != job.Running {
+				t.Fatalf("the delayed job is %v at its time", delayed.State)
+			}
+			w.step(c, func() { old.inLine = false; c.place(old) })
+			delete(w.br.jobs, old.ID)
+			w.br.some(1 << 20)
+			if j := w.br.jobs[old.ID]; j == nil || j.age > wire.MaxDurationMS*time.Millisecond {
+				t.Fatalf("the broker has %+v", j)
+			}
+			w.st.flush()
+			w.pass(justEnded)
+			w.st.flush()
+			if c.jobs.Get(ended.ID) != nil {
+				t.Error("the ended job is still there")
+			}
+		})
 	}
 }

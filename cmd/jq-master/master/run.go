@@ -38,8 +38,8 @@ func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
 		return
-	case r.Due > c.wall: // the broker has taken it back by itself, and knows no backoff
-		c.giveBack(h, time.Duration(r.Due-c.wall)*time.Millisecond)
+	case c.rest(r) > 0: // the broker has taken it back by itself, and knows no backoff
+		c.giveBack(h, c.rest(r))
 		return
 	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
 		c.giveBack(h, crossing)
@@ -347,7 +347,7 @@ func (c *machine) retry(r *record, u *run, j *job.Job) {
 		c.ledger.Retries++
 		c.ledger.Running--
 		c.ledger.Waiting++
-		left := max(time.Duration(j.Due-c.wall)*time.Millisecond, 0)
+		left := c.rest(r)
 		c.leave(r, u, func(h handle) { h.retry(left) })
 		c.replyAll(u.dones, nil)
 	})

@@ -1,8 +1,6 @@
 package master
 
 import (
-	"time"
-
 	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 )
@@ -73,7 +71,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	if n.Sharing.Max > 0 {
 		due = min(due, r.Enqueued+ms(n.Sharing.Max))
 	}
-	if due <= r.Due {
+	if due <= c.wall+r.ripe-c.clock {
 		c.shared(e, r, unique.Extended)
 		return
 	}
@@ -82,7 +80,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	c.write(postponing, r, func(done func(error)) { c.out.store.Postpone(j, done) }, func() {
 		c.become(r, j)
 		if r.inLine {
-			line, delay := c.out.line, time.Duration(max(due-c.wall, 0))*time.Millisecond
+			line, delay := c.out.line, c.rest(r)
 			c.later(func() { line.change(r.ID, nil, &delay) })
 		}
 		c.shared(e, r, unique.Extended)

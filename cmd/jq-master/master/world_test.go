@@ -29,6 +29,7 @@ type world struct {
 	seed uint64
 	rng  *rand.Rand
 	now  int64
+	set  int64 // how far the wall clock was set ahead
 	ids  uint64
 	log  []string
 
@@ -115,7 +116,7 @@ func (w *world) start() {
 		},
 		fault: func(err error) { w.over = err },
 	}
-	c.at(w.now, w.now)
+	c.at(w.now, w.now+w.set)
 	err := w.mem.Load(context.Background(), store.Loaded{
 		Worker:     c.loadWorker,
 		Key:        c.loadKey,
@@ -133,7 +134,7 @@ func (w *world) step(c *machine, f func()) bool {
 	if w.c != c {
 		return false
 	}
-	c.at(w.now, w.now)
+	c.at(w.now, w.now+w.set)
 	f()
 	w.depth++
 	defer func() { w.depth-- }()
