@@ -76,6 +76,7 @@ type machine struct {
 	gone    int     // how many entries are of forgotten jobs
 	loading bool    // the store is being read, and order is not sorted yet
 	names   map[string]*name
+	busy    int    // names of jobs that have not ended
 	counts  [6]int // jobs by state
 	timers  timers
 	ended   fifo[ending]
@@ -207,6 +208,7 @@ type place struct {
 type name struct {
 	text   string
 	counts [6]int
+	live   int // those that have not ended
 }
 
 // record is a job. past has the fields that only runs and ends need.
@@ -367,7 +369,11 @@ func longAt(milliseconds int64) time.Duration {
 // count adds a job to all counts, or subtracts it.
 func (c *machine) count(r *record, by int) {
 	c.counts[r.State] += by
-	r.name.counts[r.State] += by
+	if r.name.counts[r.State] += by; !r.State.Ended() {
+		if r.name.live += by; r.name.live == max(by, 0) { // the first, or the last
+			c.busy += by
+		}
+	}
 	c.bytes += int64(by) * r.size()
 	switch p := r.past; {
 	case p != nil && p.drop != 0:
@@ -392,8 +398,14 @@ func (r *record) size() int64 {
 	return int64(n)
 }
 
+// fewNames names cost nothing. Each further one, of jobs that have not ended, counts nameSize bytes:
+// it is a type of the broker.
+const fewNames, nameSize = 1000, 5 << 10
+
 // held returns the bytes that MaxBytes limits.
-func (c *machine) held() int64 { return c.bytes + c.keyBytes + c.arriving + c.schedules.bytes }
+func (c *machine) held() int64 {
+	return c.bytes + c.keyBytes + c.arriving + c.schedules.bytes + nameSize*int64(max(0, c.busy-fewNames))
+}
 
 // live returns how many jobs have not ended, those on their way into the store included.
 func (c *machine) live() int {

@@ -91,6 +91,44 @@ func TestLoneResult(t *testing.T) {
 	}
 }
 
+// TestNamesCount: very many names count, as long as jobs of them have not ended.
+func TestNamesCount(t *testing.T) {
+	w := newWorld(t, 1)
+	var ids []job.ID
+	add := func(name string) (told error) {
+		w.step(w.c, func() {
+			w.c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: name}}}, reply: func(all []job.ID, _ bool, err error) { ids, told = append(ids, all...), err }})
+		})
+		w.st.flush()
+		return told
+	}
+	w.c.MaxJobs, w.c.MaxBytes = 1<<20, 8*nameSize // an eighth is for results
+	for i := range fewNames + 7 {
+		if err := add(fmt.Sprint(i)); err != nil {
+			t.Fatalf("name %d: %v", i, err)
+		}
+	}
+	if n := w.c.held(); n != 7*nameSize {
+		t.Fatalf("%d bytes are held", n)
+	}
+	if err := add("0"); err != nil {
+		t.Fatalf("one more job of a name: %v", err)
+	}
+	if err := add("x"); err != nil {
+		t.Fatalf("the limit is %d bytes, %d are held: %v", w.c.MaxBytes, w.c.held(), err)
+	}
+	if err := add("y"); code(err) != job.Overloaded {
+		t.Fatal(err)
+	}
+	for _, id := range []job.ID{ids[1], ids[2]} {
+		w.step(w.c, func() { w.c.cancel(id, false, func(error) {}) })
+	}
+	w.st.flush()
+	if err := add("y"); err != nil {
+		t.Fatalf("%d bytes are held after two names have gone: %v", w.c.held(), err)
+	}
+}
+
 // TestKeysCount: idempotency keys are bounded in number and bytes, for as long as they
 // are remembered, also after a restart.
 func TestKeysCount(t *testing.T) {

@@ -152,9 +152,29 @@ func (c *machine) byAge() []*worker {
 	return all
 }
 
+// silentFor is how long a worker that pulls may be silent before it is forgotten for another one.
+const silentFor = 10 * time.Minute
+
+// dropSilent forgets the worker that pulls and has been silent for longest. Nothing else tells that
+// it has gone, if it sends no heartbeats; if it has not, it registers again.
+func (c *machine) dropSilent() {
+	var silent *worker
+	for _, w := range c.workers {
+		if w.Pulls() && len(w.runs) == 0 && !w.waits() && c.now-w.seen >= ms(silentFor) && (silent == nil || w.seen < silent.seen) {
+			silent = w
+		}
+	}
+	if silent != nil {
+		c.retire(silent)
+	}
+}
+
 // register takes a worker in.
 func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	fail := func(err error) { c.later(func() { reply(nil, err) }) }
+	if len(c.workers) >= c.MaxWorkers && c.away == nil {
+		c.dropSilent()
+	}
 	switch {
 	case c.draining:
 		fail(errDraining)

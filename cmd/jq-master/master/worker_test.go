@@ -189,3 +189,39 @@ func TestHeartbeatStops(t *testing.T) {
 		t.Fatal("the worker is still there")
 	}
 }
+
+// TestSilentWorkers: workers that have gone without a word do not keep others away for ever.
+func TestSilentWorkers(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	c.MaxWorkers = 3
+	register := func(g Registration) (id job.ID, told error) {
+		g.Name, g.MaxJobs = "w", 1
+		w.step(c, func() {
+			c.register(&g, func(r *Registered, err error) {
+				if told = err; err == nil {
+					id = r.ID
+				}
+			})
+		})
+		w.st.flush()
+		return id, told
+	}
+	pushed, _ := register(Registration{URL: "http://there"})
+	alive, _ := register(Registration{})
+	silent, _ := register(Registration{})
+	if _, err := register(Registration{}); code(err) != job.Overloaded {
+		t.Fatal(err)
+	}
+	w.elapse(silentFor)
+	w.step(c, func() { _, _ = c.known(job.Caller{ID: alive}, false) })
+	if _, err := register(Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.workers[silent] != nil || c.workers[alive] == nil || c.workers[pushed] == nil {
+		t.Errorf("there are %v", c.workers)
+	}
+	if _, err := register(Registration{}); code(err) != job.Overloaded {
+		t.Error(err)
+	}
+}
