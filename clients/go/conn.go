@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -48,9 +47,11 @@ type conn struct {
 	out     []byte        // whole frames, not yet given to the writer
 	wake    chan struct{} // holds one element while out is not empty and the writer has not begun with it
 	waiting fifo[request]
-	written uint64        // number of the first request not given to the writer
-	bare    bool          // a detached job without ack has been sent since the last request with a reply
-	refusal *RefusedError // what the broker said before it closes the connection
+	jobs    map[string]*Pending // of a submitter: those pending here, by canonical id
+	drains  latch               // opened when the broker has said that it drains
+	written uint64              // number of the first request not given to the writer
+	bare    bool                // a detached job without ack has been sent since the last request with a reply
+	refusal *RefusedError       // what the broker said before it closes the connection
 
 	// Of the reading goroutine.
 	decoder wire.ClientDecoder
@@ -71,7 +72,7 @@ type user interface {
 	// replied acts on the reply to a request: ok if refusal is nil. A detached or
 	// other silent submit is ok when a later frame proves it.
 	replied(r request, refusal *RefusedError) error
-	// event acts on a frame that is neither ok nor ping.
+	// event acts on a frame that is for workers.
 	event(*wire.Event) error
 	// finished says whether there is nothing left to wait for, now that all of
 	// what a frame means is known.
@@ -79,23 +80,6 @@ type user interface {
 	// gone ends all that is out on the connection, which has ended.
 	gone(*LostError)
 }
-
-// request is something asked of the broker. Replies come in the order of the
-// requests; only a silent one is replied to just when it is refused.
-type request struct {
-	verb    wire.Verb
-	silent  bool        // "ack":false
-	again   bool        // of an answer: in place of one that was refused
-	unbegun bool        // of a release: its run has not begun
-	last    bool        // of a leave: the worker stops
-	key     string      // the canonical id that a reply may carry, "" for none
-	job     *Pending    // of a submit, an attach, and a Pending's cancel
-	run     *Run        // of an answer
-	then    func(error) // who is told of the reply, without mu held
-}
-
-// enters: the request brings a job to the connection.
-func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire.Attach }
 
 // dial connects to a broker within the time for that, while ctx lasts, and serves
 // the connection until it fails, or life ends.
@@ -160,13 +144,6 @@ func (c *conn) run() {
 	c.user.gone(lost)
 	c.mu.Unlock()
 	c.tell()
-}
-
-// inform tells of the reply to a request, or that none comes.
-func (c *conn) inform(r request, err error) {
-	if r.then != nil {
-		c.news = append(c.news, call(func() { r.then(err) }))
-	}
 }
 
 // tell passes on what a frame meant, where that must not hold up others.
@@ -306,95 +283,11 @@ func (c *conn) handle(payload []byte) error {
 		return &ProtocolError{Reason: err.Error()}
 	}
 	c.mu.Lock()
-	err := c.act(&c.frame)
+	err := c.receive(&c.frame)
 	if err == nil && c.user.finished() {
 		err = errFinished
 	}
 	c.mu.Unlock()
 	c.tell()
 	return err
-}
-
-func (c *conn) act(ev *wire.Event) error {
-	switch ev.Kind {
-	case wire.EventOK:
-		return c.accepted(ev)
-	case wire.EventPing:
-		c.write(wire.AppendPong(nil))
-		return nil
-	}
-	return c.user.event(ev)
-}
-
-// due is the number of the first request that must be replied to, or tail.
-func (c *conn) due() uint64 {
-	n := c.waiting.head
-	for n != c.waiting.tail && c.waiting.at(n).silent {
-		n++
-	}
-	return n
-}
-
-// settle takes the silent submits before request number n off the queue, up to
-// one that must be replied to: a later frame proves that they were taken.
-func (c *conn) settle(n uint64) {
-	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
-		c.user.replied(c.waiting.pop(), nil)
-	}
-}
-
-// reply takes request number due off the queue, which has been replied to.
-func (c *conn) reply(due uint64, refusal *RefusedError) error {
-	c.settle(due)
-	r := c.waiting.pop()
-	if refusal == nil {
-		c.inform(r, nil)
-	} else {
-		c.inform(r, refusal)
-	}
-	return c.user.replied(r, refusal)
-}
-
-func (c *conn) accepted(ev *wire.Event) error {
-	due := c.due()
-	if due == c.waiting.tail {
-		return &ProtocolError{Reason: "ok without a request"}
-	}
-	r := c.waiting.at(due)
-	if ev.ID != nil && r.key != string(ev.ID) {
-		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
-			" in place of " + strconv.Quote(wire.Value([]byte(r.key)))}
-	}
-	if r.verb == wire.Hello && ev.MaxFrame > 0 {
-		c.maxOut = ev.MaxFrame
-		c.maxIn = max(c.maxIn, ev.MaxFrameOut, wire.MaxFrameOut(ev.MaxFrame))
-	}
-	return c.reply(due, nil)
-}
-
-// refused acts on an error that is no job's end: the next reply, or the broker's
-// word before it closes the connection.
-func (c *conn) refused(ev *wire.Event) error {
-	refusal := newRefusal(ev)
-	due := c.due()
-	none := due == c.waiting.tail
-	switch refusal.Code {
-	case ErrOverloaded, ErrUnauthorized:
-		none = none || ev.ID == nil && c.waiting.at(due).verb != wire.Hello
-	case ErrSizeError, ErrInvalidJSON:
-		c.refusal = refusal
-	}
-	if none {
-		c.refusal = refusal
-		return refusal
-	}
-	return c.reply(due, refusal)
-}
-
-func newRefusal(ev *wire.Event) *RefusedError {
-	r := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
-	if ev.ID != nil {
-		r.ID = wire.Value(ev.ID)
-	}
-	return r
 }

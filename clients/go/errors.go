@@ -65,6 +65,11 @@ func (e *RefusedError) Error() string { return describe("refused", e.Code, e.Rea
 // Unwrap returns the code.
 func (e *RefusedError) Unwrap() error { return e.Code }
 
+// of is the refusal with the id that the caller knows.
+func (e *RefusedError) of(p *Pending) error {
+	return &RefusedError{Code: e.Code, Reason: e.Reason, ID: p.id}
+}
+
 // JobError says that a job which the broker had taken ended without an answer.
 // Its Code is ErrJobFailed, ErrExpired, ErrCancelled, ErrDraining or, for a kept
 // job that another connection has now, ErrTakenOver; brokers to come may have more.

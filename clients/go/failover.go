@@ -18,9 +18,11 @@ func (s *Submitter) stayConnected() {
 				return
 			}
 		}
-		drains := sess.drains
-		if len(s.conf.addrs) == 1 {
-			drains = nil // there is nowhere else to go
+		var drains <-chan struct{}
+		if len(s.conf.addrs) > 1 { // else there is nowhere else to go
+			s.mu.Lock()
+			drains = sess.drains.wait()
+			s.mu.Unlock()
 		}
 		since := time.Now()
 		select {

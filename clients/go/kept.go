@@ -35,9 +35,8 @@ func (s *session) notBack(p *Pending, refusal *RefusedError) {
 	if s.jobs[p.key] != p || s.life.Err() != nil {
 		return // it goes with this connection
 	}
-	refusal = &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id}
 	if !k.lost.Sent {
-		s.end(p, nil, refusal)
+		s.endJob(p, nil, refusal.of(p))
 		return
 	}
 	lost := *k.lost
@@ -48,7 +47,7 @@ func (s *session) notBack(p *Pending, refusal *RefusedError) {
 			return
 		}
 	}
-	s.end(p, nil, &lost)
+	s.endJob(p, nil, &lost)
 }
 
 // abandon asks to cancel a job that its caller no longer waits for, now or when

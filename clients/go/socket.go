@@ -134,8 +134,6 @@ func (s *socket) event(ev *wire.Event) error {
 	switch ev.Kind {
 	case wire.EventJob:
 		return s.onJob(ev)
-	case wire.EventError:
-		return s.refused(ev)
 	case wire.EventCancel:
 		if r := s.runs[string(ev.ID)]; r != nil {
 			r.unwanted(ErrCancelled)

@@ -1,0 +1,188 @@
+package gloom
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"gloom/wire"
+)
+
+// request is something asked of the broker. Replies come in the order of the
+// requests; only a silent one is replied to just when it is refused.
+type request struct {
+	verb    wire.Verb
+	silent  bool        // "ack":false
+	again   bool        // of an answer: in place of one that was refused
+	unbegun bool        // of a release: its run has not begun
+	last    bool        // of a leave: the worker stops
+	key     string      // the canonical id that a reply may carry, "" for none
+	job     *Pending    // of a submit, an attach, and a Pending's cancel
+	run     *Run        // of an answer
+	then    func(error) // who is told of the reply, without mu held
+}
+
+// enters: the request brings a job to the connection.
+func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire.Attach }
+
+// receive acts on a frame.
+//
+// An error with a job's id is either the reply to a request or the end of a job
+// taken earlier. Two rules make that unambiguous. Replies come in the order of the
+// requests, so only the first request that must be replied to, and the silent ones
+// before it, can be meant by a reply. And no id is submitted on a connection on
+// which a job of that id is pending, so at most one job can be meant.
+func (c *conn) receive(ev *wire.Event) error {
+	p := c.jobs[string(ev.ID)]
+	switch ev.Kind {
+	case wire.EventPing:
+		c.write(wire.AppendPong(nil))
+	case wire.EventOK:
+		return c.accepted(ev)
+	case wire.EventError:
+		return c.refused(ev, p)
+	case wire.EventResult:
+		if p != nil {
+			c.settle(p.seq + 1)
+			c.endJob(p, ev.Body, nil)
+		}
+	case wire.EventProgress:
+		if p != nil {
+			c.settle(p.seq + 1)
+			p.taken()
+			if body := bytes.Clone(ev.Body); p.progress != nil {
+				c.news = append(c.news, call(func() { p.progress(body) }))
+			}
+		}
+	default:
+		return c.user.event(ev)
+	}
+	return nil
+}
+
+// due is the number of the first request that must be replied to, or tail.
+func (c *conn) due() uint64 {
+	n := c.waiting.head
+	for n != c.waiting.tail && c.waiting.at(n).silent {
+		n++
+	}
+	return n
+}
+
+// settle takes the silent submits before request number n off the queue, up to
+// one that must be replied to: a later frame proves that they were taken.
+func (c *conn) settle(n uint64) {
+	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
+		c.user.replied(c.waiting.pop(), nil)
+	}
+}
+
+// reply takes request number due off the queue, which has been replied to.
+func (c *conn) reply(due uint64, refusal *RefusedError) error {
+	c.settle(due)
+	r := c.waiting.pop()
+	if refusal == nil {
+		c.inform(r, nil)
+	} else {
+		c.inform(r, refusal)
+	}
+	return c.user.replied(r, refusal)
+}
+
+// inform tells of the reply to a request, or that none comes.
+func (c *conn) inform(r request, err error) {
+	if r.then != nil {
+		c.news = append(c.news, call(func() { r.then(err) }))
+	}
+}
+
+func (c *conn) accepted(ev *wire.Event) error {
+	due := c.due()
+	if due == c.waiting.tail {
+		return &ProtocolError{Reason: "ok without a request"}
+	}
+	r := c.waiting.at(due)
+	if ev.ID != nil && r.key != string(ev.ID) {
+		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
+			" in place of " + strconv.Quote(wire.Value([]byte(r.key)))}
+	}
+	if r.verb == wire.Hello && ev.MaxFrame > 0 {
+		c.maxOut = ev.MaxFrame
+		c.maxIn = max(c.maxIn, ev.MaxFrameOut, wire.MaxFrameOut(ev.MaxFrame))
+	}
+	return c.reply(due, nil)
+}
+
+// refused acts on an error: the next reply, the refusal or the end of the job p
+// that is pending under its id, or the broker's word before it closes the connection.
+func (c *conn) refused(ev *wire.Event, p *Pending) error {
+	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
+	code, due := refusal.Code, c.due()
+	replies, nameless := due != c.waiting.tail, c.jobs == nil // a worker is sent replies alone
+	if ev.ID == nil {
+		nameless = true
+		if code == ErrOverloaded || code == ErrUnauthorized { // about the connection
+			replies = replies && c.waiting.at(due).verb == wire.Hello
+		}
+	} else {
+		refusal.ID = wire.Value(ev.ID)
+		replies = replies && (nameless || c.waiting.at(due).key == string(ev.ID) && !c.isEnd(code, p, due))
+	}
+	switch {
+	case code == ErrDraining:
+		c.drains.release()
+	case code == ErrSizeError, code == ErrInvalidJSON, nameless && !replies:
+		c.refusal = refusal // it may close the connection now
+	}
+	switch {
+	case replies:
+		return c.reply(due, refusal)
+	case nameless:
+		return refusal
+	case p == nil:
+		return nil
+	case p.seq > due:
+		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
+	case c.unreplied(p):
+		// Without an ack this may be the refusal, or the end of a job taken in
+		// silence; only the code can tell.
+		c.settle(p.seq)
+		if r := c.waiting.pop(); !endsJob(code) {
+			return c.user.replied(r, refusal)
+		}
+	}
+	c.endJob(p, nil, &JobError{
+		Code: code, Reason: ev.Reason, ID: refusal.ID,
+		Lost: ev.Cause == wire.CauseLost, Final: ev.Cause == wire.CauseFinal,
+		Later: ev.Cause == wire.CauseLater, Delay: time.Duration(ev.DelayMS) * time.Millisecond,
+	})
+	return nil
+}
+
+// isEnd tells the end of the job p, or the refusal of its silent submit, from the
+// reply to request number due about the same id.
+func (c *conn) isEnd(code Code, p *Pending, due uint64) bool {
+	return p != nil && p.seq < due && code != ErrUnknownID &&
+		(code == ErrTakenOver || endsJob(code) || c.unreplied(p))
+}
+
+// unreplied says whether the submit of p, where it was silent, has not been proven taken.
+func (c *conn) unreplied(p *Pending) bool { return p.seq >= c.waiting.head }
+
+// endsJob reports whether a code can end a job that was taken.
+func endsJob(code Code) bool {
+	c, known := wire.ParseCode(string(code))
+	return known && c.EndsJob()
+}
+
+// endJob takes a job off the table, unless it has ended before.
+func (c *conn) endJob(p *Pending, body []byte, err error) {
+	if c.jobs[p.key] != p {
+		return
+	}
+	delete(c.jobs, p.key)
+	if p.err = err; err == nil {
+		p.result = Result{ID: p.id, Body: body}
+	}
+	c.news = append(c.news, p)
+}
