@@ -2,11 +2,9 @@ package gloom
 
 import (
 	"bytes"
-	"crypto/rand"
+	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -139,14 +137,7 @@ func checkNames(what, id string, names ...string) error {
 
 // millis rounds away from zero, so that little is not none.
 func millis(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	switch rest := d % time.Millisecond; {
-	case rest > 0:
-		ms++
-	case rest < 0:
-		ms--
-	}
-	return ms
+	return d.Milliseconds() + int64(cmp.Compare(d%time.Millisecond, 0))
 }
 
 // canonical is the form in which ids are sent and compared.
@@ -165,12 +156,4 @@ func canonicals(names []string) (all [][]byte) {
 		all = append(all, wire.Canonical(nil, name))
 	}
 	return all
-}
-
-// idPrefix is random enough to tell submitters apart: 50 bits.
-func idPrefix() string { return strings.ToLower(rand.Text()[:10]) + "-" }
-
-func numberedID(prefix string, n uint64) string {
-	var buf [32]byte
-	return string(strconv.AppendUint(append(buf[:0], prefix...), n, 36))
 }

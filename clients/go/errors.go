@@ -2,6 +2,7 @@ package gloom
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -158,7 +159,7 @@ type PanicError struct {
 
 // Error ends with the stack, so that every log has it.
 func (e *PanicError) Error() string {
-	s := "gloom: handler panicked on job " + strconv.Quote(e.ID) + ": " + panicText(e.Value)
+	s := fmt.Sprintf("gloom: handler panicked on job %q: %v", e.ID, e.Value)
 	if len(e.Stack) > 0 {
 		s += "\n" + strings.TrimRight(string(e.Stack), "\n")
 	}

@@ -2,7 +2,6 @@ package gloom
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 )
@@ -53,11 +52,4 @@ func clip(s string) string {
 		s = strings.ToValidUTF8(s[:maxReason], "") + "…"
 	}
 	return s
-}
-
-func panicText(v any) string {
-	if err, ok := v.(error); ok {
-		return err.Error()
-	}
-	return fmt.Sprint(v)
 }

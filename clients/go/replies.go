@@ -11,15 +11,13 @@ import (
 // request is something asked of the broker. Replies come in the order of the
 // requests; only a silent one is replied to just when it is refused.
 type request struct {
-	verb    wire.Verb
-	silent  bool        // "ack":false
-	again   bool        // of an answer: in place of one that was refused
-	unbegun bool        // of a release: its run has not begun
-	last    bool        // of a leave: the worker stops
-	key     string      // the canonical id that a reply may carry, "" for none
-	job     *Pending    // of a submit, an attach, and a Pending's cancel
-	run     *Run        // of an answer
-	then    func(error) // who is told of the reply, without mu held
+	verb   wire.Verb
+	silent bool        // "ack":false
+	last   bool        // of a leave: the worker stops
+	key    string      // the canonical id that a reply may carry, "" for none
+	job    *Pending    // of a submit, an attach, and a Pending's cancel
+	run    *Run        // of an answer
+	then   func(error) // who is told of the reply, without mu held
 }
 
 // enters: the request brings a job to the connection.

@@ -17,6 +17,10 @@ type Run struct {
 	socket *socket
 	ctx    context.Context
 	cancel context.CancelCauseFunc // of a handler; nil for Take
+
+	// Guarded by the socket's mu.
+	unbegun bool // it is given back before it has begun
+	again   bool // its answer was refused, and failed in its place
 }
 
 // Job is what is to be done: its ID, Type, Body and Headers.
@@ -26,10 +30,7 @@ func (r *Run) Job() *Job { return &r.job }
 // return. It does not wait, and does nothing for a run that was answered before
 // or whose connection has gone.
 func (r *Run) Answer(value any, err error) {
-	var body []byte
-	if err == nil {
-		body, err = encodeAnswer(value)
-	}
+	body, err := encodeAnswer(value, err)
 	r.socket.answer(r, body, err)
 }
 
@@ -78,18 +79,17 @@ func (r *Run) call(h Handler) (body []byte, err error) {
 		if v := recover(); v != nil {
 			p := &PanicError{ID: r.job.ID, Value: v, Stack: debug.Stack()}
 			r.socket.conf.notify(Notice{Event: EventPanic, Addr: r.socket.addr, Err: p})
-			body, err = nil, fmt.Errorf("panic: %s", panicText(v))
+			body, err = nil, fmt.Errorf("panic: %v", v)
 		}
 	}()
-	v, err := h(r.ctx, &r.job)
-	if err != nil {
-		return nil, err
-	}
-	return encodeAnswer(v)
+	return encodeAnswer(h(r.ctx, &r.job))
 }
 
 // encodeAnswer makes a body of what a handler gives.
-func encodeAnswer(v any) ([]byte, error) {
+func encodeAnswer(v any, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
 	body, err := JSON(v)
 	if err != nil {
 		return nil, Fatal(fmt.Errorf("encode answer: %w", err))
@@ -100,8 +100,16 @@ func encodeAnswer(v any) ([]byte, error) {
 	return body, nil
 }
 
-// fail encodes what a handler's error asks for.
-func (e *encoder) fail(r *Run, err error) wire.Verb {
+// answer encodes the end of a run as a frame, valid until release: its body, or what
+// the error of a handler asks for. A body that the broker would not take fails the run;
+// trying again would not help.
+func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
+	if err == nil {
+		e.frame = wire.AppendRespond(e.frame[:0], r.name(), body)
+		if err = e.check(r.socket, body); err == nil {
+			return wire.Respond
+		}
+	}
 	reason, f := clip(err.Error()), &failure{delay: -1}
 	errors.As(err, &f) // the outermost mark counts
 	switch {
@@ -122,6 +130,20 @@ func (e *encoder) fail(r *Run, err error) wire.Verb {
 	return wire.Fail
 }
 
+// check refuses a frame with a body that the broker would not take.
+func (e *encoder) check(s *socket, body []byte) error {
+	if size := len(e.frame) - wire.HeaderLen; size > s.maxOut {
+		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are taken", size, s.maxOut))
+	}
+	if s.conf.trust {
+		return nil
+	}
+	if reason := e.wrong("answer", wire.KeyBody, body); reason != "" {
+		return Fatal(errors.New(reason))
+	}
+	return nil
+}
+
 // errAnswered is what Progress returns when it comes too late.
 var errAnswered = errors.New("gloom: job has been answered")
 
@@ -131,14 +153,14 @@ func (r *Run) progress(v any) error {
 	if s.conf.compat {
 		return ErrUnsupported
 	}
-	body, err := encodeAnswer(v)
+	body, err := encodeAnswer(v, nil)
 	if err != nil {
 		return err
 	}
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	e.frame = wire.AppendWorkerProgress(e.frame[:0], r.name(), body)
-	if err := s.check(e, body); err != nil {
+	if err := e.check(s, body); err != nil {
 		return err
 	}
 	return s.mu.until(r.ctx, true, func() error {

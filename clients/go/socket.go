@@ -28,8 +28,8 @@ type socket struct {
 }
 
 // attend connects to a broker and serves until the connection goes and every
-// handler has returned. It tells which address it came to, and why it ended.
-func (w *Worker) attend(addr string) (at string, joined bool, err error) {
+// handler has returned. It tells whether it had joined, and why it ended.
+func (w *Worker) attend(addr string) Notice {
 	s := &socket{
 		conn: conn{conf: w.conf}, w: w, named: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
 	}
@@ -38,7 +38,7 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
 	if err := s.dial(w.leaving, w.base, addr); err != nil {
-		return s.addr, false, err
+		return Notice{Event: EventFailed, Addr: s.addr, Err: err}
 	}
 	stopLeave := context.AfterFunc(w.leaving, s.leave)
 	defer stopLeave()
@@ -47,13 +47,15 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	for range handlers {
 		all.Go(s.work)
 	}
-	if err = s.greet(s.begin); err == nil {
+	ended := EventFailed
+	if s.greet(s.begin) == nil {
+		ended = EventLost
 		w.join()
 		w.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
 	}
 	<-s.over
 	all.Wait()
-	return s.addr, err == nil, s.lost().Cause
+	return Notice{Event: ended, Addr: s.addr, Err: s.lost().Cause}
 }
 
 // begin sends hello, if asked for, and join in one go: a refused hello ends the
@@ -186,29 +188,17 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 			s.left = true
 		}
 	default:
-		over := refusal == nil || refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID
-		switch {
-		case over:
-		case r.unbegun: // a broker without release: then it is to run
-			s.runs[r.run.key] = r.run
-			s.handOn(r.run)
-		case r.again:
-			return refusal // the job hangs on this socket: let the broker have it back
-		default:
-			s.substitute(r, refusal)
+		if refusal != nil {
+			return s.refusedAnswer(r.run, r.verb, refusal)
 		}
 	}
 	return nil
 }
 
-// work runs jobs until the socket has ended.
+// work runs jobs until the socket has ended. If a handler ends its goroutine, the
+// broker is to have the job back.
 func (s *socket) work() {
-	regular := false
-	defer func() {
-		if !regular {
-			s.fail(errors.New("handler ended its goroutine"))
-		}
-	}()
+	defer s.fail(errors.New("handler ended its goroutine"))
 	for r := range s.queue {
 		var body []byte
 		err := context.Cause(r.ctx)
@@ -220,59 +210,54 @@ func (s *socket) work() {
 		}
 		r.cancel(nil)
 	}
-	regular = true
 }
 
-// giveBack releases a run that has not begun.
-func (s *socket) giveBack(r *Run) {
-	delete(s.runs, r.key)
-	s.post(wire.AppendRelease(nil, r.name(), -1), request{verb: wire.Release, key: r.key, run: r, unbegun: true})
-}
-
-// answer sends the outcome of a run, unless the connection has gone. It does not
-// wait for room: there are no more answers than runs were out.
+// answer sends the outcome of a run, unless the connection has gone, without mu held.
+// It does not wait for room: there are no more answers than runs were out.
 func (s *socket) answer(r *Run, body []byte, err error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	then := request{verb: wire.Respond, key: r.key, run: r}
-	if err == nil {
-		e.frame = wire.AppendRespond(e.frame[:0], r.name(), body)
-		err = s.check(e, body)
-	}
-	if err != nil {
-		then.verb = e.fail(r, err)
-	}
+	verb := e.answer(r, body, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[r.key] == r {
 		delete(s.runs, r.key)
-		s.post(e.frame, then)
+		s.post(e.frame, request{verb: verb, key: r.key, run: r})
 	}
 }
 
-// check refuses what the broker would not take; trying again would not help.
-func (s *socket) check(e *encoder, body []byte) error {
-	if size := len(e.frame) - wire.HeaderLen; size > s.maxOut {
-		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are taken", size, s.maxOut))
-	}
-	if s.conf.trust {
-		return nil
-	}
-	if reason := e.wrong("answer", wire.KeyBody, body); reason != "" {
-		return Fatal(errors.New(reason))
-	}
-	return nil
-}
-
-// substitute fails a run whose answer the broker has refused: that left the job
-// running on this socket. It does not wait for room.
-func (s *socket) substitute(answer request, refusal *RefusedError) {
-	err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
-	if answer.verb == wire.Respond {
-		err = Fatal(err)
-	}
+// giveUp ends a run in place of its handler.
+func (s *socket) giveUp(r *Run, err error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	e.fail(answer.run, err)
-	s.post(e.frame, request{verb: wire.Fail, key: answer.key, run: answer.run, again: true})
+	delete(s.runs, r.key)
+	verb := e.answer(r, nil, err)
+	s.post(e.frame, request{verb: verb, key: r.key, run: r})
+}
+
+// giveBack releases a run that has not begun.
+func (s *socket) giveBack(r *Run) {
+	r.unbegun = true
+	s.giveUp(r, Release(0))
+}
+
+// refusedAnswer acts on the refusal of a run's end, which left it on this socket.
+func (s *socket) refusedAnswer(r *Run, verb wire.Verb, refusal *RefusedError) error {
+	switch {
+	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // it is over all the same
+	case r.unbegun: // a broker without release: then it is to run
+		r.unbegun = false
+		s.runs[r.key] = r
+		s.handOn(r)
+	case r.again:
+		return refusal // let the broker have it back
+	default:
+		r.again = true
+		err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
+		if verb == wire.Respond {
+			err = Fatal(err)
+		}
+		s.giveUp(r, err)
+	}
+	return nil
 }

@@ -2,8 +2,11 @@ package gloom
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +19,7 @@ import (
 // concurrent use. Close or Drain it when done.
 type Submitter struct {
 	conf   *config
-	prefix string // of generated ids
+	prefix string // of generated ids: random enough to tell submitters apart, 50 bits
 	number atomic.Uint64
 	window chan struct{} // holds one element per outstanding job
 
@@ -43,7 +46,7 @@ func NewSubmitter(opts ...Option) (*Submitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Submitter{conf: conf, prefix: idPrefix(), window: make(chan struct{}, conf.window)}
+	s := &Submitter{conf: conf, prefix: strings.ToLower(rand.Text()[:10]) + "-", window: make(chan struct{}, conf.window)}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	go s.stayConnected()
 	return s, nil
@@ -256,7 +259,8 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		id: job.ID, detach: job.Detach, silent: job.NoAck, progress: job.OnProgress, notify: notify, owner: s,
 	}
 	if p.id == "" {
-		p.id = numberedID(s.prefix, s.number.Add(1))
+		var buf [32]byte
+		p.id = string(strconv.AppendUint(append(buf[:0], s.prefix...), s.number.Add(1), 36))
 	}
 	p.key = canonical(p.id)
 	e := encoders.Get().(*encoder)

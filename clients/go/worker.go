@@ -271,16 +271,14 @@ func (w *Worker) serve(addr string) {
 	retry := newRetry(w.conf)
 	for {
 		since := time.Now()
-		at, joined, err := w.attend(addr)
-		n := Notice{Event: EventFailed, Addr: at, Err: err}
+		n := w.attend(addr)
 		switch {
 		case w.leaving.Err() != nil:
 			return
-		case joined:
-			n.Event = EventLost
+		case n.Event == EventLost:
 			retry.lasted(time.Since(since))
-		case hopeless(err):
-			w.giveUp(at, err)
+		case hopeless(n.Err):
+			w.giveUp(n.Addr, n.Err)
 			return
 		}
 		if retry.pause(n, w.leaving.Done()) {
