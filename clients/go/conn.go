@@ -48,7 +48,7 @@ type conn struct {
 	wake    chan struct{} // holds one element while out is not empty and the writer has not begun with it
 	waiting fifo[request]
 	jobs    map[string]*Pending // of a submitter: those pending here, by canonical id
-	drains  latch               // opened when the broker has said that it drains
+	drained latch               // opened when the broker has said that it drains
 	written uint64              // number of the first request not given to the writer
 	bare    bool                // a detached job without ack has been sent since the last request with a reply
 	refusal *RefusedError       // what the broker said before it closes the connection

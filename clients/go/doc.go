@@ -38,4 +38,25 @@
 // AtLeastOnce asks for it, spread one submitter's jobs over several brokers, or
 // look brokers up: addresses are given, but for the local one.
 // It does not interpret bodies: JSON goes in and comes out as it is.
+//
+// # How it works
+//
+// The way of a job, and of what the broker says about it:
+//
+//	Submit           checks the job, makes its frame, waits for a place in the window
+//	Submitter.send   waits for a connection that has room for the frame
+//	session.bring    puts the job on the connection's table, its request in line
+//	                 behind those that wait for a reply, its frame behind those to be sent
+//	conn.writeLoop   writes all frames that are there with one call
+//	…
+//	conn.readLoop    cuts what comes into frames
+//	conn.receive     tells whose each one is: the reply to the first request in line,
+//	                 or, by its id, the end of a job
+//	session.replied  acts on a reply: the job is taken, refused, or asked for otherwise
+//	Pending.tell     lets go of the place in the window, and tells those who wait
+//
+// A worker's connection is the same, with runs in place of jobs: socket.onJob hands
+// a run to a handler or to Take, socket.answer sends how it ended, and
+// socket.replied acts on the reply. All that a connection knows is guarded by one
+// lock, which the connections of a submitter share; callbacks are called without it.
 package gloom

@@ -11,58 +11,49 @@ import (
 func (s *Submitter) stayConnected() {
 	defer s.endKept()
 	retry := newRetry(s.conf)
-	var sess *session
-	for s.life.Err() == nil {
-		if sess == nil {
-			if sess = s.connect(retry, "", s.life.Done()); sess == nil {
-				return
-			}
+	var sess *session // nil: none; while another one is looked for, it drains
+	var since time.Time
+	for {
+		except, over := "", s.life.Done()
+		if sess != nil {
+			except, over = sess.home, sess.over
 		}
-		var drains <-chan struct{}
-		if len(s.conf.addrs) > 1 { // else there is nowhere else to go
-			s.mu.Lock()
-			drains = sess.drains.wait()
-			s.mu.Unlock()
-		}
-		since := time.Now()
-		select {
-		case <-drains:
-			// What is pending on the old connection stays there.
-			if next := s.connect(retry, sess.home, sess.over); next != nil {
-				sess = next
-				continue
+		next, err := s.tryAll(except)
+		switch {
+		case s.life.Err() != nil:
+			return
+		case err == nil:
+			sess, since = next, time.Now()
+			select {
+			case <-s.drains(sess):
+				continue // what is pending on it stays there
+			case <-sess.over:
 			}
-			<-sess.over
-		case <-sess.over:
+		case !retry.pause(Notice{Event: EventFailed, Err: err}, over):
+			continue
+		}
+		if s.life.Err() != nil {
+			return
 		}
 		s.mu.Lock()
 		if len(s.kept) > 0 { // only there they can go on
 			s.next = slices.Index(s.conf.addrs, sess.home)
 		}
 		s.mu.Unlock()
-		if s.life.Err() != nil {
-			return
-		}
 		retry.lasted(time.Since(since))
-		if retry.pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, s.life.Done()) {
-			return
-		}
+		retry.pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, s.life.Done())
 		sess = nil
 	}
 }
 
-// connect tries brokers, but for the one left out, until one takes us or stop is
-// closed.
-func (s *Submitter) connect(retry *retry, except string, stop <-chan struct{}) *session {
-	for {
-		sess, err := s.tryAll(except)
-		if err == nil {
-			return sess
-		}
-		if s.life.Err() != nil || retry.pause(Notice{Event: EventFailed, Err: err}, stop) {
-			return nil
-		}
+// drains is closed when the broker of a connection drains and there may be another.
+func (s *Submitter) drains(sess *session) <-chan struct{} {
+	if len(s.conf.addrs) == 1 {
+		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sess.drained.wait()
 }
 
 // tryAll makes one attempt at each address in turn, but for the one left out,
@@ -120,8 +111,7 @@ func (s *Submitter) adopt(sess *session) {
 			if p.err != nil {
 				ended = append(ended, p)
 			} else if p.kept.unwanted {
-				r, frame := cancel(p.key)
-				sess.post(frame, r)
+				sess.cancel(p)
 			}
 		}
 		s.kept = nil

@@ -59,7 +59,6 @@ func (s *Submitter) abandon(p *Pending) {
 		p.kept.unwanted = true
 	}
 	if p.session.jobs[p.key] == p && !s.conf.compat {
-		r, frame := cancel(p.key)
-		p.session.post(frame, r) // lost with the job if the connection has gone
+		p.session.cancel(p)
 	}
 }

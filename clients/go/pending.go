@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/goccy/go-json"
+
+	"gloom/wire"
 )
 
 // Pending is a job that was submitted and may not have ended. It is safe for
@@ -112,9 +114,8 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 // connection that the job is on.
 func (p *Pending) Cancel(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
-		r, frame := cancel(p.key)
-		r.job, r.then = p, done
-		return p.owner.ask(ctx, r, frame)
+		r := request{verb: wire.Cancel, key: p.key, job: p, then: done}
+		return p.owner.ask(ctx, r, wire.AppendCancelRequest(nil, []byte(p.key)))
 	})
 }
 

@@ -128,7 +128,7 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	}
 	switch {
 	case code == ErrDraining:
-		c.drains.release()
+		c.drained.release()
 	case code == ErrSizeError, code == ErrInvalidJSON, nameless && !replies:
 		c.refusal = refusal // it may close the connection now
 	}

@@ -52,9 +52,9 @@ func (s *session) bring(p *Pending, r request, frame []byte) error {
 	return nil
 }
 
-// cancel is the request to cancel a job.
-func cancel(key string) (r request, frame []byte) {
-	return request{verb: wire.Cancel, key: key}, wire.AppendCancelRequest(nil, []byte(key))
+// cancel asks to cancel a job that is on this connection, and goes with it.
+func (s *session) cancel(p *Pending) {
+	s.post(wire.AppendCancelRequest(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
 }
 
 func (s *session) finished() bool {

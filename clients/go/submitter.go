@@ -140,9 +140,7 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	if err != nil {
 		return err
 	}
-	r, frame := cancel(key)
-	r.then = done
-	return s.ask(ctx, r, frame)
+	return s.ask(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)))
 }
 
 // Change says what is to be different about a job that waits. What is nil stays.
@@ -372,11 +370,8 @@ func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
 
 // keyOf is the canonical form of an id that a caller names.
 func keyOf(id string) (string, error) {
-	if id == "" {
-		return "", &RefusedError{Code: ErrInvalidType, Reason: "id must not be empty"}
-	}
-	if err := checkNames("id", "", id); err != nil {
-		return "", err
+	if err := wire.CheckName("id", id); err != nil {
+		return "", &RefusedError{Code: ErrInvalidType, Reason: err.Reason}
 	}
 	return canonical(id), nil
 }
