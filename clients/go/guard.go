@@ -9,7 +9,8 @@ import (
 // connections of a submitter share one; a worker's connection has its own.
 type guard struct {
 	sync.Mutex
-	changed latch // nil: nobody waits
+	door    sync.Mutex // of those who call until: only one at a time is in the way of who reads and writes
+	changed latch      // nil: nobody waits
 }
 
 // announce wakes those who wait. It is called with the lock held.
@@ -23,17 +24,24 @@ func (g *guard) announce() {
 // is to be waited for. It is for try to say that ctx has ended.
 func (g *guard) until(ctx context.Context, wait bool, try func() error) error {
 	for {
-		g.Lock()
-		err := try()
-		if !wait || ctx.Err() != nil || err != ErrNotConnected && err != ErrWindowFull {
-			g.Unlock()
+		changed, err := g.attempt(try)
+		if !wait || ctx.Err() != nil || changed == nil {
 			return err
 		}
-		changed := g.changed.wait()
-		g.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
 		}
 	}
+}
+
+func (g *guard) attempt(try func() error) (changed <-chan struct{}, err error) {
+	g.door.Lock()
+	defer g.door.Unlock()
+	g.Lock()
+	defer g.Unlock()
+	if err = try(); err == ErrNotConnected || err == ErrWindowFull {
+		changed = g.changed.wait()
+	}
+	return changed, err
 }

@@ -11,13 +11,15 @@ import (
 // request is something asked of the broker. Replies come in the order of the
 // requests; only a silent one is replied to just when it is refused.
 type request struct {
-	verb   wire.Verb
-	silent bool        // "ack":false
-	last   bool        // of a leave: the worker stops
-	key    string      // the canonical id that a reply may carry, "" for none
-	job    *Pending    // of a submit, an attach, and a Pending's cancel
-	run    *Run        // of an answer
-	then   func(error) // who is told of the reply, without mu held
+	verb    wire.Verb
+	silent  bool        // "ack":false
+	again   bool        // of an answer: in place of one that was refused
+	unbegun bool        // of a release: its run has not begun
+	last    bool        // of a leave: the worker stops
+	key     string      // the canonical id that a reply may carry, "" for none
+	job     *Pending    // of a submit, an attach, and a Pending's cancel
+	run     *Run        // of an answer
+	then    func(error) // who is told of the reply, without mu held
 }
 
 // enters: the request brings a job to the connection.
@@ -31,21 +33,20 @@ func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire
 // before it, can be meant by a reply. And no id is submitted on a connection on
 // which a job of that id is pending, so at most one job can be meant.
 func (c *conn) receive(ev *wire.Event) error {
-	p := c.jobs[string(ev.ID)]
 	switch ev.Kind {
 	case wire.EventPing:
 		c.write(wire.AppendPong(nil))
 	case wire.EventOK:
 		return c.accepted(ev)
 	case wire.EventError:
-		return c.refused(ev, p)
+		return c.refused(ev, c.jobs[string(ev.ID)])
 	case wire.EventResult:
-		if p != nil {
+		if p := c.jobs[string(ev.ID)]; p != nil {
 			c.settle(p.seq + 1)
 			c.endJob(p, ev.Body, nil)
 		}
 	case wire.EventProgress:
-		if p != nil {
+		if p := c.jobs[string(ev.ID)]; p != nil {
 			c.settle(p.seq + 1)
 			p.taken()
 			if body := bytes.Clone(ev.Body); p.progress != nil {

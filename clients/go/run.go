@@ -17,10 +17,6 @@ type Run struct {
 	socket *socket
 	ctx    context.Context
 	cancel context.CancelCauseFunc // of a handler; nil for Take
-
-	// Guarded by the socket's mu.
-	unbegun bool // it is given back before it has begun
-	again   bool // its answer was refused, and failed in its place
 }
 
 // Job is what is to be done: its ID, Type, Body and Headers.

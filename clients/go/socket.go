@@ -189,7 +189,7 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 		}
 	default:
 		if refusal != nil {
-			return s.refusedAnswer(r.run, r.verb, refusal)
+			return s.refusedAnswer(r, refusal)
 		}
 	}
 	return nil
@@ -227,37 +227,32 @@ func (s *socket) answer(r *Run, body []byte, err error) {
 }
 
 // giveUp ends a run in place of its handler.
-func (s *socket) giveUp(r *Run, err error) {
+func (s *socket) giveUp(r *Run, err error, then request) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	delete(s.runs, r.key)
-	verb := e.answer(r, nil, err)
-	s.post(e.frame, request{verb: verb, key: r.key, run: r})
+	then.verb, then.key, then.run = e.answer(r, nil, err), r.key, r
+	s.post(e.frame, then)
 }
 
 // giveBack releases a run that has not begun.
-func (s *socket) giveBack(r *Run) {
-	r.unbegun = true
-	s.giveUp(r, Release(0))
-}
+func (s *socket) giveBack(r *Run) { s.giveUp(r, Release(0), request{unbegun: true}) }
 
 // refusedAnswer acts on the refusal of a run's end, which left it on this socket.
-func (s *socket) refusedAnswer(r *Run, verb wire.Verb, refusal *RefusedError) error {
+func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
 	switch {
 	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // it is over all the same
 	case r.unbegun: // a broker without release: then it is to run
-		r.unbegun = false
-		s.runs[r.key] = r
-		s.handOn(r)
+		s.runs[r.key] = r.run
+		s.handOn(r.run)
 	case r.again:
 		return refusal // let the broker have it back
 	default:
-		r.again = true
 		err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
-		if verb == wire.Respond {
+		if r.verb == wire.Respond {
 			err = Fatal(err)
 		}
-		s.giveUp(r, err)
+		s.giveUp(r.run, err, request{again: true})
 	}
 	return nil
 }
