@@ -115,7 +115,7 @@ type Broker struct {
 	draining bool
 	// expelling: Expel has begun. Nothing is handed out any more.
 	expelling bool
-	drainNext uint32 // where Expel goes on
+	expelled  int // the record where Expel goes on
 
 	dead deadLetters
 
@@ -193,8 +193,8 @@ func New(cfg Config) *Broker {
 	return b
 }
 
-func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.Get(r).next = uint32(pos) }
-func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.Get(r).prev = uint32(pos) }
+func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.Get(r).links[byPlace].next = uint32(pos) }
+func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.Get(r).links[byPlace].prev = uint32(pos) }
 
 // begin starts a command.
 func (b *Broker) begin(now int64) {

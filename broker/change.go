@@ -23,32 +23,31 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r := b.find(b.index.Hash(q.ID), q.ID)
-	if r == 0 || !b.reaches(sub, b.holder(b.jobs.Get(r)), b.jobs.Get(r)) {
+	r, j := b.find(q.ID)
+	if r == 0 || !b.reaches(sub, b.holder(j), j) {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}
-	if c, reason := b.change(r, q); c != 0 {
+	if c, reason := b.change(r, j, q); c != 0 {
 		b.refuse(p, c, q.ID, reason)
 		return b.end()
 	}
-	b.ok(p, b.id(b.jobs.Get(r)))
+	b.ok(p, b.id(j))
 	return b.end()
 }
 
 // Amend is Change for an operator: of any waiting job. It returns why it was refused.
 func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 	b.begin(now)
-	r := b.find(b.index.Hash(q.ID), q.ID)
+	r, j := b.find(q.ID)
 	if r == 0 {
 		return b.end(), UnknownID, Reason{Why: NotWaiting}
 	}
-	c, reason := b.change(r, q)
+	c, reason := b.change(r, j, q)
 	return b.end(), c, reason
 }
 
-func (b *Broker) change(r uint32, q *Changing) (Code, Reason) {
-	j := b.jobs.Get(r)
+func (b *Broker) change(r uint32, j *job, q *Changing) (Code, Reason) {
 	switch {
 	case j.state == stEnded || j.state == stRunning && b.unwanted(j):
 		return UnknownID, Reason{Why: HasEnded}
@@ -75,13 +74,7 @@ func (b *Broker) change(r uint32, q *Changing) (Code, Reason) {
 	}
 	if q.SetGroups {
 		if to := b.regrouped(h, b.setFor(q.Groups)); to != h {
-			more := to.queue.set.weight() - h.queue.set.weight()
-			j.weight += more
-			b.account(to, j, +1) // first: a tenant of both must not be without jobs
-			j.weight -= more
-			b.account(h, j, -1)
-			j.weight += more
-			j.holding = to.no
+			b.rehome(j, h, to)
 			b.emptied(h)
 			h = to
 		}

@@ -15,21 +15,17 @@ import (
 // DeadLetter is a failed job, kept so that somebody can look at it and submit it again. It
 // never changes, since others read it without the lock.
 type DeadLetter struct {
-	ID, Type, Body, Headers []byte
-	Groups                  [][]byte
-	Reason                  Reason
-	Priority                int64
-	Attempts                int
-	// Retries, Timeout and Backoff are the job's own, for when it is submitted again.
-	Retries          int
-	Timeout, Backoff time.Duration
+	Submission // that Revive makes again
+	Reason     Reason
+	Attempts   int
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
 	// No identifies the letter. Later letters have larger numbers.
 	No int
 }
 
-const deadOverhead = 256
+// deadOverhead is what a letter takes beside its bytes.
+const deadOverhead = 320
 
 func (d *DeadLetter) weight() int64 {
 	n := len(d.ID) + cap(d.Body) + len(d.Headers) + len(d.Reason.Text)
@@ -132,10 +128,11 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 		return
 	}
 	l := &letter{DeadLetter: DeadLetter{
-		No: d.last + 1, ID: bytes.Clone(b.id(j)), Type: k.name,
-		Headers: bytes.Clone(b.headers(j)), Groups: b.holder(j).queue.set.names(),
-		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
-		Retries: int(j.retries), Submitted: j.at, Failed: b.now,
+		No: d.last + 1, Reason: reason, Attempts: int(j.attempts), Submitted: j.at, Failed: b.now,
+		Submission: Submission{
+			ID: bytes.Clone(b.id(j)), Type: k.name, Headers: bytes.Clone(b.headers(j)), Groups: b.holder(j).queue.set.names(),
+			Priority: j.prio, Retries: int(j.retries), Detach: true, Quiet: true, Kept: true,
+		},
 	}}
 	if j.timing != 0 {
 		t := b.timings.Get(j.timing)
@@ -284,15 +281,10 @@ func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
 
 // revive submits a letter of a type again and forgets it.
 func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
-	s := Submission{
-		ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
-		Retries: l.Retries, Timeout: l.Timeout, Backoff: l.Backoff,
-		Detach: true, Quiet: true, Groups: l.Groups, Headers: l.Headers,
-	}
 	var x admission
-	c, reason := b.admits(nil, &s, &x)
+	c, reason := b.admits(nil, &l.Submission, &x)
 	if c == 0 {
-		b.take(nil, &s, &x)
+		b.take(nil, &l.Submission, &x)
 		b.dead.drop(b, k, l)
 	}
 	return c, reason

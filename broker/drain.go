@@ -1,5 +1,7 @@
 package broker
 
+import "math"
+
 // Drain refuses new jobs from now on.
 func (b *Broker) Drain() { b.draining = true }
 
@@ -17,26 +19,19 @@ const expelJobs = 1024
 func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	b.begin(now)
 	b.draining, b.expelling = true, true
-	for n := 0; n < expelJobs && b.drainNext < b.jobs.End(); b.drainNext++ {
-		r := b.drainNext
-		if !b.jobs.Has(r) {
-			b.drainNext = b.jobs.Behind(r) - 1
-			continue
+	n := 0
+	b.expelled = b.jobs.Walk(b.expelled, math.MaxInt, func(r uint32, j *job) bool {
+		if j.state != stFree && j.state <= stRunning && !b.abandoned(j) {
+			b.expel(r, j)
+			n++
 		}
-		j := b.jobs.Get(r)
-		if j.state == stFree || j.state == stOverdue || j.state == stEnded || b.abandoned(j) {
-			continue
-		}
-		n++
-		b.expel(r, j)
-	}
-	more := b.drainNext < b.jobs.End()
-	return b.end(), more
+		return n < expelJobs
+	})
+	return b.end(), b.expelled >= 0
 }
 
 func (b *Broker) expel(r uint32, j *job) {
 	h := b.holder(j)
-	k := h.kind
 	if j.state == stRunning {
 		w := b.peers[j.worker].wrk
 		unwanted := b.unwanted(j)
@@ -50,5 +45,5 @@ func (b *Broker) expel(r uint32, j *job) {
 	} else {
 		b.leaveQueue(r, j)
 	}
-	b.conclude(r, j, &last{code: Draining, reason: Reason{Why: Stopped}}, &k.Failed, &b.total.Failed)
+	b.conclude(r, j, &last{code: Draining, reason: Reason{Why: Stopped}})
 }

@@ -92,9 +92,7 @@ const (
 	TakenOver
 )
 
-func (b *Broker) emit(e Effect) { b.fx = append(b.fx, e) }
-
-// effect adds an effect and returns it to be filled in, which saves a copy.
+// effect adds an effect and returns it to be filled in.
 func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 	n := len(b.fx)
 	if n == cap(b.fx) {
@@ -110,6 +108,11 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 func (b *Broker) ok(p Peer, id []byte) { b.effect(OpOK, p, id) }
 
 func (b *Broker) refuse(p Peer, c Code, id []byte, reason Reason) {
+	b.effect(OpRefuse, p, id).with(b, c, reason)
+}
+
+// with gives an effect its code and reason.
+func (e *Effect) with(b *Broker, c Code, reason Reason) {
 	b.reasons = append(b.reasons, reason)
-	b.emit(Effect{Op: OpRefuse, Peer: p, Code: c, ID: id, Reason: &b.reasons[len(b.reasons)-1]})
+	e.Code, e.Reason = c, &b.reasons[len(b.reasons)-1]
 }

@@ -8,11 +8,11 @@ import (
 // TypeOf returns the type of the job with this id if submitter p may cancel or change it,
 // else nil: it tells nothing of other people's jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
-	sub, r := b.submitter(p), b.find(b.index.Hash(id), id)
+	sub := b.submitter(p)
+	r, j := b.find(id)
 	if sub == nil || r == 0 {
 		return nil
 	}
-	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if !b.reaches(sub, h, j) {
 		return nil
@@ -76,11 +76,11 @@ const (
 // Explain returns where the job with this id stands.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	b.now = max(b.now, now)
-	r := b.find(b.index.Hash(id), id)
+	r, j := b.find(id)
 	if r == 0 {
 		return JobInfo{}, false
 	}
-	return b.jobInfo(r, b.jobs.Get(r)), true
+	return b.jobInfo(r, j), true
 }
 
 func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
@@ -133,11 +133,10 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 // Content returns copies of the body and the headers (nil: none) of the job with this id.
 // For a kept outcome it returns the answer, nil if there is none.
 func (b *Broker) Content(id []byte) (body, headers []byte) {
-	r := b.find(b.index.Hash(id), id)
+	r, j := b.find(id)
 	if r == 0 {
 		return nil, nil
 	}
-	j := b.jobs.Get(r)
 	if j.state == stEnded && b.timings.Get(j.timing).code != 0 {
 		return nil, nil
 	}

@@ -105,7 +105,7 @@ func (b *Broker) discard(f *Forgetting, r uint32, j *job) {
 	b.leaveQueue(r, j)
 	l := &last{code: Cancelled, reason: Reason{Why: TypeForgotten}}
 	b.sendLast(h, r, j, l)
-	b.recordEnd(h, r, j, OutDiscarded, &l.reason, 0)
-	b.finish(h, r, j, &h.kind.Discarded, &b.total.Discarded)
+	b.countEnd(h, r, j, OutDiscarded, &l.reason, 0)
+	b.finish(h, r, j)
 	f.Waiting++
 }

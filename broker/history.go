@@ -126,10 +126,9 @@ func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Rea
 	return x
 }
 
-// recordEnd records how job j ends, before its body is freed. answer is how long its answer
-// is.
+// recordEnd records how job j ends. answer is how long its answer is.
 func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
-	if b.cfg.History <= 0 || j.flags&flagBorrowed != 0 {
+	if b.cfg.History <= 0 {
 		return
 	}
 	started, worker, broker := int64(noRun), Peer(0), ""
@@ -239,11 +238,7 @@ func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 // Runs returns the remembered runs, at most 16, of the job with this id that has not ended,
 // the oldest first.
 func (b *Broker) Runs(id []byte) (found []RunInfo) {
-	r := b.find(b.index.Hash(id), id)
-	if r == 0 {
-		return nil
-	}
-	if j := b.jobs.Get(r); j.timing != 0 {
+	if r, j := b.find(id); r != 0 && j.timing != 0 {
 		found = b.runsAt(b.timings.Get(j.timing).runs, nil)
 		slices.Reverse(found)
 	}

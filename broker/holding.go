@@ -51,41 +51,8 @@ const (
 	unusedBytes = 8 << 20
 )
 
-// list is a doubly linked list of jobs.
-type list struct {
-	head, tail uint32
-	n          int
-}
-
 // held is how many jobs it has.
 func (h *holding) held() int { return h.jobs.n + h.runs.n }
-
-// linkHeld appends a job to a list of its holding, unlinkHeld takes it out.
-func (b *Broker) linkHeld(l *list, r uint32, j *job) {
-	j.older, j.younger = l.tail, 0
-	if l.tail != 0 {
-		b.jobs.Get(l.tail).younger = r
-	} else {
-		l.head = r
-	}
-	l.tail = r
-	l.n++
-}
-
-func (b *Broker) unlinkHeld(l *list, j *job) {
-	if j.older != 0 {
-		b.jobs.Get(j.older).younger = j.younger
-	} else {
-		l.head = j.younger
-	}
-	if j.younger != 0 {
-		b.jobs.Get(j.younger).older = j.older
-	} else {
-		l.tail = j.older
-	}
-	j.older, j.younger = 0, 0
-	l.n--
-}
 
 // holder returns the holding of a job.
 func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
@@ -155,18 +122,16 @@ func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 
 // move moves a job to another holding of the same type.
 func (b *Broker) move(r uint32, j *job, h, to *holding) {
-	b.account(to, j, +1) // first, so that a tenant of both is never without jobs
-	b.account(h, j, -1)
-	j.holding = to.no
+	b.rehome(j, h, to)
 	switch n := h.counts(j.state); {
 	case n == nil:
-		b.unlinkHeld(&h.runs, j)
-		b.linkHeld(&to.runs, r, j)
+		b.unlink(&h.runs, byHolding, j)
+		b.link(&to.runs, byHolding, r, j)
 		h.runBytes -= int64(j.weight)
 		to.runBytes += int64(j.weight)
 	default:
-		b.unlinkHeld(&h.jobs, j)
-		b.linkHeld(&to.jobs, r, j)
+		b.unlink(&h.jobs, byHolding, j)
+		b.link(&to.jobs, byHolding, r, j)
 		*n--
 		*to.counts(j.state)++
 		if h.queue != to.queue && n == &h.queued {
@@ -177,6 +142,17 @@ func (b *Broker) move(r uint32, j *job, h, to *holding) {
 		}
 	}
 	b.emptied(h)
+}
+
+// rehome makes a job belong to another holding, in no list of which it is yet.
+func (b *Broker) rehome(j *job, h, to *holding) {
+	more := to.queue.set.weight() - h.queue.set.weight()
+	j.weight += more
+	b.account(to, j, +1) // first, so that a tenant of both is never without jobs
+	j.weight -= more
+	b.account(h, j, -1)
+	j.weight += more
+	j.holding = to.no
 }
 
 // counts returns the counter for jobs in state s, nil for running ones.
@@ -369,8 +345,8 @@ func (c notifying) step(b *Broker) (cost int, done bool) {
 	j := b.jobs.Get(r)
 	b.notifyUnwanted(r, j)
 	j.flags |= flagNotified
-	b.unlinkHeld(l, j)
-	b.linkHeld(l, r, j)
+	b.unlink(l, byHolding, j)
+	b.link(l, byHolding, r, j)
 	return 1, false
 }
 
@@ -393,7 +369,7 @@ func (b *Broker) sweep(h *holding, r uint32, j *job) {
 	}
 	b.unswept--
 	b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
-	b.unlinkHeld(&h.jobs, j)
+	b.unlink(&h.jobs, byHolding, j)
 	b.free(r, j)
 	b.emptied(h)
 }

@@ -10,21 +10,21 @@ func (v *census) queue(q *queue) {
 	if q.out != nil {
 		n = q.out.spill.Len()
 		must(n == q.out.ages.Len(), "spill %d, ages %d", n, q.out.ages.Len())
-		v.heap("spill", &q.out.spill, func(ref uint32) int32 { return int32(b.jobs.Get(ref).next) })
-		v.heap("ages", &q.out.ages, func(ref uint32) int32 { return int32(b.jobs.Get(ref).prev) })
+		v.heap("spill", &q.out.spill, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[byPlace].next) })
+		v.heap("ages", &q.out.ages, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[byPlace].prev) })
 	}
 	for i, l := range q.lanes {
 		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
-		prev, last := uint32(0), container.Entry{}
+		prev, last, before := uint32(0), container.Entry{}, n
 		for r := l.head; r != 0; {
 			j := b.jobs.Get(r)
 			must(j.state == stQueued && j.prio == l.prio && b.holder(j).queue == q, "a lane holds what is not its")
-			must(j.prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r)))), "a lane is out of order")
+			must(j.links[byPlace].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r)))), "a lane is out of order")
 			prev, last = r, j.orderKey(r)
-			r = j.next
+			r = j.links[byPlace].next
 			n++
 		}
-		must(prev == l.tail && prev != 0, "a lane's tail is wrong")
+		must(prev == l.tail && prev != 0 && n-before == l.n, "a lane's tail or count is wrong")
 	}
 	must(n == q.n, "queue counts %d, has %d", q.n, n)
 }

@@ -191,7 +191,7 @@ func (v *census) peers() {
 				must(j.state == stRunning, "a job in state %d is out", j.state)
 			}
 			n++
-			r = j.next
+			r = j.links[byPlace].next
 		}
 		must(w.stalled.In() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalled.In())
 		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)

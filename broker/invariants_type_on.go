@@ -196,7 +196,7 @@ func (v *census) queues() {
 		x.holdings++
 		x.waiting += h.queued
 		for _, l := range []*list{&h.jobs, &h.runs} {
-			for r := l.head; r != 0; r = b.jobs.Get(r).younger {
+			for r := l.head; r != 0; r = b.jobs.Get(r).links[byHolding].next {
 				if j := b.jobs.Get(r); j.state != stEnded && j.flags&flagBorrowed == 0 && !b.abandoned(j) {
 					x.jobs++
 				}
@@ -289,9 +289,9 @@ func (v *census) holdings() {
 		run, bytes := int64(0), int64(0)
 		for _, l := range []*list{&h.jobs, &h.runs} {
 			n, prev := 0, uint32(0)
-			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).younger {
+			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[byHolding].next {
 				j := b.jobs.Get(r)
-				must(j.holding == h.no && j.older == prev && (j.state == stRunning) == (l == &h.runs), "a holding has what is not its")
+				must(j.holding == h.no && j.links[byHolding].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding has what is not its")
 				count[j.state]++
 				n++
 				if j.state == stRunning {

@@ -74,12 +74,10 @@ type job struct {
 	flags    uint8
 	holding  uint32
 	worker   uint32 // slot of its worker while it runs
-	// next and prev link a lane, or the list of what is out at a worker. For a spilled job
-	// they are its positions in the two heaps.
-	next, prev uint32
-	// older and younger link the jobs of a holding.
-	older, younger uint32
-	timing         uint32 // record in Broker.timings, 0 for none
+	// links are those in lists. For a spilled job next and prev of links[byPlace] are its
+	// positions in the two heaps.
+	links  [jobLinks]link
+	timing uint32 // record in Broker.timings, 0 for none
 }
 
 // timing is what only jobs with times of some kind, or with a run behind them, need. Durations and times are in
@@ -178,12 +176,13 @@ func (b *Broker) unhold(r uint32, j *job) {
 }
 
 // find returns the job that holds this id, or 0.
-func (b *Broker) find(hash uint64, id []byte) uint32 {
-	r := b.index.Find(hash, id)
-	if r == 0 || b.abandoned(b.jobs.Get(r)) {
-		return 0
+func (b *Broker) find(id []byte) (uint32, *job) {
+	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
+		if j := b.jobs.Get(r); !b.abandoned(j) {
+			return r, j
+		}
 	}
-	return r
+	return 0, nil
 }
 
 // abandoned: it waited when its submitter went. It has ended; only its memory

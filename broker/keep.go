@@ -27,20 +27,18 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 
 // conclude ends a job that is in no list any more with its last frame. The frame goes to the
 // submitter, if there is one, and is kept if the job is kept.
-func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
+func (b *Broker) conclude(r uint32, j *job, l *last) {
 	h := b.holder(j)
 	b.sendLast(h, r, j, l)
-	b.recordEnd(h, r, j, outcomeOf(l.code), &l.reason, len(l.body))
+	b.countEnd(h, r, j, outcomeOf(l.code), &l.reason, len(l.body))
 	if !h.keep {
-		b.finish(h, r, j, ofType, ofAll)
+		b.finish(h, r, j)
 		return
 	}
-	*ofType++
-	*ofAll++
 	b.account(h, j, -1)
 	b.replace(r, j, l)
 	j.state, j.since = stEnded, b.now
-	b.linkHeld(&h.jobs, r, j)
+	b.link(&h.jobs, byHolding, r, j)
 	b.account(h, j, +1)
 	h.ended++
 	h.kind.outcomes++
@@ -58,8 +56,8 @@ func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
 	}
 	e := b.effect(OpResult, h.sub.id, b.id(j))
 	if e.Body, e.Kept = l.body, l.kept; l.code != 0 {
-		b.reasons = append(b.reasons, l.reason)
-		e.Op, e.Code, e.Reason, e.Delay = OpEnd, l.code, &b.reasons[len(b.reasons)-1], l.delay
+		e.Op, e.Delay = OpEnd, l.delay
+		e.with(b, l.code, l.reason)
 	}
 	switch {
 	case h.keep:
@@ -74,11 +72,10 @@ func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
 // OutcomeOf returns the number of the kept outcome with this id and the submitter that it is
 // on its way to, or 0 for each.
 func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
-	r := b.find(b.index.Hash(id), id)
+	r, j := b.find(id)
 	if r == 0 {
 		return 0, 0
 	}
-	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if j.state != stEnded || h.sub == nil {
 		return 0, 0
@@ -120,7 +117,7 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	b.outcomes--
 	b.outcomeBytes -= int64(j.weight)
 	b.account(h, j, -1)
-	b.unlinkHeld(&h.jobs, j)
+	b.unlink(&h.jobs, byHolding, j)
 	b.free(r, j)
 	b.emptied(h)
 }
@@ -166,12 +163,11 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	if sub == nil {
 		return b.end()
 	}
-	r := b.find(b.index.Hash(id), id)
+	r, j := b.find(id)
 	if r == 0 {
 		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
 	}
-	j := b.jobs.Get(r)
 	h := b.holder(j)
 	b.unbind(h)
 	switch {
@@ -186,7 +182,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		j.flags ^= flagProgress
 		b.tellBorrower(OpFollow, r, j)
 	}
-	b.emit(Effect{Op: OpOK, Peer: p, ID: b.id(j), State: j.state})
+	b.effect(OpOK, p, b.id(j)).State = j.state
 	if h.sub == sub {
 		return b.end()
 	}

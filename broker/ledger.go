@@ -36,6 +36,21 @@ func (l *Ledger) Imbalance() int64 {
 		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
 }
 
+// ends is where it counts jobs that end in a way.
+func (l *Ledger) ends(o Outcome) *uint64 {
+	switch o {
+	case OutAnswered:
+		return &l.Answered
+	case OutCancelled:
+		return &l.Cancelled
+	case OutExpired:
+		return &l.Expired
+	case OutDiscarded:
+		return &l.Discarded
+	}
+	return &l.Failed
+}
+
 // Add adds up.
 func (l *Ledger) Add(o *Ledger) {
 	l.Submitted += o.Submitted

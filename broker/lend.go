@@ -78,21 +78,13 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	if b.full(sub, k, s).Why != 0 {
 		return b.end(), 0, TooMuch
 	}
-	if b.hasOut(w, s.ID) {
+	if b.runOf(w, s.ID) != 0 {
 		b.stepOut(w)
 		b.lineUp(w) // the next try meets another worker
 		return b.end(), 0, Clash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
-	r, j := b.jobs.Take()
-	b.seq++
-	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
-	j.holding = h.no
-	if j.flags = flagBorrowed; s.Progress {
-		j.flags |= flagProgress
-	}
-	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
-	b.account(h, j, +1)
+	r, j := b.newJob(h, s, flagBorrowed)
 	if k.limits.Rate > 0 {
 		k.paced.take(b.now, step(k.limits.Rate))
 		b.pace(k) // sets the timer for when there is room again
@@ -178,17 +170,18 @@ func (b *Broker) Borrowed() int { return b.borrowedRuns }
 func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
 	e := b.effect(OpReturn, h.sub.id, b.id(j))
 	e.Run, e.Delay = outcomeNo(r, j), delay
-	b.finish(h, r, j, nil, nil)
+	b.finish(h, r, j)
 }
 
-// hasOut: a job with this id is out on the worker.
-func (b *Broker) hasOut(w *worker, id []byte) bool {
+// runOf finds the job with this id that runs on a worker, or 0. If it is borrowed it has no
+// entry in the index of ids.
+func (b *Broker) runOf(w *worker, id []byte) uint32 {
 	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
 		if j := b.jobs.Get(r); j.state == stRunning && j.worker == w.id.Slot() {
-			return true
+			return r
 		}
 	}
-	return b.borrowedBy(w, id) != 0
+	return b.borrowedBy(w, id)
 }
 
 // borrowedBy finds a borrowed run by its worker and id, or 0.

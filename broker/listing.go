@@ -73,16 +73,7 @@ func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool)
 			return -1
 		}
 	}
-	last := int(b.jobs.End())
-	for n := 0; n < lookVisits && from < last; n++ {
-		r := uint32(from)
-		if from++; !b.jobs.Has(r) {
-			from = int(b.jobs.Behind(r))
-		} else if j := b.jobs.Get(r); q.fits(b, k, j) && !fn(r, j) {
-			break
-		}
-	}
-	return following(from, last)
+	return b.jobs.Walk(from, lookVisits, func(r uint32, j *job) bool { return !q.fits(b, k, j) || fn(r, j) })
 }
 
 // Jobs calls fn for up to limit jobs that fit, piece by piece like Types, in the order of

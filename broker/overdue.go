@@ -1,7 +1,7 @@
 package broker
 
 func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
-	b.unlinkOut(w, j)
+	b.unlink(&w.out, byPlace, j)
 	if w.overdue--; w.overdue == 0 {
 		b.stalled.Remove(&w.stalled)
 	}
@@ -51,7 +51,7 @@ func (b *Broker) evict() {
 	p := worst.id
 	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdue), Overdue: int64(b.overdueRuns)})
 	b.remove(p, "")
-	b.emit(Effect{Op: OpClose, Peer: p})
+	b.effect(OpClose, p, nil)
 }
 
 // leaveOverdue leaves an overdue run on worker w.
@@ -59,7 +59,7 @@ func (b *Broker) leaveOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
 	j.state, j.worker = stOverdue, w.id.Slot()
 	b.store(r, j, id, nil, nil, false)
-	b.linkOut(w, r, j)
+	b.link(&w.out, byPlace, r, j)
 	b.overdueRuns++
 	b.overdueBytes += int64(j.weight)
 	if w.overdue++; w.overdue == 1 {

@@ -86,7 +86,7 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	if w.out.n == 0 {
 		x.Idle = b.Since(w.since)
 	}
-	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.Get(r).next {
+	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.Get(r).links[byPlace].next {
 		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.Get(r))...))
 	}
 	return x

@@ -24,11 +24,10 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if b.sweepAll() {
 		return true
 	}
-	r := b.find(b.index.Hash(id), id)
+	r, j := b.find(id)
 	if r == 0 {
 		return false
 	}
-	j := b.jobs.Get(r)
 	if j.state != stQueued && j.state != stSpilled {
 		return false
 	}
@@ -100,7 +99,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 			return true
 		}
 		l, _ = q.laneOf(o.prio)
-		if r = o.next; r == 0 {
+		if r = o.links[byPlace].next; r == 0 {
 			l--
 		}
 	}
@@ -121,7 +120,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 				p.last = x
 				return false
 			}
-			r = o.next
+			r = o.links[byPlace].next
 		}
 	}
 	if q.spilled() {

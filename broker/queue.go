@@ -90,8 +90,8 @@ func (b *Broker) dropQueue(q *queue) {
 type outOfOrder struct{ spill, ages container.Heap }
 
 type lane struct {
-	prio       int64
-	head, tail uint32
+	prio int64
+	list
 }
 
 const (
@@ -139,18 +139,18 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 		if t.at > j.at || t.at == j.at && int32(t.seq-j.seq) > 0 {
 			break
 		}
-		j.state, j.prev, j.next = stQueued, l.tail, 0
-		t.next = r
-		l.tail = r
+		j.state = stQueued
+		b.link(&l.list, byPlace, r, j)
 		return
 	case len(q.lanes) < maxLanes:
-		j.state, j.prev, j.next = stQueued, 0, 0
+		j.state = stQueued
 		if n := len(q.lanes); n == cap(q.lanes) {
 			b.resizeLanes(q, max(1, 2*n))
 		}
 		q.lanes = append(q.lanes, lane{})
 		copy(q.lanes[i+1:], q.lanes[i:])
-		q.lanes[i] = lane{prio: j.prio, head: r, tail: r}
+		q.lanes[i] = lane{prio: j.prio}
+		b.link(&q.lanes[i].list, byPlace, r, j)
 		return
 	}
 	if q.out == nil {
@@ -215,29 +215,20 @@ func (b *Broker) first(q *queue) uint32 {
 func (b *Broker) pull(q *queue, r uint32, j *job) {
 	q.n--
 	if j.state == stSpilled {
-		q.out.spill.Remove(int32(j.next))
-		q.out.ages.Remove(int32(j.prev))
-		j.next, j.prev = 0, 0
-		return
-	}
-	if j.prev != 0 && j.next != 0 {
-		b.unlink(j)
+		at := &j.links[byPlace]
+		q.out.spill.Remove(int32(at.next))
+		q.out.ages.Remove(int32(at.prev))
+		*at = link{}
 		return
 	}
 	i, _ := q.laneOf(j.prio)
-	l := &q.lanes[i]
-	switch {
-	case j.prev == 0 && j.next == 0:
+	b.unlink(&q.lanes[i].list, byPlace, j)
+	if q.lanes[i].n == 0 {
 		q.lanes = append(q.lanes[:i], q.lanes[i+1:]...)
 		if room := cap(q.lanes); room > 8 && len(q.lanes) <= room/8 {
 			b.resizeLanes(q, room/4)
 		}
-	case j.prev == 0:
-		l.head = j.next
-	default:
-		l.tail = j.prev
 	}
-	b.unlink(j)
 }
 
 // skipSteps bounds the jobs that one call of skip passes over, which costs far less than
@@ -251,34 +242,18 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 		b.sweep(h, r, j)
 		return
 	}
-	last := len(q.lanes) - 1
-	n := 0
-	for ; r != 0 && n < skipSteps; n++ {
+	for n := 0; r != 0 && n < skipSteps; n++ {
 		if j = b.jobs.Get(r); j.holding != h.no {
 			break
 		}
-		r, j.state, j.prev, j.next = j.next, stDelayed, 0, 0
+		next := j.links[byPlace].next
+		b.pull(q, r, j)
+		j.state = stDelayed
+		h.queued--
+		h.delayed++
+		r = next
 	}
-	if q.n -= n; r == 0 {
-		q.lanes = q.lanes[:last]
-	} else {
-		q.lanes[last].head = r
-		b.jobs.Get(r).prev = 0
-	}
-	h.queued -= n
-	h.delayed += n
 	b.rank(q)
-}
-
-// unlink takes j out of the list that next and prev make.
-func (b *Broker) unlink(j *job) {
-	if j.next != 0 {
-		b.jobs.Get(j.next).prev = j.prev
-	}
-	if j.prev != 0 {
-		b.jobs.Get(j.prev).next = j.next
-	}
-	j.next, j.prev = 0, 0
 }
 
 // oldest returns when the oldest ready job was submitted. It looks at each lane once. The

@@ -29,9 +29,9 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	}
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
-	b.linkHeld(&h.runs, r, j)
+	b.link(&h.runs, byHolding, r, j)
 	h.runBytes += int64(j.weight)
-	b.linkOut(w, r, j)
+	b.link(&w.out, byPlace, r, j)
 	b.occupy(h.queue.set)
 	if j.timing != 0 {
 		if t := b.timings.Get(j.timing); t.timeout > 0 {
@@ -48,30 +48,6 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	}
 	w.credit -= int64(len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Body))
 	e.Spent = w.credit <= 0
-}
-
-func (b *Broker) linkOut(w *worker, r uint32, j *job) {
-	l := &w.out
-	j.prev, j.next = l.tail, 0
-	if l.tail != 0 {
-		b.jobs.Get(l.tail).next = r
-	} else {
-		l.head = r
-	}
-	l.tail = r
-	l.n++
-}
-
-func (b *Broker) unlinkOut(w *worker, j *job) {
-	l := &w.out
-	if j.prev == 0 {
-		l.head = j.next
-	}
-	if j.next == 0 {
-		l.tail = j.prev
-	}
-	b.unlink(j)
-	l.n--
 }
 
 // acknowledge begins a command in which a worker speaks of a run. The worker gets its ok. r
@@ -111,9 +87,9 @@ func (b *Broker) offerAndEnd(w *worker) []Effect {
 // ignored on others. It is refused with NotProcessing or UnknownID, and changes nothing
 // then.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
-	w, h, r, j := b.collect(now, p, id)
+	w, _, r, j := b.collect(now, p, id)
 	if r != 0 {
-		b.conclude(r, j, &last{body: body, kept: kept}, &h.kind.Answered, &b.total.Answered)
+		b.conclude(r, j, &last{body: body, kept: kept})
 	}
 	return b.offerAndEnd(w)
 }
@@ -220,12 +196,7 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingOut})
 		return 0, nil
 	}
-	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
-		if j := b.jobs.Get(r); j.state == stRunning && j.worker == w.id.Slot() {
-			return r, j
-		}
-	}
-	if r := b.borrowedBy(w, id); r != 0 {
+	if r := b.runOf(w, id); r != 0 {
 		return r, b.jobs.Get(r)
 	}
 	if w.overdue > 0 {
@@ -234,7 +205,7 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 			if j.state == stOverdue && string(b.id(j)) == string(id) {
 				return r, j
 			}
-			r = j.next
+			r = j.links[byPlace].next
 		}
 	}
 	b.refuse(w.id, UnknownID, id, Reason{Why: NotOut})
@@ -257,26 +228,26 @@ func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
 }
 
 func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
-	k := h.kind
 	switch {
 	case j.flags&flagBorrowed != 0:
-		b.conclude(r, j, &last{code: Cancelled}, nil, nil)
+		b.conclude(r, j, &last{code: Cancelled})
 	case j.flags&flagRevoked != 0:
 		j.flags &^= flagUnwanted | flagRevoked
-		b.conclude(r, j, revoked(), &k.Cancelled, &b.total.Cancelled)
-	case j.flags&flagUnwanted != 0:
-		b.recordEnd(h, r, j, OutCancelled, &Reason{}, 0)
-		b.finish(h, r, j, &k.Cancelled, &b.total.Cancelled)
+		b.conclude(r, j, revoked())
 	default:
-		b.recordEnd(h, r, j, OutDiscarded, &Reason{}, 0)
-		b.finish(h, r, j, &k.Discarded, &b.total.Discarded)
+		out := OutDiscarded
+		if j.flags&flagUnwanted != 0 {
+			out = OutCancelled
+		}
+		b.countEnd(h, r, j, out, &Reason{}, 0)
+		b.finish(h, r, j)
 	}
 }
 
 // stopRun takes a job from its worker.
 func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
-	b.unlinkOut(w, j)
-	b.unlinkHeld(&h.runs, j)
+	b.unlink(&w.out, byPlace, j)
+	b.unlink(&h.runs, byHolding, j)
 	h.runBytes -= int64(j.weight)
 	b.stopTimer(j)
 	if j.flags&flagBorrowed != 0 {
@@ -302,7 +273,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		} else if noRetry && code == JobFailed {
 			code = JobExpelled
 		}
-		b.conclude(r, j, &last{code: code, reason: reason, delay: delay}, &k.Failed, &b.total.Failed)
+		b.conclude(r, j, &last{code: code, reason: reason, delay: delay})
 		return
 	}
 	b.recordRun(h, r, j, reason, code == JobLost)

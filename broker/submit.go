@@ -106,24 +106,17 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 		of = nil
 	}
 	h := b.holdingFor(of, k, set, s.Keep > 0, origin)
-	r, j := b.jobs.Take()
-	b.seq++
-	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
-	j.holding = h.no
+	flags := uint8(0)
+	if s.Detach {
+		flags = flagDetached
+	}
+	r, j := b.newJob(h, s, flags)
+	b.hold(r, j, x.hash, x.old)
 	retries := s.Retries
 	if retries < 0 {
 		retries = b.cfg.Retries
 	}
 	j.retries = uint16(min(retries, maxRetries))
-	if s.Detach {
-		j.flags |= flagDetached
-	}
-	if s.Progress {
-		j.flags |= flagProgress
-	}
-	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
-	j.weight += h.queue.set.weight()
-	b.hold(r, j, x.hash, x.old)
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
 		t := b.timed(r, j)
 		t.timeout, t.backoff, t.keep = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
@@ -131,7 +124,6 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 			t.expires = b.now + int64(s.Expires)
 		}
 	}
-	b.account(h, j, +1)
 	k.Submitted++
 	b.total.Submitted++
 	if sub != nil && !s.Quiet {
@@ -141,6 +133,21 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 	if s.Delay <= 0 {
 		j.since = j.at
 	}
+}
+
+// newJob makes the record of a job, which is in no list yet.
+func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
+	r, j := b.jobs.Take()
+	b.seq++
+	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
+	j.holding = h.no
+	if j.flags = flags; s.Progress {
+		j.flags |= flagProgress
+	}
+	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
+	j.weight += h.queue.set.weight()
+	b.account(h, j, +1)
+	return r, j
 }
 
 // full returns the limit that refuses a submission. Its Why is 0 if there is none.
@@ -227,12 +234,11 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r := b.find(b.index.Hash(id), id)
+	r, j := b.find(id)
 	if r == 0 {
 		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
 		return b.end()
 	}
-	j := b.jobs.Get(r)
 	h := b.holder(j)
 	switch {
 	case !b.reaches(sub, h, j):
@@ -251,8 +257,8 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	default:
 		b.ok(p, b.id(j))
 		b.leaveQueue(r, j)
-		b.recordEnd(h, r, j, OutCancelled, &Reason{}, 0)
-		b.finish(h, r, j, &h.kind.Cancelled, &b.total.Cancelled)
+		b.countEnd(h, r, j, OutCancelled, &Reason{}, 0)
+		b.finish(h, r, j)
 	}
 	return b.end()
 }
@@ -262,11 +268,10 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 // UnknownID: no job has this id.
 func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	b.begin(now)
-	r := b.find(b.index.Hash(id), id)
+	r, j := b.find(id)
 	if r == 0 {
 		return b.end(), UnknownID
 	}
-	j := b.jobs.Get(r)
 	switch {
 	case j.state == stRunning && !running:
 		return b.end(), NotProcessing
@@ -285,7 +290,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 	switch {
 	case j.state != stRunning:
 		b.leaveQueue(r, j)
-		b.conclude(r, j, revoked(), &h.kind.Cancelled, &b.total.Cancelled)
+		b.conclude(r, j, revoked())
 	case b.unwanted(j):
 	default:
 		b.notifyUnwanted(r, j)
@@ -301,7 +306,7 @@ func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked
 
 // wait lets a job wait until a time. If that has passed the job is ready at once.
 func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
-	b.linkHeld(&h.jobs, r, j)
+	b.link(&h.jobs, byHolding, r, j)
 	j.since = b.now
 	if until <= b.now {
 		b.enqueue(h, r, j)
@@ -348,7 +353,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 func (b *Broker) leaveQueue(r uint32, j *job) {
 	h := b.holder(j)
 	b.stopTimer(j)
-	b.unlinkHeld(&h.jobs, j)
+	b.unlink(&h.jobs, byHolding, j)
 	b.count(h.queue.set, -1)
 	if j.state == stDelayed {
 		h.delayed--
@@ -363,12 +368,19 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 	b.total.Queued--
 }
 
-// finish counts the end of a job that is in no list any more, and frees it.
-func (b *Broker) finish(h *holding, r uint32, j *job, ofType, ofAll *uint64) {
-	if j.flags&flagBorrowed == 0 {
-		*ofType++
-		*ofAll++
+// countEnd counts and records how job j ends, before its body is freed. answer is how long
+// its answer is. A borrowed job is for its home to count.
+func (b *Broker) countEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
+	if j.flags&flagBorrowed != 0 {
+		return
 	}
+	*h.kind.ends(out)++
+	*b.total.ends(out)++
+	b.recordEnd(h, r, j, out, reason, answer)
+}
+
+// finish frees a job that has ended and is in no list any more.
+func (b *Broker) finish(h *holding, r uint32, j *job) {
 	b.account(h, j, -1)
 	b.free(r, j)
 	b.emptied(h)

@@ -77,10 +77,8 @@ func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 type Survey struct {
 	now int64
 	// Where to go on: a queue, a pair, a peer and one of its holdings.
-	queue    int
-	pair     uint32
-	peer, at int
-	of       map[*jobType]surveyed
+	queue, pair, peer, at int
+	of                    map[*jobType]surveyed
 }
 
 type surveyed struct {
@@ -124,18 +122,16 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		}
 		s.of[q.kind] = x
 	}
-	last := b.pairs.End()
-	for ; n < lookVisits && s.pair < last; s.pair++ {
+	s.pair = b.pairs.Walk(s.pair, lookVisits-n, func(_ uint32, pair *pair) bool {
 		n++
-		if !b.pairs.Has(s.pair) {
-			s.pair = b.pairs.Behind(s.pair) - 1
-		} else if pair := b.pairs.Get(s.pair); pair.live {
+		if pair.live {
 			k, p := b.types.At(pair.kind), b.pools.At(pair.pool)
 			x := s.of[k]
 			x.workers, x.idle = x.workers+p.workers, x.idle+p.idle.Len()
 			s.of[k] = x
 		}
-	}
+		return true
+	})
 	for n < lookVisits && s.peer < len(b.peers) {
 		n++
 		sub := b.peers[s.peer].sub
@@ -150,7 +146,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		}
 		s.at++
 	}
-	return s.queue < len(b.queues.All()) || s.pair < last || s.peer < len(b.peers)
+	return s.queue < len(b.queues.All()) || s.pair >= 0 || s.peer < len(b.peers)
 }
 
 // Complete adds to a type what the survey found.

@@ -133,6 +133,5 @@ func (b *Broker) due(t *timing) {
 }
 
 func (b *Broker) expire(r uint32, j *job) {
-	k := b.holder(j).kind
-	b.conclude(r, j, &last{code: Expired, reason: Reason{Why: DeadlinePassed}}, &k.Expired, &b.total.Expired)
+	b.conclude(r, j, &last{code: Expired, reason: Reason{Why: DeadlinePassed}})
 }

@@ -65,10 +65,23 @@ func (t *Table[T]) Has(r uint32) bool {
 	return n < len(t.chunks) && t.chunks[n] != nil
 }
 
-// End is above all numbers that were given out, Behind above all in the chunk of r. A walk
-// over all records from 0 to End continues at Behind(r) if Has(r) is false.
-func (t *Table[T]) End() uint32            { return uint32(len(t.chunks)) << tableShift }
-func (t *Table[T]) Behind(r uint32) uint32 { return r&^(tableChunk-1) + tableChunk }
+// Walk calls fn for all records from a number on, in use or not, until it returns false, and
+// for most of them. It returns the number to go on from, or -1 at the end (and from there).
+func (t *Table[T]) Walk(from, most int, fn func(r uint32, x *T) (more bool)) int {
+	end := len(t.chunks) << tableShift
+	for more := true; more && most > 0 && from >= 0 && from < end; most-- {
+		r := uint32(from)
+		if from++; t.Has(r) {
+			more = fn(r, t.Get(r))
+		} else {
+			from = int(r&^(tableChunk-1)) + tableChunk
+		}
+	}
+	if from >= end {
+		return -1
+	}
+	return from
+}
 
 // Len is how many records are given out. Held is how many bytes all chunks occupy.
 func (t *Table[T]) Len() int    { return t.live }

@@ -27,7 +27,7 @@ type letter struct {
 
 // letterOverhead is what the core counts for a letter beside its id, body,
 // headers, groups and reason.
-const letterOverhead = 256
+const letterOverhead = 320
 
 func (l *letter) weight() int64 {
 	return int64(len(l.id)+len(l.body)+len(l.headers)+length(l.groups)+len(l.reason)) + letterOverhead

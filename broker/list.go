@@ -1,0 +1,46 @@
+package broker
+
+// list is a doubly linked list of jobs.
+type list struct {
+	head, tail uint32
+	n          int
+}
+
+// link is what a job has for each list that it may be in.
+type link struct{ prev, next uint32 }
+
+// The links of a job: in a lane, or in the list of what is out at a worker; and in a list of
+// its holding.
+const (
+	byPlace = iota
+	byHolding
+	jobLinks
+)
+
+// link appends a job to a list, unlink takes it out.
+func (b *Broker) link(l *list, by int, r uint32, j *job) {
+	j.links[by] = link{prev: l.tail}
+	if l.tail != 0 {
+		b.jobs.Get(l.tail).links[by].next = r
+	} else {
+		l.head = r
+	}
+	l.tail = r
+	l.n++
+}
+
+func (b *Broker) unlink(l *list, by int, j *job) {
+	x := j.links[by]
+	if x.prev != 0 {
+		b.jobs.Get(x.prev).links[by].next = x.next
+	} else {
+		l.head = x.next
+	}
+	if x.next != 0 {
+		b.jobs.Get(x.next).links[by].prev = x.prev
+	} else {
+		l.tail = x.prev
+	}
+	j.links[by] = link{}
+	l.n--
+}
