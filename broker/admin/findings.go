@@ -111,7 +111,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 	client := func(p broker.Peer) *findings.Client {
 		if c := h.Find(p); c != nil && (of[p] != nil || len(of) < someClients) {
 			if of[p] == nil {
-				of[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), Worker: c.Port() == wire.WorkerPort}
+				of[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Address: cmp.Or(c.Remote, "unix"), Worker: c.Port == wire.WorkerPort}
 			}
 			return of[p]
 		}

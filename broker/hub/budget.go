@@ -47,7 +47,7 @@ func (h *Hub) credit(c *Conn) {
 // count adds n bytes of memory to what the output of c occupies.
 func (c *Conn) count(n int64) {
 	c.out.memory.Add(n)
-	c.hub.unread[c.port].Add(n)
+	c.hub.unread[c.Port].Add(n)
 }
 
 // shedUnread closes hoarders if peers have not read too much.
@@ -57,7 +57,7 @@ func (h *Hub) shedUnread() {
 		return
 	}
 	for _, v := range h.hoarders(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
-		if c.port != port {
+		if c.Port != port {
 			return 0, 0
 		}
 		return c.out.memory.Load(), c.out.since.Load()
@@ -232,7 +232,7 @@ const little = 64 << 10
 func (c *Conn) Clogged() bool {
 	held, h := int64(c.Held()), c.hub
 	return held > int64(h.cfg.MaxOutbound) ||
-		held > little && c.port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.port].Load()
+		held > little && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.Port].Load()
 }
 
 // Memory is what the hub holds, in bytes.

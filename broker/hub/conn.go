@@ -12,14 +12,18 @@ import (
 type Conn struct {
 	hub  *Hub
 	sink *Sink
-	port wire.Port
 	peer broker.Peer
+	// Port is the port it came in on.
+	Port wire.Port
 	// Owner belongs to the connection's owner, who may store anything here.
 	Owner any
 	// Remote is the peer's address.
 	Remote string
 	// Opened is when it came, on the hub's clock.
 	Opened int64
+	// Named: it is a worker whose answers carry ids. Only the goroutine that steps it may
+	// ask.
+	Named bool
 
 	client atomic.Pointer[string]
 
@@ -27,7 +31,6 @@ type Conn struct {
 	out   outbox
 	state state
 	dirty bool // it stands in its sink's list
-	named bool // a worker whose answers carry ids
 
 	partial partial
 
@@ -45,12 +48,12 @@ const (
 	lost          // its owner has closed it
 )
 
-// Open adds a connection. Others can find it from now on, so its exported fields do not
-// change any more.
+// Open adds a connection. Others can find it from now on, so its exported fields but Named do
+// not change any more.
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := &Conn{hub: h, sink: sink, port: port, Owner: owner, Remote: remote, Opened: h.clock()}
+	c := &Conn{hub: h, sink: sink, Port: port, Owner: owner, Remote: remote, Opened: h.clock()}
 	c.out.bare = sink.owner.Bare
 	if port == wire.SubmitPort {
 		c.peer = h.core.AddSubmitter()
@@ -141,9 +144,6 @@ func (h *Hub) leave(c *Conn, reason string) {
 // Peer is the connection's number in the core.
 func (c *Conn) Peer() broker.Peer { return c.peer }
 
-// Port is the port it came in on.
-func (c *Conn) Port() wire.Port { return c.port }
-
 // SetClient notes the name that a peer gave itself.
 func (c *Conn) SetClient(name string) { c.client.Store(&name) }
 
@@ -169,10 +169,6 @@ func (c *Conn) Unread() int {
 	return c.out.waiting()
 }
 
-// Named tells whether answers of this worker carry ids. Only the goroutine that steps it may
-// call it.
-func (c *Conn) Named() bool { return c.named }
-
 // CloseAll closes every connection behind its output.
 func (h *Hub) CloseAll() {
 	h.act(func(int64) {
@@ -189,7 +185,7 @@ func (h *Hub) Owed() (total int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.conns {
-		if c != nil && c.port == wire.SubmitPort {
+		if c != nil && c.Port == wire.SubmitPort {
 			total += c.out.waiting()
 		}
 	}

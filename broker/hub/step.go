@@ -195,7 +195,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
 			Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders,
 		})
-		c.named = c.named || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
+		c.Named = c.Named || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
 	case wire.Cancel, wire.Change:
 		if typ := h.core.TypeOf(c.peer, r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
 			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})

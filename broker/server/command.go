@@ -77,18 +77,23 @@ func (b *batch) done() {
 	b.n, b.big, b.now = 0, false, false
 }
 
-// received carries out what a read has brought, after what earlier reads have left.
+// received takes in what a read has brought and makes commands of it, unless the connection is
+// not read for now.
 func (c *conn) received(data []byte) {
 	defer c.rescue()
 	if c.state >= draining {
 		c.throw(len(data))
 		return
 	}
-	data = c.in.all(data)
-	used := 0
+	c.in.feed(data)
 	if was := c.reading; was == ready || was == forTurn {
 		c.reading = ready
-		used = c.take(c.loop.batch, data)
+		used := len(c.in.data)
+		c.take(c.loop.batch)
+		if c.state < draining {
+			used -= len(c.in.data)
+		}
+		c.srv.bytesIn.Add(uint64(used))
 		if c.bite = min(c.bite+c.bite/4, readBuffer); c.reading == forTurn {
 			c.bite = max(used, leastBite)
 			c.src.again()
@@ -103,61 +108,46 @@ func (c *conn) received(data []byte) {
 	if len(c.in.waiting) > 0 {
 		c.loop.carryOut() // commands that point there
 	}
-	c.in.leave(data, used)
+	c.in.keep()
 	c.peer.Partial(c.in.held(), c.in.frames)
 }
 
-// take makes commands of the frames in data, until the turn is over (forTurn) or one of
-// them takes long (aside), and returns how many bytes it used. What the batch has no room
-// for is carried out at once, the rest with the loop's round.
-func (c *conn) take(b *batch, data []byte) (used int) {
-	for c.state < draining {
+// take makes commands of the frames that have come, until the turn is over (forTurn) or one of
+// them takes long (aside). What the batch has no room for is carried out at once, the rest with
+// the loop's round.
+func (c *conn) take(b *batch) {
+	for c.state < draining && c.reading == ready {
 		most := c.srv.opt.MaxFrame
 		if c.unauthenticated() {
 			most = min(most, helloFrame)
 		}
-		payload, kept, n, err := c.in.next(data[used:], most)
-		used += n
+		payload, kept, err := c.in.next(most)
 		switch {
 		case err != nil && c.unauthenticated():
 			c.wantHello(b)
-			continue
 		case err != nil:
 			c.refuse(b, err)
-			continue
-		}
-		if payload == nil {
-			break
-		}
-		if kept && len(payload) > c.in.most {
+		case c.in.want > 0:
+			c.growAside()
+		case payload == nil:
+			return
+		case kept && len(payload) > c.in.most:
 			c.loop.carryOut()
 			c.decodeAside(payload)
-			break
+		default:
+			m := b.next(c.peer)
+			m.Kept, b.big = kept, b.big || kept
+			b.frames++
+			c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
 		}
-		m := b.next(c.peer)
-		m.Kept, b.big = kept, b.big || kept
-		b.frames++
-		c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
 		if b.n == batchSize || b.now || c.in.used {
 			c.loop.carryOut()
 			c.in.release()
-			if (b.frames >= turnFrames || c.srv.hub.Now() >= b.end) && used < len(data) {
+			if c.reading == ready && (b.frames >= turnFrames || c.srv.hub.Now() >= b.end) && len(c.in.data) > 0 {
 				c.reading = forTurn
-				break
 			}
 		}
 	}
-	if c.state >= draining {
-		used = len(data)
-	}
-	c.srv.bytesIn.Add(uint64(used))
-	if b.n == batchSize {
-		c.loop.carryOut() // a refusal was the last one that it had room for
-	}
-	if c.in.want > 0 && c.state < draining {
-		c.growAside()
-	}
-	return used
 }
 
 // rescue is deferred wherever frames are handled.
@@ -178,7 +168,7 @@ func (c *conn) fault(e any, stack []byte) {
 }
 
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
-	err := d.DecodeMore(payload, from.Port(), from.Named(), &m.Req)
+	err := d.DecodeMore(payload, from.Port, from.Named, &m.Req)
 	if m.Kept && err == nil {
 		loosen(m, payload)
 	}

@@ -33,12 +33,10 @@ func FuzzInput(f *testing.F) {
 		}
 		for left := stream; len(left) > 0 && !refused; {
 			n := min(1+int(piece), len(left))
-			all := in.all(left[:n])
+			in.feed(left[:n])
 			left = left[n:]
-			used := 0
 			for {
-				payload, kept, n, err := in.next(all[used:], max)
-				used += n
+				payload, kept, err := in.next(max)
 				if in.want > 0 {
 					in.frame, in.want = grown(in.frame, in.want), 0
 					continue
@@ -52,10 +50,10 @@ func FuzzInput(f *testing.F) {
 				got = append(got, bytes.Clone(payload))
 				in.release()
 			}
-			if !refused && used != len(all) {
-				t.Fatalf("%d bytes of %d were used, and nothing is awaited", used, len(all))
+			if !refused && len(in.data) > 0 {
+				t.Fatalf("%d bytes are left, and nothing is awaited", len(in.data))
 			}
-			in.leave(all, used)
+			in.keep()
 			if most := growth*len(in.frame) + container.MaxBuffer; in.held() > most {
 				t.Fatalf("%d bytes are held for %d that have come of a frame", in.held(), len(in.frame))
 			}

@@ -22,6 +22,8 @@ const (
 // again.
 type input struct {
 	pool *container.Buffers
+	// data is what has come and was not used yet, between feed and keep.
+	data []byte
 	// frame is what has come of the unfinished frame, with its header; size is its whole
 	// length, or 0 while the header, which lies in head, is incomplete.
 	frame []byte
@@ -42,38 +44,48 @@ type input struct {
 	frames uint64
 }
 
-// next takes the next frame off data, if it is whole. It returns the payload, whether that
-// lies in memory that nobody writes to again, and how many bytes of data it used: all of them
-// if it returns no payload, unless want says that the frame must grow first.
-func (in *input) next(data []byte, max int) (payload []byte, kept bool, used int, err *wire.Error) {
+// feed takes in what has come. It lies behind what earlier reads have left.
+func (in *input) feed(data []byte) {
+	if in.data = data; len(in.waiting) > 0 {
+		in.waiting = append(in.waiting, data...)
+		in.data = in.waiting[in.at:]
+	}
+}
+
+// next returns the payload of the next frame that is whole, nil if there is none, and whether
+// it lies in memory that nobody writes to again. Unless want says that the frame must grow
+// first, there is no data left then.
+func (in *input) next(max int) (payload []byte, kept bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
-		payload, used, err = wire.SplitFrame(data, max)
-		if used > 0 || err != nil || len(data) == 0 {
-			in.frames += uint64(min(used, 1))
-			return payload, false, used, err
+		n := 0
+		payload, n, err = wire.SplitFrame(in.data, max)
+		if n > 0 || err != nil || len(in.data) == 0 {
+			in.frames += uint64(min(n, 1))
+			in.data = in.data[n:]
+			return payload, false, err
 		}
-		if in.frame = in.head[:0]; len(data) >= wire.HeaderLen {
-			in.size = wire.HeaderLen + announced(data)
+		if in.frame = in.head[:0]; len(in.data) >= wire.HeaderLen {
+			in.size = wire.HeaderLen + announced(in.data)
 		}
 	}
 	if in.size == 0 {
-		if used = in.add(data, wire.HeaderLen); len(in.frame) < wire.HeaderLen {
-			return nil, false, used, nil
+		if in.add(wire.HeaderLen); len(in.frame) < wire.HeaderLen {
+			return nil, false, nil
 		}
 		if _, _, err = wire.SplitFrame(in.frame, max); err != nil {
-			return nil, false, used, err
+			return nil, false, err
 		}
 		in.size = wire.HeaderLen + announced(in.frame)
 	}
-	if used += in.add(data[used:], in.size); len(in.frame) < in.size {
-		return nil, false, used, nil
+	if in.add(in.size); len(in.frame) < in.size {
+		return nil, false, nil
 	}
 	in.frames++
 	payload = in.frame[wire.HeaderLen:]
 	if in.used = !in.big(); !in.used {
 		in.frame, in.size = nil, 0
 	}
-	return payload, !in.used, used, nil
+	return payload, !in.used, nil
 }
 
 // big tells whether the unfinished frame is a big one.
@@ -87,9 +99,9 @@ func (in *input) release() {
 	}
 }
 
-// add appends from data until the frame has size bytes, and returns how many it took.
-func (in *input) add(data []byte, size int) int {
-	n := min(len(data), size-len(in.frame))
+// add moves data to the frame until that has size bytes.
+func (in *input) add(size int) {
+	n := min(len(in.data), size-len(in.frame))
 	if need := len(in.frame) + n; need > cap(in.frame) {
 		room := min(size, growth*need)
 		if need <= in.most {
@@ -102,13 +114,12 @@ func (in *input) add(data []byte, size int) int {
 			in.pool.Put(old)
 		case room > in.most:
 			in.want = room
-			return 0
+			return
 		default:
 			in.frame = grown(in.frame, room)
 		}
 	}
-	in.frame = append(in.frame, data[:n]...)
-	return n
+	in.frame, in.data = append(in.frame, in.data[:n]...), in.data[n:]
 }
 
 // grown is a copy of buf with room for so many bytes.
@@ -129,26 +140,20 @@ func (in *input) spare() []byte {
 
 func (in *input) filled(n int) { in.frame = in.frame[:len(in.frame)+n] }
 
-// all returns what waits, with data after it.
-func (in *input) all(data []byte) []byte {
-	if len(in.waiting) == 0 {
-		return data
-	}
-	in.waiting = append(in.waiting, data...)
-	return in.waiting[in.at:]
-}
-
-// leave keeps the part of all that was not used.
-func (in *input) leave(all []byte, used int) {
-	switch {
-	case len(in.waiting) > 0:
-		if in.at += used; in.at == len(in.waiting) {
-			in.pool.Put(in.waiting)
-			in.waiting, in.at = nil, 0
+// keep has the data that is left wait.
+func (in *input) keep() {
+	switch left := len(in.data); {
+	case len(in.waiting) == 0:
+		if left > 0 {
+			in.waiting = append(in.pool.Get(left), in.data...)
 		}
-	case used < len(all):
-		in.waiting = append(in.pool.Get(len(all)-used), all[used:]...)
+	case left == 0:
+		in.pool.Put(in.waiting)
+		in.waiting, in.at = nil, 0
+	default:
+		in.at = len(in.waiting) - left
 	}
+	in.data = nil
 }
 
 // held is how many bytes the unfinished input occupies. Memory that will be used again

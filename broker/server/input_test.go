@@ -119,8 +119,9 @@ func TestGather(t *testing.T) {
 				continue
 			}
 			in := input{most: math.MaxInt}
-			if payload, _, used, err := in.next(binary.BigEndian.AppendUint32(nil, uint32(announced)), announced); payload != nil || used != wire.HeaderLen || err != nil {
-				t.Fatalf("of the header %d bytes were used, %v", used, err)
+			in.feed(binary.BigEndian.AppendUint32(nil, uint32(announced)))
+			if payload, _, err := in.next(announced); payload != nil || len(in.data) > 0 || err != nil {
+				t.Fatalf("of the header %d bytes are left, %v", len(in.data), err)
 			}
 			if !in.big() {
 				t.Fatalf("a frame of %d bytes is no big one", announced)
@@ -128,7 +129,9 @@ func TestGather(t *testing.T) {
 			came := wire.HeaderLen
 			for left := announced; left > 0; {
 				// More may be there than belongs to this frame.
-				payload, kept, used, err := in.next(make([]byte, step), announced)
+				in.feed(make([]byte, step))
+				payload, kept, err := in.next(announced)
+				used := step - len(in.data)
 				if used != min(step, left) || err != nil {
 					t.Fatalf("%d bytes of %d were used, %d are left of the frame: %v", used, step, left, err)
 				}
@@ -153,15 +156,18 @@ func TestGather(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, bigFrame} {
 		var in input
-		if _, _, _, err := in.next(binary.BigEndian.AppendUint32(nil, uint32(n)), 1<<20); in.big() || err != nil {
+		in.feed(binary.BigEndian.AppendUint32(nil, uint32(n)))
+		if _, _, err := in.next(1 << 20); in.big() || err != nil {
 			t.Errorf("a frame of %d bytes is assembled apart, %v", n, err)
 		}
 	}
 	var in input
-	if _, _, used, err := in.next([]byte{1, 0, 0}, 1<<20); used != 3 || in.big() || err != nil {
-		t.Errorf("of a header that is not whole %d bytes were used: %v", used, err)
+	in.feed([]byte{1, 0, 0})
+	if _, _, err := in.next(1 << 20); len(in.data) > 0 || in.big() || err != nil {
+		t.Errorf("of a header that is not whole %d bytes are left: %v", len(in.data), err)
 	}
-	if _, _, _, err := in.next([]byte{0}, 1<<20); err == nil {
+	in.feed([]byte{0})
+	if _, _, err := in.next(1 << 20); err == nil {
 		t.Error("a frame that is too long was begun: its header came in two pieces")
 	}
 }

@@ -77,7 +77,7 @@ func TestSentInAPause(t *testing.T) {
 		worker.want("ok", true)
 		var own *conn
 		s.Hub().Each(func(c *hub.Conn) {
-			if c.Port() == wire.SubmitPort {
+			if c.Port == wire.SubmitPort {
 				own = c.Owner.(*conn)
 			}
 		})
