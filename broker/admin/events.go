@@ -42,7 +42,7 @@ func (a *API) seen(w *watch) []byte {
 			v.Groups, v.MemoryBytes = b.GroupCount(), b.Memory().Total()
 			v.Jobs, _ = b.Load()
 		})
-		m := a.srv.Memory()
+		m := a.srv.Hub().Memory()
 		v.Conns = a.srv.Counts().Conns
 		v.MemoryBytes += m.Total() + a.ratesHeld.Load()
 		v.UnreadBytes = m.Unread

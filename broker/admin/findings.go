@@ -40,7 +40,7 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 
 // find derives the findings of the snapshot that was just taken.
 func (a *API) find(w *watch) {
-	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Memory()
+	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Hub().Memory()
 	b := findings.Broker{
 		Now: w.at, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
 		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, TurnedAway: n.RefusedConns,

@@ -224,7 +224,7 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	count(ch, descUndelivered, s.Undelivered)
 	count(ch, descDropped, s.Dropped)
 	count(ch, descOverflows, s.Overflows)
-	sum, most := h.Backlog()
+	_, sum, most := h.Backlog()
 	gauge(ch, descBacklog, float64(sum))
 	gauge(ch, descBacklogMost, float64(most))
 }
@@ -232,7 +232,7 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 // collectMemory exports memory by part: of the core, and of the hub and the server for
 // connections.
 func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memory) {
-	m := c.srv.Memory()
+	m := c.srv.Hub().Memory()
 	for _, p := range []struct {
 		part  string
 		bytes int64

@@ -11,10 +11,10 @@ import (
 	"gloom/wire"
 )
 
-// Besides jobs, peers make the broker hold output that they have not read (MaxUnread) and
-// unfinished frames (MaxInbound). Both are bounded here. When there is too much of either, the
-// connections that have held most of it for longest are closed until an eighth of the bound is
-// free again.
+// Besides jobs, peers make the broker hold output that they have not read (MaxUnread),
+// unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. When there
+// is too much output or input, the connections that have held most of it for longest are closed
+// until an eighth of the bound is free again; a TLS connection too many is not let in.
 //
 // Whoever does not read is slowed, then closed. From half of MaxOutbound on it is told less and
 // may ask for less (slow, credit). When it has more than its share, its frames are not read
@@ -122,6 +122,15 @@ func (h *Hub) shedPartial() {
 func (h *Hub) dismissPartial(c *Conn, why string) {
 	h.inbound.Add(-c.partial.bytes.Swap(0))
 	h.dismiss(c, &wire.Error{Code: wire.Overloaded, Reason: why})
+}
+
+// Secure takes n bytes for TLS, or gives -n bytes back. It returns false if there is no room.
+func (h *Hub) Secure(n int64) bool {
+	if total := h.secure.Add(n); n > 0 && h.cfg.MaxSecure > 0 && total > h.cfg.MaxSecure {
+		h.secure.Add(-n)
+		return false
+	}
+	return true
 }
 
 // hoarder is a connection that holds memory.
@@ -240,15 +249,24 @@ type Memory struct {
 	Unread int64 // output that peers have not read
 	Input  int64 // frames that have not come whole
 	Spare  int64 // buffers for more
+	TLS    int64 // what TLS itself takes for its connections, as measured for idle ones
+	Fleet  int64 // what waits for other brokers, and is under way to them
 }
+
+// Total adds up the parts.
+func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.Fleet }
 
 // Memory returns what the hub holds.
 func (h *Hub) Memory() Memory {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	m := Memory{Spare: int64(h.spare.Held), Input: h.inbound.Load()}
+	fleet, spare := h.fleet, h.spare.Held
+	h.mu.Unlock()
+	m := Memory{Spare: int64(spare), Input: h.inbound.Load(), TLS: h.secure.Load()}
 	for p := range h.unread {
 		m.Unread += h.unread[p].Load()
+	}
+	if fleet != nil {
+		m.Fleet = fleet.Memory()
 	}
 	return m
 }

@@ -180,25 +180,16 @@ func (h *Hub) CloseAll() {
 	})
 }
 
-// Owed sums up what waits for submitters to read it, in bytes.
-func (h *Hub) Owed() (total int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, c := range h.conns {
-		if c != nil && c.Port == wire.SubmitPort {
-			total += c.out.waiting()
-		}
-	}
-	return total
-}
-
-// Backlog sums up what waits for peers to read it, over all connections, and
-// the most that waits for one.
-func (h *Hub) Backlog() (total, most int) {
+// Backlog sums up what waits for submitters and for all peers to read it, and the most that
+// waits for one.
+func (h *Hub) Backlog() (submitters, total, most int) {
 	h.Each(func(c *Conn) {
 		w := c.out.waiting()
+		if c.Port == wire.SubmitPort {
+			submitters += w
+		}
 		total += w
 		most = max(most, w)
 	})
-	return total, most
+	return submitters, total, most
 }

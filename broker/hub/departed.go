@@ -14,19 +14,15 @@ const mostDeparted = 4096
 
 // departures are the latest connections that have closed.
 type departures struct {
-	of     map[broker.Peer]Departed
-	order  []broker.Peer // a ring once it is full
-	oldest int
+	of    map[broker.Peer]Departed
+	order [mostDeparted]broker.Peer // a ring
+	next  int
 }
 
 func (d *departures) add(c *Conn, now int64) {
-	if len(d.order) < mostDeparted {
-		d.order = append(d.order, c.peer)
-	} else {
-		delete(d.of, d.order[d.oldest])
-		d.order[d.oldest] = c.peer
-		d.oldest = (d.oldest + 1) % mostDeparted
-	}
+	delete(d.of, d.order[d.next])
+	d.order[d.next] = c.peer
+	d.next = (d.next + 1) % mostDeparted
 	d.of[c.peer] = Departed{c.Remote, c.Client(), c.Opened, now}
 }
 

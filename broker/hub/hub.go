@@ -35,6 +35,8 @@ type Config struct {
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
 	// limit. Above it, connections that hold most of them are closed.
 	MaxInbound int64
+	// MaxSecure bounds the memory that TLS takes for its connections; 0 is no limit.
+	MaxSecure int64
 	// Clock returns nanoseconds of a monotonic clock. Nil uses one that stands still while
 	// the process does.
 	Clock func() int64
@@ -58,10 +60,10 @@ type Hub struct {
 	// leaving are connections that are closed when their output is written.
 	leaving map[*Conn]struct{}
 	// unread is the memory of what peers have not read, by port; inbound is that of
-	// unfinished frames. Both are used without the lock.
-	unread  [2]atomic.Int64
-	inbound atomic.Int64
-	timer   *time.Timer
+	// unfinished frames, secure that of TLS. They are used without the lock.
+	unread          [2]atomic.Int64
+	inbound, secure atomic.Int64
+	timer           *time.Timer
 	// armed is when the timer fires, or broker.Never. While ticking, it has fired, and what
 	// has arrived is being read before the core ticks.
 	armed   int64
@@ -137,6 +139,8 @@ type Fleet interface {
 	// Send sends it. It is called without the lock, on any goroutine, and must not wait for
 	// anything.
 	Send()
+	// Memory is what it holds, in bytes. It is called without the lock.
+	Memory() int64
 }
 
 // Enlist adds the fleet that join returns. apply carries out the effects of its commands.

@@ -324,13 +324,13 @@ func TestOwed(t *testing.T) {
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	w.does(h, `{"action":"join","type":"default"}`)
-	if n := h.Owed(); n != 0 {
+	if n, _, _ := h.Backlog(); n != 0 {
 		t.Errorf("%d bytes are owed to submitters, a worker has not been sent its ok", n)
 	}
 	s.does(h, `{"action":"ping"}`)
 	owes := func(when string, want int) {
 		t.Helper()
-		if n := h.Owed(); n != want {
+		if n, _, _ := h.Backlog(); n != want {
 			t.Errorf("%s: %d bytes are owed, want %d", when, n, want)
 		}
 	}

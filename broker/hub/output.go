@@ -57,9 +57,6 @@ type Output struct {
 // false when a wake is under way already.
 func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
-// Unexpect undoes an Expect if the owner could not arrange to be called.
-func (s *Sink) Unexpect() { s.pending.Store(false) }
-
 // Held is how many bytes wait for the peer, as far as the owner knows. Any goroutine may
 // call it.
 func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }

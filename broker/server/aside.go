@@ -1,7 +1,6 @@
 package server
 
 import (
-	"runtime"
 	"runtime/debug"
 
 	"gloom/wire"
@@ -12,9 +11,6 @@ import (
 // wait. The frame's own connection is not read meanwhile. While other connections have more
 // than a turn's work, every big frame is handled like this.
 const giantFrom = 512 << 10
-
-// giantSlots bounds how many are handled at a time. One processor is left to the loops.
-func giantSlots() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
 // goAside runs work beside the loop, and then done and what has come meanwhile on the loop.
 // work holds so many bytes and must not touch anything of the loop's.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"gloom/broker/guard"
@@ -306,22 +307,12 @@ func permit(g *guard.Grant, m *hub.Command) *wire.Error {
 	if p.typed && r.Type != nil && !g.CoversName(r.Type) {
 		return &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(r.Type))}
 	}
-	if p.typed && r.Types != nil && !coversSome(g, r.Types) {
+	// A pattern may fit a type that the token covers.
+	if p.typed && r.Types != nil && !slices.ContainsFunc(r.Types, func(typ []byte) bool { return bytes.IndexByte(typ, '*') >= 0 || g.CoversName(typ) }) {
 		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(r.Types[0]))}
 	}
 	if p.asks && !g.All {
 		m.Covers, m.Scope = g.CoversName, g.Types
 	}
 	return nil
-}
-
-// coversSome tells whether a grant covers one of the types, or may cover one that fits a
-// pattern among them.
-func coversSome(g *guard.Grant, types [][]byte) bool {
-	for _, typ := range types {
-		if bytes.IndexByte(typ, '*') >= 0 || g.CoversName(typ) {
-			return true
-		}
-	}
-	return false
 }

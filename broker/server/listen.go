@@ -136,7 +136,7 @@ func (s *Server) accept(l *listener) {
 			s.acceptErrors.Add(1)
 			s.log.Warn().Err(err).Dur("pause", pause).Msg("cannot accept a connection")
 			select {
-			case <-s.stop:
+			case <-s.Done():
 				return
 			case <-time.After(pause):
 			}
@@ -170,32 +170,32 @@ func tune(nc net.Conn) {
 }
 
 func (s *Server) welcome(l *listener, nc net.Conn) {
-	if n := s.conns.Add(1); n > int64(s.maxConns) || l.secure && s.crowded() {
+	n := s.conns.Add(1)
+	if tooMany := n > int64(s.maxConns); tooMany || l.secure && !s.hub.Secure(tlsIdle) {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
-		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", n <= int64(s.maxConns)).Msg("a connection too many")
+		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", !tooMany).Msg("a connection too many")
 		s.refuseConn(l, nc)
 		return
 	}
 	s.accepted.Add(1)
 	tune(nc)
 	if l.secure {
-		if !s.secure.serve(&s.wg, nc, func() { s.serveSecure(nc, l.port) }) {
-			s.conns.Add(-1)
+		if !s.serve(nc, func() { s.serveSecure(nc, l.port) }) {
 			_ = nc.Close()
 		}
 		return
 	}
 	if err := s.loops.enroll(s, nc, l.port); err != nil {
-		s.conns.Add(-1)
-		s.acceptErrors.Add(1)
-		s.log.Warn().Err(err).Msg("cannot serve a connection")
+		s.unserved(err)
 	}
 }
 
-// crowded tells whether one more TLS connection would exceed their share of MaxMemory.
-func (s *Server) crowded() bool {
-	return s.opt.MaxMemory > 0 && int64(s.secure.count()+1)*tlsIdle > s.opt.MaxMemory/tlsShare
+// unserved notes that an accepted connection cannot be served.
+func (s *Server) unserved(err error) {
+	s.conns.Add(-1)
+	s.acceptErrors.Add(1)
+	s.log.Warn().Err(err).Msg("cannot serve a connection")
 }
 
 // refuseConn tells a connection that there are too many.

@@ -180,10 +180,8 @@ func (lp *loop) put(c *conn, n int) {
 	switch {
 	case lp.pace.atOnce():
 		lp.flush()
-	case !lp.sink.Expect(): // the end of the round is on its way
-	case !lp.poller.Do(lp.round):
-		lp.sink.Unexpect()
-		lp.flush()
+	case lp.sink.Expect(): // otherwise the end of the round is on its way
+		lp.poller.Do(lp.round)
 	}
 }
 

@@ -63,30 +63,26 @@ func (l *loops) passed() {
 	}
 }
 
-func (s *Server) newLoops() (*loops, error) {
-	l := &loops{}
+func (s *Server) newLoops() error {
+	l := &s.loops
 	for range s.opt.Loops {
 		poller, err := poll.Open()
 		if err != nil {
-			return nil, errors.Join(err, l.stop())
+			return err
 		}
 		lp := s.newLoop(poller, maxParts)
 		lp.all, lp.in, lp.pool = l, make([]byte, readBuffer), &container.Buffers{Most: maxPool}
 		l.all = append(l.all, lp)
 		l.done.Go(lp.run)
 	}
-	return l, nil
+	return nil
 }
 
 func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 	lp := &loop{srv: s, poller: p, batch: s.newBatch(), parts: make([][]byte, 0, parts)}
 	lp.round = lp.endRound
 	lp.sink = s.hub.NewSink(hub.Owner{
-		Wake: func() {
-			if !p.Do(lp.round) {
-				lp.sink.Unexpect()
-			}
-		},
+		Wake: func() { p.Do(lp.round) },
 		// While the loop waits, the goroutine that has output for it writes instead, which
 		// saves the time to wake a thread.
 		Write: func() bool { return p.Instead(lp.writeInstead) },
@@ -95,12 +91,11 @@ func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 }
 
 // stop closes all connections.
-func (l *loops) stop() error {
+func (l *loops) stop() {
 	for _, lp := range l.all {
 		lp.poller.Stop()
 	}
 	l.done.Wait()
-	return nil
 }
 
 // pick returns the loop for the next connection.
@@ -127,9 +122,7 @@ func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 func (lp *loop) enroll(c *conn, fd int) {
 	if err := lp.poller.Add(fd); err != nil {
 		_ = unix.Close(fd)
-		lp.srv.conns.Add(-1)
-		lp.srv.acceptErrors.Add(1)
-		lp.srv.log.Warn().Err(err).Msg("cannot serve a connection")
+		lp.srv.unserved(err)
 		return
 	}
 	for len(lp.conns) <= fd {
@@ -167,7 +160,7 @@ func (s *Server) watch() {
 	read := make(chan struct{}, 1)
 	for {
 		select {
-		case <-s.stop:
+		case <-s.Done():
 			return
 		case <-sweep.C:
 			s.hub.ReadFirst(func(int64) { notify(read) })

@@ -47,10 +47,10 @@ func TestReadLate(t *testing.T) {
 		worker.want("id", fmt.Sprint("j", i))
 		worker.send(`{"action":"respond","body":"%s"}`, body)
 		worker.want("ok", true)
-		until(t, "output is held back", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+		until(t, "output is held back", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
 		submitter.want("id", fmt.Sprint("j", i))
 	}
-	until(t, "the backlog is gone", func() bool { sum, _ := s.Hub().Backlog(); return sum == 0 })
+	until(t, "the backlog is gone", func() bool { _, sum, _ := s.Hub().Backlog(); return sum == 0 })
 	if n := s.Hub().Stats().Overflows; n != 0 {
 		t.Errorf("%d connections were given up", n)
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,7 @@ type Server struct {
 	log         zerolog.Logger
 	hub         *hub.Hub
 	limits      *settings.Limits
-	loops       *loops
+	loops       loops
 	tokens      guard.Tokens
 	certs       *guard.Certificates // nil without TLS
 	defaultType string              // canonical
@@ -45,10 +46,9 @@ type Server struct {
 	httpLn    net.Listener
 	httpSrv   *http.Server
 	httpEnds  chan struct{} // closed before httpSrv waits for requests
-	secure    streams       // with TLS
-	within    streams       // of Dial
-	batches   sync.Pool     // of *batch, for streams and giant frames
-	giants    chan struct{} // room for giant frames that are seen to beside the loops
+	within    atomic.Int64  // connections of Dial
+	batches   sync.Pool     // of *batch, for giant frames
+	giants    chan struct{} // room for giant frames that are seen to beside the loops, to which one processor is left
 
 	conns        atomic.Int64
 	dropped      chan struct{} // a large unfinished frame is garbage
@@ -61,10 +61,12 @@ type Server struct {
 	lags         [2]atomic.Int64 // longest lag of a loop since Lag was last asked, ns
 	draining     atomic.Bool
 
-	stop      chan struct{}
+	ctx       context.Context // until it closes
+	cancel    context.CancelFunc
 	asked     chan struct{}
 	once      sync.Once
 	accepting sync.WaitGroup
+	serving   sync.Mutex // keeps streams from beginning while it closes
 	wg        sync.WaitGroup
 	closed    error
 }
@@ -75,7 +77,8 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, stop: make(chan struct{}), httpEnds: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), giants: giantSlots(), started: time.Now()}
+	s := &Server{opt: opt, log: log, httpEnds: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), giants: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
 	s.tokens.Untyped = admin | watch
@@ -90,56 +93,42 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s.batches.New = func() any { return s.newBatch() }
-	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread, MaxInbound: opt.MaxInbound})
+	cfg := opt.Hub()
+	cfg.Core.Pages, cfg.Core.Seed = memory.Pages{}, seed()
+	s.hub = hub.New(cfg)
 	s.limits = settings.NewLimits(s.hub, opt.MaxTypes)
 	if err := s.limits.Load(opt.Limits); err != nil {
 		return nil, fmt.Errorf("--limits %s: %w", opt.LimitsFile, err)
 	}
-	if err := s.listen(); err != nil {
-		s.closeListeners()
+	if err := s.begin(); err != nil {
+		_ = s.Close()
 		return nil, err
 	}
-	if s.loops, err = s.newLoops(); err != nil {
-		s.closeListeners()
-		if s.httpLn != nil {
-			_ = s.httpLn.Close()
-		}
-		return nil, fmt.Errorf("starting event loops: %w", err)
+	s.wg.Go(func() { memory.GiveBack(s.Done(), s.dropped, s.trim) })
+	s.wg.Go(s.watch)
+	return s, nil
+}
+
+// begin listens, serves, and joins the fleet.
+func (s *Server) begin() (err error) {
+	if err = s.listen(); err != nil {
+		return err
+	}
+	if err = s.newLoops(); err != nil {
+		return fmt.Errorf("starting event loops: %w", err)
 	}
 	s.hub.Reads(s.loops.readAll)
 	for _, l := range s.listeners {
 		s.accepting.Go(func() { s.accept(l) })
 	}
-	if err := s.joinFleet(); err != nil {
-		_ = s.Close()
-		return nil, err
-	}
-	s.wg.Go(func() { memory.GiveBack(s.stop, s.dropped, s.trim) })
-	s.wg.Go(s.watch)
-	return s, nil
+	return s.joinFleet()
 }
 
-const (
-	// idleTypes is how many types that nobody uses are remembered, keptTypes
-	// how many have metrics of their own for good.
-	idleTypes = 16_384
-	keptTypes = 100
-)
-
-// maxPairs bounds the pairs of a type and a set of types, of workers that serve
-// several, to which it belongs: 1,000 sets of 1,000 types each, say.
-const maxPairs = 1 << 20
-
-func coreConfig(opt *settings.Options) broker.Config {
-	var seed [8]byte
-	_, _ = rand.Read(seed[:])
-	return broker.Config{
-		MaxJobs: opt.MaxJobs, MaxTypeJobs: opt.MaxTypeJobs, MaxSubmitterJobs: opt.MaxSubmitterJobs,
-		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
-		MaxTypes: opt.MaxTypes, MaxPairs: maxPairs, MaxGroups: opt.MaxGroups, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
-		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge, History: opt.History,
-		Pages: memory.Pages{}, Seed: binary.LittleEndian.Uint64(seed[:]),
-	}
+// seed is a number that nobody can guess.
+func seed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 // joinFleet joins the fleet that the options name, if they do.
@@ -246,12 +235,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	t := time.NewTicker(drainPoll)
 	defer t.Stop()
-	for over := false; s.held() > 0 || !over && s.hub.Owed() > 0; {
+	for over := false; s.unfinished(over); {
 		select {
 		case <-ctx.Done():
 			s.expel()
 			over = true
-		case <-s.stop:
+		case <-s.Done():
 			return s.Close()
 		case <-t.C:
 		}
@@ -266,9 +255,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Close()
 }
 
-func (s *Server) held() (n uint64) {
-	s.hub.View(func(c *broker.Broker, _ int64) { n = c.Held() + uint64(c.Borrowed()) })
-	return n
+// unfinished tells whether there are jobs or, unless it is over, ends of jobs that submitters
+// have not read.
+func (s *Server) unfinished(over bool) bool {
+	held := uint64(0)
+	s.hub.View(func(c *broker.Broker, _ int64) { held = c.Held() + uint64(c.Borrowed()) })
+	owed, _, _ := s.hub.Backlog()
+	return held > 0 || !over && owed > 0
 }
 
 // expel ends the jobs that are left, in slices that let others in between.
@@ -285,7 +278,7 @@ func (s *Server) expel() {
 // read them.
 func (s *Server) farewell() {
 	s.hub.CloseAll()
-	for end := time.Now().Add(lingerTime); s.conns.Load()+int64(s.within.count()) > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(lingerTime); s.conns.Load()+s.within.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(drainPoll)
 	}
 }
@@ -294,18 +287,18 @@ func (s *Server) farewell() {
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.draining.Store(true)
-		close(s.stop)
+		s.serving.Lock()
+		s.cancel()
+		s.serving.Unlock()
 		s.closeListeners()
 		if s.httpSrv != nil {
 			s.closed = s.httpSrv.Close()
 		} else if s.httpLn != nil {
 			s.closed = s.httpLn.Close()
 		}
-		s.secure.closeAll()
-		s.within.closeAll()
 		// A loop that has stopped would never take what they hand it.
 		s.accepting.Wait()
-		s.closed = errors.Join(s.closed, s.loops.stop())
+		s.loops.stop()
 		s.hub.Close()
 		if s.fleet != nil {
 			s.fleet.Close()
@@ -316,32 +309,13 @@ func (s *Server) Close() error {
 }
 
 // Done is closed when the broker is.
-func (s *Server) Done() <-chan struct{} { return s.stop }
-
-// Memory is what the hub and the server hold, in bytes.
-type Memory struct {
-	hub.Memory
-	Fleet int64 // what waits for other brokers, and is under way to them
-	TLS   int64 // what TLS itself takes for its connections, as measured for idle ones
-}
-
-// Total adds up the parts.
-func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.Fleet }
-
-// Memory returns what the hub and the server hold.
-func (s *Server) Memory() Memory {
-	m := Memory{Memory: s.hub.Memory(), TLS: int64(s.secure.count()) * tlsIdle}
-	if s.fleet != nil {
-		m.Fleet = s.fleet.Memory()
-	}
-	return m
-}
+func (s *Server) Done() <-chan struct{} { return s.ctx.Done() }
 
 // trim frees memory that is kept for use again, and the part of the history that does not
 // fit, beside everything else, into three quarters of the memory.
 func (s *Server) trim() {
 	s.hub.Trim()
-	beside := s.Memory().Total()
+	beside := s.hub.Memory().Total()
 	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect {
 		if most := s.opt.MaxMemory; most > 0 {
 			held := c.Memory()

@@ -1,9 +1,9 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
-	"sync"
 	"time"
 
 	"gloom/broker/poll"
@@ -156,60 +156,32 @@ func notify(c chan struct{}) {
 	}
 }
 
-// streams are open connections of a kind.
-type streams struct {
-	mu     sync.Mutex // guards what follows
-	open   map[net.Conn]struct{}
-	closed bool
-}
-
-// serve serves a connection on a goroutine of wg, unless all have been closed.
-func (s *streams) serve(wg *sync.WaitGroup, c net.Conn, serve func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+// serve has a goroutine of its own serve c, which is closed with the broker. It returns false
+// if that has closed.
+func (s *Server) serve(c net.Conn, serve func()) bool {
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	if s.ctx.Err() != nil {
 		return false
 	}
-	if s.open == nil {
-		s.open = map[net.Conn]struct{}{}
-	}
-	s.open[c] = struct{}{}
-	wg.Go(func() {
+	s.wg.Go(func() {
+		defer context.AfterFunc(s.ctx, func() { _ = c.Close() })()
 		serve()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.open, c)
 	})
 	return true
-}
-
-func (s *streams) closeAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for c := range s.open {
-		_ = c.Close()
-	}
-}
-
-func (s *streams) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.open)
 }
 
 const (
 	// handshakeTime is how long a TLS handshake may take.
 	handshakeTime = 10 * time.Second
-	// tlsIdle is about how much memory an idle TLS connection takes. All TLS connections
-	// together may take one part in tlsShare of MaxMemory.
-	tlsIdle  = 70 << 10
-	tlsShare = 8
+	// tlsIdle is about how much memory an idle TLS connection takes, in bytes.
+	tlsIdle = 70 << 10
 )
 
 // serveSecure serves a TLS connection.
 func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.conns.Add(-1)
+	defer s.hub.Secure(-tlsIdle)
 	defer raw.Close()
 	nc := tls.Server(raw, s.certs.Config())
 	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })
@@ -234,7 +206,12 @@ func (p pipe) CloseWrite() error { return p.Close() }
 // net.ErrClosed once the broker drains.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	ours, theirs := net.Pipe()
-	if s.draining.Load() || !s.within.serve(&s.wg, ours, func() { s.serveStream(pipe{ours}, ours, port) }) {
+	s.within.Add(1)
+	if s.draining.Load() || !s.serve(ours, func() {
+		defer s.within.Add(-1)
+		s.serveStream(pipe{ours}, ours, port)
+	}) {
+		s.within.Add(-1)
 		return nil, net.ErrClosed
 	}
 	return theirs, nil

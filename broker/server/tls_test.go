@@ -39,7 +39,7 @@ func TestDeafTLS(t *testing.T) {
 		worker.send(`{"action":"respond","body":"%s"}`, body)
 		worker.want("ok", true)
 		if i == 0 {
-			until(t, "output waits", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+			until(t, "output waits", func() bool { _, sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
 		}
 		if s.Hub().Stats().Overflows > 0 {
 			break
@@ -70,7 +70,7 @@ func TestCrowdedTLS(t *testing.T) {
 	const most = 3
 	s := begin(t, func(o *settings.Options) {
 		secure(t, o)
-		o.MaxMemory = most * tlsIdle * tlsShare
+		o.MaxMemory = most * tlsIdle * 8
 	})
 	var peers []*peer
 	for range most {

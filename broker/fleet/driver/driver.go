@@ -444,9 +444,9 @@ func (d *Driver) Info() Info {
 
 // Memory is what the streams to and from other brokers hold and what NATS has not read yet,
 // in bytes.
-func (d *Driver) Memory() (n int64) {
-	d.hub.View(func(*broker.Broker, int64) { n = d.machine.Memory() })
-	if c := d.dialled.Load(); c != nil {
+func (x member) Memory() (n int64) {
+	x.d.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
+	if c := x.d.dialled.Load(); c != nil {
 		n += c.waiting()
 	}
 	return n

@@ -1,0 +1,33 @@
+package settings
+
+import (
+	"gloom/broker"
+	"gloom/broker/hub"
+)
+
+const (
+	// idleTypes is how many types that nobody uses are remembered, keptTypes
+	// how many have metrics of their own for good.
+	idleTypes = 16_384
+	keptTypes = 100
+)
+
+// maxPairs bounds the pairs of a type and a set of types, of workers that serve
+// several, to which it belongs: 1,000 sets of 1,000 types each, say.
+const maxPairs = 1 << 20
+
+// tlsShare is the part of MaxMemory that TLS connections may take together.
+const tlsShare = 8
+
+// Hub is what the options say of the hub and the core.
+func (o *Options) Hub() hub.Config {
+	return hub.Config{
+		MaxOutbound: o.MaxOutbound, MaxUnread: o.MaxUnread, MaxInbound: o.MaxInbound, MaxSecure: o.MaxMemory / tlsShare,
+		Core: broker.Config{
+			MaxJobs: o.MaxJobs, MaxTypeJobs: o.MaxTypeJobs, MaxSubmitterJobs: o.MaxSubmitterJobs,
+			MaxBytes: o.MaxBytes, MaxTypeBytes: o.MaxTypeBytes, MaxSubmitterBytes: o.MaxSubmitterBytes,
+			MaxTypes: o.MaxTypes, MaxPairs: maxPairs, MaxGroups: o.MaxGroups, IdleTypes: min(idleTypes, o.MaxTypes), KeptTypes: min(keptTypes, o.MaxTypes), Retries: o.Retries,
+			DeadLetters: o.DeadLetters, DeadBytes: o.DeadBytes, DeadAge: o.DeadAge, History: o.History,
+		},
+	}
+}
