@@ -1,14 +1,18 @@
 """Frames and messages, against the golden frames of the repository."""
 
+import asyncio
 import json
 import pickle
 import random
 import unittest
 from decimal import Decimal
+from unittest import mock
 
 from support import golden, payload_of
 
 from gloom import ProtocolError, RawJSON, errors, wire
+from gloom._link import Link
+from gloom._options import Options
 from gloom.body import MAX_DEPTH, check_depth, encode_body
 
 
@@ -122,6 +126,15 @@ class Replies(unittest.TestCase):
         self.assertEqual(encode_body(value), text)
 
 
+class Bare:
+    """A message of any payload, JSON or not."""
+
+    kind = None
+
+    def __init__(self, payload):
+        self.payload = payload
+
+
 class Streams(unittest.TestCase):
     """Cutting bytes into frames."""
 
@@ -157,6 +170,31 @@ class Streams(unittest.TestCase):
                         rest = len(data) - sum(4 + len(p) for p in got)
                         self.assertEqual(rest, case.get("rest", 0))
                         self.assertEqual(reader.partial, rest > 0)
+
+    def test_golden_through_a_connection(self):
+        """The same bytes, as they come to a submitter and to a worker."""
+
+        async def connection(case, pieces):
+            link, payloads = Link(Options([], "", 1), "h:1"), []
+            link.receive = payloads.append
+            link._reader.max_frame = case["max_frame"]
+            with mock.patch("gloom.wire.read", Bare):
+                for piece in pieces:
+                    link.data_received(piece)
+            link.connection_lost(None)
+            return [message.payload for message in payloads], await link.lost
+
+        for case in golden("streams.json"):
+            data = bytes.fromhex(case["hex"])
+            for pieces in [data], [data[i : i + 1] for i in range(len(data))]:
+                with self.subTest(case["name"], pieces=len(pieces)):
+                    got, cause = asyncio.run(connection(case, pieces))
+                    self.assertEqual(got, [text.encode() for text in case["payloads"]])
+                    too_large = isinstance(cause, errors.FrameTooLarge)
+                    self.assertEqual(too_large, "error" in case)
+                    if not too_large:
+                        torn = "middle of a frame" in str(cause)
+                        self.assertEqual(torn, case.get("rest", 0) > 0)
 
     def test_random_pieces(self):
         seed = random.randrange(2**32)

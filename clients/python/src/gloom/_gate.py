@@ -119,8 +119,10 @@ class Gate:
         or, of a closed gate, asyncio.TimeoutError tells why it does not."""
         with contextlib.closing(self._turns(condition, wait)) as turns:
             for turn, left in turns:
-                with contextlib.suppress(concurrent.futures.TimeoutError):
+                try:
                     turn.result(left)
+                except concurrent.futures.TimeoutError:
+                    pass
 
     async def wait_async(
         self, condition: Callable[[], bool], wait: float | None
@@ -149,11 +151,15 @@ class Gate:
                 yield turn, left
                 interrupted = False
             finally:
-                with self._lock:
-                    if turn in self._waiters:
-                        self._waiters.remove(turn)
-                    elif interrupted:
-                        self._wake(all=False)  # the turn is the next one's then
+                if interrupted or not turn.done():
+                    self._abandon(turn)
+
+    def _abandon(self, turn: _Waiter[None]) -> None:
+        with self._lock:
+            if turn.done():
+                self._wake(all=False)  # it is the next one's then
+            else:
+                self._waiters.remove(turn)
 
     def _wake(self, all: bool) -> None:
         while self._waiters:
