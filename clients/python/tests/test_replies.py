@@ -66,7 +66,7 @@ class RepliesCase(unittest.TestCase):
 
     def cancel(self, id):
         replies = []
-        self.link.cancel(id, replies.append)
+        self.link.request("cancel", id, {}, replies.append)
         return replies
 
     def get(self, **message):
@@ -402,8 +402,8 @@ class Connection(RepliesCase):
 
     def test_pings(self):
         replies = []
-        self.link.ping(replies.append)
-        self.link.ping(replies.append)
+        self.link.request("ping", None, {}, replies.append)
+        self.link.request("ping", None, {}, replies.append)
         self.get(ok=True)
         self.refuse("unknown_action")
         self.assertIsNone(replies[0])
@@ -515,10 +515,10 @@ class Random(unittest.TestCase):
                     link.confirm()
             elif choice < 0.35:
                 id = rng.choice("abcdefg")
-                link.cancel(id, cancels.append)
+                link.request("cancel", id, {}, cancels.append)
                 asked += 1
             elif choice < 0.4:
-                link.ping(cancels.append)
+                link.request("ping", None, {}, cancels.append)
                 asked += 1
             elif choice < 0.6:
                 if broker.requests:
@@ -677,7 +677,7 @@ class Cuts(unittest.TestCase):
                 jobs.append(job)
                 link.submit(job)
             elif choice < 0.23 and jobs and step < 300:
-                link.cancel(rng.choice(jobs).id, replies.append)
+                link.request("cancel", rng.choice(jobs).id, {}, replies.append)
                 asked += 1
             elif choice < 0.25 and step < 350:
                 reset = ConnectionResetError("cut")
@@ -690,7 +690,7 @@ class Cuts(unittest.TestCase):
                 broker.work()
             elif broker.out:
                 Random.deliver(link, broker)
-        link.ping(replies.append)
+        link.request("ping", None, {}, replies.append)
         while broker.requests or broker.late or broker.bound or broker.out:
             broker.handle()
             broker.work()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Callable
+from typing import Mapping
 
 from ._backoff import Backoff, hopeless
 from ._gate import Gate
@@ -65,7 +65,7 @@ class Connector:
         self._kept: list[PendingJob] = []
         self._kept_at = ""
         # What was asked about them meanwhile.
-        self._asked: list[tuple[Callable[[Session, Done], None], Done]] = []
+        self._asked: list[tuple[str, str, Mapping[str, object], Done]] = []
         self._closed = False
 
     async def run(self) -> None:
@@ -144,8 +144,8 @@ class Connector:
             else:
                 session.go_on(job)
         asked, self._asked = self._asked, []
-        for ask, done in asked:
-            ask(session, done)
+        for request in asked:
+            session.request(*request)
         self._kept_at = session.addr
         self._gate.connected(session, None)
 
@@ -163,7 +163,7 @@ class Connector:
         for job in kept:
             self._drop(job, cause)
         asked, self._asked = self._asked, []
-        for _, done in asked:
+        for *_, done in asked:
             done(cause)
 
     def _drop(self, job: PendingJob, cause: Exception) -> None:
@@ -183,15 +183,17 @@ class Connector:
             else:
                 self._drop(job, NotConnected("gone before the job was sent"))
 
-    def ask(self, id: str, ask: Callable[[Session, Done], None], done: Done) -> None:
-        """Have a session ask about a job: the one where it is pending, else the one
-        for new jobs.  What is asked about a job of a lost one waits with that."""
+    def ask(
+        self, verb: str, id: str | None, fields: Mapping[str, object], done: Done
+    ) -> None:
+        """Ask about a job where it is pending, else on the connection for new jobs.
+        What is asked about a job of a lost one waits with that."""
         pending = (session for session in self._sessions if id in session.jobs)
         session = next(pending, self._gate.session)
         if session is not None:
-            ask(session, done)
-        elif any(job.id == id for job in self._kept):
-            self._asked.append((ask, done))
+            session.request(verb, id, fields, done)
+        elif id is not None and any(job.id == id for job in self._kept):
+            self._asked.append((verb, id, fields, done))
         else:
             done(NotConnected("no connection to a broker"))
 

@@ -192,36 +192,29 @@ class Jobs(Replies):
         frame = wire.request("attach", id=job.id, progress=progress)
         self.ask(frame, attached, job.id)
 
-    def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
-        """Send a change; done gets None or the refusal."""
-        job = self.jobs.get(id)
-        if job is not None and job.silent and not job.acked:
+    def request(
+        self, verb: str, id: str | None, fields: Mapping[str, object], done: Done
+    ) -> None:
+        """Send a cancel, a change or a ping; done gets None or the refusal.  Its reply
+        says that all before it was handled."""
+        job = self.jobs.get(id or "")
+        if verb == "change" and job is not None and job.silent and not job.acked:
             # A refusal of the submit must not be mistaken for one of the change.
-            self.ping(lambda _: None)
-        self.ask(wire.request("change", id=id, **fields), done, id)
-
-    def cancel(self, id: str, done: Done) -> None:
-        """Send a cancel; done gets None or the refusal."""
-        job = self.jobs.get(id)
+            self.request("ping", None, {}, lambda _: None)
 
         def replied(error: Exception | None) -> None:
-            if error is None and job is not None:
+            if verb == "cancel" and error is None and job is not None:
                 self._fail(job, errors.Cancelled("by its submitter", id))
             done(error)
 
         self._unconfirmed = False
-        self.ask(wire.request("cancel", id=id), replied, id)
-
-    def ping(self, done: Done) -> None:
-        """Send a ping; its reply says that all before it was handled."""
-        self._unconfirmed = False
-        self.ask(wire.PING, done)
+        self.ask(wire.request(verb, id=id, **fields), replied, id)
 
     def confirm(self) -> None:
         """Call after each batch of submits: pings when only a ping can tell
         that detached jobs without an ack were taken."""
         if self._unconfirmed:
-            self.ping(lambda _: None)
+            self.request("ping", None, {}, lambda _: None)
 
     # What comes in.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, TypeVar
 
 from . import wire
-from ._connector import Connector, Session
+from ._connector import Connector
 from ._gate import Gate
 from ._loop import start, within
 from ._options import Options, Settings, integer, millis
-from ._replies import Done
 from .errors import Unsupported
 from .job_options import PRIORITIES, JobOptions, OnProgress, encode_submit
 from .pending import AsyncPending, PendingJob
@@ -136,7 +135,7 @@ class AsyncSubmitter:
         Raises UnknownID when the job had ended, its answer having won, or was
         never there; LostError, NotConnected, Unsupported.
         """
-        await self._ask("cancel", id, lambda session, done: session.cancel(id, done))
+        await self._ask("cancel", id)
 
     async def change(
         self,
@@ -154,13 +153,11 @@ class AsyncSubmitter:
             "groups": None if groups is None else wire.names("groups", groups),
             "delay_ms": None if delay is None else millis("delay", delay),
         }
-        await self._ask(
-            "change", id, lambda session, done: session.change(id, fields, done)
-        )
+        await self._ask("change", id, fields)
 
     async def ping(self) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
-        await self._ask("ping", None, lambda session, done: session.ping(done))
+        await self._ask("ping", None)
 
     @property
     def outstanding(self) -> int:
@@ -227,14 +224,12 @@ class AsyncSubmitter:
     def _ask_cancel(self, id: str) -> None:
         """Begin to cancel a job, whatever comes of it."""
         self._needs("cancel")
-        self._connector.ask(
-            id, lambda session, done: session.cancel(id, done), lambda _: None
-        )
+        self._connector.ask("cancel", id, {}, lambda _: None)
 
     async def _ask(
-        self, what: str, id: str | None, ask: Callable[[Session, Done], None]
+        self, verb: str, id: str | None, fields: Mapping[str, object] = {}
     ) -> None:
-        self._needs(what)
+        self._needs(verb)
         if id is not None:
             check_name("id", id)
         self._begin()
@@ -248,5 +243,5 @@ class AsyncSubmitter:
             else:
                 reply.set_exception(error)
 
-        self._connector.ask(id or "", ask, done)
+        self._connector.ask(verb, id, fields, done)
         await reply

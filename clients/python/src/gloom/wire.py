@@ -218,5 +218,4 @@ def request(action: str, **fields: object) -> bytes:
     return b"".join(parts)
 
 
-PING = request("ping")
 PONG = request("pong")
