@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import os
 import threading
-import weakref
-from typing import Any, Awaitable, Callable, Coroutine, TypeVar
+from typing import Any, Awaitable, Callable, Coroutine, Iterator, TypeVar
 
 from ._options import logger
 from .errors import ClosedError
@@ -56,14 +56,14 @@ class LoopThread:
 
     def __init__(self, name: str, at_exit: Callable[[], None]) -> None:
         self.loop = asyncio.new_event_loop()
-        self.at_exit = at_exit
+        self._at_exit = at_exit
         self._pid = os.getpid()
         # Guards _stopped: none is called after it.  A signal handler may call while
         # its own thread does.
         self._lock = threading.RLock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        _running.add(self)
+        atexit.register(at_exit)
         self._thread.start()
 
     def _run(self) -> None:
@@ -95,13 +95,19 @@ class LoopThread:
         """Whether this is the process in which the loop runs, or ran."""
         return self._pid == os.getpid()
 
-    def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop soon."""
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        """Within it the loop is not stopped."""
         if not self.here:
-            raise ClosedError("the loop runs in another process")
+            raise ClosedError("closed: this is a forked process")
         with self._lock:
             if self._stopped:
                 raise ClosedError("closed")
+            yield
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the loop soon."""
+        with self._running():
             self.loop.call_soon_threadsafe(function, *args)
 
     def run(
@@ -110,40 +116,23 @@ class LoopThread:
         """Run a coroutine in the loop and wait for its result, for wait seconds at
         most."""
         self.check_outside()
-        result: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-        async def run() -> None:
-            try:
-                result.set_result(await work())
-            except asyncio.CancelledError:
-                result.set_exception(ClosedError("closed"))
-            except asyncio.TimeoutError as err:
-                # These two are one only since Python 3.11.
-                result.set_exception(concurrent.futures.TimeoutError(*err.args))
-            except BaseException as err:
-                result.set_exception(err)
-
-        self.call(lambda: self.loop.create_task(run()))
-        return result.result(wait)
+        with self._running():
+            result = asyncio.run_coroutine_threadsafe(work(), self.loop)
+        try:
+            return result.result(wait)
+        except concurrent.futures.CancelledError:
+            raise ClosedError("closed") from None
+        except asyncio.TimeoutError as err:  # since Python 3.11 both are one
+            raise concurrent.futures.TimeoutError(*err.args) from None
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""
         if not self.here:
             return
-        _running.discard(self)
+        atexit.unregister(self._at_exit)
         with self._lock:
             if not self._stopped:
                 self._stopped = True
                 self.loop.call_soon_threadsafe(self.loop.stop)
         if not self.inside:
             self._thread.join()
-
-
-_running: weakref.WeakSet[LoopThread] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for thread in list(_running):
-        if thread.here:
-            thread.at_exit()

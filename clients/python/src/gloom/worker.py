@@ -208,8 +208,10 @@ class Worker:
         """End threads, processes and the loop, and what still runs with them."""
         thread = self._thread
         assert thread is not None
+        if not thread.here:
+            return
         with self._lock:
-            if self._closed or not thread.here:
+            if self._closed:
                 return
             self._closed = True
         core = self._core
