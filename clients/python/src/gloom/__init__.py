@@ -20,6 +20,33 @@ says whether the broker had taken the job.  What to do then is for the caller
 to decide: a job that was sent may have run.  Jobs with keep outlive it: the
 submitter attaches to them as soon as it is back at the same broker.
 
+The way of a job and of its reply, module by module:
+
+  submitter, async_submitter  make a job of what they are given
+  job_options, body, wire     check it and write its frame
+  pending                     is what the caller waits for
+  _gate                       lets it in when there is room and a connection
+  _connector                  gives it to a session with one of the brokers
+  _replies                    notes whose reply comes when
+  _link                       sends its bytes together with others
+  ───── the broker, a worker, the broker again ─────
+  _link, wire                 cut what comes into frames and read them
+  _replies                    finds the request, or the job, that one belongs to
+  pending                     ends, and _gate lets the next job in
+
+and of a run in a worker:
+
+  _link, wire                 read the job
+  _socket                     counts and queues what is out on a connection
+  async_worker                runs the handler as a task, and keeps sockets joined
+  worker, _processes          run it in a thread or in a process instead
+  failure                     makes an answer of what it returns or raises
+  _socket, _link              send that, and take what the broker says of it
+
+From _connector and up to pending, and in a worker all but the handlers, this happens
+in one event loop: the caller's for AsyncSubmitter and AsyncWorker; for Submitter and
+Worker, which have one of these at work inside, a loop in a thread of its own (_loop).
+
 The package does not store jobs, submit a job a second time unless told so,
 spread one submitter's jobs over several brokers, or look brokers up.  Bodies are
 Python values, or RawJSON where every byte must stay as it is.

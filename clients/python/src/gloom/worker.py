@@ -8,7 +8,7 @@ import contextlib
 import signal
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ._loop import LoopThread
 from ._options import Settings
@@ -108,9 +108,8 @@ class Worker:
             headers=headers,
             **settings,
         )
-        self._lock = threading.Lock()  # guards _thread and _closed
-        self._thread: LoopThread | None = None
-        self._closed = False
+        self._lock = threading.Lock()  # guards what follows
+        self._begun = self._closed = False
 
     def run(self, handle_signals: bool = True) -> None:
         """Serve jobs until leave or stop is called, then finish what runs.
@@ -126,7 +125,7 @@ class Worker:
         restore = self._catch_signals() if handle_signals else []
         try:
             with contextlib.suppress(ClosedError):  # stop was faster
-                self._run(lambda: self._core.run(handle_signals=False))
+                self._core.loop.run(lambda: self._core.run(handle_signals=False))
         finally:
             for number, before in restore:
                 signal.signal(number, before)
@@ -141,7 +140,7 @@ class Worker:
         """
         self._begin()
         try:
-            self._run(lambda: self._core.start(wait))
+            self._core.loop.run(lambda: self._core.start(wait))
         except ClosedError:
             raise  # who stopped it closes it
         except BaseException:
@@ -159,9 +158,9 @@ class Worker:
         """Begin to stop, without waiting: handlers and signal handlers may
         call this.  No new job is taken; run returns when all is answered."""
         self._core._leaving = True  # also before run
-        if self._thread is not None:
+        if self._begun:
             with contextlib.suppress(ClosedError):  # stopped already
-                self._thread.call(self._core.leave)
+                self._core.loop.call(self._core.leave)
 
     def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not begun, let running ones finish,
@@ -173,11 +172,11 @@ class Worker:
         handlers: processes are killed, threads cannot be.  May be called
         repeatedly, but not by a handler.
         """
-        if self._thread is None or self._closed:
+        if not self._begun or self._closed:
             return
         try:
             with contextlib.suppress(ClosedError):  # another stop was faster
-                self._run(lambda: self._core.stop(timeout))
+                self._core.loop.run(lambda: self._core.stop(timeout))
         finally:
             self._close()
 
@@ -194,34 +193,29 @@ class Worker:
 
     def _begin(self) -> None:
         with self._lock:
-            if self._thread is not None:
+            if self._begun:
                 raise RuntimeError("the worker was started before")
             if self._core._leaving:
                 raise ClosedError("the worker was stopped before")
-            self._thread = self._core.loop = LoopThread("gloom-worker", self._close)
-
-    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        assert self._thread is not None
-        self._thread.run(work)
+            self._core.loop = LoopThread("gloom-worker", self._close)
+            self._begun = True
 
     def _close(self) -> None:
         """End threads, processes and the loop, and what still runs with them."""
-        thread = self._thread
-        assert thread is not None
-        if not thread.here:
+        core = self._core
+        if not core.loop.here:
             return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        core = self._core
         if core._began and not core.done:
-            thread.call(core._abort)
+            core.loop.call(core._abort)
         wait = core.done and not core._aborted
         if self._children is not None:
             self._children.close(kill=not wait)
         core._threads.shutdown(wait=wait)
-        thread.stop()
+        core.loop.stop()
 
     def _catch_signals(self) -> list[tuple[int, Any]]:
         if threading.current_thread() is not threading.main_thread():
