@@ -88,7 +88,8 @@ class Gate:
         assert self.session is not None
         size, limit = len(job.frame) - HEADER_LEN, self.session.max_frame
         if size > limit:
-            raise errors.SizeError(f"frame of {size} bytes, at most {limit} are taken", job.id)
+            too_large = f"frame of {size} bytes, at most {limit} are taken"
+            raise errors.SizeError(too_large, job.id)
         if (
             not self.session.writable
             or self.outstanding >= self._window
@@ -115,7 +116,7 @@ class Gate:
         return not self.outstanding
 
     def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
-        """Block until a condition holds.  After wait seconds errors.WindowFull, NotConnected
+        """Block until a condition holds.  After wait seconds WindowFull, NotConnected
         or, of a closed gate, asyncio.TimeoutError tells why it does not."""
         with contextlib.closing(self._turns(condition, wait)) as turns:
             for turn, left in turns:

@@ -28,7 +28,7 @@ _REPORT, _DONE = "report", "done"  # from it
 
 
 class Processes:
-    """Children that are started when first needed and used again."""
+    """A child for each thread that calls, started when first needed and used again."""
 
     def __init__(self, handler: Callable[[Job], Any], raw: bool) -> None:
         try:
@@ -41,48 +41,42 @@ class Processes:
         self._raw = raw
         # Forked ones would hold copies of connections and pipes open.
         self._context = multiprocessing.get_context("spawn")
+        self._own = threading.local()  # the thread's child
         self._lock = threading.Lock()  # guards the fields below
-        self._idle: list[_Child] = []
-        self._all: set[_Child] = set()
+        self._children: set[_Child] = set()
         self._closed = False
 
     def run(self, job: Job) -> Outcome:
         """Have a child run the handler for a job whose body is RawJSON."""
         child = None
         try:
-            child = self._take()
-            outcome = child.run(job)
+            child = self._child()
+            return child.run(job)
         except (EOFError, OSError) as err:
             if child is None:
                 return Outcome(reason=f"no process could be started: {err}")
-            with self._lock:
-                self._all.discard(child)
             return Outcome(reason=child.death())
         except Exception as err:  # such as a handler that cannot be pickled
             return verdict(err)
-        with self._lock:
-            self._idle.append(child)
-        return outcome
 
     def close(self, kill: bool) -> None:
         """End the children, what they run as well when kill is set."""
         with self._lock:
             self._closed = True
-            children = list(self._all)
-        for child in children:
+        for child in self._children:
             child.end(kill)
 
-    def _take(self) -> _Child:
+    def _child(self) -> _Child:
+        child: _Child | None = getattr(self._own, "child", None)
+        if child is not None and child.process.is_alive():
+            return child
         with self._lock:
-            while self._idle:
-                child = self._idle.pop()
-                if child.process.is_alive():
-                    return child
-                self._all.discard(child)
             if self._closed:
                 raise EOFError("the worker was stopped")
-            child = _Child(self._context, self._handler, self._raw)
-            self._all.add(child)
+            if child is not None:
+                self._children.discard(child)
+            child = self._own.child = _Child(self._context, self._handler, self._raw)
+            self._children.add(child)
             return child
 
 

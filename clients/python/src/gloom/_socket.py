@@ -138,7 +138,8 @@ class Socket(Link):
         del self._runs[run.id]
 
         def replied(error: Exception | None) -> None:
-            if isinstance(error, errors.UnknownAction):  # an older broker waits for an answer
+            if isinstance(error, errors.UnknownAction):
+                # An older broker waits for an answer.
                 self._runs[run.id] = run
                 self._queue.append(run)
                 self._start_next()
@@ -187,7 +188,8 @@ class Socket(Link):
 
         def replied(error: Exception | None) -> None:
             # Else the broker changed nothing: the job is still out on this socket.
-            if error is not None and not isinstance(error, (errors.InvalidState, errors.UnknownID)):
+            late = (errors.InvalidState, errors.UnknownID)
+            if error is not None and not isinstance(error, late):
                 frame = self._encode(run, refused(outcome, error))
                 self.ask(frame, substituted)
 
