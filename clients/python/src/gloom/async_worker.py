@@ -235,12 +235,14 @@ class AsyncWorker:
             socket = Socket(self._options, addr, self._service)
             try:
                 await socket.open()
-                self._seats[task] = socket
-                cause = await socket.serve()
             except Exception as err:
                 cause = err
-            finally:
-                self._seats[task] = None
+            else:
+                self._seats[task] = socket
+                try:
+                    cause = await socket.serve()
+                finally:
+                    self._seats[task] = None
             if self._leaving:
                 return
             if hopeless(cause):

@@ -75,9 +75,9 @@ class Message:
 
     __slots__ = ("kind", "id", "values", "_text")
 
-    def __init__(self, values: dict[str, Any], text: str) -> None:
+    def __init__(self, kind: str | None, values: dict[str, Any], text: str) -> None:
         #: What it is; None for what only later protocols know.
-        self.kind: str | None = None
+        self.kind = kind
         #: Which job it is about, if any.
         self.id: str | None = None
         #: The top level.  Of two equal keys the last one counts.
@@ -122,41 +122,38 @@ CANCEL = "cancel"
 PING_KIND = "ping"
 
 
+def _kind(values: dict[str, Any]) -> str | None:
+    if "error" in values:
+        return ERROR
+    if "action" in values:
+        action = values["action"]
+        return action if action in (JOB, CANCEL, PING_KIND) else None
+    if "ok" in values:
+        return OK
+    if "id" in values and "body" in values:
+        return RESULT
+    return PROGRESS if "id" in values and "progress" in values else None
+
+
 def read(payload: bytes) -> Message:
     """Read a frame of the broker; ProtocolError for what is no message at all."""
     text = text_of(payload)
     values = decode(text)
     if not isinstance(values, dict):
         raise ProtocolError("the frame's JSON is not an object")
-    message = Message(values, text)
-    if "error" in values:
-        message.kind = ERROR
+    kind = _kind(values)
+    message = Message(kind, values, text)
+    if kind == ERROR:
         message.string("error")
         message.string("reason")
-        optional_id = True
-    elif "action" in values:
-        action = values["action"]
-        if action not in (JOB, CANCEL, PING_KIND):
-            return message
-        message.kind = action
-        if action == PING_KIND:
-            return message
-        if action == JOB:
-            message.string("type")
-            if "body" not in values:
-                raise ProtocolError("job frame: body is missing")
-        optional_id = False
-    elif "ok" in values:
-        message.kind = OK
-        if values["ok"] is not True:
-            raise ProtocolError(f"ok is {values['ok']!r} instead of true")
-        optional_id = True
-    elif "id" in values and ("body" in values or "progress" in values):
-        message.kind = RESULT if "body" in values else PROGRESS
-        optional_id = False
-    else:
-        return message
-    if values.get("id") is not None or not optional_id:
+    elif kind == OK and values["ok"] is not True:
+        raise ProtocolError(f"ok is {values['ok']!r} instead of true")
+    elif kind == JOB:
+        message.string("type")
+        if "body" not in values:
+            raise ProtocolError("job frame: body is missing")
+    optional = kind in (OK, ERROR) and values.get("id") is None
+    if kind not in (None, PING_KIND) and not optional:
         message.id = message.string("id")
     return message
 
