@@ -118,6 +118,9 @@ class Gate:
     def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
         """Block until a condition holds.  After wait seconds WindowFull, NotConnected
         or, of a closed gate, asyncio.TimeoutError tells why it does not."""
+        with self._lock:
+            if condition():
+                return  # mostly it does, and costs no turn
         with contextlib.closing(self._turns(condition, wait)) as turns:
             for turn, left in turns:
                 try:
