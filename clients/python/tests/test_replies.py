@@ -615,6 +615,8 @@ class CutBroker:
         if action == "ping":
             return [{"ok": True}]
         if action == "cancel":
+            if id in self.here and not stands:
+                return []  # it is another connection's now, and goes on
             gone = self.bound.pop(id, None) is not None
             return [ok if gone or self.ended.pop(id, None) else unknown]
         if id in self.ended:
