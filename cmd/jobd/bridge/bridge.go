@@ -274,12 +274,12 @@ func (b *Bridge) staff(target string, slots int) {
 	typ := b.typeOf(target)
 	ctx, leave := context.WithCancel(b.life)
 	b.crews[target] = leave
-	b.link.Slots(ctx, &b.slots, slots, func(int) *gloom.Worker {
+	b.link.Slots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
 			Type: typ, Handler: b.slot,
 			// A slot's process may take as long as it likes; the bridge ends it.
 			StopTimeout: 1000 * time.Hour,
-			Options:     b.link.Worker(typ),
+			Options:     b.link.Worker(side(typ, connection)),
 		}
 	})
 }
@@ -289,8 +289,18 @@ func (b *Bridge) unstaff(target string) {
 	if leave := b.crews[target]; leave != nil {
 		leave()
 		delete(b.crews, target)
-		b.link.Forget(b.typeOf(target))
+		for n := range mostPlaces / link.MostSlots {
+			b.link.Forget(side(b.typeOf(target), n+1))
+		}
 	}
+}
+
+// side names one connection of a crew: one that is there says nothing of another.
+func side(typ string, connection int) string {
+	if connection == 1 {
+		return typ
+	}
+	return fmt.Sprintf("%s, connection %d", typ, connection)
 }
 
 // typeOf is the type of a target's jobs: with a launcher a private one.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,12 +14,15 @@ import (
 	"testing"
 	"time"
 
+	"gloom/broker"
 	"gloom/broker/server"
+
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/store"
+	"gloom/wire"
 
 	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"
@@ -64,6 +69,70 @@ func (s *shared) work(typ string, concurrency int, h gloom.Handler) (stop func()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	s.t.Cleanup(stop)
 	return stop
+}
+
+// TestHalfACrew: a target whose slots need two connections is not well with one of them.
+func TestHalfACrew(t *testing.T) {
+	s := newShared(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var mu sync.Mutex
+	var conns []net.Conn
+	var allowed, came atomic.Int64
+	allowed.Store(2)
+	go func() { // before the broker
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if came.Add(1) > allowed.Load() {
+				c.Close()
+				continue
+			}
+			to, err := net.Dial("unix", strings.TrimPrefix(s.opt.WorkerAddr, "unix:"))
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c, to)
+			mu.Unlock()
+			go func() { io.Copy(to, c); to.Close() }()
+			go func() { io.Copy(c, to); c.Close() }()
+		}
+	}()
+	cfg := configFor(t, "a=300")
+	script(t, &cfg, quick)
+	s.config(&cfg)
+	cfg.Broker.WorkerAddr = l.Addr().String()
+	f := begin(t, storetest.NewTable(), cfg)
+	joined := func() int {
+		n := 0
+		s.srv.Hub().View(func(b *broker.Broker, _ int64) { n = b.Idle(wire.Canonical(nil, f.typeOf("a"))) })
+		return n
+	}
+	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
+	came.Store(0)
+	allowed.Store(1)
+	mu.Lock()
+	for _, c := range conns {
+		c.Close()
+	}
+	mu.Unlock()
+	eventually(t, "the loss is noticed", func() bool { return f.Health() != nil })
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if f.Health() == nil {
+			t.Fatalf("well with %d of 2 connections", joined())
+		}
+	}
+	if n := joined(); n != 1 {
+		t.Errorf("%d connections have joined", n)
+	}
+	allowed.Store(1000)
+	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
 }
 
 func TestRowsForOtherWorkers(t *testing.T) {
