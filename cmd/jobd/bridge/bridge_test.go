@@ -536,6 +536,42 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	}
 }
 
+// TestAnEndThatCannotBeWritten: where the row may run again, no client is told that it is
+// done before that is written.
+func TestAnEndThatCannotBeWritten(t *testing.T) {
+	for _, c := range []struct{ orphans, want string }{
+		{"fail", "map[1:{ok}] map[]"},
+		{"requeue", "map[] map[1:job 1 has ended (ok), but that cannot be written yet: it may be run again]"},
+	} {
+		t.Run(c.orphans, func(t *testing.T) {
+			t.Parallel()
+			cfg := configFor(t, "a")
+			cfg.Orphans, cfg.Lease = c.orphans, time.Minute
+			script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
+			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+			f := begin(t, storetest.NewTable(), cfg)
+			f.put(store.Manual, "a", 1)
+			told := make(chan string, 1)
+			go func() {
+				got, texts, err := f.RunManual(t.Context(), []int64{1})
+				results := make(map[int64]any)
+				for id, o := range got {
+					results[id] = struct{ string }{o.Result}
+				}
+				told <- strings.TrimSuffix(fmt.Sprint(results, texts, err), " <nil>")
+			}()
+			f.await(store.Running, 1)
+			f.table.Fail(storetest.ErrUnreachable)
+			touch(t, dir, "go")
+			if got := <-told; got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			f.table.Fail(nil)
+			f.await(store.Done, 1)
+		})
+	}
+}
+
 // sealed is a store whose waiting rows cannot be read while anything else works.
 type sealed struct {
 	*storetest.Memory

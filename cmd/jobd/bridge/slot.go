@@ -234,8 +234,12 @@ func (b *Bridge) finish(r *row, f store.Final) {
 		select {
 		case v = <-written:
 		case <-timer.C:
+			told := answer
+			if b.cfg.Orphans == requeueOrphans && b.store.Claims() { // it runs again if the lease is lost now
+				told = result{err: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, answer.outcome.Result)}
+			}
 			b.mu.Lock()
-			b.answer(r.ID, answer)
+			b.answer(r.ID, told)
 			b.mu.Unlock()
 			v = <-written
 		}
