@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +27,36 @@ func TestAnatomy(t *testing.T) {
 		code, reason, id := anatomy(c.err)
 		if code != c.code || !strings.Contains(reason, c.says) || id != "a" {
 			t.Errorf("%v: %q, %q, %q; want %q with %q", c.err, code, reason, id, c.code, c.says)
+		}
+	}
+}
+
+// TestStoppedInOrder: answers that wait for their turn when a stream is stopped are printed,
+// for nobody else has them; only lines that will run again are left out.
+func TestStoppedInOrder(t *testing.T) {
+	for _, resume := range []bool{false, true} {
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		s := &submit{tool: &tool{out: out, err: out}, ordered: true, number: true, quiet: true, resume: resume}
+		st := &stream{submit: s, show: newShow(s, nil), places: make(chan struct{}, 9), outcomes: make(chan outcome, 9), again: make(chan line, 9), room: make(chan struct{}, 1)}
+		for _, seq := range []int{4, 0, 2, 3} {
+			st.places <- struct{}{}
+			st.outcomes <- outcome{line: line{seq: seq, number: seq + 1}, Result: gloom.Result{Body: []byte(strconv.Itoa(seq))}}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		n, err := st.print(ctx)
+		_ = st.show.flush()
+		printed, _ := os.ReadFile(out.Name())
+		want := "1\t0\n3\t2\n4\t3\n5\t4\n"
+		if resume {
+			want = "1\t0\n"
+		}
+		if err != nil || string(printed) != want || n.answered != strings.Count(want, "\n") {
+			t.Errorf("resume %t: printed %q of %d answers, %v; want %q", resume, printed, n.answered, err, want)
 		}
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -359,6 +361,15 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 			for len(st.outcomes) > 0 { // what came before the end
 				if err := settle(<-st.outcomes); err != nil {
 					return n, err
+				}
+			}
+			// Nobody else has what was held back, unless its line is to run again.
+			for _, seq := range slices.Sorted(maps.Keys(held)) {
+				if o, ok := held[seq]; ok && !st.resume {
+					next = seq
+					if err := settle(o); err != nil {
+						return n, err
+					}
 				}
 			}
 			return n, nil
