@@ -246,12 +246,23 @@ func getJob(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return x.sendStatus(st), nil
+	return x.sendStatus(st)
 }
 
 // sendStatus sends a job's status. Its result is fetched once all of it is on its
-// way.
-func (x *exchange) sendStatus(st *master.Status) int {
+// way. A large one waits while many others are being written: each is in memory as long.
+func (x *exchange) sendStatus(st *master.Status) (int, error) {
+	fetched := func(bool) {}
+	if st.Fetch != nil {
+		fetched = st.Fetch
+	}
+	if n := min(int64(len(st.Result)), x.outboundBytes()); n > large {
+		if err := x.outbound.Acquire(x.r.Context(), n); err != nil { // the client has gone
+			fetched(false)
+			return 0, err
+		}
+		defer x.outbound.Release(n)
+	}
 	x.object(9)
 	x.text("status", st.State.String())
 	x.idOrNull("worker_id", st.Worker)
@@ -266,11 +277,9 @@ func (x *exchange) sendStatus(st *master.Status) int {
 	x.integer("retry_count", int64(st.Retries))
 	x.text("name", st.Name)
 	x.moment("finished_at", st.Finished)
-	if st.Fetch != nil {
-		x.sent = http.StatusOK
-		st.Fetch(x.send(x.sent) && x.flush() == nil)
-	}
-	return http.StatusOK
+	x.sent = http.StatusOK
+	fetched(x.send(x.sent) && (st.Fetch == nil || x.flush() == nil))
+	return x.sent, nil
 }
 
 func pollJob(x *exchange) (int, error) {
@@ -291,7 +300,7 @@ func pollJob(x *exchange) (int, error) {
 		return 0, err
 	}
 	if ended {
-		return x.sendStatus(st), nil
+		return x.sendStatus(st)
 	}
 	x.object(3)
 	x.fault(job.Refuse(job.PollTimeout, "", "the job has not ended within %v", wait))

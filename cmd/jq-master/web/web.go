@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/tinylib/msgp/msgp"
+	"golang.org/x/sync/semaphore"
 
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
@@ -60,10 +61,14 @@ type Server struct {
 	Config
 	mux      *http.ServeMux
 	requests *prometheus.CounterVec
-	pool     sync.Pool    // of *exchange
-	inbound  atomic.Int64 // bytes of bodies that are being read
+	pool     sync.Pool           // of *exchange
+	inbound  atomic.Int64        // bytes of bodies that are being read
+	outbound *semaphore.Weighted // bytes of results that are being written
 	date     date
 }
+
+// outboundBytes is how many bytes of results may be written at a time.
+func (c *Config) outboundBytes() int64 { return largeReplies * max(int64(c.MaxBody), large) }
 
 // date caches a header that net/http would format for each reply.
 type date struct{ last atomic.Pointer[dated] }
@@ -88,7 +93,7 @@ var openAPI []byte
 
 // New returns the handler of all requests.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux()}
+	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes())}
 	s.pool.New = func() any { return &exchange{Server: s} }
 	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gloom_jq_http_requests_total", Help: "Requests, by route and by the code of the reply.",
@@ -391,6 +396,10 @@ func (x *exchange) value() (pack.Value, *job.Fault) {
 }
 
 const (
+	// largeReplies is how many results of the largest size may be written at a time, to clients that
+	// read slowly or not at all. Those up to large do not count.
+	largeReplies = 32
+	large        = 16 << 10
 	// inboundBodies is how many bodies of the largest size may be read at a time.
 	inboundBodies = 64
 	step          = 32 << 10

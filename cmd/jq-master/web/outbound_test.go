@@ -1,0 +1,83 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+)
+
+// unread is a client that reads nothing before it is told to.
+type unread struct {
+	http.ResponseWriter
+	writes chan<- struct{}
+	reads  <-chan struct{}
+}
+
+func (u *unread) Write(b []byte) (int, error) {
+	u.writes <- struct{}{}
+	<-u.reads
+	return len(b), nil
+}
+
+func (u *unread) Flush() {}
+
+// TestUnread: however many clients do not read a large result, few of them cost memory. Small
+// ones do not wait, and whoever leaves has fetched nothing.
+func TestUnread(t *testing.T) {
+	const most = 4 * large
+	s := &Server{Config: Config{MaxBody: most}}
+	s.outbound = semaphore.NewWeighted(s.outboundBytes())
+	writes, reads := make(chan struct{}, 1000), make(chan struct{})
+	fetched := make(chan bool, 1000)
+	var all sync.WaitGroup
+	send := func(ctx context.Context, size int) {
+		all.Go(func() {
+			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+			x := &exchange{Server: s, w: &unread{httptest.NewRecorder(), writes, reads}, r: r, reply: msgpackType}
+			_, _ = x.sendStatus(&master.Status{State: job.Done, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
+		})
+	}
+	took := func(want int) {
+		t.Helper()
+		for range want {
+			select {
+			case <-writes:
+			case <-time.After(45 * time.Second):
+				t.Fatal("a reply is not written")
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+		if n := len(writes); n > 0 {
+			t.Fatalf("%d replies more than %d are being written", n, want)
+		}
+	}
+	for range 3 * largeReplies {
+		send(t.Context(), most)
+	}
+	took(largeReplies)
+	send(t.Context(), large)
+	took(1)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	send(ctx, 2*largeReplies*most) // a result of a master that took larger bodies
+	if <-fetched {
+		t.Error("who has left has fetched the result")
+	}
+	close(reads)
+	all.Wait()
+	for len(fetched) > 0 {
+		if !<-fetched {
+			t.Error("who has read the result has not fetched it")
+		}
+	}
+	send(t.Context(), 2*largeReplies*most)
+	all.Wait()
+}
