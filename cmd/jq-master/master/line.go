@@ -258,11 +258,10 @@ func (l *brokerLine) setRule(r *ruleChange) error {
 	}
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		if !r.drop && l.drop(r.pattern) {
-			l.setBarred(nil)
-			return nil
+		var err error
+		if r.drop || !l.drop(r.pattern) {
+			err = l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
 		}
-		err := l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
 		if err == nil || l.life.Err() != nil || r.drop && errors.Is(err, errRefused) {
 			if told {
 				l.setBarred(nil)
