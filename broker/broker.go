@@ -44,13 +44,11 @@ type Broker struct {
 	pools      container.Slots[pool]
 	poolsByKey map[string]*pool
 	pairs      container.Table[pair]
-	unpaired   int    // pairings that are not done
-	creations  uint64 // numbers types and pools as they are made
-	poolBytes  int64  // the sum of pool.bytes
-	lines      uint64 // numbers the places in lines of idle workers
-	// idleTypes and idlePools have idle workers.
-	idleTypes container.Ring[jobType]
-	idlePools container.Ring[pool]
+	unpaired   int                      // pairings that are not done
+	creations  uint64                   // numbers types and pools as they are made
+	poolBytes  int64                    // the sum of pool.bytes
+	lines      uint64                   // numbers the places in lines of idle workers
+	idle       container.Ring[idleLine] // lines with idle workers
 
 	groups      container.Slots[group]
 	groupIndex  container.Index // by name, of group.no + 1
@@ -133,10 +131,9 @@ type Broker struct {
 	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
-	// watching: movedTypes and movedPools list what has changed since the last Moved.
-	watching   bool
-	movedTypes []*jobType
-	movedPools []*pool
+	// watching: moved lists what has changed since the last Moved.
+	watching bool
+	moved    []*idleLine
 }
 
 // peer is an entry of the table of connections.
@@ -210,7 +207,7 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.do(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.opened.Len() > 0 && b.idleTypes.Len()+b.idlePools.Len() > 0 {
+	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.opened.Len() > 0 && b.idle.Len() > 0 {
 		b.match()
 	}
 	if b.deadTypes.Len() > 0 {

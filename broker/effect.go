@@ -105,6 +105,24 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 	return e
 }
 
+// toWorker adds an effect about job r for the worker that has it, toSubmitter one for the
+// submitter of its holding. Other brokers know a run by its number.
+func (b *Broker) toWorker(op Op, w *worker, r uint32, j *job) *Effect {
+	e := b.effect(op, w.id, b.id(j))
+	if w.borrows {
+		e.Run = outcomeNo(r, j)
+	}
+	return e
+}
+
+func (b *Broker) toSubmitter(op Op, h *holding, r uint32, j *job) *Effect {
+	e := b.effect(op, h.sub.id, b.id(j))
+	if j.flags&flagBorrowed != 0 {
+		e.Run = outcomeNo(r, j)
+	}
+	return e
+}
+
 func (b *Broker) ok(p Peer, id []byte) { b.effect(OpOK, p, id) }
 
 func (b *Broker) refuse(p Peer, c Code, id []byte, reason Reason) {

@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"gloom/broker/container"
@@ -43,7 +44,8 @@ func (l *Rule) step() int64 { return step(l.Rate) }
 
 func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 
-// groupSet is the groups of a job in their order. There is one of it, whoever has it.
+// groupSet is the groups of a job in their order. There is one of it, whoever has it. It is
+// nil for a job without groups.
 type groupSet struct {
 	no     uint32
 	groups []*group
@@ -53,9 +55,16 @@ type groupSet struct {
 
 const groupSize, groupSetSize = int64(unsafe.Sizeof(group{})) + 64, int64(unsafe.Sizeof(groupSet{})) + 64
 
+func (s *groupSet) all() []*group {
+	if s == nil {
+		return nil
+	}
+	return s.groups
+}
+
 // shutGroup returns the first group of the set that is shut, or nil.
 func (s *groupSet) shutGroup() *group {
-	for _, g := range s.groups {
+	for _, g := range s.all() {
 		if g.shut {
 			return g
 		}
@@ -63,7 +72,7 @@ func (s *groupSet) shutGroup() *group {
 	return nil
 }
 
-// weight is what the names of the set (nil for none) add to the weight of a job.
+// weight is what the names of the set add to the weight of a job.
 func (s *groupSet) weight() uint32 {
 	if s == nil {
 		return 0
@@ -91,24 +100,14 @@ func (s *groupSet) named(key []byte) bool {
 	return len(key) == 0
 }
 
-// has tells whether a set, nil for none, has a group.
+// has tells whether a group with this name is in the set.
 func (s *groupSet) has(name []byte) bool {
-	if s != nil {
-		for _, g := range s.groups {
-			if bytes.Equal(g.name, name) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.all(), func(g *group) bool { return bytes.Equal(g.name, name) })
 }
 
-// names returns the names of the set, nil for no set.
+// names returns the names of the groups.
 func (s *groupSet) names() (names [][]byte) {
-	if s == nil {
-		return nil
-	}
-	for _, g := range s.groups {
+	for _, g := range s.all() {
 		names = append(names, g.name)
 	}
 	return names
@@ -181,12 +180,9 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 			n++
 		}
 	}
-	if n > most && left != nil {
-		for _, g := range left.groups {
-			stays := false
-			for _, name := range names {
-				stays = stays || string(name) == string(g.name)
-			}
+	if n > most {
+		for _, g := range left.all() {
+			stays := slices.ContainsFunc(names, func(name []byte) bool { return bytes.Equal(name, g.name) })
 			if !stays && g.waiting+g.running == 1 && g.remembers() <= b.now {
 				n--
 			}
@@ -198,15 +194,9 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 	return reason
 }
 
-// count adds to the waiting jobs of the groups of a set (nil for none).
+// count adds to the waiting jobs of the groups of a set.
 func (b *Broker) count(s *groupSet, waiting int) {
-	if s != nil {
-		b.countIn(s, waiting)
-	}
-}
-
-func (b *Broker) countIn(s *groupSet, waiting int) {
-	for _, g := range s.groups {
+	for _, g := range s.all() {
 		before := g.waiting
 		if g.waiting += waiting; before == 0 || g.waiting == 0 {
 			b.review(g)
@@ -216,13 +206,7 @@ func (b *Broker) countIn(s *groupSet, waiting int) {
 
 // occupy counts a run in each group of a set and takes a token of their rates.
 func (b *Broker) occupy(s *groupSet) {
-	if s != nil {
-		b.occupyIn(s)
-	}
-}
-
-func (b *Broker) occupyIn(s *groupSet) {
-	for _, g := range s.groups {
+	for _, g := range s.all() {
 		g.running++
 		for i := range g.limits {
 			if l := &g.limits[i]; l.Rate > 0 {
@@ -235,13 +219,7 @@ func (b *Broker) occupyIn(s *groupSet) {
 
 // vacate ends the runs that occupy counted.
 func (b *Broker) vacate(s *groupSet) {
-	if s != nil {
-		b.vacateIn(s)
-	}
-}
-
-func (b *Broker) vacateIn(s *groupSet) {
-	for _, g := range s.groups {
+	for _, g := range s.all() {
 		g.running--
 		b.review(g)
 	}
@@ -249,10 +227,7 @@ func (b *Broker) vacateIn(s *groupSet) {
 
 // refund gives back the tokens of a job that was handed out at began.
 func (b *Broker) refund(s *groupSet, began int64) {
-	if s == nil {
-		return
-	}
-	for _, g := range s.groups {
+	for _, g := range s.all() {
 		for i := range g.limits {
 			if l := &g.limits[i]; l.Rate > 0 {
 				l.giveBack(b.now, began, l.step())
@@ -328,10 +303,9 @@ func (b *Broker) review(g *group) {
 // setGroupTimer sets when the group is reviewed; 0 for never.
 func (b *Broker) setGroupTimer(g *group, at int64) {
 	switch {
-	case at == 0 && g.timer >= 0:
-		b.timers.Remove(g.timer)
-		g.timer = -1
-	case at != 0 && (g.timer < 0 || int64(b.timers.At(int(g.timer)).A) != at):
+	case at == 0:
+		b.stopTimer(&g.timer)
+	case g.timer < 0 || int64(b.timers.At(int(g.timer)).A) != at:
 		b.startTimer(g.timer, g.no|groupTimer, at)
 	}
 }

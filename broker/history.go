@@ -96,10 +96,7 @@ func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Rea
 		said = strings.ToValidUTF8(said[:longError-len("…")], "") + "…"
 	}
 	n := len(id) + len(name) + len(broker) + len(said)
-	var groups []*group
-	if h.queue.set != nil {
-		groups = h.queue.set.groups
-	}
+	groups := h.queue.set.all()
 	for _, g := range groups {
 		n += 2 + len(g.name)
 	}

@@ -265,7 +265,7 @@ func (v *census) queues() {
 			must(h.At(int(p.pos)).Ref == p.no|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "a pen of type %q stands by another job than its best", p.kind.name)
 		}
 	}
-	must(b.unfinished || b.opened.Len() == 0 || b.idleTypes.Len()+b.idlePools.Len() == 0, "workers are idle beside %d groups that are open and have parked queues", b.opened.Len())
+	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle beside %d groups that are open and have parked queues", b.opened.Len())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 

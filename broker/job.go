@@ -142,7 +142,7 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
 // free takes back the record and all memory of the job.
 func (b *Broker) free(r uint32, j *job) {
 	b.unhold(r, j)
-	b.stopTimer(j)
+	b.stopTimerOf(j)
 	if j.timing != 0 {
 		b.timings.Put(j.timing)
 	}

@@ -119,7 +119,7 @@ func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 // touch marks a type whose jobs, workers or limits have changed. It is matched at the end of
 // the command: when all that is due has happened, the best job goes first.
 func (b *Broker) touch(k *jobType) {
-	b.noteType(k)
+	b.note(&k.idleLine)
 	if !k.touched {
 		k.touched = true
 		b.touched = append(b.touched, k)

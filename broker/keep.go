@@ -54,16 +54,13 @@ func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
 	if h.sub == nil || h.sub.gone {
 		return
 	}
-	e := b.effect(OpResult, h.sub.id, b.id(j))
+	e := b.toSubmitter(OpResult, h, r, j)
 	if e.Body, e.Kept = l.body, l.kept; l.code != 0 {
 		e.Op, e.Delay = OpEnd, l.delay
 		e.with(b, l.code, l.reason)
 	}
-	switch {
-	case h.keep:
+	if h.keep {
 		e.Outcome = outcomeNo(r, j)
-	case j.flags&flagBorrowed != 0:
-		e.Run = outcomeNo(r, j)
 	}
 }
 
@@ -180,7 +177,9 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	}
 	if progress != (j.flags&flagProgress != 0) {
 		j.flags ^= flagProgress
-		b.tellBorrower(OpFollow, r, j)
+		if w := b.peers[j.worker].wrk; j.state == stRunning && w.borrows {
+			b.toWorker(OpFollow, w, r, j)
+		}
 	}
 	b.effect(OpOK, p, b.id(j)).State = j.state
 	if h.sub == sub {

@@ -52,35 +52,24 @@ func (l *Ledger) ends(o Outcome) *uint64 {
 }
 
 // Add adds up.
-func (l *Ledger) Add(o *Ledger) {
-	l.Submitted += o.Submitted
-	l.Delayed += o.Delayed
-	l.Queued += o.Queued
-	l.Running += o.Running
-	l.Answered += o.Answered
-	l.Failed += o.Failed
-	l.Cancelled += o.Cancelled
-	l.Expired += o.Expired
-	l.Discarded += o.Discarded
-	l.Dispatched += o.Dispatched
-	l.Requeued += o.Requeued
-	l.Releases += o.Releases
-	l.Overdue += o.Overdue
-}
+func (l *Ledger) Add(o *Ledger) { l.add(o, 1) }
 
 // Sub takes away what Add added.
-func (l *Ledger) Sub(o *Ledger) {
-	l.Submitted -= o.Submitted
-	l.Delayed -= o.Delayed
-	l.Queued -= o.Queued
-	l.Running -= o.Running
-	l.Answered -= o.Answered
-	l.Failed -= o.Failed
-	l.Cancelled -= o.Cancelled
-	l.Expired -= o.Expired
-	l.Discarded -= o.Discarded
-	l.Dispatched -= o.Dispatched
-	l.Requeued -= o.Requeued
-	l.Releases -= o.Releases
-	l.Overdue -= o.Overdue
+func (l *Ledger) Sub(o *Ledger) { l.add(o, ^uint64(0)) }
+
+// add adds each count times n; it wraps around.
+func (l *Ledger) add(o *Ledger, n uint64) {
+	l.Submitted += n * o.Submitted
+	l.Delayed += n * o.Delayed
+	l.Queued += n * o.Queued
+	l.Running += n * o.Running
+	l.Answered += n * o.Answered
+	l.Failed += n * o.Failed
+	l.Cancelled += n * o.Cancelled
+	l.Expired += n * o.Expired
+	l.Discarded += n * o.Discarded
+	l.Dispatched += n * o.Dispatched
+	l.Requeued += n * o.Requeued
+	l.Releases += n * o.Releases
+	l.Overdue += n * o.Overdue
 }

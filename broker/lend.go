@@ -152,24 +152,12 @@ func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 	return 0, nil
 }
 
-// tellBorrower sends an effect about job r to the broker that runs it, and returns false if
-// none does.
-func (b *Broker) tellBorrower(op Op, r uint32, j *job) bool {
-	w := b.peers[j.worker].wrk
-	if j.state != stRunning || !w.borrows {
-		return false
-	}
-	b.effect(op, w.id, b.id(j)).Run = outcomeNo(r, j)
-	return true
-}
-
 // Borrowed returns how many jobs of other brokers run here.
 func (b *Broker) Borrowed() int { return b.borrowedRuns }
 
 // giveBack ends a borrowed run that its worker has given back.
 func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
-	e := b.effect(OpReturn, h.sub.id, b.id(j))
-	e.Run, e.Delay = outcomeNo(r, j), delay
+	b.toSubmitter(OpReturn, h, r, j).Delay = delay
 	b.finish(h, r, j)
 }
 
@@ -318,10 +306,7 @@ func Serving(types, except [][]byte) func(typ []byte) bool {
 func (b *Broker) Watch() { b.watching = true }
 
 // Remind makes Moved report everything that has idle workers.
-func (b *Broker) Remind() {
-	b.idleTypes.Each(b.noteType)
-	b.idlePools.Each(b.notePool)
-}
+func (b *Broker) Remind() { b.idle.Each(b.note) }
 
 // Move reports that jobs or workers of a type have come, gone or become idle (Set is 0), or
 // workers with a set of types (Set is its number).
@@ -339,42 +324,24 @@ const mostPlaces = 1 << 10
 // Moved calls fn for everything that has changed since the last call. fn must not change
 // what it is given.
 func (b *Broker) Moved(fn func(*Move)) {
-	for _, k := range b.movedTypes {
-		k.moved = false
-		m := Move{Types: [][]byte{k.name}}
-		if b.takesMore(k) {
-			m.Places = places(&k.idle, mostPlaces)
+	for _, l := range b.moved {
+		l.moved = false
+		m := Move{Places: places(&l.idle, mostPlaces)}
+		if p := l.ofPool; p != nil {
+			m.Set, m.Types, m.Except = p.no+1, p.set.types, p.set.except
+		} else if m.Types = [][]byte{l.ofType.name}; !b.takesMore(l.ofType) {
+			m.Places = 0
 		}
 		fn(&m)
 	}
-	for _, p := range b.movedPools {
-		p.moved = false
-		fn(&Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces), Types: p.set.types, Except: p.set.except})
-	}
-	clear(b.movedTypes)
-	clear(b.movedPools)
-	b.movedTypes, b.movedPools = b.movedTypes[:0], b.movedPools[:0]
+	clear(b.moved)
+	b.moved = b.moved[:0]
 }
 
-func (b *Broker) noteType(k *jobType) {
-	if b.watching && !k.moved {
-		k.moved = true
-		b.movedTypes = append(b.movedTypes, k)
-	}
-}
-
-// noteLine notes that a worker has entered or left its line.
-func (b *Broker) noteLine(w *worker) {
-	if p := w.pool; p != nil {
-		b.notePool(p)
-	} else {
-		b.noteType(w.kind)
-	}
-}
-
-func (b *Broker) notePool(p *pool) {
-	if b.watching && !p.moved {
-		p.moved = true
-		b.movedPools = append(b.movedPools, p)
+// note notes for Moved that something has changed about a type or a pool.
+func (b *Broker) note(l *idleLine) {
+	if b.watching && !l.moved {
+		l.moved = true
+		b.moved = append(b.moved, l)
 	}
 }

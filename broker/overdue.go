@@ -17,7 +17,9 @@ func (b *Broker) overdue(r uint32, j *job) {
 	h := b.holder(j)
 	k := h.kind
 	unwanted := b.unwanted(j)
-	if !b.tellBorrower(OpOverdue, r, j) && !unwanted {
+	if w.borrows {
+		b.toWorker(OpOverdue, w, r, j)
+	} else if !unwanted {
 		b.notifyUnwanted(r, j)
 	}
 	b.leaveOverdue(w, b.id(j))

@@ -48,12 +48,21 @@ func (w *worker) free() bool {
 	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room && w.credit > 0
 }
 
+// idleLine is where workers with room stand: those of one type alone, or those of a pool.
+type idleLine struct {
+	idle   container.Ring[worker]   // the longest idle first
+	idling container.Link[idleLine] // in Broker.idle, while there are any
+	ofType *jobType
+	ofPool *pool // or this
+	moved  bool  // it is in Broker.moved
+}
+
 // lineOf is the line for a worker with room.
-func (w *worker) lineOf() *container.Ring[worker] {
+func (w *worker) lineOf() *idleLine {
 	if w.pool != nil {
-		return &w.pool.idle
+		return &w.pool.idleLine
 	}
-	return &w.kind.idle
+	return &w.kind.idleLine
 }
 
 // lineUp puts a worker at the end of its line, stepOut takes it out.
@@ -66,19 +75,15 @@ func (b *Broker) lineUp(w *worker) {
 	case w.borrows:
 		w.line |= behind
 	case w.kind != nil && w.kind.borrowers > 0:
-		for x := l.Last(); x != nil && x.borrows; x = x.idle.Prev() {
+		for x := l.idle.Last(); x != nil && x.borrows; x = x.idle.Prev() {
 			at = &x.idle
 		}
 	}
-	l.Insert(&w.idle, w, at)
-	if l.Len() == 1 {
-		if p := w.pool; p != nil {
-			b.idlePools.Push(&p.idling, p)
-		} else {
-			b.idleTypes.Push(&w.kind.idling, w.kind)
-		}
+	l.idle.Insert(&w.idle, w, at)
+	if l.idle.Len() == 1 {
+		b.idle.Push(&l.idling, l)
 	}
-	b.noteLine(w)
+	b.note(l)
 }
 
 func (b *Broker) stepOut(w *worker) {
@@ -86,14 +91,10 @@ func (b *Broker) stepOut(w *worker) {
 		return
 	}
 	l := w.lineOf()
-	if l.Remove(&w.idle); l.Len() == 0 {
-		if p := w.pool; p != nil {
-			b.idlePools.Remove(&p.idling)
-		} else {
-			b.idleTypes.Remove(&w.kind.idling)
-		}
+	if l.idle.Remove(&w.idle); l.idle.Len() == 0 {
+		b.idle.Remove(&l.idling)
 	}
-	b.noteLine(w)
+	b.note(l)
 }
 
 // AddSubmitter adds a connection that submits jobs.
@@ -192,9 +193,6 @@ func (b *Broker) notifyUnwanted(r uint32, j *job) {
 		return
 	}
 	if w := b.peers[j.worker].wrk; w.notices {
-		e := b.effect(OpCancel, w.id, b.id(j))
-		if w.borrows {
-			e.Run = outcomeNo(r, j)
-		}
+		b.toWorker(OpCancel, w, r, j)
 	}
 }

@@ -71,12 +71,7 @@ func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p
 }
 
 // heldBy is the group that holds back the jobs of a queue, or nil.
-func (q *queue) heldBy() *group {
-	if q.set == nil {
-		return nil
-	}
-	return q.set.shutGroup()
-}
+func (q *queue) heldBy() *group { return q.set.shutGroup() }
 
 // sweepAll frees a piece of what lost submitters had waiting, which must not be counted, and
 // tells whether there was any.

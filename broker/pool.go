@@ -25,13 +25,11 @@ type pool struct {
 	key     string
 	set     *set
 	workers int
-	idle    container.Ring[worker]
-	idling  container.Link[pool] // in Broker.idlePools
-	ready   container.Heap       // pairs, by the best job of their type
-	pairs   uint32               // the first of its pairs
-	n       int                  // pairs
+	idleLine
+	ready   container.Heap // pairs, by the best job of their type
+	pairs   uint32         // the first of its pairs
+	n       int            // pairs
 	touched bool
-	moved   bool  // it is in Broker.movedPools
 	bytes   int64 // what it occupies without its pairs and its heap
 }
 
@@ -217,6 +215,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
 	}
 	p := &pool{key: key, set: s, bytes: size}
+	p.ofPool = p
 	b.poolBytes += size
 	p.ready = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
 	p.no = b.pools.Add(p)
@@ -241,7 +240,7 @@ func (b *Broker) dropPool(p *pool) {
 	}
 	p.ready.Release()
 	b.poolBytes -= p.bytes
-	b.notePool(p)
+	b.note(&p.idleLine)
 	delete(b.poolsByKey, p.key)
 	b.pools.Drop(p.no)
 }

@@ -38,13 +38,10 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 			b.startTimer(t.pos, j.timing, b.now+t.timeout)
 		}
 	}
-	e := b.effect(OpJob, w.id, b.id(j))
+	e := b.toWorker(OpJob, w, r, j)
 	e.Type, e.Body, e.Kept = k.name, b.body(r, j), j.flags&flagBig != 0
 	if w.headers {
 		e.Headers = b.headers(j)
-	}
-	if w.borrows {
-		e.Run = outcomeNo(r, j)
 	}
 	w.credit -= int64(len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Body))
 	e.Spent = w.credit <= 0
@@ -177,11 +174,8 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 	_, r, j := b.acknowledge(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
 		if h := b.holder(j); h.sub != nil && !h.sub.gone {
-			e := b.effect(OpProgress, h.sub.id, b.id(j))
+			e := b.toSubmitter(OpProgress, h, r, j)
 			e.Body, e.Kept = body, kept
-			if j.flags&flagBorrowed != 0 {
-				e.Run = outcomeNo(r, j)
-			}
 		}
 	}
 	return b.end()
@@ -249,7 +243,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.unlink(&w.out, byPlace, j)
 	b.unlink(&h.runs, byHolding, j)
 	h.runBytes -= int64(j.weight)
-	b.stopTimer(j)
+	b.stopTimerOf(j)
 	if j.flags&flagBorrowed != 0 {
 		b.borrowed.Remove(b.borrowed.Hash(b.borrowedKey(w, b.id(j))), r)
 		h.kind.borrowed--

@@ -128,7 +128,7 @@ func (b *Broker) setType(t *TypeSetting) {
 		if k.active() == 0 {
 			k.paced.set-- // nobody is out
 		}
-		b.stopRateTimer(k)
+		b.stopTimer(&k.timer)
 	}
 	if k.fair != fair {
 		k.fair = fair

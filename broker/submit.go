@@ -352,7 +352,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 // leaveQueue takes a waiting job out of its queue, or out of the delayed ones.
 func (b *Broker) leaveQueue(r uint32, j *job) {
 	h := b.holder(j)
-	b.stopTimer(j)
+	b.stopTimerOf(j)
 	b.unlink(&h.jobs, byHolding, j)
 	b.count(h.queue.set, -1)
 	if j.state == stDelayed {

@@ -28,37 +28,29 @@ func (b *Broker) placeTimer(ref uint32, pos int32) {
 	b.timings.Get(ref).pos = pos
 }
 
-func (b *Broker) timerEntry(at int64, ref uint32) container.Entry {
-	b.timerNo++
-	return container.Entry{A: uint64(at), B: b.timerNo, Ref: ref}
-}
-
 // startTimer sets the timer at pos, or a new one if pos is -1.
 func (b *Broker) startTimer(pos int32, ref uint32, at int64) {
-	b.timers.Put(pos, b.timerEntry(at, ref))
+	b.timerNo++
+	b.timers.Put(pos, container.Entry{A: uint64(at), B: b.timerNo, Ref: ref})
 }
 
-func (b *Broker) stopTimer(j *job) {
-	if j.timing == 0 {
-		return
-	}
-	if t := b.timings.Get(j.timing); t.pos >= 0 {
-		b.timers.Remove(t.pos)
-		t.pos = -1
-	}
-}
-
-func (b *Broker) stopRateTimer(k *jobType) {
-	if k.timer >= 0 {
-		b.timers.Remove(k.timer)
-		k.timer = -1
+// stopTimer stops the timer at pos, if there is one.
+func (b *Broker) stopTimer(pos *int32) {
+	if *pos >= 0 {
+		b.timers.Remove(*pos)
+		*pos = -1
 	}
 }
 
-const (
-	// tickTimers bounds the timers that one Tick handles.
-	tickTimers = 512
-)
+// stopTimerOf stops the timer of a job.
+func (b *Broker) stopTimerOf(j *job) {
+	if j.timing != 0 {
+		b.stopTimer(&b.timings.Get(j.timing).pos)
+	}
+}
+
+// tickTimers bounds the timers that one Tick handles.
+const tickTimers = 512
 
 // Next returns when Tick has something to do, or Never. A time that has passed means at
 // once, after other commands that wait.
@@ -86,21 +78,15 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	for n := 0; n < tickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
 		ref := b.timers.Top().Ref
 		b.timers.Remove(0)
-		if ref&typeTimer != 0 {
-			k := b.types.At(ref &^ typeTimer)
-			k.timer = -1
-			b.touch(k)
-			continue
+		b.placeTimer(ref, -1)
+		switch {
+		case ref&typeTimer != 0:
+			b.touch(b.types.At(ref &^ typeTimer))
+		case ref&groupTimer != 0:
+			b.review(b.groups.At(ref &^ groupTimer))
+		default:
+			b.due(b.timings.Get(ref))
 		}
-		if ref&groupTimer != 0 {
-			g := b.groups.At(ref &^ groupTimer)
-			g.timer = -1
-			b.review(g)
-			continue
-		}
-		t := b.timings.Get(ref)
-		t.pos = -1
-		b.due(t)
 	}
 	b.do(&b.notifications, tickSteps)
 	b.do(&b.cleanups, tickSteps)

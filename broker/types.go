@@ -17,7 +17,6 @@ type jobType struct {
 	holdings  int32  // those in use
 	outcomes  uint32 // kept outcomes of its jobs
 	touched   bool   // it is in Broker.touched
-	moved     bool   // it is in Broker.movedTypes
 	paused    bool
 	fair      bool // tenants take turns
 	// line holds the queues with ready jobs that no group holds back, or in a fair type
@@ -28,14 +27,12 @@ type jobType struct {
 	// pools holds the pairs with pools, by how long these have had an idle worker. worstKey
 	// is the worst key that any pool has for the type.
 	worstKey container.Entry
-	// idle lists the workers with room, the longest idle first.
-	idle  container.Ring[worker]
-	pools container.Heap
+	pools    container.Heap
+	idleLine // of the workers that serve it alone
 	Ledger
-	name   []byte
-	short  [27]byte // where the name lies, if it is no longer
-	bytes  int64
-	idling container.Link[jobType] // in Broker.idleTypes
+	name  []byte
+	short [27]byte // where the name lies, if it is no longer
+	bytes int64
 	// unusedLink links it in a ring of unused types (unusedRing).
 	unusedLink container.Link[jobType]
 	workers    int32 // that joined with this type alone
@@ -85,6 +82,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 		return k
 	}
 	k := &jobType{timer: -1, contender: -1}
+	k.ofType = k
 	k.name = slices.Clip(append(k.short[:0], name...))
 	k.line = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
 	k.pools = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
@@ -189,7 +187,7 @@ func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
 	b.typeUsed(k)
-	b.stopRateTimer(k)
+	b.stopTimer(&k.timer)
 	b.forgotten.Add(&k.Ledger)
 	for k.unused > 0 {
 		b.dropHolding(b.unused.First())
