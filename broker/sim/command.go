@@ -102,88 +102,93 @@ type command struct {
 // settings are all that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
+// line is a line of a trace.
+type line struct{ strings.Builder }
+
+func (l *line) opt(name string, set bool, v any) {
+	if set {
+		fmt.Fprintf(l, " %s=%v", name, v)
+	}
+}
+
+func (l *line) flag(name string, set bool) {
+	if set {
+		l.WriteString(" " + name)
+	}
+}
+
 // String is the line of the command in a trace.
 func (c *command) String() string {
-	var s strings.Builder
+	var s line
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
 	switch c.verb {
 	case tick, drain, expel, pause, limit, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
 	default:
 		fmt.Fprintf(&s, " p%d", c.peer)
 	}
-	opt := func(name string, set bool, v any) {
-		if set {
-			fmt.Fprintf(&s, " %s=%v", name, v)
-		}
-	}
-	flag := func(name string, set bool) {
-		if set {
-			s.WriteString(" " + name)
-		}
-	}
-	opt("id", c.id != "", c.id)
-	opt("type", c.typ != "", c.typ)
+	s.opt("id", c.id != "", c.id)
+	s.opt("type", c.typ != "", c.typ)
 	switch c.verb {
 	case addSubmitter:
-		opt("token", c.token != 0, c.token)
+		s.opt("token", c.token != 0, c.token)
 	case attach:
-		opt("room", true, c.room)
-		flag("progress", c.progress)
+		s.opt("room", true, c.room)
+		s.flag("progress", c.progress)
 	case submit:
-		opt("keep", c.keep > 0, c.keep)
-		opt("age", c.age > 0, c.age)
-		opt("groups", c.groups != nil, c.groups)
-		opt("headers", c.headers != nil, string(c.headers))
-		opt("priority", c.priority != 0, c.priority)
-		opt("delay", c.delay > 0, c.delay)
-		opt("timeout", c.timeout > 0, c.timeout)
-		opt("backoff", c.backoff > 0, c.backoff)
-		opt("expires", c.expires > 0, c.expires)
-		opt("retries", c.retries >= 0, c.retries)
-		flag("detach", c.detach)
-		flag("quiet", c.quiet)
-		flag("progress", c.progress)
-		opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
-		flag("kept", c.kept)
+		s.opt("keep", c.keep > 0, c.keep)
+		s.opt("age", c.age > 0, c.age)
+		s.opt("groups", c.groups != nil, c.groups)
+		s.opt("headers", c.headers != nil, string(c.headers))
+		s.opt("priority", c.priority != 0, c.priority)
+		s.opt("delay", c.delay > 0, c.delay)
+		s.opt("timeout", c.timeout > 0, c.timeout)
+		s.opt("backoff", c.backoff > 0, c.backoff)
+		s.opt("expires", c.expires > 0, c.expires)
+		s.opt("retries", c.retries >= 0, c.retries)
+		s.flag("detach", c.detach)
+		s.flag("quiet", c.quiet)
+		s.flag("progress", c.progress)
+		s.opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
+		s.flag("kept", c.kept)
 	case respond, progress:
-		opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
-		flag("kept", c.kept)
+		s.opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
+		s.flag("kept", c.kept)
 	case join:
-		opt("prefetch", c.prefetch > 0, c.prefetch)
-		flag("notices", c.notices)
-		opt("types", c.types != nil, c.types)
-		opt("except", c.except != nil, c.except)
-		opt("allow", c.allow != "", c.allow)
-		flag("headers", c.wantHeaders)
+		s.opt("prefetch", c.prefetch > 0, c.prefetch)
+		s.flag("notices", c.notices)
+		s.opt("types", c.types != nil, c.types)
+		s.opt("except", c.except != nil, c.except)
+		s.opt("allow", c.allow != "", c.allow)
+		s.flag("headers", c.wantHeaders)
 	case change, amend:
-		opt("priority", c.setPriority, c.priority)
-		opt("delay", c.delay >= 0, c.delay)
-		opt("groups", c.setGroups, c.groups)
+		s.opt("priority", c.setPriority, c.priority)
+		s.opt("delay", c.delay >= 0, c.delay)
+		s.opt("groups", c.setGroups, c.groups)
 	case setRule:
-		opt("rule", true, c.rule)
+		s.opt("rule", true, c.rule)
 	case setFair:
-		opt("on", true, c.on)
+		s.opt("on", true, c.on)
 	case credit:
-		opt("room", true, c.room)
+		s.opt("room", true, c.room)
 	case revoke, revokeAll:
-		opt("groups", c.groups != nil, c.groups)
-		flag("running", c.on)
+		s.opt("groups", c.groups != nil, c.groups)
+		s.flag("running", c.on)
 	case forget:
-		flag("discard", c.on)
+		s.flag("discard", c.on)
 	case reviveAll:
-		opt("again", true, c.on)
+		s.opt("again", true, c.on)
 	case release:
-		opt("delay", c.delay > 0, c.delay)
+		s.opt("delay", c.delay > 0, c.delay)
 	case fail:
-		flag("no-retry", c.noRetry)
-		opt("delay", c.failDelay >= 0, time.Duration(c.failDelay))
+		s.flag("no-retry", c.noRetry)
+		s.opt("delay", c.failDelay >= 0, time.Duration(c.failDelay))
 	case expelled:
-		opt("reason", true, c.reason)
+		s.opt("reason", true, c.reason)
 	case pause:
-		opt("on", true, c.on)
+		s.opt("on", true, c.on)
 	case limit:
-		opt("concurrency", true, c.concurrency)
-		opt("rate", true, c.rate)
+		s.opt("concurrency", true, c.concurrency)
+		s.opt("rate", true, c.rate)
 	}
 	for _, x := range c.also {
 		_, what, _ := strings.Cut(x.String(), " ")

@@ -22,32 +22,17 @@ var codeNames = map[broker.Code]string{
 }
 
 func (f *frame) String() string {
-	s := fmt.Sprintf("p%d %s", f.peer, opNames[f.op])
-	if f.code != 0 {
-		s += " " + codeNames[f.code]
-	}
-	if f.id != "" {
-		s += fmt.Sprintf(" id=%q", f.id)
-	}
-	if f.typ != "" {
-		s += fmt.Sprintf(" type=%q", f.typ)
-	}
-	if f.headers != nil {
-		s += fmt.Sprintf(" headers=%q", f.headers)
-	}
-	if f.spent {
-		s += " spent"
-	}
-	if f.state != "" {
-		s += " state=" + f.state
-	}
-	if f.body != nil {
-		s += fmt.Sprintf(" body=%.12q… %d bytes", f.body, len(f.body))
-	}
-	if f.reason != "" {
-		s += fmt.Sprintf(" reason=%q", f.reason)
-	}
-	return s
+	var s line
+	fmt.Fprintf(&s, "p%d %s", f.peer, opNames[f.op])
+	s.flag(codeNames[f.code], f.code != 0)
+	s.opt("id", f.id != "", f.id)
+	s.opt("type", f.typ != "", f.typ)
+	s.opt("headers", f.headers != nil, string(f.headers))
+	s.flag("spent", f.spent)
+	s.opt("state", f.state != "", f.state)
+	s.opt("body", f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))
+	s.opt("reason", f.reason != "", f.reason)
+	return s.String()
 }
 
 // loose frames of one command may come in any order among their neighbours of
@@ -105,34 +90,23 @@ func compareFrames(want, got []frame, together bool) error {
 	return fmt.Errorf("%s", s.String())
 }
 
-// ledger is the core's ledger as the oracle counts it.
-func (o *oracle) ledger(c *counts, d, q, r uint64) broker.Ledger {
-	return broker.Ledger{
-		Submitted: c.submitted, Delayed: d, Queued: q, Running: r,
-		Answered: c.answered, Failed: c.failed, Cancelled: c.cancelled, Expired: c.expired, Discarded: c.discarded,
-		Dispatched: c.dispatched, Requeued: c.requeued, Releases: c.releases, Overdue: c.overdue,
-	}
-}
-
 // compareLedgers compares the counters per type and in all.
 func (r *runner) compareLedgers() error {
 	o, b := r.oracle, r.driver.core
-	var sum counts
-	var d, q, n uint64
+	var sum broker.Ledger
 	unused := 0
 	var survey broker.Survey
 	for b.Survey(o.now, &survey) {
 	}
 	for _, name := range o.names {
 		k := o.types[name]
-		td, tq, tr := o.tally(name)
 		info, _, known := b.Type([]byte(name))
 		if !known {
 			if o.used(name) || len(k.letters) > 0 {
 				return fmt.Errorf("type %q is in use, and forgotten", name)
 			}
-			o.forgotten.add(&k.counts)
-			k.counts = counts{}
+			o.forgotten.Add(&k.Ledger)
+			k.Ledger = broker.Ledger{}
 			continue
 		}
 		if !o.used(name) && len(k.letters) == 0 {
@@ -141,19 +115,19 @@ func (r *runner) compareLedgers() error {
 		if l := info.Ledger; l.Submitted != l.Delayed+l.Queued+l.Running+l.Answered+l.Failed+l.Cancelled+l.Expired+l.Discarded {
 			return fmt.Errorf("the ledger of type %q does not balance: %+v", name, l)
 		}
-		if want := o.ledger(&k.counts, td, tq, tr); info.Ledger != want {
+		want := k.Ledger
+		if want.Delayed, want.Queued, want.Running = o.tally(name); info.Ledger != want {
 			return fmt.Errorf("ledgers of type %q differ:\n  expected %+v\n  got      %+v", name, want, info.Ledger)
 		}
-		sum.add(&k.counts)
-		d, q, n = d+td, q+tq, n+tr
+		sum.Add(&want)
 		survey.Complete(&info)
 		if err := o.compareType(k, &info); err != nil {
 			return err
 		}
 	}
-	sum.add(&o.forgotten)
-	if want := o.ledger(&sum, d, q, n); b.Totals() != want {
-		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", want, b.Totals())
+	sum.Add(&o.forgotten)
+	if b.Totals() != sum {
+		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", sum, b.Totals())
 	}
 	kept := 0
 	for _, j := range o.jobs {

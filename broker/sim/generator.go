@@ -278,7 +278,7 @@ func (g *generator) id(peer int) string {
 	if len(g.o.jobs) > 0 && g.chance(70) {
 		for range 4 {
 			j := g.o.jobs[g.rng.IntN(len(g.o.jobs))]
-			if j.owner == peer || j.detached || peer == 0 {
+			if j.owner == peer || j.detach || peer == 0 {
 				return j.id
 			}
 		}

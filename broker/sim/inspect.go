@@ -88,7 +88,7 @@ func (r *runner) compareJob(id string) error {
 	want := view{
 		id: j.id, typ: j.typ, state: string(j.place), priority: j.priority,
 		attempts: j.attempts, retries: j.retries, bytes: len(j.body), releases: j.releases, keep: j.keep,
-		age: time.Duration(o.now - j.at), in: time.Duration(o.now - j.since), detached: j.detached, submitter: j.owner,
+		age: time.Duration(o.now - j.at), in: time.Duration(o.now - j.since), detached: j.detach, submitter: j.owner,
 	}
 	if due, set := j.due(); set {
 		want.due = time.Duration(max(0, due-o.now))

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"gloom/broker"
 )
@@ -36,34 +35,23 @@ const (
 
 // oracleJob is a job that holds its id.
 type oracleJob struct {
-	id, typ  string
-	body     []byte
-	priority int64
+	command // that submitted it, as changed since; token is who may attach
 	// arrival orders jobs by age.
 	arrival int
 	owner   int // peer, 0 when nobody waits for it
 	// lost: its owner went while it ran. cancelled: while it ran. revoked: an
 	// operator did, and its outcome is to be kept.
 	lost, cancelled, revoked bool
-	detached                 bool
-	progress                 bool
-	keep                     time.Duration
-	token                    uint64 // who may attach
-	last                     frame  // its last frame, once it has ended
-	headers                  []byte
+	last                     frame // its last frame, once it has ended
 	releases                 int
-	groups                   []string
 	origin                   int // the peer that submitted it
 
 	at, since int64
 	place     place
 	until     int64 // delayed: till then
 	least     bool  // or longer: the core's choice is hidden behind the deadline
-	timeout   time.Duration
-	backoff   time.Duration
 	expires   int64 // 0: no deadline
 	attempts  int
-	retries   int
 	worker    int
 	// timer orders deadlines of the same moment by when they were set.
 	timer int
@@ -181,32 +169,13 @@ func (w *oraclePeer) free() bool {
 	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0 && w.credit > 0
 }
 
-// counts is the ledger of a type, in plain words.
-type counts struct {
-	submitted, answered, failed, cancelled, expired, discarded uint64
-	dispatched, requeued, releases, overdue                    uint64
-}
-
-func (c *counts) add(d *counts) {
-	c.submitted += d.submitted
-	c.answered += d.answered
-	c.failed += d.failed
-	c.cancelled += d.cancelled
-	c.expired += d.expired
-	c.discarded += d.discarded
-	c.dispatched += d.dispatched
-	c.requeued += d.requeued
-	c.releases += d.releases
-	c.overdue += d.overdue
-}
-
 type oracleType struct {
-	name string
-	counts
-	paused      bool
-	concurrency int
-	rate        float64
-	paced       rated
+	name          string
+	broker.Ledger // but for the jobs that have not ended
+	paused        bool
+	concurrency   int
+	rate          float64
+	paced         rated
 	// blocked is until when the rate let nothing through, 0 if it did. slow: it
 	// would let a job through again, and no tick has come since.
 	blocked int64
@@ -254,7 +223,7 @@ type oracle struct {
 	types map[string]*oracleType
 	names []string // of types, in order of appearance
 	// forgotten adds up what types counted that the core forgot.
-	forgotten counts
+	forgotten broker.Ledger
 
 	arrivals, timers, positions int
 
@@ -559,7 +528,7 @@ func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	j.place, j.since, j.worker = running, o.now, w.no
 	j.attempts++
 	o.setTimer(j)
-	k.dispatched++
+	k.Dispatched++
 	w.out = append(w.out, run{j.id, j})
 	f := frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body}
 	if w.headers {

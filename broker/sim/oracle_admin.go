@@ -4,25 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"gloom/broker"
 )
 
 // letter is a failed job that is kept.
 type letter struct {
-	id, typ  string
-	body     []byte
-	reason   string
-	priority int64
-	attempts int
-	at       int64
-	failed   int64
-	headers  []byte
-	groups   []string
-	// The settings of its job, for a retry.
-	retries          int
-	timeout, backoff time.Duration
+	command    // that submitted its job, as changed since
+	reason     string
+	attempts   int
+	at, failed int64
 }
 
 // letterOverhead is what the core counts for a letter beside its id, body,
@@ -44,7 +35,7 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 			reason = strings.Repeat("?", 100)
 		}
 	}
-	l := &letter{j.id, j.typ, j.body, reason, j.priority, j.attempts, j.at, o.now, j.headers, j.groups, j.retries, j.timeout, j.backoff}
+	l := &letter{j.command, reason, j.attempts, j.at, o.now}
 	if l.weight() > o.cfg.DeadBytes {
 		return
 	}
@@ -157,7 +148,7 @@ func (o *oracle) forgetType(c *command) {
 	}
 	for _, j := range held {
 		if j.place != ended {
-			k.discarded++
+			k.Discarded++
 			if j.owner != 0 {
 				o.sendLast(j, frame{op: broker.OpEnd, code: broker.Cancelled, id: j.id})
 			}
@@ -245,18 +236,13 @@ func (o *oracle) expel() {
 		}
 		if j.place == running {
 			// The worker may still answer; that goes nowhere.
-			w := o.peer(j.worker, true)
-			for i := range w.out {
-				if w.out[i].job == j {
-					w.out[i].job = nil
-				}
-			}
+			o.giveUp(j)
 			if j.unwanted() {
 				o.unwantedEnds(j)
 				continue
 			}
 		}
-		o.kind(j.typ).failed++
+		o.kind(j.typ).Failed++
 		o.end(j, broker.Draining, "")
 	}
 }

@@ -38,7 +38,7 @@ func (o *oracle) written(c *command) {
 
 // reaches: a submitter may cancel or change the job.
 func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
-	return j.owner == s.no || j.detached || j.keep > 0 && j.owner == 0 && j.token == s.token
+	return j.owner == s.no || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
 }
 
 // attach has a kept job's frames come to another connection.

@@ -35,11 +35,8 @@ const mostRetries = 65534
 func (o *oracle) take(c *command, owner int) *oracleJob {
 	o.arrivals++
 	j := &oracleJob{
-		id: c.id, typ: c.typ, body: c.body, priority: c.priority, arrival: o.arrivals,
-		owner: owner, detached: c.detach, progress: c.progress,
-		at: o.now - int64(c.age), since: o.now - int64(c.age), place: queued, headers: c.headers,
-		groups: c.groups, origin: owner,
-		timeout: c.timeout, backoff: c.backoff, retries: c.retries, keep: c.keep,
+		command: *c, arrival: o.arrivals, owner: owner, origin: owner,
+		at: o.now - int64(c.age), since: o.now - int64(c.age), place: queued,
 	}
 	if s := o.peer(owner, false); s != nil {
 		j.token = s.token
@@ -63,7 +60,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	o.setTimer(j)
 	o.jobs = append(o.jobs, j)
 	o.held[j.id] = j
-	o.kind(j.typ).submitted++
+	o.kind(j.typ).Submitted++
 	return j
 }
 
@@ -212,7 +209,7 @@ func (o *oracle) cancel(c *command) {
 		j.cancelled = true
 		return
 	}
-	o.kind(j.typ).cancelled++
+	o.kind(j.typ).Cancelled++
 	o.forget(j)
 }
 
@@ -278,7 +275,7 @@ func (o *oracle) revoke(c *command) {
 	case j.place == ended:
 		o.forget(j)
 	default:
-		o.kind(j.typ).cancelled++
+		o.kind(j.typ).Cancelled++
 		o.end(j, broker.Cancelled, "")
 	}
 }
@@ -321,7 +318,7 @@ func (o *oracle) submitterGone(s *oraclePeer) {
 			continue
 		}
 		o.vanished++
-		o.kind(j.typ).discarded++
+		o.kind(j.typ).Discarded++
 		o.forget(j)
 	}
 }

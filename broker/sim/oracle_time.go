@@ -61,27 +61,32 @@ func (o *oracle) tick() {
 }
 
 func (o *oracle) expire(j *oracleJob) {
-	o.kind(j.typ).expired++
+	o.kind(j.typ).Expired++
 	o.end(j, broker.Expired, "")
 }
 
 // overdue: a run passed its timeout. The worker keeps it until it answers, the
 // job goes on.
 func (o *oracle) overdue(j *oracleJob) {
-	w := o.peer(j.worker, true)
 	o.notice(j)
-	for i := range w.out {
-		if w.out[i].job == j {
-			w.out[i].job = nil
-		}
-	}
-	o.kind(j.typ).overdue++
+	o.giveUp(j)
+	o.kind(j.typ).Overdue++
 	if j.unwanted() {
 		o.unwantedEnds(j)
 	} else {
 		o.failed(j, broker.JobFailed, "", false, -1)
 	}
 	o.evict()
+}
+
+// giveUp leaves a job's run, as an overdue one, to its worker.
+func (o *oracle) giveUp(j *oracleJob) {
+	w := o.peer(j.worker, true)
+	for i := range w.out {
+		if w.out[i].job == j {
+			w.out[i].job = nil
+		}
+	}
 }
 
 // evict: when overdue runs reach half of a limit a worker that has some is
@@ -126,10 +131,8 @@ func (o *oracle) next() int64 {
 		}
 	}
 	for _, k := range o.types {
-		if k.blocked != 0 && !k.paused && !o.stopped && o.firstInLine(k.name) != nil && o.best(k.name, "") != nil {
-			if _, _, r := o.tally(k.name); k.concurrency == 0 || r < uint64(k.concurrency) {
-				at = min(at, k.blocked)
-			}
+		if k.blocked != 0 && !o.stopped && o.mayRun(k) && o.firstInLine(k.name) != nil && o.best(k.name, "") != nil {
+			at = min(at, k.blocked)
 		}
 	}
 	return at

@@ -68,39 +68,39 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	return j
 }
 
+// concluded is the job of the run that a worker says is over; nil if nobody wants to know.
+func (o *oracle) concluded(c *command) *oracleJob {
+	if w, i := o.meant(c); w != nil {
+		return o.over(w, i)
+	}
+	return nil
+}
+
 // unwantedEnds ends a run of an unwanted job.
 func (o *oracle) unwantedEnds(j *oracleJob) {
 	if j.revoked {
 		j.cancelled, j.revoked = false, false
-		o.kind(j.typ).cancelled++
+		o.kind(j.typ).Cancelled++
 		o.end(j, broker.Cancelled, "")
 		return
 	}
 	if j.cancelled {
-		o.kind(j.typ).cancelled++
+		o.kind(j.typ).Cancelled++
 	} else {
-		o.kind(j.typ).discarded++
+		o.kind(j.typ).Discarded++
 	}
 	o.forget(j)
 }
 
 func (o *oracle) respond(c *command) {
-	w, i := o.meant(c)
-	if w == nil {
-		return
-	}
-	if j := o.over(w, i); j != nil {
-		o.kind(j.typ).answered++
+	if j := o.concluded(c); j != nil {
+		o.kind(j.typ).Answered++
 		o.conclude(j, frame{op: broker.OpResult, id: j.id, body: c.body})
 	}
 }
 
 func (o *oracle) fail(c *command) {
-	w, i := o.meant(c)
-	if w == nil {
-		return
-	}
-	if j := o.over(w, i); j != nil {
+	if j := o.concluded(c); j != nil {
 		code := broker.JobFailed
 		switch {
 		case c.noRetry:
@@ -127,20 +127,25 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
 		o.keepLetter(k, j, reason)
-		k.failed++
+		k.Failed++
 		o.end(j, code, reason)
 		return
 	}
-	if j.expires != 0 && j.expires <= o.now {
+	if o.lapsed(j) {
 		o.expire(j)
 		return
 	}
-	k.requeued++
-	j.since, j.worker, j.place = o.now, 0, queued
 	j.least = false
 	if delay < 0 && code != broker.JobLost {
 		delay = o.backoff(j)
 	}
+	o.requeue(j, delay)
+}
+
+// requeue lets a job that was out wait again.
+func (o *oracle) requeue(j *oracleJob, delay int64) {
+	o.kind(j.typ).Requeued++
+	j.since, j.worker, j.place = o.now, 0, queued
 	if delay > 0 {
 		j.place, j.until = delayed, o.now+delay
 	}
@@ -149,11 +154,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 
 // release requeues the job at its old place, as if it had never been dispatched.
 func (o *oracle) release(c *command) {
-	w, i := o.meant(c)
-	if w == nil {
-		return
-	}
-	j := o.over(w, i)
+	j := o.concluded(c)
 	if j == nil {
 		return
 	}
@@ -165,17 +166,13 @@ func (o *oracle) release(c *command) {
 		o.unstart(ofType(j.typ), j)
 	}
 	o.refund(j)
-	k.releases++
-	if j.expires != 0 && j.expires <= o.now {
+	k.Releases++
+	if o.lapsed(j) {
 		o.expire(j)
 		return
 	}
-	k.requeued++
-	j.since, j.worker, j.place = o.now, 0, queued
-	if c.delay > 0 {
-		j.place, j.until, j.least = delayed, o.now+int64(c.delay), false
-	}
-	o.setTimer(j)
+	j.least = false
+	o.requeue(j, int64(c.delay))
 }
 
 // backoff is the wait before the retry that is due: the core's choice, checked

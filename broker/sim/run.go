@@ -255,7 +255,7 @@ func (r *runner) finish() error {
 	}
 	r.inner.Shuffle(len(end), func(i, j int) { end[i], end[j] = end[j], end[i] })
 	for _, j := range o.jobs {
-		if j.detached || j.keep > 0 {
+		if j.detach || j.keep > 0 {
 			end = append(end, &command{verb: revoke, now: o.now, id: j.id})
 		}
 	}
