@@ -24,6 +24,11 @@ func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, *BadSetti
 	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Fair: &fair}}})
 }
 
+// Pause sets whether the jobs of one type are held back.
+func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, *BadSetting) {
+	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Paused: &pause}}})
+}
+
 // Limit sets the limits of one type.
 func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, *BadSetting) {
 	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Limits: &l}}})

@@ -93,16 +93,3 @@ func (b *Broker) unpace(k *jobType, began int64) {
 		k.paced.giveBack(b.now, began, step(k.limits.Rate))
 	}
 }
-
-// Pause holds back the jobs of a type, or lets them go on. The type need not be known yet.
-func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, *BadSetting) {
-	b.begin(now)
-	if b.tooMany(b.typesByName[string(name)]) {
-		return b.end(), &BadSetting{Type: name, Reason: b.manyTypes()}
-	}
-	k := b.typeNamed(name)
-	b.typeUsed(k)
-	k.paused = pause
-	b.touch(k)
-	return b.end(), nil
-}

@@ -128,19 +128,17 @@ func (b *Broker) newPeer() Peer {
 	return p
 }
 
-func (b *Broker) submitter(p Peer) *submitter {
+// entry is the entry of a connection, an empty one if it is not known any more.
+func (b *Broker) entry(p Peer) peer {
 	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
-		return b.peers[s].sub
+		return b.peers[s]
 	}
-	return nil
+	return peer{}
 }
 
-func (b *Broker) worker(p Peer) *worker {
-	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
-		return b.peers[s].wrk
-	}
-	return nil
-}
+func (b *Broker) submitter(p Peer) *submitter { return b.entry(p).sub }
+
+func (b *Broker) worker(p Peer) *worker { return b.entry(p).wrk }
 
 // Gone says that a connection is lost. What a submitter has waiting ends at once, what it
 // has running is unwanted. A worker's jobs are handed to others as far as their retries

@@ -9,11 +9,12 @@ type Settings struct {
 	Types []TypeSetting
 }
 
-// TypeSetting sets what is not nil.
+// TypeSetting sets what is not nil. The type need not be known yet.
 type TypeSetting struct {
 	Name   []byte
 	Limits *TypeLimits
-	Fair   *bool
+	Fair   *bool // tenants take turns
+	Paused *bool // its jobs are held back
 }
 
 // BadSetting is a setting that is refused: a rule, or one of a type.
@@ -129,6 +130,9 @@ func (b *Broker) setType(t *TypeSetting) {
 			k.paced.set-- // nobody is out
 		}
 		b.stopTimer(&k.timer)
+	}
+	if t.Paused != nil {
+		k.paused = *t.Paused
 	}
 	if k.fair != fair {
 		k.fair = fair

@@ -137,7 +137,7 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	told := a.log.Info().Bool("paused", paused)
 	return a.change(w, r, told, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-			fx, bad := b.Pause(now, name, paused)
+			fx, bad := b.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
 			err = wording.AsError(bad)
 			return fx
 		})

@@ -42,6 +42,10 @@ func limitOf(typ string, l broker.TypeLimits) *broker.Settings {
 	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Limits: &l}}}
 }
 
+func pauseOf(typ string, paused bool) *broker.Settings {
+	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Paused: &paused}}}
+}
+
 // TestTooMuch: while a limit on bytes is reached at the borrower, jobs are tried there
 // slowly, and that is not counted as work.
 func TestTooMuch(t *testing.T) {

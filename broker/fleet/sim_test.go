@@ -495,7 +495,7 @@ func (w *world) shake() {
 		}
 	case n < 82:
 		typ := []byte(types[w.rng.IntN(4)])
-		fx, _ := x.core.Pause(w.now, typ, w.rng.IntN(3) == 0)
+		fx, _ := x.core.Configure(w.now, pauseOf(string(typ), w.rng.IntN(3) == 0))
 		x.do(fx)
 	case n < 84:
 		fx, _ := x.core.Configure(w.now, limitOf(types[w.rng.IntN(4)], broker.TypeLimits{Concurrency: w.rng.IntN(4)}))
@@ -583,7 +583,7 @@ func (w *world) run() {
 		}
 		x.frozen = 0
 		for _, typ := range types {
-			fx, _ := x.core.Pause(w.now, []byte(typ), false)
+			fx, _ := x.core.Configure(w.now, pauseOf(typ, false))
 			x.do(fx)
 			fx, _ = x.core.Configure(w.now, limitOf(typ, broker.TypeLimits{}))
 			x.do(fx)

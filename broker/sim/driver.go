@@ -117,7 +117,7 @@ func (d *driver) do(c *command) {
 		fx = b.Change(c.now, p, d.changing(c))
 	case amend:
 		fx, d.code, _ = b.Amend(c.now, d.changing(c))
-	case setRule, dropRule, setFair, limit:
+	case setRule, dropRule, setFair, limit, pause:
 		var bad *broker.BadSetting
 		fx, bad = b.Configure(c.now, d.settings(c))
 		d.refused = bad != nil
@@ -137,10 +137,6 @@ func (d *driver) do(c *command) {
 		fx = b.Expelled(c.now, p, c.reason)
 	case tick:
 		fx = b.Tick(c.now)
-	case pause:
-		var bad *broker.BadSetting
-		fx, bad = b.Pause(c.now, typ, c.on)
-		d.refused = bad != nil
 	case credit:
 		fx = b.Credit(c.now, p, int64(c.room))
 	case drain:
@@ -206,6 +202,8 @@ func (d *driver) settings(c *command) *broker.Settings {
 			s.Drop = append(s.Drop, d.lend([]byte(x.id)))
 		case setFair:
 			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Fair: &x.on})
+		case pause:
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Paused: &x.on})
 		case limit:
 			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate}})
 		}
