@@ -16,14 +16,26 @@ const giantFrom = 512 << 10
 // work holds so many bytes and must not touch anything of the loop's.
 func (c *conn) goAside(bytes int, work, done func()) {
 	c.reading, c.in.aside = aside, bytes
+	back := func() {
+		defer c.rescue()
+		c.heard = c.srv.hub.Now()
+		c.reading, c.in.aside = forTurn, 0
+		done()
+		c.loop.turn(c, 0)
+		c.received(nil)
+		c.loop.flush()
+	}
 	go func() {
 		defer func() {
-			e := recover()
-			var stack []byte
-			if e != nil {
-				stack = debug.Stack()
+			if e := recover(); e != nil {
+				stack := debug.Stack()
+				back = func() { c.fault(e, stack) }
 			}
-			c.loop.poller.Call(func() { c.back(done, e, stack) })
+			c.loop.poller.Call(func() {
+				if c.state < closed {
+					back()
+				}
+			})
 		}()
 		c.srv.giants <- struct{}{}
 		defer func() { <-c.srv.giants }()
@@ -31,24 +43,6 @@ func (c *conn) goAside(bytes int, work, done func()) {
 			work()
 		}
 	}()
-}
-
-// back goes on with the connection; e is what the work panicked with, or nil.
-func (c *conn) back(done func(), e any, stack []byte) {
-	defer c.rescue()
-	switch {
-	case c.state == closed:
-		return
-	case e != nil:
-		c.fault(e, stack)
-		return
-	}
-	c.heard = c.srv.hub.Now()
-	c.reading, c.in.aside = forTurn, 0
-	done()
-	c.loop.turn(c, 0)
-	c.received(nil)
-	c.loop.flush()
 }
 
 // decodeAside decodes a frame.

@@ -47,9 +47,7 @@ type source interface {
 	send(parts [][]byte) (n int, err error)
 	// finish tells the peer that nothing follows.
 	finish()
-	// close closes it; gone is called once the hub has been told.
 	close()
-	gone()
 }
 
 // state is the stage of a connection's life. It only moves to a later one.
@@ -154,7 +152,9 @@ func (lp *loop) close(c *conn) {
 		c.waiting.Stop()
 	}
 	lp.srv.hub.Gone(c.peer)
-	c.src.gone()
+	if lp.conns != nil { // whoever serves a stream counts it
+		lp.srv.conns.Add(-1)
+	}
 }
 
 // startBeat pings the peer at its own pace and drops it after two beats of silence, by the

@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 
 	"gloom/broker/guard"
+	"gloom/broker/poll"
 	"gloom/wire"
 )
 
@@ -198,27 +198,22 @@ func (s *Server) unserved(err error) {
 	s.log.Warn().Err(err).Msg("cannot serve a connection")
 }
 
-// refuseConn tells a connection that there are too many.
+// refuseConn closes a connection and tells it, if it can without TLS, that there are too many.
 func (s *Server) refuseConn(l *listener, nc net.Conn) {
-	if !l.secure {
-		_ = nc.SetDeadline(time.Now().Add(50 * time.Millisecond))
-		_, _ = nc.Write(wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, no more may be (max-conns)", s.maxConns), nil))
-		// Unread input would make closing reset the connection before the peer has
-		// read the reason.
-		if c, ok := nc.(interface{ CloseWrite() error }); ok {
-			_ = c.CloseWrite()
-		}
-		if sc, ok := nc.(syscall.Conn); ok {
-			if rc, err := sc.SyscallConn(); err == nil {
-				var junk [4096]byte
-				_ = rc.Read(func(fd uintptr) bool {
-					_, _ = unix.Read(int(fd), junk[:])
-					return true
-				})
-			}
-		}
+	if l.secure {
+		_ = nc.Close()
+		return
 	}
-	_ = nc.Close()
+	fd, err := descriptor(nc)
+	if err != nil {
+		return
+	}
+	_, _ = poll.Send(fd, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, no more may be (max-conns)", s.maxConns), nil))
+	// Unread input would make closing reset the connection before the peer has
+	// read the reason.
+	_ = unix.Shutdown(fd, unix.SHUT_WR)
+	_, _ = poll.Receive(fd, make([]byte, 4096))
+	_ = unix.Close(fd)
 }
 
 func remoteOf(nc net.Conn) string {

@@ -98,9 +98,6 @@ func (l *loops) stop() {
 	l.done.Wait()
 }
 
-// pick returns the loop for the next connection.
-func (l *loops) pick() *loop { return l.all[int(l.next.Add(1))%len(l.all)] }
-
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: lp.pool, most: giantFrom}}
 }
@@ -111,7 +108,7 @@ func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 	if err != nil {
 		return err
 	}
-	lp := l.pick()
+	lp := l.all[int(l.next.Add(1))%len(l.all)]
 	c := lp.newConn(&socket{lp, fd}, port, remoteOf(nc))
 	if !lp.poller.Do(func() { lp.enroll(c, fd) }) {
 		return errors.Join(net.ErrClosed, unix.Close(fd))
@@ -157,15 +154,12 @@ func (s *Server) watch() {
 	lag, sweep := time.NewTicker(lagEvery), time.NewTicker(sweepEvery)
 	defer lag.Stop()
 	defer sweep.Stop()
-	read := make(chan struct{}, 1)
 	for {
 		select {
 		case <-s.Done():
 			return
 		case <-sweep.C:
-			s.hub.ReadFirst(func(int64) { notify(read) })
-		case <-read:
-			s.hub.Sweep()
+			s.hub.ReadFirst(func(int64) { s.hub.Sweep() })
 		case <-lag.C:
 			for _, lp := range s.loops.all {
 				sent := time.Now()

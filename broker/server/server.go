@@ -94,7 +94,8 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	}
 	s.batches.New = func() any { return s.newBatch() }
 	cfg := opt.Hub()
-	cfg.Core.Pages, cfg.Core.Seed = memory.Pages{}, seed()
+	cfg.Core.Pages = memory.Pages{}
+	_ = binary.Read(rand.Reader, binary.LittleEndian, &cfg.Core.Seed)
 	s.hub = hub.New(cfg)
 	s.limits = settings.NewLimits(s.hub, opt.MaxTypes)
 	if err := s.limits.Load(opt.Limits); err != nil {
@@ -122,13 +123,6 @@ func (s *Server) begin() (err error) {
 		s.accepting.Go(func() { s.accept(l) })
 	}
 	return s.joinFleet()
-}
-
-// seed is a number that nobody can guess.
-func seed() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 // joinFleet joins the fleet that the options name, if they do.

@@ -42,5 +42,3 @@ func (s *socket) close() {
 	s.loop.poller.Remove(s.fd)
 	_ = unix.Close(s.fd)
 }
-
-func (s *socket) gone() { s.loop.srv.conns.Add(-1) }

@@ -147,8 +147,6 @@ func (s *stream) close() {
 	notify(s.turn)
 }
 
-func (s *stream) gone() {}
-
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
