@@ -128,17 +128,19 @@ func (b *Broker) newPeer() Peer {
 	return p
 }
 
-// entry is the entry of a connection, an empty one if it is not known any more.
-func (b *Broker) entry(p Peer) peer {
+func (b *Broker) submitter(p Peer) *submitter {
 	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
-		return b.peers[s]
+		return b.peers[s].sub
 	}
-	return peer{}
+	return nil
 }
 
-func (b *Broker) submitter(p Peer) *submitter { return b.entry(p).sub }
-
-func (b *Broker) worker(p Peer) *worker { return b.entry(p).wrk }
+func (b *Broker) worker(p Peer) *worker {
+	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
+		return b.peers[s].wrk
+	}
+	return nil
+}
 
 // Gone says that a connection is lost. What a submitter has waiting ends at once, what it
 // has running is unwanted. A worker's jobs are handed to others as far as their retries

@@ -2,23 +2,33 @@ package broker
 
 import "math/bits"
 
+func statBucket(ns int64) int {
+	return min(bits.Len64(uint64(max(ns, 0))/1000), StatBuckets-1)
+}
+
 // waited and ran count how long jobs of a type waited and ran.
 func (b *Broker) waited(k *jobType, ns int64) {
-	count(&k.stats.Wait, &k.stats.WaitSum, ns)
+	i := statBucket(ns)
+	k.stats.wait(i, ns)
 	if !b.kept(k) {
-		count(&b.otherStats.Wait, &b.otherStats.WaitSum, ns)
+		b.otherStats.wait(i, ns)
 	}
 }
 
 func (b *Broker) ran(k *jobType, ns int64) {
-	count(&k.stats.Run, &k.stats.RunSum, ns)
+	i := statBucket(ns)
+	k.stats.run(i, ns)
 	if !b.kept(k) {
-		count(&b.otherStats.Run, &b.otherStats.RunSum, ns)
+		b.otherStats.run(i, ns)
 	}
 }
 
-func count(buckets *[StatBuckets]uint64, sum *uint64, ns int64) {
-	ns = max(ns, 0)
-	buckets[min(bits.Len64(uint64(ns)/1000), StatBuckets-1)]++
-	*sum += uint64(ns)
+func (s *TypeStats) wait(bucket int, ns int64) {
+	s.Wait[bucket]++
+	s.WaitSum += uint64(max(ns, 0))
+}
+
+func (s *TypeStats) run(bucket int, ns int64) {
+	s.Run[bucket]++
+	s.RunSum += uint64(max(ns, 0))
 }
