@@ -106,7 +106,7 @@ healthy: ## a broker under load for ten minutes, of which nothing may be found
 .PHONY: page
 page: deps ## the page in full: every width, fifty tabs, its libraries as npm has them; pictures into .build/page
 	@mkdir -p $(BIN)/page
-	$(GO) test ./broker/admin/page -count 1 -registry
+	$(GO) test ./broker/page -count 1 -registry
 	$(GO) test ./broker/admin/page/browser -count 1 -timeout 20m -long -shots $(CURDIR)/$(BIN)/page
 	$(GO) test ./broker/admin/page/probe -count 1 -timeout 20m -v
 

@@ -54,7 +54,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 		a.mux.HandleFunc(r.pattern, a.guarded(r))
 	}
 	a.mux.HandleFunc("/v1/", a.unknown)
-	a.mux.HandleFunc("/", web.ServeHTTP)
+	a.mux.HandleFunc("/", web.Site.ServeHTTP)
 	a.mux.HandleFunc("GET /{$}", a.index)
 	go a.past.note(a, srv.Done())
 	if srv.Options().Pprof {

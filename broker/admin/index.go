@@ -32,5 +32,5 @@ func (a *API) index(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	web.Index(w, r, data)
+	web.Site.Index(w, r, data)
 }

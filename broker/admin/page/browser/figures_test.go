@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"gloom/bench/throwaway"
+	"gloom/broker/page/pagetest"
 )
 
 // TestDrawn measures how long a first visit takes: until the figures are drawn, until they
@@ -30,13 +31,13 @@ func TestDrawn(t *testing.T) {
 	// visit notes when the marks came, in a profile and a tab that are gone before the next.
 	visit := func(path, script string, marks ...string) {
 		t.Run(path, func(t *testing.T) {
-			b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+			b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 			b.Forgive("favicon.ico") // which a text does not name
-			b.onNew(script)
-			b.visit(w.url + path)
+			b.OnNew(script)
+			b.Visit(w.url + path)
 			for _, mark := range marks {
-				b.until(`performance.getEntriesByName($0).length`, mark)
-				at := eval[float64](b, `return performance.getEntriesByName($0)[0].startTime`, mark)
+				b.Until(`performance.getEntriesByName($0).length`, mark)
+				at := pagetest.Eval[float64](b, `return performance.getEntriesByName($0)[0].startTime`, mark)
 				took[path+mark] = append(took[path+mark], at)
 			}
 		})

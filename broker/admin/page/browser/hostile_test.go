@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gloom/broker/page/pagetest"
 	gloom "gloom/clients/go"
 )
 
@@ -19,47 +20,47 @@ func TestDotNames(t *testing.T) {
 	w.until("/v1/types/mail", dead)
 	b := w.open("#/dead/mail?id=.")
 	b.Forgive("404 (Not Found)") // of the job that is over
-	b.sees("no such address")
-	b.gone("other")
-	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === '.').click()`) // the earlier one comes second
-	b.sees("All dead letters of this type", "a@example.org")
-	b.at("#/dead/mail?id=.")
-	b.until(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 2`)
-	b.press("Discard")
-	b.sees("Discard ..?")
-	b.press("Discard it")
-	b.sees(".. is discarded.")
+	b.Sees("no such address")
+	b.Gone("other")
+	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === '.').click()`) // the earlier one comes second
+	b.Sees("All dead letters of this type", "a@example.org")
+	b.At("#/dead/mail?id=.")
+	b.Until(`document.querySelectorAll('[aria-label="Dead letters"] tbody tr').length === 2`)
+	b.Press("Discard")
+	b.Sees("Discard ..?")
+	b.Press("Discard it")
+	b.Sees(".. is discarded.")
 	w.until("/v1/types/mail", func(v map[string]any) bool { return v["dead"] == 2. })
 
 	w.submit(gloom.Job{Type: ".", ID: "..", Groups: []string{"."}}, gloom.Job{Type: "..", ID: "."})
-	b.at("#/type/.")
-	b.sees("none has joined", "no worker has joined its type")
-	b.press("Pause")
-	b.sees(". is paused")
-	eval[any](b, `document.querySelector('[aria-label="Jobs"] tbody a').click()`)
-	b.sees("Why it waits: its type is paused")
-	b.press("Cancel")
-	b.press("Cancel the job")
-	b.sees("..: cancelled.")
-	b.at("#/groups")
-	b.press("Add a rule")
-	b.fill("pattern", "..")
-	b.fill("concurrency", "3")
-	b.press("Set")
-	b.sees("The rule for .. is set.")
+	b.At("#/type/.")
+	b.Sees("none has joined", "no worker has joined its type")
+	b.Press("Pause")
+	b.Sees(". is paused")
+	pagetest.Eval[any](b, `document.querySelector('[aria-label="Jobs"] tbody a').click()`)
+	b.Sees("Why it waits: its type is paused")
+	b.Press("Cancel")
+	b.Press("Cancel the job")
+	b.Sees("..: cancelled.")
+	b.At("#/groups")
+	b.Press("Add a rule")
+	b.Fill("pattern", "..")
+	b.Fill("concurrency", "3")
+	b.Press("Set")
+	b.Sees("The rule for .. is set.")
 	if v := w.ask("GET", "/v1/groups/%FF..", ""); v["concurrency"] != 3. {
 		t.Errorf("the rule is %v", v)
 	}
-	b.at("#/job/.")
-	b.sees("Why it waits: no worker has joined its type")
-	b.strict()
+	b.At("#/job/.")
+	b.Sees("Why it waits: no worker has joined its type")
+	b.Strict()
 }
 
 // TestLongBodies: the page lays out what is long or deep, and does not break.
 func TestLongBodies(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	sizes := eval[[]int](b, `const { pretty, members } = await import('/format.js');
+	sizes := pagetest.Eval[[]int](b, `const { pretty, members } = await import('/format.js');
 		const deep = 200_000, plain = '"' + 'x'.repeat(15e6) + '"', escapes = '"' + '\\"'.repeat(7e6) + '"';
 		return [pretty('['.repeat(deep) + ']'.repeat(deep)).length, pretty(plain).length, pretty(escapes).length,
 			members('{"body":' + escapes + ',"n":1}').body.length, pretty('{"a":[1,"\\""]}').length]`)
@@ -68,7 +69,7 @@ func TestLongBodies(t *testing.T) {
 			t.Errorf("text %d came to %d characters, want half of %d to that", i, sizes[i], most)
 		}
 	}
-	b.strict()
+	b.Strict()
 }
 
 // hostile are texts that do harm unless they are shown as nothing but text.
@@ -83,7 +84,7 @@ func TestHostile(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
 	b.Forgive("404 (Not Found)")
-	enc := func(s string) string { return eval[string](b, `return encodeURIComponent($0)`, s) }
+	enc := func(s string) string { return pagetest.Eval[string](b, `return encodeURIComponent($0)`, s) }
 	var jobs []gloom.Job
 	for _, text := range hostile {
 		body, _ := json.Marshal(map[string]string{text: text})
@@ -99,27 +100,27 @@ func TestHostile(t *testing.T) {
 			first = text[:3]
 		}
 		for _, v := range []string{"#/type/" + enc("t"+text), "#/dead/" + enc("dead"+text), "#/jobs?id=" + enc(text), "#/job/" + enc("i"+text)} {
-			b.at(v)
-			b.sees(first)
-			b.fits(320)
+			b.At(v)
+			b.Sees(first)
+			b.Fits(320)
 		}
-		b.until(`document.querySelector('pre')`)
-		if eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
+		b.Until(`document.querySelector('pre')`)
+		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
 			t.Errorf("text %d, %.60q, did harm", i, text)
 		}
 	}
 	for _, route := range []string{"#/groups", "#/", "#/types", "#/workers", "#/dead", "#/jobs"} {
-		b.at(route)
-		b.sees("onerror")
-		if eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
+		b.At(route)
+		b.Sees("onerror")
+		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
 			t.Errorf("%s did harm", route)
 		}
 		for _, width := range []int64{320, 1280} {
-			b.fits(width)
+			b.Fits(width)
 		}
 	}
-	b.accessible("hostile")
-	b.strict()
+	b.Accessible("hostile")
+	b.Strict()
 }
 
 // TestInvisible: names without any ink are seen and clicked all the same.
@@ -131,20 +132,20 @@ func TestInvisible(t *testing.T) {
 	}
 	b := w.open("")
 	for _, route := range []string{"#/", "#/types", "#/jobs", "#/groups"} {
-		b.at(route)
-		b.until(`document.querySelectorAll('main table a.name').length >= $0`, len(names))
-		texts := eval[[]string](b, `return [...document.querySelectorAll('main a.name')].map(a => a.textContent)`)
+		b.At(route)
+		b.Until(`document.querySelectorAll('main table a.name').length >= $0`, len(names))
+		texts := pagetest.Eval[[]string](b, `return [...document.querySelectorAll('main a.name')].map(a => a.textContent)`)
 		for name, shown := range names {
 			if !slices.Contains(texts, shown) {
 				t.Errorf("%s: %q is not shown as %s: %q", route, name, shown, texts)
 			}
 		}
-		b.accessible("invisible " + route)
+		b.Accessible("invisible " + route)
 	}
-	b.at("#/types")
-	b.until(`location.hash !== '#/types' || [...document.querySelectorAll('main a.name')].find(a => a.textContent === $0)?.click()`, names["   "])
-	b.until(`document.querySelector('h1')?.textContent === $0`, names["   "])
-	b.strict()
+	b.At("#/types")
+	b.Until(`location.hash !== '#/types' || [...document.querySelectorAll('main a.name')].find(a => a.textContent === $0)?.click()`, names["   "])
+	b.Until(`document.querySelector('h1')?.textContent === $0`, names["   "])
+	b.Strict()
 }
 
 // TestDirection: a name that is written from right to left turns nothing else around.
@@ -153,23 +154,23 @@ func TestDirection(t *testing.T) {
 	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})
 	b := w.open("")
 	b.Forgive("404 (Not Found)") // once the job is cancelled
-	b.sees("no worker serves")
-	if eval[bool](b, `const text = document.querySelector('.findings b').nextSibling.nextSibling ?? document.querySelector('.findings b').nextSibling;
+	b.Sees("no worker serves")
+	if pagetest.Eval[bool](b, `const text = document.querySelector('.findings b').nextSibling.nextSibling ?? document.querySelector('.findings b').nextSibling;
 		const left = i => { const r = document.createRange(); r.setStart(text, i); r.setEnd(text, i + 1); return r.getBoundingClientRect().left; };
 		return left(2) > left(8)`) {
 		t.Error("a finding is written from right to left")
 	}
-	b.at("#/type/" + eval[string](b, `return encodeURIComponent($0)`, "\u202egnp"))
-	b.sees(`\u202eboj`)
+	b.At("#/type/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202egnp"))
+	b.Sees(`\u202eboj`)
 	for _, what := range []string{"h1", "[aria-label=Jobs] .id"} {
-		if text := eval[string](b, `return document.querySelector($0).innerText`, what); text[0] != '\\' {
+		if text := pagetest.Eval[string](b, `return document.querySelector($0).innerText`, what); text[0] != '\\' {
 			t.Errorf("%s is %q", what, text)
 		}
 	}
-	b.at("#/job/" + eval[string](b, `return encodeURIComponent($0)`, "\u202eboj"))
-	b.press("Cancel")
-	b.sees(`Cancel \u202eboj?`)
-	b.press("Cancel the job")
-	b.sees(`\u202eboj: cancelled.`)
-	b.strict()
+	b.At("#/job/" + pagetest.Eval[string](b, `return encodeURIComponent($0)`, "\u202eboj"))
+	b.Press("Cancel")
+	b.Sees(`Cancel \u202eboj?`)
+	b.Press("Cancel the job")
+	b.Sees(`\u202eboj: cancelled.`)
+	b.Strict()
 }

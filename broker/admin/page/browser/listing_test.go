@@ -11,6 +11,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"gloom/broker/page/pagetest"
 	gloom "gloom/clients/go"
 )
 
@@ -20,9 +21,9 @@ func TestRuns(t *testing.T) {
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("the server was busy") })
 	w.submit(gloom.Job{Type: "mail", ID: "a", Backoff: time.Hour})
 	b := w.open("#/job/a")
-	b.sees("Runs so far", "the server was busy", "worker of tests", "1 time, 3 retries allowed")
-	b.accessible("runs")
-	b.strict()
+	b.Sees("Runs so far", "the server was busy", "worker of tests", "1 time, 3 retries allowed")
+	b.Accessible("runs")
+	b.Strict()
 }
 
 // TestListings: rows are those of the type that is shown, and of now.
@@ -30,8 +31,8 @@ func TestListings(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "report", ID: "report-1"})
 	b := w.open("#/type/mail")
-	b.sees("mail-1", "as of")
-	mixed := eval[bool](b, `let mixed = false;
+	b.Sees("mail-1", "as of")
+	mixed := pagetest.Eval[bool](b, `let mixed = false;
 		const look = () => { mixed ||= document.querySelector('h1').innerText === 'report' && document.body.innerText.includes('mail-1'); };
 		new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true });
 		location.hash = '#/type/report';
@@ -40,14 +41,14 @@ func TestListings(t *testing.T) {
 	if mixed {
 		t.Error("jobs of mail were shown as those of report")
 	}
-	b.sees("report-1")
-	b.until(`document.activeElement === document.querySelector('main')`)
-	b.at("#/")
-	b.sees("Types with most to do")
+	b.Sees("report-1")
+	b.Until(`document.activeElement === document.querySelector('main')`)
+	b.At("#/")
+	b.Sees("Types with most to do")
 	w.submit(gloom.Job{Type: "report", ID: "report-2"})
-	b.at("#/type/report")
-	b.sees("report-1", "report-2")
-	b.strict()
+	b.At("#/type/report")
+	b.Sees("report-1", "report-2")
+	b.Strict()
 }
 
 // typed is n jobs, each of a type of its own.
@@ -69,13 +70,13 @@ func TestManyTypes(t *testing.T) {
 	last := jobs[most-1].Type
 	w.submit(jobs...)
 	b := w.open("#/types?sort=type")
-	b.sees(shown, "type-00000")
-	rows := func() int { return eval[int](b, `return document.querySelectorAll('tbody tr').length`) }
+	b.Sees(shown, "type-00000")
+	rows := func() int { return pagetest.Eval[int](b, `return document.querySelectorAll('tbody tr').length`) }
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
 	}
 	// While it is scrolled from end to end, no frame takes long.
-	worst := eval[float64](b, `
+	worst := pagetest.Eval[float64](b, `
 		const box = document.querySelector('.long');
 		let last = performance.now(), worst = 0;
 		for (let i = 0; i <= 60; i++) {
@@ -87,23 +88,23 @@ func TestManyTypes(t *testing.T) {
 		}
 		return worst`)
 	t.Logf("the slowest of 60 frames took %.0f ms", worst)
-	b.sees(last)
+	b.Sees(last)
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
 	}
-	eval[any](b, `document.querySelector('th button').click()`)
-	b.until(`document.querySelector('.long').scrollTop === 0`)
-	b.sees(last)
-	b.at("#/types?filter=E-0177")
-	b.sees("10 types", "type-01770")
-	b.accessible("many types")
-	b.at("#/types")
-	b.sees("type-00000")
-	b.size(320, 640)
-	if cut := eval[bool](b, `const e = document.querySelector('tbody td.num'); return e.scrollWidth > e.clientWidth`); cut {
+	pagetest.Eval[any](b, `document.querySelector('th button').click()`)
+	b.Until(`document.querySelector('.long').scrollTop === 0`)
+	b.Sees(last)
+	b.At("#/types?filter=E-0177")
+	b.Sees("10 types", "type-01770")
+	b.Accessible("many types")
+	b.At("#/types")
+	b.Sees("type-00000")
+	b.Size(320, 640)
+	if cut := pagetest.Eval[bool](b, `const e = document.querySelector('tbody td.num'); return e.scrollWidth > e.clientWidth`); cut {
 		t.Error("in a narrow window figures are cut off")
 	}
-	b.strict()
+	b.Strict()
 }
 
 // TestScrolled: what is asked for while one scrolls is drawn when it comes, though nothing
@@ -111,8 +112,8 @@ func TestManyTypes(t *testing.T) {
 func TestScrolled(t *testing.T) {
 	w := start(t, nil)
 	w.submit(typed(500)...)
-	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.onNew(`delete window.SharedWorker;
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.OnNew(`delete window.SharedWorker;
 		window.setInterval = () => 0;
 		const ask = window.fetch;
 		const quiet = () => new TransformStream({ transform(chunk, to) { window.still || to.enqueue(chunk); } });
@@ -121,21 +122,21 @@ func TestScrolled(t *testing.T) {
 			const r = await ask(url, init);
 			return url === '/v1/events' ? new Response(r.body.pipeThrough(quiet()), r) : r;
 		};`)
-	b.visit(w.url + "/#/types?sort=type")
-	b.sees("500 types", "type-00000")
-	eval[any](b, `window.still = true; const box = document.querySelector('.long'); box.scrollTop = box.scrollHeight`)
-	b.sees("type-00499")
-	b.strict()
+	b.Visit(w.url + "/#/types?sort=type")
+	b.Sees("500 types", "type-00000")
+	pagetest.Eval[any](b, `window.still = true; const box = document.querySelector('.long'); box.scrollTop = box.scrollHeight`)
+	b.Sees("type-00499")
+	b.Strict()
 }
 
 // TestOldest: no time of a waiting job is cut.
 func TestOldest(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/types")
-	b.sees("report")
+	b.Sees("report")
 	for _, width := range []int64{577, 900, 1280} {
-		b.size(width, 900)
-		b.until(`(() => { const e = document.querySelector('td.time'); e.textContent = '23\u202fh 59\u202fmin'; return e.clientWidth && e.scrollWidth <= e.clientWidth; })()`)
+		b.Size(width, 900)
+		b.Until(`(() => { const e = document.querySelector('td.time'); e.textContent = '23\u202fh 59\u202fmin'; return e.clientWidth && e.scrollWidth <= e.clientWidth; })()`)
 	}
 }
 
@@ -143,8 +144,8 @@ func TestOldest(t *testing.T) {
 func TestNoGap(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})
-	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.onNew(`delete globalThis.SharedWorker;
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.OnNew(`delete globalThis.SharedWorker;
 		const now = Date.now, ask = fetch;
 		let slept = 0, hidden = false;
 		Date.now = () => now() + slept;
@@ -161,16 +162,16 @@ func TestNoGap(t *testing.T) {
 			r.body.pipeTo(writable).catch(() => {});
 			return new Response(readable, { headers: { Date: new Date(Date.now()).toUTCString() } });
 		};`)
-	b.visit(w.url + "/#/")
-	b.sees("1 waiting")
+	b.Visit(w.url + "/#/")
+	b.Sees("1 waiting")
 	const known = `(await import('/live.js')).series.of.queued`
-	b.until(`(await import('/live.js')).series.t.length > 1`)
-	eval[any](b, `sleep(40_000)`)
-	b.until(`(s => s.t.at(-1) - s.t[0] > 40 && s.t.at(-1) - s.t.at(-2) < 3)((await import('/live.js')).series)`)
-	if gaps := eval[[]any](b, `const q = `+known+`; return q.slice(q.findIndex(v => v !== null)).filter(v => v === null)`); len(gaps) > 0 {
+	b.Until(`(await import('/live.js')).series.t.length > 1`)
+	pagetest.Eval[any](b, `sleep(40_000)`)
+	b.Until(`(s => s.t.at(-1) - s.t[0] > 40 && s.t.at(-1) - s.t.at(-2) < 3)((await import('/live.js')).series)`)
+	if gaps := pagetest.Eval[[]any](b, `const q = `+known+`; return q.slice(q.findIndex(v => v !== null)).filter(v => v === null)`); len(gaps) > 0 {
 		t.Errorf("%d moments are not known", len(gaps))
 	}
-	b.strict()
+	b.Strict()
 }
 
 // TestManyFindings: a type tells what is the matter with it, however many others are worse;
@@ -185,32 +186,32 @@ func TestManyFindings(t *testing.T) {
 	}
 	w.submit(jobs...)
 	b := w.open("#/type/type-29")
-	b.sees("no worker serves the type")
-	b.at("#/")
+	b.Sees("no worker serves the type")
+	b.At("#/")
 	// A busy machine may add that the broker is late.
-	b.until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
-	b.sees("things are wrong", "type-00: 30 jobs wait", "29 more like it")
-	if n := eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {
+	b.Until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
+	b.Sees("things are wrong", "type-00: 30 jobs wait", "29 more like it")
+	if n := pagetest.Eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {
 		t.Errorf("%d cards tell the same", n)
 	}
 	w.ask("POST", "/v1/types/type-05/pause", "{}")
-	b.sees("type-05: 25 jobs wait: the type is paused", "28 more like it")
-	eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
-	b.sees("type-05 goes on.", "29 more like it")
-	b.press("29 more like it")
-	b.sees("type-29: 1 job waits")
-	b.accessible("open findings")
-	b.theme("dark")
-	b.accessible("open findings, dark", "color-contrast")
-	b.fits(320)
-	eval[any](b, `document.querySelector('[aria-label="Forget: type-29"]').click()`)
-	b.sees("Forget type-29?", "1 waiting job is discarded")
-	b.press("Forget it")
-	b.sees("type-29 is forgotten", "28 more like it")
-	b.press("28 more like it")
-	b.gone("type-28: 2 jobs wait")
+	b.Sees("type-05: 25 jobs wait: the type is paused", "28 more like it")
+	pagetest.Eval[any](b, `document.querySelector('[aria-label="Resume: type-05"]').click()`)
+	b.Sees("type-05 goes on.", "29 more like it")
+	b.Press("29 more like it")
+	b.Sees("type-29: 1 job waits")
+	b.Accessible("open findings")
+	b.Theme("dark")
+	b.Accessible("open findings, dark", "color-contrast")
+	b.Fits(320)
+	pagetest.Eval[any](b, `document.querySelector('[aria-label="Forget: type-29"]').click()`)
+	b.Sees("Forget type-29?", "1 waiting job is discarded")
+	b.Press("Forget it")
+	b.Sees("type-29 is forgotten", "28 more like it")
+	b.Press("28 more like it")
+	b.Gone("type-28: 2 jobs wait")
 	if *shots != "" {
-		b.shot(filepath.Join(*shots, "findings-320.png"))
+		b.Shot(filepath.Join(*shots, "findings-320.png"))
 	}
-	b.strict()
+	b.Strict()
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/broker/page/pagetest"
 	gloom "gloom/clients/go"
 )
 
@@ -36,25 +37,25 @@ func TestNarrow(t *testing.T) {
 		gloom.Job{Type: "etl-a", ID: "etl-1", Timeout: 50 * time.Millisecond, Retries: gloom.NoRetries})
 	w.until("/v1/status", func(v map[string]any) bool { return v["dead"].(float64) >= 3 })
 	b := w.open("")
-	b.fits(320)
-	b.at("#/jobs")
-	b.until(`(() => { const nav = document.querySelector('nav').getBoundingClientRect(), e = document.querySelector('nav [aria-current]').getBoundingClientRect();
+	b.Fits(320)
+	b.At("#/jobs")
+	b.Until(`(() => { const nav = document.querySelector('nav').getBoundingClientRect(), e = document.querySelector('nav [aria-current]').getBoundingClientRect();
 		return e.left > nav.left - 1 && e.right < nav.right + 1; })()`)
-	b.at("#/workers")
-	b.sees("hangs", "1 overdue")
-	b.fits(320)
-	b.size(1280, 900)
-	b.sees("etl-*")
-	if eval[bool](b, `return [...document.querySelectorAll('main a')].some(a => a.innerText.includes('*'))`) {
+	b.At("#/workers")
+	b.Sees("hangs", "1 overdue")
+	b.Fits(320)
+	b.Size(1280, 900)
+	b.Sees("etl-*")
+	if pagetest.Eval[bool](b, `return [...document.querySelectorAll('main a')].some(a => a.innerText.includes('*'))`) {
 		t.Error("a pattern is linked as a type")
 	}
-	b.at("#/dead/mail")
-	b.sees("Of the 3 that were read:", "2 × dial-tcp", "1 × another")
-	b.fits(320)
-	b.accessible("narrow dead letters")
-	b.at("#/")
-	b.sees("hangs")
-	eval[any](b, `[...document.querySelectorAll('.findings a')].find(a => a.innerText === 'hangs').click()`)
-	b.sees("Jobs of worker")
-	b.strict()
+	b.At("#/dead/mail")
+	b.Sees("Of the 3 that were read:", "2 × dial-tcp", "1 × another")
+	b.Fits(320)
+	b.Accessible("narrow dead letters")
+	b.At("#/")
+	b.Sees("hangs")
+	pagetest.Eval[any](b, `[...document.querySelectorAll('.findings a')].find(a => a.innerText === 'hangs').click()`)
+	b.Sees("Jobs of worker")
+	b.Strict()
 }

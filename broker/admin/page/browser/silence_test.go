@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"gloom/broker/page/pagetest"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
@@ -79,35 +80,35 @@ func TestFrozen(t *testing.T) {
 	g := behind(w)
 	b := w.open("")
 	w.submit(gloom.Job{Type: "before"})
-	b.sees("before")
+	b.Sees("before")
 	g.Lock()
 	thaw := sync.OnceFunc(g.Unlock)
 	defer thaw()
-	eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
-	b.sees("The broker does not answer", "before")
+	pagetest.Eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
+	b.Sees("The broker does not answer", "before")
 	thaw()
-	b.gone("The broker does not answer")
+	b.Gone("The broker does not answer")
 	w.submit(gloom.Job{Type: "after"})
-	b.sees("after")
-	b.strict()
+	b.Sees("after")
+	b.Strict()
 }
 
 // TestNoWorker: where the script that reads the stream for all tabs did not come, it is asked
 // for again.
 func TestNoWorker(t *testing.T) {
 	w := start(t, nil)
-	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
 	b.Forgive("Failed to fetch a worker script")
-	b.onNew(`window.workers = 0;
+	b.OnNew(`window.workers = 0;
 		window.SharedWorker = class extends SharedWorker { constructor(url, o) { super(window.workers++ ? url : 'nosuch.js', o); } };`)
-	b.visit(w.url + "/")
-	b.until(`window.workers === 1`)
-	eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
-	b.until(`window.workers > 1`)
-	b.gone("The broker does not answer")
+	b.Visit(w.url + "/")
+	b.Until(`window.workers === 1`)
+	pagetest.Eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
+	b.Until(`window.workers > 1`)
+	b.Gone("The broker does not answer")
 	w.submit(gloom.Job{Type: "after"})
-	b.sees("after")
-	b.strict()
+	b.Sees("after")
+	b.Strict()
 }
 
 // TestRefused: a broker that lends no stream says why.
@@ -128,11 +129,11 @@ func TestRefused(t *testing.T) {
 	}
 	b := w.open("")
 	b.Forgive("503 (Service Unavailable)")
-	b.sees("The broker refuses its events: 30 streams of events are open")
+	b.Sees("The broker refuses its events: 30 streams of events are open")
 	for _, s := range streams {
 		_ = s.Close()
 	}
-	b.gone("The broker refuses")
-	b.sees("All is well")
-	b.strict()
+	b.Gone("The broker refuses")
+	b.Sees("All is well")
+	b.Strict()
 }

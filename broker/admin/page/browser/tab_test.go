@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
+	"gloom/broker/page/pagetest"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
@@ -27,41 +28,41 @@ func TestTokens(t *testing.T) {
 	b.Forgive("404 (Not Found)")
 	enter := func(token string) {
 		t.Helper()
-		b.fill("token", token)
-		b.press("Go in")
+		b.Fill("token", token)
+		b.Press("Go in")
 	}
-	b.sees("This broker wants a token")
-	b.accessible("the door")
+	b.Sees("This broker wants a token")
+	b.Accessible("the door")
 	enter("wrong")
-	b.sees("Asking. A wrong token is refused slowly…")
-	b.sees("does not know this token")
+	b.Sees("Asking. A wrong token is refused slowly…")
+	b.Sees("does not know this token")
 	enter("secret-s")
-	b.sees("This token may not look")
+	b.Sees("This token may not look")
 	enter("secret-w")
-	b.sees("Overview")
-	b.at("#/")
-	b.sees("No job has come")
-	if text := b.text(); strings.Contains(text, "Drain") || strings.Contains(text, "Submit a test job") {
+	b.Sees("Overview")
+	b.At("#/")
+	b.Sees("No job has come")
+	if text := b.Text(); strings.Contains(text, "Drain") || strings.Contains(text, "Submit a test job") {
 		t.Errorf("who may watch is offered more:\n%s", text)
 	}
-	if kept := eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`); kept {
+	if kept := pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`); kept {
 		t.Error("the token was kept")
 	}
-	b.visit(w.url + "/")
-	b.sees("This broker wants a token")
+	b.Visit(w.url + "/")
+	b.Sees("This broker wants a token")
 	enter("secret-ws")
-	b.sees("Submit a test job")
-	b.visit(w.url + "/")
+	b.Sees("Submit a test job")
+	b.Visit(w.url + "/")
 	enter("secret-wm")
-	b.at("#/type/mail")
-	b.sees("Test job")
-	b.at("#/type/sms")
-	b.sees("No job or worker of this type")
-	b.gone("Test job")
-	b.visit(w.url + "/")
+	b.At("#/type/mail")
+	b.Sees("Test job")
+	b.At("#/type/sms")
+	b.Sees("No job or worker of this type")
+	b.Gone("Test job")
+	b.Visit(w.url + "/")
 	enter("secret-a")
-	b.sees("Drain")
-	b.strict()
+	b.Sees("Drain")
+	b.Strict()
 }
 
 // TestRestart: a page that stays open says that the broker is away, and goes on
@@ -71,62 +72,62 @@ func TestRestart(t *testing.T) {
 	b := w.open("")
 	b.Forgive("net::ERR", "Failed to fetch")
 	w.submit(gloom.Job{Type: "before"})
-	b.sees("before")
+	b.Sees("before")
 	submit, http_ := w.srv.SubmitAddr().String(), w.srv.HTTPAddr().String()
 	_ = w.srv.Close()
-	b.sees("The broker does not answer", "Trying again", "before", "Not known: the broker is away")
-	b.gone("All is well")
-	b.until(`document.title.startsWith('away')`)
-	b.accessible("away")
-	b.at("#/workers") // whose script has not come
-	b.sees("This view could not be loaded.")
+	b.Sees("The broker does not answer", "Trying again", "before", "Not known: the broker is away")
+	b.Gone("All is well")
+	b.Until(`document.title.startsWith('away')`)
+	b.Accessible("away")
+	b.At("#/workers") // whose script has not come
+	b.Sees("This view could not be loaded.")
 	again := start(t, func(o *settings.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
-	b.gone("The broker does not answer")
-	b.sees("No worker is connected.")
-	b.at("#/")
-	b.sees("v2.0.0", "No job has come")
+	b.Gone("The broker does not answer")
+	b.Sees("No worker is connected.")
+	b.At("#/")
+	b.Sees("v2.0.0", "No job has come")
 	again.submit(gloom.Job{Type: "after"})
-	b.sees("after")
-	b.strict()
+	b.Sees("after")
+	b.Strict()
 }
 
 // TestKeyboard goes everywhere without a pointer.
 func TestKeyboard(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
-	b.sees("Types with most to do")
-	b.keys("?")
-	b.sees("find a job or a type", "gloom explain ID and gloom findings")
-	b.until(`document.activeElement.closest('dialog')`)
-	b.keys("\x1b")
-	b.until(`!document.querySelector('dialog')`)
+	b.Sees("Types with most to do")
+	b.Keys("?")
+	b.Sees("find a job or a type", "gloom explain ID and gloom findings")
+	b.Until(`document.activeElement.closest('dialog')`)
+	b.Keys("\x1b")
+	b.Until(`!document.querySelector('dialog')`)
 	for i, name := range []string{"Overview", "Types", "Workers", "Submitters", "Groups", "Dead letters", "Jobs"} {
-		b.keys(fmt.Sprint(i + 1))
-		b.until(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
+		b.Keys(fmt.Sprint(i + 1))
+		b.Until(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
 	}
-	b.keys("/")
-	b.until(`document.activeElement.id === 'find'`)
-	b.keys("report-07\r")
-	b.sees("Why it waits")
+	b.Keys("/")
+	b.Until(`document.activeElement.id === 'find'`)
+	b.Keys("report-07\r")
+	b.Sees("Why it waits")
 	b.Forgive("404 (Not Found)") // no job has such an id
-	b.keys("/")
-	b.keys("thumb\r")
-	b.until(`location.hash === '#/type/thumbnail'`)
-	b.keys("/")
-	b.keys("no such thing\r")
-	b.sees("No job fits.")
-	b.keys("/")
-	b.keys("invoice-1\r")
-	b.sees("failed and is kept: invoice")
-	b.at("#/job/invoice-1")
-	b.sees("failed", "failed and is kept: invoice")
+	b.Keys("/")
+	b.Keys("thumb\r")
+	b.Until(`location.hash === '#/type/thumbnail'`)
+	b.Keys("/")
+	b.Keys("no such thing\r")
+	b.Sees("No job fits.")
+	b.Keys("/")
+	b.Keys("invoice-1\r")
+	b.Sees("failed and is kept: invoice")
+	b.At("#/job/invoice-1")
+	b.Sees("failed", "failed and is kept: invoice")
 	// The focus is visible wherever the Tab key moves it.
-	b.at("#/type/report")
-	b.sees("report-00")
+	b.At("#/type/report")
+	b.Sees("report-00")
 	seen := map[string]bool{}
 	for range 25 {
-		b.keys("\t")
-		x := eval[[]string](b, `const e = document.activeElement, s = getComputedStyle(e); return [e.innerText || e.name || e.className, s.outlineStyle]`)
+		b.Keys("\t")
+		x := pagetest.Eval[[]string](b, `const e = document.activeElement, s = getComputedStyle(e); return [e.innerText || e.name || e.className, s.outlineStyle]`)
 		if seen[x[0]] = true; x[1] == "none" {
 			t.Errorf("%q has the focus and does not show it", x[0])
 		}
@@ -134,7 +135,7 @@ func TestKeyboard(t *testing.T) {
 	if !seen["Pause"] || !seen["queued"] {
 		t.Errorf("the tabulator came by %v", seen)
 	}
-	b.strict()
+	b.Strict()
 }
 
 // TestFind: what fits is listed while one types, and chosen with the arrow keys or the
@@ -142,53 +143,53 @@ func TestKeyboard(t *testing.T) {
 func TestFind(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
-	b.sees("Types with most to do")
+	b.Sees("Types with most to do")
 	listed := func(want ...string) {
 		t.Helper()
-		b.until(`[...document.querySelectorAll('#hits [role=option]')].map(e => e.innerText.trim()).join() === $0`, strings.Join(want, ","))
+		b.Until(`[...document.querySelectorAll('#hits [role=option]')].map(e => e.innerText.trim()).join() === $0`, strings.Join(want, ","))
 	}
-	b.keys("/")
-	b.until(`document.activeElement.id === 'find'`)
-	b.keys("pictu")
+	b.Keys("/")
+	b.Until(`document.activeElement.id === 'find'`)
+	b.Keys("pictu")
 	listed("picture-1 running", "picture-2 queued")
-	b.accessible("what was found")
-	b.theme("dark")
-	b.keys(kb.ArrowDown)
-	b.accessible("what was found, dark")
-	b.fits(320)
-	b.keys(kb.ArrowDown)
-	b.until(`document.querySelector('#hits [aria-selected=true]').id === document.activeElement.getAttribute('aria-activedescendant')`)
-	b.keys("\r")
-	b.until(`location.hash === '#/job/picture-2' && !document.querySelector('#hits li')`)
-	b.keys("/")
-	b.keys("inv")
+	b.Accessible("what was found")
+	b.Theme("dark")
+	b.Keys(kb.ArrowDown)
+	b.Accessible("what was found, dark")
+	b.Fits(320)
+	b.Keys(kb.ArrowDown)
+	b.Until(`document.querySelector('#hits [aria-selected=true]').id === document.activeElement.getAttribute('aria-activedescendant')`)
+	b.Keys("\r")
+	b.Until(`location.hash === '#/job/picture-2' && !document.querySelector('#hits li')`)
+	b.Keys("/")
+	b.Keys("inv")
 	listed("invoice type")
-	eval[any](b, `document.querySelector('#hits li').dispatchEvent(new MouseEvent('mousedown', { bubbles: true, cancelable: true }))`)
-	b.until(`location.hash === '#/type/invoice'`)
-	b.keys("/")
-	b.keys("zzzz")
+	pagetest.Eval[any](b, `document.querySelector('#hits li').dispatchEvent(new MouseEvent('mousedown', { bubbles: true, cancelable: true }))`)
+	b.Until(`location.hash === '#/type/invoice'`)
+	b.Keys("/")
+	b.Keys("zzzz")
 	listed()
-	b.keys("\x1b")
-	b.until(`document.activeElement.id !== 'find'`)
-	b.strict()
+	b.Keys("\x1b")
+	b.Until(`document.activeElement.id !== 'find'`)
+	b.Strict()
 }
 
 // TestTabs opens more tabs of one browser than it has connections for a host.
 func TestTabs(t *testing.T) {
 	w := start(t, nil)
-	tabs := []*tab{w.open("")}
+	tabs := []*pagetest.Tab{w.open("")}
 	most := 7
 	if *long {
 		most = 50
 	}
 	for len(tabs) < most {
-		b := newTab(t, tabs[0].ctx)
-		b.visit(w.url + "/")
+		b := pagetest.NewTab(t, tabs[0].Context())
+		b.Visit(w.url + "/")
 		tabs = append(tabs, b)
 	}
 	w.submit(gloom.Job{Type: "news"})
 	for _, b := range tabs {
-		b.sees("news")
-		b.strict()
+		b.Sees("news")
+		b.Strict()
 	}
 }

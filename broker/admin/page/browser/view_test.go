@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
+	"gloom/broker/page/pagetest"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
@@ -78,62 +78,47 @@ func TestViews(t *testing.T) {
 		widths = []int64{320, 768, 1280, 1920}
 	}
 	for _, v := range views {
-		b.at(v.route)
-		b.sees(v.sees...)
-		for _, theme := range []string{"light", "dark"} {
-			b.theme(theme)
-			if theme == "light" {
-				b.accessible(v.route)
-			} else { // it differs by its colours
-				b.accessible(v.route+" "+theme, "color-contrast")
-			}
-			for _, width := range widths {
-				b.fits(width)
-				if *shots != "" {
-					name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(v.route, "-")
-					b.shot(filepath.Join(*shots, fmt.Sprintf("view%s-%d-%s.png", name, width, theme)))
-				}
-			}
-			b.size(1280, 900)
-		}
+		b.At(v.route)
+		b.Sees(v.sees...)
+		b.Look(v.route, *shots, widths...)
 	}
-	b.strict()
+	b.Strict()
 }
 
 // TestCold counts what a first visit takes.
 func TestCold(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
-	b.sees("Types with most to do")
+	b.Sees("Types with most to do")
 	requests, size := b.Heard()
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
 	t.Logf("%d requests, %.0f bytes", requests, size)
-	b.strict()
+	b.Strict()
 }
 
 // TestLive: what happens is seen without asking.
 func TestLive(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	b.sees("All is well", "No job has come and no worker has joined.")
-	b.accessible("empty")
+	b.Sees("All is well", "No job has come and no worker has joined.")
+	b.Accessible("empty")
 	w.submit(gloom.Job{Type: "mail"}, gloom.Job{Type: "mail"})
-	b.sees("mail", "2 waiting", "no worker")
-	b.until(`document.querySelector('.findings a[href="#/type/mail"]')`)
-	b.accessible("findings")
-	b.at("#/type/mail")
-	b.sees("none has joined")
+	b.Sees("mail", "2 waiting", "no worker")
+	b.Until(`document.querySelector('.findings a[href="#/type/mail"]')`)
+	b.Accessible("findings")
+	b.At("#/type/mail")
+	b.Sees("none has joined")
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("not today") })
-	b.sees("1 with room")
+	b.Sees("1 with room")
 	for i := range 5 {
 		w.submit(gloom.Job{Type: "mail", ID: fmt.Sprint("failing-", i), Retries: gloom.NoRetries})
 	}
-	b.sees("all of its runs fail")
-	eval[any](b, `document.querySelector('.findings .note a').click()`)
-	b.sees("Dead letters of mail", "not today")
-	b.strict()
+	b.Sees("all of its runs fail")
+	pagetest.Eval[any](b, `document.querySelector('.findings .note a').click()`)
+	b.Sees("Dead letters of mail", "not today")
+	b.Strict()
 }
 
 // TestTypeGroups: a type shows its own jobs' groups, whom a rule holds back, and where
@@ -150,57 +135,57 @@ func TestTypeGroups(t *testing.T) {
 	b := w.open("#/type/mail")
 	rows := func(want ...string) {
 		t.Helper()
-		b.until(`JSON.stringify([...document.querySelectorAll('[aria-label="Groups"] tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()).join(' ').trim())) === $0`,
+		b.Until(`JSON.stringify([...document.querySelectorAll('[aria-label="Groups"] tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()).join(' ').trim())) === $0`,
 			func() string { data, _ := json.Marshal(want); return string(data) }())
 	}
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0", "tenant-3 6 0", "tenant-4 5 0")
 	w.ask("PUT", "/v1/groups/tenant-2", `{"concurrency":0}`)
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0 7 tenant-2", "tenant-3 6 0", "tenant-4 5 0")
-	b.accessible("groups of a type")
-	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'more of them').click()`)
-	b.sees("Groups of mail")
+	b.Accessible("groups of a type")
+	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'more of them').click()`)
+	b.Sees("Groups of mail")
 	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0 7 tenant-2", "tenant-3 6 0", "tenant-4 5 0", "tenant-5 4 0", "tenant-6 3 0")
-	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'tenant-6').click()`)
-	b.sees("mail-6-2", "tenant-0")
-	b.gone("mail-plain")
-	b.at("#/type/report")
+	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'tenant-6').click()`)
+	b.Sees("mail-6-2", "tenant-0")
+	b.Gone("mail-plain")
+	b.At("#/type/report")
 	rows("acme 1 0")
-	b.at("#/groups?type=nosuch")
-	b.sees("No job of this type that waits or runs is in a group.")
-	b.accessible("no groups of a type")
-	b.strict()
+	b.At("#/groups?type=nosuch")
+	b.Sees("No job of this type that waits or runs is in a group.")
+	b.Accessible("no groups of a type")
+	b.Strict()
 }
 
 // TestAges: what lasts goes on without being asked for, by the broker's clock.
 func TestAges(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"})
-	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.onNew(`const now = Date.now, Before = Date; Date = class extends Before { constructor(...a) { a.length ? super(...a) : super(now() + 3600e3); } static now() { return now() + 3600e3; } }`)
-	b.visit(w.url + "/")
-	b.sees("no worker")
-	b.until(`document.querySelector('.findings .num')`)
-	if age := eval[string](b, `return document.querySelector('.findings .num').innerText`); strings.ContainsAny(age, "hd") {
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.OnNew(`const now = Date.now, Before = Date; Date = class extends Before { constructor(...a) { a.length ? super(...a) : super(now() + 3600e3); } static now() { return now() + 3600e3; } }`)
+	b.Visit(w.url + "/")
+	b.Sees("no worker")
+	b.Until(`document.querySelector('.findings .num')`)
+	if age := pagetest.Eval[string](b, `return document.querySelector('.findings .num').innerText`); strings.ContainsAny(age, "hd") {
 		t.Errorf("a finding of now is %s old", age)
 	}
-	b.at("#/jobs")
-	b.sees("mail-1")
+	b.At("#/jobs")
+	b.Sees("mail-1")
 	age := `document.querySelector('tbody td.num').innerText`
-	first := eval[string](b, `return `+age)
-	b.until(age+` !== $0`, first)
-	b.strict()
+	first := pagetest.Eval[string](b, `return `+age)
+	b.Until(age+` !== $0`, first)
+	b.Strict()
 }
 
 // TestAxis: a plot ends now, also with nothing but one sample.
 func TestAxis(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})
-	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.onNew(`window.labels = []; const fill = CanvasRenderingContext2D.prototype.fillText;
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.OnNew(`window.labels = []; const fill = CanvasRenderingContext2D.prototype.fillText;
 		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { /^\d\d:\d\d$/.test(text) && labels.push(text); fill.call(this, text, ...at); }`)
-	b.visit(w.url + "/#/type/mail")
-	b.until(`labels.length > 0`)
-	late := eval[[]string](b, `const min = t => +t.slice(0, 2) * 60 + +t.slice(3), now = new Date();
+	b.Visit(w.url + "/#/type/mail")
+	b.Until(`labels.length > 0`)
+	late := pagetest.Eval[[]string](b, `const min = t => +t.slice(0, 2) * 60 + +t.slice(3), now = new Date();
 		return labels.filter(t => (min(t) - now.getHours() * 60 - now.getMinutes() + 1440) % 1440 > 0 && (now.getHours() * 60 + now.getMinutes() - min(t) + 1440) % 1440 > 6)`)
 	if len(late) > 0 {
 		t.Errorf("a plot of five minutes has the times %v", late)
@@ -233,8 +218,8 @@ func TestReadme(t *testing.T) {
 	}
 	w.submit(jobs...)
 	b := w.open("")
-	b.size(1280, 860)
-	b.theme("light")
+	b.Size(1280, 860)
+	b.Theme("light")
 	span := time.Second
 	if *shots != "" {
 		span = 80 * time.Second
@@ -248,18 +233,18 @@ func TestReadme(t *testing.T) {
 			jobs = append(jobs, gloom.Job{Type: "invoice", ID: fmt.Sprint("invoice-", 4711+i)})
 		}
 		w.submit(jobs...)
-		eval[any](b, `await new Promise(go => setTimeout(go, 250))`)
+		pagetest.Eval[any](b, `await new Promise(go => setTimeout(go, 250))`)
 	}
-	b.sees("Types with most to do")
+	b.Sees("Types with most to do")
 	if *shots != "" {
-		b.shot(filepath.Join(*shots, "readme-overview.png"))
+		b.Shot(filepath.Join(*shots, "readme-overview.png"))
 	}
-	b.at("#/job/report-7")
-	b.theme("dark")
-	b.size(1280, 470)
-	b.sees("Why it waits")
-	b.sees("a@example.org")
+	b.At("#/job/report-7")
+	b.Theme("dark")
+	b.Size(1280, 470)
+	b.Sees("Why it waits")
+	b.Sees("a@example.org")
 	if *shots != "" {
-		b.shot(filepath.Join(*shots, "readme-job.png"))
+		b.Shot(filepath.Join(*shots, "readme-job.png"))
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"gloom/broker/admin/page/pagetest"
+	"gloom/broker/page/pagetest"
 
 	"github.com/chromedp/chromedp/kb"
 )

@@ -21,7 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"gloom/broker/admin/page/pagetest"
+	"gloom/broker/page/pagetest"
 )
 
 // person looks at a tab of their own.

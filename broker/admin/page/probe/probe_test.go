@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"gloom/bench/throwaway"
-	"gloom/broker/admin/page/pagetest"
+	"gloom/broker/page/pagetest"
 )
 
 // patience bounds everything that a test waits for.

@@ -1,0 +1,74 @@
+package page_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"gloom/broker/page"
+	"gloom/broker/page/pagetest"
+)
+
+// uncommented empties the lines of a script that are comments and nothing else.
+func uncommented(script []byte) []byte {
+	lines := strings.Split(string(script), "\n")
+	within := false
+	for i, line := range lines {
+		text := strings.TrimSpace(line)
+		begins := strings.HasPrefix(text, "/**")
+		_, code, ends := strings.Cut(text, "*/")
+		if strings.HasPrefix(text, "//") || (within || begins) && code == "" {
+			lines[i] = ""
+		}
+		within = (within || begins) && !ends
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+func daemon(views fstest.MapFS) page.Daemon {
+	views["app.js"] = &fstest.MapFile{Data: []byte("// One view.\nimport { to } from './parts.js';\nimport { all } from './view/all.js';\nto(all);\n")}
+	views["view/all.js"] = &fstest.MapFile{Data: []byte("import { table } from '../table.js';\nexport const all = () => table('All', [], [], x => x);\n")}
+	return page.Daemon{Title: "A <daemon>", Noun: "daemon", Without: "<code>it</code> tells.", Views: views}
+}
+
+// TestSite: a daemon's files and the kit's are served as they stand, as one page.
+func TestSite(t *testing.T) {
+	site := page.New(daemon(fstest.MapFS{}))
+	pagetest.Site(t, site)
+	for _, pattern := range []string{"*.css", "*.js", "*.svg", "lib/*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, name := range files {
+			want, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if filepath.Ext(name) == ".js" && filepath.Dir(name) != "lib" {
+				want = uncommented(want)
+			}
+			if got := pagetest.Get(site, "GET", "/"+name); name != "lib/VERSIONS" && got.Body.String() != string(want) {
+				t.Errorf("%s: status %d, %d bytes, want %d", name, got.Code, got.Body.Len(), len(want))
+			}
+		}
+	}
+	index := pagetest.Get(site, "GET", "/index.html").Body.String()
+	for _, want := range []string{"<title>A &lt;daemon&gt;</title>", `data-noun="daemon"`, "<code>it</code> tells.", `href="view/all.js"`, `href="lib/preact.mjs"`} {
+		if !strings.Contains(index, want) {
+			t.Errorf("index.html lacks %s:\n%s", want, index)
+		}
+	}
+}
+
+// TestSecondCopy: a daemon brings no file of its own in the place of the kit's.
+func TestSecondCopy(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a second table.js was taken")
+		}
+	}()
+	page.New(daemon(fstest.MapFS{"table.js": {Data: []byte("//")}}))
+}

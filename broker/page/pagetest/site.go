@@ -1,0 +1,143 @@
+package pagetest
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gloom/broker/page"
+)
+
+// Get asks a page for a file.
+func Get(site *page.Site, method, path string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	site.ServeHTTP(w, r)
+	return w
+}
+
+const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// mostBytes is what a page may have, packed: a first visit takes less, since views come when
+// they are looked at.
+const mostBytes = 80_000
+
+// Site fails for a page whose files are not served each as they are, small for who can unpack
+// them, once for who has them, and under a policy that lets in nothing foreign; or if a script
+// of ours could make harm of a text.
+func Site(t *testing.T, site *page.Site) {
+	t.Helper()
+	sum := 0
+	for _, name := range site.Paths() {
+		plain := Get(site, "GET", name)
+		if plain.Code != http.StatusOK {
+			t.Errorf("%s: status %d", name, plain.Code)
+		}
+		for key, want := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache", "Referrer-Policy": "no-referrer",
+		} {
+			if slices.Contains([]string{"Content-Security-Policy", "Referrer-Policy"}, key) && name != "/index.html" && name != "/worker.js" {
+				continue
+			}
+			if got := plain.Header().Get(key); got != want {
+				t.Errorf("%s: %s is %q", name, key, got)
+			}
+		}
+		small := Get(site, "GET", name, "Accept-Encoding", "br, gzip")
+		z, err := gzip.NewReader(small.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !strings.HasSuffix(name, "LICENSE") {
+			sum += small.Body.Len()
+		}
+		if data, err := io.ReadAll(z); err != nil || string(data) != plain.Body.String() {
+			t.Errorf("%s: with gzip %d bytes, %v", name, len(data), err)
+		}
+		tag := small.Header().Get("ETag")
+		if tag == plain.Header().Get("ETag") || Get(site, "GET", name, "Accept-Encoding", "gzip", "If-None-Match", tag).Code != http.StatusNotModified {
+			t.Errorf("%s: the tag %s", name, tag)
+		}
+		if path.Dir(name) != "/lib" {
+			strict(t, name, plain.Body.String())
+		}
+	}
+	if sum > mostBytes {
+		t.Errorf("the page has %d bytes with gzip, more than %d", sum, mostBytes)
+	}
+	t.Logf("%d files, %d bytes with gzip", len(site.Paths()), sum)
+	preloads(t, site)
+	for path, want := range map[string]int{"/nosuch": 404, "/page.go": 404, "/lib/": 404, "/../page.go": 404, "/lib/VERSIONS": 404} {
+		if got := Get(site, "GET", path).Code; got != want {
+			t.Errorf("%s: status %d, want %d", path, got, want)
+		}
+	}
+	if got := Get(site, "POST", "/index.html").Code; got != http.StatusMethodNotAllowed {
+		t.Errorf("POST: status %d", got)
+	}
+}
+
+// strict: nothing is inline, and nothing comes from elsewhere.
+func strict(t *testing.T, name, text string) {
+	t.Helper()
+	var bad []string
+	switch path.Ext(name) {
+	case ".html":
+		bad = []string{"<style", "style=", "onload", "onclick", "http:", "https:", "javascript:", "<script>"}
+	case ".js":
+		bad = []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "dangerouslySetInnerHTML", "localStorage", "sessionStorage", "document.cookie", "https://"}
+	}
+	for _, no := range bad {
+		if strings.Contains(text, no) {
+			t.Errorf("%s has %s", name, no)
+		}
+	}
+}
+
+var (
+	imports  = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
+	preload  = regexp.MustCompile(`rel="modulepreload" href="(.+)"`)
+	template = regexp.MustCompile(`\{[a-z]+\}`)
+)
+
+// preloads: what the first view needs is asked for at once, and nothing else.
+func preloads(t *testing.T, site *page.Site) {
+	t.Helper()
+	need := map[string]bool{}
+	var walk func(name string)
+	walk = func(name string) {
+		script := Get(site, "GET", name)
+		if script.Code != http.StatusOK {
+			t.Errorf("there is no %s, which a script imports", name)
+		}
+		for _, m := range imports.FindAllStringSubmatch(script.Body.String(), -1) {
+			if dep := path.Join(path.Dir(name), m[1]); !need[dep] {
+				need[dep] = true
+				walk(dep)
+			}
+		}
+	}
+	walk("/app.js")
+	index := Get(site, "GET", "/index.html").Body.String()
+	for _, m := range preload.FindAllStringSubmatch(index, -1) {
+		if !need["/"+m[1]] {
+			t.Errorf("index.html preloads %s, which app.js does not import", m[1])
+		}
+		delete(need, "/"+m[1])
+	}
+	for name := range need {
+		t.Errorf("index.html does not preload %s", name)
+	}
+	if left := template.FindString(index); left != "" {
+		t.Errorf("index.html still has %s", left)
+	}
+}

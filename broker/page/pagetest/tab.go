@@ -1,0 +1,229 @@
+package pagetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// Tab is a tab of the browser, in a profile of its own unless it is shared.
+type Tab struct {
+	t   *testing.T
+	ctx context.Context
+	*Ear
+}
+
+// NewTab opens a tab in a browser, 1280 pixels wide.
+func NewTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption) *Tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(parent, opts...)
+	t.Cleanup(end)
+	b := &Tab{t: t, ctx: ctx, Ear: Listen(t, ctx)}
+	b.Size(1280, 900)
+	return b
+}
+
+// Context is the tab's, for chromedp.
+func (b *Tab) Context() context.Context { return b.ctx }
+
+// Call does something that must not fail.
+func (b *Tab) Call(do func() error) {
+	b.t.Helper()
+	if err := do(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// OnNew runs a script in each document before its own.
+func (b *Tab) OnNew(script string) {
+	b.t.Helper()
+	b.Call(func() error {
+		_, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		return err
+	})
+}
+
+// Visit opens an address.
+func (b *Tab) Visit(url string) {
+	b.t.Helper()
+	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.Navigate(url)) })
+}
+
+// Size makes the window so large.
+func (b *Tab) Size(width, height int64) {
+	b.t.Helper()
+	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.EmulateViewport(width, height)) })
+}
+
+// Fits makes the window so wide and fails where the page is wider.
+func (b *Tab) Fits(width int64) {
+	b.t.Helper()
+	b.Size(width, 900)
+	if got := Eval[int64](b, `return document.documentElement.scrollWidth`); got > width {
+		b.t.Errorf("%.100s is %d pixels wide in a window of %d", Eval[string](b, `return location.hash`), got, width)
+	}
+}
+
+// Theme is light or dark.
+func (b *Tab) Theme(name string) {
+	b.t.Helper()
+	b.Call(func() error {
+		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
+		})
+		return err
+	})
+}
+
+// Eval runs a script; its value, in JSON, is decoded into a T.
+func Eval[T any](b *Tab, script string, args ...any) T {
+	b.t.Helper()
+	for i, a := range args {
+		data, err := json.Marshal(a)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		script = strings.ReplaceAll(script, fmt.Sprintf("$%d", i), string(data))
+	}
+	data, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]byte](`(async()=>{`+script+`})().then(v=>v===undefined?null:v)`, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%v\n%s", err, script)
+	}
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		b.t.Fatalf("%v: %s\n%s", err, data, script)
+	}
+	return v
+}
+
+// Until waits for a script's condition.
+func (b *Tab) Until(condition string, args ...any) {
+	b.t.Helper()
+	for end := time.Now().Add(Patience); !Eval[bool](b, `return !!(`+condition+`)`, args...); time.Sleep(30 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("it never came to %s %v; the page:\n%.3000s", condition, args, b.Text())
+		}
+	}
+}
+
+// Text is what the page shows.
+func (b *Tab) Text() string {
+	b.t.Helper()
+	return Eval[string](b, `return document.body.innerText`)
+}
+
+// Sees waits until the page shows texts.
+func (b *Tab) Sees(texts ...string) {
+	b.t.Helper()
+	for _, text := range texts {
+		b.Until(`document.body.innerText.replace(/[\u202f\u2009\u00a0]/g, ' ').includes($0)`, text)
+	}
+}
+
+// Gone waits until the page shows a text no more.
+func (b *Tab) Gone(text string) {
+	b.t.Helper()
+	b.Until(`!document.body.innerText.includes($0)`, text)
+}
+
+// At goes to a route within the page.
+func (b *Tab) At(route string) {
+	b.t.Helper()
+	Eval[any](b, `location.hash = $0`, route)
+}
+
+// Press clicks the button with this text, in the dialog where one is open.
+func (b *Tab) Press(text string) {
+	b.t.Helper()
+	it := `[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button')].find(b => b.innerText.trim() === $0 && !b.disabled)`
+	if text == "Undo" { // of what was done last
+		it = strings.Replace(it, "find(", "findLast(", 1)
+	}
+	b.Until(it, text)
+	Eval[any](b, it+`.click()`, text)
+}
+
+// Fill types into the field with this name, in the dialog where one is open.
+func (b *Tab) Fill(name, text string) {
+	b.t.Helper()
+	const it = `(document.querySelector('dialog[open]') ?? document).querySelector('[name="' + $0 + '"]')`
+	b.Until(it, name)
+	Eval[any](b, `const e = `+it+`; e.value = $1; e.dispatchEvent(new Event('input', { bubbles: true }))`, name, text)
+}
+
+// Keys types keys into whatever has the focus.
+func (b *Tab) Keys(keys string) {
+	b.t.Helper()
+	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.KeyEvent(keys)) })
+}
+
+// Strict fails for what the policy has stopped.
+func (b *Tab) Strict() {
+	b.t.Helper()
+	if v := Eval[[]string](b, `return window.violations`); len(v) > 0 {
+		b.t.Errorf("the content security policy was violated: %v", v)
+	}
+}
+
+// Accessible fails for what axe-core finds, by all of its rules or only some.
+func (b *Tab) Accessible(where string, rules ...string) {
+	b.t.Helper()
+	if !Eval[bool](b, `return 'axe' in window`) {
+		b.Call(func() error {
+			_, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](Axe))
+			return err
+		})
+	}
+	found := Eval[[]string](b, `const r = await axe.run(document, { resultTypes: ['violations'], ...($0?.length && { runOnly: $0 }) });
+		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`, rules)
+	for _, f := range found {
+		b.t.Errorf("%s: %s", where, f)
+	}
+}
+
+// Shot takes a picture of what is in sight.
+func (b *Tab) Shot(file string) {
+	b.t.Helper()
+	data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(file, data, 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Look fails where the view in sight is wrong: by axe-core in both themes, or too wide for a
+// window of one of these widths. Pictures of all go to a directory, unless that is "".
+func (b *Tab) Look(route, dir string, widths ...int64) {
+	b.t.Helper()
+	for _, theme := range []string{"light", "dark"} {
+		b.Theme(theme)
+		if theme == "light" {
+			b.Accessible(route)
+		} else { // it differs by its colours
+			b.Accessible(route+" "+theme, "color-contrast")
+		}
+		for _, width := range widths {
+			b.Fits(width)
+			if dir != "" {
+				name := strings.Trim(unnamed.ReplaceAllString(route, "-"), "-")
+				b.Shot(filepath.Join(dir, fmt.Sprintf("view-%s-%d-%s.png", name, width, theme)))
+			}
+		}
+		b.Size(1280, 900)
+	}
+}
+
+// unnamed is what names of pictures have not.
+var unnamed = regexp.MustCompile(`[^a-z0-9]+`)
