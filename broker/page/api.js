@@ -2,6 +2,9 @@
 import { batch, signal } from './html.js';
 import { parse } from './format.js';
 
+/** What the daemon is, such as broker. */
+export const noun = document.body.dataset.noun;
+
 /** The token that was given, in this tab's memory alone. */
 export const token = signal('');
 
@@ -14,24 +17,24 @@ export const status = signal(/** @type {any} */ (null));
 class Refusal extends Error {
   /** @param {number} code @param {any} reply */
   constructor(code, reply) {
-    super(reply.reason || `the broker answered with ${code}`);
+    super(reply.reason || `the ${noun} answered with ${code}`);
     this.code = code;
     this.error = reply.error;
   }
 }
 
-/** After how many milliseconds without a word the broker is thought to be away. */
+/** After how many milliseconds without a word the daemon is thought to be away. */
 export const silence = 15_000;
 
 /** What a browser says of it differs. @param {any} e @returns {never} */
-const unanswered = e => { throw e instanceof TypeError ? new Error('the broker does not answer') : e; };
+const unanswered = e => { throw e instanceof TypeError ? new Error(`the ${noun} does not answer`) : e; };
 
 /** @param {string} path @param {RequestInit} init */
 async function request(path, init) {
   const headers = new Headers(init.headers), stop = new AbortController();
   if (token.value) headers.set('Authorization', 'Bearer ' + token.value);
   // What changes something is waited for: given up, it might be done all the same.
-  const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the broker has not answered for ${silence / 1000} s`)), silence) : 0;
+  const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the ${noun} has not answered for ${silence / 1000} s`)), silence) : 0;
   try {
     return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal }).catch(unanswered);
   } finally {
@@ -63,7 +66,7 @@ export const call = async (method, path, body) => parse(await text(method, path,
 /** @param {string} scope */
 export const may = scope => !!status.value?.scopes.includes(scope);
 
-/** What came with the document: what GET /v1/status and the stream of events begin with, or that a token is
+/** What came with the document: what the daemon put there, with what GET /v1/status tells, or that a token is
  * wanted. It is null where it came from elsewhere, or over a network so slow that it is of another time. */
 export const first = (() => {
   const came = /** @type {PerformanceNavigationTiming} */ (performance.getEntriesByType('navigation')[0]).responseStart;
@@ -74,7 +77,7 @@ export const first = (() => {
 if (first?.guarded) door.value = 'token';
 if (first?.status) status.value = { ...first.status, at: Date.now() };
 
-/** Learns what broker this is and what one may do. */
+/** Learns what daemon this is and what one may do. */
 export async function enter() {
   if (door.value) door.value = 'asking';
   try {

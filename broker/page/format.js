@@ -71,7 +71,7 @@ export const gist = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]
  * @param {number} ms since 1970 */
 export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');
 
-/** A time of the broker's, with the date if it is not of today.
+/** A time of the daemon's, with the date if it is not of today.
  * @param {string} at as RFC 3339 has it */
 export function moment(at) {
   const t = new Date(at), day = t.toLocaleDateString('sv');

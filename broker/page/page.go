@@ -6,6 +6,26 @@
 // There is no build step: files are served as they stand, but for the comments of our scripts,
 // whose lines stay empty. Those of the kit and of the daemon are in one folder, "/", so a view
 // has "../table.js" beside it.
+//
+// A daemon fills it so:
+//
+//   - It embeds a folder with app.js and its views, and gives it to New. app.js calls start of
+//     page.js with the views, the first one statically imported, the others by later of parts.js.
+//   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
+//     secret, and Site.Index at "/". What Index gets as first is JSON: {"guarded": true} where a
+//     token is needed; else null, or what the daemon's own scripts find in first of api.js.
+//   - It has GET /v1/status, which tells with "scopes" what the token allows, also on a daemon
+//     without tokens; may of api.js and button of parts.js offer what is in there and nothing
+//     else. 401 and 403 bring the visitor to the door, where a token is asked for.
+//   - What goes on comes from a source, given to live of live.js: a stream of events (events.js)
+//     or a question that is asked again and again (poll.js). Both are quiet in hidden tabs. The
+//     source has sample, which makes the columns of the plots (plots of plot.js) from a look.
+//   - Its tests: pagetest.Site for the files, and the tabs of pagetest for what is seen.
+//
+// The modules, each with a comment of its own: page.js (start: head, door, dialog, notes), parts.js
+// (places, badges, facts, dialogs, actions, Listing), table.js (with rows that are chosen), plot.js,
+// find.js, body.js (values as they were written), format.js (numbers, times, names), api.js (asking
+// /v1), live.js (looks, series) with its sources events.js and poll.js, html.js (elements, signals).
 package page
 
 import (

@@ -28,7 +28,7 @@ func uncommented(script []byte) []byte {
 }
 
 func daemon(views fstest.MapFS) page.Daemon {
-	views["app.js"] = &fstest.MapFile{Data: []byte("// One view.\nimport { to } from './parts.js';\nimport { all } from './view/all.js';\nto(all);\n")}
+	views["app.js"] = &fstest.MapFile{Data: []byte("// One view.\nimport { start } from './page.js';\nimport { all } from './view/all.js';\nstart({ views: { '': { name: 'All', draw: all } } });\n")}
 	views["view/all.js"] = &fstest.MapFile{Data: []byte("import { table } from '../table.js';\nexport const all = () => table('All', [], [], x => x);\n")}
 	return page.Daemon{Title: "A <daemon>", Noun: "daemon", Without: "<code>it</code> tells.", Views: views}
 }

@@ -1,6 +1,6 @@
 // Small parts of views.
 import { html, signal } from './html.js';
-import { call, again, enc, may } from './api.js';
+import { call, again, enc, may, noun } from './api.js';
 import { clock, count, plural } from './format.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
@@ -37,11 +37,7 @@ export function refine(query) {
   place.value = where();
 }
 
-export const typeLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['type', name])}>${name}</a>`;
 export const jobLink = (/** @type {string} */ id) => html`<a class="name id" href=${to(['job', id])}>${id}</a>`;
-
-export const groupLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['jobs'], { group: name })}>${name}</a>`;
-export const groupLinks = (/** @type {string[]} */ names) => names.length > 0 && names.map((g, i) => html`${i ? ', ' : ''}${groupLink(g)}`);
 
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
@@ -82,8 +78,8 @@ export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${mor
  * @param {import('./api.js').Reply} r */
 export function waiting(r) {
   if (r.data !== undefined) return null;
-  if (!r.error) return html`<div class="empty loading" role="status"><p>Asking the broker…</p></div>`;
-  return html`<div class="empty" role="status"><p>${r.code ? r.error.message : 'The broker does not answer. It is asked again.'}</p></div>`;
+  if (!r.error) return html`<div class="empty loading" role="status"><p>Asking the ${noun}…</p></div>`;
+  return html`<div class="empty" role="status"><p>${r.code ? r.error.message : `The ${noun} does not answer. It is asked again.`}</p></div>`;
 }
 
 /** A list of facts; those that are undefined are left out.
@@ -200,6 +196,15 @@ export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
 
 // Listings that are read page by page.
 
+/** @typedef {(path: string, next: any) => Promise<{items: any[], next?: any}>} Reading
+ * reads a part of a listing, from the start or where a part before has ended */
+
+/** @type {Reading} */
+async function page(path, next) {
+  const r = await call('GET', path + (path.includes('?') ? '&' : '?') + 'limit=50' + (next === undefined ? '' : '&cursor=' + enc(next)));
+  return { items: r.items, next: r.next ?? r.cursor ?? undefined };
+}
+
 /** A listing of /v1: what has been read of it, and how to go on. */
 export class Listing {
   /** @type {import('./lib/signals-core.mjs').Signal<{items: any[], next?: any, busy: boolean, error?: Error, looked: number, at: number}>} */
@@ -209,7 +214,9 @@ export class Listing {
 
   /** @type {Listing[]} */
   static all = [];
-  constructor() { Listing.all.push(this); }
+
+  /** @param {Reading} [how] @param {string} [looked] what a part looks at at most, in words */
+  constructor(how = page, looked = 'million jobs') { this.how = how; this.many = looked; Listing.all.push(this); }
 
   /** Begins, where the path is another one or it is time to.
    * @param {string} path */
@@ -239,12 +246,12 @@ export class Listing {
     this.state.value = { items: shown, next, busy: true, looked, at: was.at };
     try {
       for (let found = 0; !found; looked++) {
-        const more = await call('GET', path + (path.includes('?') ? '&' : '?') + 'limit=50' + (next === undefined ? '' : '&cursor=' + next));
+        const more = await this.how(path, next);
         if (path !== this.path) return;
         for (const x of more.items) x.at = Date.now();
         items = items.concat(more.items);
         found = more.items.length;
-        next = more.next ?? more.cursor;
+        next = more.next;
         if (next === undefined) break;
         if (!found) this.state.value = { items, next, busy: true, looked: looked + 1, at };
       }
@@ -261,7 +268,7 @@ export class Listing {
   foot() {
     const s = this.rows();
     if (s.error) return html`<p class="note" role="status">${s.error.message} <button type="button" class="small" onClick=${() => this.again()}>Ask again</button></p>`;
-    if (s.busy) return html`<p class="note" role="status">Looking…${s.looked > 1 ? ` (${s.looked} million jobs looked at)` : ''}</p>`;
+    if (s.busy) return html`<p class="note" role="status">Looking…${s.looked > 1 ? ` (${s.looked} ${this.many} looked at)` : ''}</p>`;
     return html`<p class="note">${s.next !== undefined && html`<button type="button" onClick=${() => this.read()}>More</button>`}
       ${' '}<button type="button" class="small" onClick=${() => this.again()}>Look again</button> as of ${clock(s.at)}</p>`;
   }

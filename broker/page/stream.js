@@ -3,7 +3,7 @@
 
 /** Reads events until stop, and connects again whenever they end.
  * @param {boolean} begun what a stream begins with is known @param {Record<string, string>} headers @param {AbortSignal} stop
- * @param {(event: string, data: string) => void} on also 'clock', with the broker's time when it began, 'away', with the reason, and 'refused', with the code and the reason */
+ * @param {(event: string, data: string) => void} on also 'clock', with the daemon's time when it began, 'away', with the reason, and 'refused', with the code and the reason */
 export async function follow(begun, headers, stop, on) {
   for (let pause = 250; !stop.aborted; pause = Math.min(2 * pause, 4000)) {
     try {
@@ -20,7 +20,7 @@ export async function follow(begun, headers, stop, on) {
       let rest = '';
       for (;;) {
         const { value, done } = await reader.read();
-        if (done) throw new Error('the broker has ended the stream');
+        if (done) throw new Error('the stream has ended');
         const events = (rest + value).split('\n\n');
         rest = /** @type {string} */ (events.pop());
         for (const e of events) {

@@ -4,10 +4,11 @@ import { asked, call, enc, may, segment } from '../api.js';
 import { grown, second } from '../live.js';
 import { bytes, count, gist, plural, time } from '../format.js';
 import { Chosen, table } from '../table.js';
-import { act, ask, badge, bulk, button, copy, each, empty, facts, Listing, place, refine, to, typeLink, waiting } from '../parts.js';
-import { read, shown } from './body.js';
+import { act, ask, badge, bulk, button, copy, each, empty, facts, Listing, place, refine, to, waiting } from '../parts.js';
+import { typeLink } from './links.js';
+import { reading, shown } from '../body.js';
 
-const listing = new Listing();
+const listing = new Listing(), read = reading('body');
 
 /** @param {any} r */
 const again = r => { listing.again(); return r; };

@@ -3,7 +3,8 @@ import { html, signal } from '../html.js';
 import { asked, call, enc, may, segment } from '../api.js';
 import { lasted, look } from '../live.js';
 import { count, time } from '../format.js';
-import { act, badge, groupLink, to, typeLink, waiting } from '../parts.js';
+import { act, badge, to, waiting } from '../parts.js';
+import { groupLink, typeLink } from './links.js';
 
 /** How much is wrong, by severity. @returns {{severe: number, warning: number}} */
 export const wrongs = () => look.value?.findings.counts ?? { severe: 0, warning: 0 };

@@ -3,10 +3,13 @@ import { html, signal } from '../html.js';
 import { asked, call, segment } from '../api.js';
 import { bytes, count, moment, plural, time } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, button, copy, facts, groupLinks, place, to, typeLink, waiting } from '../parts.js';
-import { read, shown } from './body.js';
+import { act, ask, button, copy, facts, place, to, waiting } from '../parts.js';
+import { groupLinks, typeLink } from './links.js';
+import { reading, shown } from '../body.js';
 import { failed, state } from './jobs.js';
 import { findingList, found } from './findings.js';
+
+const read = reading('body', 'headers');
 
 /** The job whose body somebody wants to see, however long it is. */
 const wanted = signal('');
@@ -114,5 +117,5 @@ export function job() {
       ${!b ? html`<button type="button" onClick=${() => { wanted.value = key; }}>Show the ${what}</button>`
         : m?.body ? shown(m.body, over ? 'Answer' : 'Body')
         : html`<p class="note" role="status">${b.error ? b.error.message : !m ? 'Asking…' : over ? 'It has none.' : 'It has none, or is too long to be shown.'}</p>`}</section>
-    ${m?.headers && html`<section><h2>Headers</h2>${shown(m.headers, 'Headers')}</section>`}`;
+    ${m?.headers && m.headers !== '{}' && html`<section><h2>Headers</h2>${shown(m.headers, 'Headers')}</section>`}`;
 }

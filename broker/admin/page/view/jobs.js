@@ -4,7 +4,8 @@ import { asked, call, enc, may, segment } from '../api.js';
 import { grown } from '../live.js';
 import { count, moment, plural, time } from '../format.js';
 import { Chosen, table } from '../table.js';
-import { act, ask, badge, bulk, button, each, empty, groupLinks, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
+import { act, ask, badge, bulk, button, each, empty, jobLink, Listing, place, refine, to } from '../parts.js';
+import { groupLinks, typeLink } from './links.js';
 
 const listing = new Listing();
 

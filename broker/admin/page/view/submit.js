@@ -3,7 +3,7 @@ import { html, signal } from '../html.js';
 import { asked, enc, text } from '../api.js';
 import { members, pretty } from '../format.js';
 import { ask, jobLink, say } from '../parts.js';
-import { shown } from './body.js';
+import { shown } from '../body.js';
 
 /** @param {string} [type] */
 export function testJob(type = '') {

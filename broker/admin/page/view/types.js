@@ -3,7 +3,8 @@ import { html } from '../html.js';
 import { asked, enc } from '../api.js';
 import { count, rate, time, plural } from '../format.js';
 import { Long } from '../table.js';
-import { badge, empty, place, refine, typeLink, waiting } from '../parts.js';
+import { badge, empty, place, refine, waiting } from '../parts.js';
+import { typeLink } from './links.js';
 import { spark } from '../plot.js';
 
 /** What waited of types that were in sight, by name. @type {Map<string, {at: number, values: number[]}>} */

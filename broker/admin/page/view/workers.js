@@ -4,7 +4,8 @@ import { asked, enc } from '../api.js';
 import { grown } from '../live.js';
 import { bytes, count, time } from '../format.js';
 import { table } from '../table.js';
-import { badge, empty, jobLink, Listing, to, typeLink, waiting } from '../parts.js';
+import { badge, empty, jobLink, Listing, to, waiting } from '../parts.js';
+import { typeLink } from './links.js';
 
 /** @param {any} p */
 const who = p => html`<span class="name">${p.client ?? html`<span class="muted">unnamed</span>`}</span> <span class="muted">${p.address}</span>`;

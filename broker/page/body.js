@@ -1,0 +1,18 @@
+// Values as they were written: read, and shown.
+import { html } from './html.js';
+import { text } from './api.js';
+import { count, members, parse, pretty } from './format.js';
+import { copy } from './parts.js';
+
+/** Reads what has members that are not parsed, but laid out: numbers in them stay as they are written.
+ * @param {...string} raw their names @returns {(method: string, path: string) => Promise<any>} */
+export const reading = (...raw) => async (method, path) =>
+  Object.fromEntries(Object.entries(members(await text(method, path))).map(([k, v]) => [k, raw.includes(k) ? pretty(v) : parse(v)]));
+
+/** A text of any length: what is long is cut for the eye, not for copying.
+ * @param {string} of @param {string} name */
+export function shown(of, name) {
+  const most = 200_000;
+  return html`<div class="withcopy"><pre tabindex="0" role="region" aria-label=${name}>${of.length > most ? of.slice(0, most) + '\n…' : of}</pre>
+    <p class="note">${copy(of)} ${of.length > most ? `The first ${count(most)} of ${count(of.length)} characters; copying takes all.` : ''}</p></div>`;
+}

@@ -1,0 +1,70 @@
+// Looks that come as a stream of events, /v1/events.
+import { door, silence, token } from './api.js';
+import { parse } from './format.js';
+import { away, compare, gone, heard, look, there } from './live.js';
+import { follow } from './stream.js';
+
+/** When the stream was last asked for. */
+let began = 0;
+
+/** The stream has begun anew, and tells first what was meanwhile. */
+let behind = false;
+
+let stop = new AbortController();
+/** @type {MessagePort|undefined} */
+let shared;
+
+function end() { shared?.postMessage(false); }
+
+/** @param {(moments: any[]) => void} past takes what was before the first look
+ * @param {(look: any, t: number) => Record<string, number|null|undefined>} sample @returns {import('./live.js').Source} */
+export function events(past, sample) {
+  /** @param {string} event @param {string} data */
+  function on(event, data) {
+    if (event === 'away') return gone(0);
+    if (event === 'refused') {
+      const [, code, reason] = /^(\d+) (.*)$/s.exec(data) ?? [];
+      return gone(+code, reason);
+    }
+    there(() => {
+      if (event === 'clock') compare(Date.parse(data) + 500); // it is told in whole seconds
+      else if (event === 'history') past(parse(data));
+      else if (event === 'look') {
+        look.value = parse(data);
+        behind = false;
+      }
+    });
+  }
+
+  function begin() {
+    stop.abort();
+    end();
+    if (document.hidden || door.peek()) return;
+    const begun = !began && Date.now() - heard.peek() < 2000; // the document has told what a stream begins with
+    began = Date.now();
+    behind = !begun;
+    stop = new AbortController();
+    if (token.value || !('SharedWorker' in globalThis)) {
+      follow(begun, token.value ? { Authorization: 'Bearer ' + token.value } : {}, stop.signal, on);
+      return;
+    }
+    if (!shared) {
+      shared = new SharedWorker('worker.js', { type: 'module', name: 'gloom' }).port;
+      shared.onmessage = m => on(m.data[0], m.data[1]);
+    }
+    shared.postMessage({ begun });
+  }
+
+  return {
+    begin, end, refuses: 'refuses its events',
+    beat() {
+      const quiet = Math.max(heard.peek(), began);
+      if (door.peek() || Date.now() - quiet <= silence) return;
+      away.value ||= quiet; // its host is frozen, or the network is gone
+      end();
+      shared = undefined; // its script may not have come
+      begin();
+    },
+    sample: (v, t) => behind ? null : sample(v, t),
+  };
+}

@@ -1,0 +1,134 @@
+// What is looked at again and again, and what was seen in the last minutes.
+import { signal, batch, effect, painted } from './html.js';
+import { token, door, enter, again } from './api.js';
+import { anew } from './parts.js';
+
+/** The last look at the daemon, whatever that tells. */
+export const look = signal(/** @type {any} */ (null));
+/** Since when the daemon has been away, in ms since 1970, and when it was last heard of; 0 while it is there. */
+export const away = signal(0);
+export const heard = signal(0);
+/** Why it refuses, though it answers; '' if that is not so. */
+export const refusal = signal('');
+/** Changes every second. */
+export const second = signal(0);
+
+/** By how many ms the browser's clock is ahead of the daemon's. */
+export let ahead = 0;
+
+/** @param {number} now by the daemon's clock */
+export function compare(now) {
+  ahead = Date.now() - now;
+  if (!(Math.abs(ahead) > 2000)) ahead = 0;
+}
+
+/** What is seen is of this time, in ms since 1970: of now, unless the daemon is away. */
+const seen = () => (second.value, away.value ? heard.value : Date.now());
+
+/** For how many seconds something has lasted that began at a time of the daemon's clock.
+ * @param {string} began */
+export const lasted = began => Math.max(0, (seen() - ahead - Date.parse(began)) / 1000);
+
+/** What a number of seconds has come to since it was read with a row.
+ * @param {{at?: number}} row @param {number} seconds */
+export const grown = (row, seconds) => seconds + (row.at ? Math.max(0, (seen() - row.at) / 1000) : 0);
+
+const span = 300, window = 10; // seconds
+
+/** Columns over time; null is not known. */
+export class Series {
+  /** @type {number[]} */ t = [];
+  /** @type {Record<string, (number|null)[]>} */
+  of = { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] };
+
+  /** What may lie behind the last column, as it came. */
+  gap = 0;
+
+  /** @param {number} t in seconds since 1970 @param {Record<string, number|null|undefined>} values
+   * @param {number} [gap] after how many seconds before or behind it what is between is not known */
+  push(t, values, gap = 3) {
+    const last = this.t[this.t.length - 1];
+    if (t <= last) return;
+    if (t - last > Math.max(gap, this.gap)) this.push(last + 1, {});
+    this.gap = gap;
+    this.t.push(t);
+    for (const k in this.of) this.of[k].push(values[k] ?? null);
+    while (this.t[0] < t - span) {
+      this.t.shift();
+      for (const k in this.of) this.of[k].shift();
+    }
+  }
+}
+export const series = new Series();
+
+/** Counts of the last seconds: what has been added since then. */
+export class Lately {
+  /** @type {{t: number, counts: number[]}[]} */
+  seen = [];
+  /** @param {number[]} counts @param {number} t in seconds @returns {number[]} */
+  add(counts, t) {
+    const last = this.seen[this.seen.length - 1];
+    if (last && counts.some((n, i) => n < last.counts[i])) this.seen = []; // it has begun anew
+    this.seen.push({ t, counts });
+    while (this.seen[0].t < t - window) this.seen.shift();
+    return counts.map((n, i) => n - this.seen[0].counts[i]);
+  }
+}
+
+/** @typedef {{
+ *   begin: () => void, end: () => void, beat?: () => void, refuses: string,
+ *   sample: (look: any, t: number) => Record<string, number|null|undefined> | null,
+ * }} Source
+ * Where looks come from. begin: (again, if it goes on already) unless the tab is hidden or nobody may come in; end: the tab is left; beat: each second;
+ * refuses: what it does where it answers no; sample: the columns of a look at a time, in seconds since 1970; null: it tells of none */
+
+/** @type {Source} */
+let source;
+
+setInterval(() => {
+  if (document.hidden || !source) return;
+  source.beat?.();
+  const v = look.peek(), t = Date.now() / 1000;
+  if (v && !away.peek()) {
+    const values = source.sample(v, t);
+    if (!values) return;
+    series.push(t, values);
+  } else if (v) series.push(t, {});
+  second.value++;
+}, 1000);
+
+/** The daemon has said something. @param {() => void} [what] */
+export function there(what) {
+  batch(() => {
+    heard.value = Date.now();
+    what?.();
+    if (away.value) {
+      away.value = 0;
+      refusal.value = '';
+      enter(); // another one, perhaps
+      anew();
+      again();
+    }
+  });
+}
+
+/** It does not answer, or refuses. @param {number} code of the refusal, 0 for none @param {string} [reason] */
+export function gone(code, reason = '') {
+  batch(() => {
+    if (code === 401 || code === 403) door.value ||= code === 403 ? 'scope' : token.value ? 'wrong' : 'token';
+    else {
+      away.value ||= Date.now();
+      refusal.value = code ? reason || String(code) : '';
+    }
+  });
+}
+
+/** Looks for as long as the tab is seen and nothing keeps it out.
+ * @param {Source} from */
+export function live(from) {
+  source = from;
+  painted.then(() => effect(() => { token.value; door.value; source.begin(); }));
+  document.addEventListener('visibilitychange', () => source.begin());
+  addEventListener('pagehide', () => source.end());
+  addEventListener('pageshow', e => e.persisted && source.begin());
+}

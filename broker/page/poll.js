@@ -1,0 +1,23 @@
+// Looks that are asked for again and again, where there is no stream of events.
+import { call, door } from './api.js';
+import { gone, look, there } from './live.js';
+
+/** Asks a path for a look every so many milliseconds while the tab is seen.
+ * @param {string} path @param {number} every @param {(look: any, t: number) => Record<string, number|null|undefined>} sample
+ * @returns {import('./live.js').Source} */
+export function poll(path, every, sample) {
+  let timer = 0, round = 0;
+  async function ask() {
+    const mine = ++round; // an answer to an earlier question may come later
+    clearTimeout(timer);
+    if (document.hidden || door.peek()) return;
+    try {
+      const came = await call('GET', path);
+      if (mine === round) there(() => { look.value = came; });
+    } catch (/** @type {any} */ e) {
+      if (mine === round) gone(e.code ?? 0, e.message);
+    }
+    if (mine === round) timer = setTimeout(ask, every);
+  }
+  return { begin: ask, end: () => { round++; clearTimeout(timer); }, refuses: 'refuses', sample };
+}
