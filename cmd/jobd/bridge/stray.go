@@ -20,11 +20,16 @@ const (
 	// that accepts a row may take.
 	strayTime = time.Minute
 	strayLook = 10 * time.Second
-	strayMost = 1000 // settled at a time
+	strayGap  = 3 * strayLook // a longer break between two looks begins everything anew
+	strayMost = 1000          // settled at a time
 )
 
 // look takes the rows with claims and returns those that have been strays for long.
 func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
+	if now.Sub(s.last) > strayGap { // what was in doubt during an outage is about to be resolved
+		s.seen = nil
+	}
+	s.last = now
 	seen := make(map[int64]time.Time)
 	for _, id := range claimed {
 		if knows(id) {
@@ -49,7 +54,6 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	if now.Sub(s.last) < strayLook {
 		return nil
 	}
-	s.last = now
 	claimed, err := b.store.Own(ctx)
 	if err != nil {
 		return err

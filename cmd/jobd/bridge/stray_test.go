@@ -24,6 +24,10 @@ func TestWhoIsAStray(t *testing.T) {
 		{strayTime / 2, []int64{1, 3}, nil, []int64{3}},
 		{strayTime / 2, []int64{1, 2}, nil, []int64{1}},
 		{strayTime, nil, nil, nil},
+		{0, []int64{4}, nil, nil},
+		{strayTime, []int64{4}, nil, nil}, // nobody looked meanwhile
+		{strayTime / 2, []int64{4}, nil, nil},
+		{strayTime / 2, []int64{4}, nil, []int64{4}},
 	} {
 		now = now.Add(look.after)
 		if got := s.look(look.claimed, now, func(id int64) bool { return slices.Contains(look.known, id) }); !slices.Equal(got, look.want) {
@@ -48,7 +52,7 @@ func TestTheDatabaseForgets(t *testing.T) {
 	}
 	long := time.Now().Add(-strayTime)
 	f.reaper.mu.Lock()
-	f.reaper.strays = strays{seen: map[int64]time.Time{1: long, 2: long}}
+	f.reaper.strays = strays{last: time.Now().Add(-strayLook), seen: map[int64]time.Time{1: long, 2: long}}
 	err := f.settleStrays(t.Context())
 	f.reaper.mu.Unlock()
 	if err != nil {
