@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -356,6 +359,34 @@ func TestBrokerLimits(t *testing.T) {
 		if !got[id] {
 			t.Fatalf("job %s does not run", id)
 		}
+	}
+}
+
+// TestScrapes: whoever scrapes the metrics again and again, which needs no token, does not have the
+// broker list its groups each time.
+func TestScrapes(t *testing.T) {
+	t.Parallel()
+	b := shared(t, nil)
+	var asked atomic.Int32
+	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: b.HTTPAddr().String()})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/v1/groups" {
+			asked.Add(1)
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	c := start(t, append(usesBroker(b), "--broker-http", front.Listener.Addr().String())...).client(t, jsonType)
+	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).want(201)
+	asked.Store(0)
+	began := time.Now()
+	for range 50 {
+		if !strings.Contains(c.do("GET", "/metrics", "").want(200).text, `gloom_jq_blocked{constraint="k"} 0`) {
+			t.Fatal("the metrics lack the constraint")
+		}
+	}
+	if n, most := asked.Load(), 2+int32(time.Since(began)/time.Second); n > most {
+		t.Errorf("the broker was asked %d times in %v", n, time.Since(began))
 	}
 }
 

@@ -543,9 +543,9 @@ func TestConstraints(t *testing.T) {
 		eventually(t, "the constraint is seen to hold it back", func() bool {
 			return strings.Contains(c.do("GET", "/v1/constraints", "").want(200).text, `"blocked":1`)
 		})
-		if text, line := c.do("GET", "/metrics", "").want(200).text, `gloom_jq_blocked{constraint="`+name+`"} 1`; !strings.Contains(text, line) {
-			t.Errorf("the metrics lack %s", line)
-		}
+		eventually(t, "the metrics tell it", func() bool {
+			return strings.Contains(c.do("GET", "/metrics", "").want(200).text, `gloom_jq_blocked{constraint="`+name+`"} 1`)
+		})
 		c.do("DELETE", at, "").want(204)
 		if got := c.pull(w, 1); len(got) != 1 || got[0] != id {
 			t.Errorf("without its constraint the job does not run: %v", got)

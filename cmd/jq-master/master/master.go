@@ -55,6 +55,7 @@ type Master struct {
 	began time.Duration // as store.Uptime tells it
 	start int64         // wall time of began, in milliseconds
 
+	scraped scraped
 	drained chan struct{} // closed when Drain was called
 	serves  atomic.Pointer[service]
 	orders  orders

@@ -2,6 +2,8 @@ package master
 
 import (
 	"maps"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,6 +47,26 @@ var (
 
 // Describe implements prometheus.Collector.
 func (m *Master) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
+
+// scraped remembers the constraints for those who scrape the metrics, which needs no token: with many
+// groups at the broker it takes long to find what they hold back.
+type scraped struct {
+	mu   sync.Mutex // guards all
+	at   time.Time
+	view []*ConstraintView
+}
+
+const scrapedFor = time.Second
+
+func (s *scraped) constraints(m *Master) []*ConstraintView {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.at) >= scrapedFor {
+		s.view, _ = m.Constraints()
+		s.at = time.Now()
+	}
+	return s.view
+}
 
 // Collect implements prometheus.Collector.
 func (m *Master) Collect(to chan<- prometheus.Metric) {
@@ -104,10 +126,8 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	for outcome, n := range due {
 		count(descDueTimes, n, outcome)
 	}
-	if all, err := m.Constraints(); err == nil {
-		for _, k := range all {
-			gauge(descBlocked, float64(k.Blocked), k.ID)
-		}
+	for _, k := range m.scraped.constraints(m) {
+		gauge(descBlocked, float64(k.Blocked), k.ID)
 	}
 	gauge(descStoreUp, map[bool]float64{true: 1}[up])
 	gauge(descImbalance, float64(l.imbalance(&counts)))
