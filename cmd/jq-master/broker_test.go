@@ -100,6 +100,7 @@ func TestSocketWorkers(t *testing.T) {
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error","message":"no luck"}`)
 		id = c.enqueue(`{"name":"sock","argument":{"Fail":true},"max_retry":1}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error"}`)
+		served(t, c, "true")
 	}
 	t.Run("inside", func(t *testing.T) {
 		at := "unix:" + filepath.Join(t.TempDir(), "work")
@@ -120,11 +121,23 @@ func TestSocketWorkers(t *testing.T) {
 		c := d.client(t, jsonType)
 		id := c.enqueue(`{"name":"sock","argument":{}}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=1", "").want(408)
+		served(t, c, "false")
 		worker := c.register(`{"name":"w","max_jobs":1}`)
 		if got := c.pull(worker, 1); len(got) != 1 || got[0] != id {
 			t.Errorf("pulled %v, want %s", got, id)
 		}
 	})
+}
+
+// served has a job wait, and demands what is told of its name.
+func served(t *testing.T, c *client, want string) {
+	t.Helper()
+	id := c.enqueue(`{"name":"sock","argument":{},"delay":3600}`)
+	names, _ := c.do("GET", "/v1/stats?names=1", "").want(200).decode()["names"].([]any)
+	if len(names) != 1 || fmt.Sprint(names[0].(map[string]any)["served"]) != want {
+		t.Errorf("served is to be %s in %v", want, names)
+	}
+	c.do("POST", "/v1/jobs/"+id+"/cancel", "").want(204)
 }
 
 // TestOnce: jobs with max_retry 0 are not for socket workers, as these would run

@@ -310,7 +310,7 @@ func TestStrict(t *testing.T) {
 			{"POST", "/jobs", `[{"name":"a","argument":{}},{"name":"a","argument":{},"max_retries":0}]`, "[1].max_retries", jobs},
 			{"POST", "/job?dealy=5", `{"name":"a","argument":{}}`, "dealy", "none"}, {"GET", "/job/" + ids[0] + "?peak=true", "", "peak", "peek"}, {"DELETE", "/job/" + ids[0] + "?Force=true", "", "Force", "force"},
 			{"GET", "/job/" + ids[0] + "/polling?time=1", "", "time", "timeout, peek"},
-			{"GET", "/v1/jobs?staus=error", "", "staus", "status, name, worker, from, to, limit, cursor"}, {"GET", "/v1/jobs/" + ids[0] + "?x", "", "x", "none"}, {"GET", "/v1/stats?x=1", "", "x", "none"}, {"DELETE", "/v1/constraints/x?force=true", "", "force", "none"},
+			{"GET", "/v1/jobs?staus=error", "", "staus", "status, name, worker, from, to, limit, cursor"}, {"GET", "/v1/jobs/" + ids[0] + "?x", "", "x", "bodies"}, {"GET", "/v1/stats?x=1", "", "x", "names"}, {"DELETE", "/v1/constraints/x?force=true", "", "force", "none"},
 			{"POST", "/v1/jobs/query", `{"nmae":"a"}`, "nmae", filters + "cursor"}, {"POST", "/v1/jobs/cancel", `{"nmae":"a"}`, "nmae", filters + "all"}, {"POST", "/v1/jobs/retry", `{"nmae":"a","all":true}`, "nmae", filters + "all"},
 			{"POST", "/v1/jobs/cancel?name=a", `{"all":true}`, "name", "none"}, {"POST", "/v1/jobs/" + ids[0] + "/cancel", `{"force":true}`, "force", "none"},
 			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"feild":"/name","op":"eq","value":"a"}}}`, "match.not", "one of all, any, not, or field with op and value"},

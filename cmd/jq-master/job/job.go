@@ -32,8 +32,8 @@ func (s Span) Seconds() float64 { return float64(s) / 1000 }
 // Duration returns the span as a Duration.
 func (s Span) Duration() time.Duration { return time.Duration(s) * time.Millisecond }
 
-// Attributes are what a pusher says about a job. They never change, nor do the bytes of Argument,
-// which all parts share.
+// Attributes are what a pusher says about a job. They never change, but for the priority, nor do
+// the bytes of Argument, which all parts share.
 type Attributes struct {
 	Name       string
 	Argument   []byte // one MessagePack map, as it came

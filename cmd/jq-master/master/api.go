@@ -121,18 +121,26 @@ type Stats struct {
 	// Rates are per second, over the last minute.
 	EnqueuedRate, HandedOutRate, EndedRate float64
 	Workers, Slots, Busy                   int
-	Bytes                                  int64
-	Results                                int // kept
-	Waiters                                int
-	StoreAway                              string // why the store is away; "" if it is not
-	Durable                                bool
+	Paused                                 int // workers that get no jobs for now
+	// Wait and Run count how long jobs waited before an attempt, and attempts took, by Bounds.
+	Wait, Run [len(bounds) + 1]uint64
+	Bytes     int64
+	Results   int // kept
+	Waiters   int
+	StoreAway string // why the store is away; "" if it is not
+	Durable   bool
 }
 
-// NameStats has the number of jobs of a name, by state.
+// NameStats has the number of jobs of a name, by state, and whether a worker serves it.
 type NameStats struct {
 	Name   string
 	States map[job.State]int
+	Served bool
 }
+
+// Bounds are the upper limits of the counts in Stats.Wait and Stats.Run, in seconds; the last count
+// has none.
+func Bounds() []float64 { return bounds[:] }
 
 // Ledger counts since the start of this master, jobs that it found in the store included: Enqueued
 // + Revived = Waiting + Running + Done + Failed + Cancelled.

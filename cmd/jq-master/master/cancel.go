@@ -123,7 +123,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 			c.place(r)
 		} else if r.inLine {
 			line := c.out.line
-			c.later(func() { line.change(id, nil, new(time.Duration)) })
+			c.later(func() { line.change(id, nil, nil, new(time.Duration)) })
 		}
 		c.later(func() { reply(nil) })
 	})

@@ -243,7 +243,7 @@ const fresh = time.Second
 
 func (c *machine) submit(r *record, age time.Duration) {
 	c.bids++
-	r.inLine, r.taken, r.bid = true, false, c.bids
+	r.inLine, r.taken, r.ranked, r.bid = true, false, false, c.bids
 	s := submission{
 		id: r.ID, bid: r.bid, typ: c.typeOf(r), priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + c.TimeoutGrace,

@@ -152,8 +152,8 @@ func (l *brokerLine) submit(s submission) { l.put(errand{submit: &s, id: s.id}) 
 func (l *brokerLine) cancel(id job.ID)    { l.put(errand{cancel: true, id: id}) }
 func (l *brokerLine) rules(r ruleChange)  { l.put(errand{rule: &r}) }
 func (l *brokerLine) settled(told func()) { l.put(errand{settled: told}) }
-func (l *brokerLine) change(id job.ID, groups []string, delay *time.Duration) {
-	l.put(errand{change: &gloom.Change{Groups: groups, Delay: delay}, id: id})
+func (l *brokerLine) change(id job.ID, groups []string, rank *int64, delay *time.Duration) {
+	l.put(errand{change: &gloom.Change{Priority: rank, Groups: groups, Delay: delay}, id: id})
 }
 
 // run does the errands, in order.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gloom/cmd/jq-master/job"
@@ -102,12 +103,15 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		case c.rest(r) > 0:
 			d.Waits = "it is not due yet"
 		case !slices.ContainsFunc(c.byAge(), func(w *worker) bool { return w.serves(r.Name) }):
-			d.Waits = "no worker serves its name"
+			d.Waits = unserved
 		}
 		return d, nil
 	})
 	if err != nil || line == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
 		return d, err
+	}
+	if d.Waits == unserved && m.sockets(line) && m.served(line, d.Job.Name) {
+		d.Waits = ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -126,6 +130,8 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	return d, nil
 }
 
+const unserved = "no worker serves its name"
+
 // serves reports whether the worker serves jobs of a name.
 func (w *worker) serves(name string) bool {
 	return !w.gone && !w.Leaving && slices.ContainsFunc(w.Names, func(glob string) bool { return fits(glob, name) })
@@ -137,44 +143,76 @@ func fits(glob, name string) bool {
 	return p.Fits(name)
 }
 
-// Bulk retries or cancels at most limit of the jobs that a filter picks, among all there are: the
-// next request begins with the newest again. More says that there may be others.
-func (m *Master) Bulk(ctx context.Context, action string, f *Filter, limit int) (affected int, more bool, err error) {
-	fitting := func(s job.State) bool {
-		if action == "retry" {
-			return s == job.Failed || s == job.Cancelled || s == job.Retrying
+// Action is what operators do to jobs, one or many.
+type Action struct {
+	fits func(job.State) bool
+	do   func(m *Master, ctx context.Context, id job.ID) error
+}
+
+// The actions.
+var (
+	Retrying   = Action{func(s job.State) bool { return s == job.Failed || s == job.Cancelled || s == job.Retrying }, (*Master).Retry}
+	Cancelling = Action{waits, (*Master).CancelAny}
+)
+
+// Prioritizing gives jobs another priority.
+func Prioritizing(priority int32) Action {
+	return Action{waits, func(m *Master, ctx context.Context, id job.ID) error { return m.Reprioritize(ctx, id, priority) }}
+}
+
+func waits(s job.State) bool { return s == job.Queued || s == job.Retrying }
+
+// Touched says how far an action on many jobs has come.
+type Touched struct {
+	Affected int
+	// Next is the cursor where it goes on, 0 at the end: jobs above it were looked at. Start is
+	// the one at which it began.
+	Next, Start uint64
+}
+
+// Bulk acts on at most limit of the jobs that a filter picks, newest first and from below a
+// cursor, among all there are. With count it only counts them.
+func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cursor uint64, count bool) (Touched, error) {
+	t := Touched{Start: cursor}
+	if cursor == 0 {
+		var err error
+		if t.Start, err = look(m, func(c *machine) (uint64, error) { return c.seq + 1, nil }); err != nil {
+			return t, err
 		}
-		return s == job.Queued || s == job.Retrying
 	}
 	var ids []job.ID
-	next, err := m.each(f, 0, math.MaxInt, func(r *record) bool {
-		if fitting(r.State) {
+	next, err := m.each(f, t.Start, math.MaxInt, func(r *record) bool {
+		if act.fits(r.State) {
 			ids = append(ids, r.ID)
 		}
 		return len(ids) < limit
 	})
 	if err != nil {
-		return 0, false, err
+		return t, err
 	}
-	act := m.CancelAny
-	if action == "retry" {
-		act = m.Retry
+	if t.Next = next; count {
+		t.Affected = len(ids)
+		return t, nil
 	}
 	for _, id := range ids {
-		if err = act(ctx, id); err == nil {
-			affected++
+		if err = act.do(m, ctx, id); err == nil {
+			t.Affected++
 		} else if f, ok := err.(*job.Fault); !ok || f.Code != job.WrongState && f.Code != job.UnknownJob {
-			return affected, true, err
+			return t, err
 		}
 	}
-	return affected, next != 0, nil
+	return t, nil
 }
 
-// Workers returns all workers, the oldest first.
-func (m *Master) Workers() ([]*WorkerView, error) {
+// Workers returns workers, the oldest first: at most limit, from behind the one with the id after.
+func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	return look(m, func(c *machine) ([]*WorkerView, error) {
 		all := []*WorkerView{}
-		for _, w := range c.byAge() {
+		workers := c.byAge()
+		if !after.None() {
+			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
+		}
+		for _, w := range workers[:min(len(workers), limit)] {
 			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving}
 			if c.now < w.pausedTo {
 				v.Paused = time.UnixMilli(c.wallAt(w.pausedTo))
@@ -185,17 +223,14 @@ func (m *Master) Workers() ([]*WorkerView, error) {
 	})
 }
 
-// statNames is how many names the statistics have.
-const statNames = 1000
-
-// Stats returns counts.
-func (m *Master) Stats() (*Stats, error) {
-	var names []name
+// Stats returns counts, and those of the busiest names, at most so many. Where there are very
+// many names, these are up to a second old: to count them takes a walk over all.
+func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
 			States: states(&c.counts), Ledger: c.ledger, Workers: len(c.workers), Bytes: c.held(),
 			Results: c.results, Waiters: c.waiters, Durable: m.opt.Store.Durable(), Busy: c.counts[job.Running],
-			Oldest: c.oldest(),
+			Oldest: c.oldest(), Wait: c.more.waitSeconds.buckets, Run: c.more.runSeconds.buckets,
 		}
 		s.EnqueuedRate, s.HandedOutRate, s.EndedRate = m.rates.perSecond()
 		if c.away != nil {
@@ -203,28 +238,112 @@ func (m *Master) Stats() (*Stats, error) {
 		}
 		for _, w := range c.workers {
 			s.Slots += w.MaxJobs
-		}
-		names = make([]name, 0, len(c.names))
-		for _, n := range c.names {
-			names = append(names, *n)
+			if c.now < w.pausedTo {
+				s.Paused++
+			}
 		}
 		return s, nil
 	})
+	if err != nil || names == 0 {
+		return s, err
+	}
+	all, err := m.names.get(m.countNames)
 	if err != nil {
 		return nil, err
 	}
-	total := func(n *name) (sum int) {
-		for _, v := range n.counts {
-			sum += v
-		}
-		return sum
-	}
-	// Without the lock: there may be as many names as jobs.
-	slices.SortFunc(names, func(a, b name) int { return cmp.Or(cmp.Compare(total(&b), total(&a)), strings.Compare(a.text, b.text)) })
-	for i := range names[:min(len(names), statNames)] {
-		s.Names = append(s.Names, NameStats{names[i].text, states(&names[i].counts)})
-	}
+	s.Names = all[:min(len(all), names)]
 	return s, nil
+}
+
+// statNames is how many names the statistics have at most.
+const statNames = 1000
+
+// countNames returns the busiest names, and whether there are so many that all who look should
+// share this look.
+func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
+	type counted struct {
+		name
+		total int
+	}
+	var served []string
+	var line *brokerLine
+	all, err := look(m, func(c *machine) ([]counted, error) {
+		line = m.line
+		all := make([]counted, 0, len(c.names))
+		for _, n := range c.names {
+			all = append(all, counted{name: *n})
+		}
+		known := make(map[string]bool)
+		for _, w := range c.workers {
+			for _, glob := range w.Names {
+				if !w.gone && !w.Leaving && !known[glob] {
+					known[glob] = true
+					served = append(served, glob)
+				}
+			}
+		}
+		return all, nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	for i := range all {
+		for _, n := range all[i].counts {
+			all[i].total += n
+		}
+	}
+	slices.SortFunc(all, func(a, b counted) int { return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.text, b.text)) })
+	patterns := make([]wire.Pattern, len(served))
+	for i, glob := range served {
+		patterns[i] = wire.NewPattern(wire.Canonical(nil, glob))
+	}
+	for _, n := range all[:min(len(all), statNames)] {
+		fits := slices.ContainsFunc(patterns, func(p wire.Pattern) bool { return p.Fits(n.text) })
+		busiest = append(busiest, NameStats{n.text, states(&n.counts), fits})
+	}
+	asked := 0
+	for i := range busiest {
+		n := &busiest[i]
+		if asked < mostAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.sockets(line) {
+			asked++
+			n.Served = m.served(line, n.Name)
+		}
+	}
+	return busiest, len(all) > statNames || asked > 0, nil
+}
+
+// mostAsked is of how many names the broker is asked whether its own workers serve them.
+const mostAsked = 20
+
+// sockets reports whether workers of the broker's own may serve jobs.
+func (m *Master) sockets(line *brokerLine) bool { return line != nil && m.opt.Once != m.opt.Prefix }
+
+// served reports whether a worker of the broker's own serves a name.
+func (m *Master) served(line *brokerLine, name string) bool {
+	ctx, cancel := context.WithTimeout(line.life, time.Second)
+	defer cancel()
+	return line.b.Rules.Served(ctx, m.opt.Prefix+name)
+}
+
+// spared is a look that takes long where there is much: then all who ask within a second share it.
+type spared[T any] struct {
+	mu    sync.Mutex
+	v     T
+	until time.Time
+}
+
+func (s *spared[T]) get(look func() (v T, much bool, err error)) (T, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.until) {
+		return s.v, nil
+	}
+	v, much, err := look()
+	s.v, s.until = v, time.Time{}
+	if much && err == nil {
+		s.until = time.Now().Add(time.Second)
+	}
+	return v, err
 }
 
 func states(counts *[6]int) map[job.State]int {

@@ -150,8 +150,8 @@ type outside struct {
 type line interface {
 	// submit queues a job. If the broker does not take it, misplaced is called.
 	submit(s submission)
-	// change gives a job new groups, a new delay from now, or both; nil: as it was.
-	change(id job.ID, groups []string, delay *time.Duration)
+	// change gives a job new groups, another rank, a new delay from now; nil: as it was.
+	change(id job.ID, groups []string, rank *int64, delay *time.Duration)
 	cancel(id job.ID)
 	// serve sets what a worker serves; the first call joins it.
 	serve(w job.ID, v serving)
@@ -220,7 +220,8 @@ type record struct {
 	op       op
 	inLine   bool   // the broker has it, or will
 	taken    bool   // one of our workers has been handed it since it was brought
-	stale    bool   // its groups have changed while it ran
+	stale    bool   // its groups, or its rank, have changed while it ran
+	ranked   bool   // its rank has changed since it was brought
 	long     bool   // its argument is longer than the broker takes: it is for our workers alone
 	bid      uint32 // number of the submission that brought it last
 	ripe     int64  // when Due is, on the clock; a wall clock that is set changes nothing

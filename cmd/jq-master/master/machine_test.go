@@ -62,8 +62,15 @@ func (w *world) settleDown() {
 		return
 	}
 	for r := range w.c.jobs.All() { // that wait, as the broker has them
-		if b := w.br.jobs[r.ID]; b != nil && r.inLine && r.waits() && r.op == idle && !b.running && !slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) && !slices.Equal(b.groups, r.groups.groups()) {
+		b := w.br.jobs[r.ID]
+		if b == nil || !r.inLine || !r.waits() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
+			continue
+		}
+		if !slices.Equal(b.groups, r.groups.groups()) {
 			w.fatalf("the broker has job %v in %q, not %q", r.ID, b.groups, r.groups.groups())
+		}
+		if b.priority != w.c.rank(r) {
+			w.fatalf("the broker has job %v with priority %d, not %d", r.ID, b.priority, w.c.rank(r))
 		}
 	}
 }
@@ -113,6 +120,12 @@ func (w *world) act() {
 					}
 				})
 			})
+		}
+	case n < 68:
+		if e, ok := pickOne(w, w.jobs()); ok {
+			priority := int32(w.rng.IntN(5) - 2)
+			w.say("job %v gets priority %d", e.id, priority)
+			w.step(w.c, func() { w.c.reprioritize(e.id, priority, func(error) {}) })
 		}
 	case n < 70:
 		w.constrain()

@@ -70,6 +70,9 @@ type Master struct {
 	rings int64 // when it fires, on the machine's clock
 	chore chan struct{}
 	rates rates
+
+	names spared[[]NameStats]
+	held  spared[map[string]int] // jobs that constraints hold back
 }
 
 // service is the active machine.
@@ -85,6 +88,10 @@ func Open(o Options) *Master {
 		drained: make(chan struct{}), chore: make(chan struct{}, 1), state: errStarting,
 	}
 }
+
+// Limits are those that it keeps, Namespace is the one that it serves.
+func (m *Master) Limits() Limits    { return m.opt.Limits }
+func (m *Master) Namespace() string { return m.opt.Namespace }
 
 // clock returns the machine's time and the wall time.
 func (m *Master) clock() (now, wall int64) {
@@ -410,10 +417,10 @@ func (m *Master) Ready() error {
 // nowhere is the line while there is no broker.
 type nowhere struct{}
 
-func (nowhere) submit(submission)                       {}
-func (nowhere) change(job.ID, []string, *time.Duration) {}
-func (nowhere) cancel(job.ID)                           {}
-func (nowhere) serve(job.ID, serving)                   {}
-func (nowhere) part(job.ID)                             {}
-func (nowhere) rules(ruleChange)                        {}
-func (nowhere) settled(func())                          {}
+func (nowhere) submit(submission)                               {}
+func (nowhere) change(job.ID, []string, *int64, *time.Duration) {}
+func (nowhere) cancel(job.ID)                                   {}
+func (nowhere) serve(job.ID, serving)                           {}
+func (nowhere) part(job.ID)                                     {}
+func (nowhere) rules(ruleChange)                                {}
+func (nowhere) settled(func())                                  {}

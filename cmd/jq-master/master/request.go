@@ -356,6 +356,14 @@ func (m *Master) Retry(ctx context.Context, id job.ID) error {
 	return err
 }
 
+// Reprioritize gives a job that waits another priority.
+func (m *Master) Reprioritize(ctx context.Context, id job.ID, priority int32) error {
+	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
+		c.reprioritize(id, priority, func(err error) { reply(none{}, err) })
+	})
+	return err
+}
+
 // CancelAny is Cancel for operators, who see cancelled jobs as well.
 func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
 	_, err := look(m, func(c *machine) (none, error) {
@@ -389,23 +397,29 @@ func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
 	if line == nil || len(all) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(line.life, time.Second)
-	defer cancel()
-	groups, err := line.b.Rules.Groups(ctx)
+	held, err := m.held.get(func() (map[string]int, bool, error) { return m.heldBack(line) })
 	if err != nil {
 		m.log.Warn().Err(err).Msg("the broker does not say what its groups hold back")
 		return
 	}
-	held := make(map[string]int)
+	for _, v := range all {
+		v.Blocked = min(held[v.ID], v.Matching-v.Running)
+	}
+}
+
+// heldBack counts by constraint; much says that there are very many groups.
+func (m *Master) heldBack(line *brokerLine) (held map[string]int, much bool, err error) {
+	ctx, cancel := context.WithTimeout(line.life, time.Second)
+	defer cancel()
+	groups, err := line.b.Rules.Groups(ctx)
+	held = make(map[string]int)
 	for _, g := range groups {
 		id, ours := constraintOf(m.opt.Namespace, g.Group)
 		if n := held[id]; ours && (g.Group[0] == 'c' || n == 0) { // a job is in both kinds
 			held[id] = n + g.Held
 		}
 	}
-	for _, v := range all {
-		v.Blocked = min(held[v.ID], v.Matching-v.Running)
-	}
+	return held, len(groups) > statNames, err
 }
 
 // Constraint is one of them.

@@ -64,6 +64,12 @@ func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
 	return all.Groups, err
 }
 
+// Served reports whether the broker knows a worker for a type.
+func (r *Rules) Served(ctx context.Context, typ string) bool {
+	var t api.Type
+	return r.do(ctx, http.MethodGet, "/v1/types/"+url.PathEscape(typ), nil, &t) == nil && t.Workers > 0
+}
+
 func (r *Rules) do(ctx context.Context, method, path string, in, out any) error {
 	req, err := api.NewRequest(ctx, method, r.Base+path, r.Token, in)
 	if err != nil {

@@ -95,6 +95,9 @@ func (c *machine) sweepSlice(p *slice) {
 		if c.jobs.Get(r.ID) != r || r.State.Ended() {
 			continue
 		}
+		if r.Priority != p.looks[i].job.Priority { // it was changed meanwhile
+			found = match(p.news, &r.Attributes, r.groups)
+		}
 		if r.groups != last.was || !slices.Equal(found, last.found) {
 			last.found, last.was, last.is = found, r.groups, s.after(r.groups, found)
 		}
@@ -151,7 +154,7 @@ func (c *machine) fit(groups []string) []string {
 	return groups[:min(len(groups), c.maxGroups)]
 }
 
-// regroup tells the broker the groups of a job that waits.
+// regroup tells the broker the groups of a job that waits, and its rank where that has changed.
 func (c *machine) regroup(r *record) {
 	if !r.inLine {
 		return
@@ -160,6 +163,10 @@ func (c *machine) regroup(r *record) {
 	if groups == nil {
 		groups = []string{}
 	}
+	var rank *int64
+	if r.ranked {
+		rank = new(c.rank(r))
+	}
 	line := c.out.line
-	c.later(func() { line.change(id, groups, nil) })
+	c.later(func() { line.change(id, groups, rank, nil) })
 }

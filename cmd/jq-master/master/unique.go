@@ -81,7 +81,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 		c.become(r, j)
 		if r.inLine {
 			line, delay := c.out.line, c.rest(r)
-			c.later(func() { line.change(r.ID, nil, &delay) })
+			c.later(func() { line.change(r.ID, nil, nil, &delay) })
 		}
 		c.shared(e, r, unique.Extended)
 	})

@@ -352,7 +352,7 @@ func (b *naiveBroker) submit(s submission) {
 	})
 }
 
-func (b *naiveBroker) change(id job.ID, groups []string, delay *time.Duration) {
+func (b *naiveBroker) change(id job.ID, groups []string, rank *int64, delay *time.Duration) {
 	b.later(func() {
 		j := b.jobs[id]
 		if j == nil {
@@ -364,6 +364,9 @@ func (b *naiveBroker) change(id job.ID, groups []string, delay *time.Duration) {
 		}
 		if groups != nil {
 			j.groups = groups
+		}
+		if rank != nil {
+			j.priority = *rank
 		}
 		if delay != nil {
 			j.ready = b.w.now + delay.Milliseconds()

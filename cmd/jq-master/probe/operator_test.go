@@ -235,7 +235,7 @@ func TestTokens(t *testing.T) {
 	}{
 		{"", "POST", "/job", job, 401}, {"frob", "POST", "/job", job, 401}, {"p-secret", "POST", "/job", job, 201}, {"w-secret", "POST", "/job", job, 403},
 		{"w-secret", "POST", "/worker", w, 201}, {"p-secret", "POST", "/worker", w, 403}, {"p-secret", "GET", "/v1/jobs", nil, 403},
-		{"w-secret", "GET", "/v1/stats", nil, 403}, {"a-secret", "GET", "/v1/stats", nil, 200}, {"", "GET", "/healthz", nil, 200}, {"", "GET", "/v1/stats", nil, 401},
+		{"w-secret", "GET", "/v1/stats", nil, 403}, {"w-secret", "GET", "/v1/status", nil, 403}, {"a-secret", "GET", "/v1/stats", nil, 200}, {"", "GET", "/healthz", nil, 200}, {"", "GET", "/v1/stats", nil, 401},
 	} {
 		t.Run(c.token+" "+c.method+" "+c.path, func(t *testing.T) {
 			d.token = c.token
@@ -298,6 +298,48 @@ func TestRuns(t *testing.T) {
 		r := d.wants(t, 200, "GET", "/v1/jobs/"+id, nil)
 		if runs, _ := r.json["runs"].([]any); len(runs) != 1 || runs[0].(object)["outcome"] != "cancelled" {
 			t.Errorf("%s", r)
+		}
+	})
+}
+
+// TestPriority: an operator has one job, or all that fit, run before others; they are counted first.
+func TestPriority(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		name := fresh()
+		var ids []string
+		for i := range 6 {
+			ids = append(ids, d.job(t, name, "priority", 5, "argument", object{"n": i}))
+		}
+		d.wants(t, 204, "POST", "/v1/jobs/"+ids[4]+"/priority", object{"priority": -3})
+		for body, status := range map[string]int{`{}`: 400, `{"priority": 1e10}`: 400, `{"priority": 1, "frob": 2}`: 400} {
+			d.wants(t, status, "POST", "/v1/jobs/"+ids[4]+"/priority", body)
+		}
+		meant := object{"name": name, "match": object{"field": "/argument/n", "op": "ge", "value": 4}, "priority": -4, "count": true}
+		r := d.wants(t, 200, "POST", "/v1/jobs/priority", meant)
+		if r.json["affected"] != 2. || r.json["more"] != false || r.json["start"] == nil {
+			t.Errorf("counted: %s", r)
+		}
+		late := d.job(t, name, "priority", 5, "argument", object{"n": 9})
+		delete(meant, "count")
+		meant["limit"], meant["cursor"] = 1, r.json["start"]
+		if r = d.wants(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. || r.json["more"] != true {
+			t.Errorf("the first of them: %s", r)
+		}
+		meant["cursor"] = r.json["cursor"]
+		if r = d.wants(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. {
+			t.Errorf("the second: %s", r)
+		}
+		w := d.puller(t, 1, []string{name})
+		for _, want := range []int{4, 5, 0, 1} {
+			got := w.takes(t)
+			if got != ids[want] {
+				t.Fatalf("%s is taken, not job %d", got, want)
+			}
+			d.wants(t, 409, "POST", "/v1/jobs/"+got+"/priority", object{"priority": 1})
+			w.done(t, got, nil)
+		}
+		if r := d.wants(t, 200, "GET", "/v1/jobs/"+late+"?bodies=false", nil); r.json["priority"] != 5. || r.json["argument"] != nil || r.json["argument_bytes"] == nil {
+			t.Errorf("who came later: %s", r)
 		}
 	})
 }

@@ -279,7 +279,7 @@ func (r *Redis) Revive(j *job.Job, f func(error)) {
 
 // Postpone implements Store.
 func (r *Redis) Postpone(j *job.Job, f func(error)) {
-	r.move(j, j.State.String(), "", 0, 0, []any{"due", j.Due}, f)
+	r.move(j, j.State.String(), "", 0, 0, []any{"due", j.Due, "priority", j.Priority}, f)
 }
 
 // Fetch implements Store.

@@ -72,7 +72,7 @@ type Store interface {
 	// Revive: error or cancelled → queued with Retries 0, or retrying → retrying
 	// with Due now.
 	Revive(j *job.Job, done func(error))
-	// Postpone: queued or retrying → the same with another Due.
+	// Postpone: queued or retrying → the same with another Due, Priority, or both.
 	Postpone(j *job.Job, done func(error))
 	// Fetch drops results that were fetched or whose time has passed.
 	Fetch(ids []job.ID, done func(error))

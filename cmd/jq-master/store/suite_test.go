@@ -420,7 +420,7 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestUnique: a key is stored with its job, and a job that waits is postponed.
+// TestUnique: a key is stored with its job, and a job that waits is postponed, with another priority.
 func TestUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		j := newJob(1)
@@ -429,7 +429,7 @@ func TestUnique(t *testing.T) {
 		holds(t, s, j)
 		later := *j
 		later.Rev++
-		later.Due = 1_950_000_000_000
+		later.Due, later.Priority = 1_950_000_000_000, -7
 		for range 2 { // the second one is a repeat
 			must(t, func(f func(error)) { s.Postpone(&later, f) })
 			holds(t, s, &later)

@@ -13,7 +13,7 @@ import (
 )
 
 // maxFields is the number of fields that a form may have.
-const maxFields = 12
+const maxFields = 14
 
 // form has the fields of a map. Null fields count as absent; of equal ones the last one counts.
 // The first fault is kept in fault; after it all values are zero.

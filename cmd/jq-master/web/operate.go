@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
+
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/matcher"
@@ -66,7 +69,7 @@ func cursor(f *form) uint64 {
 var (
 	listFields  = slices.Concat(filterFields, []string{"limit", "cursor"})
 	queryFields = slices.Concat([]string{"match"}, listFields)
-	bulkFields  = slices.Concat([]string{"match"}, filterFields, []string{"limit", "all"})
+	bulkFields  = slices.Concat([]string{"match"}, filterFields, []string{"limit", "all", "cursor", "count"})
 )
 
 // fromQuery is a query as a form: limits are numbers, all else strings. Of a name
@@ -126,11 +129,7 @@ func (x *exchange) list(f *form) (int, error) {
 		x.object(jobKeys)
 		x.job(j)
 	}
-	if page.Next == 0 {
-		x.null("cursor")
-	} else {
-		x.text("cursor", strconv.FormatUint(page.Next, 10))
-	}
+	x.cursor("cursor", page.Next)
 	return http.StatusOK, nil
 }
 
@@ -176,10 +175,21 @@ func getDetail(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(jobKeys + 9)
+	bodies := true
+	if x.query.Has("bodies") {
+		if bodies, fault = x.flag("bodies"); fault != nil {
+			return 0, fault
+		}
+	}
+	if bodies {
+		x.object(jobKeys + 10)
+		x.raw("argument", d.Job.Argument)
+		x.raw("error", d.Job.Error)
+		x.raw("result", d.Job.Result)
+	} else {
+		x.object(jobKeys + 7)
+	}
 	x.job(d.Job)
-	x.raw("argument", d.Job.Argument)
-	x.raw("error", d.Job.Error)
 	x.boolean("has_result", d.HasResult)
 	all := d.Job.Attempts
 	x.key("runs")
@@ -274,14 +284,30 @@ func onJob(act func(x *exchange, id job.ID) error) handler {
 	}
 }
 
-func bulk(action string) handler {
+// always is an action that needs nothing but the jobs.
+func always(act master.Action) func(*form) master.Action {
+	return func(*form) master.Action { return act }
+}
+
+// prioritize is the action that gives jobs the priority of a form.
+func prioritize(f *form) master.Action {
+	if f.value("priority") == nil {
+		f.refuse(job.MissingField, "priority", "is missing")
+	}
+	return master.Prioritizing(int32(f.integer("priority", -1<<31, 1<<31-1, 0)))
+}
+
+// bulk acts on many jobs, or only counts them. Fields are those that the action has beside.
+func bulk(action func(*form) master.Action, fields ...string) handler {
+	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {
 		v, fault := x.value()
 		if fault != nil {
 			return 0, fault
 		}
-		f := strict(v, "", bulkFields...)
+		f := strict(v, "", known...)
 		which, limit, all := filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk)), f.boolean("all", false)
+		act, from, count := action(&f), cursor(&f), f.boolean("count", false)
 		if which == nil && !all {
 			f.refuse(job.MissingField, "all", "must be true where nothing says which jobs are meant: give %s, or a match that does not pick every job",
 				strings.Join(filterFields, ", "))
@@ -292,30 +318,95 @@ func bulk(action string) handler {
 		if which == nil {
 			which = &master.Filter{}
 		}
-		affected, more, err := x.Master.Bulk(x.r.Context(), action, which, limit)
+		t, err := x.Master.Bulk(x.r.Context(), act, which, limit, from, count)
 		if err != nil {
 			return 0, err
 		}
-		x.object(2)
-		x.integer("affected", int64(affected))
-		x.boolean("more", more)
+		x.object(4)
+		x.integer("affected", int64(t.Affected))
+		x.boolean("more", t.Next != 0)
+		x.cursor("cursor", t.Next)
+		x.cursor("start", t.Start)
 		return http.StatusOK, nil
 	}
 }
 
-func getStats(x *exchange) (int, error) {
-	st, err := x.Master.Stats()
+// cursor has null for none.
+func (a *answer) cursor(k string, at uint64) {
+	if at == 0 {
+		a.null(k)
+		return
+	}
+	a.text(k, strconv.FormatUint(at, 10))
+}
+
+func postPriority(x *exchange) (int, error) {
+	id, fault := x.jobID()
+	if fault != nil {
+		return 0, fault
+	}
+	v, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	f := strict(v, "", "priority")
+	if f.value("priority") == nil {
+		f.refuse(job.MissingField, "priority", "is missing")
+	}
+	priority := f.integer("priority", -1<<31, 1<<31-1, 0)
+	if f.fault != nil {
+		return 0, f.fault
+	}
+	return http.StatusNoContent, x.Master.Reprioritize(x.r.Context(), id, int32(priority))
+}
+
+// getStatus is what a person wants to know before all else.
+func getStatus(x *exchange) (int, error) {
+	st, err := x.Master.Stats(0)
 	if err != nil {
 		return 0, err
 	}
-	x.object(16)
+	l := x.Master.Limits()
+	x.object(6)
+	x.text("version", cli.Version())
+	x.text("namespace", x.Master.Namespace())
+	x.float("uptime", time.Since(x.began).Seconds())
+	x.boolean("durable", st.Durable)
+	x.key("scopes")
+	may := slices.DeleteFunc(slices.Clone(Scopes), func(s string) bool { return !x.grant.Has(1 << slices.Index(Scopes, s)) })
+	x.array(len(may))
+	for _, name := range may {
+		x.item(name)
+	}
+	x.key("limits")
+	x.object(6)
+	x.integer("max_jobs", int64(l.MaxJobs))
+	x.integer("max_bytes", l.MaxBytes)
+	x.integer("max_workers", int64(l.MaxWorkers))
+	x.integer("max_constraints", int64(l.MaxConstraints))
+	x.integer("max_connections", int64(x.Door.MaxConns()))
+	x.integer("max_body", int64(x.MaxBody))
+	return http.StatusOK, nil
+}
+
+func getStats(x *exchange) (int, error) {
+	names, fault := x.count("names", 0, statNames)
+	if fault != nil {
+		return 0, fault
+	}
+	st, err := x.Master.Stats(names)
+	if err != nil {
+		return 0, err
+	}
+	x.object(18)
 	x.states("states", st.States)
 	x.key("names")
 	x.array(len(st.Names))
 	for _, n := range st.Names {
-		x.object(2)
+		x.object(3)
 		x.text("name", n.Name)
 		x.states("states", n.States)
+		x.boolean("served", n.Served)
 	}
 	x.float("oldest_age", st.Oldest.Seconds())
 	x.key("rates")
@@ -341,6 +432,16 @@ func getStats(x *exchange) (int, error) {
 	x.integer("workers", int64(st.Workers))
 	x.integer("slots", int64(st.Slots))
 	x.integer("busy", int64(st.Busy))
+	x.integer("paused", int64(st.Paused))
+	x.key("times")
+	x.object(3)
+	x.key("bounds")
+	x.array(len(master.Bounds()))
+	for _, b := range master.Bounds() {
+		x.b = msgp.AppendFloat64(x.b, b)
+	}
+	x.counts("wait", st.Wait[:])
+	x.counts("run", st.Run[:])
 	x.integer("bytes", st.Bytes)
 	x.integer("results", int64(st.Results))
 	x.integer("waiters", int64(st.Waiters))
@@ -352,6 +453,30 @@ func getStats(x *exchange) (int, error) {
 	return http.StatusOK, nil
 }
 
+func (a *answer) counts(k string, counts []uint64) {
+	a.key(k)
+	a.array(len(counts))
+	for _, n := range counts {
+		a.b = msgp.AppendUint64(a.b, n)
+	}
+}
+
+// statNames is how many names the statistics have, unless less are asked for.
+const statNames = 1000
+
+// count is a parameter that is a number of things, the most there may be if it is absent.
+func (x *exchange) count(name string, least, most int) (int, *job.Fault) {
+	text := x.query.Get(name)
+	if text == "" {
+		return most, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, job.Refuse(job.InvalidValue, name, "%s must be from %d to %d, not %.40q", name, least, most, text)
+	}
+	return n, nil
+}
+
 func (a *answer) states(k string, states map[job.State]int) {
 	a.key(k)
 	a.object(int(job.Cancelled) + 1)
@@ -360,12 +485,32 @@ func (a *answer) states(k string, states map[job.State]int) {
 	}
 }
 
+// maxWorkers is how many workers a reply has, unless less are asked for: as many as there can be.
+const maxWorkers = 1 << 20
+
 func getWorkers(x *exchange) (int, error) {
-	workers, err := x.Master.Workers()
+	limit, fault := x.count("limit", 1, maxWorkers)
+	if fault != nil {
+		return 0, fault
+	}
+	var after job.ID
+	if text := x.query.Get("cursor"); text != "" {
+		var ok bool
+		if after, ok = job.ParseID(text); !ok {
+			return 0, job.Refuse(job.InvalidValue, "cursor", "cursor must be what the page before gave, not %.40q", text)
+		}
+	}
+	workers, err := x.Master.Workers(after, limit)
 	if err != nil {
 		return 0, err
 	}
-	x.object(1)
+	x.object(2)
+	if len(workers) == limit {
+		x.key("cursor")
+		x.id(workers[limit-1].ID)
+	} else {
+		x.null("cursor")
+	}
 	x.key("workers")
 	x.array(len(workers))
 	for _, w := range workers {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
 )
 
 // toPush, toWork and toAdmin are operations for a scope, with the parameters that their
@@ -24,22 +25,25 @@ var routes = map[string]map[string]operation{
 	"/worker/jobs":      {http.MethodPost: toWork(pull)},
 	"/done":             {http.MethodPost: toWork(postDone)},
 
-	"/v1/jobs":        {http.MethodGet: toAdmin(getJobs, listFields...)},
-	"/v1/jobs/query":  {http.MethodPost: toAdmin(queryJobs)},
-	"/v1/jobs/retry":  {http.MethodPost: toAdmin(bulk("retry"))},
-	"/v1/jobs/cancel": {http.MethodPost: toAdmin(bulk("cancel"))},
-	"/v1/jobs/{id}":   {http.MethodGet: toAdmin(getDetail)},
+	"/v1/jobs":          {http.MethodGet: toAdmin(getJobs, listFields...)},
+	"/v1/jobs/query":    {http.MethodPost: toAdmin(queryJobs)},
+	"/v1/jobs/retry":    {http.MethodPost: toAdmin(bulk(always(master.Retrying)))},
+	"/v1/jobs/cancel":   {http.MethodPost: toAdmin(bulk(always(master.Cancelling)))},
+	"/v1/jobs/priority": {http.MethodPost: toAdmin(bulk(prioritize, "priority"))},
+	"/v1/jobs/{id}":     {http.MethodGet: toAdmin(getDetail, "bodies")},
 	"/v1/jobs/{id}/retry": {http.MethodPost: toAdmin(onJob(func(x *exchange, id job.ID) error {
 		return x.Master.Retry(x.r.Context(), id)
 	}))},
 	"/v1/jobs/{id}/cancel": {http.MethodPost: toAdmin(onJob(func(x *exchange, id job.ID) error {
 		return x.Master.CancelAny(x.r.Context(), id)
 	}))},
-	"/v1/stats":            {http.MethodGet: toAdmin(getStats)},
-	"/v1/workers":          {http.MethodGet: toAdmin(getWorkers)},
-	"/v1/workers/{id}":     {http.MethodDelete: toAdmin(dropWorker)},
-	"/v1/constraints":      {http.MethodGet: toAdmin(getConstraints)},
-	"/v1/constraints/{id}": ofConstraint,
+	"/v1/jobs/{id}/priority": {http.MethodPost: toAdmin(postPriority)},
+	"/v1/status":             {http.MethodGet: toAdmin(getStatus)},
+	"/v1/stats":              {http.MethodGet: toAdmin(getStats, "names")},
+	"/v1/workers":            {http.MethodGet: toAdmin(getWorkers, "limit", "cursor")},
+	"/v1/workers/{id}":       {http.MethodDelete: toAdmin(dropWorker)},
+	"/v1/constraints":        {http.MethodGet: toAdmin(getConstraints)},
+	"/v1/constraints/{id}":   ofConstraint,
 	"/v1/constraints/test": {
 		http.MethodPost: toAdmin(testConstraint),
 		http.MethodGet:  ofConstraint[http.MethodGet], http.MethodPut: ofConstraint[http.MethodPut], http.MethodDelete: ofConstraint[http.MethodDelete],

@@ -65,6 +65,7 @@ type Server struct {
 	inbound  atomic.Int64        // bytes of bodies that are being read
 	outbound *semaphore.Weighted // bytes of results that are being written
 	date     date
+	began    time.Time
 }
 
 // outboundBytes is how many bytes of results may be written at a time.
@@ -93,7 +94,7 @@ var openAPI []byte
 
 // New returns the handler of all requests.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes())}
+	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes()), began: time.Now()}
 	s.pool.New = func() any { return &exchange{Server: s} }
 	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gloom_jq_http_requests_total", Help: "Requests, by route and by the code of the reply.",

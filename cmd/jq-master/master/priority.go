@@ -1,0 +1,42 @@
+package master
+
+import (
+	"gloom/cmd/jq-master/job"
+)
+
+// reprioritize gives a job that waits another priority, and has it come under the constraints
+// that match it then. It keeps its age.
+func (c *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
+	tell := func(err error) { c.later(func() { reply(err) }) }
+	r := c.jobs.Get(id)
+	switch {
+	case r == nil:
+		tell(unknownJob(id))
+		return
+	case c.away != nil:
+		tell(c.storeAway())
+		return
+	case r.op != idle:
+		r.wait(func() { c.reprioritize(id, priority, reply) })
+		return
+	case !r.waits():
+		tell(job.Refuse(job.WrongState, "", "the job's status is %v; the priority of queued and retrying ones can be changed", r.State))
+		return
+	case r.Priority == priority:
+		tell(nil)
+		return
+	}
+	j := r.after()
+	j.Priority = priority
+	c.write(postponing, r, func(done func(error)) { c.out.store.Postpone(j, done) }, func() {
+		c.become(r, j)
+		r.ranked = true
+		found := c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil))
+		if found != r.groups {
+			c.constraints.leave(r)
+			c.constraints.enter(r, found)
+		}
+		c.regroup(r)
+		c.later(func() { reply(nil) })
+	})
+}
