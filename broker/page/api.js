@@ -60,8 +60,9 @@ export async function text(method, path, body) {
   throw new Refusal(reply.status, said);
 }
 
-/** @param {string} method @param {string} path @param {any} [body] @returns {Promise<any>} */
-export const call = async (method, path, body) => parse(await text(method, path, body));
+/** The reply, parsed; null where there is none.
+ * @param {string} method @param {string} path @param {any} [body] @returns {Promise<any>} */
+export const call = async (method, path, body) => parse(await text(method, path, body) || 'null');
 
 /** @param {string} scope */
 export const may = scope => !!status.value?.scopes.includes(scope);

@@ -1,13 +1,18 @@
 // Values as they were written: read, and shown.
 import { html } from './html.js';
 import { text } from './api.js';
-import { count, members, parse, pretty } from './format.js';
+import { count, elements, members, parse, pretty } from './format.js';
 import { copy } from './parts.js';
 
 /** Reads what has members that are not parsed, but laid out: numbers in them stay as they are written.
  * @param {...string} raw their names @returns {(method: string, path: string) => Promise<any>} */
 export const reading = (...raw) => async (method, path) =>
   Object.fromEntries(Object.entries(members(await text(method, path))).map(([k, v]) => [k, raw.includes(k) ? pretty(v) : parse(v)]));
+
+/** Reads a list of objects, each with its members as they were written, as raw.
+ * @param {string} key where the list is @returns {(method: string, path: string) => Promise<any[]>} */
+export const rows = key => async (method, path) =>
+  elements(members(await text(method, path))[key]).map(s => ({ ...parse(s), raw: members(s) }));
 
 /** A text of any length: what is long is cut for the eye, not for copying.
  * @param {string} of @param {string} name */

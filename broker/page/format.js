@@ -135,6 +135,24 @@ export function members(json) {
   return out;
 }
 
+/** The elements of a JSON array as they are written.
+ * @param {string} json @returns {string[]} */
+export function elements(json) {
+  /** @type {string[]} */
+  const out = [];
+  let depth = 0, start = json.indexOf('[') + 1;
+  tokens(json, (t, at) => {
+    if (t === '}' || t === ']') depth--;
+    if (depth === 1 && t === ',' || depth === 0 && t === ']') {
+      const one = json.slice(start, at).trim();
+      if (one) out.push(one);
+      start = at + 1;
+    }
+    if (t === '{' || t === '[') depth++;
+  });
+  return out;
+}
+
 /** Parses JSON; integers that a number does not hold exactly come as text. The expression holds for strings with less
  * than millions of escapes, as all of what is parsed: bodies, which may have more, are not.
  * @param {string} json */

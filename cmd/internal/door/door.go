@@ -157,6 +157,9 @@ func (d *Door) Addr() net.Addr { return d.crowd.Addr() }
 // Secure tells whether it has TLS.
 func (d *Door) Secure() bool { return d.at.Secure }
 
+// Guarded tells whether a request needs a token.
+func (d *Door) Guarded() bool { return d.tokens.Required() }
+
 // Exposed tells whether other hosts reach it without a token or a certificate.
 func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
 

@@ -235,7 +235,7 @@ func TestTokens(t *testing.T) {
 	}{
 		{"", "POST", "/job", job, 401}, {"frob", "POST", "/job", job, 401}, {"p-secret", "POST", "/job", job, 201}, {"w-secret", "POST", "/job", job, 403},
 		{"w-secret", "POST", "/worker", w, 201}, {"p-secret", "POST", "/worker", w, 403}, {"p-secret", "GET", "/v1/jobs", nil, 403},
-		{"w-secret", "GET", "/v1/stats", nil, 403}, {"w-secret", "GET", "/v1/status", nil, 403}, {"a-secret", "GET", "/v1/stats", nil, 200}, {"", "GET", "/healthz", nil, 200}, {"", "GET", "/v1/stats", nil, 401},
+		{"w-secret", "GET", "/v1/stats", nil, 403}, {"w-secret", "GET", "/v1/status", nil, 403}, {"", "GET", "/app.js", nil, 200}, {"a-secret", "GET", "/v1/stats", nil, 200}, {"", "GET", "/healthz", nil, 200}, {"", "GET", "/v1/stats", nil, 401},
 	} {
 		t.Run(c.token+" "+c.method+" "+c.path, func(t *testing.T) {
 			d.token = c.token

@@ -30,6 +30,7 @@ import (
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/pack"
+	"gloom/cmd/jq-master/page"
 )
 
 // Scopes are what tokens may allow, in the order of guard.Scope.
@@ -109,6 +110,10 @@ func New(c Config) *Server {
 	metrics := promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	s.mux.Handle("/metrics", s.at("/metrics", plain(metrics.ServeHTTP)))
 	s.mux.Handle("/", s.at("none", nil))
+	s.mux.Handle("/{$}", s.at("/", map[string]operation{http.MethodGet: {serve: index}}))
+	for _, path := range page.Site.Paths() {
+		s.mux.Handle(path, s.at("page", plain(page.Site.ServeHTTP)))
+	}
 	for pattern, methods := range routes {
 		s.mux.Handle(pattern, s.at(pattern, methods))
 	}
@@ -128,10 +133,36 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // beyond the limit on connections.
 func plain(serve http.HandlerFunc) map[string]operation {
 	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
-		serve(x.w, x.r)
-		x.sent = http.StatusOK
+		t := told{x.w, http.StatusOK}
+		serve(&t, x.r)
+		x.sent = t.status
 		return x.sent, nil
 	}}}
+}
+
+// told notes the status of a reply.
+type told struct {
+	http.ResponseWriter
+	status int
+}
+
+func (t *told) WriteHeader(status int) {
+	t.status = status
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// index is the page, for who asks for HTML. It holds no secret, but says whether a token is needed.
+func index(x *exchange) (int, error) {
+	if !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
+		return 0, job.Refuse(job.NotFound, "", "there is nothing at \"/\" but the page, for who accepts text/html")
+	}
+	first := "null"
+	if x.Door.Guarded() {
+		first = `{"guarded":true}`
+	}
+	page.Site.Index(x.w, x.r, []byte(first))
+	x.sent = http.StatusOK
+	return x.sent, nil
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }

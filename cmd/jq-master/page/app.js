@@ -1,0 +1,47 @@
+// The page of jq-master: its views, and what the field finds.
+import { html } from './html.js';
+import { call } from './api.js';
+import { away, look } from './live.js';
+import { count } from './format.js';
+import { badge, later, to } from './parts.js';
+import { start } from './page.js';
+import { source } from './look.js';
+import { overview } from './view/overview.js';
+import { wrongs } from './view/findings.js';
+
+function mark() {
+  const { severe, warning } = wrongs(), bad = away.value ? 0 : severe + warning;
+  return bad > 0 && badge(count(bad), severe ? 'severe' : 'warning');
+}
+
+/** The busiest names that have this in them, and the job with this id.
+ * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
+async function fits(what) {
+  const job = what.length === 36 ? await call('GET', `/v1/jobs/${encodeURIComponent(what)}?bodies=false`).catch(() => null) : null;
+  const names = (look.value?.names ?? []).filter((/** @type {any} */ n) => n.name.includes(what)).slice(0, 6);
+  return [...job ? [{ name: job.id, kind: job.status, href: to(['job', job.id]) }] : [],
+    ...names.map((/** @type {any} */ n) => ({ name: n.name, kind: 'name', href: to(['jobs'], { name: n.name }) }))];
+}
+
+/** Goes to the job with this id, or else to the jobs with this in their name. @param {string} what */
+function find(what) {
+  if (/^[0-9a-f-]{36}$/i.test(what)) location.hash = to(['job', what]);
+  else location.hash = to(['jobs'], { match: `{"field":"/name","op":"glob","value":${JSON.stringify(`*${what.replace(/^\*|\*$/g, '')}*`)}}` });
+}
+
+start({
+  views: {
+    '': { name: 'Overview', draw: overview, nav: true },
+    jobs: { name: 'Jobs', draw: later(() => import('./view/jobs.js').then(m => m.jobs)), nav: true },
+    names: { name: 'Names', draw: later(() => import('./view/names.js').then(m => m.names)), nav: true },
+    workers: { name: 'Workers', draw: later(() => import('./view/workers.js').then(m => m.workers)), nav: true },
+    constraints: { name: 'Constraints', draw: later(() => import('./view/constraints.js').then(m => m.constraints)), nav: true },
+    schedules: { name: 'Schedules', draw: later(() => import('./view/schedules.js').then(m => m.schedules)), nav: true },
+    job: { name: 'Job', draw: later(() => import('./view/job.js').then(m => m.job)) },
+  },
+  above: { job: 'jobs' },
+  scopes: 'admin',
+  find: { label: 'Find a job by its id, or a name', fits, go: find },
+  help: html`Rates and times are of the last seconds; plots of the last five minutes, since the page was opened. <code>GET /openapi.yaml</code> describes all that the page asks for.`,
+  mark, source,
+});

@@ -1,0 +1,202 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"gloom/broker/page/pagetest"
+)
+
+// status is that of a job, for operators.
+func (w *world) status(id string) string {
+	w.t.Helper()
+	return w.ask("GET", "/v1/jobs/"+id, nil)["status"].(string)
+}
+
+// TestOne: what one does to a job is done, said and, where that can be, undone.
+func TestOne(t *testing.T) {
+	w, ids := busy(t)
+	b := w.open("#/job/" + ids["queued"])
+	b.Press("Priority")
+	b.Fill("priority", "-5")
+	b.Press("Change")
+	b.Sees("The priority is changed.", "-5")
+	b.Press("Undo")
+	b.Sees("Undone.")
+	b.Press("Cancel")
+	b.Press("Cancel the job")
+	b.Sees("The job is cancelled.", "cancelled")
+	if got := w.status(ids["queued"]); got != "cancelled" {
+		t.Errorf("the job is %s", got)
+	}
+	b.Press("Retry")
+	b.Sees("The job is retried.", "no worker serves its name")
+	b.At("#/job/" + ids["retrying"])
+	b.Press("Run now")
+	b.Sees("The job is retried.")
+	worker := w.worker("another", 1, "sms")
+	w.take(worker, 1)
+	b.Sees("run 2: running")
+	b.Gone("Run now")
+	b.At("#/workers")
+	b.Sees("another")
+	pagetest.Eval[any](b, `[...document.querySelectorAll('tr')].find(r => r.innerText.includes('another')).querySelector('button').click()`)
+	b.Press("Unregister it")
+	b.Sees("another is unregistered.", "leaving")
+	b.Strict()
+}
+
+// TestMany: all that fit are counted, then changed; so are those that were chosen.
+func TestMany(t *testing.T) {
+	w := start(t)
+	for i := range 30 {
+		w.job(fmt.Sprintf(`{"name":"report","argument":{"of":%d,"big":%d},"priority":3}`, i, 9223372036854775800+uint64(i)))
+	}
+	w.job(`{"name":"mail","argument":{}}`)
+	b := w.open("#/jobs")
+	b.Sees("report", "mail", "31")
+	pagetest.Eval[any](b, `document.querySelector('summary').click()`)
+	b.Fill("field", "/argument/big")
+	pagetest.Eval[any](b, `document.querySelector('[name=op]').value = 'ge'`)
+	b.Fill("value", "9223372036854775810")
+	b.Press("Add")
+	b.Until(`document.querySelector('[name=match]').value === '{"field":"/argument/big","op":"ge","value":9223372036854775810}'`)
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 20`)
+	b.Fill("field", "/argument/of")
+	pagetest.Eval[any](b, `document.querySelector('[name=op]').value = 'in'`)
+	b.Fill("value", "[10, 11, 12, 1]")
+	b.Press("Add")
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 3`)
+	b.Accessible("built")
+	b.Press("Priority of all that fit")
+	b.Sees("Change the priority of 3 jobs?")
+	b.Accessible("counted")
+	w.job(`{"name":"report","argument":{"of":10,"big":9223372036854775810},"priority":3}`) // too late to be meant
+	b.Fill("priority", "-2147483648")
+	b.Press("Change the priority of 3 jobs")
+	b.Sees("3 jobs changed.", "-2147483648")
+	first := w.ask("POST", "/v1/jobs/query", `{"match":{"field":"/priority","op":"lt","value":0}}`)["jobs"].([]any)
+	if len(first) != 3 {
+		t.Errorf("%d jobs have another priority", len(first))
+	}
+	worker := w.worker("one", 3, "report")
+	for _, id := range w.take(worker, 3) {
+		if j := w.ask("GET", "/v1/jobs/"+id, nil); j["priority"] != -2147483648. {
+			t.Errorf("the worker got a job of priority %v first", j["priority"])
+		}
+	}
+	b.Press("Clear")
+	b.Press("queued 29") // the button has the count, too
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 29`)
+	b.Until(`[...document.querySelectorAll('.pick input')].slice(1, 3).map(e => e.checked || e.click()).length`)
+	b.Press("Cancel 2 chosen")
+	b.Press("Cancel 2 jobs")
+	b.Sees("2 jobs cancelled.")
+	b.Press("Cancel all that fit")
+	b.Sees("Cancel 27 jobs?")
+	b.Press("Cancel 27 jobs")
+	b.Sees("27 jobs cancelled.", "No job fits.")
+	b.At("#/jobs?status=cancelled&name=report")
+	b.Press("Retry all that fit")
+	b.Sees("Retry 28 jobs?")
+	b.Press("Retry 28 jobs")
+	b.Sees("28 jobs retried.")
+	b.At("#/jobs?match=" + "%7B%22field%22%3A%22%2Fnosuch%22%2C%22op%22%3A%22eq%22%2C%22value%22%3A1%7D")
+	b.Forgive("400 (Bad Request)")
+	b.Sees("must begin with an attribute")
+	b.Fill("match", "{")
+	b.Press("Search")
+	b.Sees("The matcher is no JSON.")
+	b.Strict()
+}
+
+// TestConstraints: one is added, refused, changed, turned off, removed, and each time undone.
+func TestConstraints(t *testing.T) {
+	w, _ := busy(t)
+	b := w.open("#/constraints")
+	b.Forgive("400 (Bad Request)")
+	b.Press("Add a constraint")
+	b.Accessible("a constraint")
+	b.Fill("id", "big")
+	b.Fill("match", `{"field":"/argument/n","op":"gt","value":9223372036854775808}`)
+	b.Press("Set")
+	b.Sees("Not done: rate or concurrency must be there")
+	b.Fill("concurrency", "1")
+	b.Press("Set")
+	b.Sees("The constraint big is set.", "1 at a time")
+	b.Until(`[...document.querySelectorAll('code')].some(c => c.textContent.includes('9223372036854775808'))`)
+	row := func(button string) {
+		t.Helper()
+		const it = `[...[...document.querySelectorAll('tr')].find(r => r.innerText.startsWith('big'))?.querySelectorAll('button') ?? []].find(e => e.innerText === $0)`
+		b.Until(it, button)
+		pagetest.Eval[any](b, it+`.click()`, button)
+	}
+	row("Change")
+	b.Fill("rate", "2.5")
+	b.Press("Set")
+	b.Sees("2.5 a second, 3 at once")
+	row("Turn off")
+	b.Sees("The constraint big is off.")
+	row("Turn on")
+	b.Sees("The constraint big is on.")
+	row("Remove")
+	b.Sees("The constraint big is gone.")
+	b.Press("Undo")
+	b.Sees("Undone.", "big")
+	if v := w.ask("GET", "/v1/constraints/big", nil); v["rate"] != 2.5 || v["enabled"] != true {
+		t.Errorf("it came back as %v", v)
+	}
+	pagetest.Eval[any](b, `[...document.querySelectorAll('tr')].find(r => r.innerText.startsWith('per-user')).querySelector('td.num a').click()`)
+	b.Sees("mail")
+	b.Until(`location.hash.startsWith('#/jobs?status=queued&match=') && document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 1`)
+	b.Strict()
+}
+
+// TestSchedules: one is paused, goes on, is deleted and comes back as it was.
+func TestSchedules(t *testing.T) {
+	w, _ := busy(t)
+	before := w.ask("GET", "/v1/schedules/nightly", nil)
+	b := w.open("#/schedules")
+	b.Press("Pause")
+	b.Sees("nightly is paused.", "paused")
+	b.Press("Resume")
+	b.Sees("nightly goes on.")
+	b.At("#/schedules/nightly")
+	b.Press("Delete")
+	b.Press("Delete it")
+	b.Sees("nightly is deleted.")
+	b.Forgive("404 (Not Found)")
+	b.Press("Undo")
+	b.Sees("Undone.", "Due next")
+	after := w.ask("GET", "/v1/schedules/nightly", nil)
+	for _, key := range []string{"cron", "zone", "job", "note", "paused"} {
+		if fmt.Sprint(after[key]) != fmt.Sprint(before[key]) {
+			t.Errorf("%s is %v, was %v", key, after[key], before[key])
+		}
+	}
+	b.Strict()
+}
+
+// TestForeign: what the page may do, a page of another site may not, with a visitor's browser.
+func TestForeign(t *testing.T) {
+	w := start(t)
+	id := w.job(`{"name":"mail","argument":{}}`)
+	for _, path := range []string{"/v1/jobs/priority", "/v1/jobs/cancel", "/v1/jobs/" + id + "/priority", "/v1/jobs/" + id + "/cancel"} {
+		r, err := http.NewRequest("POST", w.url+path, strings.NewReader(`{"all":true,"priority":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "text/plain")
+		r.Header.Set("Origin", "http://127.0.0.1:1")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %d", path, resp.StatusCode)
+		}
+	}
+}

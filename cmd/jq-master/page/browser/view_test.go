@@ -1,0 +1,225 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"gloom/broker/page/pagetest"
+)
+
+// TestViews looks at every view, in both themes and from small to wide.
+func TestViews(t *testing.T) {
+	w, ids := busy(t)
+	b := w.open("")
+	b.Forgive("404 (Not Found)") // of the job that there is not
+	widths := []int64{320, 390, 1280}
+	for _, v := range []struct {
+		route string
+		sees  []string
+	}{
+		{"#/", []string{"One thing is wrong", "no worker serves the name", "per-user", "holds back 1 job", "Does it keep up?", "It adds up: no job is lost", "report"}},
+		{"#/jobs", []string{"gateway is busy", "thumbnail", "queued"}},
+		{"#/jobs?status=error", []string{"no such mailbox", "Retry all that fit"}},
+		{"#/jobs?match=" + `%7B%22field%22%3A%22%2Fargument%2Fof%22%2C%22op%22%3A%22ge%22%2C%22value%22%3A6%7D`, []string{"report", "Priority of all that fit"}},
+		{"#/names", []string{"report", "no worker", "4 names"}},
+		{"#/workers", []string{"mailer on host-7", "sms*", "it asks", "1 of 2"}},
+		{"#/constraints", []string{"per-user", "0 at a time for each /argument/user", "/argument/user", "They are in memory only"}},
+		{"#/schedules", []string{"nightly", "30 2 * * *", "Europe/Berlin"}},
+		{"#/schedules/nightly", []string{"for the boss", "Due next", "9223372036854775809"}},
+		{"#/job/" + ids["held"], []string{"the constraint per-user holds it back", "Cancel", `"user": 7`}},
+		{"#/job/" + ids["queued"], []string{"no worker serves its name", "Priority"}},
+		{"#/job/" + ids["running"], []string{"run 1: running"}},
+		{"#/job/" + ids["done"], []string{"run 1: answered", "9223372036854775809", `"sent": 18446744073709551615`, "kept until it is fetched"}},
+		{"#/job/" + ids["error"], []string{"run 1: failed", "no such mailbox", "550", "Retry"}},
+		{"#/job/" + ids["retrying"], []string{"The last run failed: gateway is busy", "it is not due yet", "Run now"}},
+		{"#/job/nosuch", []string{"There is no job with this id"}},
+		{"#/nosuch", []string{"There is no such view"}},
+	} {
+		b.At(v.route)
+		b.Sees(v.sees...)
+		for name, id := range ids {
+			v.route = strings.ReplaceAll(v.route, id, name)
+		}
+		b.Look(v.route, *shots, widths...)
+	}
+	b.Strict()
+	if v := w.ask("GET", "/job/"+ids["done"]+"?peek=true", nil); v["result"] == nil {
+		t.Error("a look at the job has fetched its result")
+	}
+}
+
+// TestCold counts what a first visit takes.
+func TestCold(t *testing.T) {
+	w, _ := busy(t)
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // nothing is asked for again
+	b.Visit(w.url + "/")
+	b.Sees("Does it keep up?", "Names with most jobs")
+	b.Until(`document.querySelector('.uplot canvas')`)
+	requests, size := b.Heard()
+	if requests == 0 || requests > 40 || size > 70_000 {
+		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
+	}
+	t.Logf("%d requests, %.0f bytes", requests, size)
+	b.Strict()
+}
+
+// TestLive: what happens is seen without asking, and a master that is away is not drawn as one
+// that is there.
+func TestLive(t *testing.T) {
+	w := start(t)
+	b := w.open("")
+	b.Sees("All is well", "There is no job.")
+	b.Accessible("empty")
+	w.job(`{"name":"mail","argument":{}}`)
+	b.Sees("One thing is wrong", "no worker serves the name")
+	worker := w.worker("one", 1, "*")
+	b.Sees("All is well")
+	id := w.take(worker, 1)[0]
+	b.At("#/job/" + id)
+	b.Sees("run 1: running")
+	w.done(worker, id, `{"type":"success"}`)
+	b.Sees("run 1: answered")
+	b.Forgive("net::ERR", "Failed to fetch")
+	w.d.Kill()
+	b.Sees("The master does not answer")
+	b.At("#/")
+	b.Sees("Not known: the master is away")
+	b.Strict()
+}
+
+// TestQuiet: a tab that is hidden asks for nothing.
+func TestQuiet(t *testing.T) {
+	w, _ := busy(t)
+	b := w.open("")
+	b.Sees("Names with most jobs")
+	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
+		document.dispatchEvent(new Event('visibilitychange'))`)
+	time.Sleep(time.Second) // for what was under way
+	before, _ := b.Heard()
+	time.Sleep(6 * time.Second)
+	if after, _ := b.Heard(); after != before {
+		t.Errorf("a hidden tab has made %d requests", after-before)
+	}
+	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
+	w.job(`{"name":"news","argument":{}}`)
+	b.Sees("news")
+}
+
+// TestKeyboard goes everywhere without a pointer.
+func TestKeyboard(t *testing.T) {
+	w, ids := busy(t)
+	b := w.open("")
+	b.Sees("Names with most jobs")
+	b.Keys("?")
+	b.Sees("find a job by its id, or a name")
+	b.Keys("\x1b")
+	b.Until(`!document.querySelector('dialog')`)
+	for i, name := range []string{"Overview", "Jobs", "Names", "Workers", "Constraints", "Schedules"} {
+		b.Keys(fmt.Sprint(i + 1))
+		b.Until(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
+	}
+	b.Keys("/")
+	b.Until(`document.activeElement.id === 'find'`)
+	b.Keys(ids["error"] + "\r")
+	b.Sees("no such mailbox")
+	b.Keys("/")
+	b.Until(`document.activeElement.id === 'find'`)
+	b.Keys("thumb")
+	b.Sees("thumbnail")
+	b.Keys("\r")
+	b.Until(`location.hash.includes('glob')`)
+	b.Sees("running")
+	b.Strict()
+}
+
+// TestTokens: who lacks the scope is told so at the door, and is offered nothing.
+func TestTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("secret-p push\nsecret-w push,work\nsecret-a admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, "--token-file", file)
+	b := w.open("")
+	b.Forgive("401 (Unauthorized)", "403 (Forbidden)")
+	enter := func(token string) {
+		t.Helper()
+		b.Fill("token", token)
+		b.Press("Go in")
+	}
+	b.Sees("This master wants a token, with the scope admin.")
+	b.Accessible("the door")
+	enter("wrong")
+	b.Sees("does not know this token")
+	for _, token := range []string{"secret-p", "secret-w"} {
+		enter(token)
+		b.Sees("This token may not look")
+		if pagetest.Eval[int](b, `return document.querySelectorAll('button').length`) != 1 {
+			t.Errorf("who may not look is offered more:\n%s", b.Text())
+		}
+	}
+	enter("secret-a")
+	b.Sees("All is well")
+	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`) {
+		t.Error("the token was kept")
+	}
+	b.Strict()
+}
+
+// hostile are texts that do harm unless they are shown as nothing but text.
+var hostile = []string{
+	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`, `'-alert(1)-'${window.harm=4}`,
+	"\u202eturned", `../../v1/jobs?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 190),
+}
+
+// TestHostile has hostile texts wherever somebody else chooses them.
+func TestHostile(t *testing.T) {
+	w := start(t)
+	worker := ""
+	var ids []string
+	for i, text := range hostile {
+		said, _ := json.Marshal(text)
+		worker = w.worker(text, 1, text)
+		ids = append(ids, w.job(fmt.Sprintf(`{"name":%s,"argument":{%s:%s},"keep_result":true,"max_retry":0}`, said, said, said)))
+		id := w.take(worker, 1)[0]
+		if i%2 == 0 {
+			w.done(worker, id, fmt.Sprintf(`{"type":"success","result":%s}`, said))
+		} else {
+			w.done(worker, id, fmt.Sprintf(`{"type":"failure","reason":"other","should_retry":false,"message":%s,"error":%s}`, said, said))
+		}
+		rule, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(text), "op": "eq", "value": text}, "concurrency": 1})
+		w.ask("PUT", "/v1/constraints/"+strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23", "<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "\u202e", "%E2%80%AE").Replace(text), string(rule))
+	}
+	b := w.open("")
+	harmless := func(where string) {
+		t.Helper()
+		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
+			t.Errorf("%s did harm", where)
+		}
+		b.Fits(320)
+	}
+	for i, id := range ids {
+		first := hostile[i]
+		if strings.HasPrefix(first, "\u202e") || len(first) > 100 {
+			first = first[len("\u202e"):6]
+		}
+		b.At("#/job/" + id)
+		b.Until(`document.querySelector('pre')`)
+		b.Sees(first, "run 1: ")
+		harmless(hostile[i])
+	}
+	for _, route := range []string{"#/", "#/jobs", "#/names", "#/workers", "#/constraints"} {
+		b.At(route)
+		b.Sees("onerror")
+		harmless(route)
+	}
+	b.Accessible("hostile")
+	b.Strict()
+}

@@ -1,0 +1,198 @@
+// Package browser tries the page of jq-master in a real Chromium, against the real program.
+package browser
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"gloom/bench/throwaway"
+	"gloom/broker/page/pagetest"
+)
+
+var shots = flag.String("shots", "", "directory for pictures of every view, light and dark, narrow and wide")
+
+var program = throwaway.Probe{Name: "jq-master"}
+
+// chromium is the browser's context, of which each tab gets one of its own.
+var chromium context.Context
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(program.Main(1, func() (int, error) {
+		ctx, end, err := pagetest.Chromium()
+		if err != nil {
+			return 1, err
+		}
+		defer end()
+		chromium = ctx
+		return m.Run(), nil
+	}))
+}
+
+// world is a master of its own.
+type world struct {
+	t   *testing.T
+	d   *throwaway.Daemon
+	url string
+}
+
+func start(t *testing.T, flags ...string) *world {
+	t.Helper()
+	cmd, err := program.Command(append([]string{"--addr=127.0.0.1:0", "--drain=1s", "--backoff-base=1h", "--backoff-cap=1h"}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := throwaway.Start(cmd, "jq-master serves")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Kill)
+	w := &world{t, d, "http://" + d.Field("addr")}
+	w.until("/readyz", func(code int, _ map[string]any) bool { return code == 200 })
+	return w
+}
+
+// try makes a request in JSON, of a worker if it has an id.
+func (w *world) try(method, path string, body any, worker ...string) (int, map[string]any) {
+	w.t.Helper()
+	data, ok := body.(string)
+	if !ok && body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		data = string(text)
+	}
+	r, err := http.NewRequest(method, w.url+path, bytes.NewReader([]byte(data)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for _, id := range worker {
+		r.Header.Set("worker-id", id)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out map[string]any
+	_ = json.Unmarshal(text, &out) // /readyz has none
+	return resp.StatusCode, out
+}
+
+// ask is try for what must be taken.
+func (w *world) ask(method, path string, body any, worker ...string) map[string]any {
+	w.t.Helper()
+	code, out := w.try(method, path, body, worker...)
+	if code >= 300 {
+		w.t.Fatalf("%s %s: %d %v", method, path, code, out)
+	}
+	return out
+}
+
+// until waits for what is true of an answer.
+func (w *world) until(path string, is func(code int, v map[string]any) bool) {
+	w.t.Helper()
+	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
+		code, v := w.try("GET", path, nil)
+		if is(code, v) {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("%s stayed %d %v", path, code, v)
+		}
+	}
+}
+
+// job enqueues one: its attributes are JSON. It returns its id.
+func (w *world) job(attributes string) string {
+	w.t.Helper()
+	return w.ask("POST", "/job", attributes)["job_id"].(string)
+}
+
+// worker registers one that asks for its jobs. It returns its id.
+func (w *world) worker(name string, slots int, names ...string) string {
+	w.t.Helper()
+	return w.ask("POST", "/worker", map[string]any{"name": name, "max_jobs": slots, "names": names})["worker_id"].(string)
+}
+
+// take has a worker take jobs. It returns their ids.
+func (w *world) take(worker string, n int) (ids []string) {
+	w.t.Helper()
+	for end := time.Now().Add(pagetest.Patience); len(ids) < n; {
+		out := w.ask("POST", fmt.Sprintf("/worker/jobs?wait=5&max=%d", n-len(ids)), nil, worker)
+		for _, j := range append([]any{}, list(out["jobs"])...) {
+			ids = append(ids, j.(map[string]any)["id"].(string))
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("the worker got %d jobs, want %d", len(ids), n)
+		}
+	}
+	return ids
+}
+
+func list(v any) []any { l, _ := v.([]any); return l }
+
+// done says how a job has ended: a report in JSON, without the id.
+func (w *world) done(worker, id, report string) {
+	w.t.Helper()
+	w.ask("POST", "/done", fmt.Sprintf(`{"job_id":%q,%s`, id, report[1:]), worker)
+}
+
+const failure = `{"type":"failure","reason":"other","should_retry":false,"message":"no such mailbox","error":{"code":550}}`
+
+// open opens the page in a profile of its own.
+func (w *world) open(route string) *pagetest.Tab {
+	w.t.Helper()
+	b := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())
+	b.Visit(w.url + "/" + route)
+	return b
+}
+
+// busy is a master with something of everything, and the ids of some jobs.
+func busy(t *testing.T) (w *world, ids map[string]string) {
+	t.Helper()
+	w = start(t)
+	ids = map[string]string{}
+	mailer, slow := w.worker("mailer on host-7", 4, "mail", "sms*"), w.worker("slow", 2, "thumbnail")
+	for i := range 3 {
+		w.job(fmt.Sprintf(`{"name":"mail","argument":{"to":"user%d@example.org"}}`, i))
+	}
+	for _, id := range w.take(mailer, 3) {
+		w.done(mailer, id, `{"type":"success","result":null}`)
+	}
+	ids["done"] = w.job(`{"name":"mail","argument":{"to":"kept@example.org","n":9223372036854775809},"keep_result":true}`)
+	w.done(mailer, w.take(mailer, 1)[0], `{"type":"success","result":{"sent":18446744073709551615}}`)
+	ids["error"] = w.job(`{"name":"mail","argument":{"to":"nobody@example.org"},"max_retry":0}`)
+	w.done(mailer, w.take(mailer, 1)[0], failure)
+	ids["retrying"] = w.job(`{"name":"sms","argument":{"to":"+49 30 1234"}}`)
+	w.done(mailer, w.take(mailer, 1)[0], `{"type":"failure","reason":"other","should_retry":true,"message":"gateway is busy"}`)
+	ids["running"] = w.job(`{"name":"thumbnail","argument":{"picture":1},"timeout":3600}`)
+	w.take(slow, 1)
+	w.ask("PUT", "/v1/constraints/per-user", `{"match":{"field":"/argument/user","op":"exists","value":true},"concurrency":0,"per":"/argument/user"}`)
+	w.ask("PUT", "/v1/constraints/reports", `{"match":{"field":"/name","op":"glob","value":"report*"},"rate":5,"concurrency":3}`)
+	for i := range 8 {
+		ids["queued"] = w.job(fmt.Sprintf(`{"name":"report","argument":{"of":%d},"priority":%d}`, i, i%3))
+	}
+	ids["held"] = w.job(`{"name":"mail","argument":{"user":7}}`)
+	ids["cancelled"] = w.job(`{"name":"report","argument":{"of":"all"}}`)
+	w.ask("POST", "/v1/jobs/"+ids["cancelled"]+"/cancel", nil)
+	w.ask("PUT", "/v1/schedules/nightly", `{"cron":"30 2 * * *","zone":"Europe/Berlin","job":{"name":"report","argument":{"of":"all","n":9223372036854775809}},"note":"for the boss"}`)
+	w.until("/v1/constraints/per-user", func(_ int, v map[string]any) bool { return v["blocked"] == 1. })
+	return w, ids
+}

@@ -1,0 +1,18 @@
+// Package page is what operators see of a queue in a browser: the kit of gloom/broker/page, with
+// the views here, which ask /v1 for everything.
+package page
+
+import (
+	"embed"
+
+	"gloom/broker/page"
+)
+
+//go:embed *.js view
+var views embed.FS
+
+// Site is the page of jq-master.
+var Site = page.New(page.Daemon{
+	Title: "JQ", Noun: "master", Views: views,
+	Without: "<code>GET /v1/stats</code> and <code>/v1/jobs</code> tell the same.",
+})

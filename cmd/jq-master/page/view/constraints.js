@@ -1,0 +1,70 @@
+// The constraints: what each is about, and whom it holds back.
+import { html } from '../html.js';
+import { call, enc, text } from '../api.js';
+import { count, members } from '../format.js';
+import { table } from '../table.js';
+import { act, ask, badge, button, empty, place, to, waiting } from '../parts.js';
+import { heldJobs, limit, rules } from './findings.js';
+import { isJSON } from './matcher.js';
+
+const keys = ['match', 'rate', 'burst', 'concurrency', 'per', 'enabled'];
+
+const path = (/** @type {string} */ id) => '/v1/constraints/' + enc(id);
+
+/** Puts a constraint whose members are as they are written. @param {string} id @param {Record<string, string>} of */
+const put = (id, of) => call('PUT', path(id), `{${keys.filter(k => of[k] !== undefined).map(k => `"${k}":${of[k]}`)}}`);
+
+/** Puts it with other members than it has now. @param {string} id @param {Record<string, string>} change */
+const change = async (id, change) => put(id, { ...members(await text('GET', path(id))), ...change });
+
+/** @param {any} [c] */
+function edit(c) {
+  const was = c?.raw, n = (/** @type {string} */ k) => c && c[k] !== null ? was[k] : '';
+  ask({
+    title: c ? `Constraint ${c.id}` : 'A constraint', button: 'Set', body: html`
+      ${!c && html`<label>Its id <input name="id" required maxlength="200" placeholder="per-user" autocomplete="off" /></label>`}
+      <label>Matcher, JSON; {} is every job <textarea name="match" rows="3" spellcheck="false" required>${was?.match ?? '{"field": "/name", "op": "eq", "value": "greet"}'}</textarea></label>
+      <div class="pair"><label>Jobs at a time <input name="concurrency" type="number" min="0" step="1" defaultValue=${n('concurrency')} /></label>
+        <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${n('rate')} /></label>
+        <label>of them at once <input name="burst" type="number" min="1" step="1" defaultValue=${n('burst')} /></label></div>
+      <label>For each value of (a JSON Pointer) <input name="per" placeholder="/argument/user" spellcheck="false" autocomplete="off" defaultValue=${c?.per ?? ''} /></label>
+      <p class="note">What is left empty is not limited; 0 at a time holds back all.</p>`,
+    go: form => {
+      const f = (/** @type {string} */ k) => String(form.get(k) ?? '').trim(), id = c?.id ?? f('id');
+      return act(() => {
+        if (!isJSON(f('match'))) throw new Error('the matcher is no JSON');
+        return put(id, { match: f('match'), concurrency: f('concurrency') || 'null', rate: f('rate') || 'null', burst: f('burst') || 'null', per: f('per') ? JSON.stringify(f('per')) : 'null', enabled: was?.enabled ?? 'true' });
+      }, `The constraint ${id} is set.`, c ? () => put(id, was) : undefined);
+    },
+  });
+}
+
+/** @param {any} c */
+function remove(c) {
+  let was = c.raw; // as of a while ago
+  act(async () => {
+    was = members(await text('GET', path(c.id)));
+    await call('DELETE', path(c.id));
+  }, `The constraint ${c.id} is gone.`, () => put(c.id, was));
+}
+
+/** @param {any} c @param {boolean} on */
+const turn = (c, on) => act(() => change(c.id, { enabled: String(on) }), `The constraint ${c.id} is ${on ? 'on' : 'off'}.`, () => change(c.id, { enabled: String(!on) }));
+
+/** @type {import('../table.js').Column[]} */
+const columns = [
+  { name: 'Constraint', class: 'main', of: c => html`<span class="name">${c.id}</span> ${!c.enabled && badge('off', 'warning')}<div class="note narrow">${limit(c)}</div>` },
+  { name: 'Allows', wide: 1, of: limit },
+  { name: 'Held back', num: true, of: c => c.blocked ? html`<a href=${heldJobs(c)}>${count(c.blocked)}</a>` : '0' },
+  { name: 'Running', num: true, wide: 1, of: c => c.running ? html`<a href=${to(['jobs'], { status: 'running', match: c.raw.match })}>${count(c.running)}</a>` : '0' },
+  { name: 'Of', num: true, wide: 1, title: 'jobs that it is about', of: c => count(c.matching) },
+  { name: 'Matcher', wide: 2, class: 'reason', of: c => html`<code>${c.raw.match.slice(0, 300)}</code>` },
+  { name: 'Do', of: c => html`<span class="row">${button('Change', () => edit(c))} ${c.enabled ? button('Turn off', () => turn(c, false)) : button('Turn on', () => turn(c, true))} ${button('Remove', () => remove(c), { danger: true })}</span>` },
+];
+
+export function constraints() {
+  const r = rules(), id = place.value.query.get('id'), list = (r.data ?? []).filter((/** @type {any} */ c) => !id || c.id === id);
+  return html`<header class="bar"><h1>Constraints</h1><span class="note">what they are about, and whom they hold back ${id && html`<a href=${to(['constraints'])}>all of them</a>`}</span>${button('Add a constraint', () => edit())}</header>
+    ${waiting(r) ?? (list.length ? table('Constraints', columns, list, c => c.id) : empty('There is no constraint: jobs are limited by the slots of workers alone.'))}
+    ${list[0] && !list[0].persisted && html`<p class="note">They are in memory only: a restart loses them. --redis or --constraints keeps them.</p>`}`;
+}

@@ -1,0 +1,125 @@
+// Jobs, page by page, and what one may do with many of them.
+import { html, signal } from '../html.js';
+import { call, may } from '../api.js';
+import { lasted, look, second } from '../live.js';
+import { count, plural, time } from '../format.js';
+import { Chosen, table } from '../table.js';
+import { act, ask, badge, button, each, empty, Listing, place, refine, say, to } from '../parts.js';
+import { nameLink } from './findings.js';
+import { searchBox } from './matcher.js';
+
+/** What is listed is asked for by the body of a query. */
+const listing = new Listing(async (body, next) => {
+  const r = await call('POST', '/v1/jobs/query', merged(body, `"limit":50${next ? `,"cursor":"${next}"` : ''}`));
+  return { items: r.jobs, next: r.cursor ?? undefined };
+}, '× 10,000 jobs');
+
+/** A body with more members. @param {string} body @param {string} more */
+const merged = (body, more) => `{${[body.slice(1, -1), more].filter(Boolean).join(',')}}`;
+
+const kinds = /** @type {Record<string, string>} */ ({ running: 'info', retrying: 'warning', done: 'ok', error: 'severe' });
+export const state = (/** @type {any} */ j) => badge(j.status, kinds[j.status] ?? '');
+export const statuses = ['queued', 'running', 'retrying', 'done', 'error', 'cancelled'];
+
+/** Where there is room, all of an id, else its end, which differs. @param {string} id */
+export const jobLink = id => html`<a class="name id" href=${to(['job', id])} title=${id}><span class="w3">${id.slice(0, -12)}</span>${id.slice(-12)}</a>`;
+
+/** @type {import('../table.js').Column[]} */
+const columns = [
+  { name: 'Job', class: 'main', of: j => jobLink(j.id) },
+  { name: 'Name', class: 'main', of: j => html`${nameLink(j.name)}${j.message && html`<div class="note narrow reason">${j.message.slice(0, 100)}</div>`}` },
+  { name: 'Status', of: state },
+  { name: 'Age', num: true, wide: 1, of: j => time(lasted(j.enqueued_at)) },
+  { name: 'Priority', num: true, wide: 1, title: 'smaller first', of: j => html`${j.priority}` },
+  { name: 'Runs', num: true, wide: 2, of: j => `${count(j.attempt)}` },
+  { name: 'Worker', wide: 3, of: j => j.worker_id && html`<a class="id" href=${to(['jobs'], { worker: j.worker_id })}>${j.worker_id.slice(-12)}</a>` },
+  { name: 'Message', wide: 1, class: 'reason', of: j => j.message ? j.message.slice(0, 200) : j.status === 'retrying' && j.due_at ? 'waits before it is retried' : '' },
+];
+
+/** @param {any} r */
+const again = r => { listing.again(); return r; };
+
+const path = (/** @type {any} */ j, /** @type {string} */ what) => `/v1/jobs/${j.id}/${what}`;
+
+/** What may be done to a job, by its status. @type {Record<string, {verb: string, fits: (j: any) => boolean, done: string, danger?: boolean, says: string}>} */
+const deeds = {
+  retry: { verb: 'Retry', fits: j => ['error', 'cancelled', 'retrying'].includes(j.status), done: 'retried', says: 'Those that ended begin again from zero; those that wait for a retry run at once.' },
+  priority: { verb: 'Change the priority of', fits: j => ['queued', 'retrying'].includes(j.status), done: 'changed', says: 'Smaller comes first. They keep their age, and constraints that look at the priority hold for the new one.' },
+  cancel: { verb: 'Cancel', fits: j => ['queued', 'retrying'].includes(j.status), done: 'cancelled', danger: true, says: 'Those that wait; the ones that run go on.' },
+};
+
+const priorityField = (/** @type {any} */ was) => html`<label>Priority, from −2147483648 to 2147483647 <input name="priority" type="number" min="-2147483648" max="2147483647" step="1" required defaultValue=${was} /></label>`;
+
+/** One job: at once, but for a priority, which is asked for. @param {string} what @param {any} j @param {() => any} [then] */
+export function one(what, j, then = () => {}) {
+  const d = deeds[what];
+  if (what === 'priority') {
+    const set = (/** @type {number} */ priority) => call('POST', path(j, what), { priority });
+    ask({ title: 'Change the priority', button: 'Change', body: html`${priorityField(j.priority)}<p class="note">Smaller comes first.</p>`,
+      go: form => act(() => set(+String(form.get('priority'))), 'The priority is changed.', () => set(j.priority)).then(then) });
+  } else if (d.danger) ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Who waits for it is told that there is no such job. It can be retried here.</p>`,
+    go: () => act(() => call('POST', path(j, what)), 'The job is cancelled.', () => call('POST', path(j, 'retry'))).then(then) });
+  else act(() => call('POST', path(j, what)), 'The job is retried.').then(then);
+}
+
+/** Some that were chosen, or all that fit a filter: those are counted first, and none that comes later is meant.
+ * @param {string} what @param {any[]} some @param {string} body the filter, where none is chosen */
+async function many(what, some, body) {
+  const d = deeds[what], meant = body === '{}' ? '{"all":true}' : body, going = signal('');
+  let n = some.length, start = '';
+  /** Goes through all jobs, of which a request looks at 10,000. @param {string} more @param {(n: number) => void} on @param {() => boolean} [goes] */
+  const through = async (more, on, goes) => {
+    for (let cursor = start, sum = 0; goes?.() ?? true;) {
+      const r = await call('POST', '/v1/jobs/' + what, merged(meant, `"limit":10000${more}${cursor ? `,"cursor":"${cursor}"` : ''}`));
+      start ||= r.start;
+      on(sum += r.affected);
+      cursor = r.cursor;
+      if (!cursor) return sum;
+    }
+    return -1;
+  };
+  if (!n) {
+    say('Counting…');
+    const at = location.hash;
+    n = await act(() => through(`,"count":true${what === 'priority' ? ',"priority":0' : ''}`, () => {}, () => at === location.hash), '');
+    if (n === undefined || n < 0) return;
+    if (!n) return say('None fits.');
+  }
+  const jobs = `${d.verb} ${plural(n, 'job')}`;
+  ask({
+    title: jobs + '?', danger: d.danger, button: jobs,
+    body: () => html`${what === 'priority' && priorityField(0)}<p>${some.length ? 'Those that were chosen. ' : ''}${d.says}</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
+    go: form => act(() => {
+      const priority = what === 'priority' ? +String(form.get('priority')) : 0;
+      if (some.length) return each(some, j => call('POST', path(j, what), what === 'priority' ? { priority } : {}));
+      return through(what === 'priority' ? `,"priority":${priority}` : '', done => { going.value = `${count(done)} of ${count(n)} ${d.done}`; });
+    }, done => `${plural(done, 'job')} ${d.done}.`).then(r => { if (r !== undefined) chosen.set(some, false); again(r); }),
+  });
+}
+
+const chosen = new Chosen(j => j.id, j => j.id);
+
+/** Which filters there are beside the status. @param {URLSearchParams} q */
+const filters = q => Object.fromEntries(['name', 'worker', 'match'].map(k => [k, q.get(k) ?? '']));
+
+export function jobs() {
+  const q = place.value.query, status = q.get('status') ?? '', { name, worker, match } = filters(q);
+  second.value;
+  const body = `{${[status && `"status":"${status}"`, name && `"name":${JSON.stringify(name)}`, worker && `"worker":${JSON.stringify(worker)}`, match && `"match":${match}`].filter(Boolean).join(',')}}`;
+  const s = listing.of(body), some = chosen.of(s.items), n = look.value?.states, filtered = body !== '{}';
+  const deed = (/** @type {string} */ what) => {
+    const d = deeds[what], fit = some.filter(d.fits), word = what === 'priority' ? 'Priority of' : d.verb;
+    if (some.length ? !fit.length : status && !d.fits({ status })) return null;
+    return button(some.length ? `${word} ${count(fit.length)} chosen` : `${word} all that fit`, () => many(what, fit, body), { danger: d.danger });
+  };
+  return html`<header class="bar"><h1>Jobs</h1>${worker && html`<span class="note">of the worker <span class="id">${worker}</span> <button type="button" class="small" onClick=${() => refine({ worker: '' })}>all workers</button></span>`}</header>
+    <div>
+      <div class="filters"><div class="tabs" role="group" aria-label="Status">${['', ...statuses].map(v => html`<button key=${v} type="button" aria-pressed=${String(status === v)}
+          onClick=${() => refine({ status: v })}>${v || 'all'}${v && n && !name && !worker && !match ? html` <span class="num">${count(n[v])}</span>` : ''}</button>`)}</div>
+        <label>Name <input value=${name} spellcheck="false" onInput=${(/** @type {any} */ e) => refine({ name: e.target.value })} /></label></div>
+      ${searchBox(match, m => refine({ match: m }))}
+      ${s.items.length > 0 && html`<div class="actions">${['retry', 'priority', 'cancel'].map(deed)}</div>`}
+    </div>
+    ${s.items.length ? table('Jobs', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : 'There is no job.')}
+    ${listing.foot()}`;
+}

@@ -1,0 +1,33 @@
+// What kinds of jobs there are, one row each.
+import { html } from '../html.js';
+import { asked } from '../api.js';
+import { count, plural } from '../format.js';
+import { table } from '../table.js';
+import { badge, empty, place, refine, to, waiting as pending } from '../parts.js';
+import { nameLink, waiting } from './findings.js';
+
+/** @param {any} n @param {string} status */
+const figure = (n, status) => n.states[status] ? html`<a href=${to(['jobs'], { name: n.name, status })}>${count(n.states[status])}</a>` : html`<span class="muted">0</span>`;
+
+/** @param {string} name @param {string} status @param {number} [wide] */
+const column = (name, status, wide) => ({ name, num: true, wide, of: (/** @type {any} */ n) => figure(n, status) });
+
+/** @param {any[]} list */
+export const nameTable = list => table('Names', [
+  { name: 'Name', class: 'main', of: n => html`${nameLink(n.name)} <span class="marks">${!n.served && waiting(n) > 0 && badge('no worker', 'severe')}</span>` },
+  column('Queued', 'queued'), column('Retrying', 'retrying', 1), column('Running', 'running'),
+  column('Done', 'done', 2), column('Error', 'error'), column('Cancelled', 'cancelled', 2),
+], list, n => n.name);
+
+const most = 1000;
+
+export function names() {
+  const r = asked(`/v1/stats?names=${most}`, 4000), part = place.value.query.get('part') ?? '';
+  const all = r.data?.names ?? [], list = all.filter((/** @type {any} */ n) => n.name.includes(part));
+  return html`<header class="bar"><h1>Names</h1>
+    <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
+    <span class="note" role="status">${r.data && plural(list.length, 'name')}</span></header>
+    ${pending(r) ?? (list.length ? nameTable(list.slice(0, 200)) : empty(part ? 'No name has this in it.' : 'There is no job.'))}
+    ${list.length > 200 && html`<p class="note">The 200 with most jobs are shown.</p>`}
+    ${all.length >= most && html`<p class="note">Of all names the ${count(most)} with most jobs are known here.</p>`}`;
+}

@@ -1,0 +1,31 @@
+package web
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"gloom/cmd/jq-master/page"
+)
+
+// TestTold: what the metrics count of the page's files is what was answered.
+func TestTold(t *testing.T) {
+	ask := func(tag string) (status int, got string) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/style.css", nil)
+		r.Header.Set("If-None-Match", tag)
+		x := &exchange{w: w, r: r}
+		status, err := plain(page.Site.ServeHTTP)[http.MethodGet].serve(x)
+		if err != nil || x.sent != w.Code {
+			t.Errorf("%v; %d is counted, %d was sent", err, x.sent, w.Code)
+		}
+		return status, w.Header().Get("ETag")
+	}
+	status, tag := ask("")
+	if status != http.StatusOK || tag == "" {
+		t.Errorf("%d, tag %s", status, tag)
+	}
+	if status, _ = ask(tag); status != http.StatusNotModified {
+		t.Errorf("again: %d", status)
+	}
+}
