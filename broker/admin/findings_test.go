@@ -325,20 +325,6 @@ func TestFindings(t *testing.T) {
 			s.working(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
 			s.jobs(1, "")
 		}},
-		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
-			p := s.deaf(s.srv.SubmitAddr())
-			for i := range 8 {
-				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
-			}
-		}},
-		{"a worker that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
-			s.deaf(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
-			p := s.submitter()
-			for i := range 8 {
-				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
-			}
-		}},
 		{"jobs", "limit max-jobs", "broker", func(o *settings.Options) { o.MaxJobs = 20 }, func(s *stage) { s.jobs(18, "") }},
 		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *settings.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
 		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *settings.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
@@ -404,6 +390,21 @@ func TestFindings(t *testing.T) {
 			s.working(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)
 			s.always(20, "TYP", `,"priority":1`)
 			s.always(1, "TYP", "")
+		}},
+		// Late: the system closes a connection of which nothing is read for a minute.
+		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
+			p := s.deaf(s.srv.SubmitAddr())
+			for i := range 8 {
+				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
+			}
+		}},
+		{"a worker that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+			s.deaf(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
+			p := s.submitter()
+			for i := range 8 {
+				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
+			}
 		}},
 		{"draining", "draining", "broker", alone, func(s *stage) {
 			s.worker(`"type":"TYP"`)
