@@ -90,7 +90,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.KeepUnrun, "keep-unrun", "how long jobs are kept that were never run")
 	f.Var(cli.Size(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
 	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "most payloads in a body")
-	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "bodies of more than 64 KiB in memory at a time, each until the journal has its lines; of a client at most half")
+	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "bodies of more than 64 KiB in memory at a time, each until the journal has its lines; of a client at most half; and as many results until they are written")
 	f.Var(cli.Size(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
 	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "most that is kept of a job's data")
 	f.Var(cli.Size(&o.JournalMax, 1<<20, 1<<50), "journal-max", "most bytes that wait in the journal for a store")

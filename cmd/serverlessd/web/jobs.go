@@ -200,6 +200,16 @@ func (s *Web) result(r *request) error {
 	if err := r.mine(rec, err); err != nil {
 		return err
 	}
+	if len(data) > smallBody {
+		data = nil // it is read again, so that none is in memory without a place
+		if !s.unread.take(r.Context(), r.client) {
+			return busy("overloaded", "of %d large results that are being written, which is what --max-bodies allows, client %q has half, or all clients the whole", s.unread.most, r.client)
+		}
+		defer s.unread.leave(r.client)
+		if rec, data, err = s.queue.Result(r.Context(), id); err != nil {
+			return err
+		}
+	}
 	r.w.Header().Set("Content-Type", "application/octet-stream")
 	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
 	r.w.Header().Set("Content-Length", strconv.Itoa(len(data)))

@@ -1,11 +1,18 @@
 package web
 
 import (
+	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"gloom/broker/guard"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
 )
 
 // TestSlowBodies: bodies that do not end keep nobody else from adding, nor their own
@@ -50,6 +57,63 @@ func TestSlowBodies(t *testing.T) {
 		}
 	}
 	if err := add("slow", large()); err != nil {
+		t.Errorf("after them: %v", err)
+	}
+}
+
+// results has a result for every id.
+type results struct {
+	away
+	data []byte
+}
+
+func (q *results) Result(_ context.Context, id job.ID) (*store.Record, []byte, error) {
+	return &store.Record{ID: id, Jobtype: job.Jobtype("slow", "t"), Status: 200}, q.data, nil
+}
+
+// stalled is a client that reads nothing until it is told to.
+type stalled struct {
+	*httptest.ResponseRecorder
+	begun, goesOn chan struct{}
+}
+
+func (w stalled) Write(p []byte) (int, error) {
+	w.begun <- struct{}{}
+	<-w.goesOn
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestUnreadResults: results that clients do not read are in memory by the number, and keep
+// nobody from small ones.
+func TestUnreadResults(t *testing.T) {
+	const most = 4
+	q := &results{data: bytes.Repeat([]byte("a"), smallBody+1)}
+	s := New(q, nil, Options{MaxBodies: most})
+	id := string(job.NewIDs("0d0d0d", time.Now).Next(1))
+	get := func(w http.ResponseWriter) error {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		return s.result(&request{Request: r, w: w, client: "slow", name: id, grant: &guard.Grant{All: true}})
+	}
+	begun, goesOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	for range most / 2 {
+		go func() { ended <- get(stalled{httptest.NewRecorder(), begun, goesOn}) }()
+		<-begun
+	}
+	if err := get(httptest.NewRecorder()); err == nil || faultOf(err).status != http.StatusServiceUnavailable {
+		t.Errorf("one more: %v", err)
+	}
+	q.data = q.data[:smallBody]
+	if err := get(httptest.NewRecorder()); err != nil {
+		t.Errorf("a small one: %v", err)
+	}
+	close(goesOn)
+	for range most / 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	q.data = append(q.data, 'a')
+	if err := get(httptest.NewRecorder()); err != nil {
 		t.Errorf("after them: %v", err)
 	}
 }

@@ -75,12 +75,13 @@ type Web struct {
 	queue  Queue
 	door   *door.Door
 	opt    Options
-	places *places
+	places *places // of bodies
+	unread *places // of results that are being written
 }
 
 // New returns the handler of a door.
 func New(q Queue, d *door.Door, opt Options) *Web {
-	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies)}
+	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies), unread: newPlaces(opt.MaxBodies)}
 }
 
 // request is a parsed request.
