@@ -56,7 +56,7 @@ func TestScripts(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata",
-		Deadline: time.Now().Add(3 * time.Minute),
+		Deadline: time.Now().Add(8 * time.Minute),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
