@@ -209,7 +209,10 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	jobs(t, 100)
-	l := ledger(t, a, typ)
+	l, err := ledger(t, a, typ)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if l.Submitted != l.Ended() {
 		t.Errorf("%+v", l)
 	}
