@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -49,7 +50,11 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	c := o.broker
 	lost := make(chan struct{})
 	once := sync.OnceFunc(func() { close(lost) })
-	c.News = func(_ string, n gloom.Notice) {
+	var reached atomic.Bool
+	c.News = func(side string, n gloom.Notice) {
+		if side == link.Submits {
+			reached.Store(n.Event == gloom.EventConnected)
+		}
 		switch n.Event {
 		case gloom.EventLost:
 			once()
@@ -59,7 +64,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
 	}
-	b := master.Broker{Lost: lost, Alone: o.alone(), MaxGroups: 16, MaxPrefetch: link.MostSlots} // the defaults of a broker
+	b := master.Broker{Lost: lost, Alone: o.alone(), Reached: reached.Load, MaxGroups: 16, MaxPrefetch: link.MostSlots} // the defaults of a broker
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}

@@ -42,8 +42,8 @@ func run(o *options) error {
 	prefix := o.prefix()
 	m := master.Open(master.Options{
 		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, Once: o.once(prefix), Seed: rand.Uint64(), Log: log.Logger,
-		Values:    master.Values{JSON: func(raw []byte) []byte { return pack.AppendJSON(nil, raw) }, FromJSON: pack.FromJSON},
-		Broker:    func() (master.Broker, error) { return o.openBroker(log.Logger) },
+		Values: master.Values{JSON: func(raw []byte) []byte { return pack.AppendJSON(nil, raw) }, FromJSON: pack.FromJSON},
+		Broker: func() (master.Broker, error) { return o.openBroker(log.Logger) }, Shared: o.broker.SubmitAddr != "",
 		Schedules: o.file, ReadJob: web.ReadScheduledJob,
 		Persisted: o.redis != "" || o.constraints != "",
 	})

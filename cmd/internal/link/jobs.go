@@ -37,7 +37,7 @@ func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
 // open replaces the connection by a new one.
 func (j *Jobs) open() error {
 	j.opened++
-	side := "submitter"
+	side := Submits
 	if j.opened > 1 {
 		side = fmt.Sprintf("submitter %d", j.opened)
 	}

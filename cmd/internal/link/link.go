@@ -38,7 +38,7 @@ type Config struct {
 	// turns TLS on. TLSPrefix begins the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
-	// News is called with the events of connections, by side: "submitter" or the name of a
+	// News is called with the events of connections, by side: Submits or the name of a
 	// worker. If nil, they are logged until Life ends.
 	News func(side string, n gloom.Notice)
 	Life context.Context
@@ -175,8 +175,11 @@ func (l *Link) Close() {
 	}
 }
 
+// Submits is the side of a link's submitter.
+const Submits = "submitter"
+
 // Submitter returns the options of a submitter.
-func (l *Link) Submitter() []gloom.Option { return l.submitter("submitter") }
+func (l *Link) Submitter() []gloom.Option { return l.submitter(Submits) }
 
 func (l *Link) submitter(side string) []gloom.Option {
 	return l.options(side, l.submit, wire.SubmitPort)

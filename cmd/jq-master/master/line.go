@@ -33,6 +33,8 @@ type Broker struct {
 	// Lost is closed when a connection to the broker has broken, and with it the broker has lost
 	// its jobs.
 	Lost <-chan struct{}
+	// Reached reports whether the connection for submitting is up.
+	Reached func() bool
 	// Health returns nil if all connections are up. Forget drops the connection of a worker.
 	Health func() error
 	Forget func(name string)

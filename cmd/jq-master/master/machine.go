@@ -25,6 +25,7 @@ type Limits struct {
 	BackoffCap           time.Duration
 	Heartbeat            time.Duration
 	StoreWait            time.Duration
+	BrokerWait           time.Duration // how long a master without a broker keeps the lease from one that has one
 	Aging                time.Duration // after how long a job is one priority ahead; 0: never
 }
 
@@ -35,7 +36,7 @@ func DefaultLimits() Limits {
 		MaxConstraints: 1_000, MaxEnded: 100_000, MaxError: 64 << 10,
 		ResultTTL: time.Hour, KeepEnded: 24 * time.Hour, TimeoutGrace: 2 * time.Second,
 		BackoffBase: time.Second, BackoffCap: 10 * time.Minute, Heartbeat: 5 * time.Second,
-		StoreWait: 10 * time.Second,
+		StoreWait: 10 * time.Second, BrokerWait: 10 * time.Second,
 	}
 }
 

@@ -27,8 +27,9 @@ type Options struct {
 	Store  store.Store
 	Push   Pusher
 	Values Values
-	// Broker starts a broker or connects to one.
+	// Broker starts a broker or connects to one, which is Shared with others.
 	Broker func() (Broker, error)
+	Shared bool
 	// Namespace is part of the names of the broker's groups.
 	Namespace string
 	// Prefix begins the types of the broker's jobs. It ends with a character that no pattern of
@@ -127,32 +128,37 @@ func (m *Master) Run(ctx context.Context) error {
 	})
 	for {
 		m.stand(errStandby)
-		err := m.opt.Store.Acquire(ctx, func(err error) {
-			if err != nil {
-				m.log.Info().Err(err).Msg("waiting for the lease of the namespace")
-			}
-		})
-		if err != nil {
+		if err := m.acquire(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
 		m.stand(errStarting)
-		err = m.serve(ctx)
-		if ctx.Err() != nil {
-			resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			if err := m.opt.Store.Resign(resign); err != nil {
-				m.log.Warn().Err(err).Msg("the lease is not given back: another master takes over when it ends")
-			}
+		err := m.serve(ctx)
+		switch {
+		case ctx.Err() != nil:
+			m.resign(ctx)
 			return nil
+		case err == errForsaken:
+			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for that long, and a standby has one: it gets the lease")
+			m.stand(errStandby)
+			m.resign(ctx)
+			continue
 		}
 		m.log.Error().Err(err).Msg("the master stops handing out, and begins again from what the store holds")
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 		}
+	}
+}
+
+func (m *Master) resign(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := m.opt.Store.Resign(ctx); err != nil {
+		m.log.Warn().Err(err).Msg("the lease is not given back: another master takes over when it ends")
 	}
 }
 
@@ -186,6 +192,7 @@ func (m *Master) serve(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	begin := sync.OnceFunc(func() { go m.keepFile(life) })
+	var alone loneliness
 	for {
 		line, err := m.connect(c)
 		if err != nil {
@@ -193,7 +200,7 @@ func (m *Master) serve(ctx context.Context) error {
 		}
 		m.activate(c, line)
 		begin()
-		again := m.work(ctx, c, line, failed)
+		again := m.work(ctx, c, line, &alone, failed)
 		if again == nil {
 			m.log.Warn().Msg("the broker has gone, or the token allows too little; all jobs are brought to it anew")
 			m.mu.Lock()
@@ -307,7 +314,7 @@ func (m *Master) ring(c *machine) {
 const beats = 200 * time.Millisecond
 
 // work drives the machine. It returns nil when the broker has to be connected anew.
-func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed <-chan error) error {
+func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, alone *loneliness, failed <-chan error) error {
 	beat := time.NewTicker(beats)
 	defer beat.Stop()
 	second := time.NewTicker(time.Second)
@@ -332,6 +339,9 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed 
 			m.step(c, func() { c.beat(); c.refill(); c.placeLate(); c.settleSchedules(); c.tick() })
 		case <-second.C:
 			m.step(c, func() { m.rates.sample(&c.ledger) })
+			if alone.lasts(m.forsaken(line), store.Uptime()) >= m.opt.BrokerWait {
+				return errForsaken
+			}
 		case <-m.chore:
 			m.chores(c, line)
 		}

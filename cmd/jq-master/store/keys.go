@@ -5,12 +5,12 @@ import "gloom/cmd/jq-master/job"
 // keys are the names of what a namespace has in Redis. The braces put all of them
 // into one slot of a cluster.
 type keys struct {
-	prefix, lease, seq, epoch, live, ended, results, workers, constraints, schedules, idems string
+	prefix, lease, seq, epoch, live, ended, results, workers, constraints, schedules, idems, standbys string
 }
 
 func keysOf(namespace string) keys {
 	p := "jq:{" + namespace + "}:"
-	return keys{p, p + "lease", p + "seq", p + "epoch", p + "live", p + "ended", p + "results", p + "workers", p + "constraints", p + "schedules", p + "idems"}
+	return keys{p, p + "lease", p + "seq", p + "epoch", p + "live", p + "ended", p + "results", p + "workers", p + "constraints", p + "schedules", p + "idems", p + "standbys"}
 }
 
 func (k *keys) job(id job.ID) string {

@@ -12,14 +12,14 @@ import (
 )
 
 // Acquire implements Store.
-func (r *Redis) Acquire(ctx context.Context, waits func(error)) error {
+func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)) error {
 	if t := r.current(); t != nil {
 		t.end()
 	}
 	said := ""
 	wait := retries()
 	for {
-		t, err := r.try(ctx)
+		t, err := r.try(ctx, able())
 		var never unusable
 		switch {
 		case errors.As(err, &never):
@@ -42,25 +42,36 @@ type unusable struct{ error }
 
 func (u unusable) Unwrap() error { return u.error }
 
-// try takes the lease if it is free, or if the process that had it is gone.
-func (r *Redis) try(ctx context.Context) (*term, error) {
+// givesWay is for how long a standby that has said that it can serve is believed. It says so again
+// whenever it looks at the lease.
+const givesWay = 5 * time.Second
+
+// try takes the lease if it is free, or if the process that had it is gone. One that cannot serve
+// leaves it to those who can.
+func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	dead := ""
+	dead, first := "", int64(0)
+	if able {
+		first = givesWay.Milliseconds()
+	}
 	for range 2 {
 		asked := Uptime()
-		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch}
+		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch, r.keys.standbys}
 		answer, err := take.Run(ctx, r.client, names,
-			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.self.String(), dead).Slice()
+			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.self.String(), dead, first).Slice()
 		if err != nil {
 			return nil, err
 		}
 		lease, n := answer[1].(string), answer[2].(int64)
-		if answer[0].(int64) == 1 {
+		switch answer[0].(int64) {
+		case 2:
+			return nil, errors.New("this master has no broker, and gives way to one that has")
+		case 1:
 			t := &term{acked: uint64(n), over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 			if _, err := fmt.Sscanf(lease, "%s %s %d", &t.epoch, new(string), &t.fence); err != nil {
 				return nil, fmt.Errorf("lease %q: %w", lease, err)
@@ -106,9 +117,10 @@ func (r *Redis) current() *term {
 // hold renews the lease under a fencing number; 0 as time gives it back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, time time.Duration) error {
 	asked := Uptime()
-	err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems},
-		t.epoch+" "+r.name+" ", t.acked, fence, time.Milliseconds()).Err()
+	able, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
+		t.epoch+" "+r.name+" ", t.acked, fence, time.Milliseconds()).Int64()
 	if err == nil {
+		t.awaited.Store(able > 0)
 		t.until.Store(int64(asked + time))
 	}
 	return err

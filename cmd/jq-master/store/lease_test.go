@@ -38,12 +38,14 @@ type waiting struct {
 	got  chan error
 }
 
-func standby(t *testing.T, r *Redis) waiting {
+func standby(t *testing.T, r *Redis) waiting { return standbyIf(t, r, able) }
+
+func standbyIf(t *testing.T, r *Redis, able func() bool) waiting {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	t.Cleanup(cancel)
 	w := waiting{r, make(chan string, 100), make(chan error, 1)}
-	go func() { w.got <- r.Acquire(ctx, func(why error) { w.told <- why.Error() }) }()
+	go func() { w.got <- r.Acquire(ctx, able, func(why error) { w.told <- why.Error() }) }()
 	return w
 }
 
@@ -97,6 +99,58 @@ func TestStandby(t *testing.T) {
 	third := standby(t, first)
 	second.Close()
 	third.acquired(t)
+}
+
+// TestGivesWay: a standby that could not serve leaves the lease to one that could, for as long as there
+// is one.
+func TestGivesWay(t *testing.T) {
+	t.Parallel()
+	unable := func() bool { return false }
+	first := open(t, shared)
+	acquire(t, first)
+	lame := standbyIf(t, twin(t, first), unable)
+	<-lame.told
+	awaited := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(within); first.Awaited() != want; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the holder does not learn that a standby could serve: %t", want)
+			}
+		}
+	}
+	before := lease(t, first)
+	for end := time.Now().Add(within); lease(t, first) == before && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	}
+	if first.Awaited() {
+		t.Error("a standby that could not serve is waited for")
+	}
+	second := standby(t, twin(t, first))
+	awaited(true)
+	if err := first.Resign(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	second.acquired(t)
+	select {
+	case err := <-lame.got:
+		t.Fatalf("the one that could not serve took the lease: %v", err)
+	default:
+	}
+	if err := second.Resign(context.Background()); err != nil { // and nobody waits who could serve
+		t.Fatal(err)
+	}
+	lame.acquired(t)
+	first = lame.Redis
+	shared.Do(t, "DEL", first.keys.standbys)
+	shared.Do(t, "SET", first.keys.standbys, "no list") // of which everybody is independent
+	third := standby(t, twin(t, first))
+	if err := first.Resign(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	third.acquired(t)
+	load(t, third)
+	if kind := shared.Do(t, "TYPE", first.keys.standbys); kind != "none" {
+		t.Errorf("what is no list is still there: %v", kind)
+	}
 }
 
 // A lease that has run out is anybody's, and whoever had it writes nothing more.
@@ -245,7 +299,7 @@ func TestLost(t *testing.T) {
 func TestUnusable(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "allkeys-lru")
 	r := open(t, server)
-	err := r.Acquire(context.Background(), func(error) {})
+	err := r.Acquire(context.Background(), able, func(error) {})
 	if err == nil || !strings.Contains(err.Error(), "maxmemory-policy is allkeys-lru") {
 		t.Errorf("Acquire: %v", err)
 	}
@@ -268,7 +322,7 @@ func TestAcquireWaits(t *testing.T) {
 	w.acquired(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := twin(t, w.Redis).Acquire(ctx, func(error) {}); !errors.Is(err, context.Canceled) {
+	if err := twin(t, w.Redis).Acquire(ctx, able, func(error) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire without time: %v", err)
 	}
 }

@@ -73,7 +73,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 // checkTypes sets aside keys that are not of their type.
 func (r *Redis) checkTypes(ctx context.Context) error {
 	k := &r.keys
-	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash", k.schedules: "hash"} {
+	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash", k.schedules: "hash", k.standbys: "zset"} {
 		var is string
 		err := r.patiently(ctx, func() (err error) {
 			is, err = r.client.Type(ctx, key).Result()

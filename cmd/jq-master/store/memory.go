@@ -259,7 +259,7 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 func (m *Memory) Durable() bool { return false }
 
 // Acquire implements Store; nobody else has a Memory.
-func (m *Memory) Acquire(context.Context, func(error)) error { return nil }
+func (m *Memory) Acquire(context.Context, func() bool, func(error)) error { return nil }
 
 // Lost implements Store; a Memory is never lost.
 func (m *Memory) Lost() <-chan struct{} { return nil }
@@ -269,6 +269,9 @@ func (m *Memory) Err() error { return nil }
 
 // Holds implements Store; nobody else has a Memory.
 func (m *Memory) Holds() bool { return true }
+
+// Awaited implements Store; nobody else has a Memory.
+func (m *Memory) Awaited() bool { return false }
 
 // Watch implements Store; a Memory is never away.
 func (m *Memory) Watch(func(error)) {}

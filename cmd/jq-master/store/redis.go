@@ -54,16 +54,17 @@ type Redis struct {
 
 // term lasts from an Acquire until the lease is lost or given back.
 type term struct {
-	epoch string
-	until atomic.Int64  // the end of the lease, by Uptime
-	fence uint64        // owned by the writer
-	acked uint64        // the highest seq that Redis has acknowledged; owned by the writer
-	undo  []*op         // enqueueings to be undone; owned by the writer
-	over  chan struct{} // closed with err set
-	err   error
-	once  sync.Once
-	stop  chan struct{} // closed once to end the writer, which then closes done
-	done  chan struct{}
+	epoch   string
+	until   atomic.Int64  // the end of the lease, by Uptime
+	awaited atomic.Bool   // a standby could serve when the lease was renewed last
+	fence   uint64        // owned by the writer
+	acked   uint64        // the highest seq that Redis has acknowledged; owned by the writer
+	undo    []*op         // enqueueings to be undone; owned by the writer
+	over    chan struct{} // closed with err set
+	err     error
+	once    sync.Once
+	stop    chan struct{} // closed once to end the writer, which then closes done
+	done    chan struct{}
 }
 
 // op is a transition on its way to Redis.
@@ -132,6 +133,12 @@ func (r *Redis) Err() error {
 func (r *Redis) Holds() bool {
 	t := r.current()
 	return t != nil && int64(Uptime()) < t.until.Load()
+}
+
+// Awaited implements Store.
+func (r *Redis) Awaited() bool {
+	t := r.current()
+	return t != nil && t.awaited.Load() && r.Holds()
 }
 
 // add puts a transition into the queue, or refuses it.

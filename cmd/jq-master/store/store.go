@@ -91,8 +91,10 @@ type Store interface {
 
 	// Acquire waits until this master has the lease, and renews it from then on. It fails when ctx
 	// ends, or at once if the store can never be used (because of an evicting memory policy).
-	// waits is called with the reason for the wait, whenever that changes.
-	Acquire(ctx context.Context, waits func(error)) error
+	// able reports whether this master could serve now: while another one waits that could, one that
+	// could not leaves the lease to it. waits is called with the reason for the wait, whenever that
+	// changes.
+	Acquire(ctx context.Context, able func() bool, waits func(error)) error
 	// Load reads everything stored, after Acquire. The functions are called on the caller's
 	// goroutine and in order: workers, constraints, schedules, then jobs that have not ended by
 	// Seq, then ended ones by the time to forget them. If the store goes away meanwhile Load
@@ -109,6 +111,9 @@ type Store interface {
 	// Holds reports whether this master certainly still has the lease: the time of the last
 	// renewal, counted from before it was sent, is not over.
 	Holds() bool
+	// Awaited reports whether another master that could serve waits for the lease, as it was when
+	// the lease was renewed last.
+	Awaited() bool
 	// Resign gives the lease back.
 	Resign(ctx context.Context) error
 	Close() error

@@ -56,7 +56,7 @@ func acquire(t *testing.T, s Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if err := s.Acquire(ctx, func(why error) { t.Logf("waits: %v", why) }); err != nil {
+	if err := s.Acquire(ctx, able, func(why error) { t.Logf("waits: %v", why) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -444,3 +444,5 @@ func TestUnique(t *testing.T) {
 		}
 	})
 }
+
+func able() bool { return true }

@@ -2,7 +2,8 @@
 -- milliseconds. What a dead connection had sent under a lower number is void from
 -- then on, even if the server reads it only now; hence numbers only rise.
 -- It also takes idempotency keys off the list that have ended, at most a thousand.
--- KEYS: lease, seq, that list. ARGV: epoch and name, seq acknowledged, number, milliseconds.
+-- KEYS: lease, seq, that list, standbys. ARGV: epoch and name, seq acknowledged, number,
+-- milliseconds. It returns how many standbys there are that can serve.
 local lease, seq = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if not lease or string.sub(lease, 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then
   return redis.error_reply('LOST lease "' .. tostring(lease) .. '", seq ' .. seq .. ' after ' .. ARGV[2])
@@ -10,15 +11,15 @@ end
 if string.sub(lease, 1, #ARGV[1]) ~= ARGV[1] then
   return redis.error_reply('FENCED lease is "' .. lease .. '"')
 end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local number, process = string.match(lease, '^%S+ %S+ (%d+) %d+ (.*)')
 if tonumber(number) <= tonumber(ARGV[3]) then
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
   redis.call('SET', KEYS[1], string.format('%s%s %d %s', ARGV[1], ARGV[3], now + ARGV[4], process))
 end
-local time = redis.call('TIME')
 local ended = redis.call('ZRANGE', KEYS[3], '-inf', time[1] * 1000, 'BYSCORE', 'LIMIT', 0, 1000)
 if #ended > 0 then
   redis.call('ZREM', KEYS[3], unpack(ended))
 end
-return seq
+local able = redis.pcall('ZCOUNT', KEYS[4], '(' .. now, '+inf')
+return type(able) == 'number' and able or 0

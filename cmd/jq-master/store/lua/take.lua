@@ -1,5 +1,7 @@
--- Takes the lease if nobody has it. KEYS: lease, seq, epoch. ARGV: the epoch of a
--- new store, our name, milliseconds, our process, the lease of a dead process.
+-- Takes the lease if nobody has it. KEYS: lease, seq, epoch, standbys. ARGV: the epoch of a
+-- new store, our name, milliseconds, our process, the lease of a dead process, for how
+-- many milliseconds others give way to us (0: we cannot serve, and give way to those who can).
+-- The standbys that can serve are listed by when that ends.
 -- The lease reads: epoch, name, fencing number, its end, process. What cannot be read
 -- is set aside, and its new name follows in the answer: whoever had the lease before
 -- finds another one.
@@ -20,14 +22,23 @@ local function read(key, pattern)
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
+redis.pcall('ZREM', KEYS[4], ARGV[2])
 local lease = read(KEYS[1], '^%S+ %S+ %d+ %d+ ')
 local fence = 0
 if lease then
   local name, number, till = string.match(lease, '^%S+ (%S+) (%d+) (%d+)')
   if name ~= ARGV[2] and lease ~= ARGV[5] and tonumber(till) > now and tonumber(till) <= now + 10 * ARGV[3] then
+    if ARGV[6] ~= '0' then
+      redis.pcall('ZADD', KEYS[4], now + ARGV[6], ARGV[2])
+    end
     return {0, lease, tonumber(till) - now}
   end
   fence = tonumber(number)
+end
+local able = redis.pcall('ZCARD', KEYS[4])
+if ARGV[6] == '0' and type(able) == 'number' and able > 0 then
+  return {2, '', able}
 end
 local seq = read(KEYS[2], '^%d%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?$') or '0'
 if not read(KEYS[3], '^' .. string.rep('[%x%-]', 36) .. '$') then

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"gloom/bench/throwaway/redistest"
+)
+
+// TestForsaken: a master whose broker is away leaves its lease to a standby that has one. With nobody
+// to leave it to, it keeps it and takes jobs.
+func TestForsaken(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	ours, theirs := shared(t, nil), shared(t, nil)
+	first := start(t, append(usesBroker(ours), "--redis", server.URL(), "--broker-wait", "1s")...)
+	second := launch(t, append(usesBroker(theirs), "--redis", server.URL(), "--broker-wait", "1s")...)
+	a, b := first.client(t, jsonType), second.client(t, jsonType)
+	theirs.Close()
+	ours.Close()
+	eventually(t, "the first knows that its broker is away", func() bool { return a.do("GET", "/readyz", "").status == 503 })
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		a.enqueue(`{"name":"n","argument":{}}`) // nobody could do better
+	}
+	job := a.enqueue(`{"name":"late","argument":{}}`)
+	shared(t, theirs)
+	second.ready()
+	if got := b.pull(b.register(`{"name":"w","max_jobs":1,"names":["late"]}`), 1); len(got) != 1 || got[0] != job {
+		t.Errorf("pulled %v, want %v", got, job)
+	}
+	a.do("POST", "/job", `{"name":"n","argument":{}}`).refused(503, "standby", "")
+	shared(t, ours) // the lease does not go back for that
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		b.enqueue(`{"name":"n","argument":{}}`)
+	}
+}
