@@ -9,6 +9,9 @@ type Unique struct {
 	Until int64 // of a window, in milliseconds since 1970
 	// Replaces is the waiting job whose place this one has; none for none.
 	Replaces ID
+	// ReplacesRev is 1 and the Rev that that job had then; 0: not known. With another Rev it has been
+	// cancelled since, and an operator may have revived it.
+	ReplacesRev uint32
 }
 
 // uniqueBytes is about how many bytes a key takes besides its own.

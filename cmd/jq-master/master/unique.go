@@ -48,7 +48,7 @@ func (c *machine) share(e *enqueueing) (goesOn bool) {
 		c.uniques[k] = &claim{before: held.rec}
 		return true
 	case s.Mode == unique.Replace && held.rec.waits():
-		n.Unique.Replaces = held.rec.ID
+		n.Unique.Replaces, n.Unique.ReplacesRev = held.rec.ID, held.rec.Rev+1
 		return true
 	case s.Mode == unique.Extend && held.rec.waits():
 		c.postpone(held.rec, n, e)
@@ -144,11 +144,13 @@ func better(a, b *record, now int64) bool {
 	return a.Seq > b.Seq
 }
 
-// finishReplacing cancels what was to be cancelled when the master ended.
+// finishReplacing cancels what was to be cancelled when the master ended. A job that was cancelled
+// then, and that an operator has revived since, is another matter.
 func (c *machine) finishReplacing() {
 	for _, held := range c.uniques {
 		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
-			if old := c.jobs.Get(r.Unique.Replaces); old != nil && old.waits() {
+			old, rev := c.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
+			if old != nil && old.waits() && (rev == 0 || old.Rev == rev-1) {
 				c.abolish(old, func(error) {})
 			}
 		}

@@ -194,7 +194,7 @@ func TestHalfReplaced(t *testing.T) {
 	old := &job.Job{ID: w.c.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
 		Name: "n", Argument: []byte{0x80}, Timeout: 1000, Unique: &job.Unique{Key: "k"}}}
 	young := &job.Job{ID: w.c.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
-	young.Unique = &job.Unique{Key: "k", Replaces: old.ID}
+	young.Unique = &job.Unique{Key: "k", Replaces: old.ID, ReplacesRev: 1}
 	w.mem.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
 	w.start()
 	w.step(w.c, func() {})
@@ -204,5 +204,40 @@ func TestHalfReplaced(t *testing.T) {
 	}
 	if c := w.c.uniques[uniqueKey{"n", "k"}]; c == nil || c.rec.ID != young.ID {
 		t.Errorf("the key is of %+v", c)
+	}
+}
+
+// TestRevivedAfterReplacing: a job that was replaced, and that an operator has revived when the window
+// of its successor was over, waits on under the next master.
+func TestRevivedAfterReplacing(t *testing.T) {
+	w := newWorld(t, 1)
+	add := func() (id job.ID) {
+		e := &enqueueing{jobs: []*New{{
+			Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, Timeout: 1000},
+			Delay:      time.Hour,
+			Sharing:    &job.Sharing{Key: "k", Ask: unique.Ask{While: unique.Window, Window: time.Second, Mode: unique.Replace}},
+		}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }}
+		w.step(w.c, func() { w.c.enqueue(e) })
+		w.settled()
+		return id
+	}
+	old := add()
+	add()
+	if s := w.c.jobs.Get(old).State; s != job.Cancelled {
+		t.Fatalf("the old job is %v", s)
+	}
+	w.elapse(2 * time.Second)
+	w.step(w.c, func() {
+		w.c.revive(old, func(err error) {
+			if err != nil {
+				t.Errorf("revive: %v", err)
+			}
+		})
+	})
+	w.settled()
+	w.start()
+	w.settled()
+	if s := w.c.jobs.Get(old).State; s != job.Queued {
+		t.Errorf("the revived job is %v", s)
 	}
 }

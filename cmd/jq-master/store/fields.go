@@ -19,7 +19,7 @@ var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
 	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
 	"result", "error", "message", "reason", "told", "attempts", "forget", "drop",
-	"unique", "while", "until", "replaces",
+	"unique", "while", "until", "replaces", "replaces_rev",
 }
 
 var defaultTimeout = job.Seconds(job.DefaultTimeout)
@@ -45,7 +45,7 @@ func attributes(args []any, j *job.Job) []any {
 	if u := j.Unique; u != nil {
 		args = append(args, "unique", u.Key, "while", u.While.String(), "until", u.Until)
 		if !u.Replaces.None() {
-			args = append(args, "replaces", u.Replaces.String())
+			args = append(args, "replaces", u.Replaces.String(), "replaces_rev", u.ReplacesRev)
 		}
 	}
 	return args
@@ -162,9 +162,9 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 		}
 	}
 	forget, drop = number(64), number(64)
-	key, while, until, replaces := word(), word(), number(64), word()
+	key, while, until, replaces, rev := word(), word(), number(64), word(), number(33)
 	if key != "" {
-		u := &job.Unique{Key: key, Until: until}
+		u := &job.Unique{Key: key, Until: until, ReplacesRev: uint32(rev)}
 		j.Unique = u
 		if u.While, ok = unique.ParseWhile(while); !ok {
 			bad(while)
