@@ -64,7 +64,8 @@ type machine struct {
 	once      string // the same for jobs with max_retry 0
 
 	now   int64 // in milliseconds, monotonic; stands still while the machine stands still or the store is away
-	wall  int64 // in milliseconds since 1970
+	wall  int64 // in milliseconds since 1970, as the store tells it: nobody sets it, but a new term may
+	host  int64 // the same as this host tells it, for due times alone
 	clock int64 // the last time that at was given
 	lost  int64 // how much of that time now has left out
 	judge int64 // no time limit ends before
@@ -294,7 +295,7 @@ const (
 // out), or its store was away, does not count for deadlines and windows, and what has arrived
 // meanwhile is read before anybody is judged. Each stop counts for as long as it can go unnoticed,
 // so that a machine that is stopped again and again judges late, but does judge.
-func (c *machine) at(clock, wall int64) {
+func (c *machine) at(clock, wall, host int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
 	switch {
@@ -306,7 +307,7 @@ func (c *machine) at(clock, wall int64) {
 	if stood && c.now >= c.judge {
 		c.calm = c.now
 	}
-	c.clock, c.now, c.wall = clock, clock-c.lost, wall
+	c.clock, c.now, c.wall, c.host = clock, clock-c.lost, wall, host
 	if stood {
 		c.judge = max(c.judge, min(c.now+ms(reading), c.calm+ms(longestReading)))
 	}

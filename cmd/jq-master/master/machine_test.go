@@ -79,7 +79,7 @@ func (w *world) settleDown() {
 func (w *world) elapse(d time.Duration) {
 	for end := w.now + ms(d); w.now < end; {
 		w.now = min(end, w.now+ms(beats))
-		w.c.at(w.now, w.now+w.set)
+		w.c.at(w.now, w.now+w.set, w.now+w.set)
 	}
 }
 

@@ -94,9 +94,9 @@ func Open(o Options) *Master {
 func (m *Master) Limits() Limits    { return m.opt.Limits }
 func (m *Master) Namespace() string { return m.opt.Namespace }
 
-// clock returns the machine's time and the wall time.
-func (m *Master) clock() (now, wall int64) {
-	return m.start + ms(store.Uptime()-m.began), time.Now().UnixMilli()
+// clock returns the machine's time, the store's, and what this host takes the time to be.
+func (m *Master) clock() (now, wall, host int64) {
+	return m.start + ms(store.Uptime()-m.began), m.opt.Store.Now(), time.Now().UnixMilli()
 }
 
 // wind sets the alarm for the next thing that is due.

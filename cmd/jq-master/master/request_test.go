@@ -91,3 +91,19 @@ func (s *heldStore) Enqueue(jobs []*job.Job, _ *store.Key, done func([]job.ID, b
 }
 
 func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done }
+
+// elsewhere is a store whose clock is another one than this host's.
+type elsewhere struct{ *store.Memory }
+
+func (elsewhere) Now() int64 { return 1_900_000_000_000 }
+
+// TestTimeOfTheStore: a master judges windows, delays and what is to be forgotten by the store's clock,
+// due times by its host's.
+func TestTimeOfTheStore(t *testing.T) {
+	m := Open(Options{Limits: DefaultLimits(), Store: elsewhere{store.NewMemory()}})
+	c := newMachine(m.opt.Limits, 1)
+	c.at(m.clock())
+	if host := c.wallTime(); c.wall != 1_900_000_000_000 || time.Since(host).Abs() > time.Minute {
+		t.Errorf("it is %v by the store, %v by the host", time.UnixMilli(c.wall), host)
+	}
+}

@@ -65,7 +65,7 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 }
 
 // wallTime is the time that schedules are judged by.
-func (c *machine) wallTime() time.Time { return time.UnixMilli(c.wall).UTC() }
+func (c *machine) wallTime() time.Time { return time.UnixMilli(c.host).UTC() }
 
 func (c *machine) loadSchedule(name string, text []byte) error {
 	s, err := schedule.Decode(text)
@@ -199,7 +199,7 @@ func (c *machine) settleSchedules() {
 		if s.Schedule == nil || s.busy {
 			continue
 		}
-		if set || s.wake <= c.wall || !s.Queued.IsZero() && !c.unended(s.Before) {
+		if set || s.wake <= c.host || !s.Queued.IsZero() && !c.unended(s.Before) {
 			due = append(due, name)
 		}
 	}

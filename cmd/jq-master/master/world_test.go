@@ -116,7 +116,7 @@ func (w *world) start() {
 		},
 		fault: func(err error) { w.over = err },
 	}
-	c.at(w.now, w.now+w.set)
+	c.at(w.now, w.now+w.set, w.now+w.set)
 	err := w.mem.Load(context.Background(), store.Loaded{
 		Worker:     c.loadWorker,
 		Key:        c.loadKey,
@@ -134,7 +134,7 @@ func (w *world) step(c *machine, f func()) bool {
 	if w.c != c {
 		return false
 	}
-	c.at(w.now, w.now+w.set)
+	c.at(w.now, w.now+w.set, w.now+w.set)
 	f()
 	w.depth++
 	defer func() { w.depth-- }()

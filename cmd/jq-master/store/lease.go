@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,6 +82,12 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 				r.unreadable(key.(string), errors.New("it is not what it must be, and was set aside under this name"))
 			}
 			t.until.Store(int64(asked + leaseTerm))
+			f := strings.Fields(lease)
+			end, err := strconv.ParseInt(f[3], 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("lease %q: %w", lease, err)
+			}
+			r.clock.begin(time.Duration(end)*time.Millisecond-leaseTerm, (asked+Uptime())/2)
 			return t, nil
 		}
 		h, ok := holderOf(lease)
@@ -115,13 +122,14 @@ func (r *Redis) current() *term {
 }
 
 // hold renews the lease under a fencing number; 0 as time gives it back.
-func (r *Redis) hold(ctx context.Context, t *term, fence uint64, time time.Duration) error {
+func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := Uptime()
-	able, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
-		t.epoch+" "+r.name+" ", t.acked, fence, time.Milliseconds()).Int64()
+	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
+		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds()).Int64Slice()
 	if err == nil {
-		t.awaited.Store(able > 0)
-		t.until.Store(int64(asked + time))
+		t.awaited.Store(answer[0] > 0)
+		t.until.Store(int64(asked + length))
+		r.clock.follow(time.Duration(answer[1])*time.Millisecond, (asked+Uptime())/2)
 	}
 	return err
 }

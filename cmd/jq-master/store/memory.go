@@ -16,7 +16,8 @@ import (
 // Memory is a Store that lasts as long as its process. It keeps the jobs as it is
 // given them, so a master that does the same pays for them once.
 type Memory struct {
-	now func() time.Time
+	now   func() time.Time
+	clock clock
 
 	mu          sync.Mutex // guards what follows
 	seq         uint64
@@ -43,10 +44,12 @@ type promise struct {
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
-	return &Memory{
+	m := &Memory{
 		now: time.Now, jobs: job.NewTable[kept](), keys: map[string]promise{},
 		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{}, schedules: map[string][]byte{},
 	}
+	m.clock.begin(since1970(time.Now()), Uptime())
+	return m
 }
 
 // step does a transition under the lock, and reports its outcome outside of it.
@@ -253,6 +256,13 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 		each.Job(k.Job, k.forget, k.drop)
 	}
 	return nil
+}
+
+// Now implements Store.
+func (m *Memory) Now() int64 {
+	up := Uptime()
+	m.clock.follow(since1970(m.now()), up)
+	return m.clock.at(up)
 }
 
 // Durable implements Store.

@@ -42,6 +42,7 @@ type Redis struct {
 	name    string // names this process in the lease
 	self    holder // the same
 	watch   func(error)
+	clock   clock
 	warned  bool // for a Redis without a file; owned by Acquire
 
 	mu    sync.Mutex // guards what follows; held for moments only
@@ -91,14 +92,19 @@ func Open(opt Options) (*Redis, error) {
 	o.MaxRetries = -1 // the writer decides what may be repeated
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &Redis{
+	r := &Redis{
 		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace), metrics: newMetrics(),
 		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
-	}, nil
+	}
+	r.clock.begin(since1970(time.Now()), Uptime()) // until the store tells it
+	return r, nil
 }
 
 // Durable implements Store.
 func (r *Redis) Durable() bool { return true }
+
+// Now implements Store.
+func (r *Redis) Now() int64 { return r.clock.at(Uptime()) }
 
 // Watch implements Store.
 func (r *Redis) Watch(changed func(error)) { r.watch = changed }

@@ -86,6 +86,9 @@ type Store interface {
 	// PutSchedule stores a schedule, and new jobs of it in the same step.
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
 	DropSchedule(name string, done func(error))
+	// Now is the time of the store, in milliseconds since 1970, in which all times of jobs and
+	// idempotency keys are stored. During a term it goes evenly, whoever sets clocks.
+	Now() int64
 	// Durable reports whether stored data survives this process.
 	Durable() bool
 

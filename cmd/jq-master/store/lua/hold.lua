@@ -3,7 +3,7 @@
 -- then on, even if the server reads it only now; hence numbers only rise.
 -- It also takes idempotency keys off the list that have ended, at most a thousand.
 -- KEYS: lease, seq, that list, standbys. ARGV: epoch and name, seq acknowledged, number,
--- milliseconds. It returns how many standbys there are that can serve.
+-- milliseconds. It returns how many standbys there are that can serve, and the time.
 local lease, seq = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if not lease or string.sub(lease, 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then
   return redis.error_reply('LOST lease "' .. tostring(lease) .. '", seq ' .. seq .. ' after ' .. ARGV[2])
@@ -22,4 +22,4 @@ if #ended > 0 then
   redis.call('ZREM', KEYS[3], unpack(ended))
 end
 local able = redis.pcall('ZCOUNT', KEYS[4], '(' .. now, '+inf')
-return type(able) == 'number' and able or 0
+return {type(able) == 'number' and able or 0, now}

@@ -1,0 +1,52 @@
+package store
+
+import (
+	"testing"
+	"time"
+)
+
+// TestClock: a store's clock follows the one that it is told of without a jump.
+func TestClock(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	for _, set := range []time.Duration{-hour, hour, -20 * 365 * 24 * hour} {
+		start := 400_000 * hour
+		c := &clock{}
+		c.begin(start, hour)
+		if got := c.at(hour + time.Second); got != (start + time.Second).Milliseconds() {
+			t.Errorf("after a second it is %d", got-start.Milliseconds())
+		}
+		for s := range time.Duration(3600) { // set, and told every second
+			c.follow(start+set+(s+1)*time.Second, hour+(s+1)*time.Second)
+		}
+		if off := time.Duration(c.at(2*hour))*time.Millisecond - start - hour; off.Abs() > 2*time.Second || off.Abs() < time.Second || off > 0 != (set > 0) {
+			t.Errorf("set by %v, it is off by %v an hour later", set, off)
+		}
+	}
+	c := &clock{} // one that goes evenly, but too fast, is followed
+	c.begin(0, 0)
+	for s := range time.Duration(86400) {
+		c.follow((s+1)*time.Second*10001/10000, (s+1)*time.Second)
+	}
+	if off := time.Duration(c.at(24*hour))*time.Millisecond - 24*hour*10001/10000; off.Abs() > 10*time.Millisecond {
+		t.Errorf("it is off by %v after a day", off)
+	}
+}
+
+// TestNow: all masters of a Redis judge by its clock, and those without one by what this host's clock
+// was at first, however it is set.
+func TestNow(t *testing.T) {
+	t.Parallel()
+	first := open(t, shared)
+	first.clock.begin(0, Uptime()) // as on a host whose clock is wrong
+	acquire(t, first)
+	if off := time.Since(time.UnixMilli(first.Now())); off.Abs() > time.Second {
+		t.Errorf("the clock is off by %v", off)
+	}
+	m := NewMemory()
+	m.now = func() time.Time { return time.Now().Add(-time.Hour) }
+	m.Now()
+	if off := time.Since(time.UnixMilli(m.Now())); off.Abs() > time.Second {
+		t.Errorf("the clock of the memory is off by %v", off)
+	}
+}
