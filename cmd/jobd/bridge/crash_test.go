@@ -73,7 +73,7 @@ func (c *crash) settled() {
 	c.t.Helper()
 	deadline := time.Now().Add(settledIn)
 	for c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND NOT (status = 'manual' AND target = 'b')") > 0 ||
-		c.count("SELECT COUNT(*) FROM jobs_claims WHERE id > 0") > 0 {
+		c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") > 0 {
 		if time.Now().After(deadline) {
 			rows, _ := c.db.Query("SELECT id, status FROM jobs WHERE status <> 'done'")
 			for rows.Next() {
@@ -83,7 +83,7 @@ func (c *crash) settled() {
 				c.t.Logf("row %d is %s", id, status)
 			}
 			rows.Close()
-			c.fail("not settled in %s, %d claims", settledIn, c.count("SELECT COUNT(*) FROM jobs_claims WHERE id > 0"))
+			c.fail("not settled in %s, %d claims", settledIn, c.count("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0"))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

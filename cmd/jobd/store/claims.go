@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,8 +20,8 @@ import (
 // row, and the name of its owner. An incarnation's own record has its token,
 // negated, for an id; owner, place, beat and lease are its, and a lease of NULL
 // says that somebody is settling it. Leases are made and judged by the database's
-// clock alone. The record with the id 0 has the table's number for a token: by
-// its loss an incarnation knows that its records were lost, and not settled.
+// clock alone. The record numberID has the table's number for a token: by its
+// loss an incarnation knows that its records were lost, and not settled.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,
@@ -30,6 +31,9 @@ const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   beat BIGINT NOT NULL DEFAULT 0,
   lease DATETIME(3) NULL
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COMMENT='rows that jobd daemons have accepted'`
+
+// numberID is the id of no row and no incarnation: rows have 0 and above, tokens end at 1<<62.
+const numberID int64 = math.MinInt64
 
 // makeClaims creates the companion table unless it is there.
 func (s *SQL) makeClaims(ctx context.Context) error {
@@ -70,7 +74,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = s.present(ctx, tx, "SELECT id FROM "+s.table().claims+" WHERE id = 0 FOR UPDATE")
+	_, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, numberID))
 	return err
 }
 
@@ -98,12 +102,12 @@ func (s *SQL) Register(ctx context.Context) error {
 
 // enter makes the record of an incarnation, unless it is there, and returns the table's number.
 func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
-	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (0, ?, '', '', 0, NULL)",
-		-token, token, s.owner(), placeText(process.Self()), rand.Int64())
+	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (?, ?, '', '', 0, NULL)",
+		-token, token, s.owner(), placeText(process.Self()), numberID, rand.Int64())
 	if err != nil {
 		return 0, err
 	}
-	err = tx.QueryRowContext(ctx, "SELECT token FROM "+s.table().claims+" WHERE id = 0 LOCK IN SHARE MODE").Scan(&number)
+	err = tx.QueryRowContext(ctx, "SELECT token FROM "+s.table().claims+" WHERE id = ? LOCK IN SHARE MODE", numberID).Scan(&number)
 	return number, err
 }
 
@@ -212,11 +216,11 @@ func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	s.mu.Lock()
 	token, was := s.token, s.number
 	s.mu.Unlock()
-	records, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = 0 AND token = %d OR id > 0 AND token = %d", s.table().claims, was, token))
+	records, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, was, token))
 	if err != nil {
 		return 0, err
 	}
-	if slices.Equal(records, []int64{0}) {
+	if slices.Equal(records, []int64{numberID}) {
 		return 0, ErrFenced
 	}
 	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon makes its own again")
@@ -253,7 +257,7 @@ func (s *SQL) Leave(ctx context.Context) error {
 		return nil
 	}
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
-		ids, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0", s.table().claims, token))
+		ids, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
 		if err != nil {
 			return err
 		}
@@ -273,8 +277,8 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 		return nil, nil
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
-		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT c.token, COALESCE(NULLIF(MAX(c.owner), ''), 'unknown'), '', 0, 0, %[3]d FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
-		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.opt.Lease.Microseconds()))
+		" WHERE id < 0 AND id <> %[4]d AND token <> %[2]d UNION ALL SELECT c.token, COALESCE(NULLIF(MAX(c.owner), ''), 'unknown'), '', 0, 0, %[3]d FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
+		" WHERE c.id >= 0 AND c.token <> %[2]d AND o.id IS NULL GROUP BY c.token", s.table().claims, s.Token(), s.opt.Lease.Microseconds(), numberID))
 	if err != nil {
 		return nil, s.direct(err)
 	}
@@ -324,8 +328,8 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 	targets := make(map[string]bool)
 	sum.Left = len(how.Except) > 0
 	for {
-		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0 AND id NOT IN (%s) LIMIT %d",
-			s.table().claims, o.Token, list(append([]int64{0}, how.Except...)), page))
+		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
+			s.table().claims, o.Token, list(append([]int64{numberID}, how.Except...)), page))
 		if err != nil {
 			return sum, err
 		}
@@ -352,7 +356,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 
 // Own lists the rows on which this incarnation has claims.
 func (s *SQL) Own(ctx context.Context) ([]int64, error) {
-	return s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0", s.table().claims, s.Token()))
+	return s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, s.Token()))
 }
 
 // Disown settles some of those rows.

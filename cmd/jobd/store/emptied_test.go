@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gloom/cmd/internal/testing/storetest"
 	. "gloom/cmd/jobd/store"
@@ -19,10 +20,10 @@ func TestEmptiedClaims(t *testing.T) {
 		"TRUNCATE jobs_claims",
 		"DELETE FROM jobs_claims",
 		"DROP TABLE jobs_claims",
-		"DELETE FROM jobs_claims WHERE id > 0",
+		"DELETE FROM jobs_claims WHERE id >= 0",
 		"DELETE FROM jobs_claims WHERE id = 1",
 		"DELETE FROM jobs_claims WHERE id < 0",
-		"DELETE FROM jobs_claims WHERE id <= 0",
+		"DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808",
 	} {
 		for _, renewed := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, renewed %v", loss, renewed), func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestEmptiedClaims(t *testing.T) {
 				equal(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).Lost), "map[]")
 				equal(t, "statuses", statuses(t, table, 3), "done running manual")
 				equal(t, "the token is another", s.Token() != token, false)
-				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0" {
+				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
 					registered(t, other) // it had no rows to tell by that nobody has settled it
 				} else if err != nil {
 					t.Fatal(err)
@@ -103,7 +104,7 @@ func TestLeaveWithoutRegister(t *testing.T) {
 	table := newSQLTable(t)
 	table.open(t, "d", long)
 	equal(t, "left", table.openWith(t, table.options("never registered")).Leave(t.Context()), nil)
-	equal(t, "numbers", table.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = 0"), 1)
+	equal(t, "numbers", table.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id = -9223372036854775808"), 1)
 }
 
 // TestARowAcceptedAnew: the end of its first run does not make the daemon forget its second
@@ -188,4 +189,49 @@ func TestASettledDaemonTakesNothingBack(t *testing.T) {
 	equal(t, "renewed", s.Renew(t.Context()), nil)
 	lose()
 	equal(t, "claims", table.claims(t), 0)
+}
+
+// TestRowZero: a row may have the id 0. It is claimed, found and settled like any other, and
+// those that lose their records know that afterwards.
+func TestRowZero(t *testing.T) {
+	both(t, func(t *testing.T, jobs jobs) {
+		table, real := jobs.(*sqlTable)
+		if real {
+			table.exec(t, "ALTER TABLE jobs MODIFY id INT(10) UNSIGNED NOT NULL") // 0 would be the next number
+		}
+		put := func(status string) {
+			jobs.put(t, storetest.Record{Row: Row{ID: 0, Target: "a"}, Status: status})
+		}
+		put(Waiting)
+		dead, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", long)
+		equal(t, "rows", ids(accept(t, dead, 10, "a").Rows), "0a")
+		equal(t, "lost", write(t, dead, Batch{Start: []int64{0}, At: 7}).Lost, "map[]")
+		own, err := dead.Own(t.Context())
+		equal(t, "own", fmt.Sprintln(own, err), "[0] <nil>\n")
+		owners, err := s.Owners(t.Context())
+		if err != nil || len(owners) != 1 || owners[0].Name != "dead" {
+			t.Fatalf("%+v %v", owners, err)
+		}
+		sum, err := s.Settle(t.Context(), expired(t, s, dead.Token()), Orphans{Requeue: true})
+		equal(t, "settled", fmt.Sprintln(sum, err), "{1 0 [a] false} <nil>\n")
+		equal(t, "claims", jobs.claims(t), 0)
+		equal(t, "status", jobs.get(t, 0).Status, Waiting)
+
+		accept(t, s, 10, "a")
+		registered(t, dead)
+		if real {
+			table.exec(t, "TRUNCATE jobs_claims")
+			equal(t, "renewed", dead.Renew(t.Context()), nil)
+			equal(t, "renewed", s.Renew(t.Context()), nil)
+			equal(t, "claims", table.claims(t), 1)
+		}
+		equal(t, "lost", write(t, s, Batch{Start: []int64{0}}).Lost, "map[]")
+		if err := s.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		owners, err = dead.Owners(t.Context())
+		if err != nil || len(owners) != 1 || !owners[0].Dead {
+			t.Fatalf("with a row left: %+v %v", owners, err)
+		}
+	})
 }

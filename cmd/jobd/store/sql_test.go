@@ -121,7 +121,7 @@ func (s *sqlTable) remove(t *testing.T, id int64) {
 
 func (s *sqlTable) claims(t *testing.T) int {
 	t.Helper()
-	return s.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id > 0")
+	return s.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id >= 0")
 }
 
 func (s *sqlTable) count(t *testing.T, query string, args ...any) (n int) {
@@ -161,7 +161,7 @@ func TestOtherTableNames(t *testing.T) {
 			t.Fatalf("%s: %v", name, p)
 		}
 	}
-	if n := table.count(t, "SELECT COUNT(*) FROM order_claims WHERE id > 0"); n != 4 {
+	if n := table.count(t, "SELECT COUNT(*) FROM order_claims WHERE id >= 0"); n != 4 {
 		t.Fatalf("%d claims", n)
 	}
 }
