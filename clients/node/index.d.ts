@@ -1,4 +1,4 @@
-/** One JSON value as its bytes: every digit and the order of keys survive. */
+/** One JSON value as its bytes, with every digit and the order of keys. */
 export class RawJSON {
   /** SyntaxError when it is not JSON. */
   constructor(json: string | Uint8Array);
@@ -7,7 +7,7 @@ export class RawJSON {
   parse(): any;
 }
 
-/** Something about connections that no caller waits for, or an error of a handler. */
+/** An event of a connection that no caller waits for, or an error of a handler. */
 export interface Notice {
   event: "connected" | "joined" | "lost" | "failed" | "given up" | "threw";
   /** The broker. */
@@ -18,7 +18,7 @@ export interface Notice {
   wait?: number;
 }
 
-/** What submitters and workers have in common to set up. */
+/** Settings that submitters and workers share. */
 export interface ConnectionOptions {
   /**
    * Brokers: "host:port", "tls://host:port" or "unix:/path". Without any: the unix socket
@@ -36,17 +36,17 @@ export interface ConnectionOptions {
   tls?: object;
   /** Milliseconds for one attempt to connect, TLS and hello included. Default: 10000. */
   connectTimeout?: number;
-  /** Bytes of the largest frame that the broker takes, unless it tells. Default: 16 MiB. */
+  /** Bytes of the largest frame that the broker takes, unless the broker says. Default: 16 MiB. */
   maxFrame?: number;
   /** The first and the largest wait before another attempt to connect, in milliseconds. Default: [100, 15000]. */
   backoff?: [number, number];
   /** Bodies arrive as RawJSON. Default: false. */
   raw?: boolean;
-  /** Told what happens. Default: errors of handlers go to console.error. */
+  /** Gets the notices. Default: errors of handlers go to console.error. */
   notify?: (notice: Notice) => void;
 }
 
-/** What a job can ask for. Durations are milliseconds, at most a year. */
+/** Options of a job. Durations are milliseconds, at most a year. */
 export interface JobOptions {
   /** 1 to 1024 bytes, unique in the broker as long as the job has not ended. Default: a unique one. */
   id?: string;
@@ -69,21 +69,21 @@ export interface JobOptions {
   detach?: boolean;
   /** What the job belongs to, such as its tenant: at most 16 names. */
   groups?: string[];
-  /** The job stands among its equals as if submitted so long ago. */
+  /** The job is ordered among its equals as if it had been submitted so long ago. */
   age?: number;
-  /** The job outlives its connection, and its outcome is kept so long, at most a day. */
+  /** The job outlives its connection, and its outcome is kept for this time, at most a day. */
   keep?: number;
-  /** With keep: submit the job again where the broker no longer knows it, though it may have run. */
+  /** With keep: submit the job again if the broker no longer knows it, although it may have run. */
   atLeastOnce?: boolean;
   /** For workers that ask for them: at most 4 KiB of JSON. */
   headers?: Record<string, unknown>;
-  /** Gets what the worker reports on its way. */
+  /** Gets the progress that the worker reports. */
   onProgress?: (body: any) => void;
   /** Aborted: the job is not submitted, or cancelled; result and ack reject with its reason. */
   signal?: AbortSignal;
 }
 
-/** A job on its way. */
+/** A submitted job. */
 export interface Pending {
   readonly id: string;
   /** Waits until the broker has the job. */
@@ -92,9 +92,9 @@ export interface Pending {
   result(): Promise<any>;
 }
 
-/** What became of one body given to map. */
+/** The result for one body given to map. */
 export interface Outcome<B = unknown> {
-  /** Of the body among the others, from 0. */
+  /** The index of the body among the others, from 0. */
   index: number;
   id: string;
   body: B;
@@ -103,8 +103,9 @@ export interface Outcome<B = unknown> {
 }
 
 /**
- * Hands jobs to a broker over one connection. It connects when it is first used, and
- * again whenever the connection is lost; until it is closed it keeps the process alive.
+ * Submits jobs to a broker over one connection. It connects when it is first used, and
+ * again whenever the connection is lost. Until it is closed, it keeps the process
+ * alive.
  */
 export class Submitter {
   /** window: how many jobs may be submitted and not ended, beyond which submit waits. Default: 1024. */
@@ -113,23 +114,23 @@ export class Submitter {
   readonly outstanding: number;
   /** Connects; rejects when no broker is reached at the first attempt. */
   connect(): Promise<void>;
-  /** Hands a job in; resolves as soon as it is on its way. Waits for room and for a connection. */
+  /** Submits a job; resolves as soon as it is being sent. Waits for room and for a connection. */
   submit(type: string | null, body?: unknown, options?: JobOptions): Promise<Pending>;
   /** Submits a job and waits for its answer. */
   do(type: string | null, body?: unknown, options?: JobOptions): Promise<any>;
   /**
-   * Submits a job for each body, as fast as the window allows, and yields what became of
-   * them in the order in which they end. Leaving the loop cancels the rest.
+   * Submits a job for each body, as fast as the window allows, and yields their results
+   * in the order in which the jobs end. Leaving the loop cancels the rest.
    */
   map<B>(type: string | null, bodies: Iterable<B> | AsyncIterable<B>, options?: Omit<JobOptions, "id">):
     AsyncGenerator<Outcome<B>, void, undefined>;
-  /** Has a kept job's outcome come here. Whoever had the job gets a JobError of "taken_over". */
+  /** Attaches to a kept job: its outcome comes here. The connection that had the job gets a JobError of "taken_over". */
   attach(id: string, options?: { onProgress?: (body: any) => void; signal?: AbortSignal }): Promise<Pending>;
   /** Cancels a job of this submitter, or a detached one; RefusedError "unknown_id" when it has ended. */
   cancel(id: string): Promise<void>;
   /** Changes a job that waits. */
   change(id: string, what: { priority?: number | bigint; groups?: string[]; delay?: number }): Promise<void>;
-  /** Asks the broker for a sign of life. */
+  /** Sends a ping and waits for the broker's answer. */
   ping(): Promise<void>;
   /** Takes no more jobs, waits for the outstanding ones to end, and closes. */
   drain(): Promise<void>;
@@ -146,7 +147,7 @@ export interface Job {
   readonly headers: Record<string, any>;
   /** Aborted when nobody waits for the run any more; its reason says why. */
   readonly signal: AbortSignal;
-  /** Sends news of the run to a submitter that asked for it. */
+  /** Sends progress of the run to a submitter that asked for it. */
   progress(body: unknown): Promise<void>;
 }
 
@@ -162,8 +163,8 @@ export interface WorkerOptions extends ConnectionOptions {
 }
 
 /**
- * Serves jobs of one type, or of several, in which * stands for any characters. What the
- * handler returns is the answer; what it throws fails the run, with its text as the reason.
+ * Serves jobs of one type, or of several; in a list, * stands for any characters. What the
+ * handler returns is the answer; an exception fails the run, with its text as the reason.
  */
 export class Worker {
   constructor(type: string | string[], handler: (job: Job) => unknown, options?: WorkerOptions);
@@ -180,7 +181,7 @@ export class Worker {
 
 /** Base of all errors of this package. */
 export class GloomError extends Error {}
-/** The broker sent what the protocol does not allow. */
+/** The broker broke the protocol. */
 export class ProtocolError extends GloomError {}
 /** Used after close, drain or stop. */
 export class ClosedError extends GloomError {}
@@ -203,11 +204,11 @@ declare class BrokerError extends GloomError {
   /** A sentence for people. */
   readonly reason: string;
   readonly id?: string;
-  /** The last run went with its worker: it may have been done. */
+  /** The worker of the last run was lost: the job may have been done. */
   readonly lost: boolean;
   /** The worker wants no further run. */
   readonly final: boolean;
-  /** The wait that the worker asked for where no run was left, in milliseconds. */
+  /** The delay that the worker asked for although no retry was left, in milliseconds. */
   readonly delay?: number;
 }
 /** The broker did not take a request: nothing has changed. */
@@ -215,7 +216,7 @@ export class RefusedError extends BrokerError {}
 /** A job that the broker had taken ended without an answer, or goes on elsewhere. */
 export class JobError extends BrokerError {}
 
-/** Thrown by a handler: the job fails at once, whatever retries it has left. */
+/** Thrown by a handler: the job fails at once, even if it has retries left. */
 export class Fatal extends GloomError {
   constructor(reason: string);
 }

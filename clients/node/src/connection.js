@@ -1,4 +1,5 @@
-// One connection to one broker: bytes in, messages out, each reply to its request.
+// One connection to one broker: it turns bytes into messages, and matches replies
+// to requests.
 
 import { connect } from "node:net";
 import { connect as connectTLS } from "node:tls";
@@ -6,7 +7,7 @@ import { ClosedError, LostError, NotConnectedError, ProtocolError, RefusedError 
 import { splitAddr } from "./options.js";
 import { decode, encode, Framer } from "./wire.js";
 
-/** Bytes that wait to be sent, beyond which nothing new is. */
+/** Bytes waiting to be sent beyond which no new ones are accepted. */
 const FULL = 1024 * 1024;
 
 /**
@@ -28,7 +29,7 @@ export class Connection {
     this.maxFrame = options.maxFrame;
     this.framer = new Framer(options.maxFrame);
     /**
-     * Those without a reply, in their order.
+     * Requests without a reply, in their order.
      * @type {Request[]}
      */
     this.requests = [];
@@ -61,7 +62,7 @@ export class Connection {
   }
 
   /**
-   * Waits until the connection stands, and says hello.
+   * Waits until the connection is open, and says hello.
    * @param {AbortSignal} signal ends the attempt
    */
   async open(signal) {
@@ -98,7 +99,8 @@ export class Connection {
   }
 
   /**
-   * Sends a request; done is called with its reply, or with what ended the connection.
+   * Sends a request; done is called with its reply, or with the error that ended the
+   * connection.
    * @param {Buffer} frame
    * @param {Request["done"]} done
    * @param {string} [id]
@@ -113,7 +115,7 @@ export class Connection {
   }
 
   /**
-   * As ask, with a promise.
+   * Like ask, with a promise.
    * @param {Record<string, unknown>} fields
    * @param {string} [id]
    * @returns {Promise<Record<string, any>>}
@@ -135,16 +137,16 @@ export class Connection {
     for (const { id, done } of requests) done(new LostError(error, { addr: this.addr, id }));
   }
 
-  /** Gives the connection up when nothing comes for so long. */
+  /** Gives the connection up when nothing has come for so long. */
   watch(ms) {
     const silent = new NotConnectedError(`nothing came for ${ms} ms`);
     this.silence = setTimeout(() => this.close(silent), ms);
   }
 
-  /** A job, a result, or news of one. */
+  /** A job, a result, or progress. */
   take(_message) {}
 
-  /** An error; one that is no reply ends the connection. */
+  /** An error; one that is not a reply ends the connection. */
   refuse(frame) {
     const request = this.requests.shift();
     if (request) request.done(new RefusedError(frame));
@@ -187,7 +189,7 @@ export function hopeless(error) {
   return error instanceof RefusedError && !["overloaded", "draining", "invalid_state"].includes(error.code);
 }
 
-/** Sleeps, or less when the signal comes. */
+/** Sleeps, until the signal if that comes first. */
 export function sleep(ms, signal) {
   return new Promise((resolve) => {
     const done = () => {

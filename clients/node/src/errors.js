@@ -1,5 +1,5 @@
-// What this package throws about brokers and jobs. Misuse, such as an empty id, is a
-// TypeError or RangeError, before anything is sent.
+// The errors of this package about brokers and jobs. Misuse, such as an empty id, is
+// a TypeError or RangeError, before anything is sent.
 
 /** Base of all errors of this package. */
 export class GloomError extends Error {
@@ -9,7 +9,7 @@ export class GloomError extends Error {
   }
 }
 
-/** The broker sent what the protocol does not allow; the connection is dropped. */
+/** The broker broke the protocol; the connection is dropped. */
 export class ProtocolError extends GloomError {}
 
 /** Used after close, drain or stop. */
@@ -53,11 +53,11 @@ class BrokerError extends GloomError {
     this.reason = String(reason);
     /** The job, undefined when no job is meant. */
     this.id = typeof id === "string" ? id : undefined;
-    /** The job's last run went with its worker: it may have been done. */
+    /** The worker of the job's last run was lost: the job may have been done. */
     this.lost = cause === "lost";
     /** The worker wants no further run. */
     this.final = cause === "final";
-    /** The wait that the worker asked for where no run was left, in milliseconds. */
+    /** The delay that the worker asked for although no retry was left, in milliseconds. */
     this.delay = typeof delay_ms === "number" ? delay_ms : undefined;
   }
 }
@@ -79,7 +79,7 @@ export class JobError extends BrokerError {
 /** Codes that end a job which the broker had taken. */
 export const ENDS = new Set(["job_failed", "expired", "cancelled", "draining"]);
 
-/** Thrown by a handler: the job fails at once, whatever retries it has left. */
+/** Thrown by a handler: the job fails at once, even if it has retries left. */
 export class Fatal extends GloomError {}
 
 /** Thrown by a handler: the run has failed, and the next one waits so long. */
@@ -92,7 +92,8 @@ export class RetryAfter extends GloomError {
 
 /**
  * Thrown by a handler: the job goes back to its place as if it had never been handed
- * out, and waits so long first. Without a wait, the same worker may get it at once.
+ * out, and first waits for this time. Without a wait, the same worker may get it at
+ * once.
  */
 export class Release extends GloomError {
   constructor(delay = 0) {

@@ -1,4 +1,4 @@
-// What submitters and workers have in common to set up.
+// Settings that submitters and workers share.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -43,8 +43,8 @@ export class Options {
   }
 
   /**
-   * Where to connect. Without an address told: the unix socket of this host's broker, if
-   * there is one, and else its TCP port.
+   * Where to connect. Without an address: the unix socket of this host's broker, if
+   * there is one, else its TCP port.
    * @returns {string[]}
    */
   get addrs() {
@@ -94,7 +94,7 @@ export function splitAddr(addr) {
 }
 
 /**
- * Waits before attempts to connect: random, below a limit that doubles with each. So the
+ * Waits before attempts to connect: random, below a limit that doubles each time. So the
  * clients of a broker that restarts come back at different moments.
  */
 export class Backoff {
@@ -110,7 +110,7 @@ export class Backoff {
     return wait;
   }
 
-  /** A connection has stood for so many milliseconds: a long one begins anew. */
+  /** A connection lasted for so many milliseconds: after a long one the waits start small again. */
   lasted(ms) {
     if (ms >= this.most) this.limit = this.first;
   }

@@ -1,6 +1,6 @@
 // The jobs of one submitter's connection: which frame belongs to which of them. Replies
-// come in the order of the requests; results, progress and ends of jobs in any order
-// between them. An error with an id may be either.
+// come in the order of the requests; results, progress and ends of jobs come in any
+// order between them. An error with an id may be either.
 
 import { Connection } from "./connection.js";
 import { ClosedError, ENDS, JobError, LostError, ProtocolError, RefusedError } from "./errors.js";
@@ -47,7 +47,7 @@ export class Pending {
   }
 }
 
-/** A promise that nobody has to look at. */
+/** A promise whose rejection need not be handled. */
 function deferred() {
   /** @type {(value?: any) => void} */
   let resolve = () => {};
@@ -64,7 +64,7 @@ export class Session extends Connection {
    * @type {Map<string, Pending>}
    */
   jobs = new Map();
-  /** Called once for each job that no longer counts. */
+  /** Called once for each job that no longer counts as outstanding. */
   freed = () => {};
   /** Called when the broker says that it is stopping. */
   draining = () => {};
@@ -77,8 +77,8 @@ export class Session extends Connection {
   }
 
   /**
-   * Goes on with a kept job of a connection that was lost: attaches to it, or submits it
-   * if that has not been done.
+   * Goes on with a kept job of a lost connection: attaches to it, or submits it if it
+   * was not submitted.
    * @param {Pending} job
    */
   goOn(job, again = true) {
@@ -100,7 +100,7 @@ export class Session extends Connection {
     job.acked = false;
     this.ask(/** @type {Buffer} */ (job.frame), (error) => {
       const exists = error instanceof RefusedError && error.code === "id_exists";
-      // The submit of the lost connection came after the attach.
+      // The submit on the lost connection arrived after the attach.
       if (exists && this.jobs.delete(job.id)) this.goOn(job, false);
       else this.#settle(job, error);
     }, job.id);
@@ -121,7 +121,8 @@ export class Session extends Connection {
   }
 
   /**
-   * The connection is gone: its jobs fail, but for kept ones, which are returned if asked.
+   * The connection is gone: its jobs fail, except kept ones, which are returned if keep is
+   * true.
    * @param {Error} cause
    * @param {boolean} keep
    */
@@ -137,7 +138,7 @@ export class Session extends Connection {
 
   take(message) {
     const job = this.jobs.get(message.id);
-    if (!job) return; // not asked for any more
+    if (!job) return; // nobody waits for it any more
     if (!job.acked) throw new ProtocolError(`news of job ${JSON.stringify(job.id)} before its ack`);
     if ("progress" in message) {
       try {
@@ -168,7 +169,7 @@ export class Session extends Connection {
 
   #add(job) {
     if (this.jobs.has(job.id)) {
-      // Its refusal could not be told from the end of the first job.
+      // Its refusal looked like the end of the first job.
       const reason = "a job of this id is pending on this connection";
       this.#fail(job, new RefusedError({ error: "id_exists", reason, id: job.id }));
       return false;
@@ -177,7 +178,7 @@ export class Session extends Connection {
     return true;
   }
 
-  /** What came of a submit or attach. */
+  /** The result of a submit or attach. */
   #settle(job, error) {
     if (this.ended) return; // leave tells the job
     if (error) {

@@ -1,4 +1,5 @@
-// The submitter: hands jobs to a broker over one connection, and keeps that up.
+// The submitter: submits jobs to a broker over one connection, and reconnects
+// when it is lost.
 
 import { randomBytes } from "node:crypto";
 import { setMaxListeners } from "node:events";
@@ -22,7 +23,7 @@ export class Submitter {
    */
   #waiting = [];
   /**
-   * Those who wait for the first attempt to connect.
+   * Callers that wait for the first attempt to connect.
    * @type {Waiter[]}
    */
   #connecting = [];
@@ -57,7 +58,7 @@ export class Submitter {
   }
 
   /**
-   * Connects; what the first attempt at all brokers brings.
+   * Connects; rejects if the first attempt fails at all brokers.
    * @returns {Promise<void>}
    */
   connect() {
@@ -101,7 +102,7 @@ export class Submitter {
 
   /**
    * Submits a job for each body of an iterable, as fast as the window allows, and yields
-   * what became of them in the order in which they end.
+   * their results in the order in which the jobs end.
    * @param {string | null} type
    * @param {Iterable<unknown> | AsyncIterable<unknown>} bodies
    * @param {Record<string, any>} [options]
@@ -126,7 +127,7 @@ export class Submitter {
       let index = 0;
       for await (const body of bodies) {
         if (signal.aborted) return;
-        // A consumer that is slow holds back what it has not looked at.
+        // A slow consumer holds back the results that it has not read.
         while (ended.length >= this.#window) await new Promise((resolve) => (hold = () => resolve(undefined)));
         const at = index++;
         const job = await this.submit(type, body, { ...options, signal });
@@ -223,7 +224,7 @@ export class Submitter {
       const abort = () => {
         job.taken.reject(signal.reason);
         job.end.reject(signal.reason);
-        // Whether it was cancelled in time is not told.
+        // The caller does not learn whether it was cancelled in time.
         this.cancel(job.id).catch(() => {});
       };
       signal.addEventListener("abort", abort);
@@ -257,7 +258,7 @@ export class Submitter {
     });
   }
 
-  /** Lets in those who may go. */
+  /** Lets waiting submits go on as room allows. */
   #wake() {
     if (this.#closing) {
       const closed = new ClosedError("the submitter is closed");

@@ -1,4 +1,4 @@
-// Frames and messages: how bytes become messages, and messages bytes.
+// Frames and messages: encoding and decoding.
 
 import { ProtocolError } from "./errors.js";
 
@@ -8,12 +8,13 @@ export const HEADER = 4;
 /** Largest number of bytes of an id, a type or a group. */
 export const MAX_NAME = 1024;
 
-/** What a frame from the broker may hold beyond max_frame: id, type, headers, keys. */
+/** Bytes that a frame from the broker may have beyond max_frame: id, type, headers, keys. */
 const ENVELOPE = 64 * 1024;
 
 /**
- * JSON as its bytes. As a body it is sent as it is; with the option `raw` bodies arrive
- * as it. Numbers keep all their digits, and objects the order of their keys.
+ * JSON as its bytes. As a body it is sent unchanged; with the option `raw`, bodies
+ * arrive as RawJSON. Numbers keep all their digits, and objects the order of their
+ * keys.
  */
 export class RawJSON {
   constructor(json) {
@@ -37,14 +38,14 @@ export class RawJSON {
     return JSON.parse(this.toString());
   }
 
-  /** Within another value it is that value; only a whole body keeps its bytes. */
+  /** Inside another value it becomes a plain value; only a whole body keeps its bytes. */
   toJSON() {
     return this.parse();
   }
 }
 
 /**
- * One frame: an object with these fields, in this order, without those undefined.
+ * One frame: an object with these fields, in this order, without undefined ones.
  * @param {Record<string, unknown>} fields
  * @returns {Buffer}
  */
@@ -76,8 +77,8 @@ function stringify(value) {
 }
 
 /**
- * Reads the payload of a frame. Of a RawJSON field, which are body and progress, only
- * the bytes are looked at.
+ * Reads the payload of a frame. The RawJSON fields, body and progress, are not
+ * parsed.
  * @param {Buffer} payload
  * @param {boolean} raw
  * @returns {Record<string, any>}
@@ -98,7 +99,7 @@ const BEGIN = 0x7b, END = 0x7d;
 function decodeRaw(payload) {
   const message = Object.create(null);
   let at = skipSpace(payload, 0);
-  if (payload[at] !== BEGIN) return JSON.parse(payload.toString()); // no object, or no JSON
+  if (payload[at] !== BEGIN) return JSON.parse(payload.toString()); // not an object, or not JSON
   const expect = (byte) => {
     if (payload[at] !== byte) throw new SyntaxError(`unexpected byte at ${at}`);
     return skipSpace(payload, at + 1);
@@ -128,7 +129,7 @@ function skipSpace(json, at) {
   return at;
 }
 
-/** The index behind the value at this one. */
+/** The index after the value that begins at this one. */
 function skipValue(json, at) {
   for (let depth = 0; at < json.length; at++) {
     const byte = json[at];
@@ -158,13 +159,13 @@ export class Framer {
     /** @type {Buffer[]} */
     this.chunks = [];
     this.held = 0;
-    /** Bytes that must be there before another look is worth it. */
+    /** Bytes that must have arrived before parsing again makes sense. */
     this.needed = HEADER;
   }
 
   /**
-   * Takes bytes and yields the payloads that are whole. ProtocolError when a length is
-   * above the limit: nothing behind it can be told apart.
+   * Takes bytes and yields the payloads that are whole. Throws a ProtocolError if a
+   * length is above the limit, because nothing after it can be read.
    * @param {Buffer} chunk
    */
   *push(chunk) {
@@ -193,7 +194,7 @@ export class Framer {
 }
 
 /**
- * A name as the broker takes it; TypeError or RangeError else.
+ * A name as the broker accepts it; otherwise TypeError or RangeError.
  * @param {string} field
  * @param {unknown} value
  * @returns {string}
@@ -211,7 +212,7 @@ export function name(field, value) {
 }
 
 /**
- * An integer within its range; TypeError or RangeError else.
+ * An integer within its range; otherwise TypeError or RangeError.
  * @param {string} field
  * @param {unknown} value
  * @param {number} min
@@ -230,7 +231,7 @@ export function integer(field, value, min, max) {
 export const YEAR = 31_536_000_000;
 
 /**
- * Milliseconds, rounded up; TypeError or RangeError else.
+ * Milliseconds, rounded up; otherwise TypeError or RangeError.
  * @param {string} field
  * @param {unknown} value
  * @param {number} [max]

@@ -30,8 +30,8 @@ export class Job {
   }
 
   /**
-   * Sends news of the run to a submitter that asked for it. The promise resolves once
-   * the broker has it, or the run is over.
+   * Sends progress of the run to a submitter that asked for it. The promise resolves
+   * once the broker has it, or the run has ended.
    * @param {unknown} body
    * @returns {Promise<void>}
    */
@@ -80,7 +80,7 @@ class Service extends Connection {
   }
 
   /**
-   * Ends a run with the handler's answer, or with why there is none.
+   * Ends a run with the handler's answer, or with the reason why there is none.
    * @param {string} id
    * @param {Buffer} frame
    */
@@ -290,7 +290,7 @@ function failure(id, error) {
   return encode({ action: "fail", id, reason, retry: error instanceof Fatal ? false : undefined, delay_ms: delay });
 }
 
-/** A delay that the broker takes, whatever the handler asked for. */
+/** The handler's delay, limited to what the broker accepts. */
 function delayOf(delay) {
   try {
     return duration("delay", delay);

@@ -1,4 +1,5 @@
-// As much of Node's types as the client uses, so that it can be checked without packages.
+// The part of Node's types that the client uses, so that it can be checked without
+// packages.
 
 interface Buffer extends Uint8Array {
   readonly length: number;

@@ -1,4 +1,4 @@
-// What users write must be typed, and what they mistype refused.
+// Correct code must pass the type checker, and mistakes must not.
 
 import { Fatal, JobError, RawJSON, RefusedError, Submitter, Worker, type Job, type Outcome } from "../index.js";
 

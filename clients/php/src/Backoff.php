@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Gloom;
 
 /**
- * Waits before attempts to connect: random, below a limit that doubles with each. So the
+ * Waits before attempts to connect: random, below a limit that doubles each time. So the
  * clients of a broker that restarts come back at different moments.
  *
  * @internal
@@ -29,7 +29,7 @@ final class Backoff
         return $wait;
     }
 
-    /** A connection has stood for so many seconds: a long one begins anew. */
+    /** A connection lasted for so many seconds: after a long one the waits start small again. */
     public function lasted(float $seconds): void
     {
         if ($seconds >= $this->limits[1]) {

@@ -12,19 +12,19 @@ use Gloom\Exception\ProtocolException;
 use Gloom\Exception\RefusedException;
 
 /**
- * One connection to one broker: bytes in, messages out, each reply to its request. Nothing
- * happens but while one of its methods runs.
+ * One connection to one broker: it turns bytes into messages, and matches replies to
+ * requests. It works only while one of its methods runs.
  *
  * @internal
  */
 final class Connection
 {
-    /** What a frame from the broker may hold beyond maxFrame. */
+    /** Bytes that a frame from the broker may have beyond maxFrame. */
     private const ENVELOPE = 64 * 1024;
 
     /** Largest payload that the broker takes, in bytes. */
     public int $maxFrame;
-    /** What ended it. */
+    /** The error that ended it. */
     public ?\Throwable $ended = null;
     /** The broker has said that it is stopping. */
     public bool $draining = false;
@@ -41,7 +41,7 @@ final class Connection
     private \SplQueue $frames;
     /** @var \SplQueue<array{?string, \Closure(?GloomException, array<string, mixed>): void}> */
     private \SplQueue $requests;
-    /** @var \Closure(array<string, mixed>): void gets each message that is no ok and no error */
+    /** @var \Closure(array<string, mixed>): void gets each message other than ok and error */
     public \Closure $onNews;
     /** @var \Closure(array<string, mixed>): bool gets each error first, and tells whether it was the end of a job */
     public \Closure $onError;
@@ -87,7 +87,8 @@ final class Connection
     }
 
     /**
-     * Sends a request; done is called with its reply, or with what ended the connection.
+     * Sends a request; done is called with its reply, or with the error that ended the
+     * connection.
      *
      * @param \Closure(?GloomException, array<string, mixed>): void $done
      */
@@ -103,7 +104,8 @@ final class Connection
     }
 
     /**
-     * Sends a request and waits for its reply; what else comes meanwhile is handled.
+     * Sends a request and waits for its reply; other messages that come meanwhile
+     * are handled.
      *
      * @param array<string, mixed> $fields
      * @return array<string, mixed>
@@ -143,8 +145,8 @@ final class Connection
     }
 
     /**
-     * Waits until something comes on one of the connections, so many seconds at most, and
-     * handles it. Other streams may be waited for beside them.
+     * Waits until something comes on one of the connections, at most for so many seconds,
+     * and handles it. It can wait for other streams as well.
      *
      * @param array<self> $all
      * @param array<resource> $others
@@ -173,7 +175,7 @@ final class Connection
             return [];
         }
         $none = [];
-        // A signal ends the wait, and that is no mistake.
+        // A signal ends the wait; that is not an error.
         if (@stream_select($read, $write, $none, (int) $seconds, (int) (fmod($seconds, 1) * 1e6)) === false) {
             return [];
         }
@@ -189,7 +191,7 @@ final class Connection
         return array_values(array_filter($others, static fn ($other): bool => in_array($other, $read, true)));
     }
 
-    /** Asks for a sign of life when it is time, and gives up when none came; returns when to look again. */
+    /** Sends a ping when it is time, and gives up if no answer came; returns when to call it again. */
     private function beat(): float
     {
         $pace = $this->settings->heartbeat;
@@ -215,7 +217,8 @@ final class Connection
     {
         $this->out .= $frame;
         $this->flush();
-        // What cannot be sent waits, but not without end: the broker may wait for us to read.
+        // Bytes that cannot be sent wait, but not for ever: the broker may be waiting for us
+        // to read.
         while ($this->ended === null && strlen($this->out) > 1024 * 1024) {
             $read = $write = [$this->stream];
             $none = [];
@@ -230,7 +233,8 @@ final class Connection
     private function flush(): void
     {
         for ($at = 0; $this->ended === null && $at < strlen($this->out); $at += $n) {
-            // In pieces: what is left of a large frame is not to be copied at each write.
+            // The frame is written in pieces, because the rest of a large frame must not
+            // be copied at each write.
             $n = @fwrite($this->stream, substr($this->out, $at, 1 << 18));
             if ($n === false) {
                 $this->close(new NotConnectedException('closed by the broker'));
@@ -241,7 +245,7 @@ final class Connection
         $this->out = (string) substr($this->out, $at);
     }
 
-    /** Takes in what has arrived; whether more may come. */
+    /** Reads the bytes that have arrived; returns whether more may come. */
     private function take(): bool
     {
         do {
@@ -257,7 +261,7 @@ final class Connection
         return true;
     }
 
-    /** Cuts what has arrived into frames; what cannot be one is told after those before it. */
+    /** Cuts the bytes that have arrived into frames; an invalid frame is reported after the frames before it. */
     private function cut(): ?ProtocolException
     {
         for ($at = 0; strlen($this->in) - $at >= Wire::HEADER; $at += Wire::HEADER + $size[1]) {
@@ -283,7 +287,8 @@ final class Connection
         $more = $this->take();
         try {
             $broken = $this->cut();
-            // A callback may wait, and so come here again: it goes on with the next frame.
+            // A callback may wait, and so call this again: the inner call goes on with the
+            // next frame.
             while ($this->ended === null && !$this->frames->isEmpty()) {
                 $this->handle(Wire::decode($this->frames->dequeue()));
             }

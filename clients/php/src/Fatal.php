@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Gloom;
 
-/** Thrown by a handler: the job fails at once, whatever retries it has left. */
+/** Thrown by a handler: the job fails at once, even if it has retries left. */
 class Fatal extends \RuntimeException
 {
 }

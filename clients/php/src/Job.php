@@ -21,15 +21,15 @@ final class Job
     ) {
     }
 
-    /** Sends news of the run to a submitter that asked for it. */
+    /** Sends progress of the run to a submitter that asked for it. */
     public function progress(mixed $body): void
     {
         $this->worker->progress($this, $body);
     }
 
     /**
-     * Nobody waits for the run any more: it was cancelled or took too long, or the broker is
-     * lost. What comes of it is thrown away. Ask now and then in work that takes long.
+     * Whether nobody waits for the run any more: it was cancelled or took too long, or the
+     * broker is lost. The result is then discarded. Call this now and then during long work.
      *
      * @param float $within seconds to wait for it
      */

@@ -6,7 +6,7 @@ namespace Gloom;
 
 use Gloom\Exception\NotConnectedException;
 
-/** A job on its way. */
+/** A submitted job. */
 final class Pending
 {
     /** @internal */

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Gloom;
 
 /**
- * JSON as its bytes. As a body it is sent as it is; with raw: true bodies arrive as it.
- * Numbers keep all their digits, and objects the order of their keys.
+ * JSON as its bytes. As a body it is sent unchanged; with raw: true, bodies arrive as
+ * RawJson. Numbers keep all their digits, and objects the order of their keys.
  */
 final class RawJson implements \Stringable
 {
@@ -14,7 +14,7 @@ final class RawJson implements \Stringable
     {
     }
 
-    /** From one JSON value; \JsonException when it is none. */
+    /** From one JSON value; \JsonException if it is not JSON. */
     public static function of(string $json): self
     {
         self::decode($json, true);
@@ -43,7 +43,7 @@ final class RawJson implements \Stringable
         return new self(json_encode($value, $flags, 1024));
     }
 
-    /** The value: objects are \stdClass, so that {} and [] stay apart. */
+    /** The value: objects are \stdClass, so that {} and [] stay different. */
     public function value(): mixed
     {
         return self::decode($this->bytes, false);
@@ -59,7 +59,7 @@ final class RawJson implements \Stringable
         try {
             return json_decode($json, false, 1025, JSON_THROW_ON_ERROR);
         } catch (\JsonException $e) {
-            // Half a character is JSON, and nothing that PHP's strings can hold.
+            // Half a character is valid JSON, but PHP's strings cannot hold it.
             if ($check && $e->getCode() === JSON_ERROR_UTF16) {
                 return null;
             }

@@ -6,26 +6,27 @@ namespace Gloom;
 
 use Psr\Log\LoggerInterface;
 
-/** What submitters and workers have in common to set up. Durations are seconds. */
+/** Settings that submitters and workers share. Durations are seconds. */
 final class Settings
 {
-    /** @var list<string> none: the broker of this host */
+    /** @var list<string> empty: the broker of this host */
     public readonly array $addrs;
 
     /**
      * @param string|array<string> $addrs "host:port", "tls://host:port" or "unix:/path". Without any: the unix
      *     socket of this host's broker, if there is one, else 127.0.0.1:9998 or :9999. Submitters use one, and
-     *     workers too: the next when one is lost or drains.
+     *     workers all of them; a submitter turns to the next when one is lost or drains.
      * @param ?string $token authenticates each connection
      * @param ?string $client what the broker logs about its peer, such as "mailer/1.4"
-     * @param float $heartbeat while nothing comes, the broker is asked for a sign of life at this pace, and given up
+     * @param float $heartbeat while nothing comes, the broker is pinged at this interval, and given up
      *     after three; 0.1 to 3600, 0 for none
      * @param ?array<string, mixed> $tls encrypts all connections: PHP's SSL context options, such as cafile, local_cert
      * @param float $connectTimeout of one attempt to connect, TLS and hello included
-     * @param int $maxFrame bytes of the largest frame that the broker takes, unless it tells
+     * @param int $maxFrame bytes of the largest frame that the broker takes, unless the
+     * broker says
      * @param array{float, float} $backoff the first and the largest wait before another attempt to connect
      * @param bool $raw bodies arrive as RawJson
-     * @param ?LoggerInterface $logger told of lost connections, and of what handlers throw
+     * @param ?LoggerInterface $logger gets lost connections, and exceptions of handlers
      */
     public function __construct(
         string|array $addrs = [],
@@ -68,7 +69,7 @@ final class Settings
     }
 
     /**
-     * What stream_socket_client wants for an address.
+     * The address in the form of stream_socket_client.
      *
      * @return array{string, string} the target, and the host that a certificate must name or ''
      */

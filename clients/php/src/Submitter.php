@@ -13,14 +13,15 @@ use Gloom\Exception\ProtocolException;
 use Gloom\Exception\RefusedException;
 
 /**
- * Hands jobs to a broker over one connection, many at a time.
+ * Submits jobs to a broker over one connection, many at a time.
  *
- * It connects when it is first used, and again whenever the connection is lost. PHP does one
- * thing at a time: answers come in while a method waits, and poll takes in what is there.
+ * It connects when it is first used, and again whenever the connection is lost. PHP runs one
+ * thing at a time: answers come in while a method waits, and poll reads those that have
+ * arrived.
  */
 final class Submitter
 {
-    /** Codes that end a job which the broker had taken, or its stay here. */
+    /** Codes that end a job which the broker had taken, or move it to another connection. */
     private const ENDS = ['job_failed', 'expired', 'cancelled', 'draining', 'taken_over'];
 
     private readonly Settings $settings;
@@ -39,9 +40,9 @@ final class Submitter
     private int $next = 0;
 
     /**
-     * @param string|array<string>|Settings $settings addresses, or all there is to set
+     * @param string|array<string>|Settings $settings addresses, or all settings
      * @param int $window how many jobs may be submitted and not ended, beyond which submit waits
-     * @param ?float $wait seconds that a call waits for a connection at most; null: as long as it takes
+     * @param ?float $wait seconds that a call waits for a connection; null: without limit
      */
     public function __construct(
         string|array|Settings $settings = [],
@@ -67,7 +68,7 @@ final class Submitter
     }
 
     /**
-     * Hands a job in, and returns as soon as it is on its way. Waits for room in the window.
+     * Submits a job, and returns as soon as it is being sent. Waits for room in the window.
      *
      * @param ?string $type null: the broker's default type
      * @param mixed $body what JSON can express, or RawJson
@@ -81,11 +82,13 @@ final class Submitter
      * @param ?float $expires seconds from now, delay included, after which the job does not start
      * @param bool $detach the job outlives its submitter; its answer is sent to nobody
      * @param ?array<string> $groups what the job belongs to, such as its tenant: at most 16 names
-     * @param ?float $age the job stands among its equals as if submitted so many seconds ago
+     * @param ?float $age the job is ordered among its equals as if submitted so many seconds
+     * ago
      * @param ?float $keep the job outlives its connection, and its outcome is kept so many seconds, at most a day
-     * @param bool $atLeastOnce with keep: submit again where the broker no longer knows the job, though it may have run
+     * @param bool $atLeastOnce with keep: submit again if the broker no longer knows the job, though it may have run
      * @param array<string, mixed>|null $headers for workers that ask for them: at most 4 KiB of JSON
-     * @param ?\Closure(mixed): void $onProgress gets what the worker reports on its way
+     * @param ?\Closure(mixed): void $onProgress gets the progress that the worker
+     * reports
      */
     public function submit(
         ?string $type,
@@ -132,7 +135,8 @@ final class Submitter
     }
 
     /**
-     * Has a kept job's outcome come here. Whoever had the job gets a JobException of "taken_over".
+     * Attaches to a kept job: its outcome comes here. The connection that had the job gets a
+     * JobException of "taken_over".
      *
      * @param ?\Closure(mixed): void $onProgress
      */
@@ -195,7 +199,7 @@ final class Submitter
         return $found;
     }
 
-    /** Takes in what has arrived, or arrives within so many seconds. */
+    /** Reads what has arrived, or arrives within so many seconds. */
     public function poll(float $within = 0.0): void
     {
         $this->step($within);
@@ -226,7 +230,7 @@ final class Submitter
         ], $id);
     }
 
-    /** Asks the broker for a sign of life. */
+    /** Sends a ping and waits for the broker's answer. */
     public function ping(): void
     {
         $this->request($this->ready(), ['action' => 'ping']);
@@ -291,7 +295,7 @@ final class Submitter
         return $this->settings->raw ? $body : $body->value();
     }
 
-    /** Takes in what comes within so many seconds, and gets back what is kept. */
+    /** Reads what comes within so many seconds, and goes on with kept jobs. */
     private function step(float $seconds): void
     {
         if ($this->current === null && $this->kept !== []) {
@@ -328,7 +332,7 @@ final class Submitter
         $at->ask((string) $job->frame, fn (?GloomException $error) => $this->settle($at, $job, $error), $job->id);
     }
 
-    /** Attaches to a kept job of a connection that was lost, or submits it if that has not been done. */
+    /** Attaches to a kept job of a lost connection, or submits it if it was not submitted. */
     private function goOn(Connection $at, Pending $job, bool $again = true): void
     {
         if (!$job->sent) {
@@ -346,7 +350,8 @@ final class Submitter
                 $job->acked = false;
                 $at->ask((string) $job->frame, function (?GloomException $error) use ($at, $job): void {
                     if ($error instanceof RefusedException && $error->error === 'id_exists') {
-                        // The submit of the lost connection came after the attach.
+                        // The submit on the lost connection arrived after the
+                        // attach.
                         unset($this->jobs[spl_object_id($at)][$job->id]);
                         $this->goOn($at, $job, false);
                     } else {
@@ -364,7 +369,7 @@ final class Submitter
     private function add(Connection $at, Pending $job): bool
     {
         if (isset($this->jobs[spl_object_id($at)][$job->id])) {
-            // Its refusal could not be told from the end of the first job.
+            // Its refusal looked like the end of the first job.
             $reason = 'a job of this id is pending on this connection';
             $job->end(null, new RefusedException(['error' => 'id_exists', 'reason' => $reason, 'id' => $job->id]));
 
@@ -375,7 +380,7 @@ final class Submitter
         return true;
     }
 
-    /** What came of a submit or attach. */
+    /** The result of a submit or attach. */
     private function settle(Connection $at, Pending $job, ?GloomException $error): void
     {
         if ($error instanceof LostException) {
@@ -406,7 +411,7 @@ final class Submitter
     {
         $job = is_string($message['id'] ?? null) ? $this->jobs[spl_object_id($at)][$message['id']] ?? null : null;
         if ($job === null) {
-            return; // not asked for any more
+            return; // nobody waits for it any more
         }
         if (!$job->acked) {
             throw new ProtocolException("news of job \"$job->id\" before its ack");
@@ -479,7 +484,7 @@ final class Submitter
         return $this->current;
     }
 
-    /** One attempt to get back to what is kept, within so many seconds. */
+    /** One attempt to reconnect for kept jobs, within so many seconds. */
     private function reconnect(float $seconds): void
     {
         try {
@@ -549,7 +554,7 @@ final class Submitter
         return $this->retired + ($this->current === null ? [] : [spl_object_id($this->current) => $this->current]);
     }
 
-    /** Tells the jobs of connections that were lost, and turns from one that drains to another. */
+    /** Ends the jobs of lost connections, and turns from a broker that drains to another. */
     private function tidy(): void
     {
         $current = $this->current;

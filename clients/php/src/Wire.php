@@ -7,7 +7,7 @@ namespace Gloom;
 use Gloom\Exception\ProtocolException;
 
 /**
- * Frames and messages: how bytes become messages, and messages bytes.
+ * Frames and messages: encoding and decoding.
  *
  * @internal
  */
@@ -40,7 +40,7 @@ final class Wire
     }
 
     /**
-     * Reads the payload of a frame. Body and progress stay bytes.
+     * Reads the payload of a frame. Body and progress are not parsed.
      *
      * @return array<string, mixed>
      */
@@ -91,7 +91,7 @@ final class Wire
         return $fields;
     }
 
-    /** The index of what follows a character and the spaces behind it. */
+    /** The index after a character and the spaces that follow it. */
     private static function expect(string $json, int $at, string $char): int
     {
         if (($json[$at] ?? '') !== $char) {
@@ -101,7 +101,7 @@ final class Wire
         return $at + 1 + strspn($json, self::SPACE, $at + 1);
     }
 
-    /** The index behind the value at this one. */
+    /** The index after the value that begins at this one. */
     private static function skip(string $json, int $at): int
     {
         for ($depth = 0;;) {
@@ -144,7 +144,7 @@ final class Wire
         }
     }
 
-    /** A name as the broker takes it. */
+    /** A name as the broker accepts it. */
     public static function name(string $field, string $value): string
     {
         if ($value === '' || strlen($value) > 1024) {

@@ -11,7 +11,7 @@ use Gloom\Exception\RefusedException;
 
 /**
  * Serves jobs of one type, or of several, one at a time. What the handler returns is the
- * answer; what it throws fails the run, with its text as the reason.
+ * answer; an exception fails the run, with its text as the reason.
  */
 final class Worker
 {
@@ -23,11 +23,11 @@ final class Worker
     /** @var array<string, Connection> by address */
     private array $joined = [];
     private bool $stopping = false;
-    /** @var list<array{Connection, array<string, mixed>}> jobs that have come and not begun */
+    /** @var list<array{Connection, array<string, mixed>}> jobs that have come but not begun */
     private array $waiting = [];
     /** @var ?resource ends when the process does that forked this one */
     private $parent = null;
-    /** Where the running job is from. */
+    /** The connection from which the running job came. */
     private ?Connection $at = null;
     private ?string $running = null;
     private bool $unwanted = false;
@@ -37,7 +37,7 @@ final class Worker
     /**
      * @param string|array<string> $type in an array, * stands for any characters
      * @param \Closure(Job): mixed $handler
-     * @param string|array<string>|Settings $settings addresses, or all there is to set
+     * @param string|array<string>|Settings $settings addresses, or all settings
      * @param array<string> $except types and patterns not to be served, where type is an array
      * @param bool $headers jobs bring their headers
      */
@@ -76,10 +76,11 @@ final class Worker
     }
 
     /**
-     * Serves jobs until stop is called, or SIGTERM or SIGINT where PHP has pcntl; the job that
-     * runs is finished and answered first. It joins all brokers, and holds one job of each.
+     * Serves jobs until stop is called, or SIGTERM or SIGINT if PHP has pcntl; the running job
+     * is finished and answered first. It joins all brokers, and holds one job of each.
      *
-     * @param ?int $jobs so many at most, for processes that begin anew now and then
+     * @param ?int $jobs at most so many, for processes that are restarted now and
+     * then
      * @throws RefusedException when all brokers refuse the worker for good
      */
     public function run(?int $jobs = null): void
@@ -123,9 +124,9 @@ final class Worker
     }
 
     /**
-     * Serves jobs in so many processes, each with a socket of its own; one that dies is
-     * replaced. SIGTERM and SIGINT stop all of them, and so does the end of this one. Needs
-     * pcntl and posix.
+     * Serves jobs in several processes, each with a socket of its own; one that dies is
+     * replaced. SIGTERM and SIGINT stop all of them, and so does the end of this process.
+     * Needs pcntl and posix.
      *
      * @param int $processes how many run at a time
      * @param ?int $jobs how many each does before it is replaced
@@ -162,7 +163,7 @@ final class Worker
                     $well = pcntl_wifexited($status) && pcntl_wexitstatus($status) === 0;
                     if (!$well) {
                         $this->settings->log('error', "process $pid ended with status $status");
-                        usleep(microtime(true) - $children[$pid] < 1 ? 500_000 : 0); // not ever faster
+                        usleep(microtime(true) - $children[$pid] < 1 ? 500_000 : 0); // but no faster than this
                     }
                     unset($children[$pid]);
                 } else {
@@ -291,7 +292,7 @@ final class Worker
         }
         $this->running = null;
         if ($last || $this->stopping) {
-            // No job may come behind the answer.
+            // No job may come after the answer.
             $at->ask(Wire::encode(['action' => 'leave']), static function (): void {
             });
         }
@@ -339,7 +340,7 @@ final class Worker
         if (strlen($reason) > self::REASON) {
             $reason = substr($reason, 0, self::REASON) . '…';
         }
-        if (preg_match('//u', $reason) !== 1) { // also where it was cut
+        if (preg_match('//u', $reason) !== 1) { // also where the text was cut
             $reason = (string) preg_replace('/[^\x00-\x7f]+/', '?', $reason);
         }
 
@@ -372,7 +373,7 @@ final class Worker
             try {
                 $this->told($this->at, $frame);
             } catch (GloomException) {
-                // The run is over: unwanted tells.
+                // The run has ended: unwanted reports that.
             }
         }
     }

@@ -12,7 +12,7 @@ use Gloom\Wire;
 use Gloom\Worker;
 use PHPUnit\Framework\TestCase;
 
-/** The golden frames that all clients must agree on, read in place, and what is refused before anything is sent. */
+/** The golden frames that all clients must agree on, read in place, and the input that is refused before anything is sent. */
 final class GoldenTest extends TestCase
 {
     /** @return list<array<string, mixed>> */

@@ -13,7 +13,7 @@ abstract class BrokerException extends GloomException
     public readonly string $reason;
     /** The job, null when no job is meant. */
     public readonly ?string $id;
-    /** The job's last run went with its worker: it may have been done. */
+    /** The worker of the job's last run was lost: the job may have been done. */
     public readonly bool $lost;
     /** The worker wants no further run. */
     public readonly bool $final;
