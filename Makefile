@@ -1,4 +1,4 @@
-# Everything that people and automation run. Each target installs what it needs.
+# The targets that people and automation run. Each installs what it needs.
 
 GO      ?= go
 BIN     := .build
@@ -6,17 +6,17 @@ SEEDS   ?= 20000
 TESTED  ?= 5000
 FUZZ    ?= 60s
 # Two packages at a time: with nothing cached, three keep two processors so busy that
-# probes of a second or two fail by that.
+# probes with limits of a second or two fail.
 TESTING := -timeout 15m -p 2
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
 
-# Where make install puts things; DESTDIR goes before them.
+# Where make install puts files; DESTDIR goes before the paths.
 PREFIX   ?= /usr/local
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
 PROGRAMS := gloomd gloom gloom-bench jobd jobd-master jobctl jq-master serverlessd
-# Units name /usr/bin; those that are installed name the PREFIX's.
+# Units name /usr/bin; installed units name the PREFIX's bin.
 UNITS    ?= $(PREFIX)/lib/systemd/system
 SYSUSERS ?= $(PREFIX)/lib/sysusers.d
 
@@ -61,11 +61,11 @@ run: build ## start the broker on its default ports
 demo: build ## a broker, three workers, and every file of this repository as a job
 	@GO="$(GO)" BIN=$(BIN) cmd/gloom/demo.sh
 
-# Under the race detector, ten times slower, what is drawn at random or tried for
-# every byte is cut short; it comes in full without it, where goroutines are none.
-# The simulator takes TESTED seeds here, and SEEDS in make sim.
-# Fuzzing is counted here: when its time is up, go test fails now and then with
-# "context deadline exceeded" and no finding.
+# The race detector makes tests ten times slower, so random tests and tests of
+# every byte are shortened under it. They run in full without it if they have no
+# goroutines. The simulator takes TESTED seeds here, and SEEDS in make sim.
+# Fuzzing is bounded by a count here: when its time is up, go test sometimes fails
+# with "context deadline exceeded" and no finding.
 .PHONY: test
 test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) ./...
@@ -80,8 +80,8 @@ test: lint ## all checks and tests: race detector, invariants, simulator, fuzz t
 sim: ## drive the core with SEEDS=20000 random worlds
 	$(GO) test ./broker/sim -timeout 0 -seeds $(SEEDS)
 
-# Each package is built once, and its targets run from that: where go test looks for
-# inputs, and keeps them. vet has its turn in lint.
+# Each package is built once, and its targets run from its folder, where go test
+# looks for inputs and keeps them. vet runs in lint.
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ=60s
 	@set -e; bin=$$(mktemp); trap 'rm -f $$bin' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
@@ -135,8 +135,9 @@ race: build ## gloomd and its peers in one run, in full
 deb: build ## a Debian package in .build
 	cmd/gloomd/deploy/debian/build.sh $(BIN) $(BIN)
 
-# For each of ARCHS an archive as make install lays it out, the package of this
-# machine's, what is in them (a CycloneDX SBOM), and checksums of all.
+# For each of ARCHS it makes an archive as make install lays it out, and for
+# this machine's the package; then a list of what they contain (a CycloneDX
+# SBOM), and checksums of all.
 RELEASE := $(BIN)/release
 ARCHS   ?= amd64 arm64
 .PHONY: release
