@@ -23,7 +23,7 @@ func (p *recycling) Get(n int) []byte {
 
 func (p *recycling) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)], m) }
 
-// bed is a core with somebody to hand in and somebody to work.
+// bed is a core with a submitter and a worker.
 type bed struct {
 	t        *testing.T
 	core     *broker.Broker
@@ -49,7 +49,7 @@ func (b *bed) join(prefetch int) {
 	b.core.Join(b.now, b.wrk, &broker.Joining{Type: b.typ, Prefetch: prefetch})
 }
 
-// submit hands in a new job; change may set more of it.
+// submit submits a new job; change may set more of it.
 func (b *bed) submit(change func(*broker.Submission)) []byte {
 	b.n++
 	b.now += 1000

@@ -9,7 +9,7 @@ import (
 	"gloom/broker/container"
 )
 
-// countingPages counts what is lent and spoils what comes back.
+// countingPages counts the memory that it lends, and spoils it when it comes back.
 type countingPages struct {
 	container.HeapPages
 	held int
@@ -27,7 +27,7 @@ func (p *countingPages) Put(m []byte) {
 	}
 }
 
-// many is n, or less where every command walks over everything, or all is slow.
+// many is n, or less if every command walks over everything, or everything is slow.
 func many(n, checked int) int {
 	switch {
 	case Checking:
@@ -43,8 +43,8 @@ func numbered(id []byte, n int) []byte {
 	return id
 }
 
-// TestVanishedInSlices: a submitter with very many jobs goes. Everything that
-// can be seen changes at once, and no step frees more than its share.
+// TestVanishedInSlices: a submitter with very many jobs goes. Everything visible
+// changes at once, and no step frees more than its share.
 func TestVanishedInSlices(t *testing.T) {
 	n := many(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
@@ -98,8 +98,8 @@ func TestVanishedInSlices(t *testing.T) {
 	}
 }
 
-// TestVanishedHoldsUpNobody: whatever another submitter leaves behind in a type, the
-// job of one that stays is handed out with the next commands.
+// TestVanishedHoldsUpNobody: whatever a lost submitter leaves behind in a type, the job
+// of another one is handed out with the next commands.
 func TestVanishedHoldsUpNobody(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		n := many(100_000, 2000)
@@ -176,8 +176,8 @@ func TestVanishedWithManyTypes(t *testing.T) {
 	}
 }
 
-// TestTypesStayBounded: types that come and go leave nothing behind, and no
-// more are let in than may be.
+// TestTypesStayBounded: types that come and go leave nothing behind, and no more are
+// admitted than allowed.
 func TestTypesStayBounded(t *testing.T) {
 	n := many(100_000, 3000)
 	most := 1000
@@ -286,9 +286,9 @@ func TestDrainedBacklogGivesBack(t *testing.T) {
 	}
 }
 
-// TestManyDeadlinesAtOnce: when very many jobs are past their deadline and the
-// timer is late, neither a tick nor a worker that joins ends more than its
-// share of them, none of them is handed out, and the one job left is.
+// TestManyDeadlinesAtOnce: when very many jobs are past their deadline and the timer is
+// late, neither a tick nor a worker that joins ends more than its share of them. None
+// of them is handed out, and the one remaining job is.
 func TestManyDeadlinesAtOnce(t *testing.T) {
 	n := many(20_000, 2000)
 	b := New(Config{})

@@ -15,11 +15,11 @@ type Broker struct {
 	cfg Config
 	now int64
 	fx  []Effect
-	// reasons are those that fx points to.
+	// reasons are the Reasons to which fx points.
 	reasons []Reason
 
 	seq     uint32 // the last arrival number; it wraps around
-	timerNo uint64 // orders timers of the same instant
+	timerNo uint64 // orders timers that are due at the same moment
 	rng     *rand.PCG
 
 	jobs    container.Table[job]
@@ -34,17 +34,17 @@ type Broker struct {
 	total       Ledger
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
-	typeNames   int64 // bytes of long names of types
+	typeNames   int64 // bytes of the long names of types
 	// Types that are not in use, longest unused first: deadTypes are kept as long as they
 	// have dead letters, keptTypes until ForgetType.
 	spareTypes, deadTypes, keptTypes container.Ring[jobType]
-	forgotten                        Ledger // of types that were forgotten
+	forgotten                        Ledger // sums of types that were forgotten
 	otherStats                       TypeStats
 
 	pools      container.Slots[pool]
 	poolsByKey map[string]*pool
 	pairs      container.Table[pair]
-	unpaired   int                      // pairings that are not done
+	unpaired   int                      // pairings in progress
 	creations  uint64                   // numbers types and pools as they are made
 	poolBytes  int64                    // the sum of pool.bytes
 	lines      uint64                   // numbers the places in lines of idle workers
@@ -56,7 +56,7 @@ type Broker struct {
 	setIndex    container.Index // by setKey, of groupSet.no + 1
 	groupsThere int
 	groupNames  int64 // bytes of names of groups
-	limits      int64 // room for limits that all groups hold together
+	limits      int64 // room for limits in all groups together
 	rules       map[string]*rule
 	likeRules   ruleIndex // whose pattern has a *
 	ruleNo      uint64
@@ -73,24 +73,24 @@ type Broker struct {
 	holdings      container.Slots[holding]
 	holdingsByKey map[holdingKey]*holding
 	// unused are empty holdings that are kept for the next job, the one unused for longest
-	// first. Together with their queues, groups and tenants they occupy unusedBytes.
+	// first. unusedBytes is their size, with their queues, groups and tenants.
 	unused      container.Ring[holding]
 	unusedBytes int64
 	unswept     int // jobs of lost submitters that are still to be freed
 
-	// chores go on with every command, since what is handed out may depend on them.
+	// chores go on with every command, since they decide which jobs may be handed out.
 	// notifications (to workers, about lost submitters) and cleanups (which free memory) go
 	// on with ticks.
 	chores, notifications, cleanups chores
 	fairness                        fairnessChange
 
 	history  container.Log[past]
-	lastLost int64 // the position of the run that was lost last, 0 for none
+	lastLost int64 // the position of the latest lost run, 0 for none
 
-	// place holds the callbacks that very many heaps share. A method value in each heap
-	// would cost memory that every job touches.
+	// place holds callbacks that many heaps share. A method value in each heap would
+	// cost memory that every job touches.
 	place struct{ standing, job, pair, spill, age func(ref uint32, pos int32) }
-	// heapBytes and laneBytes are what all heaps and all lanes occupy.
+	// heapBytes and laneBytes are the sizes of all heaps and of all lanes.
 	heapBytes, laneBytes int64
 
 	peers     []peer
@@ -104,9 +104,9 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
-	// lapses counts the jobs past their deadline that this command has met, looks the jobs and
-	// queues that are held back. unfinished: a bound was reached, and the next command goes
-	// on.
+	// lapses counts the jobs past their deadline that this command has met; looks counts the
+	// jobs and queues met that are held back. unfinished: a bound was reached, and the next
+	// command goes on.
 	lapses, looks int
 	unfinished    bool
 
@@ -117,13 +117,13 @@ type Broker struct {
 
 	dead deadLetters
 
-	// overdueRuns counts overdue runs, overdueBytes is what they weigh.
+	// overdueRuns counts overdue runs, overdueBytes is their weight.
 	overdueRuns  int
 	overdueBytes int64
 	// stalled are the workers with overdue runs, ordered by when their first one became
 	// overdue.
 	stalled container.Ring[worker]
-	// outcomes counts kept outcomes, outcomeBytes is what they weigh.
+	// outcomes counts kept outcomes, outcomeBytes is their weight.
 	outcomes     int
 	outcomeBytes int64
 
@@ -131,7 +131,7 @@ type Broker struct {
 	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
-	// watching: moved lists what has changed since the last Moved.
+	// watching: moved lists the changes since the last Moved.
 	watching bool
 	moved    []*idleLine
 }

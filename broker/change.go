@@ -2,19 +2,21 @@ package broker
 
 import "time"
 
-// Changing is what a waiting job is to become. What is not set stays.
+// Changing is a change of a waiting job. Fields that are not set leave the job as it
+// is.
 type Changing struct {
 	ID          []byte
 	Priority    int64
 	SetPriority bool
-	// Groups replace those of the job.
+	// Groups replace the groups of the job.
 	Groups    [][]byte
 	SetGroups bool
-	// Delay is how long it is not handed out from now on. If it is negative the delay stays.
+	// Delay is how long the job is not handed out, from now on. If it is negative, the delay
+	// stays.
 	Delay time.Duration
 }
 
-// Change changes a waiting job that submitter p reaches, like Cancel. It is refused with
+// Change changes a waiting job that submitter p may cancel. It is refused with
 // NotProcessing while the job runs, with Overloaded if there would be too many groups, else
 // with UnknownID.
 func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
@@ -36,7 +38,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 	return b.end()
 }
 
-// Amend is Change for an operator: of any waiting job. It returns why it was refused.
+// Amend is Change for an operator, for any waiting job. It returns why it was refused.
 func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 	b.begin(now)
 	r, j := b.find(q.ID)

@@ -5,20 +5,21 @@ import "slices"
 // A chore is work that one command begins and that is too long for it. It goes on whatever
 // commands come in between.
 type chore interface {
-	// step does a part of it. It returns what that cost, in visits of things that lie apart
-	// in memory, and whether the chore is done.
+	// step does a part of it. It returns the cost, in visits of things that lie apart in
+	// memory, and whether the chore is done.
 	step(b *Broker) (cost int, done bool)
 }
 
-// chores are worked on from the last one, so that one that others still add to ends last.
+// chores are worked on from the last one, so that a chore to which others still add ends
+// last.
 type chores []chore
 
 func (c *chores) add(x chore) { *c = append(*c, x) }
 
 const (
-	// choreSteps is what one command does of chores, tickSteps what a tick does of cleanups
-	// and notifications. lazySteps is what a submit does of cleanups, so that a submitter
-	// that comes and goes does not outrun them.
+	// choreSteps bounds the steps of chores in one command, tickSteps the steps of cleanups
+	// and notifications in a tick. lazySteps is the number of steps of cleanups in a
+	// submit, so that a submitter that comes and goes does not outrun them.
 	choreSteps = 1 << 11
 	tickSteps  = 1 << 10
 	lazySteps  = 2

@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// JobOverhead is what a job counts against limits on bytes beside its id, headers and body:
-// its record and its share of the index and of the slabs.
+// JobOverhead is what a job counts against limits on bytes besides its id, headers and
+// body: its record and its share of the index and of the slabs.
 const JobOverhead = 128
 
 // Checking: the build tag "invariants" is set, and each command checks the invariants.
@@ -28,28 +28,28 @@ type Config struct {
 	MaxTypes int
 	// MaxPairs bounds the pairs of a type and a set of types that serves it.
 	MaxPairs int
-	// MaxGroups bounds the groups that there are at a time.
+	// MaxGroups bounds the groups that exist at a time.
 	MaxGroups int
 	// IdleTypes is how many unused types are remembered. The first KeptTypes types that the
-	// broker meets (at most IdleTypes) are forgotten by ForgetType alone, so that their counts
+	// broker meets (at most IdleTypes) are forgotten only by ForgetType, so that their counts
 	// can always be shown under their names.
 	IdleTypes, KeptTypes int
-	// Retries is how many runs may follow the first one of a job that does not say.
+	// Retries is how many runs may follow the first one, for a job that does not say.
 	Retries int
-	// DeadLetters bounds the dead letters of a type, DeadBytes those of all types, DeadAge
-	// is how long they are kept. If any of them is 0 none is kept.
+	// DeadLetters bounds the dead letters of a type, DeadBytes those of all types, and
+	// DeadAge is how long they are kept. If any of them is 0, none are kept.
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
-	// History is how many bytes what is remembered of ended jobs may occupy. If it is 0 only
-	// runs of jobs that have not ended are remembered, in 1 MiB.
+	// History bounds the bytes of the history of ended jobs. If it is 0, only runs of jobs
+	// that have not ended are remembered, in 1 MiB.
 	History int64
 	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole) a
-	// worker is handed before Broker.Credit sets how many more it may be.
+	// worker may be handed before Broker.Credit sets a new number.
 	Credit int64
 	// Pages provides memory. Nil uses Go's heap.
 	Pages Pages
-	// Seed is that of the random part of backoffs.
+	// Seed seeds the random part of backoffs.
 	Seed uint64
 }
 

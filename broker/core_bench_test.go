@@ -14,7 +14,7 @@ func benchmarkCycle(b *testing.B, queued int, prio func(i int) int64) {
 	benchmarkCycleWith(b, 0, queued, prio)
 }
 
-// BenchmarkHistory is what it costs a job to be remembered.
+// BenchmarkHistory is the cost per job of the history.
 func BenchmarkHistory(b *testing.B) {
 	for _, history := range []int64{0, 1 << 20, 64 << 20} {
 		b.Run(fmt.Sprint("history=", history), func(b *testing.B) {
@@ -68,8 +68,8 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkFailBesideLetters fails a job for good while so many dead letters of its type
-// are kept, as many as may be: the oldest goes.
+// BenchmarkFailBesideLetters fails a job for good while the largest number of dead
+// letters of its type is kept: the oldest goes.
 func BenchmarkFailBesideLetters(b *testing.B) {
 	for _, kept := range []int{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprint("letters=", kept), func(b *testing.B) {
@@ -95,7 +95,7 @@ func BenchmarkFailBesideLetters(b *testing.B) {
 	}
 }
 
-// BenchmarkSubmitNewGroups submits and cancels a job with 16 groups that are new, beside
+// BenchmarkSubmitNewGroups submits and cancels a job with 16 new groups, while there are
 // so many rules for other groups.
 func BenchmarkSubmitNewGroups(b *testing.B) {
 	for _, rules := range []int{0, 10, 1000} {

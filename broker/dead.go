@@ -15,7 +15,7 @@ import (
 // DeadLetter is a failed job, kept so that somebody can look at it and submit it again. It
 // never changes, since others read it without the lock.
 type DeadLetter struct {
-	Submission // that Revive makes again
+	Submission // a copy for Revive
 	Reason     Reason
 	Attempts   int
 	// Submitted and Failed are times of the caller's clock.
@@ -24,7 +24,7 @@ type DeadLetter struct {
 	No int
 }
 
-// deadOverhead is what a letter takes beside its bytes.
+// deadOverhead is the size of a letter without its bytes.
 const deadOverhead = 320
 
 func (d *DeadLetter) weight() int64 {
@@ -41,10 +41,10 @@ type letter struct {
 	aged container.Link[letter]
 }
 
-// shelf has the letters of a type by their numbers, in blocks: to take one out costs the
-// same wherever it is and however many there are.
+// shelf has the letters of a type by their numbers, in blocks, so that removing one
+// costs the same wherever it is and however many there are.
 type shelf struct {
-	blocks [][]*letter // none is empty
+	blocks [][]*letter // no block is empty
 	n      int
 }
 
@@ -116,7 +116,7 @@ func (s *shelf) remove(l *letter) {
 type deadLetters struct {
 	byAge container.Ring[letter]
 	bytes int64
-	// pushed counts those that were dropped, or not kept at all, for want of room.
+	// pushed counts letters that were dropped, or never kept, for lack of room.
 	pushed uint64
 	last   int // the number of the latest letter
 }
@@ -173,7 +173,7 @@ func (d *deadLetters) dropOldest(b *Broker) {
 	d.drop(b, b.typesByName[string(l.Type)], l)
 }
 
-// age forgets what failed before the given time.
+// age forgets letters of jobs that failed before the given time.
 func (d *deadLetters) age(b *Broker, before int64) {
 	for n := 0; n < tickTimers && d.byAge.Len() > 0 && d.byAge.First().Failed <= before; n++ {
 		d.dropOldest(b)
@@ -188,7 +188,7 @@ func (d *deadLetters) next(age int64) int64 {
 	return d.byAge.First().Failed + age
 }
 
-// LetterFilter selects dead letters. A field that is not set fits all.
+// LetterFilter selects dead letters. A field that is not set matches all.
 type LetterFilter struct {
 	ID     string // part of the id's value
 	Reason func(*Reason) bool
@@ -203,8 +203,9 @@ func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
 // reasonVisit is how many bytes of a reason are searched in the time of one visit.
 const reasonVisit = 512
 
-// DeadLetters lists the dead letters of a type that fit q (nil: all), the latest first,
-// piece by piece like Types. A letter that is there all the while is listed exactly once.
+// DeadLetters lists the dead letters of a type that match q (nil: all), the latest first,
+// piece by piece like Types. A letter that exists during the whole listing is listed
+// exactly once.
 func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterFilter) (found []*DeadLetter, next int) {
 	b.now = max(b.now, now)
 	k := b.typesByName[string(name)]
@@ -234,8 +235,8 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 }
 
 // Revive submits the dead letter with this id and number again, detached, and forgets it.
-// Number 0 is the oldest one with the id. It returns UnknownID if there is no such letter,
-// or why the job was refused.
+// Number 0 means the oldest one with the id. It returns UnknownID if there is no such
+// letter, or else why the job was refused.
 func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Reason) {
 	b.begin(now)
 	k, l := b.letterOf(name, id, no)
@@ -257,7 +258,7 @@ func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool)
 	return b.end(), l != nil
 }
 
-// letterOf finds a letter of a type, or nil. Without a number it looks at all of them.
+// letterOf finds a letter of a type, or nil. Without a number it searches all of them.
 func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
 	k := b.typesByName[string(name)]
 	if k == nil {
@@ -290,25 +291,25 @@ func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
 	return c, reason
 }
 
-// LetterWalk goes through the dead letters of a type that fit, the oldest first, piece by
+// LetterWalk goes through the matching dead letters of a type, the oldest first, piece by
 // piece. Letters that come after it has begun are left out.
 type LetterWalk struct {
 	LetterFilter
 	// Most bounds how many it handles, 0 for all.
 	Most int
-	// Done counts those that were submitted again or forgotten, Refused those that were
-	// refused. Reason is that of the first refusal.
+	// Done counts the letters that were submitted again or forgotten, Refused those
+	// that were refused. Reason is that of the first refusal.
 	Done, Refused int
 	Reason        Reason
 	begun         bool
-	next, last    int // the numbers to go on with and to end with
+	next, last    int // the numbers to go on from and to end at
 }
 
 // walkLetters bounds how many letters one piece of a LetterWalk handles.
 const walkLetters = 64
 
-// WalkLetters submits the letters of one piece again, like Revive, or forgets them, and
-// tells whether there is more.
+// WalkLetters handles one piece of a LetterWalk: it submits the letters again, like
+// Revive, or forgets them. It tells whether there is more.
 func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
 	b.begin(now)
 	if !w.begun {

@@ -15,7 +15,7 @@ func (b *Broker) Held() uint64 { return b.total.Delayed + b.total.Queued + b.tot
 const expelJobs = 1024
 
 // Expel ends jobs that are left after a drain, so many at a time, and tells their submitters
-// Draining. It returns false when none is left.
+// Draining. It returns false when none are left.
 func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	b.begin(now)
 	b.draining, b.expelling = true, true
@@ -35,7 +35,7 @@ func (b *Broker) expel(r uint32, j *job) {
 	if j.state == stRunning {
 		w := b.peers[j.worker].wrk
 		unwanted := b.unwanted(j)
-		// Whatever this worker still says of the job goes nowhere.
+		// Later frames of this worker about the job have no effect.
 		b.leaveOverdue(w, b.id(j))
 		b.stopRun(w, h, r, j)
 		if unwanted {

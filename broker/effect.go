@@ -49,8 +49,8 @@ type Effect struct {
 	// Kept says that nobody writes to Body again: it may be referred to beyond the next
 	// command instead of being copied.
 	Kept bool
-	// State is where the job stands that a submitter has attached to, in an OpOK; 0 in all
-	// other effects.
+	// State is, in an OpOK, the state of the job to which a submitter has attached; 0 in
+	// all other effects.
 	State state
 	// Spent: this job has used up the worker's credit.
 	Spent  bool
@@ -59,15 +59,16 @@ type Effect struct {
 	Type   []byte
 	Body   []byte
 	Reason *Reason // of OpRefuse and OpEnd
-	// Run is the number of a run: of one that is lent in effects for the borrower, of one
-	// that is borrowed in effects for the lender.
+	// Run is the number of a run: in effects for a borrower that of the run that is lent,
+	// in effects for a lender that of the run that is borrowed.
 	Run uint64
-	// Outcome is set on the frame that ends a kept job. Written is to be called with it when
+	// Outcome is set on the frame that ends a kept job. Written must be called with it when
 	// the frame has been written whole.
 	Outcome uint64
-	// Headers are those of a job for workers that ask for them, nil if there are none.
+	// Headers are the headers of a job, for workers that ask for them; nil if there are
+	// none.
 	Headers []byte
-	// Delay is of JobLater and OpReturn, in nanoseconds.
+	// Delay belongs to JobLater and OpReturn, in nanoseconds.
 	Delay int64
 }
 
@@ -85,7 +86,7 @@ const (
 	JobLost  // as JobFailed: its last worker was lost
 	JobFinal // as JobFailed: the worker wanted no retry
 	JobLater // as JobFailed: a retry would have waited for Delay; never of a kept job
-	// JobExpelled is for lenders: no retry, although no worker said so.
+	// JobExpelled is for lenders: no retry, although no worker asked for that.
 	JobExpelled
 	Expired
 	Cancelled

@@ -6,7 +6,7 @@ import (
 )
 
 // TypeOf returns the type of the job with this id if submitter p may cancel or change it,
-// else nil: it tells nothing of other people's jobs.
+// else nil, so it reveals nothing of other submitters' jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	sub := b.submitter(p)
 	r, j := b.find(id)
@@ -20,7 +20,7 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	return h.kind.name
 }
 
-// JobInfo says where a job stands.
+// JobInfo describes the state of a job.
 type JobInfo struct {
 	ID, Type []byte
 	// State is delayed, queued, running or, of a kept outcome, ended.
@@ -34,7 +34,7 @@ type JobInfo struct {
 	Age      time.Duration
 	// In is how long it has been in this state.
 	In time.Duration
-	// Due is how long it is until its timer comes, if it has one: the end of a delay, the
+	// Due is how long it is until its timer fires, if it has one: the end of a delay, the
 	// timeout of a run or the deadline. Expires is how long it is until its deadline, if it
 	// has one.
 	Due       time.Duration
@@ -46,8 +46,8 @@ type JobInfo struct {
 	Broker    string // the name of the worker if it is a broker
 	// Releases is how often workers gave it back.
 	Releases int
-	// Groups are those of the job. HeldBy is the one that holds it back, by the rule with
-	// pattern HeldRule.
+	// Groups are the groups of the job. HeldBy is the one that holds it back, by the rule
+	// with pattern HeldRule.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
 	// Hold is what a waiting job waits for: until Ready, from now, or for its type's Limits.
@@ -63,8 +63,8 @@ type JobInfo struct {
 type Hold uint8
 
 const (
-	HeldByDelay        Hold = iota + 1 // or backoff
-	HeldBeyondDeadline                 // by a delay or backoff that ends after its deadline
+	HeldByDelay        Hold = iota + 1 // or its backoff
+	HeldBeyondDeadline                 // its delay or backoff, which ends after its deadline
 	HeldByPause
 	HeldByRule // HeldRule, for the group HeldBy
 	HeldByConcurrency
@@ -73,7 +73,7 @@ const (
 	HeldByWork  // all workers of its type are busy
 )
 
-// Explain returns where the job with this id stands.
+// Explain returns the state of the job with this id.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	b.now = max(b.now, now)
 	r, j := b.find(id)
@@ -140,7 +140,7 @@ func (b *Broker) Content(id []byte) (body, headers []byte) {
 	if j.state == stEnded && b.timings.Get(j.timing).code != 0 {
 		return nil, nil
 	}
-	if body = b.body(r, j); j.flags&flagBig == 0 { // nobody writes to a big one
+	if body = b.body(r, j); j.flags&flagBig == 0 { // nobody writes to a big body
 		body = bytes.Clone(body)
 	}
 	return body, bytes.Clone(b.headers(j))

@@ -1,15 +1,15 @@
 package broker
 
-// TypeUse is what keeps a type from being forgotten.
+// TypeUse is everything that keeps a type from being forgotten.
 type TypeUse struct {
-	// Workers joined with the type's name; a pattern names no type.
+	// Workers joined with the type's name; a pattern does not count.
 	Workers bool
-	// Paused and Set are what operators have said: Set are limits or fairness.
+	// Paused and Set are settings of operators; Set means limits or fairness.
 	Paused, Set bool
 	// Running counts the runs of its jobs, and of other brokers' jobs that run here.
 	Running int
-	// What it holds beside these: jobs that are delayed or queued, dead letters, and kept
-	// outcomes.
+	// Waiting, Letters and Outcomes are what the type holds besides: delayed and queued
+	// jobs, dead letters, and kept outcomes.
 	Waiting, Letters, Outcomes int
 }
 
@@ -22,7 +22,7 @@ func (u *TypeUse) Holds() bool { return !u.fixed() && !u.none() }
 // none: the type may be forgotten.
 func (u *TypeUse) none() bool { return *u == TypeUse{} }
 
-// TypeUse returns what keeps a type from being forgotten, and whether there is the type.
+// TypeUse returns what keeps a type from being forgotten, and whether the type exists.
 func (b *Broker) TypeUse(name []byte) (u TypeUse, known bool) {
 	k := b.typesByName[string(name)]
 	if k == nil {
@@ -38,23 +38,23 @@ func (k *jobType) use() TypeUse {
 	}
 }
 
-// Forgetting is an operator's wish to forget a type.
+// Forgetting is an operator's command to forget a type.
 type Forgetting struct {
 	Name []byte
-	// Discard has what the type holds discarded first, if nothing else keeps it.
+	// Discard first discards what the type holds, if nothing else keeps it.
 	Discard bool
 	// Use is what kept the type from being forgotten; zero: it is forgotten.
 	Use TypeUse
 	// Waiting, Letters and Outcomes count what was discarded.
 	Waiting, Letters, Outcomes int
 
-	next int // the record to go on with, -1: all have been visited
+	next int // the record to go on from, -1: all have been visited
 }
 
 // ForgetType forgets a type that nobody serves and that holds nothing, piece by piece. It
-// tells whether there is more to do; f says in the end what has become of it. What the type
-// counted stays in the totals. A discarded job ends as discarded, its submitter is told
-// Cancelled, and nothing of it is kept.
+// tells whether there is more to do; at the end, f has the result. The type's counts stay
+// in the totals. A discarded job ends as discarded: its submitter is told Cancelled, and
+// nothing of the job is kept.
 func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 	b.begin(now)
 	k := b.typesByName[string(f.Name)]
@@ -83,7 +83,7 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 		return b.end(), true
 	case !f.Use.none(): // it came meanwhile
 		return b.end(), false
-	case k.inUse(): // by what is left of lost submitters
+	case k.inUse(): // by the jobs of lost submitters that are still to be freed
 		b.do(&b.cleanups, tickSteps)
 		return b.end(), true
 	}

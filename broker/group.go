@@ -9,8 +9,8 @@ import (
 	"gloom/broker/container"
 )
 
-// group is what jobs of any type can share by naming it. It exists as long as a job is in
-// it, a rate still counts what it let through, or a queue may use it again.
+// group is a name that jobs of any types can share. It exists as long as a job is in it,
+// a rate still counts jobs that it let through, or a queue may use it again.
 type group struct {
 	no   uint32
 	name []byte
@@ -32,20 +32,20 @@ type group struct {
 	watchers container.Ring[jobType]
 }
 
-// limit is what one rule says of one group.
+// limit is the limit that one rule sets on one group.
 type limit struct {
 	rule *rule
-	Rule // as it was when it was last applied
+	Rule // the rule as it was when it was last applied
 	bucket
 }
 
-// step and tolerance are those of the rule's rate.
+// step and tolerance are computed from the rule's rate.
 func (l *Rule) step() int64 { return step(l.Rate) }
 
 func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 
-// groupSet is the groups of a job in their order. There is one of it, whoever has it. It is
-// nil for a job without groups.
+// groupSet is the set of groups of a job, in their order. There is one record for each set,
+// whoever uses it. It is nil for a job without groups.
 type groupSet struct {
 	no     uint32
 	groups []*group
@@ -113,8 +113,8 @@ func (s *groupSet) names() (names [][]byte) {
 	return names
 }
 
-// setFor returns the set of these groups and makes it if it is not there. It is nil without
-// groups.
+// setFor returns the set of these groups, and makes it if it does not exist. It is nil
+// without groups.
 func (b *Broker) setFor(names [][]byte) *groupSet {
 	if len(names) == 0 {
 		return nil
@@ -247,8 +247,8 @@ func (g *group) remembers() (until int64) {
 	return until
 }
 
-// closed returns a rule that lets no job of the group run, nil for none, and if time alone
-// opens the group, when.
+// closed returns a rule that lets no job of the group run, nil for none; and when the
+// group opens, if it needs nothing but time.
 func (b *Broker) closed(g *group) (by *rule, until int64) {
 	for i := range g.limits {
 		switch l := &g.limits[i]; {
@@ -310,7 +310,7 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	}
 }
 
-// groupBytes is what groups, their sets, tenants and pens occupy.
+// groupBytes is the size of all groups, with their sets, tenants and pens.
 func (b *Broker) groupBytes() int64 {
 	return int64(b.groups.Len())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.Len())*groupSetSize +
 		int64(b.tenants.Len())*tenantSize + int64(b.pens.Len())*penSize

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestHeldBackIsNotLookedAt: jobs that one group holds back cost nobody else
-// anything once they have been found.
+// TestHeldBackIsNotLookedAt: jobs that one group holds back cost other jobs nothing
+// once they have been found.
 func TestHeldBackIsNotLookedAt(t *testing.T) {
 	n := many(30_000, 300)
 	b := New(Config{})
@@ -17,7 +17,7 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	b.SetRule(0, []byte("license"), Rule{Concurrency: 1})
 	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 10})
 	for i := range n {
-		// Each has a group of its own, too: none stands in another one's queue.
+		// Each has a group of its own, too, so that none stands in another one's queue.
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
@@ -32,7 +32,8 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	if looks > 4 {
 		t.Errorf("one answer had %d things looked at", looks)
 	}
-	// With the rule set when all wait they are found held back in slices.
+	// The rule is set when all of them wait, so they are found to be held back in
+	// slices.
 	b = New(Config{})
 	s, w = b.AddSubmitter(), b.AddWorker()
 	for i := range n {
@@ -56,7 +57,7 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestUnusedFlows: what is kept of groups without jobs stays within its bound, and
+// TestUnusedFlows: the memory kept of groups without jobs stays within its bound, and
 // keeps neither a job out nor a type in use.
 func TestUnusedFlows(t *testing.T) {
 	for _, c := range []struct {
@@ -156,8 +157,8 @@ func TestGroupsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestFairToggled: however often a type becomes fair and no longer is, its queues are
-// soon done with.
+// TestFairToggled: however often a type becomes fair and stops being fair, its queues
+// are soon converted.
 func TestFairToggled(t *testing.T) {
 	b := New(Config{})
 	p := b.AddSubmitter()

@@ -51,8 +51,8 @@ func TestPrioritiesGiveBack(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// TestLimitIsWhatIsHeld: jobs of any kind are refused from the limit on bytes
-// on, and the heap has grown by little more.
+// TestLimitIsWhatIsHeld: jobs of any kind are refused from the limit on bytes on, and
+// the heap has grown by little more.
 func TestLimitIsWhatIsHeld(t *testing.T) {
 	if Checking || racing {
 		t.Skip("memory is another's here: invariants and the race detector keep their own")
@@ -108,7 +108,7 @@ func TestOverdueRunsCount(t *testing.T) {
 				break
 			}
 			if now++; n%10 == 9 {
-				// The worker gets no job before what is overdue is answered.
+				// The worker gets no job before the overdue run is answered.
 				b.Tick(now)
 				b.Gone(now, w)
 				w = b.AddWorker()
@@ -160,7 +160,7 @@ func TestVanishedAtWork(t *testing.T) {
 		}
 	}
 	tell(b.Gone(0, s))
-	// What ends meanwhile is told of no more.
+	// Ends that come meanwhile are not reported any more.
 	answered := 0
 	for i := range n / 2 {
 		if fx := b.Respond(0, w, numbered(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
@@ -187,8 +187,8 @@ func TestVanishedAtWork(t *testing.T) {
 	}
 }
 
-// TestKeptBodyWeighsWhatItPins: a body kept by reference counts by its capacity,
-// as a job and as a dead letter.
+// TestKeptBodyWeighsWhatItPins: a body kept by reference counts with its capacity, as a
+// job and as a dead letter.
 func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 	b := New(Config{MaxBytes: 10 << 20, DeadLetters: 10, DeadBytes: 4 << 20, DeadAge: time.Hour})
 	s, w := b.AddSubmitter(), b.AddWorker()
@@ -211,8 +211,8 @@ func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 	}
 }
 
-// TestStalledWorkersAreClosed: retries of jobs already taken cannot pile up
-// overdue runs either. Who holds most of them goes, with an error.
+// TestStalledWorkersAreClosed: retries of accepted jobs cannot pile up overdue runs
+// either. The worker with most of them is closed, with an error.
 func TestStalledWorkersAreClosed(t *testing.T) {
 	limit := many(1000, 100)
 	b := New(Config{MaxJobs: limit})

@@ -18,7 +18,7 @@ import (
 const (
 	// leastHistory is the room for runs if Config.History is smaller, in bytes.
 	leastHistory = 4 * container.LogChunk
-	// longError bounds what is remembered of a reason, in bytes.
+	// longError bounds the bytes that are kept of a reason.
 	longError = 1 << 10
 	// mostRuns bounds the runs that are shown of a job: the latest ones.
 	mostRuns = 16
@@ -26,10 +26,10 @@ const (
 	mostLosses = 4096
 )
 
-// Outcome says how a job or a run has ended.
+// Outcome is how a job or a run has ended.
 type Outcome uint8
 
-// How jobs end, and how only runs do.
+// Outcomes of jobs, followed by outcomes that only runs have.
 const (
 	OutAnswered Outcome = iota
 	OutFailed
@@ -43,12 +43,12 @@ const (
 
 var outcomeNames = []string{"answered", "failed", "cancelled", "expired", "discarded", "lost", "timed_out", "released"}
 
-// JobOutcomes are the names of how jobs end.
+// JobOutcomes are the names of the outcomes of jobs.
 var JobOutcomes = outcomeNames[:OutLost]
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// outcomeOf is how a job ends whose last frame has this code.
+// outcomeOf is the outcome of a job whose last frame has this code.
 func outcomeOf(c Code) Outcome {
 	switch c {
 	case 0:
@@ -61,19 +61,19 @@ func outcomeOf(c Code) Outcome {
 	return OutFailed
 }
 
-// noRun stands for the start of a run that there was not.
+// noRun is the start of a run that never was.
 const noRun = -1
 
-// past is a record of the history. Its text is the id, the name of the type, the name of the
-// broker that had the run, those of the groups with two bytes of length before each, and the
-// reason's text.
+// past is a record of the history. Its text consists of the id, the name of the type, the
+// name of the broker that had the run, the names of the groups with two bytes of length
+// before each, and the reason's text.
 type past struct {
 	submitted, ended int64
-	started          int64 // when the run that ended began, noRun if none did
+	started          int64 // when the run that ended it began, noRun if none did
 	submitter        Peer
 	worker           Peer
-	// before is the position of the latest run of the job that did not end it. Of a lost run,
-	// lost is the position of the one lost before it. 0 is none.
+	// before is the position of the latest run of the job that did not end it. For a lost
+	// run, lost is the position of the run lost before it. 0 is none.
 	before, lost   int64
 	most           int64 // Reason.Most
 	job, seq       uint32
@@ -88,8 +88,8 @@ type past struct {
 	brokerLost     bool // with the run
 }
 
-// record adds a record about job r. The caller fills what it leaves: started, worker, lost,
-// answer, outcome, isRun and brokerLost.
+// record adds a record about job r. The caller fills the remaining fields: started, worker,
+// lost, answer, outcome, isRun and brokerLost.
 func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Reason) *past {
 	id, name, said := b.id(j), h.kind.name, reason.Text
 	if len(said) > longError {
@@ -123,13 +123,13 @@ func (b *Broker) record(h *holding, r uint32, j *job, broker string, reason *Rea
 	return x
 }
 
-// recordEnd records how job j ends. answer is how long its answer is.
+// recordEnd records the end of job j. answer is the length of its answer.
 func (b *Broker) recordEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
 	if b.cfg.History <= 0 {
 		return
 	}
 	started, worker, broker := int64(noRun), Peer(0), ""
-	if j.state == stRunning && out != OutExpired { // of that, the run is recorded already
+	if j.state == stRunning && out != OutExpired { // that run is recorded already
 		started = j.since
 		if w := b.peers[j.worker].wrk; w != nil {
 			worker, broker = w.id, w.name
@@ -165,7 +165,8 @@ func (b *Broker) LimitHistory(bytes int64) {
 type RunInfo struct {
 	Run    int // from 1
 	Worker Peer
-	// Broker is the broker to which it was lent, "" for none. BrokerLost: that was lost.
+	// Broker is the broker to which it was lent, "" for none. BrokerLost: that broker
+	// was lost.
 	Broker     string
 	BrokerLost bool
 	// Started and Ended are times of the caller's clock.
@@ -174,23 +175,24 @@ type RunInfo struct {
 	Reason         Reason
 }
 
-// EndedInfo is what is known of a job that has ended.
+// EndedInfo describes a job that has ended.
 type EndedInfo struct {
 	ID, Type  []byte
 	Groups    [][]byte
 	Submitter Peer // 0: it was detached
 	Outcome   Outcome
 	Reason    Reason
-	// Started is when the run began that ended it, -1 if none did. Like the others it is a
+	// Started is when the run that ended it began, -1 if none did. Like the others it is a
 	// time of the caller's clock.
 	Submitted, Started, Ended int64
 	Attempts                  int
 	Size, AnswerSize          int // bytes
-	// Runs are the last ones that are remembered, the oldest first.
+	// Runs are the last runs that are remembered, the oldest first.
 	Runs []RunInfo
 }
 
-// reason of the record; text is what is behind the names.
+// reason returns the reason in the record; text is the part of the record's text behind
+// the names.
 func (x *past) reason(text []byte) Reason {
 	reason := Reason{Why: x.why, Most: x.most, Text: string(text)}
 	if x.why != Said {
@@ -199,7 +201,7 @@ func (x *past) reason(text []byte) Reason {
 	return reason
 }
 
-// run is what the record says of a run. text is the record's text behind id and type.
+// run returns the record as a run. text is the record's text behind id and type.
 func (x *past) run(text []byte) RunInfo {
 	return RunInfo{
 		Run: int(x.attempts), Worker: x.worker, Broker: string(text[:x.brokerLen]), BrokerLost: x.brokerLost,
@@ -207,8 +209,8 @@ func (x *past) run(text []byte) RunInfo {
 	}
 }
 
-// eachGroup calls fn with the names of the groups, at which text begins, and returns what is
-// behind them.
+// eachGroup calls fn with the names of the groups, with which text begins, and returns the
+// rest of text.
 func (x *past) eachGroup(text []byte, fn func(name []byte)) []byte {
 	for range x.groups {
 		n := 2 + int(binary.LittleEndian.Uint16(text))
@@ -218,8 +220,8 @@ func (x *past) eachGroup(text []byte, fn func(name []byte)) []byte {
 	return text
 }
 
-// runsAt returns the remembered runs of a job of which the one at a position is the latest,
-// the latest first.
+// runsAt returns the remembered runs of a job, given the position of the latest one, the
+// latest first.
 func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 	for len(found) < mostRuns {
 		x, text, _ := b.history.At(pos)
@@ -232,8 +234,8 @@ func (b *Broker) runsAt(pos int64, found []RunInfo) []RunInfo {
 	return found
 }
 
-// Runs returns the remembered runs, at most 16, of the job with this id that has not ended,
-// the oldest first.
+// Runs returns the remembered runs, at most 16 and the oldest first, of the job with this
+// id that has not ended.
 func (b *Broker) Runs(id []byte) (found []RunInfo) {
 	if r, j := b.find(id); r != 0 && j.timing != 0 {
 		found = b.runsAt(b.timings.Get(j.timing).runs, nil)
@@ -242,7 +244,7 @@ func (b *Broker) Runs(id []byte) (found []RunInfo) {
 	return found
 }
 
-// endedInfo copies what the record of an ended job says.
+// endedInfo copies the record of an ended job.
 func (b *Broker) endedInfo(x *past, text []byte) EndedInfo {
 	names := text[x.idLen+x.typeLen:]
 	i := EndedInfo{
@@ -270,14 +272,14 @@ func (b *Broker) endedInfo(x *past, text []byte) EndedInfo {
 	return i
 }
 
-// EndedFilter selects jobs that have ended. A field that is not set fits all.
+// EndedFilter selects jobs that have ended. A field that is not set matches all.
 type EndedFilter struct {
 	ID, Type, Group []byte // canonical names
 	Part            string // of an id's value
-	// Submitter is the connection that it belonged to, Worker the one where its last run was.
+	// Submitter is the connection that it belonged to, Worker the connection of its last run.
 	Submitter, Worker Peer
 	Outcome           string // one of JobOutcomes
-	// Since is how long ago it ended, at most.
+	// Since is the longest time since its end.
 	Since time.Duration
 }
 
@@ -301,7 +303,8 @@ func (x *past) has(text, group []byte) (found bool) {
 	return found
 }
 
-// EndedFrom is the place where Ended goes on from a number that somebody says is one.
+// EndedFrom is the place where Ended goes on, from a number of a client that may not be
+// a place.
 func (b *Broker) EndedFrom(said int64) int64 {
 	if said == 0 {
 		return 0
@@ -309,9 +312,9 @@ func (b *Broker) EndedFrom(said int64) int64 {
 	return cmp.Or(b.history.Floor(said), -1)
 }
 
-// Ended returns up to limit jobs that have ended and fit, the latest end first, piece by
-// piece: from is 0 for the first piece and next for each further one, until that is -1. What
-// ends meanwhile is not listed.
+// Ended returns up to limit matching jobs that have ended, the latest end first, piece by
+// piece: from is 0 for the first piece and next for each further one, until next is -1. Jobs
+// that end meanwhile are not listed.
 func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []EndedInfo, next int64) {
 	b.now = max(b.now, now)
 	if from == 0 {
@@ -332,7 +335,8 @@ func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []Ende
 	return found, from
 }
 
-// Remembers returns how far back the history reaches, and whether that is all there was.
+// Remembers returns how far back the history reaches, and whether it reaches back to the
+// start.
 func (b *Broker) Remembers(now int64) (back time.Duration, all bool) {
 	b.now = max(b.now, now)
 	if x := b.history.First(); x != nil {

@@ -17,13 +17,13 @@ type holding struct {
 	// last. jobs lists all others; queued, delayed and ended count these by state.
 	jobs, runs             list
 	queued, delayed, ended int
-	// bytes is what its jobs weigh, runBytes what the running ones weigh.
+	// bytes is the weight of its jobs, runBytes that of its running jobs.
 	bytes, runBytes int64
 	// dead: its submitter is lost. Waiting jobs are abandoned and will be swept, running jobs
 	// are unwanted.
 	dead bool
-	// keep: its jobs are kept. The holding outlives its submitter; sub is nil then, and
-	// owner is who may attach.
+	// keep: its jobs are kept. The holding outlives its submitter; then sub is nil and
+	// owner says which submitters may attach.
 	keep   bool
 	owner  uint64
 	origin Peer                    // as in holdingKey
@@ -31,13 +31,14 @@ type holding struct {
 	unused container.Link[holding] // in Broker.unused
 }
 
-// holdingKey tells holdings apart.
+// holdingKey identifies a holding.
 type holdingKey struct {
 	sub   *submitter
 	queue *queue
 	keep  bool
-	// origin is the submitter that the jobs came from. For kept jobs it stays when somebody
-	// else attaches; detached jobs have one in fair types only. For all others it is 0.
+	// origin is the submitter that the jobs came from. For kept jobs it stays when another
+	// submitter attaches; detached jobs have one only in fair types. For all others it is
+	// 0.
 	origin Peer
 }
 
@@ -45,9 +46,9 @@ func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h
 
 const (
 	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with its entries by key and by number
-	// unusedBytes is what empty holdings may occupy that are kept, with their queues, groups
-	// and tenants: making all of these costs more than a job. Forgetting a type that has all
-	// of them takes 2 ms.
+	// unusedBytes bounds the size of the empty holdings that are kept, with their queues,
+	// groups and tenants: making all of these costs more than a job. Forgetting a type that
+	// has all of them takes 2 ms.
 	unusedBytes = 8 << 20
 )
 
@@ -88,8 +89,8 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 	return h
 }
 
-// turn is the submitter by which the queue of a job is chosen: in a fair type, for a job
-// without groups, the one that it came from; 0 otherwise.
+// turn is the submitter that the key of the job's queue has: in a fair type, for a job
+// without groups, the one from which the job came; 0 otherwise.
 func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
 	switch {
 	case !k.fair || set != nil:
@@ -109,8 +110,9 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 	return h
 }
 
-// regrouped returns the holding for a job of h that is given the groups of set. A kept job
-// without a connection gets one of its own, because nothing would find it.
+// regrouped returns the holding for a job of h that gets the groups of set. A kept job
+// without a connection gets a holding of its own, because nothing would find that one
+// again.
 func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 	if !h.keep || h.sub != nil {
 		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
@@ -144,11 +146,12 @@ func (b *Broker) move(r uint32, j *job, h, to *holding) {
 	b.emptied(h)
 }
 
-// rehome makes a job belong to another holding, in no list of which it is yet.
+// rehome makes a job belong to another holding. The job is in none of that holding's
+// lists yet.
 func (b *Broker) rehome(j *job, h, to *holding) {
 	more := to.queue.set.weight() - h.queue.set.weight()
 	j.weight += more
-	b.account(to, j, +1) // first, so that a tenant of both is never without jobs
+	b.account(to, j, +1) // first, so that a tenant of both always has a job
 	j.weight -= more
 	b.account(h, j, -1)
 	j.weight += more
@@ -168,7 +171,7 @@ func (h *holding) counts(s state) *int {
 	return &h.queued
 }
 
-// account adds a job to what limits count (n is 1) or takes it out (n is -1).
+// account adds a job to the counts against limits (n is 1) or removes it (n is -1).
 func (b *Broker) account(h *holding, j *job, n int) {
 	w := int64(j.weight) * int64(n)
 	b.bytes += w
@@ -183,9 +186,9 @@ func (b *Broker) account(h *holding, j *job, n int) {
 	}
 }
 
-// emptied is called when a job has left its holding. An empty one that can be found again is
-// kept for the next job. The one unused for longest is dropped first. Such holdings do not
-// keep their type in use.
+// emptied is called when a job has left its holding. An empty holding that can be found
+// again is kept for the next job; the one unused for longest is dropped first. Such holdings
+// do not keep their type in use.
 func (b *Broker) emptied(h *holding) {
 	switch {
 	case h.held() > 0:
@@ -228,7 +231,7 @@ func (b *Broker) outOfUnused(h *holding) {
 }
 
 // mostUnused bounds Broker.unusedBytes: with a small limit on bytes it is a small part of
-// that.
+// that limit.
 func (b *Broker) mostUnused() int64 {
 	if most := b.cfg.MaxBytes; most > 0 {
 		return min(unusedBytes, most/64)
@@ -236,7 +239,7 @@ func (b *Broker) mostUnused() int64 {
 	return unusedBytes
 }
 
-// footprint is what a holding occupies if it has a queue, groups and a tenant of its own.
+// footprint is the size of a holding with a queue, groups and a tenant of its own.
 func (h *holding) footprint() int64 {
 	n := holdingSize + queueSize + tenantSize
 	if s := h.queue.set; s != nil {

@@ -10,7 +10,7 @@ func must(ok bool, format string, args ...any) {
 	}
 }
 
-// right: a structure is, as its Check says.
+// right: the Check of a structure finds no error.
 func right(name string, err error) { must(err == nil, "%s: %v", name, err) }
 
 // verify proves every invariant of the state, at the cost of a walk over all

@@ -45,8 +45,8 @@ func (v *census) kinds() {
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
-// pools proves what is said of pairs: each stands in one heap, by a key that is
-// not too bad, and no job that may run waits beside an idle worker.
+// pools proves the state of pairs: each stands in one heap, by a key that is not too
+// bad, and no job that may run waits beside an idle worker.
 func (v *census) pools() {
 	b := v.b
 	n := 0
@@ -114,7 +114,7 @@ func (v *census) pools() {
 	}
 }
 
-// position is where a queue or a tenant thinks that it stands.
+// position is where a queue or a tenant believes that it stands.
 func (v *census) position(ref uint32) int32 {
 	switch no := ref &^ refMarks; ref & refMarks {
 	case refTenant:
@@ -125,8 +125,8 @@ func (v *census) position(ref uint32) int32 {
 	return v.b.queues.At(ref).pos
 }
 
-// best is the key of the job that a type hands out next; known is false where that
-// is for those to find out who look.
+// best is the key of the job that a type hands out next; known is false if that is
+// found out only by looking.
 func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	b := v.b
 	var place container.Entry
@@ -269,7 +269,7 @@ func (v *census) queues() {
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
-// holdings proves what is counted of them, and that they are found.
+// holdings proves the counts of holdings, and that they are found.
 func (v *census) holdings() {
 	b := v.b
 	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0

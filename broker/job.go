@@ -19,7 +19,7 @@ const (
 	stSpilled
 	// stRunning: it is out at a worker.
 	stRunning
-	// stOverdue: what is left of a run whose timeout has passed. It is no job any more, but
+	// stOverdue: the rest of a run whose timeout has passed. It is not a job any more, but
 	// takes a place of its worker until the worker answers.
 	stOverdue
 	// stEnded: the outcome of a kept job.
@@ -37,7 +37,7 @@ const (
 	flagHeld
 	// flagNotified: its submitter was lost while it runs, and its worker was told so.
 	flagNotified
-	// flagRevoked: an operator cancelled it while it runs, and it is kept: the outcome still
+	// flagRevoked: an operator cancelled it while it ran, and it is kept: the outcome still
 	// has to say so.
 	flagRevoked
 	// flagBorrowed: it is another broker's job, which runs here.
@@ -74,16 +74,16 @@ type job struct {
 	flags    uint8
 	holding  uint32
 	worker   uint32 // slot of its worker while it runs
-	// links are those in lists. For a spilled job next and prev of links[byPlace] are its
-	// positions in the two heaps.
+	// links are its links in lists. For a spilled job, next and prev of links[byPlace]
+	// are its positions in the two heaps.
 	links  [jobLinks]link
 	timing uint32 // record in Broker.timings, 0 for none
 }
 
-// timing is what only jobs with times of some kind, or with a run behind them, need. Durations and times are in
-// nanoseconds.
+// timing has the fields that only jobs with some time, or with a run behind them, need. Durations
+// and times are in nanoseconds.
 type timing struct {
-	delay   int64 // when its delay or backoff ends
+	delay   int64 // end of its delay or backoff
 	timeout int64 // of each run
 	backoff int64
 	expires int64 // its deadline, 0 for none
@@ -114,7 +114,7 @@ func (b *Broker) bodyLen(r uint32, j *job) int {
 	return int(b.slabs.Length(j.slab, j.off)) - int(j.idLen) - int(j.headLen)
 }
 
-// headers are those of the job; nil where there are none.
+// headers are the headers of the job; nil if there are none.
 func (b *Broker) headers(j *job) []byte {
 	if j.headLen == 0 {
 		return nil
@@ -152,7 +152,8 @@ func (b *Broker) free(r uint32, j *job) {
 	}
 	slab, off := j.slab, j.off
 	b.jobs.Put(r)
-	// Last: a compaction that follows must not take the entry for a live one.
+	// This comes last: a compaction that follows must not take the entry for a live
+	// one.
 	b.slabs.Drop(slab, off)
 }
 
@@ -185,8 +186,8 @@ func (b *Broker) find(id []byte) (uint32, *job) {
 	return 0, nil
 }
 
-// abandoned: it waited when its submitter went. It has ended; only its memory
-// is still to be swept.
+// abandoned: it waited when its submitter went. It has ended; only its memory is still
+// to be swept.
 func (b *Broker) abandoned(j *job) bool {
 	return j.state <= stSpilled && b.holder(j).orphaned()
 }

@@ -1,6 +1,6 @@
 package broker
 
-// Joining is what a worker asks for.
+// Joining is a worker's request to join.
 type Joining struct {
 	// Type is the one type that it serves. It is ignored with Types, the names and patterns
 	// of several (nil: none). Except are names and patterns that are not served.
@@ -19,8 +19,8 @@ type Joining struct {
 	Headers bool
 }
 
-// Join sets what worker p does from now on. What is out on it stays out. It is refused with
-// Overloaded if a limit on types or on sets of types is reached.
+// Join sets what worker p does from now on. Jobs that are out on it stay out. It is refused
+// with Overloaded if a limit on types or on sets of types is reached.
 func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	b.begin(now)
 	w := b.worker(p)
@@ -38,7 +38,7 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 		b.refuse(p, Overloaded, nil, reason)
 		return b.end()
 	}
-	// The new set counts before the old one goes: they may be the same.
+	// The new set is counted before the old one goes, because they may be the same.
 	if set != nil {
 		set.workers++
 	}
@@ -75,7 +75,7 @@ func (b *Broker) unjoin(w *worker) {
 	w.kind, w.pool = nil, nil
 }
 
-// Leave makes worker p get no more jobs.
+// Leave keeps worker p from getting more jobs.
 func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -105,8 +105,8 @@ func (b *Broker) offer(w *worker) {
 	}
 }
 
-// Credit sets how many bytes of jobs worker p may be handed from now on: it has read what it
-// was handed before.
+// Credit sets how many bytes of jobs worker p may be handed from now on: the worker has read
+// all jobs handed out before.
 func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -117,7 +117,7 @@ func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 }
 
 // touch marks a type whose jobs, workers or limits have changed. It is matched at the end of
-// the command: when all that is due has happened, the best job goes first.
+// the command, when everything that is due has happened, so that the best job goes first.
 func (b *Broker) touch(k *jobType) {
 	b.note(&k.idleLine)
 	if !k.touched {

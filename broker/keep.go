@@ -1,10 +1,10 @@
 package broker
 
 // A kept job (Submission.Keep) is in a holding that outlives its submitter. When it has
-// ended its record stays, with the last frame in place of the body: the outcome. It has the
-// id and counts against limits on jobs and bytes; the ledger has counted the end already. If
-// the holding has a submitter the frame is on its way there. If not, it waits for somebody
-// to attach.
+// ended its record stays, with the last frame in place of the body: the outcome. It holds
+// the id and counts against limits on jobs and bytes; the ledger has counted the end
+// already. If the holding has a submitter, the frame is on its way there. If not, it waits
+// until a submitter attaches.
 
 // last is the last frame of a job: a result or, with a code, an error.
 type last struct {
@@ -17,16 +17,16 @@ type last struct {
 }
 
 // SetOwner sets the owner of the kept jobs that submitter p submits from now on. Only
-// submitters with the same owner may attach to them. 0 is the owner of everybody without
-// one.
+// submitters with the same owner may attach to them. 0 is the owner for all submitters
+// without one.
 func (b *Broker) SetOwner(p Peer, owner uint64) {
 	if s := b.submitter(p); s != nil {
 		s.owner = owner
 	}
 }
 
-// conclude ends a job that is in no list any more with its last frame. The frame goes to the
-// submitter, if there is one, and is kept if the job is kept.
+// conclude ends a job, which is in no list any more, with its last frame. The frame goes to
+// the submitter, if there is one, and is kept if the job is kept.
 func (b *Broker) conclude(r uint32, j *job, l *last) {
 	h := b.holder(j)
 	b.sendLast(h, r, j, l)
@@ -66,8 +66,8 @@ func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
 
 func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
 
-// OutcomeOf returns the number of the kept outcome with this id and the submitter that it is
-// on its way to, or 0 for each.
+// OutcomeOf returns the number of the kept outcome with this id and the submitter to which
+// it is on its way, or 0 for each.
 func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 	r, j := b.find(id)
 	if r == 0 {
@@ -80,7 +80,7 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 	return outcomeNo(r, j), h.sub.id
 }
 
-// replace stores the last frame where the job's body was.
+// replace stores the last frame in place of the job's body.
 func (b *Broker) replace(r uint32, j *job, l *last) {
 	slab, off := j.slab, j.off
 	if j.flags&flagBig != 0 {
@@ -132,7 +132,7 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 	return b.end()
 }
 
-// keptFor is how long the outcome of a job is still kept, 0 if it is about to go.
+// keptFor is how long the outcome of a job will still be kept, 0 if it is about to go.
 func (b *Broker) keptFor(j *job) int64 {
 	if j.timing == 0 || b.timings.Get(j.timing).pos < 0 {
 		return 0
@@ -150,8 +150,8 @@ func (b *Broker) reaches(s *submitter, h *holding, j *job) bool {
 	return h.sub == s || j.flags&flagDetached != 0 || h.keep && h.sub == nil && h.owner == s.owner
 }
 
-// Attach sends the frames of a kept job to submitter p from now on. room is how many bytes
-// may still wait for p: an outcome that does not fit is refused with Overloaded. A job that
+// Attach sends the frames of a kept job to submitter p from now on. room is how many more
+// bytes may wait for p: an outcome that does not fit is refused with Overloaded. A job that
 // is not kept, has another owner or is unwanted is UnknownID. The connection that had the
 // job gets TakenOver.
 func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) []Effect {

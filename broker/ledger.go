@@ -1,6 +1,7 @@
 package broker
 
-// Ledger counts what became of the jobs of a type (or of all). At every moment
+// Ledger counts the jobs of a type (or of all types) by their states and outcomes. At
+// every moment
 //
 //	Submitted = Delayed + Queued + Running + Answered + Failed + Cancelled + Expired + Discarded
 //
@@ -14,29 +15,29 @@ type Ledger struct {
 	// Discarded with its submitter, or with its type by an operator.
 	Discarded uint64
 
-	// Requeued counts every coming back.
+	// Requeued counts every return to the queue.
 	Requeued uint64
 	// Releases counts jobs that workers gave back.
 	Releases uint64
 	// Overdue counts runs that passed their timeout.
 	Overdue uint64
 
-	// What every job counts in lies together.
+	// The counts that every job changes lie together.
 	Submitted, Delayed, Queued, Running uint64
-	// Answered: the result was handed to a living submitter's connection, or
-	// there was none to hand it to because the job was detached.
+	// Answered: the result was given to a living submitter's connection, or the job was
+	// detached.
 	Answered uint64
-	// Dispatched counts every handing out.
+	// Dispatched counts every hand-out.
 	Dispatched uint64
 }
 
-// Imbalance is what the equation is off by; anything but 0 is a bug.
+// Imbalance is the error of the equation; anything but 0 is a bug.
 func (l *Ledger) Imbalance() int64 {
 	return int64(l.Submitted - (l.Delayed + l.Queued + l.Running +
 		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
 }
 
-// ends is where it counts jobs that end in a way.
+// ends is the count of jobs with an outcome.
 func (l *Ledger) ends(o Outcome) *uint64 {
 	switch o {
 	case OutAnswered:

@@ -3,9 +3,9 @@ package broker
 // Brokers of a fleet lend each other jobs. For the broker that lends, a borrower is a worker
 // of one type that gets jobs only while no other worker is idle. For the broker that
 // borrows, a lender is a submitter whose jobs never wait: each one goes to an idle worker at
-// once or is not taken. A borrowed job holds no id and is in no ledger and no listing. It
-// counts against what may run of its type and against limits on bytes. Rules of groups are
-// those of its home.
+// once or is refused. A borrowed job holds no id and is in no ledger and no listing. It
+// counts against its type's limits and against limits on bytes. Rules of groups are those of
+// its home.
 
 import (
 	"encoding/binary"
@@ -46,7 +46,7 @@ func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 }
 
 // Out returns how many jobs are out on a worker and how many of them are overdue. While any
-// is, it gets no more.
+// is overdue, it gets no more jobs.
 func (b *Broker) Out(p Peer) (out, overdue int) {
 	if w := b.worker(p); w != nil {
 		return w.out.n, w.overdue
@@ -62,8 +62,9 @@ func (b *Broker) AddLender() Peer {
 }
 
 // Borrow hands a job of lender p to the longest idle worker. It returns the number of the
-// run, which the effects about it carry, or 0 and why nobody can have it now. It uses ID,
-// Type, Body, Kept, Priority, Age, Headers and Progress of the submission.
+// run, which the effects about it carry, or 0 and the reason why no worker can have it
+// now. It uses ID, Type, Body, Kept, Priority, Age, Headers and Progress of the
+// submission.
 func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -106,7 +107,7 @@ const (
 	TooMuch
 )
 
-// Loan is what a borrower has to know of a job beside what its frame says.
+// Loan is what a borrower has to know of a job besides its frame.
 type Loan struct {
 	Priority int64
 	Age      int64 // since it was submitted
@@ -119,8 +120,8 @@ func (b *Broker) Loan(run uint64) Loan {
 	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
 }
 
-// Unwant says that nobody waits for a run of lender p any more. If it is overdue at its home
-// it is overdue here, too: its worker gets nothing more before it has answered.
+// Unwant says that nobody waits for a run of lender p any more. If it is overdue at its
+// home, it is overdue here, too: its worker gets nothing more before it has answered.
 func (b *Broker) Unwant(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
 	if r, j := b.borrowedRun(p, run); r != 0 {
@@ -195,14 +196,14 @@ func (b *Broker) takesMore(k *jobType) bool {
 // active is how many jobs of the type run here, borrowed ones included.
 func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
 
-// Demand is what waits of a type that could run and has no worker here.
+// Demand is the waiting jobs of a type that could run and have no worker here.
 type Demand struct {
 	Jobs int
-	// Priority and Since are those of the best one.
+	// Priority and Since are those of the best job.
 	Priority, Since int64
 }
 
-// Demand returns what of a type could be lent.
+// Demand returns the jobs of a type that could be lent.
 func (b *Broker) Demand(typ []byte) (d Demand) {
 	k := b.typesByName[string(typ)]
 	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.limits.Rate > 0 && k.timer >= 0 {
@@ -240,9 +241,9 @@ type Supply struct {
 	Places int
 }
 
-// Supply calls add with what each set of workers here could take of a type, at most
-// most(set), until add returns false. limit is what the limits of the type leave for all
-// sets together.
+// Supply calls add, for each set of workers here, with the number of jobs of a type that
+// the set could take, at most most(set), until add returns false. limit is how many the
+// limits of the type allow for all sets together.
 func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
 	if k == nil || !b.takesMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
@@ -266,14 +267,15 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 	return limit
 }
 
-// Served tells whether workers here serve a type, or may serve it as it is not paired yet.
+// Served tells whether workers here serve a type, or may serve it because pairing is not
+// done yet.
 func (b *Broker) Served(typ []byte) bool {
 	k := b.typesByName[string(typ)]
 	return b.unpaired > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
-// places is how many jobs, up to most, the workers in a line have room for, borrowers left
-// out.
+// places is how many jobs, up to most, the workers in a line have room for, without
+// borrowers.
 func places(line *container.Ring[worker], most int) (n int) {
 	if line.Len() >= most && most > 0 && !line.Last().borrows {
 		return most // each has room
@@ -284,7 +286,7 @@ func places(line *container.Ring[worker], most int) (n int) {
 	return min(n, most)
 }
 
-// idleHere is how many workers of the type alone have room, borrowers left out.
+// idleHere is how many workers of the type alone have room, without borrowers.
 func (b *Broker) idleHere(k *jobType) int {
 	n := k.idle.Len()
 	if k.borrowers > 0 {
@@ -302,23 +304,24 @@ func Serving(types, except [][]byte) func(typ []byte) bool {
 	return newSet(key, nil).serves
 }
 
-// Watch makes the core note for Moved which types and sets of workers have changed.
+// Watch makes the core note, for Moved, which types and sets of workers have changed.
 func (b *Broker) Watch() { b.watching = true }
 
 // Remind makes Moved report everything that has idle workers.
 func (b *Broker) Remind() { b.idle.Each(b.note) }
 
-// Move reports that jobs or workers of a type have come, gone or become idle (Set is 0), or
-// workers with a set of types (Set is its number).
+// Move reports that jobs or workers of a type (Set is 0), or workers with a set of types
+// (Set is its number), have come, gone or become idle.
 type Move struct {
 	Set uint32
-	// Types and Except are its names and patterns. Of a type it is the type's name.
+	// Types and Except are its names and patterns. For a type, Types is the type's
+	// name.
 	Types, Except [][]byte
 	// Places is how many more jobs its idle workers have room for, at most mostPlaces.
 	Places int
 }
 
-// mostPlaces bounds what is counted of one set of workers.
+// mostPlaces bounds the places that are counted of one set of workers.
 const mostPlaces = 1 << 10
 
 // Moved calls fn for everything that has changed since the last call. fn must not change
@@ -338,7 +341,7 @@ func (b *Broker) Moved(fn func(*Move)) {
 	b.moved = b.moved[:0]
 }
 
-// note notes for Moved that something has changed about a type or a pool.
+// note notes, for Moved, that a type or a pool has changed.
 func (b *Broker) note(l *idleLine) {
 	if b.watching && !l.moved {
 		l.moved = true

@@ -31,7 +31,7 @@ func TestLend(t *testing.T) {
 	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
 	for _, v := range []struct {
 		name string
-		// ends is what the worker does; home is told what comes of it.
+		// ends is the worker's answer and what its home is told.
 		ends func(b *broker.Broker, w broker.Peer) []broker.Effect
 		home func(e *broker.Effect) bool
 	}{
@@ -92,7 +92,7 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestBorrower: a broker gets what no worker here is idle for, and no more than it
+// TestBorrower: a broker gets jobs only if no worker here is idle, and no more than it
 // was allotted.
 func TestBorrower(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
@@ -132,8 +132,8 @@ func TestBorrower(t *testing.T) {
 	}
 }
 
-// TestTellOfLent: a lent job's run names its broker, also when that is gone, and what its
-// home holds back is told as that, whether it has workers or not.
+// TestTellOfLent: a lent job's run names its broker, even when that is gone, and jobs
+// that their home holds back are shown so, whether the type has workers or not.
 func TestTellOfLent(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	s, typ := b.AddSubmitter(), []byte(`"t"`)
@@ -180,8 +180,8 @@ func TestTellOfLent(t *testing.T) {
 }
 
 // TestSharedID: the only worker runs a borrowed job, and a job with the same id waits. It
-// holds nobody back, and is handed out once the first has ended or another worker is there,
-// even if that is not the first in line.
+// delays no other job, and is handed out once the first has ended or another worker is
+// there, even if that is not the first in line.
 func TestSharedID(t *testing.T) {
 	for i := range 4 {
 		beside, types := i%2 > 0, [][]byte(nil)

@@ -11,8 +11,8 @@ import (
 	"gloom/broker"
 )
 
-// TestLettersOutOfTheMiddle: what is kept of failed jobs stays right and
-// bounded where letters go from the middle of all while an old one stays.
+// TestLettersOutOfTheMiddle: the store of failed jobs stays right and bounded when
+// letters are removed from the middle while an old one stays.
 func TestLettersOutOfTheMiddle(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
@@ -76,8 +76,8 @@ func TestLettersFillTheirBytes(t *testing.T) {
 	}
 }
 
-// TestLetterListing: pages of letters show what is kept all the while exactly once,
-// though others fail and are forgotten between them.
+// TestLetterListing: pages of letters show each letter that exists all the time exactly
+// once, although others fail and are forgotten between them.
 func TestLetterListing(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour})
 	s, w := core.AddSubmitter(), core.AddWorker()
@@ -119,8 +119,8 @@ func TestLetterListing(t *testing.T) {
 	}
 }
 
-// TestWalkLetters: all that fit are handed in again, or forgotten, once: what fails
-// again meanwhile is not looked at.
+// TestWalkLetters: all matching letters are submitted again, or forgotten, once; jobs
+// that fail again meanwhile are left alone.
 func TestWalkLetters(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		core := broker.New(broker.Config{DeadLetters: 1000, DeadBytes: 1 << 20, DeadAge: time.Hour})
@@ -131,7 +131,7 @@ func TestWalkLetters(t *testing.T) {
 			core.Submit(0, s, &broker.Submission{ID: fmt.Append(nil, i), Type: typ, Body: []byte("1"), Retries: -1})
 			core.Fail(0, w, &broker.Failure{ID: fmt.Append(nil, i), Reason: []string{"keep", "go"}[i%2], Delay: -1, NoRetry: true})
 		}
-		// One of them cannot be taken in again: its id is in use.
+		// One of them cannot be submitted again, because its id is in use.
 		core.Leave(0, w)
 		core.Submit(0, s, &broker.Submission{ID: []byte("7"), Type: typ, Body: []byte("1")})
 		core.Join(0, w, &broker.Joining{Type: typ, Prefetch: 1})

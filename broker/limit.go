@@ -19,14 +19,15 @@ func tolerance(rate float64, said int64) int64 {
 	return int64(min((burst(rate, said)-1)*float64(step(rate)), 4e18))
 }
 
-// bucket is what a rate has let through (GCRA, the generic cell rate algorithm of ATM). Each
-// job uses it up for one step of the rate, and time gives that back.
+// bucket counts what a rate has let through (GCRA, the generic cell rate algorithm of ATM).
+// Each job uses it up for one step of the rate, and time gives that back.
 type bucket struct {
-	// tat is the theoretical arrival time of the next job. Until then some is used up.
+	// tat is the theoretical arrival time of the next job. Until then a part is used
+	// up.
 	tat int64
 	// set is when the rate was set. Jobs handed out until then took nothing from it.
 	set int64
-	// low is the least that was used up at any time since from.
+	// low is the smallest use at any time since from.
 	from, low int64
 }
 
@@ -42,9 +43,9 @@ func (x *bucket) take(now, step int64) {
 	x.tat = now + used + step
 }
 
-// giveBack gives back what a job took that was handed out at began, as far as time has not
-// given it back. Without that job, at no time since would less than nothing have been used
-// up. So the jobs that were not given back keep to the rate over any span of time.
+// giveBack returns what a job, handed out at began, took, as far as time has not returned
+// it. It returns only so much that without that job the use would never have been below
+// zero since. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return
@@ -87,7 +88,7 @@ func (b *Broker) tokens(k *jobType) int {
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// unpace gives back what a job, handed out at began, took of its type's rate.
+// unpace returns what a job, handed out at began, took of its type's rate.
 func (b *Broker) unpace(k *jobType, began int64) {
 	if k.limits.Rate > 0 {
 		k.paced.giveBack(b.now, began, step(k.limits.Rate))

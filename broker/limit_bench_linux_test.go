@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkLimited is a cycle of submit, dispatch and answer for one worker of all
-// types, while groups with limits are in very many types or turns: the time of a
-// cycle, and the most processor time that one command took.
+// types, while groups with limits are in very many types or turns: the time of a cycle,
+// and the largest processor time of one command.
 func BenchmarkLimited(b *testing.B) {
 	type world struct {
 		name string
@@ -123,10 +123,10 @@ func bytesOf(words string) (list [][]byte) {
 	return list
 }
 
-// BenchmarkHeld is a cycle of jobs without groups beside a million that one group
-// holds back, in turns with the same beside none: its processor time, and by what
-// factor that is more. The pair of none and none says how far to trust that, that
-// with a million jobs of a paused type how much of it any million jobs cost.
+// BenchmarkHeld is a cycle of jobs without groups beside a million that one group holds
+// back, in turns with the same cycle beside none: its processor time, and the ratio.
+// The pair of none and none shows how reliable the ratio is; the pair with a million
+// jobs of a paused type shows how much of it any million jobs cost.
 func BenchmarkHeld(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -147,7 +147,7 @@ func BenchmarkHeld(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := 0; n < b.N; n += block {
-				// Who comes first finds other caches than who comes second.
+				// The first of a pair finds other caches than the second.
 				first, second := none, some
 				if n/block%2 > 0 {
 					first, second = some, none

@@ -13,11 +13,11 @@ import (
 //	            └── pen.queues ─── queue     while their group lets them go
 //	group.parked ── pen.queues ─── queue     while it does not
 //
-// A tenant stands in its type's line by the priority of its best job, then by when it was
-// served last. A pen has what one group holds back of one type. A parked pen is not looked at.
-// When the group opens, its pens come back one by one, the best first, as workers ask for
-// jobs: the next job shuts the group again, so looking at each of ten thousand types would be
-// for nothing.
+// A tenant stands in its type's line by the priority of its best job, then by when it was last
+// served. A pen has the queues of one type that one group holds back. A parked pen is not
+// looked at. When the group opens, its pens come back one by one, the best first, as workers
+// ask for jobs. The next job shuts the group again, so looking at each of ten thousand types
+// would be useless.
 
 const (
 	// refTenant and refPen mark references to tenants and pens in a type's line.
@@ -180,8 +180,8 @@ func (b *Broker) front(k *jobType) *queue {
 	return nil
 }
 
-// watcher links a fair type to a group of its next job. When that group shuts the type is
-// matched again: the tenant whose turn is then next may have an older job.
+// watcher links a fair type to a group of its next job. When that group shuts, the type
+// is matched again: the tenant whose turn is then next may have an older job.
 type watcher struct {
 	group *group
 	link  container.Link[jobType] // in group.guarded

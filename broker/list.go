@@ -6,11 +6,11 @@ type list struct {
 	n          int
 }
 
-// link is what a job has for each list that it may be in.
+// link is a field of a job, one for each list that it may be in.
 type link struct{ prev, next uint32 }
 
-// The links of a job: in a lane, or in the list of what is out at a worker; and in a list of
-// its holding.
+// The links of a job: in a lane, or in the list of jobs that are out at a worker; and in a
+// list of its holding.
 const (
 	byPlace = iota
 	byHolding

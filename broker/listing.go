@@ -8,10 +8,10 @@ import (
 )
 
 // Jobs are listed, counted and cancelled in the order of their records. A job keeps its
-// record from its submission to its end, so a job that fits all the while is met exactly
-// once, whatever happens between two pieces.
+// record from its submission to its end, so a job that matches all the time is met
+// exactly once, whatever happens between two pieces.
 
-// JobFilter selects jobs. A field that is not set fits all.
+// JobFilter selects jobs. A field that is not set matches all.
 type JobFilter struct {
 	// Type and Group are canonical names. ID is a part of an id's value.
 	Type, Group []byte
@@ -27,7 +27,8 @@ type JobFilter struct {
 // JobStates are the values of JobFilter.State.
 var JobStates = []string{"delayed", "queued", "running", "ended"}
 
-// fits tells whether the filter selects job j. k is the type asked for, nil for any.
+// fits tells whether the filter selects job j. k is the type of the filter, nil for
+// any.
 func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
@@ -46,7 +47,7 @@ func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	return q.ID == "" || strings.Contains(wire.Value(b.id(j)), q.ID)
 }
 
-// none: the type has no jobs in the state asked for.
+// none: the type has no jobs in the state of the filter.
 func (q *JobFilter) none(k *jobType) bool {
 	if k == nil {
 		return true
@@ -64,7 +65,7 @@ func (q *JobFilter) none(k *jobType) bool {
 	return k.Delayed+k.Queued+k.Running+uint64(k.outcomes) == 0
 }
 
-// eachJob calls fn for the jobs of one piece that fit, from a place on, until fn returns
+// eachJob calls fn for the matching jobs of one piece, from a place on, until fn returns
 // false. It returns the place to go on from, or -1 at the end.
 func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool) int {
 	var k *jobType
@@ -76,8 +77,8 @@ func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool)
 	return b.jobs.Walk(from, lookVisits, func(r uint32, j *job) bool { return !q.fits(b, k, j) || fn(r, j) })
 }
 
-// Jobs calls fn for up to limit jobs that fit, piece by piece like Types, in the order of
-// their records. fn must not keep what it is given.
+// Jobs calls fn for up to limit matching jobs, piece by piece like Types, in the order of
+// their records. fn must not keep its argument.
 func (b *Broker) Jobs(now int64, from, limit int, q *JobFilter, fn func(*JobInfo)) (next int) {
 	b.now = max(b.now, now)
 	if limit <= 0 {
@@ -91,7 +92,7 @@ func (b *Broker) Jobs(now int64, from, limit int, q *JobFilter, fn func(*JobInfo
 	})
 }
 
-// CountJobs counts the jobs of one piece that fit, from a place on like Jobs.
+// CountJobs counts the matching jobs of one piece, from a place on like Jobs.
 func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 	b.now = max(b.now, now)
 	next = b.eachJob(from, q, func(uint32, *job) bool {
@@ -104,7 +105,7 @@ func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 // revokeJobs bounds the jobs that one RevokeJobs cancels.
 const revokeJobs = 256
 
-// RevokeJobs is Revoke for the jobs of one piece that fit, from a place on like Jobs, and
+// RevokeJobs is Revoke for the matching jobs of one piece, from a place on like Jobs, and
 // for at most so many: waiting ones or, with the state running, running ones; no kept
 // outcomes. It returns how many it cancelled.
 func (b *Broker) RevokeJobs(now int64, from, most int, q *JobFilter) (fx []Effect, n, next int) {

@@ -154,9 +154,9 @@ func (x *listingWorld) fitting(q *broker.JobFilter) map[string]bool {
 	return out
 }
 
-// TestListing: against a naive list, while jobs come, move and go between pages,
-// whatever fits all the while is listed exactly once, and nothing that does not
-// fit when it is listed. Counts and cancelling all mean the same jobs.
+// TestListing: compared with a naive list, while jobs come, move and go between pages,
+// each job that matches all the time is listed exactly once, and no job is listed that
+// does not match at that moment. Counts and cancels select the same jobs.
 func TestListing(t *testing.T) {
 	seed := *listingSeed
 	if seed == 0 {

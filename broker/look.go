@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// GroupInfo is what can be seen of a group.
+// GroupInfo describes a group.
 type GroupInfo struct {
 	Name []byte
 	// Waiting jobs are delayed or queued. Held jobs are queued and held back by a rule of
@@ -25,8 +25,8 @@ type GroupLook struct {
 	// Shut selects groups with waiting jobs and a rule that lets no more run.
 	Shut bool
 
-	next int // the holding to go on with
-	// found is what holdings have in groups, by type. met is what those of the last piece
+	next int // the holding to go on from
+	// found is what holdings have in groups, by type; met is what those of the last piece
 	// have.
 	found map[string]map[*group]groupJobs
 	met   []metJobs
@@ -69,7 +69,7 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	return l.next < last && len(l.found) > 0
 }
 
-// meet notes what a holding has in groups, if that is asked for (of is not nil), and returns
+// meet notes what a holding has in groups, if that is requested (of is not nil), and returns
 // how many groups it visited.
 func (l *GroupLook) meet(b *Broker, of map[*group]groupJobs, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
@@ -93,7 +93,7 @@ func (l *GroupLook) meet(b *Broker, of map[*group]groupJobs, h *holding) int {
 	return len(h.queue.set.groups)
 }
 
-// Sum adds up what the last piece met. It takes its time; like Infos it does not need the
+// Sum adds up what the last piece met. It may take long; like Infos it does not need the
 // broker's lock.
 func (l *GroupLook) Sum() {
 	for _, m := range l.met {

@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// crowded is a core with one queued job of each of n submitters, all of one
-// type, of priorities as they come.
+// crowded is a core with one queued job of each of n submitters, all of one type, with
+// increasing priorities.
 func crowded(n int, priority func(i int) int64) *broker.Broker {
 	core := broker.New(broker.Config{})
 	for i := range n {
@@ -22,8 +22,8 @@ func crowded(n int, priority func(i int) int64) *broker.Broker {
 	return core
 }
 
-// TestLooks: looks at a type with very many submitters are taken in pieces,
-// none of which holds others up for long.
+// TestLooks: snapshots of a type with very many submitters are taken in pieces, none of
+// which delays others for long.
 func TestLooks(t *testing.T) {
 	if broker.Checking {
 		t.Skip("a sweep of 50,000 jobs after each of 50,000 commands takes an hour; the other build runs this")
@@ -85,8 +85,8 @@ func TestLooks(t *testing.T) {
 	t.Logf("the longest piece took %v", longest)
 }
 
-// TestPlace: a place in a long line is counted in pieces, and is not exact where the
-// jobs that had been counted up to are gone.
+// TestPlace: a place in a long line is counted in pieces, and is not exact if the jobs
+// up to which it had been counted are gone.
 func TestPlace(t *testing.T) {
 	n := 5000
 	if broker.Checking {
@@ -125,8 +125,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceAmongGroups: what another group holds back is not before a job, nor, in a
-// fair type, what waits for another turn; then its place is not exact.
+// TestPlaceAmongGroups: jobs that another group holds back do not come before a job,
+// nor, in a fair type, jobs that wait for another turn; then the place is not exact.
 func TestPlaceAmongGroups(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -198,7 +198,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestTypeOf: a submitter learns nothing of other people's jobs.
+// TestTypeOf: a submitter learns nothing of other submitters' jobs.
 func TestTypeOf(t *testing.T) {
 	core := broker.New(broker.Config{IdleTypes: 10})
 	mine, other := core.AddSubmitter(), core.AddSubmitter()
@@ -216,8 +216,8 @@ func TestTypeOf(t *testing.T) {
 	}
 }
 
-// TestGroupsOfTypes: what groups have of each type adds up to what a listing of jobs
-// shows, whoever handed them in and whatever else they are in.
+// TestGroupsOfTypes: the groups' counts of each type add up to what a listing of jobs
+// shows, whoever submitted them and whatever other groups they are in.
 func TestGroupsOfTypes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -24,8 +24,8 @@ func (b *Broker) match() {
 	b.touchedPools = b.touchedPools[:0]
 }
 
-// matchTypes is match for types that have nothing to do with each other. It returns false if
-// it left something to the next command.
+// matchTypes is match for types that do not affect each other. It returns false if it left
+// something to the next command.
 func (b *Broker) matchTypes() bool {
 	for i := 0; i < len(b.touched); i++ {
 		k := b.touched[i]
@@ -78,7 +78,7 @@ func (b *Broker) matchAmong() bool {
 		case b.unfinished:
 			return false
 		case len(b.touched) > 0:
-			// Looking has changed something.
+			// Looking at them has changed something.
 		case b.opened.Len() > 0 && b.idle.Len() > 0 && (q == nil || b.opened.Top().Before(&at)):
 			if !b.mayLook() {
 				return false
@@ -172,7 +172,7 @@ func (b *Broker) runnable(k *jobType) *queue {
 
 // handOut gives the best job of a queue, which may run, to worker w. A job past its
 // deadline, whose timer is late, ends instead. It returns false if the command has met so
-// many of these that others must get their turn.
+// many such jobs that others must get their turn.
 //
 // If a borrowed job with the same id is out on w, the job waits for ClashPause, which holds
 // up no other job, and the next worker in line is tried.

@@ -9,10 +9,10 @@ type Memory struct {
 	Records, Slabs, Bodies int64
 	// Index finds jobs by id. Queues and Heaps keep their order and deadlines.
 	Index, Queues, Heaps int64
-	// Dead are failed jobs kept, History is what is remembered of all that ended.
+	// Dead are the dead letters, History is the history of ended jobs.
 	Dead, History int64
-	// Types and Peers are what is known of types and connections, roughly. Pools are
-	// the sets of types that workers serve.
+	// Types and Peers are the records of types and connections, roughly. Pools are the
+	// sets of types that workers serve.
 	Types, Peers, Pools int64
 }
 
@@ -24,10 +24,10 @@ func (m Memory) Total() int64 {
 // Jobs adds up what jobs themselves take: records, ids and bodies.
 func (m Memory) Jobs() int64 { return m.Records + m.Slabs + m.Bodies }
 
-// typeSize is what a type takes with its place among all by name and by number.
+// typeSize is the size of a type with its places in the maps by name and by number.
 const typeSize = int64(unsafe.Sizeof(jobType{})) + 128
 
-// Memory tells what the core holds.
+// Memory returns what the core holds.
 func (b *Broker) Memory() Memory {
 	return Memory{
 		Records: b.jobs.Held() + b.timings.Held(),

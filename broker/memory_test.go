@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestMemoryIsTheHeap fills each part alone: what Memory tells misses the heap by no
-// more than a fifth.
+// TestMemoryIsTheHeap fills each part alone: Memory differs from the heap by at most a
+// fifth.
 func TestMemoryIsTheHeap(t *testing.T) {
 	if Checking {
 		t.Skip("what checks also takes memory")
@@ -75,8 +75,8 @@ func TestMemoryIsTheHeap(t *testing.T) {
 				b.Fail(0, w, &Failure{Reason: "it broke", NoRetry: true})
 			}
 		}},
-		// More than the groups that are remembered: letters share the names of those, which are
-		// counted with both.
+		// There are more letters than remembered groups: letters share the names of groups,
+		// which are counted with both.
 		{"dead with groups", func(b *Broker) {
 			p, w := b.AddSubmitter(), b.AddWorker()
 			b.Join(0, w, &Joining{Type: []byte("t")})

@@ -36,8 +36,8 @@ func (b *Broker) overdue(r uint32, j *job) {
 	b.evict()
 }
 
-// evict closes a worker when overdue runs reach half of what may be held: among those that
-// have stalled for longest, the one with most of them.
+// evict closes a worker when overdue runs reach half of a limit on jobs or bytes: among
+// the workers that have stalled for longest, the one with the most overdue runs.
 func (b *Broker) evict() {
 	c := &b.cfg
 	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {

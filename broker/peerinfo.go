@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// WorkerInfo is what can be seen of a worker.
+// WorkerInfo describes a worker.
 type WorkerInfo struct {
 	Peer  Peer
 	Type  []byte // nil before its first join, and with several types
@@ -23,8 +23,8 @@ type WorkerInfo struct {
 	Jobs [][]byte
 }
 
-// Stalled returns up to limit workers with overdue runs, those first that have had one for
-// longest.
+// Stalled returns up to limit workers with overdue runs, those first whose oldest overdue
+// run is the oldest.
 func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
 	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalled.Next() {
 		found = append(found, b.workerInfo(w))
@@ -32,7 +32,7 @@ func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
 	return found
 }
 
-// SubmitterInfo is what can be seen of a submitter.
+// SubmitterInfo describes a submitter.
 type SubmitterInfo struct {
 	Peer  Peer
 	Jobs  int

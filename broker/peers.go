@@ -17,7 +17,7 @@ type submitter struct {
 	lends bool
 }
 
-// worker is a connection that does jobs.
+// worker is a connection that runs jobs.
 type worker struct {
 	id Peer
 	// kind is the one type that it serves, pool the set of several. Both are nil before its
@@ -142,15 +142,15 @@ func (b *Broker) worker(p Peer) *worker {
 	return nil
 }
 
-// Gone says that a connection is lost. What a submitter has waiting ends at once, what it
-// has running is unwanted. A worker's jobs are handed to others as far as their retries
+// Gone says that a connection is lost. A submitter's waiting jobs end at once, its
+// running jobs are unwanted. A worker's jobs are handed to others as far as their retries
 // allow.
 func (b *Broker) Gone(now int64, p Peer) []Effect { return b.gone(now, p, "") }
 
-// Expelled says that a worker was closed because it sent what cannot be read (reason). If
-// one job was out on it, that job fails at once: the next worker would say the same. If
-// several were, nobody knows which one it was, and they are handed on like those of a lost
-// worker.
+// Expelled says that a worker was closed because it sent a frame that cannot be read
+// (reason). If one job was out on it, that job fails at once, because the next worker
+// would send the same. If several were out, nobody knows which one it was, and they are
+// handed on like those of a lost worker.
 func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.gone(now, p, reason) }
 
 func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
@@ -178,8 +178,8 @@ func (b *Broker) remove(p Peer, reason string) {
 	b.freePeers = append(b.freePeers, slot)
 }
 
-// dropSubmitter ends what a lost submitter had: its ids are free from now on, and none of
-// its jobs is handed out.
+// dropSubmitter ends the jobs of a lost submitter: its ids are free from now on, and none
+// of its jobs is handed out.
 func (b *Broker) dropSubmitter(s *submitter) {
 	s.gone = true
 	b.chores.add(leaving{s})

@@ -7,7 +7,7 @@ import (
 )
 
 // pen has the queues of one type that one group held back when they were last looked at. It is
-// kept while it may get another one.
+// kept while it may get another queue.
 type pen struct {
 	no    uint32
 	pos   int32 // in kind.line if it is open, in group.parked if not, or -1
@@ -128,7 +128,7 @@ func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.At(no).opened = po
 // tenant's line.
 func (b *Broker) unparkTenant(p *pen) {
 	q := b.queues.At(p.queues.Top().Ref)
-	if p.queues.Top().B != q.tenant.served { // since it has stood here
+	if p.queues.Top().B != q.tenant.served { // it has been served since it was put here
 		b.rank(q)
 		return
 	}

@@ -9,8 +9,8 @@ import (
 // tenant. Jobs that a group holds back do not count.
 type Place struct {
 	Ahead int
-	next  int             // the queue to go on with
-	last  container.Entry // the job of its lanes to go on behind
+	next  int             // the queue to go on from
+	last  container.Entry // the job of its lanes behind which to go on
 	more  bool            // an unknown number of others may come before it
 }
 
@@ -73,8 +73,8 @@ func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p
 // heldBy is the group that holds back the jobs of a queue, or nil.
 func (q *queue) heldBy() *group { return q.set.shutGroup() }
 
-// sweepAll frees a piece of what lost submitters had waiting, which must not be counted, and
-// tells whether there was any.
+// sweepAll frees a piece of the waiting jobs of lost submitters, which must not be counted,
+// and tells whether there were any.
 func (b *Broker) sweepAll() bool {
 	if b.unswept == 0 {
 		return false
@@ -89,7 +89,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 	l, r := len(q.lanes)-1, uint32(0)
 	if p.last.Ref != 0 {
 		o, ok := b.lastAhead(p)
-		if !ok { // nobody knows how many of those behind it were counted
+		if !ok { // it is unknown how many of the jobs behind it were counted
 			p.more = true
 			return true
 		}

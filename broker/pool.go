@@ -14,10 +14,11 @@ import (
 //
 // A pair is a type and a pool that serves it. It stands in one of two heaps: in the type's,
 // by how long the pool has had an idle worker, or in the pool's, by the type's best job.
-// When all is matched there is never a job that may run together with an idle worker for it,
-// so the pair is useless in one of the two. It moves when somebody finds it useless there. A
-// key may be out of date, but only too good; whoever finds a pair at the top corrects it. So
-// a job costs the logarithm of what is ready, however many types and pools there are.
+// Once matching is done, there is never a job that may run together with an idle worker for
+// it, so the pair is useless in one of the two. It moves to the other when it is met in the
+// heap where it is useless. A key may be out of date, but only too good; whoever meets a
+// pair at the top corrects it. So a job costs the logarithm of the number of ready jobs,
+// however many types and pools there are.
 type pool struct {
 	no uint32
 	// created orders types and pools.
@@ -30,7 +31,7 @@ type pool struct {
 	pairs   uint32         // the first of its pairs
 	n       int            // pairs
 	touched bool
-	bytes   int64 // what it occupies without its pairs and its heap
+	bytes   int64 // its size without its pairs and its heap
 }
 
 // pair is a type and a pool that serves it.
@@ -45,8 +46,8 @@ type pair struct {
 	kindPrev, kindNext, poolPrev, poolNext uint32
 }
 
-// set is what a worker asks for: the types that fit a name or pattern of types and none of
-// except.
+// set is the set of types that a worker asks for: those that match a name or pattern of
+// types and none of except.
 type set struct {
 	types, except   [][]byte
 	names, notNames map[string]bool
@@ -81,8 +82,8 @@ func newSet(key string, allows func(typ []byte) bool) *set {
 const (
 	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(set{})) + 256
 	pairSize = int64(unsafe.Sizeof(pair{}))
-	// nameSize is what a name takes in lists and maps beside its bytes, likeSize what a
-	// pattern takes.
+	// nameSize is the size of a name in lists and maps besides its bytes, likeSize that
+	// of a pattern.
 	nameSize = int64(unsafe.Sizeof([]byte{})) + 48
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
@@ -109,7 +110,7 @@ func (s *set) serves(name []byte) bool {
 		(s.allows == nil || s.allows(name))
 }
 
-// key identifies a set. size is what a pool with it occupies.
+// key identifies a set. size is the size of a pool with it.
 func (q *Joining) key() (text string, size int64) {
 	var key []byte
 	for _, list := range [][][]byte{q.Types, q.Except} {
@@ -133,8 +134,8 @@ func (q *Joining) key() (text string, size int64) {
 type pairing struct {
 	kind *jobType
 	pool *pool
-	// next is the index of the pool or type to go on with, pattern the index of the pattern
-	// to go on with. fits: an earlier pattern fits.
+	// next is the index of the pool or type to go on from, pattern the index of the
+	// pattern. fits: an earlier pattern matches.
 	next, pattern int
 	fits          bool
 }
@@ -145,7 +146,7 @@ func (b *Broker) startPairing(g *pairing) {
 	b.chores.add(g)
 }
 
-// step tries one type with one pool. Until all are tried the workers get jobs of fewer
+// step tries one type with one pool. Until all are tried, the workers get jobs of fewer
 // types.
 func (g *pairing) step(b *Broker) (cost int, done bool) {
 	k, p := g.kind, g.pool
@@ -191,8 +192,8 @@ func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 	return true, g.fits && !s.notNames[string(name)] && (s.allows == nil || s.allows(name))
 }
 
-// poolFor returns the pool for workers that join like this and makes it if it is not there,
-// or says why it cannot.
+// poolFor returns the pool for workers that join like this, and makes it if it does not
+// exist, or says why it cannot.
 func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	key, size := q.key()
 	if p := b.poolsByKey[key]; p != nil {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestPoolsHaveTheirShare: sets of long lists that workers join with count, up to an
-// eighth of the limit on bytes; beyond it a join is refused and changes nothing, equal
-// sets cost once, and all is given back.
+// TestPoolsHaveTheirShare: long lists of types in joins count, up to an eighth of the
+// limit on bytes. Beyond it a join is refused and changes nothing; equal sets cost
+// once; and all memory is given back.
 func TestPoolsHaveTheirShare(t *testing.T) {
 	const limit = 32 << 20
 	b := New(Config{MaxBytes: limit})
@@ -44,7 +44,8 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 		t.Errorf("pools take %d bytes, %d count in all, Memory tells of %d", b.poolBytes, held, b.Memory().Pools)
 	}
 	was := b.poolBytes
-	// One more with an equal set costs nothing; a refused one serves what it served.
+	// One more worker with an equal set costs nothing; a refused one serves the types
+	// that it served before.
 	if fx := join(b.AddWorker(), 0); fx[0].Op != OpOK || b.poolBytes != was {
 		t.Errorf("an equal set: %v, %d bytes more", fx[0].Op, b.poolBytes-was)
 	}

@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// poolTwin knows who gets which job by looking at all of them.
+// poolTwin knows which worker gets which job by looking at all of them.
 type poolTwin struct {
 	jobs    []twinJob // by age
 	workers []twinWorker
@@ -31,7 +31,7 @@ type twinWorker struct {
 	job    string // the type of what it does, "" for nothing
 }
 
-// handOut returns who gets what.
+// handOut returns which worker gets which job.
 func (x *poolTwin) handOut() (given []string) {
 	for {
 		best, to := -1, -1
@@ -59,8 +59,8 @@ func (x *poolTwin) handOut() (given []string) {
 	}
 }
 
-// TestPoolsAgainstTwin compares who gets which job with the twin, while workers
-// of all kinds come, go and change what they serve.
+// TestPoolsAgainstTwin compares with the twin which worker gets which job, while
+// workers of all kinds come, go and change the types that they serve.
 func TestPoolsAgainstTwin(t *testing.T) {
 	lists := []string{"a", "b", "a b", "a b c", "*", "a* b*", "ab* c", "a b c d e f", "*a", "* -b", "* -a* c", "a b -b"}
 	for seed := range uint64(many(400, 100)) {

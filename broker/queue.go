@@ -16,8 +16,8 @@ const maxLanes = 64
 //
 // Jobs that arrive in order stand in lanes, one FIFO for each priority, at the cost of two
 // links each. A job that comes back out of order (requeued, delayed, with an age), or whose
-// priority has no lane left, stands in a heap by priority and age, and in a second one by
-// age alone, which finds the oldest.
+// priority has no lane, stands in a heap by priority and age, and in a second one by age
+// alone, which finds the oldest.
 type queue struct {
 	no  uint32
 	pos int32 // in its heap (see line.go), -1 without ready jobs
@@ -26,8 +26,7 @@ type queue struct {
 	lanes []lane // by priority, the largest last; no lane is empty
 	n     int
 	out   *outOfOrder // nil if no job is out of order
-	// tenant owns it in a fair type. pen is where it stands while it is parked, or where it
-	// stood last.
+	// tenant owns it in a fair type. pen is where it is parked, or was parked last.
 	tenant *tenant
 	pen    *pen
 	parked bool
@@ -35,7 +34,7 @@ type queue struct {
 	jobs, holdings int
 }
 
-// queueKey tells queues apart.
+// queueKey identifies a queue.
 type queueKey struct {
 	kind   *jobType
 	set    *groupSet // nil for no groups
@@ -165,7 +164,7 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	q.out.ages.Push(container.Entry{A: timeKey(j.at), Ref: r})
 }
 
-// queueBytes is what holdings and queues occupy without their heaps.
+// queueBytes is the size of all holdings and queues without their heaps.
 func (b *Broker) queueBytes() int64 {
 	return int64(b.holdings.Len())*holdingSize + int64(b.queues.Len())*queueSize + b.laneBytes
 }
@@ -235,8 +234,9 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 // freeing them.
 const skipSteps = 64
 
-// skip takes the first job r of a queue, which is abandoned, out of it, with those of the
-// same holding that follow in its lane. They are freed later, as if they had been delayed.
+// skip takes the first job r of a queue, which is abandoned, out of the queue, with those
+// of the same holding that follow it in its lane. They are freed later, as if they had
+// been delayed.
 func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	if j.state == stSpilled {
 		b.sweep(h, r, j)

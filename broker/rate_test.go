@@ -59,8 +59,8 @@ func (s *spender) release(now int64, n int) (started int) {
 	return started
 }
 
-// TestReleasesKeepToARate: what is given back late has come back with time already, and
-// what was taken just now comes back whole.
+// TestReleasesKeepToARate: for a job given back late, time has returned its token
+// already; for one taken just now, the token comes back whole.
 func TestReleasesKeepToARate(t *testing.T) {
 	const second = int64(time.Second)
 	for _, ofGroup := range []bool{true, false} {

@@ -1,13 +1,13 @@
 package broker
 
-// Reason says why a request is refused, or why a job or a run ended without an answer: in
-// codes and figures, which others put into words.
+// Reason says, in codes and figures, why a request is refused, or why a job or a run
+// ended without an answer. Other packages put it into words.
 type Reason struct {
 	Why Why
-	// Have is what there is, Overdue how many overdue runs are among it, Need what would be
-	// added, Most the limit.
+	// Have is the present number, Overdue the number of overdue runs in it, Need what would
+	// be added, Most the limit.
 	Have, Overdue, Need, Most int64
-	// Text is what a worker said, or the name of a type.
+	// Text is a worker's text, or the name of a type.
 	Text string
 }
 
@@ -17,7 +17,7 @@ type Why uint8
 const (
 	Said Why = iota // Text says why
 
-	// Why a job or a run ended.
+	// Reasons why a job or a run ended.
 	WorkerLost     // in run Have
 	TimedOut       // run Have, after Most ms
 	WorkerClosed   // for the reason Text
@@ -28,7 +28,7 @@ const (
 	GivenBack      // by its worker
 	AttachedTo     // by another connection
 
-	// Which job a request does not reach.
+	// Reasons why a request does not reach a job.
 	NotKept       // no kept job has the id
 	NotReached    // no job that this submitter may cancel
 	NotChangeable // no waiting job that this submitter may change
@@ -43,11 +43,11 @@ const (
 	IDHeld      // a job with the id is queued or running
 	OutcomeKept // that of a job with the id, for another Have ns
 
-	// Which limit a request would pass.
+	// Limits that a request would pass.
 	Closing            // no new jobs are taken in
 	ManyTypes          // Most
 	ManyPairs          // Have
-	ManyPoolBytes      // Have, Need, Most: of what joins name
+	ManyPoolBytes      // Have, Need, Most: the names in joins
 	ManyJobs           // Have, Overdue
 	ManyBytes          // Have, Overdue, Need, Most
 	ManyTypeJobs       // Have: of the type Text
@@ -56,10 +56,10 @@ const (
 	ManySubmitterBytes // Have, Need, Most
 	ManyGroups         // Have
 	ManyOverdue        // Have of all Overdue runs are on this worker
-	FrameTooLong       // for what may wait for this submitter
+	FrameTooLong       // the limit of bytes that may wait for this submitter
 	ManyRules          // Most, or Need with a *
 
-	// What of a BadSetting is out of range.
+	// The part of a BadSetting that is out of range.
 	BadConcurrency
 	BadRate
 	BadBurst

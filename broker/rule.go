@@ -7,7 +7,7 @@ import (
 	"gloom/wire"
 )
 
-// Rule limits every group that fits a pattern, each for itself.
+// Rule limits every group that matches a pattern, each group separately.
 type Rule struct {
 	// Concurrency is how many of its jobs may run at a time: 0 holds all of them, -1 sets no
 	// limit.
@@ -125,7 +125,7 @@ func (b *Broker) catchUp(s *groupSet) {
 	}
 }
 
-// applyRules sets a group's limits to what the rules say. A limit that it had keeps its
+// applyRules sets a group's limits to those of the rules. A limit that it had keeps its
 // tokens, at most the new burst.
 func (b *Broker) applyRules(g *group) {
 	g.ruled = b.ruled
@@ -157,7 +157,8 @@ func (b *Broker) applyRules(g *group) {
 	}
 }
 
-// retime returns the bucket after a rate has changed. A rate that ends is forgotten.
+// retime returns the bucket after a rate has changed. The bucket of a rate that ends is
+// forgotten.
 func (b *Broker) retime(old *limit, new *Rule) bucket {
 	switch {
 	case new.Rate == 0 || old.Rate == 0:

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// ruleIndex finds the rules with a * that a name fits without trying all of them: by the
-// text before the first * or behind the last one, whichever is longer.
+// ruleIndex finds the rules with a * that match a name without trying all of them: by
+// the text before the first * or behind the last one, whichever is longer.
 type ruleIndex struct {
 	n              int // rules
 	byHead, byTail ends
 }
 
-// ends has rules by the text with which names that fit begin, or end.
+// ends has the rules by the text with which matching names begin, or end.
 type ends struct {
 	rules   map[string][]*rule
 	lengths []int // how many texts there are of each length
@@ -52,7 +52,7 @@ func (x *ruleIndex) remove(r *rule) {
 	}
 }
 
-// fitting returns the rules that a name's value fits, in the order in which they were
+// fitting returns the rules that match a name's value, in the order in which they were
 // first set.
 func (x *ruleIndex) fitting(value string) (found []*rule) {
 	try := func(rules []*rule) {

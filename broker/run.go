@@ -47,8 +47,8 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	e.Spent = w.credit <= 0
 }
 
-// acknowledge begins a command in which a worker speaks of a run. The worker gets its ok. r
-// is 0 if there is no such run.
+// acknowledge begins a command in which a worker's frame names a run. The worker gets its
+// ok. r is 0 if there is no such run.
 func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
@@ -60,8 +60,8 @@ func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32,
 	return w, r, j
 }
 
-// collect is acknowledge for what ends the run, and takes it from the worker. r is also 0 if
-// nobody wants its outcome.
+// collect is acknowledge for a frame that ends the run, and takes the run from the worker. r
+// is also 0 if nobody wants its outcome.
 func (b *Broker) collect(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.acknowledge(now, p, id)
 	if r == 0 || b.endIfUnwanted(w, r, j) {
@@ -80,9 +80,8 @@ func (b *Broker) offerAndEnd(w *worker) []Effect {
 	return b.end()
 }
 
-// Respond ends a run with an answer. id names the job on connections that name theirs and is
-// ignored on others. It is refused with NotProcessing or UnknownID, and changes nothing
-// then.
+// Respond ends a run with an answer. id names the job on connections whose answers carry
+// ids, and is ignored on others. A refusal with NotProcessing or UnknownID changes nothing.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	w, _, r, j := b.collect(now, p, id)
 	if r != 0 {
@@ -91,16 +90,16 @@ func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect
 	return b.offerAndEnd(w)
 }
 
-// Failure is what a worker says of a failed run.
+// Failure is a worker's report of a failed run.
 type Failure struct {
 	ID     []byte
 	Reason string
-	// NoRetry ends the job whatever retries are left.
+	// NoRetry ends the job even if retries are left.
 	NoRetry bool
 	// Delay replaces the backoff of this retry; negative keeps it.
 	Delay int64
-	// Lost: the run went with its worker, at another broker. Expelled: that worker was
-	// closed, which is why NoRetry is set.
+	// Lost: the worker of the run was lost, at another broker. Expelled: that worker
+	// was closed, which is why NoRetry is set.
 	Lost, Expelled bool
 }
 
@@ -122,7 +121,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	return b.offerAndEnd(w)
 }
 
-// Releasing is what a worker says of a job that it gives back.
+// Releasing is a worker's request to give a job back.
 type Releasing struct {
 	ID []byte
 	// Delay is how long it waits before it is handed out again.
@@ -181,7 +180,7 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 	return b.end()
 }
 
-// outOn finds the run that a worker speaks of, or refuses.
+// outOn finds the run that a worker's frame names, or refuses.
 func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	if !w.named {
 		if r := w.out.head; r != 0 {
@@ -283,7 +282,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 	b.again(h, r, j, delay)
 }
 
-// again lets a job wait that was out.
+// again returns a job that was out to waiting.
 func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
 	h.kind.Requeued++
 	b.total.Requeued++

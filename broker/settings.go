@@ -9,7 +9,7 @@ type Settings struct {
 	Types []TypeSetting
 }
 
-// TypeSetting sets what is not nil. The type need not be known yet.
+// TypeSetting sets the fields that are not nil. The type need not be known yet.
 type TypeSetting struct {
 	Name   []byte
 	Limits *TypeLimits
@@ -17,7 +17,7 @@ type TypeSetting struct {
 	Paused *bool // its jobs are held back
 }
 
-// BadSetting is a setting that is refused: a rule, or one of a type.
+// BadSetting is a setting that is refused: a rule, or a setting of a type.
 type BadSetting struct {
 	Pattern, Type []byte // one of them
 	Rule                 // as it was given
@@ -108,7 +108,7 @@ func (b *Broker) brings(t *TypeSetting) int {
 	return 0
 }
 
-// over returns what a type's limits and fairness become.
+// over returns a type's limits and fairness after the setting.
 func (t *TypeSetting) over(k *jobType) (TypeLimits, bool) {
 	limits, fair := k.limits, k.fair
 	if t.Limits != nil {

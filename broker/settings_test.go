@@ -24,8 +24,8 @@ func given(fx []broker.Effect) (n int) {
 	return n
 }
 
-// TestConfigure: nothing that is held back before and after a change of settings goes
-// while they change, however many groups have to follow.
+// TestConfigure: no job that is held back both before and after a change of settings
+// goes during the change, however many groups must follow.
 func TestConfigure(t *testing.T) {
 	one := broker.Rule{Concurrency: 1}
 	none := broker.Rule{Concurrency: 0}
@@ -87,7 +87,7 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// TestConfigureRefused: of settings that cannot be, nothing is.
+// TestConfigureRefused: if one setting is invalid, none is applied.
 func TestConfigureRefused(t *testing.T) {
 	free := broker.TypeSetting{Name: []byte("t1"), Limits: &broker.TypeLimits{}}
 	limited := func(name string) broker.TypeSetting {

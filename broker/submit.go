@@ -7,7 +7,7 @@ import "time"
 type Submission struct {
 	ID, Type, Body []byte
 	// Kept says that Body may be referred to: nobody writes to it again. Its capacity
-	// counts, since it is kept from being freed.
+	// counts, because all of it stays allocated.
 	Kept     bool
 	Priority int64
 	// Delay is how long it is not handed out. Timeout bounds one run. Backoff is the wait
@@ -17,7 +17,8 @@ type Submission struct {
 	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
 	// counts.
 	Retries int
-	// Detach lets the job outlive its submitter, which hears no more of it after the ack.
+	// Detach lets the job outlive its submitter, which gets no frame about it after the
+	// ack.
 	Detach bool
 	// Quiet leaves out the ack.
 	Quiet bool
@@ -25,17 +26,17 @@ type Submission struct {
 	Progress bool
 	// Groups are the names of up to 16 groups that the job belongs to, all different.
 	Groups [][]byte
-	// Age lets the job stand in its queue, and count in waiting times, as if it had been
-	// submitted so long ago.
+	// Age treats the job, in its queue and in waiting times, as if it had been submitted
+	// so long ago.
 	Age time.Duration
 	// Headers, at most 4 KiB, go to workers that ask for them.
 	Headers []byte
-	// Keep, above 0, lets the job outlive its submitter. Its last frame is kept so long
-	// after its end, for a submitter that attaches.
+	// Keep, above 0, lets the job outlive its submitter. Its last frame is kept for
+	// this time after its end, for a submitter that attaches.
 	Keep time.Duration
 }
 
-// Submit takes in a job of submitter p. It is refused with IDExists, Overloaded (a limit is
+// Submit takes a job of submitter p. It is refused with IDExists, Overloaded (a limit is
 // reached) or Draining.
 func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	b.begin(now)
@@ -55,8 +56,8 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	return b.end()
 }
 
-// admission is what admits finds and take needs: the type (nil if it is not known), the hash
-// of the id, and the record of an abandoned job with the same id.
+// admission is the result of admits that take needs: the type (nil if it is not known), the
+// hash of the id, and the record of an abandoned job with the same id.
 type admission struct {
 	kind *jobType
 	hash uint64
@@ -87,7 +88,7 @@ func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reas
 	return 0, Reason{}
 }
 
-// take takes a submission in. sub is nil for a detached job that no connection submits.
+// take takes a submission. sub is nil for a detached job that no connection submits.
 func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 	k := x.kind
 	if k == nil {
@@ -150,7 +151,8 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	return r, j
 }
 
-// full returns the limit that refuses a submission. Its Why is 0 if there is none.
+// full returns the limit because of which a submission is refused. Its Why is 0 if
+// there is none.
 func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	c := &b.cfg
 	w := s.weight()
@@ -199,7 +201,7 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	return none
 }
 
-// weight is what the job will weigh.
+// weight is the weight that the job will have.
 func (s *Submission) weight() int64 {
 	n := len(s.Body)
 	if s.Kept && n >= bigBody {
@@ -225,8 +227,8 @@ func (b *Broker) load() (jobs uint64, bytes int64) {
 			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNames
 }
 
-// Cancel ends a waiting job that submitter p reaches: its own, a detached one, or a kept one
-// without a connection. A running one becomes unwanted, a kept outcome is forgotten.
+// Cancel ends a waiting job that submitter p may cancel: its own, a detached one, or a kept
+// one without a connection. A running one becomes unwanted, a kept outcome is forgotten.
 // Everything else is UnknownID.
 func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	b.begin(now)
@@ -283,8 +285,9 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	return b.end(), 0
 }
 
-// revoke cancels a job that has not ended. If it is kept and runs, its end is told when the
-// run ends, so that the outcome can be kept. In all other cases nobody waits for the worker.
+// revoke cancels a job that has not ended. If it is kept and runs, its submitter is told
+// when the run ends, so that the outcome can be kept. In all other cases nobody waits for
+// the worker.
 func (b *Broker) revoke(r uint32, j *job) {
 	h := b.holder(j)
 	switch {
@@ -304,7 +307,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 
 func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked}} }
 
-// wait lets a job wait until a time. If that has passed the job is ready at once.
+// wait lets a job wait until a time. If the time has passed, the job is ready at once.
 func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.link(&h.jobs, byHolding, r, j)
 	j.since = b.now
@@ -368,8 +371,8 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 	b.total.Queued--
 }
 
-// countEnd counts and records how job j ends, before its body is freed. answer is how long
-// its answer is. A borrowed job is for its home to count.
+// countEnd counts and records the end of job j, before its body is freed. answer is the
+// length of its answer. The home counts a borrowed job.
 func (b *Broker) countEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
 	if j.flags&flagBorrowed != 0 {
 		return

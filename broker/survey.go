@@ -4,12 +4,12 @@ import (
 	"time"
 )
 
-// Looks from outside are taken piece by piece, since they hold up everybody else. lookVisits
-// is how many things in memory one piece visits, or a little more. With cold caches that
+// Snapshots from outside are taken piece by piece, since they hold up everybody else.
+// lookVisits is roughly how many things in memory one piece visits. With cold caches that
 // takes about a tenth of a millisecond.
 const lookVisits = 1024
 
-// TypeInfo is what can be seen of a type.
+// TypeInfo describes a type.
 type TypeInfo struct {
 	Name []byte
 	Ledger
@@ -38,7 +38,7 @@ func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	}
 }
 
-// Type returns what is known of a type.
+// Type returns the description of a type.
 func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 	k := b.typesByName[string(name)]
 	if k == nil {
@@ -47,9 +47,9 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 	return b.typeInfo(k), k.stats, true
 }
 
-// Types calls fn for up to limit types from the place that an earlier call returned (0 at
-// first). It returns the place to go on from, or -1 at the end, and may call fn less often
-// before that, even never. fn must not keep what it is given.
+// Types calls fn for up to limit types, from the place that an earlier call returned (0 at
+// first). It returns the place to go on from, or -1 at the end. Before the end it may call
+// fn less often, or not at all. fn must not keep its argument.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
 	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
 		if k := b.types.All()[from]; k != nil {
@@ -72,8 +72,8 @@ func following(from, n int) int {
 // OtherStats returns the durations of all types, known or forgotten, that may be forgotten.
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
-// Survey adds up what is spread over many places: the age of each type's oldest queued job,
-// the workers that serve it among other types, and its submitters.
+// Survey adds up figures that are spread over many places: the age of each type's oldest
+// queued job, the workers that serve it among other types, and its submitters.
 type Survey struct {
 	now int64
 	// Where to go on: a queue, a pair, a peer and one of its holdings.
@@ -90,12 +90,12 @@ type surveyed struct {
 	last          Peer // the submitter counted last
 }
 
-// Time is the broker's time of the last piece. Ages grow with it, not with the time on the
-// wall: the broker's clock stands still while the process does.
+// Time is the broker's time of the last piece. Ages grow with it, not with the wall clock:
+// the broker's clock stands still while the process does.
 func (s *Survey) Time() time.Duration { return time.Duration(s.now) }
 
-// Survey looks at one piece and tells whether there is more. A job that is queued all the
-// while is not missed, whatever happens between calls.
+// Survey takes one piece of the survey and tells whether there is more. A job that is
+// queued all the time is not missed, whatever happens between calls.
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
 	if s.of == nil {
@@ -158,8 +158,8 @@ func (s *Survey) Complete(t *TypeInfo) {
 	}
 }
 
-// Idle returns how many workers with room serve a type, known or not. It looks at all sets
-// of types that workers have joined with.
+// Idle returns how many workers with room serve a type, known or not. It checks all sets
+// of types with which workers have joined.
 func (b *Broker) Idle(name []byte) (n int) {
 	if k := b.typesByName[string(name)]; k != nil {
 		n = b.idleHere(k)

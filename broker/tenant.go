@@ -98,7 +98,7 @@ func (b *Broker) rankTenant(t *tenant) {
 }
 
 // fairnessChange moves queues and jobs to where they belong after types have become fair or
-// have ceased to be. Until it is done both orders are mixed.
+// are not fair any more. Until it is done, both orders are mixed.
 type fairnessChange struct {
 	active         bool
 	queue, holding int      // where it goes on: all queues first, then all holdings
@@ -129,7 +129,7 @@ func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 	return 1, !c.active
 }
 
-// correctTenant gives a queue a tenant or takes it away, as its type asks.
+// correctTenant gives a queue a tenant or takes it away, depending on its type.
 func (b *Broker) correctTenant(q *queue) {
 	if q == nil || (q.tenant != nil) == q.kind.fair {
 		return

@@ -122,12 +122,12 @@ func (t *town) live(n int) {
 	}
 }
 
-// BenchmarkFlood shows what one of 1,000 groups that queues a million jobs does to
-// the others: their p99 wait, in virtual time, and the processor time per job.
-// Without turns nobody else has one before the million is done, 100 s later: what
-// is shown is how long those have waited who are still there. Nothing that stops no
-// run can do better than a larger priority for all others, shown beside it: a flood
-// leaves no worker idle, and one has to be waited for.
+// BenchmarkFlood shows the effect of one of 1,000 groups that queues a million jobs on
+// the others: their p99 wait, in virtual time, and the processor time per job. Without
+// turns no other group gets a worker before the million is done, 100 s later: then the
+// figure is how long those that are still waiting have waited. The best that is
+// possible without stopping runs is a larger priority for all others, shown beside it:
+// a flood leaves no worker idle, and a job must wait for one.
 func BenchmarkFlood(b *testing.B) {
 	for _, load := range []float64{0.5, 0.8, 0.9, 0.95, 0.98} {
 		for _, c := range []struct {
@@ -167,7 +167,7 @@ func BenchmarkFlood(b *testing.B) {
 }
 
 // BenchmarkTurns is a cycle of submit, dispatch and answer with idle workers, of jobs
-// of 1,000 groups or of none: what groups, rules and turns cost where nobody waits.
+// of 1,000 groups or of none: the cost of groups, rules and turns if no job waits.
 func BenchmarkTurns(b *testing.B) {
 	for _, c := range []struct {
 		name               string
@@ -272,7 +272,7 @@ func BenchmarkSeveral(b *testing.B) {
 	}
 }
 
-// BenchmarkOutcomes tells what a kept outcome of 100 bytes takes.
+// BenchmarkOutcomes reports the memory of a kept outcome of 100 bytes.
 func BenchmarkOutcomes(b *testing.B) {
 	const n = 100_000
 	for range b.N {
@@ -292,8 +292,8 @@ func BenchmarkOutcomes(b *testing.B) {
 	}
 }
 
-// BenchmarkForgotten is a cycle of submit, dispatch and answer whose job is in a group
-// that never was there before: what that takes, and what is left of the groups.
+// BenchmarkForgotten is a cycle of submit, dispatch and answer whose job is in a new
+// group each time: its memory, and what is left of the groups.
 func BenchmarkForgotten(b *testing.B) {
 	core := broker.New(broker.Config{IdleTypes: 10})
 	sub, wrk := core.AddSubmitter(), core.AddWorker()

@@ -72,7 +72,7 @@ func (b *Broker) Next() int64 {
 func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) }
 
 // TickUntil does what was due at a time, which may be earlier than that of other commands:
-// what has arrived since then is carried out before timeouts are judged.
+// frames that have arrived since then are handled before timeouts are judged.
 func (b *Broker) TickUntil(due int64) []Effect {
 	b.begin(due)
 	for n := 0; n < tickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
@@ -94,7 +94,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 	return b.end()
 }
 
-// due handles the timer of a job. What it means depends on the job's state.
+// due handles the timer of a job, whose meaning depends on the job's state.
 func (b *Broker) due(t *timing) {
 	r := t.job
 	j := b.jobs.Get(r)

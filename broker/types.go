@@ -7,10 +7,11 @@ import (
 	"gloom/broker/container"
 )
 
-// jobType is a kind of work: what waits for it, who can do it.
+// jobType is a type of jobs, with the jobs that wait and the workers that serve it.
 type jobType struct {
-	// What every job touches comes first, and all of it is one piece of memory: with ten
-	// thousand types, the cost of a job is how many cache lines and pages it touches.
+	// The fields that every job touches come first, in one piece of memory: with ten
+	// thousand types, the cost of a job depends on how many cache lines and pages it
+	// touches.
 	no        uint32
 	pairs     uint32 // the first of its pairs
 	contender int32  // in Broker.contenders, or -1
@@ -98,7 +99,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	return k
 }
 
-// longName is what the name occupies outside of the record.
+// longName is the size of the name outside of the record.
 func (k *jobType) longName() int64 {
 	if len(k.name) <= len(k.short) {
 		return 0
@@ -119,13 +120,13 @@ func (k *jobType) busy() bool {
 // set: it has limits or is fair.
 func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
 
-// tooMany: the type (nil if it is not known) is not in use, and with it more types would be
-// in use than may be.
+// tooMany: the type (nil if it is not known) is not in use, and would be one type in use
+// too many.
 func (b *Broker) tooMany(k *jobType) bool {
 	return (k == nil || k.unusedLink.In()) && b.tooManyTypes(1)
 }
 
-// tooManyTypes: with so many more, more types would be in use than may be.
+// tooManyTypes: so many more types in use would be too many.
 func (b *Broker) tooManyTypes(more int) bool {
 	c := b.cfg.MaxTypes
 	return c > 0 && more > 0 && b.TypesInUse()+more > c
@@ -136,8 +137,8 @@ func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() 
 
 func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
 
-// typeUsed and typeLeft keep the rings of unused types. At the end of a command only
-// Config.IdleTypes of them are remembered. What the forgotten ones counted is added up in
+// typeUsed and typeLeft maintain the rings of unused types. At the end of a command only
+// Config.IdleTypes of them are remembered. The counts of forgotten types are added up in
 // Broker.forgotten.
 func (b *Broker) typeUsed(k *jobType) {
 	if k.unusedLink.In() {
@@ -171,8 +172,8 @@ func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 // unusedTypes is how many unused types have no dead letters.
 func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
-// makeRoomOfDead forgets dead letters of unused types if types in use need the room, of the
-// type unused for longest first.
+// makeRoomOfDead forgets dead letters of unused types if types in use need the room; those
+// of the type unused for longest go first.
 func (b *Broker) makeRoomOfDead() {
 	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
 		k := b.deadTypes.First()
