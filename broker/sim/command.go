@@ -54,8 +54,8 @@ var verbNames = [verbs]string{
 
 func (v verb) String() string { return verbNames[v] }
 
-// command is one step of a run, complete in itself: any part of a run can be
-// run again without the rest.
+// command is one step of a run, complete in itself, so that a run can be repeated
+// without some of its commands.
 type command struct {
 	verb verb
 	now  int64
@@ -72,7 +72,7 @@ type command struct {
 	retries                          int
 	detach, quiet, progress          bool
 	keep                             time.Duration
-	token                            uint64 // whose submitter it is
+	token                            uint64 // the submitter that it belongs to
 	room                             int    // of an attach, or a credit
 	age                              time.Duration
 	headers                          []byte
@@ -82,8 +82,8 @@ type command struct {
 
 	prefetch int
 	notices  bool
-	// types and except replace typ, if they are not nil; allow has the types that
-	// the worker's token allows, each a letter, if it is not empty.
+	// types and except replace typ, if they are not nil; allow has the types that the
+	// worker's token allows, each a letter, if it is not empty.
 	types, except []string
 	allow         string
 	wantHeaders   bool
@@ -99,7 +99,7 @@ type command struct {
 	also []*command
 }
 
-// settings are all that a command changes together.
+// settings are all settings that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
 // line is a line of a trace.

@@ -35,9 +35,9 @@ func (f *frame) String() string {
 	return s.String()
 }
 
-// loose frames of one command may come in any order among their neighbours of
-// the same kind: the protocol does not say which of several jobs that end
-// together is told first.
+// loose frames of one command may come in any order among neighbours of the same kind:
+// if several jobs end together, the protocol does not say in which order their
+// submitters are told.
 func (f *frame) loose(g *frame, together bool) bool {
 	return f.op == g.op &&
 		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
@@ -138,9 +138,10 @@ func (r *runner) compareLedgers() error {
 	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
 		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
 	}
-	// A living submitter may keep its last type, and what is to be swept its own.
+	// A living submitter may keep its last type, and jobs that are still to be swept
+	// may keep theirs.
 	if most := o.cfg.IdleTypes + len(o.peers); unused > most && o.vanished == 0 {
-		return fmt.Errorf("%d types that nobody uses are remembered, at most %d", unused, most)
+		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, most)
 	}
 	return nil
 }
@@ -180,8 +181,8 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 	return nil
 }
 
-// compareNext: the core must ask for a tick in time, and without need for no
-// other. Whatever has passed means at once.
+// compareNext: the core must ask for a tick in time, and must not ask for ticks that it
+// does not need. All times in the past mean at once.
 func (r *runner) compareNext() error {
 	want, got := max(r.oracle.next(), r.oracle.now), max(r.driver.core.Next(), r.oracle.now)
 	if got > want {

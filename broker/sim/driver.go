@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// driver carries commands to the core as a hub would: what it lends is
+// driver carries commands to the core as a hub would: memory that it lends is
 // overwritten before the next command.
 type driver struct {
 	core *broker.Broker
@@ -21,10 +21,10 @@ type driver struct {
 	frames []frame
 	// outcomes are the numbers of the outcomes last sent, by id.
 	outcomes map[string]uint64
-	// code and refused are what operators' commands return.
+	// code and refused are the results of operators' commands.
 	code    broker.Code
 	refused bool
-	// known: the type that was to be forgotten is there.
+	// known: the type to be forgotten exists.
 	known bool
 
 	// closed are the peers that the core closed in this command.
@@ -47,8 +47,8 @@ func newDriver(cfg broker.Config) *driver {
 	}
 }
 
-// peer translates; who was never introduced gets a number that the core has
-// not given out, near to those it has.
+// peer translates a number. A connection that was never introduced gets a number that
+// the core has not given out, near those that it has.
 func (d *driver) peer(no int) broker.Peer {
 	if p, known := d.peers[no]; known {
 		return p
@@ -75,7 +75,7 @@ func (d *driver) body(c *command) []byte {
 	return d.lend(c.body)
 }
 
-// do carries out a command and leaves in frames what the core sends.
+// do carries out a command and puts the frames that the core sends into frames.
 func (d *driver) do(c *command) {
 	for i := range d.scratch[:d.used] {
 		d.scratch[i] = 0xEE
@@ -239,13 +239,13 @@ func (d *driver) introduce(no int, p broker.Peer) {
 	d.peers[no], d.numbers[p] = p, no
 }
 
-// note keeps a copy of effects: they end with the next command.
+// note copies effects, because they are valid only until the next command.
 func (d *driver) note(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		no, known := d.numbers[e.Peer]
 		if !known {
-			panic(fmt.Sprintf("sim: an effect for peer %d, whom nobody knows", e.Peer))
+			panic(fmt.Sprintf("sim: an effect for the unknown peer %d", e.Peer))
 		}
 		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.Spent}
 		if e.Code != 0 {
@@ -272,7 +272,7 @@ func (d *driver) note(fx []broker.Effect) {
 	}
 }
 
-// settle tells whether memory that was to stay has changed.
+// settle tells whether memory has changed that was to stay as it was.
 func (d *driver) settle() error {
 	for _, k := range d.kept {
 		if !bytes.Equal(k.body, k.want) {
@@ -282,7 +282,7 @@ func (d *driver) settle() error {
 	return nil
 }
 
-// sight shows the oracle what it may look up at a moment.
+// sight shows the oracle the parts of the core that it may read at a moment.
 func (d *driver) sight(now int64) sight {
 	return sight{
 		due: func(id string) (int64, bool) {

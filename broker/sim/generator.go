@@ -10,7 +10,7 @@ import (
 	"gloom/broker"
 )
 
-// generator makes up the commands of a run. It looks at the oracle, to hit interesting
+// generator makes up the commands of a run. It reads the oracle, to hit interesting
 // cases more often than chance would.
 type generator struct {
 	p      profile
@@ -22,10 +22,10 @@ type generator struct {
 	steps  int
 	now    int64
 	peers  int // numbers given out
-	fresh  int // ids made beyond the common ones
+	fresh  int // ids made besides the common ones
 }
 
-// noise is where bodies are cut from.
+// noise is the source of bodies.
 var noise = func() []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	m := make([]byte, 1<<20)
@@ -45,15 +45,15 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
-	// Where groups meet a type's rate no tick is late: what goes first depends on when the
-	// core looks at that rate again. Nor is it late for a rule that meets a group whose rates
-	// have just forgotten it: until the tick, that may be there or not.
+	// Where groups meet a type's rate, no tick is late: which job goes first depends on when
+	// the core checks that rate again. Nor is a tick late for a rule that meets a group whose
+	// rates have just forgotten it: until the tick, the group may exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
 	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
 	}
 	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.p.ids > 100 {
-		c.verb = tick // more than one step does
+		c.verb = tick // takes more than one step
 	}
 	c.peer = g.peer(c.verb)
 	switch c.verb {
@@ -111,7 +111,7 @@ func (g *generator) next() *command {
 	case release:
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
-		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("it broke in step %d", g.step)
+		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
 		c.noRetry = g.chance(15)
 		if g.chance(30) {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
@@ -136,7 +136,7 @@ func (g *generator) next() *command {
 	return c
 }
 
-// setting invents a change of a rule, or of what is set of a type.
+// setting invents a change of a rule, or of a setting of a type.
 func (g *generator) setting(c *command) {
 	switch c.verb {
 	case setRule, dropRule:
@@ -191,7 +191,7 @@ func (g *generator) verb() verb {
 }
 
 // time lets some time pass: often none, often until just a deadline; now and then it jumps,
-// also backwards.
+// sometimes backwards.
 func (g *generator) time(v verb) int64 {
 	still := g.p.still
 	if v == tick {
@@ -214,7 +214,7 @@ func (g *generator) time(v verb) int64 {
 	case n < 94:
 		g.now -= g.rng.Int64N(int64(10 * time.Millisecond))
 	case n < 96:
-		// One command from the past, as of a thread that was held up.
+		// A command from the past, as from a thread that was held up.
 		return g.now - g.rng.Int64N(int64(time.Hour))
 	case n < 97:
 		g.now += int64(400 * 24 * time.Hour)
@@ -299,7 +299,7 @@ func (g *generator) outID(peer int) string {
 	return g.id(0)
 }
 
-// keptID is one that may be attached to, often of a job without a connection.
+// keptID is an id that may be attached to, often that of a job without a connection.
 func (g *generator) keptID(over bool) string {
 	for range 8 {
 		if n := len(g.o.jobs); n > 0 {
@@ -311,7 +311,7 @@ func (g *generator) keptID(over bool) string {
 	return g.id(0)
 }
 
-// groups are some that a job may belong to.
+// groups are some groups that a job may belong to.
 func (g *generator) groups() (list []string) {
 	for range 1 + g.rng.IntN(g.p.most) {
 		if name := fmt.Sprintf("g%d", g.rng.IntN(4)); !slices.Contains(list, name) {
@@ -321,7 +321,7 @@ func (g *generator) groups() (list []string) {
 	return list
 }
 
-// patterns are some names of types, and some patterns that fit several.
+// patterns are some names of types, and some patterns that fit several types.
 func (g *generator) patterns() []string {
 	list := []string{}
 	for range 1 + g.rng.IntN(3) {

@@ -10,24 +10,24 @@ import (
 	"gloom/broker"
 )
 
-// comparePeers compares all that can be seen of connections.
+// comparePeers compares everything that can be read of connections.
 func (r *runner) comparePeers() error {
 	o, b := r.oracle, r.driver.core
 	workers, next := b.Workers(o.now, nil, 0, 1000)
 	if next != -1 {
-		return fmt.Errorf("workers are listed up to %d only", next)
+		return fmt.Errorf("workers are listed only up to %d", next)
 	}
 	submitters, _ := b.Submitters(nil, 0, 1000)
 	if s, w := b.Peers(); s != len(submitters) || w != len(workers) {
-		return fmt.Errorf("%d submitters and %d workers are counted, listed are %d and %d", s, w, len(submitters), len(workers))
+		return fmt.Errorf("%d submitters and %d workers are counted, but %d and %d are listed", s, w, len(submitters), len(workers))
 	}
 	if len(workers)+len(submitters) != len(o.peers) {
-		return fmt.Errorf("%d workers and %d submitters are listed, expected are %d in all", len(workers), len(submitters), len(o.peers))
+		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), len(o.peers))
 	}
 	for _, x := range workers {
 		w := o.peer(r.driver.numbers[x.Peer], true)
 		if w == nil {
-			return fmt.Errorf("a worker is listed that nobody knows: %+v", x)
+			return fmt.Errorf("an unknown worker is listed: %+v", x)
 		}
 		typ := w.typ
 		if w.types != nil {
@@ -65,7 +65,7 @@ func (r *runner) comparePeers() error {
 	return nil
 }
 
-// compareJob compares all that can be seen of the job with an id.
+// compareJob compares everything that can be read of the job with an id.
 func (r *runner) compareJob(id string) error {
 	o := r.oracle
 	x, found := r.driver.core.Explain(o.now, []byte(id))
@@ -109,7 +109,7 @@ func (r *runner) compareJob(id string) error {
 	var p broker.Place
 	for r.driver.core.Place([]byte(id), &p) {
 	}
-	// By age alone: where groups hold back or take turns it says little.
+	// By age alone: where groups hold jobs back or take turns, the place says little.
 	if about := len(o.rules) > 0 || o.types[j.typ].fair; about {
 		want.exact, want.ahead = p.Exact() && j.place == queued, p.Ahead
 	}
@@ -162,14 +162,14 @@ func coreLetters(ls []*broker.DeadLetter) (s string) {
 	return s
 }
 
-// walk is a listing that goes on while commands come between its pieces: whatever is
-// there all the while is listed exactly once.
+// walk is a listing that goes on while commands come between its pieces. What exists
+// during the whole walk is listed exactly once.
 type walk struct {
 	what  string
 	piece func(from, limit int) (keys []string, next int)
 
 	from        int
-	there, seen map[string]bool // there: since it began; nil when it is to begin
+	there, seen map[string]bool // there: what exists since the walk began; nil before it begins
 }
 
 // all lists everything at once.
@@ -204,7 +204,7 @@ func (w *walk) step(limit int) error {
 	}
 	for key := range w.there {
 		if !w.seen[key] {
-			return fmt.Errorf("%s %s was there all the while and is not listed", w.what, key)
+			return fmt.Errorf("%s %s existed all the time and is not listed", w.what, key)
 		}
 	}
 	w.there = nil

@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// frame is one frame that a peer is to be sent. Only what the protocol fixes
-// is compared: an empty reason stands for any text.
+// frame is one frame that a peer is to be sent. Only the parts that the protocol fixes
+// are compared: an empty reason stands for any text.
 type frame struct {
 	op      broker.Op
 	code    broker.Code
@@ -35,12 +35,12 @@ const (
 
 // oracleJob is a job that holds its id.
 type oracleJob struct {
-	command // that submitted it, as changed since; token is who may attach
+	command // of the submitter, with later changes; token says which submitters may attach
 	// arrival orders jobs by age.
 	arrival int
 	owner   int // peer, 0 when nobody waits for it
-	// lost: its owner went while it ran. cancelled: while it ran. revoked: an
-	// operator did, and its outcome is to be kept.
+	// lost: its owner went while it ran. cancelled: it was cancelled while it ran.
+	// revoked: an operator cancelled it, and its outcome is to be kept.
 	lost, cancelled, revoked bool
 	last                     frame // its last frame, once it has ended
 	releases                 int
@@ -48,14 +48,14 @@ type oracleJob struct {
 
 	at, since int64
 	place     place
-	until     int64 // delayed: till then
-	least     bool  // or longer: the core's choice is hidden behind the deadline
+	until     int64 // delayed: until then
+	least     bool  // or longer: the deadline hides the core's choice
 	expires   int64 // 0: no deadline
 	attempts  int
 	worker    int
-	// timer orders deadlines of the same moment by when they were set.
+	// timer orders deadlines of the same moment by the order in which they were set.
 	timer int
-	// length of what is kept, once it has ended.
+	// length is the size of the part that is kept, once the job has ended.
 	length int
 }
 
@@ -68,7 +68,7 @@ func (j *oracleJob) weight() int64 {
 	return int64(len(j.id)+len(j.headers)+len(j.body)+length(j.groups)) + broker.JobOverhead
 }
 
-// before: it goes first, both being ready.
+// before: it goes first if both are ready.
 func (j *oracleJob) before(k *oracleJob) bool {
 	switch {
 	case j.priority != k.priority:
@@ -79,7 +79,7 @@ func (j *oracleJob) before(k *oracleJob) bool {
 	return j.arrival < k.arrival
 }
 
-// due is the moment at which time does something to the job.
+// due is the next moment at which a timer changes the job.
 func (j *oracleJob) due() (int64, bool) {
 	switch {
 	case j.place == running:
@@ -104,8 +104,8 @@ type oraclePeer struct {
 	token  uint64
 
 	joined bool
-	// typ is the type that it serves; otherwise it serves types without except, as far as
-	// allow permits.
+	// typ is the type that it serves. Otherwise it serves the types of types except those
+	// of except, as far as allow permits.
 	typ           string
 	types, except []string
 	allow         string
@@ -117,7 +117,7 @@ type oraclePeer struct {
 	left          bool
 	out           []run
 	inLine        bool
-	position      int // in the line of workers with room: smaller is longer idle
+	position      int // place in the line of workers with room: smaller is idle for longer
 }
 
 // serves tells whether a joined worker serves a type.
@@ -130,7 +130,7 @@ func (w *oraclePeer) serves(typ string) bool {
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
-// names are the types that it names without a *, of those that it serves.
+// names are the types it serves that it names without a *.
 func (w *oraclePeer) names() (names []string) {
 	if w.types == nil {
 		return []string{w.typ}
@@ -171,13 +171,13 @@ func (w *oraclePeer) free() bool {
 
 type oracleType struct {
 	name          string
-	broker.Ledger // but for the jobs that have not ended
+	broker.Ledger // except for the jobs that have not ended
 	paused        bool
 	concurrency   int
 	rate          float64
 	paced         rated
-	// blocked is until when the rate let nothing through, 0 if it did. slow: it
-	// would let a job through again, and no tick has come since.
+	// blocked is until when the rate lets nothing through, 0 if it lets a job through.
+	// slow: it would let a job through again, and no tick has come since.
 	blocked int64
 	slow    bool
 	// fair: groups take turns.
@@ -185,14 +185,14 @@ type oracleType struct {
 	letters []*letter
 }
 
-// sight is what the oracle looks up at the core where the protocol leaves the
-// choice to it.
+// sight is the part of the core that the oracle reads where the protocol leaves the
+// choice to the core.
 type sight struct {
-	// due tells how long it is until the timer of a delayed job comes.
+	// due tells how long it is until the timer of a delayed job fires.
 	due func(id string) (int64, bool)
-	// overloaded: the core refused this command for a limit.
+	// overloaded: the core refused this command because of a limit.
 	overloaded bool
-	// known: the type that this command was to forget is there.
+	// known: the type that this command was to forget exists.
 	known bool
 	// out is the id of the nth job of a type that was handed out, from 0.
 	out func(typ string, n int) string
@@ -222,16 +222,17 @@ type oracle struct {
 	peers []*oraclePeer
 	types map[string]*oracleType
 	names []string // of types, in order of appearance
-	// forgotten adds up what types counted that the core forgot.
+	// forgotten adds up the counts of the types that the core forgot.
 	forgotten broker.Ledger
 
 	arrivals, timers, positions int
 
 	rules map[string]broker.Rule // by pattern
-	// rates are what those of rules have let through, starts, of types too, whom.
+	// rates are what the rates of rules have let through; starts are the jobs that each
+	// rate, also that of a type, has let through.
 	rates  map[ruled]*rated
 	starts map[ruled][]start
-	// commands counts them; turns has when the tenants of fair types were served last,
+	// commands counts them; turns says when the tenants of fair types were last served,
 	// or came.
 	commands int
 	turns    map[turnOf]int
@@ -239,8 +240,8 @@ type oracle struct {
 	letters  []*letter // of all types, by age
 	draining bool
 	stopped  bool
-	// vanished: a submitter went with jobs waiting, and no tick has come since
-	// that surely swept up behind it.
+	// vanished: a submitter went while jobs of its waited, and no tick has come since
+	// that surely swept all of them.
 	vanished int
 	ticking  bool
 	ticked   int64 // when the last tick came
@@ -258,8 +259,8 @@ func newOracle(cfg broker.Config) *oracle {
 	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
-// moment is when a command happens: time never goes back, and some commands
-// have none of their own.
+// moment is when a command happens: time never goes back, and some commands have no
+// time of their own.
 func (o *oracle) moment(c *command) int64 {
 	switch c.verb {
 	case addSubmitter, addWorker, drain:
@@ -268,7 +269,7 @@ func (o *oracle) moment(c *command) int64 {
 	return max(o.now, c.now)
 }
 
-// do carries out a command; frames holds what follows from it.
+// do carries out a command and puts the frames that follow into frames.
 func (o *oracle) do(c *command, s sight) {
 	for _, k := range o.types {
 		k.slow = k.slow || k.rate > 0 && o.rateWait(k) > 0
@@ -405,7 +406,7 @@ func (o *oracle) tally(typ string) (d, q, r uint64) {
 	return d, q, r
 }
 
-// lineUp lets workers that have room now, and had none, stand in line.
+// lineUp appends to the line the workers that have room now and had none.
 func (o *oracle) lineUp() {
 	for _, w := range o.peers {
 		if f := w.free(); f != w.inLine {
@@ -416,15 +417,15 @@ func (o *oracle) lineUp() {
 	}
 }
 
-// handOut dispatches the best job that may run to the longest idle worker that serves its
-// type, as long as there is such a pair.
+// handOut dispatches the best job that may run to the worker that serves its type and is
+// idle for longest, as long as there is such a pair.
 func (o *oracle) handOut() {
 	if o.stopped {
 		return
 	}
 	late, closed, handed := map[string]bool{}, map[string]bool{}, map[string]int{}
 	clear(o.left)
-	o.expireMet(func(k *oracleType) bool { return k.fair }) // in what order is the core's choice
+	o.expireMet(func(k *oracleType) bool { return k.fair }) // the order is the core's choice
 	for name, k := range o.types {
 		late[name] = k.slow && !o.ticking
 	}
@@ -459,9 +460,8 @@ func (o *oracle) handOut() {
 			o.expire(j)
 			continue
 		}
-		// The core looks at a rate again when its timer comes or when something
-		// about the type changes; in between it may let time pass, but not miss
-		// the tick.
+		// The core checks a rate again when its timer fires or when something about the
+		// type changes. In between it may let time pass, but it must not miss the tick.
 		if k.rate > 0 {
 			wait := o.rateWait(k)
 			if wait > 0 {
@@ -481,7 +481,7 @@ func (o *oracle) handOut() {
 	}
 }
 
-// expireMet ends jobs of some types that the core has met past their deadlines.
+// expireMet ends jobs of some types that the core has found past their deadlines.
 func (o *oracle) expireMet(of func(k *oracleType) bool) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.place == queued && of(o.types[j.typ]) && o.lapsed(j) && !o.sight.held(j.id) {
@@ -490,7 +490,7 @@ func (o *oracle) expireMet(of func(k *oracleType) bool) {
 	}
 }
 
-// mayRun: neither pause nor concurrency keep jobs of a type back.
+// mayRun: neither a pause nor the concurrency of a type keeps its jobs back.
 func (o *oracle) mayRun(k *oracleType) bool {
 	if k.paused {
 		return false
@@ -509,7 +509,7 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 	return first
 }
 
-// best is the queued job of a type that goes first; next: see allowed.
+// best is the queued job of a type that goes first; for next see allowed.
 func (o *oracle) best(typ, next string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {

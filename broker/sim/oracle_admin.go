@@ -10,14 +10,14 @@ import (
 
 // letter is a failed job that is kept.
 type letter struct {
-	command    // that submitted its job, as changed since
+	command    // of the submitter, with later changes
 	reason     string
 	attempts   int
 	at, failed int64
 }
 
-// letterOverhead is what the core counts for a letter beside its id, body,
-// headers, groups and reason.
+// letterOverhead is what the core counts for a letter besides its id, body, headers,
+// groups and reason.
 const letterOverhead = 320
 
 func (l *letter) weight() int64 {
@@ -65,8 +65,8 @@ func (o *oracle) dropLetter(l *letter) {
 	k.letters, o.letters = without(k.letters), without(o.letters)
 }
 
-// yield: the letters of types that nobody uses go when types in use need the
-// room. Which types those are is the core's choice.
+// yield drops letters of unused types when types in use need the room. Which unused
+// types those are is the core's choice.
 func (o *oracle) yield() {
 	for _, name := range o.names {
 		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || o.sight.letters(name) > 0 {
@@ -101,7 +101,7 @@ func (o *oracle) revive(c *command) {
 	}
 }
 
-// reviveAll retries all letters of a type that it can, or forgets all.
+// reviveAll retries all letters of a type that can be retried, or forgets all.
 func (o *oracle) reviveAll(c *command) {
 	k := o.types[c.typ]
 	if k == nil {
@@ -125,8 +125,8 @@ func (o *oracle) reviveLetter(l *letter) {
 	o.dropLetter(l)
 }
 
-// forgetType has a type forgotten that nobody uses, after discarding what it holds if the
-// command says so.
+// forgetType forgets a type that nobody uses. If the command says so, it first discards
+// what the type holds.
 func (o *oracle) forgetType(c *command) {
 	k := o.types[c.typ]
 	if k == nil {
@@ -139,12 +139,12 @@ func (o *oracle) forgetType(c *command) {
 	}
 	if len(held)+len(k.letters) > 0 && !c.on || runs || k.paused || k.set() || o.named(c.typ) {
 		if !o.sight.known {
-			o.complaint = fmt.Sprintf("type %q is in use, and forgotten", c.typ)
+			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)
 		}
 		return
 	}
 	if o.sight.known {
-		o.complaint = fmt.Sprintf("type %q is not in use, and not forgotten", c.typ)
+		o.complaint = fmt.Sprintf("type %q was not forgotten although it is not in use", c.typ)
 	}
 	for _, j := range held {
 		if j.place != ended {
@@ -200,8 +200,8 @@ func (o *oracle) configure(settings []*command) {
 	}
 }
 
-// brings is +1 if a setting of a type that nobody uses is changed, and -1 if it was all
-// that its type was used for.
+// brings is +1 if an unused type gets a setting, and -1 if a type loses the setting
+// that was its only use.
 func (o *oracle) brings(c *command) int {
 	k := o.types[c.typ]
 	if !o.used(c.typ) {
@@ -227,7 +227,7 @@ func (o *oracle) limit(c *command) {
 	delete(o.starts, ofType(k.name))
 }
 
-// expel ends all that a drain has left over.
+// expel ends all jobs that a drain has left over.
 func (o *oracle) expel() {
 	o.draining, o.stopped = true, true
 	for _, j := range append([]*oracleJob(nil), o.jobs...) {
@@ -235,7 +235,7 @@ func (o *oracle) expel() {
 			continue
 		}
 		if j.place == running {
-			// The worker may still answer; that goes nowhere.
+			// The worker may still answer; the answer goes nowhere.
 			o.giveUp(j)
 			if j.unwanted() {
 				o.unwantedEnds(j)

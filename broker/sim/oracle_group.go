@@ -24,7 +24,7 @@ func turn(j *oracleJob) turnOf {
 	return turnOf{typ: j.typ, origin: j.origin}
 }
 
-// length is that of all names together.
+// length is the length of all names together.
 func length(names []string) (n int) {
 	for _, name := range names {
 		n += len(name)
@@ -65,9 +65,9 @@ func (o *oracle) runs(group string) (n int64) {
 	return n
 }
 
-// allowed: all groups of a job let it go. If a rate does so only since the last tick
-// it is the core's choice whether it looks at the rate again, or waits for its timer:
-// next is the job that it hands out next of the type, or that it knows no more.
+// allowed: all groups of a job let it go. If a rate lets it go only since the last
+// tick, the core may check the rate again or wait for its timer. Then the job is
+// allowed only if the core hands it out next (next), or has expired it already.
 func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
 		return !o.left[j]
@@ -79,7 +79,7 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 // lapsed: the deadline of a waiting job has passed.
 func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires <= o.now }
 
-// opens is when the rates of a job's groups let it go; full: one of them may run
+// opens is when the rates of a job's groups let it go; full: one of the groups may run
 // no more jobs.
 func (o *oracle) opens(j *oracleJob) (at int64, full bool) {
 	o.each(j, func(x ruled, r broker.Rule) {
@@ -109,7 +109,7 @@ func (o *oracle) refund(j *oracleJob) {
 	})
 }
 
-// setRule: a bucket goes on with the tokens that there are, as long as there is a rate.
+// setRule: a bucket keeps its tokens as long as there is a rate.
 func (o *oracle) setRule(c *command) {
 	there := o.groupsBut(nil, o.ticked)
 	old, was := o.rules[c.id]
@@ -158,8 +158,8 @@ func (o *oracle) forgetRates(pattern string) {
 	}
 }
 
-// groupsBut are the groups that there are: a job other than without is in them,
-// or a rate remembers at that time.
+// groupsBut are the groups that exist: a job other than without is in them, or a rate
+// remembers them at that time.
 func (o *oracle) groupsBut(without *oracleJob, at int64) map[string]bool {
 	all := map[string]bool{}
 	for _, j := range o.jobs {
@@ -177,13 +177,13 @@ func (o *oracle) groupsBut(without *oracleJob, at int64) map[string]bool {
 	return all
 }
 
-// fading: a group is there only until the core looks at its rates again.
+// fading: a group exists only until the core checks its rates again.
 func (o *oracle) fading(now int64) bool {
 	return len(o.rates) > 0 && len(o.groupsBut(nil, o.ticked)) != len(o.groupsBut(nil, now))
 }
 
-// tooManyGroups: with a job in these groups, instead of those that it leaves,
-// there would be too many. Until a tick the core may count what rates remember no more.
+// tooManyGroups: if a job left its old groups for these, there would be too many. Until
+// a tick the core may count groups that rates no longer remember.
 func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {
 	if o.cfg.MaxGroups == 0 || len(names) == 0 {
 		return false
@@ -198,9 +198,9 @@ func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {
 	return with(o.now) > o.cfg.MaxGroups || with(o.ticked) > o.cfg.MaxGroups && o.sight.overloaded
 }
 
-// candidate is the job of a type that goes next, being the nth of this command:
-// the best or, in a fair type, one whose turn it may be. Which of several that
-// came, or had their turns, with one command goes first is the core's choice.
+// candidate is the job of a type that goes next, as the nth of this command: the best
+// job or, in a fair type, the job whose turn it may be. If several tenants came, or had
+// their turns, with one command, the core chooses which of them goes first.
 func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	next := o.sight.out(k.name, n)
 	best := o.best(k.name, next)
@@ -208,8 +208,8 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 		return best
 	}
 	heads := o.heads(k, next)
-	// Where the core hands out none of the type, the first in turn is meant, of
-	// several the last: the one before which most others go.
+	// If the core hands out none of the type, the candidate is the job whose turn comes
+	// first; of several, the last one, before which most others go.
 	for t, head := range heads {
 		at, first := o.turn(t), o.turn(turn(best))
 		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
@@ -242,12 +242,12 @@ func (o *oracle) inTurn(k *oracleType, j *oracleJob) {
 	mine := o.turn(turn(j))
 	for t, head := range o.heads(k, "") {
 		if head.priority == j.priority && o.turn(t) < mine {
-			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), mine, t, o.turn(t))
+			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v, from command %d, but that of %+v is from command %d", j.id, turn(j), mine, t, o.turn(t))
 		}
 	}
 }
 
-// turn is the command in which a tenant was served last, or came.
+// turn is the command in which a tenant was last served, or came.
 func (o *oracle) turn(t turnOf) int {
 	if at, there := o.turns[t]; there {
 		return at
@@ -272,8 +272,8 @@ func (o *oracle) arrive() {
 	}
 }
 
-// waitsForRate is when a queued job may go, if only rates of its groups keep it, or did
-// when the last tick came.
+// waitsForRate is when a queued job may go, or could go at the last tick, if only rates
+// of its groups hold it back.
 func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 	if len(j.groups) == 0 || len(o.rules) == 0 || j.place != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false
@@ -282,7 +282,7 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 	return at, !full && (at > o.now || at > o.ticked && o.types[j.typ].rate == 0)
 }
 
-// forgetGroups forgets what rates let through of groups that are there no more.
+// forgetGroups forgets what rates let through of groups that no longer exist.
 func (o *oracle) forgetGroups() {
 	if len(o.rates) == 0 {
 		return

@@ -2,8 +2,8 @@ package sim
 
 import "gloom/broker"
 
-// conclude ends a job with its last frame; a kept one goes on holding its id,
-// with the frame.
+// conclude ends a job with its last frame; a kept job goes on holding its id, with the
+// frame.
 func (o *oracle) conclude(j *oracleJob, last frame) {
 	if j.owner != 0 {
 		o.sendLast(j, last)
@@ -15,7 +15,7 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	j.groups = nil
 	j.place, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
-	// How long the reason of an error is, is the core's choice.
+	// The core chooses the length of an error's reason.
 	if j.length = len(last.body); last.op == broker.OpEnd {
 		j.length = o.sight.length(j.id)
 	}
@@ -29,7 +29,7 @@ func (o *oracle) sendLast(j *oracleJob, last frame) {
 	}
 }
 
-// written: the last frame that was sent under this id is out whole.
+// written: the last frame that was sent under this id has been written whole.
 func (o *oracle) written(c *command) {
 	if j := o.held[c.id]; j != nil && j.place == ended && o.sent[c.id] == j {
 		o.forget(j)
@@ -41,7 +41,7 @@ func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
 	return j.owner == s.no || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
 }
 
-// attach has a kept job's frames come to another connection.
+// attach sends a kept job's frames to another connection from now on.
 func (o *oracle) attach(c *command) {
 	s := o.peer(c.peer, false)
 	if s == nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // rated is what a rate has let through: when its next job would come if all came evenly
-// spaced, since when it is as it is, and the least that was used up since a moment.
+// spaced, since when this has not changed, and the smallest use since a moment.
 type rated struct{ next, set, from, least int64 }
 
 func (r *rated) used(now int64) int64 { return max(0, r.next-now) }
@@ -40,12 +40,12 @@ type start struct {
 	at  int64
 }
 
-// mostStarts bounds how many are looked back at.
+// mostStarts bounds how many starts are kept.
 const mostStarts = 500
 
-// judgeRate complains if with this job more have started under a rate, in any span of
-// time that ends now, than a burst and what the span brings. This is the rule that
-// rates are for, and knows nothing of how the core keeps to it.
+// judgeRate complains if more jobs have started under a rate, in some span of time that
+// ends now, than the burst and the rate of that span allow. This is the definition of a
+// rate, and does not depend on how the core implements it.
 func (o *oracle) judgeRate(at ruled, j *oracleJob, step, spare int64) {
 	all := append(o.starts[at], start{j, o.now})
 	if len(all) > mostStarts {
@@ -54,18 +54,18 @@ func (o *oracle) judgeRate(at ruled, j *oracleJob, step, spare int64) {
 	o.starts[at] = all
 	for i := range all {
 		if more := int64(len(all) - i - 1); more > (spare+o.now-all[i].at)/step {
-			o.complaint = fmt.Sprintf("with job %q %d jobs have started under rate %v in %d ns and were not given back, one in %d ns may beside %d ns", j.id, more+1, at, o.now-all[i].at, step, spare)
+			o.complaint = fmt.Sprintf("with job %q, %d jobs have started under rate %v in %d ns and were not given back; allowed is one in %d ns, besides %d ns", j.id, more+1, at, o.now-all[i].at, step, spare)
 			return
 		}
 	}
 }
 
-// unstart takes a job that was given back out of those that started.
+// unstart removes a job that was given back from those that started.
 func (o *oracle) unstart(at ruled, j *oracleJob) {
 	o.starts[at] = slices.DeleteFunc(o.starts[at], func(s start) bool { return s.job == j && s.at == j.since })
 }
 
-// ofType is the rate of a type, among those of rules.
+// ofType is the key of a type's rate among the rates of rules.
 func ofType(name string) ruled { return ruled{pattern: "type", group: name} }
 
 // paced: a type has a rate.

@@ -28,7 +28,7 @@ func (o *oracle) submit(c *command) {
 	}
 }
 
-// mostRetries is what the core can count; the wire allows 1000.
+// mostRetries is the largest number that the core can count; the wire allows 1000.
 const mostRetries = 65534
 
 // take makes a job of a submission.
@@ -44,7 +44,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	if c.detach {
 		j.owner = 0
 		if k := o.types[c.typ]; c.keep == 0 && (k == nil || !k.fair) {
-			j.origin = 0 // nobody asks whose it is, until the type becomes fair
+			j.origin = 0 // the owner does not matter until the type becomes fair
 		}
 	}
 	if c.retries < 0 {
@@ -64,7 +64,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	return j
 }
 
-// late counts overdue runs and what they weigh.
+// late counts overdue runs and their weight.
 func (o *oracle) late() (n int, bytes int64) {
 	for _, w := range o.peers {
 		for _, r := range w.out {
@@ -93,7 +93,7 @@ func (o *oracle) full(c *command) bool {
 				bytes += j.weight()
 			}
 		}
-		// What stands around jobs counts too, as the core knows it.
+		// The memory around jobs counts too, as the core measures it.
 		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes ||
 			maxBytes > 0 && bytes+around > maxBytes && o.sight.overloaded
 	}
@@ -148,8 +148,8 @@ func (o *oracle) workers(typ string) int {
 	return n
 }
 
-// tooManyTypes: the types would be too many. The core may count the last
-// type of a submitter as used, and types whose jobs it has yet to sweep up.
+// tooManyTypes: there would be too many types. The core may count the last type of a
+// submitter as used, and types whose jobs it has yet to sweep up.
 func (o *oracle) tooManyTypes(names ...string) bool {
 	fresh := 0
 	for _, name := range names {
@@ -160,7 +160,7 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 	return o.tooMany(fresh)
 }
 
-// tooMany: so many more types in use would be.
+// tooMany: so many more types in use would be too many.
 func (o *oracle) tooMany(fresh int) bool {
 	limit := o.cfg.MaxTypes
 	if limit == 0 || fresh <= 0 {
@@ -213,7 +213,7 @@ func (o *oracle) cancel(c *command) {
 	o.forget(j)
 }
 
-// change is a submitter's, amend an operator's.
+// change is for a submitter's command, amend for an operator's.
 func (o *oracle) change(c *command) {
 	s := o.peer(c.peer, false)
 	if s == nil {
@@ -258,14 +258,14 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	o.setTimer(j)
 }
 
-// notice tells the worker that nobody waits for a run from now on.
+// notice tells the worker that nobody waits for a run any more.
 func (o *oracle) notice(j *oracleJob) {
 	if w := o.peer(j.worker, true); w.notices && !j.unwanted() {
 		o.send(frame{op: broker.OpCancel, peer: w.no, id: j.id})
 	}
 }
 
-// revoke is an operator's cancel: of running jobs only if c.on says so.
+// revoke is an operator's cancel; it cancels running jobs only if c.on says so.
 func (o *oracle) revoke(c *command) {
 	j := o.held[c.id]
 	switch {
@@ -280,7 +280,7 @@ func (o *oracle) revoke(c *command) {
 	}
 }
 
-// revokeAll is revoke of the waiting jobs, or of the running ones, of a type or a group.
+// revokeAll revokes all waiting jobs, or all running ones, of a type or a group.
 func (o *oracle) revokeAll(c *command) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.place == ended || c.on != (j.place == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {

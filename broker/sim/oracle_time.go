@@ -8,11 +8,11 @@ import (
 	"gloom/broker"
 )
 
-// timersPerTick is how many deadlines one tick may handle: the rest waits for
-// the next tick, with other commands in between.
+// timersPerTick is how many deadlines one tick may handle: the others wait for the next
+// tick, with other commands in between.
 const timersPerTick = 512
 
-// sweptPerTick is how many jobs of vanished submitters one tick surely sweeps.
+// sweptPerTick is how many jobs of vanished submitters one tick is sure to sweep.
 const sweptPerTick = 512
 
 func (o *oracle) tick() {
@@ -38,7 +38,7 @@ func (o *oracle) tick() {
 	for _, a := range due {
 		j := a.job
 		if at, set := j.due(); !set || at != a.at || !slices.Contains(o.jobs, j) {
-			continue // its worker was closed for others that are overdue
+			continue // its worker was closed for other overdue runs
 		}
 		switch {
 		case j.place == running:
@@ -51,7 +51,7 @@ func (o *oracle) tick() {
 			j.place, j.since = queued, o.now
 			o.setTimer(j)
 		}
-		o.arrive() // who comes before the last one of its turn has gone keeps its place
+		o.arrive() // a tenant that comes back before its last job has gone keeps its place
 	}
 	for _, k := range o.types {
 		k.blocked, k.slow = 0, false
@@ -65,8 +65,8 @@ func (o *oracle) expire(j *oracleJob) {
 	o.end(j, broker.Expired, "")
 }
 
-// overdue: a run passed its timeout. The worker keeps it until it answers, the
-// job goes on.
+// overdue: a run passed its timeout. The worker keeps it until it answers, and the job
+// goes on.
 func (o *oracle) overdue(j *oracleJob) {
 	o.notice(j)
 	o.giveUp(j)
@@ -89,8 +89,8 @@ func (o *oracle) giveUp(j *oracleJob) {
 	}
 }
 
-// evict: when overdue runs reach half of a limit a worker that has some is
-// closed. Few stall at a time here: it is one that has most of them.
+// evict: when overdue runs reach half of a limit, a worker that has some is closed. Few
+// workers stall at a time here: the one closed has most of them.
 func (o *oracle) evict() {
 	n, bytes := o.late()
 	if (o.cfg.MaxJobs == 0 || 2*n <= o.cfg.MaxJobs) && (o.cfg.MaxBytes == 0 || 2*bytes <= o.cfg.MaxBytes) {
@@ -104,7 +104,7 @@ func (o *oracle) evict() {
 	o.sight.closed = o.sight.closed[1:]
 	for _, other := range o.peers {
 		if w == nil || other.overdue() > w.overdue() {
-			o.complaint = fmt.Sprintf("of %v and p%d the wrong worker is closed", w, other.no)
+			o.complaint = fmt.Sprintf("of %v and p%d, the wrong worker is closed", w, other.no)
 			return
 		}
 	}
@@ -143,8 +143,8 @@ func (o *oracle) rateWait(k *oracleType) int64 {
 	return max(0, k.paced.used(o.now)-rateSpare(k))
 }
 
-// rateSpare is how much earlier than evenly spaced a job of the type may go: beside
-// one job a tenth of a second fits.
+// rateSpare is how much earlier than evenly spaced a job of the type may go: a tenth of
+// a second less the interval between two jobs.
 func rateSpare(k *oracleType) int64 { return max(0, int64(1e8)-rateStep(k)) }
 
 func rateStep(k *oracleType) int64 { return int64(min(max(1, 1e9/k.rate), 1e18)) }

@@ -24,7 +24,7 @@ func (o *oracle) join(c *command) {
 	w.typ, w.types, w.except, w.allow = c.typ, c.types, c.except, c.allow
 	w.joined, w.room, w.notices, w.headers, w.left = true, max(1, c.prefetch), c.notices, c.wantHeaders, false
 	w.named = w.named || c.prefetch > 0
-	w.inLine = false // a join lines up anew
+	w.inLine = false // a join goes to the end of the line
 	o.ok(w.no, "")
 }
 
@@ -35,7 +35,7 @@ func (o *oracle) leave(c *command) {
 	}
 }
 
-// meant is the run that a worker speaks of, which is told that it was heard; nil
+// meant is the run that a worker's frame names. The worker gets an ok; meant is nil
 // after a refusal.
 func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
@@ -68,7 +68,8 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	return j
 }
 
-// concluded is the job of the run that a worker says is over; nil if nobody wants to know.
+// concluded is the job of the run that a worker reports as over; nil if nobody wants to
+// know.
 func (o *oracle) concluded(c *command) *oracleJob {
 	if w, i := o.meant(c); w != nil {
 		return o.over(w, i)
@@ -122,7 +123,8 @@ func (o *oracle) progress(c *command) {
 	}
 }
 
-// failed: a run is over without an answer. An empty reason is the core's own.
+// failed: a run is over without an answer. An empty reason stands for one that the core
+// words itself.
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
@@ -142,7 +144,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	o.requeue(j, delay)
 }
 
-// requeue lets a job that was out wait again.
+// requeue returns a job that was out to the queue.
 func (o *oracle) requeue(j *oracleJob, delay int64) {
 	o.kind(j.typ).Requeued++
 	j.since, j.worker, j.place = o.now, 0, queued
@@ -175,8 +177,8 @@ func (o *oracle) release(c *command) {
 	o.requeue(j, int64(c.delay))
 }
 
-// backoff is the wait before the retry that is due: the core's choice, checked
-// against the range that the protocol gives.
+// backoff is the wait before the next retry: the core's choice, checked against the
+// range that the protocol gives.
 func (o *oracle) backoff(j *oracleJob) int64 {
 	if j.backoff == 0 {
 		return 0
@@ -192,7 +194,7 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	if !found || wait > int64(most) || wait < int64(least) && !deadline {
 		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), least, most)
 	}
-	if deadline { // the timer is that of the deadline
+	if deadline { // the timer is the deadline's
 		j.least = true
 		return max(wait, int64(least))
 	}
@@ -214,8 +216,8 @@ func (o *oracle) gone(c *command, reason string) {
 	}
 }
 
-// workerGone: its jobs go to others, while their retries last. Was it closed
-// for what it sent, and one job out on it, then that job fails.
+// workerGone: its jobs go to others, while their retries last. If it was closed because
+// of a frame that it sent while exactly one job was out on it, that job fails.
 func (o *oracle) workerGone(w *oraclePeer, reason string) {
 	guilty, code := reason != "" && len(w.out) == 1, broker.JobLost
 	if guilty {

@@ -8,14 +8,14 @@ import (
 
 const poison = 0xA5
 
-// poisonPages lends memory and spoils it when it comes back. What comes back
-// is kept until the end of the run, so that a late write shows as well.
+// poisonPages lends memory and spoils it when it comes back. Returned memory is kept
+// until the end of the run, so that a late write shows as well.
 type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
 	free map[int][][]byte
-	// held is how many bytes are lent, peak the most there ever were in this
-	// run, returns how often memory came back.
+	// held is how many bytes are lent, peak the most that were lent in this run,
+	// returns how often memory came back.
 	held, peak int
 	returns    int
 }

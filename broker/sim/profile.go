@@ -7,41 +7,43 @@ import (
 	"gloom/broker"
 )
 
-// profile is the parameters of runs of one kind.
+// profile has the parameters of runs of one kind.
 type profile struct {
 	name string
 	// weight of each verb among the commands.
 	weight [verbs]int
 	steps  func(r *rand.Rand) int
-	// ids, types and priorities are how many different ones are used: few, so
-	// that commands collide.
+	// ids, types and priorities are how many different ones are used: few, so that
+	// commands collide.
 	ids, types, priorities int
-	// submitters and workers are how many of them there are to be.
+	// submitters and workers are the numbers of them that a run aims at.
 	submitters, workers int
 	// names: workers may ask for prefetch; notices: for cancel frames.
 	names, notices bool
-	// options are chances in percent of a submit to use each of part 4.
+	// options are the chances in percent that a submit uses each option of part 4.
 	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
-	// several is the chance in percent of a join to name several types.
+	// several is the chance in percent that a join names several types.
 	several int
-	// groups is the chance in percent of a submit to name groups, most how many.
+	// groups is the chance in percent that a submit names groups, most the largest
+	// number of them.
 	groups, most int
-	// together is the chance in percent of a setting to be changed with another one.
+	// together is the chance in percent that a setting is changed together with another
+	// one.
 	together int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
-	// wild priorities are spread over all of int64.
+	// wild: priorities are spread over all of int64.
 	wild bool
 	// config sets limits.
 	config func(r *rand.Rand, c *broker.Config)
-	// every is how often, in commands, ledgers are compared.
+	// every is the number of commands after which ledgers are compared.
 	every int
 	// phase, if set, replaces the weights as a run goes on.
 	phase func(step, steps int, weight *[verbs]int)
-	// churn is the chance in percent of a submit to take a new id.
+	// churn is the chance in percent that a submit takes a new id.
 	churn int
-	// still is the chance in percent of a command to come at the same moment
-	// as the one before it.
+	// still is the chance in percent that a command comes at the same moment as the one
+	// before it.
 	still int
 }
 
@@ -49,7 +51,7 @@ func between(lo, hi int) func(*rand.Rand) int {
 	return func(r *rand.Rand) int { return lo + r.IntN(hi-lo+1) }
 }
 
-// plainWeights are those of a life that knows only parts 1 to 3.
+// plainWeights are those of clients that know only parts 1 to 3.
 func plainWeights() [verbs]int {
 	var w [verbs]int
 	w[submit], w[respond], w[join], w[gone], w[expelled] = 100, 70, 25, 8, 3
@@ -141,8 +143,8 @@ var common = []struct {
 		})
 	}},
 	{3, func() profile {
-		// No more than one job fails at a time: the oracle learns its reason,
-		// whose length counts, only from the letter.
+		// No more than one job fails at a time: the oracle learns the reason, whose
+		// length counts, only from the letter.
 		return configured(plain(), "letter bytes", func(p *profile) {
 			p.weight = richWeights()
 			p.weight[revive], p.weight[fail] = 30, 90
@@ -235,7 +237,7 @@ var common = []struct {
 	}},
 }
 
-// special are kinds of long runs, one of each in so many seeds.
+// special are kinds of long runs; one seed in so many makes one of them.
 var special = []struct {
 	every uint64
 	make  func() profile
@@ -275,8 +277,8 @@ var special = []struct {
 			}
 		})
 	}},
-	// Bodies just below those that are kept apart fill slabs; most end soon,
-	// a few stay: compaction.
+	// Bodies just below the size that gets memory of its own fill slabs. Most jobs end
+	// soon, a few stay, and slabs are compacted.
 	{499, func() profile {
 		return configured(rich(), "slabs", func(p *profile) {
 			p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 95, 2, 4, 3
@@ -305,7 +307,7 @@ var special = []struct {
 			}
 		})
 	}},
-	// A stop with more jobs than one step ends.
+	// A drain stops with more jobs than one step can end.
 	{401, func() profile {
 		return configured(rich(), "stop", func(p *profile) {
 			p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
@@ -318,7 +320,7 @@ var special = []struct {
 			}
 		})
 	}},
-	// More deadlines at a time than one tick handles.
+	// More deadlines fall due at a time than one tick handles.
 	{983, func() profile {
 		return configured(rich(), "alarms", func(p *profile) {
 			p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 98, 2, 3, 3

@@ -29,8 +29,7 @@ type Failure struct {
 	Config  broker.Config
 	Step    int // of the run as the seed makes it, from 1
 	Err     error
-	// Trace is the shortest run found that goes wrong as well, and ShortErr
-	// what goes wrong in it.
+	// Trace is the shortest run found that fails, too; ShortErr is its error.
 	Trace    []string
 	ShortErr error
 }
@@ -47,7 +46,7 @@ func (f *Failure) Error() string {
 	fmt.Fprintf(&s, "shortest run found, %d commands:\n", len(f.Trace))
 	shown := f.Trace
 	if n := len(shown) - traceLines; n > 0 {
-		fmt.Fprintf(&s, "  (%d commands left out here)\n", n)
+		fmt.Fprintf(&s, "  (%d commands omitted)\n", n)
 		shown = shown[n:]
 	}
 	for _, line := range shown {
@@ -69,8 +68,8 @@ func configLine(c *broker.Config) string {
 // Runner runs seeds, one at a time. It reuses memory between runs.
 type Runner struct {
 	pages *poisonPages
-	// Commands counts what was done, Peak the most bytes lent at a time,
-	// Returns how often memory was given back.
+	// Commands counts the commands done, Peak the most bytes lent at a time, Returns
+	// how often memory was given back.
 	Commands, Peak, Returns int
 	// Profiles counts runs by kind.
 	Profiles map[string]int
@@ -122,13 +121,12 @@ func (x *Runner) fail(seed uint64, opt Options, cfg broker.Config, p *profile, d
 	}
 	f.Trace, f.ShortErr = x.replay(cfg, p, short, true)
 	if f.ShortErr == nil {
-		f.ShortErr = fmt.Errorf("the run does not fail again: what went wrong depends on more than the commands")
+		f.ShortErr = fmt.Errorf("the run does not fail again: the failure depends on more than the commands")
 	}
 	return f
 }
 
-// replay runs a list of commands and the finish, and returns its trace if that
-// is wanted.
+// replay runs a list of commands and the finish, and returns its trace if wanted.
 func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bool) ([]string, error) {
 	r := x.begin(cfg, p)
 	var lines []string
@@ -144,11 +142,11 @@ func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bo
 	return lines, r.finish()
 }
 
-// shrinkTime bounds how long a shorter run is looked for.
+// shrinkTime bounds the search for a shorter run.
 const shrinkTime = 10 * time.Second
 
-// shrink looks for a part of a failing run that fails as well: it leaves out
-// ever smaller pieces until nothing can be left out any more.
+// shrink looks for a part of a failing run that fails as well: it leaves out ever
+// smaller pieces until none can be left out any more.
 func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*command {
 	until := time.Now().Add(shrinkTime)
 	for size := (len(cmds) + 1) / 2; size > 0; {
@@ -175,7 +173,7 @@ type runner struct {
 	driver *driver
 	oracle *oracle
 	steps  int
-	// paced: a rate was ever set; its timer may come earlier than needed.
+	// paced: a rate was set at some time; its timer may come earlier than needed.
 	paced bool
 	want  []frame
 	walks []*walk
@@ -272,10 +270,10 @@ func (r *runner) finish() error {
 			return fmt.Errorf("at the end: %w", err)
 		}
 		if n > 10000 {
-			return fmt.Errorf("10,000 ticks after the end there is still something to do")
+			return fmt.Errorf("10,000 ticks after the end there is still work to do")
 		}
 	}
-	// What the last command emptied goes back with the one after it.
+	// Memory that the last command freed goes back with the command after it.
 	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
@@ -287,8 +285,8 @@ func (r *runner) finish() error {
 	return nil
 }
 
-// compareHistory holds the history, in which all that has ended is remembered, against the
-// ledger: each job is there once, with what ended it, and its runs are in order.
+// compareHistory compares the history, which has everything that has ended, with the
+// ledger: each job is there once with its outcome, and its runs are in order.
 func (r *runner) compareHistory() error {
 	core, count := r.driver.core, map[broker.Outcome]uint64{}
 	latest := int64(math.MaxInt64)
@@ -323,8 +321,8 @@ func (r *runner) compareHistory() error {
 	return nil
 }
 
-// rest is what an empty core may keep: the slab in use and some spare ones, and
-// a chunk of each table.
+// rest is the memory that an empty core may keep: the slab in use and some spare ones,
+// and a chunk of each table.
 const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {
@@ -333,7 +331,7 @@ func (r *runner) compareMemory() error {
 		return fmt.Errorf("%d jobs are left", held)
 	}
 	if held := p.held - int(r.driver.core.Memory().History); held > rest {
-		return fmt.Errorf("%d bytes of memory are held without a job, at most %d are to be", held, rest)
+		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", held, rest)
 	}
 	for _, m := range p.back {
 		if err := spoiledStill(m); err != nil {
@@ -343,7 +341,7 @@ func (r *runner) compareMemory() error {
 	return nil
 }
 
-// line is a command and what followed, for a trace.
+// line is a command and the frames that followed, for a trace.
 func (r *runner) line(c *command) string {
 	var s strings.Builder
 	s.WriteString(c.String())
