@@ -10,8 +10,8 @@ import (
 	"gloom/broker/fleet"
 )
 
-// BenchmarkIdle: what a hundred idle brokers cost each other, in the processor time
-// that each takes in a second of theirs.
+// BenchmarkIdle: the cost of a hundred idle brokers to each other, in the processor
+// time that each takes per second of virtual time.
 func BenchmarkIdle(b *testing.B) {
 	const brokers = 100
 	var all []*fleet.Machine
@@ -52,8 +52,8 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(processorTime(b)-before)/1e9/float64(b.N)/brokers*100, "%cpu/broker")
 }
 
-// BenchmarkLend: what lending a job costs both brokers together, without a network,
-// where 64 jobs travel together.
+// BenchmarkLend: the cost of lending a job to both brokers together, without a network,
+// if 64 jobs travel together.
 func BenchmarkLend(b *testing.B) {
 	const together = 64
 	w := newTwins(0)

@@ -9,8 +9,8 @@ import (
 	"gloom/broker/fleet"
 )
 
-// FuzzItems: whatever a peer sends, damaged or of another version, costs no more
-// than its session.
+// FuzzItems: a peer's messages, even damaged ones or those of another version, cost at
+// most its session.
 func FuzzItems(f *testing.F) {
 	item := func(kind byte, rest ...any) (b []byte) {
 		b = msgp.AppendUint64(b, uint64(kind))
@@ -41,7 +41,8 @@ func FuzzItems(f *testing.F) {
 			b = msgp.AppendString(b, "b")
 			return msgp.AppendUint64(b, 7)
 		}
-		// It is met: b hears a, which calls the session 1; b calls it 5.
+		// The session is established: b hears a, which calls the session 1; b calls it
+		// 5.
 		beat := msgp.AppendInt64(start('b'), 1)
 		beat = msgp.AppendBool(beat, false)
 		beat = msgp.AppendArrayHeader(beat, 1)

@@ -14,27 +14,28 @@ import (
 type guest struct {
 	wants   map[wantKey]*ownWant
 	own     []*ownWant // in the order in which they came
-	sets    int        // how many of them are of sets of types
-	over    bool       // there were more than there may be
+	sets    int        // how many of them are for sets of types
+	over    bool       // there were more wants than are allowed
 	changed []*ownWant
-	saidAt  int64 // pulse in which wants were last said
+	saidAt  int64 // pulse in which wants were last sent
 	wanting bool  // the last time something was
 
 	types   map[string]*asking
-	open    []*asking // with offers
+	open    []*asking // types with offers
 	stirred bool      // workers may have become idle
-	round   int       // how many of open are still to be looked at for that
-	turn    int       // of open, to go on with
+	round   int       // how many of open are still to be checked because of that
+	turn    int       // index in open at which to go on
 	yielded int64     // pulse in which a type last yielded
 	lenders map[broker.Peer]*peer
 	runs    map[uint64]*guestRun // by the core's number
 
-	// pledged counts, by sets of workers, the places that homes were given and have not
-	// filled. pledges are the claims that have some; they are looked through at lapses.
+	// pledged counts, for each set of workers, the places that homes were given and
+	// have not filled. pledges are the claims that have such places; lapsed ones among
+	// them are looked for at lapses.
 	pledged map[uint32]int
 	pledges []*claim
 	lapses  int64
-	// supply is what supplyOf found.
+	// supply is the result of supplyOf.
 	supply []broker.Supply
 }
 
@@ -46,15 +47,16 @@ type asking struct {
 	top    *claim // its best offer, for giveOut
 	due    int64  // when its offers are answered, if not at once; 0
 	yields int64  // until then its offers are not answered
-	// pledged are the places given to homes; own of them are of workers of this type alone.
+	// pledged are the places given to homes; own counts those of workers of this type
+	// alone.
 	pledged, own int
-	// While a limit on bytes or jobs is reached, most is how many places there are at most;
-	// it counts from rest on. Otherwise it is 0.
+	// While a limit on bytes or jobs is reached, most bounds the places, counted from rest
+	// on. Otherwise it is 0.
 	most int
 	rest int64
 }
 
-// claim is what one home has offered of a type, and the places that it was given.
+// claim is what one home offers of a type, and the places that this home was given.
 type claim struct {
 	peer     *peer
 	of       *asking
@@ -74,20 +76,20 @@ type guestRun struct {
 	of   *asking
 	loanKey
 	// sample is the last progress, as an item, if it has not been put into the stream yet.
-	// It is at its index in samples.
+	// at is its index in samples.
 	sample pack
 	at     int
 }
 
 // samples are the runs of a lender with progress that waits for room in the stream; bytes is
-// its size. Each run has only its last progress there, so a worker that reports without end
-// makes neither the stream nor the memory grow.
+// the size of that progress. Only the last progress of each run waits there, so a worker
+// that reports without end makes neither the stream nor the memory grow.
 type samples struct {
 	runs  []*guestRun
 	bytes int
 }
 
-// set replaces the item of the run by another one, nil for none.
+// set replaces the item of the run by another one; nil removes it.
 func (s *samples) set(run *guestRun, item []byte) {
 	switch last := len(s.runs) - 1; {
 	case item != nil && len(run.sample) == 0:
@@ -107,7 +109,8 @@ func (s *samples) set(run *guestRun, item []byte) {
 	s.bytes += cap(run.sample)
 }
 
-// sample keeps an item of progress. If too much of other runs waits it is dropped.
+// sample keeps an item of progress. If too much progress of other runs waits, it drops
+// the item.
 func (m *Machine) sample(run *guestRun, item []byte) {
 	s := &run.peer.samples
 	if s.bytes-cap(run.sample) == 0 || s.bytes-cap(run.sample)+len(item) <= m.share()/2 {
@@ -115,14 +118,15 @@ func (m *Machine) sample(run *guestRun, item []byte) {
 	}
 }
 
-// sayProgress puts progress of runs into the stream while that is short.
+// sayProgress puts progress of runs into the stream while the stream is short.
 func (m *Machine) sayProgress(p *peer) {
 	for len(p.samples.runs) > 0 && m.calm(p) {
 		m.sayLast(p.samples.runs[0])
 	}
 }
 
-// sayLast puts the last progress of a run into the stream, if that is short, and forgets it.
+// sayLast puts the last progress of a run into the stream if the stream is short, and
+// forgets it.
 func (m *Machine) sayLast(run *guestRun) {
 	if len(run.sample) > 0 {
 		if m.calm(run.peer) {
@@ -132,8 +136,8 @@ func (m *Machine) sayLast(run *guestRun) {
 	}
 }
 
-// calm tells whether so little waits for p and is under way to it that there is room for
-// progress.
+// calm tells whether there is room for progress: little waits for p and little is under
+// way to it.
 func (m *Machine) calm(p *peer) bool { return p.stream.bytes < m.share()/8 }
 
 func (m *Machine) asking(typ []byte) *asking {
@@ -175,8 +179,8 @@ func (m *Machine) pledge(a *asking, set uint32, n int) {
 	}
 }
 
-// supplyOf counts the places for a type, up to most, that are not pledged: not for this
-// type, nor for others that the same workers do.
+// supplyOf counts, up to most, the places for a type that are not pledged, neither for
+// this type nor for others that the same workers serve.
 func (m *Machine) supplyOf(a *asking, most int) (n int) {
 	g := &m.guest
 	if a.most > 0 {
@@ -237,8 +241,8 @@ func (m *Machine) filled(c *claim) {
 	}
 }
 
-// lapse ends what was pledged to a home: others may get those places. The home may still
-// fill them until they are void.
+// lapse ends the pledges to a home: others may get those places. The home may still fill
+// them until they are void.
 func (m *Machine) lapse(c *claim) {
 	for _, x := range c.pledges {
 		m.pledge(c.of, x.Set, -x.Places)
@@ -246,7 +250,7 @@ func (m *Machine) lapse(c *claim) {
 	c.pledges, c.listed = c.pledges[:0], false
 }
 
-// void takes back places that a home was given, has not filled, and that have lapsed.
+// void takes back the places of a home that have lapsed and are still not filled.
 func (m *Machine) void(c *claim) {
 	if c.places > 0 && len(c.pledges) == 0 {
 		c.places = 0
@@ -275,7 +279,7 @@ func (c *claim) before(d *claim) int {
 // offers tells whether a claim has an offer that is still valid.
 func (c *claim) offers(now int64) bool { return c.jobs > 0 && now-c.offered < offerAge }
 
-// offered takes in an offer.
+// offered handles an offer.
 func (m *Machine) offered(p *peer, s *scan) {
 	typ, priority, age, jobs := s.name(), s.int(), s.int(), s.int()
 	if s.err != nil {
@@ -347,7 +351,7 @@ func (m *Machine) answer(a *asking) bool {
 	for _, c := range a.claims {
 		switch {
 		case !c.offers(m.now):
-		case m.crowded(c.peer): // what it lent already fills its stream
+		case m.crowded(c.peer): // it already lends enough to fill its stream
 			crowded = true
 		default:
 			live = append(live, c)
@@ -398,7 +402,7 @@ func (m *Machine) sayTake(c *claim, n int) {
 	m.put(c.peer, b)
 }
 
-// lentTo takes in a job that p lends.
+// lentTo handles a job that p lends.
 func (m *Machine) lentTo(p *peer, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
 	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Progress: s.bool(), Headers: s.bytes(), Body: s.bytes()}
@@ -445,7 +449,8 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	}
 }
 
-// changed takes in that nobody waits for a run any more, or whether its progress is wanted.
+// changed handles the core's news that nobody waits for a run any more, or whether its
+// progress is wanted.
 func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
 	is := s.bool()
@@ -459,7 +464,7 @@ func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	}
 }
 
-// toLender sends a lender what the core says to it.
+// toLender sends a lender an effect of the core.
 func (m *Machine) toLender(p *peer, e *broker.Effect) {
 	run, known := m.guest.runs[e.Run]
 	if !known {
@@ -499,7 +504,7 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 	m.put(p, b)
 }
 
-// hows maps the code with which a run ended to how it failed.
+// hows maps the code with which a run ended to the way in which it failed.
 var hows = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
 // end starts an item that tells how a run ended.
@@ -512,9 +517,9 @@ func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	return b
 }
 
-// keeps tells whether a home may fill the place of a run that ended: the place is free, not
-// too much is under way to that home, and nobody offers a better job of this type or of some
-// others.
+// keeps tells whether the home may fill the place of a run that has ended. It may if the
+// place is free, little is under way to that home, and nobody offers a better job of this
+// type or of some others.
 func (m *Machine) keeps(a *asking, p *peer) bool {
 	if m.crowded(p) {
 		return false
@@ -539,8 +544,8 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 		return false
 	}
 	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yielded != m.pulses {
-		// More of the type waits, and homes offer the others only to brokers that say they
-		// are idle.
+		// More of the type waits here, and homes offer the other types only to brokers
+		// that report idle workers.
 		g.yielded, g.saidAt, a.yields = m.pulses, m.pulses-1, m.now+window+min(2*p.trip, mostFresh)
 		g.stirred = true
 		return false
@@ -568,12 +573,12 @@ func (m *Machine) forgetAsking() {
 	}
 }
 
-// partGuest gives up what p has lent.
+// partGuest gives up the jobs that p has lent.
 func (m *Machine) partGuest(p *peer) {
 	for _, run := range p.loans {
 		delete(m.guest.runs, run)
 	}
-	m.stats.Late += uint64(len(p.loans)) // what they end with is discarded
+	m.stats.Late += uint64(len(p.loans)) // their results are discarded
 	p.loans, p.samples = map[loanKey]uint64{}, samples{}
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0
@@ -592,7 +597,8 @@ func (m *Machine) partGuest(p *peer) {
 	}
 }
 
-// Effect takes in an effect for one of the machine's peers, and returns false for others.
+// Effect handles an effect for one of the machine's peers, and returns false for other
+// peers.
 func (m *Machine) Effect(e *broker.Effect) bool {
 	if ln := m.home.lines[e.Peer]; ln != nil {
 		m.toBorrower(ln, e)

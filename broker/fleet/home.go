@@ -17,13 +17,13 @@ type home struct {
 	all      *list.List // of *line, by seen
 	numbers  uint32     // of lines
 	waiting  []*lending
-	touched  []*line // lent to since their borrowers were told what still waits
+	touched  []*line // lines on which jobs were lent since their borrowers were told what still waits
 	stalled  []*line
-	held     []*line // that may lend less than there is room for, as much is under way
+	held     []*line // lines that lend less than they have room for, because too much is under way
 	relieved bool    // that may have changed
-	stirred  bool    // somebody wants sets of types that it did not before
-	heard    int     // counts what was heard of what others want
-	nextType int     // of waiting, to go on with
+	stirred  bool    // another broker wants sets of types that it did not want before
+	heard    int     // counts changes of the others' wants
+	nextType int     // index in waiting at which to go on
 }
 
 // lending is a type with jobs that wait or are lent.
@@ -32,7 +32,7 @@ type lending struct {
 	lines   []*line
 	waiting bool
 	listed  bool  // in home.waiting
-	vain    int   // home.heard when nobody wanted it; 0 never
+	vain    int   // home.heard when nobody wanted it; 0: that was never found
 	offered int64 // pulse of the last offer
 }
 
@@ -43,16 +43,16 @@ type line struct {
 	of   *lending
 	core broker.Peer
 	room int
-	// allotted is the part of room that the core knows of.
+	// allotted is the part of room that the core was told of.
 	allotted int
 	lent     int
 	// seen is when a job was last lent on it, places were given, or unfilled places were
 	// looked for. at is its index in home.all.
 	seen int64
 	at   *list.Element
-	told int // how many jobs its borrower knows to wait
-	// retired: runs of it have passed their timeout, and it gets no more jobs. Others go to
-	// another line.
+	told int // how many waiting jobs its borrower was told of
+	// retired: one of its runs has passed its timeout, so the line gets no more jobs.
+	// Others go to another line.
 	retired, touched, held bool
 	gone                   bool // from the core
 }
@@ -80,13 +80,13 @@ func (m *Machine) reconsider(typ []byte) {
 	m.offer(l, d)
 }
 
-// offer offers the waiting jobs of a type to as many brokers that want it as are needed,
-// once a pulse.
+// offer offers the waiting jobs of a type, once a pulse, to as many of the brokers that
+// want it as are needed.
 func (m *Machine) offer(l *lending, d broker.Demand) {
 	if l.offered == m.pulses || l.vain == m.home.heard {
 		return
 	}
-	const most = 4 // that are offered the same jobs
+	const most = 4 // brokers that are offered the same jobs
 	n := 0
 	for i := range m.order {
 		p := m.order[(m.turn+i)%len(m.order)]
@@ -121,7 +121,7 @@ func (m *Machine) sayOffer(p *peer, l *lending, d broker.Demand) {
 	m.put(p, b)
 }
 
-// offerAgain offers what still waits.
+// offerAgain offers the jobs that still wait.
 func (m *Machine) offerAgain() {
 	h := &m.home
 	h.waiting = slices.DeleteFunc(h.waiting, func(l *lending) bool {
@@ -134,7 +134,7 @@ func (m *Machine) offerAgain() {
 	}
 }
 
-// tellDemand tells borrowers what waits of the types whose jobs they were lent.
+// tellDemand tells borrowers how many jobs still wait of the types that they borrow.
 func (m *Machine) tellDemand() {
 	for _, ln := range m.home.touched {
 		ln.touched = false
@@ -157,8 +157,8 @@ func (h *home) drop(l *lending) {
 	}
 }
 
-// taken takes in that a broker takes jobs of a type. With 0 places, those that it gave and
-// that are not filled are void; noneHere says that it does not serve the type at all.
+// taken handles a broker's places for jobs of a type. With 0 places, the unfilled places
+// that it gave before are void; noneHere says that it does not serve the type at all.
 func (m *Machine) taken(p *peer, s *scan) {
 	typ, n := s.name(), int(min(s.int(), maxPlaces))
 	l := m.home.types[string(typ)]
@@ -214,8 +214,8 @@ func (m *Machine) allot(ln *line, room int) {
 	m.fill(ln)
 }
 
-// fill lets the core lend on a line what there is room for, more and more at a time, while
-// not too much is under way to its broker.
+// fill lets the core lend on a line until its room is used, in growing steps, and stops
+// while too much is under way to its broker.
 func (m *Machine) fill(ln *line) {
 	for more := 1; ln.allotted != ln.room; more *= 2 {
 		if ln.allotted < ln.room && m.crowded(ln.peer) {
@@ -227,7 +227,7 @@ func (m *Machine) fill(ln *line) {
 	}
 }
 
-// hold lets a line be looked at again when less is under way to its broker.
+// hold notes a line, to be looked at again when less is under way to its broker.
 func (m *Machine) hold(ln *line) {
 	if !ln.held {
 		ln.held = true
@@ -267,8 +267,8 @@ func (m *Machine) close(ln *line) {
 	m.apply(m.core.Gone(m.now, ln.core))
 }
 
-// unlist forgets a line. Where it is still listed as touched, stalled or held, it will be
-// skipped.
+// unlist forgets a line. Lists of touched, stalled or held lines that still name it skip
+// it.
 func (m *Machine) unlist(ln *line) {
 	h := &m.home
 	ln.gone = true
@@ -279,7 +279,7 @@ func (m *Machine) unlist(ln *line) {
 	h.drop(ln.of)
 }
 
-// toBorrower sends a borrower what the core says to it.
+// toBorrower sends a borrower an effect of the core.
 func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 	p := ln.peer
 	b := m.blank()
@@ -334,7 +334,7 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 	}
 }
 
-// unstall gives the places of lines that get no more jobs to others.
+// unstall moves the places of lines that get no more jobs to other lines.
 func (m *Machine) unstall() {
 	for _, ln := range m.home.stalled {
 		out, overdue := m.core.Out(ln.core)
@@ -352,7 +352,7 @@ func (m *Machine) unstall() {
 	m.home.stalled = m.home.stalled[:0]
 }
 
-// ran takes in what a borrower says of a run.
+// ran handles a borrower's report about a run.
 func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 	no := uint32(s.uint())
 	keep := kind == itemProgress || s.bool()
@@ -416,14 +416,15 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 	}
 }
 
-// pins tells whether a body may be referred to, because it is most of the message that it
-// came in.
+// pins tells whether a body may stay in the buffer of its message, because it is most of
+// that message.
 func pins(body []byte) bool { return cap(body) < 2*len(body) }
 
 // atOnce bounds how many lines are looked at in one pulse.
 const atOnce = 1024
 
-// withdraw takes back places that have long been unfilled, and forgets lines without places.
+// withdraw takes back places that have been unfilled for long, and forgets lines without
+// places.
 func (m *Machine) withdraw() {
 	for range atOnce {
 		first := m.home.all.Front()
@@ -443,11 +444,11 @@ func (m *Machine) withdraw() {
 	m.forgetAsking()
 }
 
-// partHome gives up what is lent to p.
+// partHome gives up the jobs that are lent to p.
 func (m *Machine) partHome(p *peer) {
 	all := slices.SortedFunc(maps.Values(p.lines), func(x, y *line) int { return cmp.Compare(x.no, y.no) })
 	for _, ln := range all {
-		m.allot(ln, 0) // or it would get what the others give up
+		m.allot(ln, 0) // else p would get the jobs that the others give up
 	}
 	m.stats.Lost += uint64(p.lent)
 	m.stats.Lent -= p.lent

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Info is what can be seen of a broker's part in a fleet.
+// Info describes a broker's part in a fleet.
 type Info struct {
 	Name  string
 	Epoch uint64
@@ -16,7 +16,7 @@ type Info struct {
 	Peers []PeerInfo
 }
 
-// PeerInfo is what is known of another broker.
+// PeerInfo describes another broker.
 type PeerInfo struct {
 	Name  string
 	Epoch uint64
@@ -28,11 +28,11 @@ type PeerInfo struct {
 	Heard          time.Duration // since its last heartbeat
 	Lent, Borrowed int
 	// Wants are up to infoWants types and patterns that it has idle workers for, with
-	// places.
+	// the number of places.
 	Wants []WantInfo
 }
 
-// WantInfo is what idle workers would do: canonical names and patterns.
+// WantInfo is the work that idle workers would do: canonical names and patterns.
 type WantInfo struct {
 	Types  [][]byte
 	Places int
@@ -41,7 +41,7 @@ type WantInfo struct {
 // infoWants bounds the wants that are shown of a broker.
 const infoWants = 100
 
-// Info tells what there is.
+// Info describes this broker's part in the fleet.
 func (m *Machine) Info() Info {
 	x := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, Alone: m.alone, Stats: m.stats}
 	for _, p := range m.order {
@@ -74,13 +74,13 @@ func (m *Machine) Info() Info {
 	return x
 }
 
-// gone is a broker that was lost, and what it had workers for.
+// gone is a broker that was lost, and the types that it had workers for.
 type gone struct {
 	at    int64
 	wants wants
 }
 
-// tellLost reports that a broker was up and is not any more.
+// tellLost reports that a broker that was up has gone.
 func (m *Machine) tellLost(p *peer, why string) {
 	if p.draining && p.lent == 0 {
 		m.tell(Left, p.name, why)
@@ -91,7 +91,7 @@ func (m *Machine) tellLost(p *peer, why string) {
 		return
 	}
 	for _, ln := range p.lines {
-		p.wants.types[string(ln.of.typ)] += ln.lent // whose workers are not idle
+		p.wants.types[string(ln.of.typ)] += ln.lent // types whose workers are not idle
 	}
 	m.gone[p.name] = gone{m.now, p.wants}
 }
@@ -108,7 +108,7 @@ func (m *Machine) Lost(typ []byte) (names []string) {
 	return names
 }
 
-// Up is how many other brokers may be lent jobs.
+// Up is the number of other brokers to which jobs may be lent.
 func (m *Machine) Up() (n int) {
 	for _, p := range m.order {
 		if p.up && !p.draining {

@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// TestBorrowersLimits: the rate of a type at its borrower holds there without a job
-// that comes back.
+// TestBorrowersLimits: the rate of a type at its borrower holds there, and no job comes
+// back because of it.
 func TestBorrowersLimits(t *testing.T) {
 	for _, limits := range []broker.TypeLimits{{Rate: 50}, {Rate: 50, Burst: 20}, {Rate: 2000}, {Concurrency: 3}, {Concurrency: 7, Rate: 100, Burst: 1}} {
 		t.Run(fmt.Sprintf("%+v", limits), func(t *testing.T) {
@@ -46,8 +46,8 @@ func pauseOf(typ string, paused bool) *broker.Settings {
 	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Paused: &paused}}}
 }
 
-// TestTooMuch: while a limit on bytes is reached at the borrower, jobs are tried there
-// slowly, and that is not counted as work.
+// TestTooMuch: while a limit on bytes is reached at the borrower, it tries jobs slowly,
+// and that does not count as work.
 func TestTooMuch(t *testing.T) {
 	const jobs = 60
 	w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypeBytes: 8 << 20})
@@ -95,9 +95,9 @@ func TestGroupsOfHome(t *testing.T) {
 	}
 }
 
-// TestManyTypes: a worker of many types does a job after the other, whichever types
-// they are of, the best first, and every type of many with workers of their own is
-// wanted.
+// TestManyTypes: a worker of many types runs one job after the other, of whichever
+// types, the best first. With many types that each have workers of their own, every
+// type is wanted.
 func TestManyTypes(t *testing.T) {
 	all := &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
 	t.Run("one job each", func(t *testing.T) {
@@ -147,8 +147,8 @@ func TestManyTypes(t *testing.T) {
 	})
 }
 
-// TestSetsBeyond: workers with sets of types beyond those that are wanted at a time have
-// their turn when others go.
+// TestSetsBeyond: workers with more sets of types than are wanted at a time get their
+// turn when others go.
 func TestSetsBeyond(t *testing.T) {
 	const sets = 1024
 	w := newTwins(time.Millisecond)

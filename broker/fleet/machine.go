@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// pulse is how often a machine looks after what can wait.
+	// pulse is the interval at which a machine does the work that need not be done at
+	// once.
 	pulse = int64(100 * time.Millisecond)
 	// beatPulses is the time between two heartbeats. A broker is lost if it misses three of
-	// them, or two and NATS knows nobody who listens to it, or if for deafAfter it does not
-	// confirm a heartbeat of ours.
+	// them, if it misses two and NATS knows nobody who listens to it, or if it does not
+	// confirm a heartbeat of ours for deafAfter.
 	beatPulses = 5
 	askAfter   = 2 * beatPulses * pulse
 	lostAfter  = 3 * beatPulses * pulse
@@ -24,8 +25,8 @@ const (
 	wantPulses = 20
 	// window is how long offers are collected when several homes have made some.
 	window = int64(time.Millisecond)
-	// fresh is how long, at least, unfilled places that were given to a home are not given
-	// to another one; mostFresh is how long at most.
+	// fresh and mostFresh bound the time for which unfilled places stay with the home that
+	// was given them: at least fresh, at most mostFresh.
 	fresh     = int64(20 * time.Millisecond)
 	mostFresh = int64(500 * time.Millisecond)
 	// offerAge is how long an offer is valid, idlePlaces how long a home keeps places that
@@ -38,7 +39,7 @@ const (
 	maxPeers = 256
 	maxTypes = 10_000
 	maxSets  = 1024
-	// goneFor is how long it is remembered what a lost broker did.
+	// goneFor is how long a lost broker is remembered.
 	goneFor = int64(10 * time.Minute)
 	// maxPlaces bounds the places that one take gives.
 	maxPlaces = 4096
@@ -57,12 +58,12 @@ type Config struct {
 	// Flying bounds the bytes under way to one broker, so that neither its connection nor
 	// heartbeats suffer; 0 is 4 MiB.
 	Flying int
-	// Held bounds the bytes that all streams hold together. Above it the stream with most
-	// starts again, and what was lent across it is lost. 0 is 512 MiB.
+	// Held bounds the bytes that all streams hold together. Above it, the stream that
+	// holds most begins anew, and the jobs lent over it are lost. 0 is 512 MiB.
 	Held int64
 }
 
-// Message is to be sent to a broker, or to all if To is "". If it asks, the machine wants to
+// Message goes to one broker, or to all if To is "". If Asks is set, the machine wants to
 // know when nobody listens (Unheard).
 type Message struct {
 	To   string
@@ -77,12 +78,12 @@ type News struct {
 	Why  string // it was lost
 }
 
-// What has happened.
+// Kinds of news.
 type What uint8
 
-// Met: from now on there is lending with a broker. Lost: it was lost. Left: it left, for it
-// was draining and nothing was lent to it. Another broker has our name and was there first;
-// that one is gone. A broker uses another version.
+// Met: from now on there is lending with a broker. Lost: a broker was lost. Left: it left
+// while it drained, and no job was lent to it. Another broker has our name and was there
+// first; that one has gone. A broker uses another version.
 const (
 	Met What = iota + 1
 	Lost
@@ -105,32 +106,32 @@ type Machine struct {
 	now   int64
 	out   []Message
 
-	// pulses counts pulses and next is when the next one is due. due is when collected
-	// offers are to be answered, or broker.Never.
+	// pulses counts pulses, and next is when the next one is due. due is when the
+	// collected offers are to be answered, or broker.Never.
 	pulses    int64
 	next, due int64
-	beatAt    int64 // when it said last that it lives
+	beatAt    int64 // when it last sent a heartbeat
 	cameAt    int64 // when NATS came
-	early     bool  // the next one does not wait for its time
-	joinAt    int64 // when it shows itself
+	early     bool  // the next heartbeat does not wait for its time
+	joinAt    int64 // when it announces itself
 	rival     int64 // when another broker of its name was last heard; 0 never
-	alone     bool  // for that reason
-	full      bool  // streams may hold more than they may
+	alone     bool  // it stands alone for that reason
+	full      bool  // the streams may hold more than is allowed
 
 	peers map[string]*peer
 	order []*peer // by name
-	turn  int     // whose turn it is to be offered to first
+	turn  int     // the broker that is offered jobs first
 	// foreign are brokers that use another version, by name.
 	foreign map[string]*foreign
 	// gone are brokers that were lost a short while ago, by name.
 	gone map[string]gone
-	incs uint64 // numbers sessions
+	incs uint64 // number of the latest session
 
 	home  home
 	guest guest
 	stats Stats
 	news  []News
-	// scratch is where items are written, spare where messages are.
+	// scratch is memory in which items are written, spare memory for messages.
 	scratch pack
 	spare   spares
 }
@@ -139,9 +140,9 @@ type Machine struct {
 type Stats struct {
 	// Lent jobs are at other brokers now, Borrowed ones of other brokers run here.
 	Lent, Borrowed int
-	// Lends and Borrows count all of them; Returned counts lent jobs that came back without
-	// a run, Lost those that were at brokers that were lost, Late results that came too
-	// late.
+	// Lends and Borrows count all jobs lent and borrowed; Returned counts lent jobs that
+	// came back without a run, Lost those at brokers that were lost, Late results that came
+	// too late.
 	Lends, Borrows, Returned, Lost, Late uint64
 	// Garbage counts messages that could not be read, Gaps messages missed.
 	Garbage, Gaps uint64
@@ -155,8 +156,8 @@ type Stats struct {
 	Items   uint64
 }
 
-// New returns a machine without peers. apply carries out the effects of its commands; those
-// for its own peers come back to Effect.
+// New returns a machine without peers. apply carries out commands on the core; it returns
+// effects for the machine's own peers to Effect.
 func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)) *Machine {
 	core.Watch()
 	cfg.Flying, cfg.Held = cmp.Or(cfg.Flying, 4<<20), cmp.Or(cfg.Held, 512<<20)
@@ -188,7 +189,7 @@ func (m *Machine) Tick(now int64) {
 	m.Step(now)
 }
 
-// Step goes on with what the last commands changed.
+// Step goes on with the changes that the last commands made.
 func (m *Machine) Step(now int64) {
 	m.now = max(m.now, now)
 	m.core.Moved(m.moved)
@@ -224,7 +225,7 @@ func (m *Machine) beat() {
 	for _, p := range slices.Clone(m.order) {
 		switch {
 		case m.now-p.heard >= lostAfter:
-			m.lose(p, "it is not heard")
+			m.lose(p, "it was not heard")
 		case p.up && p.unheard != 0 && m.now-p.unheard >= deafAfter:
 			m.lose(p, "it does not hear this broker")
 		case p.up && m.maybeGone(p):
@@ -249,11 +250,11 @@ func (m *Machine) standAlone() {
 	m.alone = true
 	m.tell(Alone, m.cfg.Name, "")
 	for _, p := range slices.Clone(m.order) {
-		m.forget(p, "another broker has this one's name")
+		m.forget(p, "another broker has this broker's name")
 	}
 }
 
-// Receive takes in a message.
+// Receive handles a message.
 func (m *Machine) Receive(now int64, data []byte) {
 	m.now = max(m.now, now)
 	s := &scan{rest: data}
@@ -290,8 +291,8 @@ func (m *Machine) Receive(now int64, data []byte) {
 	m.Step(now)
 }
 
-// foreigner notes a broker that uses another version of these messages. Of them only the
-// sender can be read.
+// foreigner notes a broker that uses another version of these messages. Only the sender
+// of such a message can be read.
 func (m *Machine) foreigner(name string, epoch, version uint64) {
 	x := m.foreign[name]
 	if x == nil {
@@ -305,9 +306,9 @@ func (m *Machine) foreigner(name string, epoch, version uint64) {
 	*x = foreign{epoch, version, m.now}
 }
 
-// namesake handles a message with its own name: its own, or one of another broker. Of two
-// brokers, the one that came later stands alone; if they came at once, the one with the
-// larger epoch does.
+// namesake handles a message with its own name: it is its own message, or one of another
+// broker. Of two brokers with one name, the one that came later stands alone; if both
+// came at once, the one with the larger epoch does.
 func (m *Machine) namesake(epoch uint64) {
 	if epoch == m.cfg.Epoch || !m.alone && m.now >= m.joinAt+2*beatPulses*pulse && epoch > m.cfg.Epoch {
 		return
@@ -317,7 +318,8 @@ func (m *Machine) namesake(epoch uint64) {
 	}
 }
 
-// blank returns where an item is written, put appends it to what p is sent.
+// blank returns memory in which an item is written; put appends the item to the stream
+// for p.
 func (m *Machine) blank() pack { return m.scratch[:0] }
 
 func (m *Machine) put(p *peer, item pack) {
@@ -356,8 +358,8 @@ func (m *Machine) News() []News {
 	return news
 }
 
-// Take returns what is to be sent since the last call. What that call returned must not be
-// used any more.
+// Take returns the messages to be sent since the last call. The messages that the last
+// call returned must not be used any more.
 func (m *Machine) Take(sent []Message) []Message {
 	for _, x := range sent {
 		m.spare.spent(x.Data)
@@ -383,7 +385,7 @@ func (m *Machine) Connected(now int64, part int) {
 	}
 }
 
-// Leave says for the last time that this broker is there, and whether it drains.
+// Leave sends a last heartbeat, which says whether this broker drains.
 func (m *Machine) Leave(now int64) {
 	m.now = max(m.now, now)
 	if !m.alone && m.now >= m.joinAt {
@@ -391,7 +393,7 @@ func (m *Machine) Leave(now int64) {
 	}
 }
 
-// Pending tells whether Take or News has something.
+// Pending tells whether Take or News would return something.
 func (m *Machine) Pending() bool {
 	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool {
 		return p.stream.ready(m.cfg.Flying) || p.stream.due(m.cfg.Flying) || len(p.samples.runs) > 0 && m.calm(p)

@@ -8,19 +8,19 @@ import (
 	"gloom/wire"
 )
 
-// A message is version, kind, the sender's name and epoch, and what its kind has, all in
-// MessagePack without keys. The first four are the same in all versions. A change of
-// anything else changes the version.
+// A message is version, kind, the sender's name and epoch, and the fields of its kind,
+// all in MessagePack without keys. The first four are the same in all versions. Any
+// change of the others changes the version.
 const (
 	version = 4
 
-	msgBeat  = 'b' // to all: the sender lives, and whom it hears
+	msgBeat  = 'b' // to all: the sender lives, and which brokers it hears
 	msgWants = 'w' // to all: what its idle workers would do
 	msgData  = 'd' // to one: items
-	msgAck   = 'a' // to one: what has arrived, and what is missing
+	msgAck   = 'a' // to one: which messages have arrived, and which are missing
 )
 
-// headRoom is about what a message has beside items, in bytes.
+// headRoom is roughly the size of a message without its items, in bytes.
 const headRoom = 256
 
 // Items are what the stream from one broker to another carries.
@@ -36,8 +36,8 @@ const (
 	itemReturn   = 'g' // line, keep, id, delay, whether a worker had it
 )
 
-// noneHere, as a number of places, says that no worker serves the type, whatever was said of
-// a pattern.
+// noneHere, in place of a number of places, says that no worker serves the type, even if a
+// pattern of the broker's wants fits it.
 const noneHere = -1
 
 // How a run failed.
@@ -91,7 +91,7 @@ func (s *scan) str() string   { return read(s, msgp.ReadStringBytes) }
 func (s *scan) name() []byte {
 	v := s.bytes()
 	if s.err == nil && !canonical(v) {
-		s.err = errors.New("a name that cannot be")
+		s.err = errors.New("an invalid name")
 	}
 	return v
 }
@@ -131,7 +131,8 @@ func (s *scan) names(most int) (v [][]byte) {
 	return v
 }
 
-// head reads the head of a list. What it announces has to be there, at least a byte each.
+// head reads the head of a list. The announced items must be there, each at least a byte
+// long.
 func (s *scan) head() int {
 	n := read(s, msgp.ReadArrayHeaderBytes)
 	if s.err == nil && int(n) > len(s.rest) {

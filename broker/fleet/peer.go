@@ -10,9 +10,9 @@ import (
 )
 
 // peer is another broker that is heard. The two are in a session, which has two numbers, one
-// from each side. To give it up, a side takes a new number or stops listing the other's
-// number in its heartbeats. The other side then gives it up, too, and with it everything
-// that was lent and borrowed.
+// from each side. A side ends the session by taking a new number, or by no longer listing
+// the other's number in its heartbeats. Then the other side ends it too, and gives up all
+// jobs that were lent and borrowed.
 type peer struct {
 	name  string
 	epoch uint64
@@ -21,8 +21,8 @@ type peer struct {
 	up          bool // it knows our number: there can be lending
 	heard       int64
 	draining    bool
-	// said is the time of its clock in its last heartbeat, which we return to it. trip is
-	// the last round trip.
+	// said is the sending time in its last heartbeat, by its clock; we return it in ours.
+	// trip is the last round trip.
 	said, saidAt, trip int64
 	// unheard is when we first sent a heartbeat that it has not confirmed, 0 for never.
 	unheard int64
@@ -30,8 +30,8 @@ type peer struct {
 	stream  stream
 	samples samples
 	wants   wants
-	lines   map[uint32]*line // ours that it fills, by number
-	lender  broker.Peer      // what it is to our core when it lends
+	lines   map[uint32]*line // our lines that it fills, by number
+	lender  broker.Peer      // the lender that it is to our core
 	loans   map[loanKey]uint64
 
 	lent, borrowed int
@@ -59,13 +59,13 @@ func (m *Machine) known(name string, epoch uint64) *peer {
 
 func byName(p *peer, name string) int { return strings.Compare(p.name, name) }
 
-// meet begins to hear a broker.
+// meet adds a broker that is heard for the first time.
 func (m *Machine) meet(name string, epoch uint64) *peer {
 	if p := m.peers[name]; p != nil {
 		if p.epoch == epoch {
 			return p
 		}
-		m.forget(p, "it was started anew")
+		m.forget(p, "it was restarted")
 	}
 	if len(m.order) == maxPeers {
 		return nil
@@ -79,8 +79,8 @@ func (m *Machine) meet(name string, epoch uint64) *peer {
 }
 
 // maybeGone tells whether NATS is asked if anybody listens to a silent broker's subject. A
-// broker whose connection broke gets the time to make it again, and all do after NATS was
-// away from us.
+// broker whose connection broke gets time to connect again, and so do all brokers after
+// NATS was away from us.
 func (m *Machine) maybeGone(p *peer) bool { return m.now-max(p.heard, m.cameAt) >= askAfter }
 
 // Unheard says that nobody listens to what is sent to a broker.
@@ -92,7 +92,7 @@ func (m *Machine) Unheard(now int64, name string) {
 	}
 }
 
-// lose gives up a broker that is lost. It may still hear us, and is told.
+// lose gives up a broker that is lost. It may still hear us, and is told so.
 func (m *Machine) lose(p *peer, why string) {
 	m.forget(p, why)
 	m.early = true
@@ -106,8 +106,8 @@ func (m *Machine) forget(p *peer, why string) {
 	m.order = slices.Delete(m.order, at, at+1)
 }
 
-// part ends the session with p: what is lent to it is lost, and what it lent is not wanted
-// any more.
+// part ends the session with p: the jobs lent to it are lost, and the jobs that it lent
+// are no longer wanted.
 func (m *Machine) part(p *peer, why string) {
 	if p.up {
 		m.tellLost(p, why)
@@ -142,16 +142,16 @@ func (m *Machine) sayBeat() {
 	m.out = append(m.out, Message{Data: b})
 }
 
-// heard takes in a heartbeat.
+// heard handles a heartbeat.
 func (m *Machine) heard(name string, epoch uint64, s *scan) {
 	clock, draining := s.int(), s.bool()
 	n := s.head()
 	p := m.meet(name, epoch)
 	if p == nil || clock <= p.said {
-		return // of an earlier moment
+		return // it was sent before one that has arrived
 	}
 	if m.now-p.heard >= deafAfter/2 && p.lent+p.borrowed > 0 {
-		m.early = true // it may not have heard us either, and waits to be told that it is
+		m.early = true // it may not have heard us either, and waits for a heartbeat that says so
 	}
 	p.heard, p.said, p.saidAt, p.draining = m.now, clock, m.now, draining
 	hears := false
@@ -166,7 +166,7 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		}
 		hears = true
 		if p.theirs != 0 && p.theirs != inc {
-			m.part(p, "it has begun anew")
+			m.part(p, "it has begun another session")
 		}
 		p.theirs = inc
 		if yours == p.inc {
@@ -210,7 +210,7 @@ func (m *Machine) renew(p *peer) {
 	p.inc = m.incs
 }
 
-// flush cuts what is to be sent to p into messages.
+// flush cuts the items for p into messages.
 func (m *Machine) flush(p *peer) {
 	p.stream.cut(m.cfg.Part, m.cfg.Flying, func(x *part, items int) {
 		if items > 0 {
@@ -236,8 +236,8 @@ func (m *Machine) sendPart(p *peer, x *part) {
 	m.out = append(m.out, Message{To: p.name, Data: b})
 }
 
-// sayAck says what has come from p. again asks p for what follows, asks whether anybody
-// listens to it.
+// sayAck confirms what has come from p. again asks p for the messages that follow, asks
+// has NATS say whether anybody listens to p.
 func (m *Machine) sayAck(p *peer, again, asks bool) {
 	b := m.start(msgAck, 0)
 	b.uint(p.inc)
@@ -248,7 +248,7 @@ func (m *Machine) sayAck(p *peer, again, asks bool) {
 	m.out = append(m.out, Message{To: p.name, Data: b, Asks: asks})
 }
 
-// session reads to which session a message belongs.
+// session reads the session to which a message belongs.
 func (p *peer) session(s *scan) bool {
 	theirs, inc := s.uint(), s.uint()
 	return p != nil && theirs == p.theirs && inc == p.inc && s.err == nil
@@ -291,12 +291,12 @@ func (m *Machine) has(p *peer, no uint64) {
 	}
 }
 
-// held is what is held for p, in bytes.
+// held is how many bytes are held for p.
 func (p *peer) held() int64 {
 	return int64(p.stream.bytes + cap(p.stream.whole) + p.samples.bytes)
 }
 
-// Memory is what all streams hold, in bytes.
+// Memory is how many bytes all streams hold.
 func (m *Machine) Memory() (n int64) {
 	for _, p := range m.order {
 		n += p.held()
@@ -304,23 +304,25 @@ func (m *Machine) Memory() (n int64) {
 	return n
 }
 
-// shed restarts the streams with most until they hold no more than they may.
+// shed restarts the streams that hold most until all together hold no more than is
+// allowed.
 func (m *Machine) shed() {
 	for m.Memory() > m.cfg.Held {
 		m.renew(slices.MaxFunc(m.order, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
 	}
 }
 
-// share is how much may wait for one peer and be under way to it before no more is lent to
-// it or borrowed from it: at most a peer's share of half of what all streams may hold.
+// share bounds what waits for one peer and is under way to it: beyond it, no more is lent
+// to the peer or borrowed from it. It is at most a peer's share of half of what all
+// streams may hold.
 func (m *Machine) share() int {
 	return int(min(int64(2*m.cfg.Flying), m.cfg.Held/2/int64(max(1, len(m.order)))))
 }
 
-// crowded tells whether p has its share.
+// crowded tells whether p has used up its share.
 func (m *Machine) crowded(p *peer) bool { return p.stream.bytes >= m.share() }
 
-// missing asks for messages up to a number that have not come.
+// missing asks for the messages up to a number that have not come.
 func (m *Machine) missing(p *peer, no uint64) {
 	s := &p.stream
 	if no > s.got && s.seen <= s.got {
@@ -330,7 +332,7 @@ func (m *Machine) missing(p *peer, no uint64) {
 	s.seen = max(s.seen, no)
 }
 
-// askAgain asks for what is still missing after a pulse.
+// askAgain asks again, after a pulse, for what is still missing.
 func (m *Machine) askAgain(p *peer) {
 	s := &p.stream
 	if s.seen > s.got {
@@ -360,7 +362,7 @@ func (m *Machine) heardAck(p *peer, s *scan) {
 	}
 }
 
-// item takes in one item of p.
+// item handles one item from p.
 func (m *Machine) item(p *peer, s *scan) {
 	switch kind := s.uint(); kind {
 	case itemOffer:

@@ -9,7 +9,7 @@ import (
 	"gloom/broker"
 )
 
-// reports has a worker report progress.
+// reports makes a worker report progress.
 func (w *twins) reports(p broker.Peer, id []byte, body []byte) {
 	w.apply(1, w.cores[1].Progress(w.now, p, id, body, false))
 }
@@ -25,8 +25,9 @@ func (w *twins) lent(t *testing.T, all ...*broker.Submission) {
 	}
 }
 
-// TestProgressIsASample: a home that reads nothing for a while costs the borrower little,
-// however much its workers report, and no run; after that the last of each comes.
+// TestProgressIsASample: a home that reads nothing for a while costs the borrower little
+// and no run, however much its workers report; afterwards the last progress of each run
+// comes.
 func TestProgressIsASample(t *testing.T) {
 	const runs, reports = 5, 120
 	w := newTwins(0)
@@ -61,7 +62,8 @@ func TestProgressIsASample(t *testing.T) {
 	}
 }
 
-// TestProgressUnasked: what nobody asked for is not sent home, until somebody does.
+// TestProgressUnasked: progress that nobody asked for is not sent home, until somebody
+// asks.
 func TestProgressUnasked(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
@@ -112,7 +114,8 @@ func TestOverdueAtHome(t *testing.T) {
 	}
 }
 
-// TestHeld: what streams hold is bounded in all; beyond it the largest begins anew.
+// TestHeld: the bytes that all streams hold are bounded; beyond the bound, the largest
+// stream begins again.
 func TestHeld(t *testing.T) {
 	const runs = 32
 	w := newTwins(0)

@@ -18,12 +18,12 @@ var (
 	seed  = flag.Uint64("seed", 1, "the first one")
 )
 
-// TestWorlds: three to five brokers on a bus that drops, repeats, delays, cuts and
-// heals. Every job of a living submitter ends exactly once, no job runs more often
-// than it may, nothing stays lent for 1.9 s across what is cut, and at the end all
-// ledgers balance and nobody holds anything. Progress that nobody asked for is not sent
-// home, and what is asked for makes no stream long. Every fourth world has no faults: there
-// a worker with a run that is overdue at home gets nothing more before it has answered.
+// TestWorlds: three to five brokers on a bus that drops, repeats, delays, cuts and heals.
+// Every job of a living submitter ends exactly once, and no job runs more often than
+// allowed. Nothing stays lent for 1.9 s across a cut, and at the end all ledgers balance
+// and no broker holds anything. Progress that nobody asked for is not sent home, and
+// requested progress makes no stream long. Every fourth world has no faults: there, a
+// worker with a run that is overdue at home gets nothing more before it has answered.
 func TestWorlds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -79,7 +79,7 @@ func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
 func (e *events) Pop() any     { x := (*e)[len(*e)-1]; *e = (*e)[:len(*e)-1]; return x }
 
-// after does something later, unless the node has been started anew meanwhile.
+// after does something later, unless the node has been restarted meanwhile.
 func (w *world) after(d int64, x *node, do func()) {
 	life := 0
 	if x != nil {
@@ -171,7 +171,7 @@ func (x *node) tick() {
 	x.after(max(int64(500*time.Microsecond), min(x.core.Next(), x.machine.Next())-x.now), x, x.tick)
 }
 
-// do carries out what a command led to.
+// do carries out the effects of a command.
 func (x *node) do(fx []broker.Effect) {
 	x.apply(fx)
 	x.machine.Step(x.now)
@@ -252,7 +252,7 @@ func (x *node) apply(fx []broker.Effect) {
 	}
 }
 
-// toMachine watches what the core says to other brokers.
+// toMachine checks the core's effects for other brokers.
 func (x *node) toMachine(e *broker.Effect) {
 	id := string(e.ID)
 	if id == `"the same"` {
@@ -405,7 +405,7 @@ func (x *node) worker() {
 	x.do(x.core.Join(x.now, p, q))
 }
 
-// pick is one of the peers that still live.
+// pick is one of the peers that are still alive.
 func pick[T any](x *node, of map[broker.Peer]T) (broker.Peer, bool) {
 	x.order = slices.DeleteFunc(x.order, func(p broker.Peer) bool { return x.workers[p] == nil && x.subs[p] == nil })
 	var all []broker.Peer
@@ -452,7 +452,7 @@ func (x *node) submit() {
 	}
 }
 
-// shake lets something happen.
+// shake makes something happen.
 func (w *world) shake() {
 	x := w.nodes[w.rng.IntN(len(w.nodes))]
 	if x.frozen > w.now {
@@ -535,8 +535,8 @@ func (w *world) sever(way [2]int, d int64) {
 	}
 }
 
-// deafen cuts the way from NATS to x. What x sends is not acknowledged, so that soon
-// its system sends no more.
+// deafen cuts the way from NATS to x. NATS cannot acknowledge what x sends, so soon x's
+// system sends no more.
 func (x *node) deafen() {
 	d := x.rng.Int64N(int64(4 * time.Second))
 	later := x.rng.Int64N(int64(500 * time.Millisecond))
@@ -574,7 +574,7 @@ func (w *world) run() {
 		w.until(w.now + w.rng.Int64N(int64(40*time.Millisecond)))
 		w.check()
 	}
-	// The world heals, and somebody serves all types.
+	// The world heals, and all types get workers.
 	w.ended, w.loss, w.cut = true, 0, map[[2]int]int64{}
 	last := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, x := range w.nodes {
@@ -622,7 +622,7 @@ func (w *world) run() {
 	}
 }
 
-// mostHeld is what a broker may hold for another one, in bytes, of which 2,000 may be
+// mostHeld is how many bytes a broker may hold for another one, of which 2,000 may be
 // under way: jobs, progress, some answers, and offers for as long as it is not heard.
 const mostHeld = 20_000
 

@@ -13,11 +13,11 @@ type stream struct {
 	flying int // bytes in kept
 	bytes  int // in open and kept
 
-	got    uint64 // number of the last message that came in its turn
+	got    uint64 // number of the last message that was received in order
 	whole  []byte // parts of an item that is longer than a message
-	unsaid int    // messages since it was said what has come, and their bytes
+	unsaid int    // messages since the last confirmation, and their bytes
 	weight int
-	seen   uint64 // the highest number that there is
+	seen   uint64 // the highest number known
 	asked  int    // pulses for which something has been missing
 }
 
@@ -32,7 +32,7 @@ type part struct {
 	no   uint64
 	more bool // the item goes on in the next one
 	data []byte
-	// alone: data is all of its buffer.
+	// alone: nothing else uses the buffer of data.
 	alone bool
 }
 
@@ -40,14 +40,14 @@ const (
 	// maxItems and maxPart bound what travels in one message.
 	maxItems = 128
 	maxPart  = 256 << 10
-	// firstBatch is the room for the first items of a message, in bytes.
+	// firstBatch is the initial room for the items of a message, in bytes.
 	firstBatch = 2 << 10
-	// saySoon is the number of messages after which their arrival is confirmed if nothing
-	// else is to be sent.
+	// saySoon is the number of messages after which their arrival is confirmed even if
+	// nothing else is to be sent.
 	saySoon = 32
-	// maxAgain bounds what is sent again at a time, in bytes.
+	// maxAgain bounds the bytes that are sent again at a time.
 	maxAgain = 8 << 20
-	// maxSpare bounds the spare buffers, and largeSpare how large one of them is.
+	// maxSpare bounds the number of spare buffers, and largeSpare the size of one.
 	maxSpare   = 16
 	largeSpare = 64 << 10
 )
@@ -66,7 +66,7 @@ func (s *spares) blank(n int) []byte {
 	return make([]byte, 0, max(firstBatch, n))
 }
 
-// spent takes in a buffer that nobody reads any more.
+// spent keeps a buffer that nobody reads any more.
 func (s *spares) spent(b []byte) {
 	if len(*s) < maxSpare && cap(b) <= largeSpare && cap(b) >= firstBatch {
 		*s = append(*s, b[:0])
@@ -89,8 +89,8 @@ func (s *stream) put(item []byte, from *spares) {
 // ready tells whether something may be sent, with most bytes under way.
 func (s *stream) ready(most int) bool { return len(s.open) > 0 && s.flying < most }
 
-// cut numbers what may be sent, with most bytes under way; messages hold size bytes
-// at most. send is told how many items end with it.
+// cut numbers the messages that may be sent, with most bytes under way; each holds at
+// most size bytes. send is told how many items end with a message.
 func (s *stream) cut(size, most int, send func(x *part, items int)) {
 	n := 0
 	for n < len(s.open) && s.flying < most {
@@ -131,7 +131,7 @@ func (s *stream) has(no uint64, to *spares) {
 	s.kept = slices.Delete(s.kept, 0, n)
 }
 
-// take takes in a message and returns the items that are complete with it.
+// take handles a message and returns the items that are complete with it.
 func (s *stream) take(p *part) []byte {
 	s.got = p.no
 	s.asked = 0

@@ -13,13 +13,13 @@ import (
 	"gloom/broker/fleet"
 )
 
-// twins are two brokers: submitters are at the first one, workers at the second.
+// twins are two brokers, with submitters at the first one and workers at the second.
 type twins struct {
 	now      int64
 	delay    int64 // of messages
 	deaf     [2]bool
-	breath   [2]int // messages that it still gets out; below 0 all
-	gone     bool   // the second one, as NATS knows
+	breath   [2]int // how many more messages it can send; below 0 all
+	gone     bool   // NATS says that the second one is there
 	most     int    // bytes of a message; 0 is any
 	cores    [2]*broker.Broker
 	machines [2]*fleet.Machine
@@ -29,7 +29,7 @@ type twins struct {
 	submitter broker.Peer
 	jobs      []given // that workers were given
 	answers   int
-	progress  map[string][]byte // the last that was told, by id
+	progress  map[string][]byte // the last one reported, by id
 }
 
 // letter is a message on its way.
@@ -48,7 +48,7 @@ func newTwins(delay time.Duration) *twins {
 	return newTwinsApart(delay, 0, broker.Config{IdleTypes: 10})
 }
 
-// newTwinsApart has the second one start that much later.
+// newTwinsApart starts the second broker that much later.
 func newTwinsApart(delay, apart time.Duration, cfg broker.Config) *twins {
 	w := &twins{progress: map[string][]byte{}, now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
 	starts := [2]int64{w.now, w.now + int64(apart)}
@@ -75,7 +75,7 @@ func (w *twins) apply(i int, fx []broker.Effect) {
 	}
 }
 
-// pass lets time pass, and messages arrive.
+// pass lets time pass, and delivers messages.
 func (w *twins) pass(d time.Duration) {
 	for end := w.now + int64(d); w.now < end; w.now += int64(time.Millisecond) {
 		for i, m := range w.machines {
@@ -128,7 +128,7 @@ func (w *twins) respond(p broker.Peer, id, body []byte) {
 	w.apply(1, w.cores[1].Respond(w.now, p, id, body, false))
 }
 
-// done lets workers answer all that they were given, until n jobs were answered.
+// done lets workers answer all jobs that they were given, until n jobs were answered.
 func (w *twins) done(t *testing.T, n int) {
 	t.Helper()
 	for end := w.now + int64(time.Minute); w.answers < n && w.now < end; {
@@ -144,8 +144,8 @@ func (w *twins) done(t *testing.T, n int) {
 	}
 }
 
-// TestNoMoreThanWanted: no more is lent than idle workers can take, whichever types
-// they are of and however slow the network is.
+// TestNoMoreThanWanted: no more jobs are lent than idle workers can take, whatever
+// their types and however slow the network is.
 func TestNoMoreThanWanted(t *testing.T) {
 	for _, v := range []struct {
 		name    string
@@ -178,8 +178,8 @@ func TestNoMoreThanWanted(t *testing.T) {
 	}
 }
 
-// TestHeavyBurst: however much is lent at once, little is under way at a time, and a
-// network that carries 32 MiB a second loses nobody.
+// TestHeavyBurst: however much is lent at once, little is under way at a time, and on a
+// network that carries 32 MiB a second no broker is lost.
 func TestHeavyBurst(t *testing.T) {
 	const jobs = 200
 	body := fmt.Appendf(nil, `"%0*d"`, 256<<10, 0)
@@ -214,8 +214,8 @@ func TestHeavyBurst(t *testing.T) {
 	}
 }
 
-// TestAcks: what arrived is confirmed even if nothing else is to be sent; otherwise the home
-// would lend no more until the next heartbeat.
+// TestAcks: arrived messages are confirmed even if nothing else is to be sent; otherwise the
+// home would lend no more until the next heartbeat.
 func TestAcks(t *testing.T) {
 	const jobs = 100
 	w := newTwins(time.Millisecond)
@@ -229,18 +229,18 @@ func TestAcks(t *testing.T) {
 	}
 }
 
-// TestLost: what is lent to a broker that is lost, whichever way and at whatever
-// moment, waits again in time to run elsewhere within two seconds.
+// TestLost: jobs lent to a broker that is lost, in whatever way and at whatever moment,
+// wait again in time to run elsewhere within two seconds.
 func TestLost(t *testing.T) {
 	const ms = time.Millisecond
 	for _, v := range []struct {
 		name  string
 		lose  func(w *twins)
 		worst time.Duration
-		flaps time.Duration // the home's connection to NATS is made anew that often
+		flaps time.Duration // how often the home connects to NATS again
 	}{
 		{"deaf", func(w *twins) { w.deaf[1] = true }, 1850 * ms, 0},
-		// What it sends is not acknowledged, so its system sends no more.
+		// Its messages are not acknowledged, so its system sends no more.
 		{"deaf, then mute", func(w *twins) { w.deaf[1], w.breath[1] = true, 1 }, 1850 * ms, 0},
 		{"deaf, then mute, and NATS flaps", func(w *twins) { w.deaf[1], w.breath[1] = true, 2 }, 1850 * ms, 700 * ms},
 		{"mute", func(w *twins) { w.breath[1] = 0 }, 1650 * ms, 0},
@@ -266,8 +266,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// lentAtAnyMoment yields twins with a job lent, between whose heartbeats, and since whose
-// last one, there is any time.
+// lentAtAnyMoment yields twins with a job lent, at any time between two of its heartbeats
+// and since the last one.
 func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	const n, step = 7, 73 * time.Millisecond
 	return func(yield func(*twins) bool) {
@@ -286,7 +286,8 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	}
 }
 
-// TestReconnect: brokers whose connection to NATS breaks and is made again lose nothing.
+// TestReconnect: brokers lose nothing if their connection to NATS breaks and is made
+// again.
 func TestReconnect(t *testing.T) {
 	for _, v := range []struct {
 		name string
@@ -319,8 +320,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestWantsAreFew: what workers want is said ten times a second at most, however often
-// one of them comes and goes.
+// TestWantsAreFew: the wants of workers are sent at most ten times a second, however
+// often a worker comes and goes.
 func TestWantsAreFew(t *testing.T) {
 	w := newTwins(0)
 	said := func() (n int) {
@@ -333,7 +334,7 @@ func TestWantsAreFew(t *testing.T) {
 		}
 		return n
 	}
-	w.delay = int64(time.Hour) // so that all that was sent is on its way
+	w.delay = int64(time.Hour) // so that all sent messages are on their way
 	for range 300 {
 		p := w.join(&broker.Joining{Type: []byte(`"t"`)})
 		w.pass(time.Millisecond)
@@ -345,8 +346,8 @@ func TestWantsAreFew(t *testing.T) {
 	}
 }
 
-// TestManyNames: a worker with more names than NATS lets through in a message keeps no
-// other one from being heard, whichever came first.
+// TestManyNames: a worker with more names than fit into a message of NATS does not hide
+// another worker, whichever came first.
 func TestManyNames(t *testing.T) {
 	var many [][]byte
 	for i := range 1000 {
@@ -368,7 +369,7 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestForeign: a broker that speaks another version is named, and no more.
+// TestForeign: a broker that speaks another version is named, and nothing else happens.
 func TestForeign(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"mail"`)})
@@ -389,8 +390,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestScoped: a worker that may not do all types that its pattern fits is offered the
-// others no more than now and then, and is not said to want them.
+// TestScoped: a worker that may not run all types that its pattern fits is offered the
+// others only now and then, and does not count as wanting them.
 func TestScoped(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
@@ -408,8 +409,8 @@ func TestScoped(t *testing.T) {
 	w.done(t, 1)
 }
 
-// TestLeave: a broker that is lost is told of, with what it had workers for, until it is
-// back; one that was draining, and had nothing of others, has left.
+// TestLeave: a broker that is lost is reported, with the types that it had workers for,
+// until it is back. A broker that was draining and held no jobs of others has left.
 func TestLeave(t *testing.T) {
 	for _, v := range []struct {
 		name                  string

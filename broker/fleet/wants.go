@@ -7,11 +7,11 @@ import (
 	"gloom/wire"
 )
 
-// wants is what the idle workers of a broker would do.
+// wants is the work that the idle workers of a broker would do.
 type wants struct {
 	types map[string]int // places for a type alone
 	sets  map[uint32]*wantedSet
-	// refused are types that a pattern fits and that no worker may do.
+	// refused are types that a pattern fits but that no worker may run.
 	refused map[string]bool
 }
 
@@ -53,12 +53,12 @@ func (w *wants) refuse(typ []byte) {
 	}
 }
 
-// ownWant is what workers here would do: those of a type or a set of types.
+// ownWant is work that workers here would do: one type or a set of types.
 type ownWant struct {
 	set           uint32
 	types, except [][]byte
 	places        int
-	said          int // what the others know
+	said          int // the places that the others were told of
 	changed       bool
 }
 
@@ -74,7 +74,7 @@ func (w *ownWant) key() wantKey {
 	return wantKey{set: w.set}
 }
 
-// moved notes what the core says of types and workers.
+// moved handles the core's news of types and workers.
 func (m *Machine) moved(v *broker.Move) {
 	g := &m.guest
 	if v.Set == 0 {
@@ -113,8 +113,8 @@ func (m *Machine) moved(v *broker.Move) {
 	}
 }
 
-// sayWants sends what has changed in what is wanted here, or all of it, if there is anybody
-// to hear it.
+// sayWants sends the changes of the wants of this broker, or all wants, if anybody hears
+// it.
 func (m *Machine) sayWants(all bool) {
 	g := &m.guest
 	if !all && len(g.changed) == 0 || len(m.order) == 0 {
@@ -179,7 +179,7 @@ func (m *Machine) sayWants(all bool) {
 	g.changed = g.changed[:0]
 }
 
-// heardWants takes in what another broker wants.
+// heardWants handles the wants of another broker.
 func (m *Machine) heardWants(p *peer, s *scan) {
 	all := s.bool()
 	n := s.head()

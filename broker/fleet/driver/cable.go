@@ -15,10 +15,9 @@ import (
 )
 
 // cable is the connection that the NATS client gets. It needs no goroutines between the
-// client and the hub, and so saves the time that each of them takes to wake. Its Write does
-// not wait, so that whoever has something to send sends it, even an event loop: a goroutine
-// writes what the system does not take at once, in order. Its Read first takes in what the
-// last one has brought.
+// client and the hub, which saves the time that each of them takes to wake. Its Write does
+// not wait, so even an event loop may call it: a goroutine writes, in order, what the
+// system does not take at once. Its Read first takes in what the last Read has brought.
 type cable struct {
 	*net.TCPConn
 	raw    syscall.RawConn
@@ -27,18 +26,18 @@ type cable struct {
 	after func(d time.Duration, f func()) *hub.Timer
 	// live: the client is connected. Before, it calls Read under its own lock.
 	live atomic.Bool
-	// patience is how long NATS may leave unread what waits for it.
+	// patience is how long NATS may leave waiting bytes unread.
 	patience time.Duration
 
 	mu   sync.Mutex // guards what follows
 	rest []byte     // not yet written
-	held int        // of what is not, in the hands of the goroutine
-	busy bool       // the goroutine is at it
-	err  error      // why nothing is written any more
+	held int        // of what is not yet written, in the hands of the goroutine
+	busy bool       // the goroutine is writing
+	err  error      // why nothing more is written
 }
 
 const (
-	// maxRest bounds what is not written yet, in bytes. More than that is lost, as any
+	// maxRest bounds the bytes that are not written yet. More than that is lost, as any
 	// message may be.
 	maxRest = 64 << 20
 	// patience is how long NATS may take to accept the connection, or to read something.

@@ -35,7 +35,7 @@ func silent(t *testing.T, patience time.Duration) (*cable, net.Conn) {
 	return c.(*cable), peer
 }
 
-// fill writes messages of 1 MiB until no more is taken, and returns how many were.
+// fill writes messages of 1 MiB until no more are accepted, and returns how many were.
 func fill(t *testing.T, c *cable) (taken int) {
 	t.Helper()
 	for ; taken <= 4*maxRest>>20; taken++ {
@@ -52,7 +52,7 @@ func fill(t *testing.T, c *cable) (taken int) {
 
 func numbered(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
 
-// TestCable writes to a NATS that does not read, which waits for nothing.
+// TestCable writes to a NATS that does not read; no write waits for it.
 func TestCable(t *testing.T) {
 	t.Run("what was taken arrives, in order", func(t *testing.T) {
 		c, peer := silent(t, time.Hour)

@@ -28,11 +28,11 @@ type Driver struct {
 	wake    chan struct{}
 	stop    chan struct{}
 	in      chan *nats.Msg
-	sending sync.Mutex      // held by who sends; guards out and frames
+	sending sync.Mutex      // held by the sender; guards out and frames
 	more    atomic.Bool     // there is more to send
-	out     []fleet.Message // sent last
+	out     []fleet.Message // sent last, kept for reuse
 	frames  []byte
-	dialled atomic.Pointer[cable] // last
+	dialled atomic.Pointer[cable] // the last one
 	plain   atomic.Pointer[cable] // the NATS client's, if it has no TLS
 	most    atomic.Int64          // bytes that NATS takes in one message
 	done    sync.WaitGroup
@@ -40,9 +40,9 @@ type Driver struct {
 	mu   sync.Mutex // guards what follows
 	subs []*nats.Subscription
 	why  string // NATS is away, or refuses subjects
-	said int    // how often that was logged since it was there
-	// refused: NATS has refused a subject since the last check. checking: another check will
-	// follow.
+	said int    // how often that was logged since NATS was last there
+	// refused: NATS has refused a subject since the last check. checking: another check is
+	// scheduled.
 	refused, checking bool
 
 	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
@@ -67,7 +67,7 @@ func (x member) Send() {
 	d := x.d
 	d.more.Store(true)
 	if !d.sending.TryLock() {
-		return // who has it looks again
+		return // whoever holds it looks again
 	}
 	d.more.Store(false)
 	d.sendAll()
@@ -75,19 +75,19 @@ func (x member) Send() {
 	if d.more.Load() {
 		select {
 		case d.wake <- struct{}{}:
-		default: // it knows, and has not come yet
+		default: // the driver has been woken and has not come yet
 		}
 	}
 }
 
-// maxPending bounds the messages that have arrived and are not taken in. They are those of
-// one read of the NATS client. More are lost, as any may be.
+// maxPending bounds the messages that have arrived and are not taken in. They come from
+// one read of the NATS client. More are lost, as any message may be.
 const maxPending = 1 << 12
 
 // atOnce is about how many bytes are taken in under one lock.
 const atOnce = 64 << 10
 
-// reconnect is how long it waits to connect again.
+// reconnect is the pause before another attempt to connect.
 const reconnect = 250 * time.Millisecond
 
 // Join joins the fleet of opt, which has been validated. NATS may be away: then the broker
@@ -124,8 +124,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	return d, nil
 }
 
-// subscribe makes NATS send what is meant for this broker, and renews that if it has been
-// done before.
+// subscribe asks NATS for this broker's messages, again if it has asked before.
 func (d *Driver) subscribe() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,7 +158,7 @@ func (d *Driver) unheard(of string) string {
 	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + of
 }
 
-// takes takes in a message.
+// takes receives a message.
 func (d *Driver) takes(now int64, msg *nats.Msg) {
 	if msg.Header.Get("Status") != "503" {
 		d.machine.Receive(now, msg.Data)
@@ -191,7 +190,7 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
 }
 
-// mostSaid is how many reasons are logged while NATS is away once.
+// mostSaid is how many reasons are logged for one absence of NATS.
 const mostSaid = 4
 
 // away notes why the connection was lost, or why an attempt to make it again failed. It logs
@@ -207,7 +206,7 @@ func (d *Driver) away(err error) {
 	d.blame(why, "fleet: NATS is away; this broker goes on alone")
 }
 
-// blame notes why the fleet is away, and logs it if that is new.
+// blame notes why the fleet is away, and logs a reason that is new.
 func (d *Driver) blame(why, text string) {
 	d.mu.Lock()
 	news := why != d.why && d.said < mostSaid
@@ -228,10 +227,10 @@ func (d *Driver) blame(why, text string) {
 	}
 }
 
-// recheck is the time until a NATS that refuses subjects is tried again.
+// recheck is the time until a subject that NATS refused is tried again.
 const recheck = 2 * time.Second
 
-// complains notes what NATS says of a connection that goes on.
+// complains notes an error that NATS reports on a connection that stays open.
 func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		d.log.Warn().Err(err).Msg("fleet: NATS complains")
@@ -249,8 +248,8 @@ func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// check finds out whether NATS still refuses subjects: it says so of each message, and of
-// subscriptions only when they are made.
+// check finds out whether NATS still refuses subjects: NATS reports each refused message,
+// but a refused subscription only when it is made.
 func (d *Driver) check() {
 	there := d.nc.IsConnected()
 	d.mu.Lock()
@@ -264,15 +263,16 @@ func (d *Driver) check() {
 	d.mu.Unlock()
 	switch {
 	case over:
-		d.log.Info().Str("name", d.opt.Name).Msg("fleet: NATS refuses no subject any more")
+		d.log.Info().Str("name", d.opt.Name).Msg("fleet: NATS no longer refuses a subject")
 	case again && d.subscribe() == nil:
 		time.AfterFunc(recheck, d.check)
 	case again: // the connection was closed
 	}
 }
 
-// isAway tells whether the fleet is away, whether NATS is there all the same, and why. It
-// may wait while a connection is being made, so the caller must hold no lock.
+// isAway tells whether the fleet is away, whether NATS can be reached all the same, and
+// why the fleet is away. It may wait while a connection is being made, so the caller must
+// hold no lock.
 func (d *Driver) isAway() (away, there bool, why string) {
 	there = d.nc.IsConnected()
 	d.mu.Lock()
@@ -280,7 +280,7 @@ func (d *Driver) isAway() (away, there bool, why string) {
 	return d.why != "" || !there, there, d.why
 }
 
-// takeIn takes in the messages that are there, some of them under one lock.
+// takeIn takes in the messages that have arrived, several of them under one lock.
 func (d *Driver) takeIn() {
 	for len(d.in) > 0 {
 		d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
@@ -300,7 +300,7 @@ func (d *Driver) takeIn() {
 	}
 }
 
-// send sends what the machine has to send. What cannot be sent is lost, as any message may
+// send sends the machine's messages. One that cannot be sent is lost, as any message may
 // be.
 func (d *Driver) send() {
 	defer d.done.Done()
@@ -358,7 +358,7 @@ func (d *Driver) sendAll() {
 		}
 	}
 	if len(d.frames) > 0 {
-		// Publish would wake a goroutine each time that has nothing left to do.
+		// Publish would wake a goroutine each time, which then has nothing to do.
 		_, _ = plain.Write(d.frames)
 	}
 	if d.frames = d.frames[:0]; cap(d.frames) > maxFrames {
@@ -417,7 +417,7 @@ func (d *Driver) say(v fleet.News) {
 	}
 }
 
-// Info is what can be seen of the fleet.
+// Info describes the fleet as this broker sees it.
 type Info struct {
 	fleet.Info
 	// Connected: NATS is there. Since is when it came or went, URL which server it is, Away
@@ -430,7 +430,7 @@ type Info struct {
 	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
 }
 
-// Info returns what can be seen.
+// Info returns that description.
 func (d *Driver) Info() Info {
 	x := Info{
 		Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
@@ -442,8 +442,8 @@ func (d *Driver) Info() Info {
 	return x
 }
 
-// Memory is what the streams to and from other brokers hold and what NATS has not read yet,
-// in bytes.
+// Memory is how many bytes the streams to and from other brokers hold and NATS has not read
+// yet.
 func (x member) Memory() (n int64) {
 	x.d.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
 	if c := x.d.dialled.Load(); c != nil {
@@ -477,7 +477,7 @@ func (d *Driver) Why(typ []byte) (why string) {
 	return why
 }
 
-// some returns the first few of many names, and how many there are.
+// some returns the first few of many names, and the number of all.
 func some(names []string) string {
 	const few = 3
 	text := strings.Join(names[:min(few, len(names))], ", ")

@@ -36,8 +36,8 @@ type Options struct {
 	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are
 	// what they may ask for.
 	Creds, CA, Cert, Key string
-	// Held bounds the bytes that wait for other brokers and are under way to them, all
-	// together, as fleet.Config has it.
+	// Held bounds the bytes that wait for other brokers or are under way to them, in
+	// all, as in fleet.Config.
 	Held int64
 	// Insecure allows NATS servers beyond this host without TLS or credentials.
 	Insecure bool
@@ -62,7 +62,7 @@ func (o *Options) Validate() error {
 			{"fleet-name", o.Name}, {"fleet-prefix", prefix}, {"fleet-creds", o.Creds}, {"fleet-ca", o.CA}, {"fleet-cert", o.Cert}, {"fleet-key", o.Key},
 		} {
 			if f.value != "" {
-				return bad(f.flag, fmt.Sprintf("%.200q", f.value), "it says how to join a fleet, and fleet, the servers of one, is missing")
+				return bad(f.flag, fmt.Sprintf("%.200q", f.value), "it says how to join a fleet, but fleet, the list of its servers, is missing")
 			}
 		}
 		return nil
@@ -110,7 +110,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// plain: the URL names a NATS server, and nothing that would be ignored.
+// plain: the URL names a NATS server and holds nothing that would be ignored.
 func plain(u *url.URL) bool {
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16)
 	return u.Hostname() != "" && (u.Scheme == "nats" || u.Scheme == "tls") && err == nil && port > 0 &&
@@ -139,7 +139,7 @@ func (o *Options) trusted(u *url.URL) bool {
 		u.Scheme == "tls" || u.User != nil || o.Creds != "" || o.CA != "" || o.Cert != ""
 }
 
-// reason is why NATS is away, with the options that have to do with it.
+// reason is why NATS is away, with the options that may help.
 func (o *Options) reason(err error) string {
 	why := err.Error()
 	for _, h := range [...]struct{ in, say string }{
@@ -147,15 +147,15 @@ func (o *Options) reason(err error) string {
 		{"bad certificate", "NATS asks for a certificate of an authority that it trusts: fleet-cert, fleet-key"},
 		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
 		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca or fleet-cert ask for"},
-		{nats.ErrPermissionViolation.Error(), "the user has to be let publish and subscribe on all subjects that begin with fleet-prefix"},
+		{nats.ErrPermissionViolation.Error(), "the user must be allowed to publish and subscribe on all subjects that begin with fleet-prefix"},
 		{"Authorization Violation", "fleet-creds, or user:password@ in the URL, let a broker in"},
 	} {
 		if strings.Contains(why, h.in) {
 			return why + " (" + h.say + ")"
 		}
 	}
-	// A server that does not like our certificate closes at once, and what it says of that
-	// may be lost with the connection.
+	// A server that rejects our certificate closes at once, and its message about that may
+	// be lost with the connection.
 	if cut := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE); cut && o.secure() {
 		return why + " (NATS may ask for a certificate that it trusts: fleet-cert, fleet-key)"
 	}

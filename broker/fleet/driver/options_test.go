@@ -9,10 +9,10 @@ import (
 	"gloom/broker/guard"
 )
 
-// TestOptions: what cannot be is named with its flag.
+// TestOptions: an error names the flag of an invalid value.
 func TestOptions(t *testing.T) {
 	for _, v := range []struct {
-		flag string // "" where all is well
+		flag string // "" if all is well
 		opt  driver.Options
 	}{
 		{"", driver.Options{}},
