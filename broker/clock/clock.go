@@ -1,4 +1,4 @@
-// Package clock measures time as the process lives through it.
+// Package clock measures the time in which the process runs.
 package clock
 
 import (
@@ -12,24 +12,24 @@ const (
 	mostAhead = int64(100 * time.Millisecond)
 )
 
-// CatchUp is how long what came in a pause may take to be read.
+// CatchUp is the time that is left, after a pause, to read what came in it.
 const CatchUp = 20 * time.Millisecond
 
 // Clock is a monotonic clock that stands still while the process does: when it is stopped,
 // gets no processor or is throttled. The broker measures all time by it, so no peer is charged
-// for time that the broker itself lost. A timeout, a silence, a lease, a delay and an age last
-// longer by that time than a clock on the wall says.
+// for time that the broker itself lost. Timeouts, silences, leases, delays and ages last
+// longer than on a wall clock by the time of such pauses.
 //
-// It stops mostAhead after the last pulse. After a pause, the first pulse leaves it stopped
-// for CatchUp, in which what came meanwhile is read, and the next one lets it run. So it gains
-// mostAhead at least with every two pulses: in a process that stops again and again, what
-// falls due is late but does come.
+// It stops mostAhead after the last pulse. The first pulse after a pause leaves it stopped for
+// CatchUp, in which what came meanwhile is read; the next one lets it run. So it gains at
+// least mostAhead with every two pulses: in a process that stops again and again, what falls
+// due is late but does come.
 //
 // Any goroutine may read it.
 type Clock struct {
 	real func() int64 // of the system
-	// lost is how long it has stood still in all. Until the next pulse it goes no further
-	// than limit.
+	// lost is how long it has stood still in all. It does not pass limit before the next
+	// pulse.
 	lost, limit atomic.Int64
 	catchingUp  atomic.Bool
 
@@ -64,8 +64,8 @@ func newClock(real func() int64) *Clock {
 
 // Now is the time in nanoseconds.
 //
-// It reads the limit first. Read after a pulse has raised it, together with the old value
-// of lost, it would let the clock leap.
+// It reads the limit first. If it read a raised limit together with the old value of
+// lost, the clock would leap.
 func (c *Clock) Now() int64 {
 	limit := c.limit.Load()
 	return min(c.real()-c.lost.Load(), limit)

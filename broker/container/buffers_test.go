@@ -2,8 +2,8 @@ package container
 
 import "testing"
 
-// TestBuffers: what is got has room, what is put is got again while it fits, and all that
-// is kept is counted.
+// TestBuffers: memory from Get has room, memory from Put is reused while it fits, and all
+// that is kept is counted.
 func TestBuffers(t *testing.T) {
 	x := &Buffers{Most: 2 * MaxBuffer}
 	for _, n := range []int{0, 1, leastBuffer, leastBuffer + 1, 5000, MaxBuffer - 1, MaxBuffer, MaxBuffer + 1} {
@@ -19,7 +19,7 @@ func TestBuffers(t *testing.T) {
 			t.Fatalf("Get(%d) did not find what was put; %d bytes are held", n, x.Held)
 		}
 	}
-	// What has grown to an odd size serves for less.
+	// Memory that has grown to an odd size is reused for the next smaller size.
 	odd := make([]byte, 0, 3*leastBuffer)
 	x.Put(odd)
 	if b := x.Get(2 * leastBuffer); cap(b) != cap(odd) {

@@ -21,8 +21,8 @@ func (x *Entry) Level(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C ==
 const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
-	// heapFirst is the room of a heap's first chunk when it is made. That chunk grows and
-	// shrinks by a factor of four.
+	// heapFirst is the initial room of a heap's first chunk. That chunk grows and shrinks
+	// by a factor of four.
 	heapFirst = 4
 	entrySize = int64(unsafe.Sizeof(Entry{}))
 )
@@ -114,9 +114,9 @@ func (h *Heap) Remove(pos int32) {
 	}
 }
 
-// shrink frees a chunk once half of the one before it is empty too, and three quarters of a
-// single chunk once a sixteenth of it is used, so that a heap whose size swings does not
-// allocate each time.
+// shrink frees a chunk once half of the chunk before it is empty too, so that a heap whose
+// size swings does not allocate each time. A heap with a single chunk shrinks to a quarter
+// once only a sixteenth of it is used.
 func (h *Heap) shrink() {
 	if k := len(h.chunks) - 1; k > 0 {
 		if h.n <= k<<heapShift-heapChunk/2 {
@@ -147,9 +147,8 @@ func (h *Heap) Release() {
 	h.chunks = nil
 }
 
-// EachBefore calls fn for the elements before x among the one at pos and those below it,
-// until fn returns false, which it then returns, too. It visits at most five elements for
-// each call.
+// EachBefore calls fn for each element before x in the subtree at pos, until fn returns
+// false; then it returns false. It visits at most five elements for each call.
 func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
 	if pos >= h.n || !h.At(pos).Before(x) {
 		return true

@@ -75,7 +75,7 @@ func TestHeapAgainstSort(t *testing.T) {
 	}
 }
 
-// TestHeapAtChunkBorder: going to and fro over the border of a chunk allocates
+// TestHeapAtChunkBorder: growing and shrinking across the border of a chunk allocates
 // nothing.
 func TestHeapAtChunkBorder(t *testing.T) {
 	h := Heap{Place: func(uint32, int32) {}, Held: new(int64)}

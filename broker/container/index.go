@@ -41,7 +41,7 @@ type Index struct {
 
 type segment struct {
 	n    uint32
-	bits uint8                // the tags of all its entries begin with the same ones
+	bits uint8                // the first bits that the tags of all its entries share
 	slot [segmentSlots]uint64 // tag<<32 | record; 0 is empty
 }
 
@@ -210,7 +210,7 @@ func (x *Index) Remove(hash uint64, rec uint32) {
 // remove empties slot i.
 func (g *segment) remove(i int) {
 	g.n--
-	// Move back whatever could not be reached across the hole any more.
+	// Move back the entries that could not be found across the hole.
 	for j := i; ; {
 		if j++; j == segmentSlots {
 			j = 0

@@ -122,8 +122,8 @@ func TestIndexAgainstMap(t *testing.T) {
 	}
 }
 
-// TestIndexGrowsInPieces: it takes what its entries need. (Since segments have
-// one size, no insertion moves more than one.)
+// TestIndexGrowsInPieces: its memory follows its entries. (As segments have one size,
+// no insertion moves more than one.)
 func TestIndexGrowsInPieces(t *testing.T) {
 	x := newIndexTwin(nil)
 	for i := range uint64(1 << 17) {

@@ -7,18 +7,19 @@ import "fmt"
 // Checking tells whether invariants are checked: the build tag of that name is set.
 const Checking = true
 
-// scribble spoils memory whose time is over, so that who still reads it shows.
+// scribble spoils memory that must not be read any more, so that a reader of it shows.
 func scribble(m []byte) {
 	for i := range m {
 		m[i] = 0xA5
 	}
 }
 
-// Check proves that elements are in order, and that each is where it thinks.
+// Check proves that the elements are in order, and that each is where its owner was
+// told.
 func (h *Heap) Check(pos func(ref uint32) int32) error {
 	for i := range h.n {
 		if x := h.At(i); pos(x.Ref) != int32(i) {
-			return fmt.Errorf("element %d thinks it is at %d", i, pos(x.Ref))
+			return fmt.Errorf("element %d believes that it is at %d", i, pos(x.Ref))
 		} else if i > 0 && x.Before(h.At((i-1)/4)) {
 			return fmt.Errorf("out of order at %d", i)
 		}
@@ -34,8 +35,8 @@ func (h *Heap) Room() (n int64) {
 	return n
 }
 
-// Check proves that each chunk counts its records. It calls fn for all, and fn tells
-// whether one is in use.
+// Check proves that each chunk counts its records. It calls fn for all of them; fn
+// tells whether a record is in use.
 func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 	for n, c := range t.chunks {
 		if c == nil {
@@ -54,10 +55,10 @@ func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 	return nil
 }
 
-// Size is the bytes of the entry whose payload begins at off.
+// Size is the size of the entry whose payload begins at off, in bytes.
 func (s *Slabs) Size(no, off uint32) uint32 { return s.Length(no, off) + entryHead }
 
-// Check proves what is counted of slabs, in which live entries have these sizes.
+// Check proves the counts of slabs, in which live entries have these sizes.
 func (s *Slabs) Check(sizes map[uint32]uint32) error {
 	all := int64(0)
 	for no := range s.all {

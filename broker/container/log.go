@@ -6,13 +6,14 @@ const (
 	logShift = 18
 	// LogChunk is the size of a chunk of a Log in bytes. A record and its text must fit.
 	LogChunk = 1 << logShift
-	// logTail lies behind a record: the length of its text, and of all, in 4 bytes each.
+	// logTail follows each record: the length of its text, and the length of all, in 4
+	// bytes each.
 	logTail = 8
 )
 
 // Log keeps the latest records that were added to it, each with a text of any length. They
-// lie one behind the other in chunks, and the oldest chunk goes when there would be too many.
-// T has no pointers, and a size that is a multiple of 8.
+// lie one behind the other in chunks; the oldest chunk is dropped when there would be too
+// many. T has no pointers, and a size that is a multiple of 8.
 //
 // The position of a record is above 0 and above those of all earlier records. It is never
 // given out again. All methods cost O(1).
@@ -29,7 +30,8 @@ type logChunk struct {
 	used int
 }
 
-// Limit sets how many bytes all chunks may occupy, a chunk at least. Older ones go.
+// Limit sets how many bytes all chunks may occupy, at least one chunk. The oldest
+// chunks beyond that are dropped.
 func (l *Log[T]) Limit(bytes int64) {
 	l.most = int(max(1, bytes>>logShift))
 	for len(l.chunks) > l.most {
@@ -68,7 +70,7 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(m))), m[size : size+n : size+n]
 }
 
-// Whole: no record has gone.
+// Whole: no record has been dropped.
 func (l *Log[T]) Whole() bool { return l.gone == 0 }
 
 // Last is the position of the latest record, 0 if there is none.
@@ -90,8 +92,8 @@ func (l *Log[T]) First() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(l.chunks[0].mem)))
 }
 
-// Floor is the position of the latest record at a position or before it, 0 if that has gone.
-// It takes any number, unlike At, and visits records of one chunk.
+// Floor is the position of the latest record at a position or before it, 0 if that record
+// has gone. Unlike At, it accepts any number. It visits the records of one chunk.
 func (l *Log[T]) Floor(pos int64) int64 {
 	n := (pos-1)>>logShift - l.gone
 	if n < 0 {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A log beside a slice: what is in the last chunks is there, at its position and in its
-// order, and all before has gone.
+// A log compared with a slice: the records of the last chunks are there, at their
+// positions and in order, and all earlier ones have gone.
 func TestLog(t *testing.T) {
 	type record struct{ no, check int64 }
 	type kept struct {

@@ -7,7 +7,7 @@ type Ring[T any] struct {
 	root Link[T] // of is nil
 }
 
-// Link is the field that an element has for each ring that it may be in.
+// Link is a field of an element, one for each ring that the element may be in.
 type Link[T any] struct {
 	prev, next *Link[T]
 	of         *T

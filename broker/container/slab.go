@@ -10,7 +10,8 @@ const (
 	// slabSlack is the waste in bytes that is never worth a compaction.
 	slabSlack = 8 << 20
 	// slabSpare is how many empty slabs are kept for the next jobs, plus one for every
-	// slabShare slabs in use: fresh pages cost more than they hold.
+	// slabShare slabs in use: fresh pages cost more than the memory that empty slabs
+	// hold.
 	slabSpare = 4
 	slabShare = 16
 )
@@ -32,7 +33,7 @@ type Slabs struct {
 	live   int64    // bytes of live entries
 	held   int64    // bytes of all slabs in use
 	spare  [][]byte // empty slabs kept for later
-	cursor uint32   // where the next look for a slab worth compacting starts
+	cursor uint32   // where the next search for a slab worth compacting starts
 	// Lives tells whether the entry at this place still belongs to its record.
 	Lives func(rec, slab, off uint32) bool
 	// Place tells a record where its entry has moved.
@@ -117,9 +118,9 @@ func (s *Slabs) Drop(no, off uint32) {
 	}
 }
 
-// compactOne looks at one slab and moves its entries to the head slab if less than half of
+// compactOne examines one slab and moves its entries to the head slab if less than half of
 // it is live. It is called for every dropped entry while more than half of all slabs is
-// waste, and so finds slabs worth moving often enough.
+// waste, which is often enough to find the slabs worth moving.
 func (s *Slabs) compactOne() {
 	s.cursor++
 	if s.cursor >= uint32(len(s.all)) {

@@ -35,10 +35,9 @@ func (x *slabTwin) drop(rec uint32) {
 	x.slabs.Drop(p[0], p[1])
 }
 
-// TestSlabs stores and drops entries of all sizes, with some that stay, and
-// checks that contents stay right through compactions, that what was handed
-// out stays valid until the next settle, and that memory is bounded by what
-// lives.
+// TestSlabs stores and drops entries of all sizes, some of which stay, and checks that
+// contents stay right through compactions, that returned bytes stay valid until the
+// next settle, and that the live entries bound the memory.
 func TestSlabs(t *testing.T) {
 	for seed := range times(6) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -46,7 +45,7 @@ func TestSlabs(t *testing.T) {
 		x := newSlabTwin(pages)
 		var all []uint32
 		next := uint32(0)
-		lent := map[uint32][2][]byte{} // what was handed out, and a copy
+		lent := map[uint32][2][]byte{} // returned bytes, and a copy
 		for step := range 20000 {
 			if r.IntN(8) == 0 {
 				for rec, pair := range lent {
@@ -57,7 +56,7 @@ func TestSlabs(t *testing.T) {
 				clear(lent)
 				x.slabs.Settle()
 			}
-			// Waves: filling up, then most of it goes and something stays.
+			// In waves: filling up, then most entries go and some stay.
 			if filling := step/2500%2 == 0; len(all) == 0 || filling == (r.IntN(4) > 0) {
 				next++
 				d := make([]byte, []int{0, 1, 30, 200, 5000, 20000}[r.IntN(6)])

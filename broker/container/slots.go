@@ -30,7 +30,7 @@ func (s *Slots[T]) Drop(no uint32) {
 // At returns the thing with a number that was given out, nil if it has been dropped.
 func (s *Slots[T]) At(no uint32) *T { return s.all[no] }
 
-// Has tells whether x has this number, which may be any.
+// Has tells whether x has this number. The number need not be in use.
 func (s *Slots[T]) Has(no uint32, x *T) bool { return int(no) < len(s.all) && s.all[no] == x }
 
 // All returns the things by number, nil where a number is free. It must not be changed.

@@ -65,8 +65,9 @@ func (t *Table[T]) Has(r uint32) bool {
 	return n < len(t.chunks) && t.chunks[n] != nil
 }
 
-// Walk calls fn for all records from a number on, in use or not, until it returns false, and
-// for most of them. It returns the number to go on from, or -1 at the end (and from there).
+// Walk calls fn for records from a number on, in use or not, for at most most of them or
+// until fn returns false. It returns the number to go on from, or -1 at the end (and from
+// there).
 func (t *Table[T]) Walk(from, most int, fn func(r uint32, x *T) (more bool)) int {
 	end := len(t.chunks) << tableShift
 	for more := true; more && most > 0 && from >= 0 && from < end; most-- {

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// countingPages counts what is lent and spoils what comes back.
+// countingPages counts the memory that it lends, and spoils it when it comes back.
 type countingPages struct {
 	heap    HeapPages
 	held    int
@@ -105,7 +105,7 @@ func TestTableAgainstMap(t *testing.T) {
 	}
 }
 
-// TestTableAtChunkBorder: going to and fro over the border of a chunk neither
+// TestTableAtChunkBorder: growing and shrinking across the border of a chunk neither
 // takes nor gives back memory.
 func TestTableAtChunkBorder(t *testing.T) {
 	pages := &countingPages{}

@@ -120,7 +120,7 @@ func (a *Address) Listen() (net.Listener, error) {
 func ListenUnix(path string) (net.Listener, error) {
 	if fi, err := os.Lstat(path); err == nil {
 		if fi.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("something that is no socket stands there")
+			return nil, fmt.Errorf("the file at this path is not a socket")
 		}
 		c, err := net.DialTimeout("unix", path, time.Second)
 		if err == nil {
@@ -144,8 +144,9 @@ func ListenUnix(path string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "unix", path)
 }
 
-// ConnLimit is the number of connections allowed: the option, or the limit on open files
-// less a reserve for all else. If the option exceeds that, a warning is logged.
+// ConnLimit is the number of connections allowed: the option, or else the limit on open
+// files less a reserve for everything else. If the option exceeds that limit, a warning
+// is logged.
 func ConnLimit(option int, log zerolog.Logger) (int, error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
@@ -159,7 +160,7 @@ func ConnLimit(option int, log zerolog.Logger) (int, error) {
 	most := files - reserve
 	if option > most {
 		log.Warn().Int("max_conns", option).Int("open_files", files).
-			Msgf("--max-conns is more than the limit on open files (ulimit -n) allows: it is %d", most)
+			Msgf("--max-conns is lowered to %d, which the limit on open files (ulimit -n) allows", most)
 	} else if option > 0 {
 		most = option
 	}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestListenUnix: a socket of ours is for its user alone and replaces nothing
-// but a socket that nobody listens on.
+// TestListenUnix: a socket of ours is for its user alone, and replaces only a socket on
+// which nobody listens.
 func TestListenUnix(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -45,7 +45,7 @@ func TestListenUnix(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, says string }{
-		{"file", "no socket"}, {"folder", "no socket"}, {"link", "no socket"},
+		{"file", "is not a socket"}, {"folder", "is not a socket"}, {"link", "is not a socket"},
 		{"taken", "somebody listens"}, {"datagrams", "wrong type"},
 		{"none/socket", "no such file"}, {strings.Repeat("x", 200), "invalid argument"},
 	} {
@@ -74,7 +74,7 @@ func TestListenUnix(t *testing.T) {
 			t.Errorf("%s stays behind: %v", name, err)
 		}
 	}
-	// The process's umask is left alone: others make files meanwhile.
+	// The process's umask must not change, because others make files meanwhile.
 	end := make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {

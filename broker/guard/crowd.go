@@ -22,8 +22,8 @@ type Crowd struct {
 	of map[net.Conn]standing
 }
 
-// NewCrowd returns a crowd of most connections, of an answer to each of which the system
-// may hold buffer bytes.
+// NewCrowd returns a crowd of at most most connections. The system may hold buffer bytes
+// of an answer to each.
 func NewCrowd(most, buffer int, log zerolog.Logger) *Crowd {
 	return &Crowd{most: most, buffer: buffer, log: log, of: map[net.Conn]standing{}}
 }
@@ -34,7 +34,7 @@ type standing struct {
 	since time.Time
 }
 
-// before tells that a connection is to go before one that stands as o does.
+// before tells whether a connection is closed before one whose standing is o.
 func (s standing) before(o standing) bool {
 	if busy := s.state == http.StateActive; busy != (o.state == http.StateActive) {
 		return !busy
@@ -70,14 +70,14 @@ func (c *Crowd) Note(conn net.Conn, state http.ConnState) {
 		c.log.Warn().Int("max_http_conns", c.most).Stringer("peer", first.RemoteAddr()).Msg("closed a connection in the middle of its request, for another one")
 	}
 	delete(c.of, first)
-	// What it has not read is thrown away.
+	// Throw away the bytes that it has not read.
 	if t, ok := below(first).(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}
 	_ = below(first).Close()
 }
 
-// below is what is below TLS.
+// below is the connection below TLS.
 func below(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()

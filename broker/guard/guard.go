@@ -35,7 +35,7 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
 }
 
-// Option is Flag, for code that knows only the interface.
+// Option returns Flag, for code that knows only the interface.
 func (e *OptionError) Option() string { return e.Flag }
 
 // CheckTLS returns an *OptionError for invalid certificates.

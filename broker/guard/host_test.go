@@ -2,8 +2,8 @@ package guard
 
 import "testing"
 
-// TestHostOf: the name that the HTTP address is configured with is ours, with a
-// scheme or without.
+// TestHostOf: the configured name of the HTTP address is ours, with or without a
+// scheme.
 func TestHostOf(t *testing.T) {
 	for addr, want := range map[string]string{
 		"gloom.example:9997":       "gloom.example",

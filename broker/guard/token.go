@@ -96,7 +96,8 @@ func (t *Tokens) Load() error {
 }
 
 // Reload reads tokens and, unless nil, certificates, for the first time or again. If
-// reading fails, the old ones stay. A file without a token is no error, but is logged.
+// reading fails, the old ones stay. A file without a token is not an error, but is
+// logged.
 func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 	err := t.Load()
 	if err == nil && t.Required() && t.Len() == 0 {
@@ -131,7 +132,7 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 		}
 		g := Grant{Hash: sha256.Sum256([]byte(f[0])), All: true}
 		if before := lines[g.Hash]; before != 0 {
-			return nil, fmt.Errorf("line %d: this token stands on line %d already; give it all its scopes and types there", n, before)
+			return nil, fmt.Errorf("line %d: this token is on line %d already; give it all its scopes and types there", n, before)
 		}
 		lines[g.Hash] = n
 		for _, name := range strings.Split(f[1], ",") {
@@ -150,7 +151,7 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 			of := sha256.Sum256([]byte(f[2]))
 			g.All, g.Types = slices.Contains(names, "*"), binary.LittleEndian.Uint64(of[:])
 			if g.Scopes&^t.Untyped == 0 && !g.All {
-				return nil, fmt.Errorf("line %d: %s is good for all types and cannot be bounded to %q; leave the types out", n, f[1], f[2])
+				return nil, fmt.Errorf("line %d: %s applies to all types and cannot be limited to %q; leave the types out", n, f[1], f[2])
 			}
 		}
 		out = append(out, g)

@@ -56,11 +56,11 @@ func TestParseTokens(t *testing.T) {
 	for _, c := range []struct{ file, says string }{
 		{"token\n", "line 1: want TOKEN SCOPES [TYPES], got 1 fields"},
 		{"\n\ntoken submit a b\n", "line 3: want TOKEN SCOPES [TYPES], got 4 fields"},
-		{"token submit mail\n# more\ntoken work mail\n", "line 3: this token stands on line 1 already"},
+		{"token submit mail\n# more\ntoken work mail\n", "line 3: this token is on line 1 already"},
 		{"token read\n", `line 1: unknown scope "read", want submit, work or admin`},
 		{"token submit,\n", `line 1: unknown scope "", want submit, work or admin`},
 		{"token Submit\n", `unknown scope "Submit"`},
-		{"all admin *\ntoken admin mail-*\n", `line 2: admin is good for all types and cannot be bounded to "mail-*"`},
+		{"all admin *\ntoken admin mail-*\n", `line 2: admin applies to all types and cannot be limited to "mail-*"`},
 		{"token #submit\n", "got 1 fields"},
 		{"token submit " + strings.Repeat("x", 1<<17), "too long"},
 	} {
@@ -102,7 +102,7 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestUntypedTokens: a program without types takes none in its file.
+// TestUntypedTokens: a program without types accepts none in its file.
 func TestUntypedTokens(t *testing.T) {
 	k := Tokens{Scopes: []string{"push", "pull"}}
 	if g, err := k.parse([]byte("token push,pull\n")); err != nil || len(g) != 1 || g[0].Scopes != 3 || !g[0].Covers("any") {

@@ -1,5 +1,6 @@
-// Package memory is what the broker's process does about its memory, beside the limits:
-// pages that the collector does not look at, its pace, and giving back what is not needed.
+// Package memory manages the memory of the broker's process beyond its limits: pages that
+// the garbage collector does not scan, the collector's pace, and giving unused memory
+// back.
 package memory
 
 import (
@@ -14,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pages takes pages from the system, where the garbage collector does not
-// look, and gives them back at once.
+// Pages takes pages directly from the system, where the garbage collector does not scan
+// them, and gives them back at once.
 type Pages struct{}
 
-// mappedBytes counts what the process holds of them.
+// mappedBytes counts the bytes that the process holds in such pages.
 var mappedBytes atomic.Int64
 
 func (Pages) Get(n int) []byte {
@@ -38,15 +39,16 @@ func (Pages) Put(m []byte) {
 const (
 	givePeriod = 5 * time.Second
 	giveLeast  = 16 << 20
-	// dropPause lies between two collections that dropped frames ask for: who
-	// begins large frames and goes away does not keep the collector at work.
+	// dropPause is the least time between two collections that dropped frames cause. So
+	// a client that begins large frames and disconnects does not keep the collector
+	// busy.
 	dropPause = 100 * time.Millisecond
 )
 
-// GiveBack returns memory that is not needed any more to the system, until stop. The
-// collector would keep it for as long as nothing else is allocated. trim is called now
-// and then to let go of what is kept for use again; dropped tells that much has become
-// garbage at once.
+// GiveBack returns unused memory to the system, until stop. The collector would keep
+// that memory for as long as nothing else is allocated. trim is called now and then to
+// free what is kept for reuse; dropped tells that much memory has become garbage at
+// once.
 func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 	before := heap()
 	t := time.NewTicker(givePeriod)
@@ -74,8 +76,9 @@ func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 	}
 }
 
-// heapSize is the heap's, in bytes: free spans, objects with garbage among them,
-// what of them lived at the last collection; and all that was ever allocated.
+// heapSize is the size of the heap, in bytes: free spans, objects including garbage,
+// the objects that were live at the last collection; and the total that was ever
+// allocated.
 type heapSize struct{ free, objects, live, allocated uint64 }
 
 func heap() heapSize {
@@ -87,29 +90,30 @@ func heap() heapSize {
 	return heapSize{m[0].Value.Uint64(), m[1].Value.Uint64(), m[2].Value.Uint64(), m[3].Value.Uint64()}
 }
 
-// idle reports whether a heap has much to give back that nobody has wanted lately.
-// Who allocates a lot will want it again, and be in the way: giving back 500 MiB
-// keeps a processor for 25 to 55 ms, and collecting them another one for longer.
+// idle reports whether a heap has much to give back that nobody has needed lately. A
+// process that allocates a lot will need it again, and giving memory back disturbs it:
+// 500 MiB keep a processor busy for 25 to 55 ms, and collecting them keeps another busy
+// for longer.
 func (h heapSize) idle(before heapSize) bool {
 	spare := h.free + h.objects - min(h.live, h.objects)
 	return h.allocated-before.allocated < giveLeast && spare >= max(giveLeast, h.live/4)
 }
 
-// ballast is memory that is never touched, and so takes none. The collector runs
-// when as much has been allocated as lives, ballast counted: with a small heap it
-// would otherwise run for every few dozen big frames.
+// ballast is memory that is never touched, and so takes none. The collector runs when
+// as many bytes have been allocated as are live, ballast included. Without it, a small
+// heap would be collected after every few dozen large frames.
 var ballast []byte
 
 const (
 	ballastSize = 32 << 20
-	// leastHeap is what the collector may use in any case, in bytes.
+	// leastHeap is what the collector may always use, in bytes.
 	leastHeap = 32 << 20
 )
 
-// Pace sets the collector's pace: for a small heap less often than its own, and
-// more often where memory beyond budget would be used (0 is no budget). It is for
-// programs whose process is the broker's; a GOGC or GOMEMLIMIT in the environment
-// is left alone.
+// Pace sets the collector's pace: less often than the default for a small heap, and
+// more often where the process would use memory beyond budget (0 is no budget). It is
+// for programs whose process is the broker's; it leaves a GOGC or GOMEMLIMIT in the
+// environment alone.
 func Pace(budget int64) {
 	paceOnce.Do(func() {
 		if os.Getenv("GOGC") == "" {
@@ -123,10 +127,10 @@ func Pace(budget int64) {
 
 var paceOnce sync.Once
 
-// sentinel is collected by every collection, and so tells when one was.
+// sentinel is freed by every collection, which shows that one has run.
 type sentinel struct{ budget int64 }
 
-// adjust leaves the collector what mapped pages leave of the budget.
+// adjust leaves the collector the part of the budget that mapped pages do not use.
 func (s *sentinel) adjust() {
 	debug.SetMemoryLimit(int64(len(ballast)) + max(leastHeap, s.budget-mappedBytes.Load()))
 	runtime.SetFinalizer(&sentinel{s.budget}, (*sentinel).adjust)

@@ -1,5 +1,5 @@
-// Package poll waits for what happens to descriptors, and reads and writes sockets without
-// blocking. It knows no connections.
+// Package poll waits for events of descriptors, and reads and writes sockets without
+// blocking. It does not know connections.
 package poll
 
 import (
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for what happens to descriptors. The zero Poller waits for nothing and runs
-// tasks on goroutines of their own.
+// Poller waits for events of descriptors. The zero Poller waits for nothing and runs tasks
+// on goroutines of their own.
 //
 // Only this file knows gnet, and only gnet's poller. Its event loop costs processor time (it
 // reads and writes descriptors as if they were files, and asks for each event twice unless one
@@ -23,10 +23,10 @@ import (
 // it has written it.
 type Poller struct {
 	epoll *netpoll.Poller
-	// mark is an event descriptor. The system reports events in order, so mark's comes after
-	// those of all descriptors that were ready when it was written to.
+	// mark is an event descriptor. The system reports events in order, so mark's event comes
+	// after those of all descriptors that were ready when mark was written to.
 	mark int
-	// turn is held while an event or a task is handled, by whichever goroutine.
+	// turn is held by the goroutine that handles an event or a task.
 	turn   sync.Mutex
 	run    queue.Func   // runTask
 	mu     sync.RWMutex // keeps others from using a poller that has closed
@@ -84,15 +84,15 @@ func (p *Poller) Wait(on func(fd int, ev Events)) {
 	}
 }
 
-// Add has the events of a descriptor reported.
+// Add reports the events of a descriptor from now on.
 func (p *Poller) Add(fd int) error {
 	return p.epoll.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
 
-// Again makes a descriptor's events be reported once more, in the next round.
+// Again reports a descriptor's events once more, in the next round.
 func (p *Poller) Again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
 
-// Remove ends that.
+// Remove ends the reports.
 func (p *Poller) Remove(fd int) { _ = p.epoll.Delete(fd) }
 
 // Do lets wait run f soon, or runs it on a goroutine of its own if nobody waits. It returns
@@ -110,7 +110,7 @@ func (p *Poller) Do(f func()) bool {
 // Mark is the descriptor whose event SendMark causes.
 func (p *Poller) Mark() int { return p.mark }
 
-// SendMark makes the event of mark be reported. Any goroutine may call it.
+// SendMark causes the event of mark. Any goroutine may call it.
 func (p *Poller) SendMark() {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -119,11 +119,11 @@ func (p *Poller) SendMark() {
 	}
 }
 
-// Stop ends wait.
+// Stop ends Wait.
 func (p *Poller) Stop() { p.Do(nil) }
 
-// Instead runs f here, as wait would run a task. It returns false if f does, or if wait is
-// at work or has ended. Any goroutine may call it.
+// Instead runs f here, in place of Wait. It returns false if f does, or if Wait is running
+// or has ended. Any goroutine may call it.
 func (p *Poller) Instead(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false
@@ -132,8 +132,8 @@ func (p *Poller) Instead(f func() bool) bool {
 	return !p.closed && f()
 }
 
-// Call runs f in the poller's turn as soon as that is free. Any goroutine that does not have
-// the turn may call it.
+// Call runs f as soon as the turn is free. Any goroutine that does not hold the turn may
+// call it.
 func (p *Poller) Call(f func()) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
@@ -148,7 +148,7 @@ func (p *Poller) runTask(f any) error {
 	return errorx.ErrEngineShutdown
 }
 
-// Close closes the poller after Wait has ended, in its turn.
+// Close closes the poller after Wait has ended. It takes the turn.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server spends most of its time in Receive and Send. They use the system calls of sockets:
-// read and write are for files first and take a longer way. The scheduler is not told of
-// these calls, because they do not block.
+// A server spends most of its time in Receive and Send. They use the system calls of sockets,
+// because read and write, which are made for files, take a longer way. The scheduler is not
+// told of these calls, because they do not block.
 
 // rawMost is the longest send, in bytes, that the scheduler is not told of.
 const rawMost = 64 << 10

@@ -98,8 +98,8 @@ func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error
 	return !there, nil
 }
 
-// DropRule removes an operator's rule; the file's rule of the pattern, if any, is in force
-// then. It returns ErrNoRule or ErrFileRule if operators have set none.
+// DropRule removes an operator's rule; if the file has a rule for the pattern, that one is
+// in force then. It returns ErrNoRule or ErrFileRule if operators have set none.
 func (l *Limits) DropRule(pattern string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +136,7 @@ func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !said[name] && len(said) >= l.most {
-		return &wording.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, the most allowed (max-types)", len(said))}
+		return &wording.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, and no more are allowed (max-types)", len(said))}
 	}
 	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
 		return err

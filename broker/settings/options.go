@@ -26,8 +26,9 @@ type Options struct {
 	// cannot be opened, the broker logs it and goes on.
 	SubmitSocket, WorkerSocket string
 
-	// MaxMemory is the memory that the limits on memory are parts of; 0 is unknown. Code
-	// that sets it must set those limits, too. An eighth of it bounds TLS connections.
+	// MaxMemory is the memory from which the limits on memory are derived; 0 is unknown.
+	// Code that sets it must set those limits, too. An eighth of it bounds TLS
+	// connections.
 	MaxMemory int64
 	// MaxFrame bounds the payload of a frame in bytes.
 	MaxFrame int
@@ -72,9 +73,9 @@ type Options struct {
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
-	// History is how much memory what is remembered of ended jobs may take, at most a quarter
-	// of MaxMemory; 0 is none. HistoryTypes is of how many types rates of the last day are kept
-	// apart.
+	// History bounds the memory for the history of ended jobs, at most a quarter of MaxMemory;
+	// 0 keeps no history. HistoryTypes is the number of types whose rates of the last day are
+	// kept apart.
 	History      int64
 	HistoryTypes int
 	// Loops is the number of event loops.
@@ -181,7 +182,7 @@ func (o *Options) Validate() error {
 func (o *Options) checkInbound() error {
 	if o.MaxInbound < int64(o.MaxFrame) {
 		return &guard.OptionError{Flag: "max-inbound", Value: fmt.Sprint(o.MaxInbound),
-			Reason: fmt.Sprintf("must be at least max-frame, %d, or such a frame could never arrive whole", o.MaxFrame)}
+			Reason: fmt.Sprintf("must be at least max-frame, %d, or a frame of that size could never arrive whole", o.MaxFrame)}
 	}
 	return nil
 }
@@ -189,7 +190,7 @@ func (o *Options) checkInbound() error {
 func (o *Options) checkType() error {
 	if len(o.DefaultType) > wire.MaxName {
 		return &guard.OptionError{Flag: "default-type", Value: fmt.Sprintf("%.20q…", o.DefaultType),
-			Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(o.DefaultType), wire.MaxName)}
+			Reason: fmt.Sprintf("has %d bytes; at most %d are allowed", len(o.DefaultType), wire.MaxName)}
 	}
 	return nil
 }

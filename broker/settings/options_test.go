@@ -29,7 +29,7 @@ func TestValidate(t *testing.T) {
 	}
 	for _, c := range []struct {
 		set  func(o *Options)
-		flag string // "" when it can be
+		flag string // "" if it is valid
 		says string
 	}{
 		{func(o *Options) { o.MaxFrame = 1 << 10; o.MaxInbound = 1 << 10 }, "", ""},
@@ -73,7 +73,7 @@ func TestValidate(t *testing.T) {
 			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
 		}, "", ""},
 		{func(o *Options) {
-			o.SubmitAddr = "tls://:0,:0" // the second one has no TLS, as it is written
+			o.SubmitAddr = "tls://:0,:0" // the second one is written as one without TLS
 			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
 		}, "submit-addr", "other hosts"},
 		{func(o *Options) { o.WorkerAddr = "tls://127.0.0.1:0" }, "worker-addr", "--tls-cert"},
@@ -100,7 +100,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestExposed: who reaches the broker from other hosts without showing anything.
+// TestExposed: which addresses other hosts reach without a token or certificate.
 func TestExposed(t *testing.T) {
 	for _, c := range []struct {
 		set  func(o *Options)

@@ -10,7 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// reasons are what Of says for each Why. What stands in braces is of the reason.
+// reasons are the words of Of for each Why. The names in braces stand for fields of the
+// reason.
 var reasons = [...]string{
 	broker.WorkerLost:     "its worker was lost in run {have}",
 	broker.TimedOut:       "run {have} passed its timeout_ms of {most}",
@@ -31,7 +32,7 @@ var reasons = [...]string{
 	broker.NothingOut:      "not_processing: no job is out on this connection",
 	broker.IsRunning:       "running: the job is out at a worker",
 	broker.HasEnded:        "the job has ended",
-	broker.EndUnread:       "the job has ended, its last frame is on its way",
+	broker.EndUnread:       "the job has ended, and its last frame is on its way",
 	broker.CancelledBefore: "the job was cancelled before",
 	broker.IDHeld:          "a job with this id is queued or running",
 	broker.OutcomeKept:     "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
@@ -39,15 +40,15 @@ var reasons = [...]string{
 	broker.Closing:            "the broker is shutting down and takes no new jobs",
 	broker.ManyTypes:          "the broker holds {most} types (max-types)",
 	broker.ManyPairs:          "the broker holds {have} pairs of a type and a set of types that serves it (max-pairs)",
-	broker.ManyPoolBytes:      "what workers' joins name takes {have} bytes, this one's {need} more would pass {most} (an eighth of max-bytes, 1 MiB at least)",
+	broker.ManyPoolBytes:      "the lists of types that workers joined with take {have} bytes, and {need} more would pass {most} (an eighth of max-bytes, 1 MiB at least)",
 	broker.ManyJobs:           "the broker holds {have} jobs{among} (max-jobs)",
-	broker.ManyBytes:          "the broker holds {have} bytes{among}, {need} more would pass {most} (max-bytes)",
+	broker.ManyBytes:          "the broker holds {have} bytes{among}, and {need} more would pass {most} (max-bytes)",
 	broker.ManyTypeJobs:       "type {type} holds {have} jobs (max-type-jobs)",
-	broker.ManyTypeBytes:      "type {type} holds {have} bytes, {need} more would pass {most} (max-type-bytes)",
+	broker.ManyTypeBytes:      "type {type} holds {have} bytes, and {need} more would pass {most} (max-type-bytes)",
 	broker.ManySubmitterJobs:  "this submitter holds {have} jobs (max-submitter-jobs)",
-	broker.ManySubmitterBytes: "this submitter holds {have} bytes, {need} more would pass {most} (max-submitter-bytes)",
+	broker.ManySubmitterBytes: "this submitter holds {have} bytes, and {need} more would pass {most} (max-submitter-bytes)",
 	broker.ManyGroups:         "the broker holds {have} groups (max-groups)",
-	broker.ManyOverdue:        "of {overdue} overdue runs {have} are on this connection, which does not answer them (half of max-jobs or max-bytes)",
+	broker.ManyOverdue:        "there are {overdue} overdue runs, and {have} of them are on this connection, which does not answer them (half of max-jobs or max-bytes)",
 	broker.FrameTooLong:       "the kept frame does not fit into what may wait for this connection (max-outbound)",
 	broker.ManyRules:          "there would be more than {most} rules, or than {need} with a *",
 	broker.EmptyRule:          "a rule needs concurrency or rate",
@@ -94,7 +95,7 @@ func Of(r *broker.Reason) string {
 	return string(append(buf, rest...))
 }
 
-// Uses words what keeps a type from being forgotten, "" if nothing does.
+// Uses says what keeps a type from being forgotten, "" if nothing does.
 func Uses(u *broker.TypeUse) string {
 	var all []string
 	say := func(s string, there bool) {
@@ -130,7 +131,7 @@ func (e *SettingError) Error() string {
 	return e.Reason
 }
 
-// AsError words what the core says of a setting, nil if it set it.
+// AsError says why the core refused a setting, nil if it accepted it.
 func AsError(x *broker.BadSetting) error {
 	if x == nil {
 		return nil
@@ -151,7 +152,7 @@ func AsError(x *broker.BadSetting) error {
 	return e
 }
 
-// Holds words what a waiting job waits for, "" for others.
+// Holds says what a waiting job waits for, "" for other jobs.
 func Holds(x *broker.JobInfo) string {
 	switch x.Hold {
 	case broker.HeldByDelay:
@@ -174,7 +175,7 @@ func Holds(x *broker.JobInfo) string {
 	return ""
 }
 
-// rounded is a time that jobs wait for.
+// rounded is the time for which jobs wait.
 func rounded(d time.Duration) string {
 	unit := time.Millisecond
 	if d > time.Minute {

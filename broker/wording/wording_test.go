@@ -8,7 +8,7 @@ import (
 	"gloom/broker/wording"
 )
 
-// TestWords: every reason of the core and everything that holds a job has words.
+// TestWords: every reason of the core, and everything that a job waits for, has words.
 func TestWords(t *testing.T) {
 	for why := broker.Said + 1; why <= broker.EmptyRule; why++ {
 		r := broker.Reason{Why: why, Have: 1e9, Overdue: 2, Need: 3, Most: 4, Text: "t"}
@@ -29,10 +29,10 @@ func TestWords(t *testing.T) {
 	}{
 		{broker.Reason{Text: "broken"}, "broken"},
 		{broker.Reason{Why: broker.OutcomeKept, Have: 61.4e9}, "the outcome of a job with this id is kept for another 1m1s: attach to it, or cancel it"},
-		{broker.Reason{Why: broker.ManyBytes, Have: 7, Need: 3, Most: 9}, "the broker holds 7 bytes, 3 more would pass 9 (max-bytes)"},
-		{broker.Reason{Why: broker.ManyBytes, Have: 7, Overdue: 2, Need: 3, Most: 9}, "the broker holds 7 bytes (2 overdue runs among them), 3 more would pass 9 (max-bytes)"},
-		{broker.Reason{Why: broker.ManyTypeBytes, Have: 7, Need: 3, Most: 9, Text: `t"`}, `type "t\"" holds 7 bytes, 3 more would pass 9 (max-type-bytes)`},
-		{broker.Reason{Why: broker.ManyOverdue, Have: 7, Overdue: 8}, "of 8 overdue runs 7 are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
+		{broker.Reason{Why: broker.ManyBytes, Have: 7, Need: 3, Most: 9}, "the broker holds 7 bytes, and 3 more would pass 9 (max-bytes)"},
+		{broker.Reason{Why: broker.ManyBytes, Have: 7, Overdue: 2, Need: 3, Most: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would pass 9 (max-bytes)"},
+		{broker.Reason{Why: broker.ManyTypeBytes, Have: 7, Need: 3, Most: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would pass 9 (max-type-bytes)`},
+		{broker.Reason{Why: broker.ManyOverdue, Have: 7, Overdue: 8}, "there are 8 overdue runs, and 7 of them are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
 		{broker.Reason{Why: broker.TimedOut, Have: 2, Most: 50}, "run 2 passed its timeout_ms of 50"},
 	} {
 		if got := wording.Of(&c.r); got != c.want {
