@@ -98,7 +98,7 @@ func sendWith(w http.ResponseWriter, object []byte, key string, value []byte) er
 // array is an array of items within an answer, which is an indented object.
 type array struct {
 	buf   []byte
-	left  int // bytes that the answer may still have
+	left  int // how many more bytes the answer may have
 	items int
 }
 

@@ -143,8 +143,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestOperations goes through every operation of the document with a broker
-// that has something to show, and fails if one was left out.
+// TestOperations calls every operation of the document on a broker that has something
+// to show, and fails if one was left out.
 func TestOperations(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -227,7 +227,7 @@ func TestOperations(t *testing.T) {
 	if x := w.call("GET", "/v1/submitters?limit=1", "", 200)["items"].([]any); len(x) != 1 || x[0].(map[string]any)["jobs"] != 3.0 {
 		t.Errorf("submitters: %v", x)
 	}
-	for range 2 { // as seen now, and at the last look
+	for range 2 { // as it is now, and at the last snapshot
 		if x := w.call("GET", "/v1/types/a%2Fb%20c", "", 200); x["submitters"] != 1.0 || x["workers"] != 1.0 {
 			t.Errorf("the type has %v submitters and %v workers", x["submitters"], x["workers"])
 		}
@@ -356,7 +356,7 @@ func TestDescribed(t *testing.T) {
 	}
 }
 
-// TestRefusals: what must not get through, and says why.
+// TestRefusals: invalid requests are refused with a reason.
 func TestRefusals(t *testing.T) {
 	w := start(t, nil)
 	for _, c := range []struct {
@@ -399,7 +399,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTypesFull: a type too many is refused as a job too many is.
+// TestTypesFull: a type too many is refused like a job too many.
 func TestTypesFull(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxTypes = 1 })
 	w.call("PUT", "/v1/types/one", `{"fair":true}`, 200)
@@ -463,7 +463,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestHosts: under which names and addresses requests come through.
+// TestHosts: the names and addresses under which requests are accepted.
 func TestHosts(t *testing.T) {
 	self, err := os.Hostname()
 	if err != nil {

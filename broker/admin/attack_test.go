@@ -59,8 +59,8 @@ func get(t *testing.T, url string) []byte {
 	return data
 }
 
-// TestBodiesAsTheyAre: a failed job's body is answered with byte by byte,
-// however deep it is, and left out where the answer would be too long.
+// TestBodiesAsTheyAre: the answer has a failed job's body byte by byte, however deep it
+// is, and omits it if the answer would be too long.
 func TestBodiesAsTheyAre(t *testing.T) {
 	w := start(t, nil)
 	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
@@ -83,8 +83,8 @@ func TestBodiesAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestLongListing: a listing that would be too long ends early, and goes on
-// where it ended.
+// TestLongListing: a listing that would be too long ends early, and can be continued
+// from there.
 func TestLongListing(t *testing.T) {
 	const workers, each = 1000, 16
 	w := start(t, nil)
@@ -134,8 +134,8 @@ func TestLongListing(t *testing.T) {
 	}
 }
 
-// TestDeaf: clients that ask for much and read nothing, by the hundred, keep
-// nobody from asking for health, cost little, and are cut.
+// TestDeaf: hundreds of clients that request much and read nothing keep nobody from
+// asking for health, cost little, and are disconnected.
 func TestDeaf(t *testing.T) {
 	w := start(t, nil)
 	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
@@ -159,14 +159,14 @@ func TestDeaf(t *testing.T) {
 	if grown := resident(t) - before; grown > 32<<20 {
 		t.Errorf("%d clients that do not read cost %d MiB", len(unread), grown>>20)
 	}
-	// Those who came first had to go for those who came last.
+	// The first clients were disconnected to make room for the last ones.
 	_ = unread[0].SetReadDeadline(time.Now().Add(45 * time.Second))
 	if n, err := io.Copy(io.Discard, unread[0]); n > 6<<20 || err != nil && os.IsTimeout(err) {
 		t.Errorf("the first was not cut: %d bytes, %v", n, err)
 	}
 }
 
-// TestDeafAlone: a client that does not read is cut, though there is room.
+// TestDeafAlone: a client that does not read is disconnected even if there is room.
 func TestDeafAlone(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)

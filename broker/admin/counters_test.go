@@ -12,9 +12,9 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestCountersStay: while types come, are forgotten and come again, no counter
-// ever goes back or disappears, and what was counted under one label stays
-// there, as a model says that adds up each type by its name.
+// TestCountersStay: while types come, are forgotten and come again, no counter ever
+// falls or disappears, and the counts of a label stay with it. A model that adds up
+// each type by its name checks this.
 func TestCountersStay(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -72,7 +72,7 @@ func TestCountersStay(t *testing.T) {
 	}
 }
 
-// oneJob submits a job, does it, and lets both peers go.
+// oneJob submits a job, runs it, and disconnects both peers.
 func oneJob(w *world, id int, name string, fails bool) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s, k := b.AddSubmitter(), b.AddWorker()

@@ -15,10 +15,10 @@ import (
 	"gloom/wire"
 )
 
-// endedKeys are what only a filter of ended jobs may say.
+// endedKeys are the keys that only a filter of ended jobs may have.
 var endedKeys = []string{"outcome", "since"}
 
-// timeline puts times of the hub's clock into those of people.
+// timeline converts times of the hub's clock to wall-clock times.
 type timeline struct{ zero time.Time }
 
 func timelineAt(now int64) timeline { return timeline{time.Now().Add(-time.Duration(now))} }
@@ -57,7 +57,7 @@ func (a *API) endedOf(t timeline, x *broker.EndedInfo) api.Ended {
 	}
 }
 
-// endedFilter makes a filter of ended jobs of one that was read.
+// endedFilter converts a filter from a request to a filter of ended jobs.
 func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error) {
 	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, Part: q.ID, Submitter: q.Submitter, Worker: q.Worker, Outcome: v.Get("outcome")}
 	if out.Outcome != "" && !slices.Contains(broker.JobOutcomes, out.Outcome) {
@@ -77,7 +77,7 @@ func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error)
 	} else if ms, err := strconv.ParseInt(since, 10, 64); err == nil && ms > 0 && ms <= wire.MaxDurationMS {
 		out.Since = time.Duration(ms) * time.Millisecond
 	} else {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "since must be a time as in RFC 3339, a duration such as 3h, or milliseconds, got %.64q", since)
+		return nil, fail(http.StatusBadRequest, "invalid_value", "since must be an RFC 3339 time, a duration such as 3h, or milliseconds, got %.64q", since)
 	}
 	return out, nil
 }
@@ -90,7 +90,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 		var t timeline
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
 			after := int64(from)
-			if first { // the client says it
+			if first { // the client gives the order
 				after, first = b.EndedFrom(after), false
 			}
 			found, after = b.Ended(now, after, limit, q)
@@ -120,7 +120,8 @@ func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timel
 	return x, t, ok
 }
 
-// forgotten says that no job has this id, and how far back the history reaches.
+// forgotten is the error that no job has this id; it says how far back the history
+// reaches.
 func (a *API) forgotten(id []byte) error {
 	var back time.Duration
 	var all bool
@@ -132,5 +133,5 @@ func (a *API) forgotten(id []byte) error {
 	case all:
 		reach = fmt.Sprintf("the history reaches back to the start of the broker, %v ago", time.Since(a.srv.Started()).Round(time.Second))
 	}
-	return fail(http.StatusNotFound, "unknown_job", "no job with the id %.64q waits or runs, or is remembered; %s", wire.Value(id), reach)
+	return fail(http.StatusNotFound, "unknown_job", "no job with the id %.64q is waiting, running or in the history; %s", wire.Value(id), reach)
 }

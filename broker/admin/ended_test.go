@@ -11,7 +11,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestEnded: what has ended is listed, the latest first, page by page, and told in whole.
+// TestEnded: ended jobs are listed, the latest first, page by page, and shown in full.
 func TestEnded(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
@@ -54,7 +54,7 @@ func TestEnded(t *testing.T) {
 	if got := strings.Join(pages, " "); got != "c r4 r3 r2 r1 r0" {
 		t.Errorf("in pages: %s", got)
 	}
-	// A cursor that no answer has said is taken for the one before it.
+	// A cursor that no answer has returned counts as the nearest one before it.
 	for said := range int64(500) {
 		w.call("GET", fmt.Sprintf("/v1/jobs?state=ended&cursor=%d", said), "", 200)
 	}
@@ -90,7 +90,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestNoHistory: without one, ended jobs are those whose outcome is kept.
+// TestNoHistory: without a history, the ended jobs are those whose outcome is kept.
 func TestNoHistory(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.History = 0 })
 	release := make(chan struct{})

@@ -60,14 +60,14 @@ func (a *API) seen(w *watch) []byte {
 // getEvents streams snapshots as server-sent events. Slow readers get fewer of them.
 func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	// Some connections are left for other requests: beyond --max-http-conns the connections
-	// with the longest requests are closed, and those are the streams.
+	// with the longest requests are closed, which are the streams.
 	most := int64(max(1, a.srv.Options().MaxHTTPConns*3/4))
 	defer a.streams.Add(-1)
 	if a.streams.Add(1) > most {
-		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, the most allowed (three quarters of --max-http-conns)", most)
+		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, and no more are allowed (three quarters of --max-http-conns)", most)
 	}
 	ctl := http.NewResponseController(w)
-	_ = ctl.SetReadDeadline(time.Time{}) // the server's is for a request
+	_ = ctl.SetReadDeadline(time.Time{}) // the server's deadline is for a short answer
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
@@ -129,7 +129,7 @@ func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 	o.by, o.reverse = strings.CutPrefix(q.Get("sort"), "-")
 	o.by = cmp.Or(o.by, "type")
 	if orders[o.by] == nil {
-		return fail(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the other way round, got %.64q", orderNames, q.Get("sort"))
+		return fail(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the reverse order, got %.64q", orderNames, q.Get("sort"))
 	}
 	out, count := api.TypeList{}, 0
 	out.Items, out.Count = []api.Type{}, &count

@@ -68,7 +68,7 @@ func (s *stream) next(name string, v any) {
 	}
 }
 
-// TestEvents: a stream begins with what was, and shows what happens.
+// TestEvents: a stream begins with the past, and shows what happens.
 func TestEvents(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
@@ -94,7 +94,7 @@ func TestEvents(t *testing.T) {
 	for look.Ledger.Queued < 3 {
 		s.next("look", &look)
 	}
-	begun, _ := w.events(ctx, "document") // by who has the document
+	begun, _ := w.events(ctx, "document") // for a client that has the document
 	begun.next("look", &look)
 	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
 		t.Errorf("with three jobs: %+v", look)
@@ -102,11 +102,11 @@ func TestEvents(t *testing.T) {
 	if len(look.Top) != 1 || look.Top[0].Type != `odd "näme"` || look.Top[0].Queued != 3 {
 		t.Errorf("the top: %+v", look.Top)
 	}
-	// All jobs came between two looks.
+	// All jobs came between two snapshots.
 	if look.Rates == nil || look.Rates.In == 0 {
 		t.Errorf("rates: %+v", look.Rates)
 	}
-	// A kept outcome is no job in the ledger, and is one to the limit.
+	// In the ledger a kept outcome is not a job; for the limit it is.
 	w.call("POST", "/v1/jobs", `{"type":"kept","body":1,"expires_ms":1,"keep_ms":3600000}`, 202)
 	for look.Ledger.Expired == 0 {
 		s.next("look", &look)
@@ -116,7 +116,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsRefused: there are so many streams, and those without a token none.
+// TestEventsRefused: the number of streams is limited, and a client without a token
+// gets none.
 func TestEventsRefused(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
@@ -155,8 +156,8 @@ func TestEventsRefused(t *testing.T) {
 	}
 }
 
-// TestEventsRevoked: a stream ends with its token, though there is always something
-// to be told.
+// TestEventsRevoked: a stream ends with its token, even if there is always something to
+// send.
 func TestEventsRevoked(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -261,14 +262,14 @@ func TestSortedTypes(t *testing.T) {
 	}
 }
 
-// TestFirstLook: who begins to look is told what has been the matter for some time.
+// TestFirstLook: a new viewer is told of conditions that have lasted for some time.
 func TestFirstLook(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
 	w.call("POST", "/v1/jobs", `{"type":"mail","id":"a","body":1}`, 202)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
-	eventually(t, "the job has waited for some time", func() bool { // none of these requests looks at all types
+	eventually(t, "the job has waited for some time", func() bool { // none of these requests takes a snapshot of all types
 		return w.call("GET", "/v1/jobs/a", "", 200)["age_seconds"].(float64) > 6
 	})
 	s, _ := w.events(ctx)

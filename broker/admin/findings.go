@@ -188,7 +188,7 @@ func (a *API) sameReason(t *findings.Type) {
 	}
 }
 
-// usual is the 95th percentile of waits, by a histogram of them; 0 if there are few.
+// usual is the 95th percentile of waits, from a histogram of them; 0 if there were few.
 func usual(waits *[broker.StatBuckets]uint64) time.Duration {
 	var all, n uint64
 	for _, v := range waits {

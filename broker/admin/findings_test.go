@@ -18,19 +18,19 @@ import (
 
 var healthyFor = flag.Duration("healthy", 4*time.Second, "how long a broker under load is to yield no findings")
 
-// stage is a broker of which something is to be found, about a type of its own: TYP in
-// what is sent and asked stands for it.
+// stage is a broker with a condition to be found, about a type of its own, for which
+// TYP stands in frames and requests.
 type stage struct {
 	*world
 	typ   string
 	began time.Time
-	// undo ends the cause, what was done last first.
+	// undo ends the condition, the last action first.
 	undo []func()
 }
 
 func (s *stage) of(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
 
-// peer is a client that speaks frames, and reads what comes if it is told to.
+// peer is a client that speaks frames, and reads answers if it is told to.
 type peer struct {
 	net.Conn
 	s *stage
@@ -49,7 +49,7 @@ func (s *stage) dial(a net.Addr, reads bool) *peer {
 	return &peer{c, s}
 }
 
-// deaf says hello and reads nothing, of which its system takes but little.
+// deaf says hello and reads nothing; its system buffers little.
 func (s *stage) deaf(a net.Addr) *peer {
 	p := s.dial(a, false)
 	_ = p.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
@@ -64,7 +64,7 @@ func (p *peer) send(format string, args ...any) *peer {
 	return p
 }
 
-// try is send where the connection may be lost.
+// try is send on a connection that may be lost.
 func (p *peer) try(format string, args ...any) error {
 	_, err := p.Write(frame(p.s.of(format), args...))
 	return err
@@ -72,12 +72,12 @@ func (p *peer) try(format string, args ...any) error {
 
 func (s *stage) submitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
 
-// worker joins with these words and takes jobs that it does not answer.
+// worker joins with these keys and takes jobs that it does not answer.
 func (s *stage) worker(join string) *peer {
 	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.of(join))
 }
 
-// answering joins and says the same of each job, as long as the stage stands.
+// answering joins and gives the same answer to each job, as long as the stage exists.
 func (s *stage) answering(join, answer string) { s.working(join, answer, 0) }
 
 // working is answering after a while.
@@ -89,7 +89,7 @@ func (s *stage) working(join, answer string, took time.Duration) {
 	})
 }
 
-// always keeps n jobs of the type in the broker: each result earns the next one.
+// always keeps n jobs of the type in the broker: each result causes a new submit.
 func (s *stage) always(n int, typ, more string) {
 	c, i := s.dial(s.srv.SubmitAddr(), false), 0
 	job := func(string) []byte {
@@ -102,8 +102,8 @@ func (s *stage) always(n int, typ, more string) {
 	go c.each(`"body"`, job)
 }
 
-// each says something for each frame that has a text in it, until the connection
-// is lost.
+// each sends a frame for each received frame that has a text in it, until the
+// connection is lost.
 func (p *peer) each(with string, say func(text string) []byte) {
 	for {
 		text, err := readFrame(p)
@@ -128,7 +128,7 @@ func readFrame(r io.Reader) (string, error) {
 	return string(p), err
 }
 
-// jobs hands in n jobs of type t, with more keys.
+// jobs submits n jobs of type t, with more keys.
 func (s *stage) jobs(n int, more string) *peer {
 	p := s.submitter()
 	for i := range n {
@@ -137,8 +137,8 @@ func (s *stage) jobs(n int, more string) *peer {
 	return p
 }
 
-// steadily does something again and again until the stage is cleared. It goes on beside
-// the test: it does not touch what is to be undone, and dials for itself.
+// steadily does something again and again until the stage is cleared. It runs beside
+// the test, so it does not touch the undo list, and makes its own connections.
 func (s *stage) steadily(do func(i int)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -170,7 +170,7 @@ func (s *stage) put(path, body string) {
 	s.call(method, s.of(path), body, status)
 }
 
-// runs waits until the one job of a type runs.
+// runs waits until the only job of a type runs.
 func (s *stage) runs(typ string) {
 	s.t.Helper()
 	eventually(s.t, "it runs", func() bool {
@@ -203,8 +203,8 @@ func (s *stage) found(cause, subject string) *api.Finding {
 
 const body100 = `"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"`
 
-// TestFindings stages what keeps jobs from moving, or soon will, on real brokers. Of
-// each, the finding comes, and goes when its cause has gone.
+// TestFindings stages, on real brokers, conditions that keep jobs from moving or soon
+// will. For each, the finding comes, and goes when the condition has gone.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	shared := start(t, nil)
@@ -421,7 +421,7 @@ func TestFindings(t *testing.T) {
 		c.stage(s)
 		stages = append(stages, staged{s, c.name, c.cause, s.of(c.subject)})
 	}
-	// all asks of each until it is so, and tells how long that took.
+	// all repeats the checks until each holds, and returns how long that took.
 	all := func(what string, done func(c *staged) bool) {
 		left := stages
 		defer func() {
@@ -463,8 +463,8 @@ func TestFindings(t *testing.T) {
 	all("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
 }
 
-// TestFindingsLast: between two failures of a type that does nothing but fail, it is
-// told, and so is their reason.
+// TestFindingsLast: a type whose runs all fail is reported between two failures, and so
+// is their reason.
 func TestFindingsLast(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
@@ -479,9 +479,9 @@ func TestFindingsLast(t *testing.T) {
 	}
 }
 
-// TestNoFindings: a broker with much to do, of which nothing is the matter. Where the
-// machine itself has too much to do, what lasts only for a moment is excused, unless
-// the test is told for how long to look.
+// TestNoFindings: a busy, healthy broker has no findings. If the machine itself is
+// overloaded, conditions that last only for a moment are excused, unless the test is
+// told for how long to look.
 func TestNoFindings(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil)}
@@ -509,8 +509,9 @@ func TestNoFindings(t *testing.T) {
 	}
 }
 
-// TestFindingsInTime: a paused type with a job is told two seconds later, also to
-// somebody who has asked meanwhile and so kept the broker from looking by itself.
+// TestFindingsInTime: a paused type with a job is reported two seconds later, even to
+// somebody whose requests in the meantime kept the broker from taking snapshots on its
+// own.
 func TestFindingsInTime(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
@@ -533,8 +534,8 @@ func TestFindingsInTime(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWorkersLost: a job at which workers are lost is told of by its id, and not as one
-// of which failed jobs are kept.
+// TestWorkersLost: a job that lost several workers is reported by its id, and not as
+// one of a type's failed jobs.
 func TestWorkersLost(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
@@ -559,7 +560,8 @@ func TestWorkersLost(t *testing.T) {
 	}
 }
 
-// TestFindingsAfterChange: what an operator has changed is not told as it was before.
+// TestFindingsAfterChange: after an operator's change, the state before it is not
+// reported.
 func TestFindingsAfterChange(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}

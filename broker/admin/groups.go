@@ -23,7 +23,7 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil && !errors.Is(err, strconv.ErrRange) || n < 1 {
-			return fail(http.StatusBadRequest, "invalid_value", "limit must be an integer of 1 or more, got %.64q", v)
+			return fail(http.StatusBadRequest, "invalid_value", "limit must be an integer of at least 1, got %.64q", v)
 		}
 		if limit = n; lately && n > latelyGroups {
 			return fail(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", latelyGroups, v)
@@ -113,7 +113,7 @@ const (
 )
 
 // groupsOf returns the busiest groups of a type ("" for all jobs), from a new snapshot if
-// one is due. false: there is no shared snapshot of them.
+// one is due. It returns false if there is no shared snapshot of them.
 func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	now := time.Now()
 	seen, known := w.groups[typ]
@@ -126,7 +126,7 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	if w.groups[typ] = seen; !now.Before(w.groupsNext) {
 		w.takeGroups(a, now)
 	} else if seen.made == nil {
-		return seen, false // it comes with the next look
+		return seen, false // it comes with the next snapshot
 	}
 	return w.groups[typ], true
 }

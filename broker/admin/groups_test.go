@@ -11,7 +11,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// submitted hands in jobs of a submitter that stays.
+// submitted submits jobs of a submitter that stays.
 func submitted(w *world, jobs ...broker.Submission) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s := b.AddSubmitter()
@@ -38,8 +38,8 @@ func same(t *testing.T, what string, got, want map[string]any) {
 	}
 }
 
-// TestRules: a rule is set whole, shown, and dropped; what is refused leaves
-// the one before.
+// TestRules: a rule is set as a whole, shown, and removed; a refused change leaves the
+// rule as it was.
 func TestRules(t *testing.T) {
 	w := start(t, nil)
 	const path = "/v1/groups/tenant%2F%2A"
@@ -139,8 +139,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsOfType: of a type's groups its own jobs are counted, also where what was
-// seen lately will do.
+// TestGroupsOfType: the groups of a type count only its own jobs, also in shared
+// snapshots.
 func TestGroupsOfType(t *testing.T) {
 	w := start(t, nil)
 	w.call("PUT", "/v1/groups/host", `{"concurrency":0}`, 201)
@@ -189,8 +189,8 @@ func TestGroupsOfType(t *testing.T) {
 	w.call("GET", "/v1/groups?limit=201", "", 200)
 }
 
-// TestGroupsLately: who asks for what was seen lately is answered from one look for
-// all, which is not far behind; a rule that was just set is there at once.
+// TestGroupsLately: requests for recent figures share one snapshot, which is not far
+// behind; a rule that was just set is there at once.
 func TestGroupsLately(t *testing.T) {
 	w := start(t, nil)
 	jobs := 0
@@ -266,8 +266,8 @@ func TestTypeSettings(t *testing.T) {
 	}
 }
 
-// TestFileAndOperators: operators win over the file, for rules until they drop
-// theirs, for a type's fairness and limits each for themselves for good.
+// TestFileAndOperators: operators win over the file: with rules until they remove
+// theirs, with a type's fairness and with its limits separately and for good.
 func TestFileAndOperators(t *testing.T) {
 	file := func(concurrency int64, types map[string]settings.TypeSettings) settings.FileLimits {
 		return settings.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}
@@ -309,7 +309,7 @@ func TestFileAndOperators(t *testing.T) {
 	w.call("GET", "/v1/groups/b", "", 404)
 	typ(false, 9)
 
-	// What cannot be changes nothing.
+	// Invalid input changes nothing.
 	w.call("PUT", "/v1/types/t", `{"fair":true}`, 200)
 	bad := file(3, nil)
 	bad.Groups["c"] = broker.Rule{Concurrency: -5}

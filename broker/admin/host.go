@@ -13,5 +13,5 @@ func (a *API) ours(host string) bool {
 }
 
 func foreign(host string) *api.Error {
-	return fail(http.StatusForbidden, "forbidden_host", "the Host %.200q is not this broker's; use localhost, the address that it listens on, the host's name, or one that --http-hosts lists", host)
+	return fail(http.StatusForbidden, "forbidden_host", "the Host %.200q does not name this broker; use localhost, the address that it listens on, the host's name, or a name in --http-hosts", host)
 }

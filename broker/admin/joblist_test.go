@@ -77,7 +77,7 @@ func TestJobs(t *testing.T) {
 			t.Errorf("%s lists %q, want %s", c.path, got, c.want)
 		}
 	}
-	// All there are have to be meant in so many words.
+	// A request for all jobs must say so.
 	for _, path := range []string{"/v1/types/a/jobs/cancel", "/v1/dead/a/retry", "/v1/dead/a/discard"} {
 		for body, says := range map[string]string{
 			``: "or all: true", `{}`: "or all: true", `{"all":false}`: "or all: true", `{"most":7}`: "or all: true", `{"older":0}`: "or all: true", `{"id":null}`: "or all: true",
@@ -103,7 +103,7 @@ func TestJobs(t *testing.T) {
 			t.Errorf("%s: %v, want %q", path, x, says)
 		}
 	}
-	// A running job is let go of only if that is said.
+	// A running job is cancelled only if the request says so.
 	if x := w.call("DELETE", "/v1/jobs/r2", "", 409); x["error"] != "running" {
 		t.Errorf("delete of a running job: %v", x)
 	}
@@ -123,7 +123,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestCancelMany: all that fit, counted before and after, and nothing else.
+// TestCancelMany: all matching jobs, counted before and after, and no others.
 func TestCancelMany(t *testing.T) {
 	w := start(t, nil)
 	for i := range 210 {

@@ -53,7 +53,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestChange: a job that waits is changed by what is named, or not at all.
+// TestChange: the named fields of a waiting job are changed, all or none.
 func TestChange(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer

@@ -40,8 +40,8 @@ func payload(t *testing.T, c net.Conn) string {
 	return string(p)
 }
 
-// TestLookAmidChange looks at peers while they come and go, and at failed jobs
-// while they are pushed out by others. What it is about, the race detector says.
+// TestLookAmidChange reads peers while they come and go, and failed jobs while others
+// replace them. The race detector judges the result.
 func TestLookAmidChange(t *testing.T) {
 	w := start(t, nil)
 	dial := func(a net.Addr) net.Conn {
@@ -85,8 +85,8 @@ func TestLookAmidChange(t *testing.T) {
 	lookers.Wait()
 }
 
-// TestDeadTwice: of two failed jobs with one id, the one that is shown is the
-// one that a retry hands in.
+// TestDeadTwice: of two failed jobs with one id, the one that is shown is the one that
+// a retry submits.
 func TestDeadTwice(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)

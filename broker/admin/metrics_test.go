@@ -56,7 +56,7 @@ func value(f map[string]*dto.MetricFamily, name string, want ...string) float64 
 	return sum
 }
 
-// TestMetrics: lint finds nothing, and the figures are what happened.
+// TestMetrics: lint finds nothing, and the figures are right.
 func TestMetrics(t *testing.T) {
 	w := start(t, nil)
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
@@ -106,8 +106,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestTypeLabels: with 100,000 types labels stay few, sums stay right, and a
-// scrape holds nobody up.
+// TestTypeLabels: with 100,000 types there are few labels, sums stay right, and a
+// scrape delays nobody.
 func TestTypeLabels(t *testing.T) {
 	const types = 100_000
 	w := start(t, func(o *settings.Options) { o.MaxTypes = types })

@@ -14,7 +14,7 @@ const (
 	latelyMoments = int(5 * time.Minute / momentPeriod)
 )
 
-// past has the sums of the last minutes, so that the plots of a new viewer are not empty.
+// past has the sums of the last minutes, so that a new viewer's plots are not empty.
 type past struct {
 	mu   sync.Mutex
 	ring [latelyMoments]api.Moment

@@ -9,8 +9,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// The rates of the last day are kept in steps: of a minute for three hours, of ten minutes
-// for a day. A step is what was counted from its begin to its end, so that looks may come at
+// The rates of the last day are kept in steps: of a minute for three hours, and of ten
+// minutes for a day. A step counts from its beginning to its end, so snapshots may come at
 // any time, late or never.
 
 const (
@@ -31,40 +31,40 @@ func countsOf(l *api.Ledger) counts {
 	return counts{l.Submitted, l.Answered, l.Failed, l.Ended() - l.Answered - l.Failed, l.Queued, l.Running}
 }
 
-// step is what was counted in one step. Its waits and runs are in milliseconds, NaN if there
-// were none.
+// step is the counts of one step. Its waits and runs are in milliseconds, NaN if there were
+// none.
 type step struct {
-	no                           int64 // of the step since 1970, 0 if nothing is known
+	no                           int64 // start of the step since 1970, 0 if nothing is known
 	in, answered, failed, other  uint32
-	queued, running              uint32 // at its end
+	queued, running              uint32 // at the end of the step
 	wait50, wait95, run50, run95 float32
 }
 
-// steps are the latest steps of one length. base is what had been counted when the present
-// one began.
+// steps are the latest steps of one length. base is the counts at the beginning of the
+// current one.
 type steps struct {
 	ring  []step
 	now   int64
 	base  counts
-	stats broker.TypeStats // of base
+	stats broker.TypeStats // time of base
 }
 
-// rates is the last day of a type, or of all.
+// rates is the last day of a type, or of all types.
 type rates struct {
 	short, long steps
 	latest      counts
-	stats       broker.TypeStats // of latest
-	busy        uint64           // jobs of the last hours, earlier ones less
-	rate        float64          // jobs a second that come now
+	stats       broker.TypeStats // time of latest
+	busy        uint64           // jobs of the last hours; older hours weigh less
+	rate        float64          // current jobs per second
 }
 
 func newRates() *rates {
 	return &rates{short: steps{ring: make([]step, shortSteps)}, long: steps{ring: make([]step, longSteps)}}
 }
 
-// note takes what is counted now.
+// note takes in the current counts.
 func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
-	if c.in < x.latest.in { // the type was forgotten, and begins anew
+	if c.in < x.latest.in { // the type was forgotten, and counts from 0 again
 		x.latest, x.stats = counts{}, broker.TypeStats{}
 		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latest, x.stats, x.latest, x.stats
 	}
@@ -76,8 +76,8 @@ func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
 	x.latest, x.stats = c, *s
 }
 
-// turn begins another step if it is time to, with what was counted last, and tells whether
-// it did.
+// turn begins another step if it is time, with the counts taken last, and tells whether it
+// did.
 func (s *steps) turn(no int64, x *rates) bool {
 	if no == s.now {
 		return false
@@ -89,7 +89,7 @@ func (s *steps) turn(no int64, x *rates) bool {
 	return true
 }
 
-// present is the step that has not ended.
+// present is the current step.
 func (s *steps) present(x *rates) step {
 	c, b := &x.latest, &s.base
 	p := step{
@@ -101,8 +101,8 @@ func (s *steps) present(x *rates) step {
 	return p
 }
 
-// quantiles are the times below which a half and 95 of 100 of those lie that came between
-// two counts, in milliseconds: estimates, since the counts are by powers of 2.
+// quantiles estimates, from counts by powers of 2, the times in milliseconds below which
+// 50 and 95 of 100 values lie that came between two counts.
 func quantiles(now, then *[broker.StatBuckets]uint64) (p50, p95 float32) {
 	var n uint64
 	for i := range now {
@@ -180,26 +180,26 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 	return h
 }
 
-// day is the rates of all types together, of those with most to do, and of all others.
+// day is the rates of all types together, of the busiest types, and of all other types.
 type day struct {
 	total, others *rates
 	types         map[string]*rates
-	other         counts // of the others, added up
+	other         counts // of the others, in sum
 	moved         time.Time
 }
 
-// ratesSize is what a row takes.
+// ratesSize is the size of a row in bytes.
 const ratesSize = int64((shortSteps+longSteps)*48 + 4096)
 
-// bytes is what all rows take.
+// bytes is the size of all rows.
 func (d *day) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
 
-// note takes what is counted of a type now, of which old was seen before; most is how many
-// types have rows of their own.
+// note takes in the current counts of a type; old are those of the snapshot before. most
+// is how many types have rows of their own.
 func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, most int) {
 	r := d.types[x.Type.Type]
 	if r == nil && len(d.types) >= most && most > 0 && x.rates.In > 0 && at.Sub(d.moved) >= time.Second {
-		// The one with least to do makes room for one that has more in ten minutes.
+		// The least busy type gives its row to a type that did more in ten minutes.
 		d.moved = at
 		least, name := math.Inf(1), ""
 		for n, r := range d.types {
@@ -217,7 +217,7 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 	}
 	if r == nil && len(d.types) < most {
 		r = newRates()
-		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // what came before is not of this step
+		if d.types[x.Type.Type] = r; !x.seen.IsZero() { // the counts before do not belong to this step
 			r.latest, r.stats = countsOf(&old.Ledger), *s
 		}
 	}
@@ -237,14 +237,14 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 	d.other.running += is.running
 }
 
-// end takes the sums of a look at all types.
+// end takes in the sums of a snapshot of all types.
 func (d *day) end(at time.Time, all *api.Ledger, s *broker.TypeStats) {
 	d.total.note(at, countsOf(all), s)
 	d.others.note(at, d.other, &broker.TypeStats{})
 	d.other.queued, d.other.running = 0, 0
 }
 
-// getHistory tells the rates of the last hours.
+// getHistory answers with the rates of the last hours.
 func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 	since, length := 3*time.Hour, time.Minute
 	if v := r.URL.Query().Get("since"); v != "" {
@@ -272,7 +272,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 			x = w.day.others
 		default:
 			if x = w.day.types[typ]; x == nil {
-				x = newRates() // of which nothing is known
+				x = newRates() // steps of which nothing is known
 			}
 		}
 		if length == longStep {

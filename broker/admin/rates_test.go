@@ -9,7 +9,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestRates: jobs of two days beside a naive sum of them, with looks at odd times.
+// TestRates: two days of jobs, compared with naive sums, with snapshots at odd times.
 func TestRates(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -22,7 +22,7 @@ func TestRates(t *testing.T) {
 	for range 20000 {
 		at = at.Add(time.Duration(rnd.IntN(10)) * time.Second)
 		if rnd.IntN(2000) == 0 {
-			at = at.Add(time.Duration(rnd.IntN(300)) * time.Minute) // nobody looks
+			at = at.Add(time.Duration(rnd.IntN(300)) * time.Minute) // no snapshots
 		}
 		n := uint64(rnd.IntN(5))
 		c.in += n
@@ -65,8 +65,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfTypes: as many types as may be have rows, those with most to do, and all others
-// one together.
+// TestRatesOfTypes: as many types as allowed have rows of their own, the busiest ones; all
+// others share one.
 func TestRatesOfTypes(t *testing.T) {
 	d := day{total: newRates(), others: newRates(), types: map[string]*rates{}}
 	at, stats := time.Unix(1e9, 0), broker.TypeStats{}

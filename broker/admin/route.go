@@ -111,7 +111,7 @@ func (rt *route) asked(r *http.Request) error {
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return fail(http.StatusBadRequest, "invalid_value", "the query cannot be read: %v", err)
+		return fail(http.StatusBadRequest, "invalid_value", "the query is malformed: %v", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(rt.query, key) {
@@ -122,7 +122,7 @@ func (rt *route) asked(r *http.Request) error {
 }
 
 func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
-	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all", r.Method, r.URL.Path)
+	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all paths", r.Method, r.URL.Path)
 	// The path may exist for other methods.
 	var known []string
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -149,8 +149,8 @@ func grantOf(r *http.Request) *guard.Grant {
 	return g
 }
 
-// allowed checks the token, and that a request does not come from a page of another origin:
-// such a page could not read the answer, but the request would take effect.
+// allowed checks the token, and that no page of another origin sends the request: such a
+// page could not read the answer, but the request would take effect.
 func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	scope := server.ScopeAdmin
@@ -200,9 +200,9 @@ func by(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// crossOrigin tells requests that a browser sends for a page of another origin. Browsers
-// ask before they send JSON across origins, too; the two checks together also cover old
-// browsers.
+// crossOrigin tells whether a browser sends the request for a page of another origin.
+// Browsers also ask before they send JSON across origins; the two checks together cover
+// old browsers, too.
 var crossOrigin = http.NewCrossOriginProtection()
 
 const (
@@ -221,7 +221,7 @@ func page(r *http.Request) (from, limit int, err error) {
 	}
 	if v := q.Get("cursor"); v != "" {
 		if from, err = strconv.Atoi(v); err != nil || from < 0 {
-			return 0, 0, fail(http.StatusBadRequest, "invalid_value", "cursor must be what next of the last page said, got %.64q", v)
+			return 0, 0, fail(http.StatusBadRequest, "invalid_value", "cursor must be the value of next on the last page, got %.64q", v)
 		}
 	}
 	return from, limit, nil

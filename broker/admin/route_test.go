@@ -11,8 +11,7 @@ import (
 	"gloom/broker/admin"
 )
 
-// TestQueries: no operation takes a key that it does not know, and what was asked is not
-// done.
+// TestQueries: every operation refuses unknown keys, and then does nothing.
 func TestQueries(t *testing.T) {
 	w := start(t, nil)
 	w.call("POST", "/v1/jobs", `{"type":"x","id":"x","body":1,"headers":{"u":"?a=1&b=<2>"}}`, 202)
@@ -30,13 +29,13 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	w.call("GET", "/v1/jobs?id=%zz", "", 400)
-	// What clients said is told as they said it.
+	// Texts from clients are returned unchanged.
 	if data := string(get(t, w.url+"/v1/jobs/x?body=true")); !strings.Contains(data, `"?a=1&b=<2>"`) {
 		t.Errorf("the job: %s", data)
 	}
 }
 
-// TestLogged: the log tells what an operator did, and about which jobs.
+// TestLogged: the log says what an operator did, and to which jobs.
 func TestLogged(t *testing.T) {
 	w := start(t, nil)
 	var log bytes.Buffer

@@ -39,7 +39,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(b) == 0 {
-		return fail(http.StatusBadRequest, "missing_field", "a rule needs one or more of concurrency, rate and burst")
+		return fail(http.StatusBadRequest, "missing_field", "a rule needs at least one of concurrency, rate and burst")
 	}
 	var rule broker.Rule
 	if rule.Concurrency, err = b.integer("concurrency", 0, broker.MaxConcurrency, -1); err != nil {

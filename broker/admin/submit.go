@@ -22,11 +22,12 @@ import (
 const (
 	// maxWait is the longest time that a request may wait for an answer.
 	maxWait = time.Hour
-	// keptWaiting is for how long the outcome is kept, in milliseconds, of a job whose
-	// request waits and does not set keep_ms.
+	// keptWaiting is how long the outcome of a job is kept whose request waits and does
+	// not set keep_ms, in milliseconds.
 	keptWaiting = 600_000
 	// submitShare is the part of the memory that bodies being received may take (each takes
-	// a few times its length); submitFrames is its lower bound, in longest frames.
+	// a few times its length). submitFrames is the lower bound of that, in frames of the
+	// largest size.
 	submitShare  = 32
 	submitFrames = 4
 	// firstRead is the initial buffer of a body, in bytes.
@@ -84,8 +85,8 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		data, _ := indented(out, "")
 		err = sendWith(w, data, "body", answer)
 	}
-	// After a wait that timed out there is no outcome to acknowledge, and a client that
-	// hung up has not received it.
+	// No client acknowledges an outcome after a wait that timed out, or if it hung up
+	// before.
 	if err == nil && (e == nil || e.Code != 0) && r.Context().Err() == nil {
 		c.Written()
 	}

@@ -25,8 +25,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// worker serves a type until the test ends: it echoes headers and body, or fails
-// jobs whose body says so; it takes "hold" until release is closed.
+// worker serves a type until the test ends. It echoes headers and body, fails jobs
+// whose body says so, and holds "hold" until release is closed.
 func (w *world) worker(typ string, release <-chan struct{}) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -50,7 +50,7 @@ func (w *world) worker(typ string, release <-chan struct{}) {
 	w.t.Cleanup(func() { _ = k.Stop(context.Background()) })
 }
 
-// TestSubmit: what is handed in over HTTP is what a submit frame would hand in.
+// TestSubmit: a submit over HTTP does what a submit frame would do.
 func TestSubmit(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxFrame = 4 << 10 })
 	x := w.call("POST", "/v1/jobs", `{"body":{"a":1.50},"type":"mail","id":"a/1","priority":7,"groups":["acme"],"headers":{"trace":"x"},"delay_ms":3600000,"retries":2}`, 202)
@@ -115,7 +115,8 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// TestSubmitWaits: the answer, a failure, or neither in time: then nothing is lost.
+// TestSubmitWaits: an answer, a failure, or neither in time, in which case nothing is
+// lost.
 func TestSubmitWaits(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
@@ -155,7 +156,7 @@ func TestSubmitWaits(t *testing.T) {
 	}
 }
 
-// status is that of a GET.
+// status is the status of a GET.
 func (w *world) status(path string) int {
 	w.t.Helper()
 	resp, err := http.Get(w.url + path)
@@ -167,7 +168,7 @@ func (w *world) status(path string) int {
 	return resp.StatusCode
 }
 
-// TestSubmitAway: whoever goes away while it waits loses nothing.
+// TestSubmitAway: a client that disconnects while it waits loses nothing.
 func TestSubmitAway(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -191,8 +192,8 @@ func TestSubmitAway(t *testing.T) {
 	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["state"] == "ended" })
 }
 
-// TestSubmitSlowReader: an answer that is still being written is kept, and nobody
-// else gets the id.
+// TestSubmitSlowReader: an answer that is still being written is kept, and no other job
+// gets the id.
 func TestSubmitSlowReader(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)
@@ -218,7 +219,8 @@ func TestSubmitSlowReader(t *testing.T) {
 	}
 }
 
-// TestSubmitInACrowd: who waits for an answer stays, and an idle connection goes.
+// TestSubmitInACrowd: a client that waits for an answer stays, and an idle connection
+// goes.
 func TestSubmitInACrowd(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	release := make(chan struct{})
@@ -251,7 +253,7 @@ func TestSubmitInACrowd(t *testing.T) {
 	}
 }
 
-// hangUp is a client that has gone once its answer is on its way.
+// hangUp is a client that disconnects once its answer is on its way.
 type hangUp struct {
 	*httptest.ResponseRecorder
 	gone context.CancelFunc
@@ -262,7 +264,7 @@ func (c hangUp) Write(p []byte) (int, error) {
 	return c.ResponseRecorder.Write(p)
 }
 
-// TestSubmitHangsUp: an answer that its client may not have got is kept.
+// TestSubmitHangsUp: an answer that its client may not have received is kept.
 func TestSubmitHangsUp(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)
@@ -281,7 +283,7 @@ func TestSubmitHangsUp(t *testing.T) {
 	}
 }
 
-// TestScopes: watch reads, submit hands in, of its types, and admin changes.
+// TestScopes: watch reads, submit submits its types, and admin changes.
 func TestScopes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("root admin\nlook watch\nhook submit mail,img.*\nsome submit,watch mail,img.*\nall submit,watch\n"), 0o600); err != nil {
@@ -328,7 +330,8 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestForeignPage: what a page of another origin has a browser ask for is not made.
+// TestForeignPage: requests that a page of another origin makes a browser send are
+// refused.
 func TestForeignPage(t *testing.T) {
 	w := start(t, nil)
 	foreign := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode"}
@@ -362,8 +365,8 @@ func TestSubmitDrains(t *testing.T) {
 	}
 }
 
-// TestSubmitBytes: the bytes that are on their way in are bounded, and who does not
-// send them holds up nobody.
+// TestSubmitBytes: the bytes of incoming jobs are bounded, and a client that does not
+// send them delays nobody.
 func TestSubmitBytes(t *testing.T) {
 	small := func(o *settings.Options) { o.MaxFrame = 1 << 20 }
 	w := start(t, small)
@@ -384,7 +387,7 @@ func TestSubmitBytes(t *testing.T) {
 		}()
 		return body, status
 	}
-	// Some that say they are large, and send nothing.
+	// Some clients announce large bodies and send nothing.
 	var idle []*io.PipeWriter
 	for range 20 {
 		body, _ := send(1 << 20)
@@ -398,7 +401,7 @@ func TestSubmitBytes(t *testing.T) {
 		_ = body.CloseWithError(io.ErrClosedPipe)
 	}
 	w = start(t, small)
-	// Some that have sent most of a large body, and rest.
+	// Some clients have sent most of a large body, and pause.
 	job := []byte(`{"body":"` + strings.Repeat("x", 900_000) + `"}`)
 	const large = 4
 	var bodies [large]*io.PipeWriter
@@ -444,8 +447,9 @@ func TestSubmitBytes(t *testing.T) {
 	}
 }
 
-// TestSubmitRush: many hand jobs in at once, some of whom do not stay for the answer,
-// while others look and cancel. Each job ends once, and what nobody took is kept.
+// TestSubmitRush: many clients submit jobs at once, some of which do not stay for the
+// answer, while others list and cancel. Each job ends once, and an answer that nobody
+// took is kept.
 func TestSubmitRush(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)

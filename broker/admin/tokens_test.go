@@ -10,7 +10,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestTokens: with tokens, /v1 needs one with the scope admin; health and
+// TestTokens: with a token file, /v1 needs a token with the scope admin; health and
 // metrics stay open.
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")

@@ -92,11 +92,11 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 }
 
 func unknownType(name []byte) error {
-	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and none was here lately", wire.Value(name))
+	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there was none lately", wire.Value(name))
 }
 
-// typeNamed is a type as it is now; what is spread over many places, and what it makes
-// a second, is of the last look.
+// typeNamed is the current state of a type. Sums over many places, and rates, are those
+// of the last snapshot.
 func (a *API) typeNamed(name []byte) (api.Type, bool) {
 	var t broker.TypeInfo
 	var ok bool

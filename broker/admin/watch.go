@@ -113,8 +113,8 @@ func (a *API) look(fn func(w *watch)) {
 	fn(w)
 }
 
-// glance takes snapshots while nobody requests them, so that findings begin when the
-// condition begins, not when somebody asks.
+// glance takes snapshots while nobody requests them, so that a finding begins when its
+// condition begins, and not when somebody asks.
 func (a *API) glance() {
 	w := &a.watch
 	w.mu.Lock()
@@ -231,7 +231,8 @@ func (w *watch) sorted(o order) []*row {
 	return found
 }
 
-// busiest returns the n types with most queued, then most running jobs.
+// busiest returns the n types with the most queued jobs, and among equals the most
+// running ones.
 func (w *watch) busiest(n int) []*row {
 	var top []*row
 	for _, x := range w.rows {

@@ -1,14 +1,14 @@
-// Asking /v1.
+// Requests to /v1.
 import { batch, signal } from './html.js';
 import { parse } from './format.js';
 
 /** What the daemon is, such as broker. */
 export const noun = document.body.dataset.noun;
 
-/** The token that was given, in this tab's memory alone. */
+/** The token that was entered, kept only in this tab's memory. */
 export const token = signal('');
 
-/** What keeps the page out: '' nothing, 'token' it wants one, 'wrong' it has a wrong one, 'asking', 'scope'. */
+/** Why the page has no access: '' it has, 'token' it needs one, 'wrong' the token is wrong, 'asking', 'scope'. */
 export const door = signal('');
 
 /** GET /v1/status, once it is known. */
@@ -23,17 +23,18 @@ class Refusal extends Error {
   }
 }
 
-/** After how many milliseconds without a word the daemon is thought to be away. */
+/** After how many milliseconds of silence the daemon counts as away. */
 export const silence = 15_000;
 
-/** What a browser says of it differs. @param {any} e @returns {never} */
+/** Browsers differ in their texts for this error. @param {any} e @returns {never} */
 const unanswered = e => { throw e instanceof TypeError ? new Error(`the ${noun} does not answer`) : e; };
 
 /** @param {string} path @param {RequestInit} init */
 async function request(path, init) {
   const headers = new Headers(init.headers), stop = new AbortController();
   if (token.value) headers.set('Authorization', 'Bearer ' + token.value);
-  // What changes something is waited for: given up, it might be done all the same.
+  // A request that changes something is not given up: it might be carried out all
+  // the same.
   const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the ${noun} has not answered for ${silence / 1000} s`)), silence) : 0;
   try {
     return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal }).catch(unanswered);
@@ -42,7 +43,7 @@ async function request(path, init) {
   }
 }
 
-/** Asks and returns the reply's text; a Refusal is thrown for what is no success.
+/** Sends a request and returns the reply's text; throws a Refusal if the reply is not a success.
  * @param {string} method @param {string} path @param {any} [body] @returns {Promise<string>} */
 export async function text(method, path, body) {
   /** @type {RequestInit} */
@@ -55,20 +56,20 @@ export async function text(method, path, body) {
   const got = await reply.text().catch(unanswered);
   if (reply.ok) return got;
   let said = {};
-  try { said = parse(got); } catch { /* no JSON: the code has to do */ }
+  try { said = parse(got); } catch { /* not JSON: only the code is known */ }
   if (reply.status === 401) door.value = token.value ? 'wrong' : 'token';
   throw new Refusal(reply.status, said);
 }
 
-/** The reply, parsed; null where there is none.
+/** The reply, parsed; null if it is empty.
  * @param {string} method @param {string} path @param {any} [body] @returns {Promise<any>} */
 export const call = async (method, path, body) => parse(await text(method, path, body) || 'null');
 
 /** @param {string} scope */
 export const may = scope => !!status.value?.scopes.includes(scope);
 
-/** What came with the document: what the daemon put there, with what GET /v1/status tells, or that a token is
- * wanted. It is null where it came from elsewhere, or over a network so slow that it is of another time. */
+/** The data that came with the document: the daemon's own, with the reply of GET /v1/status, or that a token is
+ * needed. It is null if the document came from a cache, or over a network so slow that the data is old. */
 export const first = (() => {
   const came = /** @type {PerformanceNavigationTiming} */ (performance.getEntriesByType('navigation')[0]).responseStart;
   const it = parse(/** @type {HTMLTemplateElement} */ (document.getElementById('first')).content.textContent ?? '');
@@ -78,7 +79,7 @@ export const first = (() => {
 if (first?.guarded) door.value = 'token';
 if (first?.status) status.value = { ...first.status, at: Date.now() };
 
-/** Learns what daemon this is and what one may do. */
+/** Finds out which daemon this is and what the token allows. */
 export async function enter() {
   if (door.value) door.value = 'asking';
   try {
@@ -95,11 +96,11 @@ export async function enter() {
 const open = new Map();
 let round = 0;
 
-/** Changes where a question has its first answer. Some are asked outside of a drawing of the page: by a table that
+/** Changes when a query has its first answer. Some queries begin outside of a drawing of the page: in a table that
  * is scrolled. */
 export const came = signal(0);
 
-/** What a path answers, asked again every so many milliseconds for as long as a view calls this while it is drawn.
+/** The reply of a path, requested again every so many milliseconds as long as views call this while they are drawn.
  * @param {string} path @param {number} [every] 0 asks once @param {(method: string, path: string) => Promise<any>} [how] @returns {Reply} */
 export function asked(path, every = 2000, how = call) {
   let q = open.get(path);
@@ -115,7 +116,7 @@ export function asked(path, every = 2000, how = call) {
 /** @param {string} path @param {any} q */
 async function ask(path, q) {
   clearTimeout(q.timer);
-  const n = ++q.n; // an answer to an earlier question may come later
+  const n = ++q.n; // an answer to an earlier query may come later
   const answer = (/** @type {Reply} */ reply) => n === q.n && batch(() => {
     if (q.reply.peek().data === undefined) came.value++;
     q.reply.value = reply;
@@ -132,7 +133,7 @@ async function ask(path, q) {
 /** A drawing begins. */
 export function begin() { round++; }
 
-/** A drawing is over: what nobody asked for in it is asked no more. */
+/** A drawing is over: queries that it did not use end. */
 export function end() {
   for (const [path, q] of open)
     if (q.used !== round) {
@@ -141,7 +142,7 @@ export function end() {
     }
 }
 
-/** Asks everything that is shown at once, as after a change. */
+/** Repeats all queries that are shown at once, as after a change. */
 export function again() {
   for (const [path, q] of open) ask(path, q);
 }
@@ -151,6 +152,6 @@ document.addEventListener('visibilitychange', () => document.hidden || again());
 /** @param {string} s */
 export const enc = encodeURIComponent;
 
-/** A name as a part of a path. Browsers take "." and ".." out of paths: these have a byte before them that is in no name.
+/** A name as a part of a path. Browsers remove "." and ".." from paths: these get a byte before them that no name contains.
  * @param {string} s */
 export const segment = s => (s === '.' || s === '..' ? '%FF' : '') + enc(s);

@@ -1,10 +1,10 @@
-// Values as they were written: read, and shown.
+// Values as they were written: reading and showing them.
 import { html } from './html.js';
 import { text } from './api.js';
 import { count, elements, members, parse, pretty } from './format.js';
 import { copy } from './parts.js';
 
-/** Reads what has members that are not parsed, but laid out: numbers in them stay as they are written.
+/** Reads an object with members that are not parsed but laid out: numbers in them stay as they are written.
  * @param {...string} raw their names @returns {(method: string, path: string) => Promise<any>} */
 export const reading = (...raw) => async (method, path) =>
   Object.fromEntries(Object.entries(members(await text(method, path))).map(([k, v]) => [k, raw.includes(k) ? pretty(v) : parse(v)]));
@@ -14,7 +14,7 @@ export const reading = (...raw) => async (method, path) =>
 export const rows = key => async (method, path) =>
   elements(members(await text(method, path))[key]).map(s => ({ ...parse(s), raw: members(s) }));
 
-/** A text of any length: what is long is cut for the eye, not for copying.
+/** A text of any length: a long one is cut on the screen, but copied whole.
  * @param {string} of @param {string} name */
 export function shown(of, name) {
   const most = 200_000;

@@ -1,13 +1,13 @@
-// Looks that come as a stream of events, /v1/events.
+// Snapshots that come as a stream of events, /v1/events.
 import { door, silence, token } from './api.js';
 import { parse } from './format.js';
 import { away, compare, gone, heard, look, there } from './live.js';
 import { follow } from './stream.js';
 
-/** When the stream was last asked for. */
+/** When the stream was last requested. */
 let began = 0;
 
-/** The stream has begun anew, and tells first what was meanwhile. */
+/** The stream has begun again, and first sends what happened meanwhile. */
 let behind = false;
 
 let stop = new AbortController();
@@ -27,7 +27,7 @@ export function events(past, sample) {
       return gone(+code, reason);
     }
     there(() => {
-      if (event === 'clock') compare(Date.parse(data) + 500); // it is told in whole seconds
+      if (event === 'clock') compare(Date.parse(data) + 500); // the time has whole seconds
       else if (event === 'history') past(parse(data));
       else if (event === 'look') {
         look.value = parse(data);
@@ -40,7 +40,7 @@ export function events(past, sample) {
     stop.abort();
     end();
     if (document.hidden || door.peek()) return;
-    const begun = !began && Date.now() - heard.peek() < 2000; // the document has told what a stream begins with
+    const begun = !began && Date.now() - heard.peek() < 2000; // the document already has the stream's beginning
     began = Date.now();
     behind = !begun;
     stop = new AbortController();
@@ -60,9 +60,9 @@ export function events(past, sample) {
     beat() {
       const quiet = Math.max(heard.peek(), began);
       if (door.peek() || Date.now() - quiet <= silence) return;
-      away.value ||= quiet; // its host is frozen, or the network is gone
+      away.value ||= quiet; // the host is frozen, or the network is gone
       end();
-      shared = undefined; // its script may not have come
+      shared = undefined; // its script may not have loaded
       begin();
     },
     sample: (v, t) => behind ? null : sample(v, t),

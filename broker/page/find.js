@@ -1,4 +1,4 @@
-// The field that finds: what fits is listed while one types.
+// The search field: matches are listed while one types.
 import { html, signal } from './html.js';
 
 /** @typedef {{name: string, kind: string, href: string}} Hit */
@@ -11,12 +11,12 @@ let timer = 0, round = 0;
 
 function close() {
   clearTimeout(timer);
-  round++; // what is being looked for comes too late
+  round++; // the match comes too late
   hits.value = [];
   chosen.value = -1;
 }
 
-/** @param {string} label @param {(what: string) => Promise<Hit[]>} look what fits a text @param {(what: string) => any} go where Enter leads while nothing is chosen */
+/** @param {string} label @param {(what: string) => Promise<Hit[]>} look what matches a text @param {(what: string) => any} go where Enter leads while nothing is chosen */
 export function finder(label, look, go) {
   const list = hits.value, n = list.length;
   const leave = (/** @type {HTMLFormElement} */ form, /** @type {Hit | undefined} */ hit) => {

@@ -1,6 +1,6 @@
 // Numbers, times and names as people read them.
 
-/** A count, in full up to a million: 1,234. What came as text is an exact number already.
+/** A count, in full up to a million: 1,234. A text is already an exact number.
  * @param {number|string|undefined} n */
 export function count(n) {
   if (n === undefined || n === null) return '–';
@@ -10,7 +10,7 @@ export function count(n) {
   return short(n / size) + '\u2009' + unit;
 }
 
-/** Three digits at most behind each other: 1.23, 12.3, 123.
+/** At most three digits: 1.23, 12.3, 123.
  * @param {number} n */
 function short(n) {
   const digits = Math.abs(n) >= 99.95 ? 0 : Math.abs(n) >= 9.995 ? 1 : 2;
@@ -51,19 +51,19 @@ export function bytes(n) {
   return short(n) + '\u202f' + ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'][unit];
 }
 
-/** Text for a line: line breaks, controls and marks that would turn around what follows are written out.
+/** Text for a line: line breaks, controls and marks that would reverse the following text are written out.
  * @param {string} s */
 export const plain = s => s.replace(/[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
   c => ({ '\n': '\\n', '\r': '\\r', '\t': '\\t' })[c] ?? '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
 
-/** A name that others chose, so that it can be seen: what has no ink is written out, and blanks at its ends are quoted.
+/** A visible form of a name that others chose: invisible characters are written out, and blanks at its ends are quoted.
  * @param {string} s */
 export function named(s) {
   s = plain(s).replace(/[^\S ]|\u2800|(?<![\p{L}\p{M}\p{S}])[\u200c\u200d\ufe0f]|(?![\u200c\u200d\ufe0f])\p{DI}/gu, c => '\\u' + c.codePointAt(0)?.toString(16).padStart(4, '0'));
   return /^ | $/.test(s) ? `"${s}"` : s;
 }
 
-/** A text without what differs from one of its kind to the next: each word with a digit in it is "…".
+/** A text without the parts in which texts of its kind differ: each word with a digit in it becomes "…".
  * @param {string} s */
 export const gist = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]*[^\s"'(),;=:.])?/g, '…');
 
@@ -71,8 +71,8 @@ export const gist = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]
  * @param {number} ms since 1970 */
 export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');
 
-/** A time of the daemon's, with the date if it is not of today.
- * @param {string} at as RFC 3339 has it */
+/** A time of the daemon, with the date if it is not today.
+ * @param {string} at in RFC 3339 */
 export function moment(at) {
   const t = new Date(at), day = t.toLocaleDateString('sv');
   return (day === new Date().toLocaleDateString('sv') ? '' : day + ' ') + t.toLocaleTimeString('en-GB') + '.' + String(t.getMilliseconds()).padStart(3, '0');
@@ -81,7 +81,7 @@ export function moment(at) {
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
 
-/** The tokens of JSON, with where they are. Strings are of any length, which a regular expression has no stack for.
+/** The tokens of JSON and their positions. Strings may be long, for which a regular expression has no stack.
  * @param {string} json @param {(token: string, at: number) => void} each */
 function tokens(json, each) {
   const first = /["{}[\],:]|[^\s{}[\],:"]+/g;
@@ -97,7 +97,7 @@ function tokens(json, each) {
 /** JSON that is laid out for reading. It is not parsed: numbers stay as they are written.
  * @param {string} json */
 export function pretty(json) {
-  let out = '', depth = 0, before = '', room = 2_000_000; // spaces, of all lines together
+  let out = '', depth = 0, before = '', room = 2_000_000; // spaces, in all lines together
   const line = () => {
     const spaces = Math.min(2 * depth, 80, room);
     room -= spaces;
@@ -153,8 +153,8 @@ export function elements(json) {
   return out;
 }
 
-/** Parses JSON; integers that a number does not hold exactly come as text. The expression holds for strings with less
- * than millions of escapes, as all of what is parsed: bodies, which may have more, are not.
+/** Parses JSON; integers that a number cannot hold exactly become text. The expression works for strings with fewer
+ * than millions of escapes. Bodies, which may have more, are not parsed here.
  * @param {string} json */
 export const parse = json =>
   JSON.parse(json.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g, t => t[0] !== '"' && t.length > 15 && /^-?\d+$/.test(t) && !Number.isSafeInteger(+t) ? `"${t}"` : t));

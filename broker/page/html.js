@@ -1,16 +1,16 @@
-// What others made, as the page uses it.
+// The libraries, in the form in which the page uses them.
 import { h, render, Component } from './lib/preact.mjs';
 import htm from './lib/htm.mjs';
 import { named, plain } from './format.js';
 
-/** Text as it is shown. @param {any} c @param {(s: string) => string} as @returns {any} */
+/** Text in the form in which it is shown. @param {any} c @param {(s: string) => string} as @returns {any} */
 const shown = (c, as) => typeof c === 'string' ? as(c) : Array.isArray(c) ? c.map(x => shown(x, as)) : c;
 
-/** Elements; all text in them is plain, but where line breaks are seen, and that of names can be seen. */
+/** Elements. All text in them is made plain, except where line breaks are shown; names are made visible. */
 export const html = htm.bind((/** @type {any} */ type, /** @type {any} */ props, /** @type {any[]} */ ...children) =>
   h(type, props, ...(type === 'pre' || type === 'textarea' ? children : children.map(c => shown(c, /^name\b/.test(props?.class) ? named : plain)))));
 
-/** Comes once the first drawing is seen: nothing that it does not need begins before. @type {Promise<void>} */
+/** Resolves once the first drawing is visible: nothing that it does not need begins before. @type {Promise<void>} */
 export const painted = new Promise(go =>
   new PerformanceObserver(seen => { if (seen.getEntriesByName('first-contentful-paint').length) go(); }).observe({ type: 'paint', buffered: true }));
 

@@ -1,14 +1,14 @@
-// What is looked at again and again, and what was seen in the last minutes.
+// Data that is refreshed again and again, and its history of the last minutes.
 import { signal, batch, effect, painted } from './html.js';
 import { token, door, enter, again } from './api.js';
 import { anew } from './parts.js';
 
-/** The last look at the daemon, whatever that tells. */
+/** The last snapshot of the daemon; its content depends on the daemon. */
 export const look = signal(/** @type {any} */ (null));
 /** Since when the daemon has been away, in ms since 1970, and when it was last heard of; 0 while it is there. */
 export const away = signal(0);
 export const heard = signal(0);
-/** Why it refuses, though it answers; '' if that is not so. */
+/** Why the daemon refuses, if it answers; '' otherwise. */
 export const refusal = signal('');
 /** Changes every second. */
 export const second = signal(0);
@@ -22,14 +22,14 @@ export function compare(now) {
   if (!(Math.abs(ahead) > 2000)) ahead = 0;
 }
 
-/** What is seen is of this time, in ms since 1970: of now, unless the daemon is away. */
+/** The time of the data that is shown, in ms since 1970: now, unless the daemon is away. */
 const seen = () => (second.value, away.value ? heard.value : Date.now());
 
-/** For how many seconds something has lasted that began at a time of the daemon's clock.
+/** How many seconds ago something began, given the time on the daemon's clock.
  * @param {string} began */
 export const lasted = began => Math.max(0, (seen() - ahead - Date.parse(began)) / 1000);
 
-/** What a number of seconds has come to since it was read with a row.
+/** A number of seconds, increased by the time since it was read with a row.
  * @param {{at?: number}} row @param {number} seconds */
 export const grown = (row, seconds) => seconds + (row.at ? Math.max(0, (seen() - row.at) / 1000) : 0);
 
@@ -41,11 +41,11 @@ export class Series {
   /** @type {Record<string, (number|null)[]>} */
   of = { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] };
 
-  /** What may lie behind the last column, as it came. */
+  /** Samples that may be later than the last column, in the order in which they came. */
   gap = 0;
 
   /** @param {number} t in seconds since 1970 @param {Record<string, number|null|undefined>} values
-   * @param {number} [gap] after how many seconds before or behind it what is between is not known */
+   * @param {number} [gap] the number of seconds to its neighbours beyond which values between them are unknown */
   push(t, values, gap = 3) {
     const last = this.t[this.t.length - 1];
     if (t <= last) return;
@@ -61,14 +61,14 @@ export class Series {
 }
 export const series = new Series();
 
-/** Counts of the last seconds: what has been added since then. */
+/** Counts of the last seconds, and how much they have grown since. */
 export class Lately {
   /** @type {{t: number, counts: number[]}[]} */
   seen = [];
   /** @param {number[]} counts @param {number} t in seconds @returns {number[]} */
   add(counts, t) {
     const last = this.seen[this.seen.length - 1];
-    if (last && counts.some((n, i) => n < last.counts[i])) this.seen = []; // it has begun anew
+    if (last && counts.some((n, i) => n < last.counts[i])) this.seen = []; // it has begun again
     this.seen.push({ t, counts });
     while (this.seen[0].t < t - window) this.seen.shift();
     return counts.map((n, i) => n - this.seen[0].counts[i]);
@@ -78,9 +78,9 @@ export class Lately {
 /** @typedef {{
  *   begin: () => void, end: () => void, beat?: () => void, refuses: string,
  *   sample: (look: any, t: number) => Record<string, number|null|undefined> | null,
- * }} Source
- * Where looks come from. begin: (again, if it goes on already) unless the tab is hidden or nobody may come in; end: the tab is left; beat: each second;
- * refuses: what it does where it answers no; sample: the columns of a look at a time, in seconds since 1970; null: it tells of none */
+ * }} Source Where snapshots come from. begin: called, perhaps again, unless the tab is hidden or has no access; end: the tab is left; beat: each
+ * second;
+ * refuses: the words for what it does when it refuses; sample: the columns of a snapshot at a time, in seconds since 1970; null: none */
 
 /** @type {Source} */
 let source;
@@ -97,7 +97,7 @@ setInterval(() => {
   second.value++;
 }, 1000);
 
-/** The daemon has said something. @param {() => void} [what] */
+/** The daemon has answered or sent something. @param {() => void} [what] */
 export function there(what) {
   batch(() => {
     heard.value = Date.now();
@@ -105,7 +105,7 @@ export function there(what) {
     if (away.value) {
       away.value = 0;
       refusal.value = '';
-      enter(); // another one, perhaps
+      enter(); // perhaps another daemon
       anew();
       again();
     }
@@ -123,7 +123,7 @@ export function gone(code, reason = '') {
   });
 }
 
-/** Looks for as long as the tab is seen and nothing keeps it out.
+/** Takes snapshots as long as the tab is visible and has access.
  * @param {Source} from */
 export function live(from) {
   source = from;

@@ -1,31 +1,32 @@
-// Package page is the kit that the pages of the daemons are made of: what is drawn around the
-// views, tables, plots, dialogs, listings, the field that finds, the style, and what others made
-// (lib). It knows no daemon. Each one fills it with views of its own, and nothing here has a
-// second copy there.
+// Package page is the kit that the pages of the daemons are made of: the frame around the views,
+// tables, plots, dialogs, listings, the search field, the style, and third-party libraries
+// (lib). It knows no daemon. Each daemon fills it with views of its own, and has no copy of
+// anything in here.
 //
-// There is no build step: files are served as they stand, but for the comments of our scripts,
-// whose lines stay empty. Those of the kit and of the daemon are in one folder, "/", so a view
-// has "../table.js" beside it.
+// There is no build step: files are served as they are, except that lines of our scripts with
+// nothing but a comment are empty. The files of the kit and of the daemon are in one folder,
+// "/", so a view has "../table.js" beside it.
 //
-// A daemon fills it so:
+// A daemon uses it as follows:
 //
 //   - It embeds a folder with app.js and its views, and gives it to New. app.js calls start of
 //     page.js with the views, the first one statically imported, the others by later of parts.js.
 //   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
-//     secret, and Site.Index at "/". What Index gets as first is JSON: {"guarded": true} where a
-//     token is needed; else null, or what the daemon's own scripts find in first of api.js.
-//   - It has GET /v1/status, which tells with "scopes" what the token allows, also on a daemon
-//     without tokens; may of api.js and button of parts.js offer what is in there and nothing
-//     else. 401 and 403 bring the visitor to the door, where a token is asked for.
-//   - What goes on comes from a source, given to live of live.js: a stream of events (events.js)
-//     or a question that is asked again and again (poll.js). Both are quiet in hidden tabs. The
-//     source has sample, which makes the columns of the plots (plots of plot.js) from a look.
-//   - Its tests: pagetest.Site for the files, and the tabs of pagetest for what is seen.
+//     secret, and Site.Index at "/". The argument first of Index is JSON: {"guarded": true} if a
+//     token is needed; else null, or data for the daemon's own scripts, in first of api.js.
+//   - It has GET /v1/status, whose "scopes" say what the token allows, also on a daemon
+//     without tokens; may of api.js and button of parts.js offer only what these scopes
+//     allow. 401 and 403 bring the visitor to the page that asks for a token.
+//   - Live data comes from a source, given to live of live.js: a stream of events (events.js)
+//     or a request that is repeated again and again (poll.js). Both are quiet in hidden tabs. The
+//     source has sample, which makes the columns of the plots (plots of plot.js) from a snapshot.
+//   - Its tests use pagetest.Site for the files, and the tabs of pagetest for the views.
 //
 // The modules, each with a comment of its own: page.js (start: head, door, dialog, notes), parts.js
-// (places, badges, facts, dialogs, actions, Listing), table.js (with rows that are chosen), plot.js,
-// find.js, body.js (values as they were written), format.js (numbers, times, names), api.js (asking
-// /v1), live.js (looks, series) with its sources events.js and poll.js, html.js (elements, signals).
+// (places, badges, facts, dialogs, actions, Listing), table.js (with rows that are chosen),
+// plot.js, find.js, body.js (values as they were written), format.js (numbers, times, names),
+// api.js (requests to /v1), live.js (snapshots, series) with its sources events.js and poll.js,
+// html.js (elements, signals).
 package page
 
 import (
@@ -50,8 +51,7 @@ import (
 //go:embed index.html icon.svg *.css *.js lib
 var parts embed.FS
 
-// types are those of the files that there are; a file of no type here is not
-// served.
+// types are the content types of the files; a file with another ending is not served.
 var types = map[string]string{
 	".html":    "text/html; charset=utf-8",
 	".css":     "text/css; charset=utf-8",
@@ -65,9 +65,9 @@ var types = map[string]string{
 type Daemon struct {
 	Title string // of the window
 	Noun  string // what the daemon is, such as "broker"
-	// Without says what those have who have no JavaScript, in HTML.
+	// Without is the text, in HTML, for browsers without JavaScript.
 	Without string
-	// Views has app.js, and whatever it imports that is not of the kit.
+	// Views has app.js, and the files that it imports and the kit does not have.
 	Views fs.FS
 }
 
@@ -77,13 +77,13 @@ type Site struct {
 	files func() map[string]*file // by path
 }
 
-// file is one as it is sent.
+// file is a file in the form in which it is sent.
 type file struct {
 	mime, tag   string
 	plain, gzip []byte
 }
 
-// New returns the page of a daemon. It panics where a file of the daemon would hide one of the kit.
+// New returns the page of a daemon. It panics if a file of the daemon would hide one of the kit.
 func New(d Daemon) *Site {
 	s := &Site{of: d}
 	s.files = sync.OnceValue(s.pack)
@@ -110,7 +110,7 @@ func names(in fs.FS) map[string]bool {
 // Paths are those of all files, in order, without "/".
 func (s *Site) Paths() []string { return slices.Sorted(maps.Keys(s.files())) }
 
-// comments are the lines of a script that have nothing else.
+// comments are the lines of a script that have nothing but a comment.
 var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
 
 func (s *Site) pack() map[string]*file {
@@ -134,7 +134,7 @@ func (s *Site) pack() map[string]*file {
 	return m
 }
 
-// document fills in what differs, and what the first view needs, which is asked for at once.
+// document fills in the parts that differ, and preloads the files that the first view needs.
 func (s *Site) document(text []byte) []byte {
 	var preload strings.Builder
 	for _, name := range s.needed() {
@@ -144,7 +144,7 @@ func (s *Site) document(text []byte) []byte {
 		"{without}", s.of.Without, "{preload}\n", preload.String()).Replace(string(text)))
 }
 
-// imports are what a script does not run without.
+// imports are the scripts that a script imports statically.
 var imports = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
 
 // needed are the scripts without which app.js does not run, the nearest first.
@@ -164,12 +164,11 @@ func (s *Site) needed() []string {
 	return all[1:]
 }
 
-// policy lets the page load nothing, run nothing and show itself nowhere but
-// what is the daemon's own.
+// policy lets the page load and run only files of the daemon itself, and be shown in no
+// other page.
 const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// ServeHTTP serves the page's files. They hold no secret: who may see jobs is
-// decided by /v1.
+// ServeHTTP serves the page's files. They hold no secret: /v1 decides who may see jobs.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f := s.files()[r.URL.Path]
 	if f == nil {
@@ -182,7 +181,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h, small := head(w, r, f.mime)
-	h.Set("Cache-Control", "no-cache") // asked about each time, by its tag
+	h.Set("Cache-Control", "no-cache") // browsers ask each time, with its tag
 	data, tag := f.plain, f.tag
 	if small {
 		data, tag = f.gzip, f.tag+"-gzip"
@@ -191,10 +190,11 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// nothing is the place in index.html of what a visit begins with.
+// nothing marks the place in index.html for the data of a visit's beginning.
 var nothing = []byte(">null</template>")
 
-// Index serves the document with what a visit begins with, JSON without "<" and "&".
+// Index serves the document with the data of a visit's beginning: JSON without "<" and
+// "&".
 func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	f := s.files()["/index.html"]
 	h, small := head(w, r, f.mime)
@@ -206,10 +206,11 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// head sets what all answers have, and tells whether this one is to be packed.
+// head sets the headers of all answers, and tells whether this answer is to be
+// compressed.
 func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, small bool) {
 	h = w.Header()
-	if mime == types[".html"] || r.URL.Path == "/worker.js" { // what has a policy of its own
+	if mime == types[".html"] || r.URL.Path == "/worker.js" { // files with a policy of their own
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")

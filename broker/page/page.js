@@ -1,4 +1,4 @@
-// The page: what is drawn around the views, and which view it is.
+// The page: the frame around the views, and which view is shown.
 import { html, render, effect } from './html.js';
 import { begin, came, end, enter, again, door, noun, status, token } from './api.js';
 import { away, heard, live, refusal, second } from './live.js';
@@ -15,19 +15,19 @@ import { finder } from './find.js';
  *   help: any,
  *   mark?: () => any,
  *   source: import('./live.js').Source,
- * }} Page
- * views: by the first part of the address, that of "" is shown first; above: the view in the navigation that one is below of;
- * scopes: those of which a token needs one, in words; help: what stands below the keys; mark: what stands beside the first view's name */
+ * }} Page views: by the first part of the address; the view of "" is the first; above: the view in the navigation above each
+ * other view;
+ * scopes: the scopes of which a token needs one, in words; help: the text below the keys; mark: shown beside the first view's name */
 
 /** @type {Page} */
 let page;
 
-/** What the window is called: of the daemon alone. */
+/** The title of the window: only the daemon's name. */
 const brand = document.title;
 
 const shown = () => page.views[place.value.path[0]];
 
-/** What one does at the door. */
+/** The texts of the page that asks for a token. */
 function doorway() {
   const asking = door.value === 'asking';
   const said = /** @type {Record<string, string>} */ ({
@@ -97,7 +97,7 @@ addEventListener('keyup', () => { // so that the key is not typed into the field
   finding = false;
 });
 
-/** The one dialog, as it is opened and left. */
+/** The only dialog: opening and leaving it. */
 function window_() {
   const d = dialog.value;
   if (!d) return null;

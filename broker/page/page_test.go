@@ -11,7 +11,7 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// uncommented empties the lines of a script that are comments and nothing else.
+// uncommented empties the lines of a script that have nothing but a comment.
 func uncommented(script []byte) []byte {
 	lines := strings.Split(string(script), "\n")
 	within := false
@@ -33,7 +33,7 @@ func daemon(views fstest.MapFS) page.Daemon {
 	return page.Daemon{Title: "A <daemon>", Noun: "daemon", Without: "<code>it</code> tells.", Views: views}
 }
 
-// TestSite: a daemon's files and the kit's are served as they stand, as one page.
+// TestSite: a daemon's files and the kit's are served unchanged, as one page.
 func TestSite(t *testing.T) {
 	site := page.New(daemon(fstest.MapFS{}))
 	pagetest.Site(t, site)
@@ -63,7 +63,7 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// TestSecondCopy: a daemon brings no file of its own in the place of the kit's.
+// TestSecondCopy: a daemon has no file in the place of one of the kit.
 func TestSecondCopy(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -3,7 +3,7 @@ import { html, signal } from './html.js';
 import { call, again, enc, may, noun } from './api.js';
 import { clock, count, plural } from './format.js';
 
-/** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
+/** The place that the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
 
 function where() {
@@ -29,7 +29,7 @@ export function to(path, query = {}) {
   return '#/' + path.map(s => enc(String(s))).join('/') + (q.size ? '?' + q : '');
 }
 
-/** Changes the query of the place without a step in the history.
+/** Changes the query of the address without a new entry in the history.
  * @param {Record<string, any>} query */
 export function refine(query) {
   const now = Object.fromEntries(place.peek().query);
@@ -42,7 +42,7 @@ export const jobLink = (/** @type {string} */ id) => html`<a class="name id" hre
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
 
-/** A view whose file is asked for when it is first shown.
+/** A view whose file is loaded when it is first shown.
  * @param {() => Promise<() => any>} load @param {any} [meanwhile] */
 export function later(load, meanwhile = html`<div class="empty loading" role="status"><p>Loading…</p></div>`) {
   const view = signal(() => meanwhile);
@@ -63,14 +63,14 @@ export function later(load, meanwhile = html`<div class="empty loading" role="st
 /** Views that could not be loaded. @type {Set<() => void>} */
 const missed = new Set();
 
-/** What was of another time, or has not come, is asked for where it is shown again. */
+/** Data that is old, or has not come, is requested again when it is shown. */
 export function anew() {
   for (const l of Listing.all) l.path = l.shown = '';
   for (const go of missed) go();
   missed.clear();
 }
 
-/** What stands where there is nothing.
+/** The text in place of an empty list.
  * @param {any} what @param {any} [more] */
 export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${more && html`<div class="note">${more}</div>`}</div>`;
 

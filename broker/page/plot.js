@@ -7,7 +7,7 @@ import { clock, count, rate, time } from './format.js';
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const css = (/** @type {string} */ name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Where a scale ends: a round number above the most there is.
+/** The end of a scale: a round number above the largest value.
  * @param {number} most @param {number} least */
 function ceiling(most, least) {
   most = Math.max(most * 1.05, least);
@@ -15,7 +15,7 @@ function ceiling(most, least) {
   return [1, 2, 2.5, 5, 10].map(f => f * step).find(n => n >= most) ?? most;
 }
 
-/** uPlot, asked for once the first plot has its place: nothing waits for it.
+/** uPlot, loaded once the first plot has its place: nothing waits for it.
  * @type {Promise<any> | undefined} */
 let library;
 
@@ -30,7 +30,7 @@ const uplot = () => library ??= painted.then(() => Promise.all([
   load(Object.assign(document.createElement('script'), { src: 'lib/uPlot.iife.min.js' })),
 ]));
 
-/** Props: title; lines; t; of: columns by key; show: (value) => text; least: what the scale reaches at least;
+/** Props: title; lines; t; of: columns by key; show: (value) => text; least: the scale reaches at least this;
  * @extends {Component<any, any>} */
 export class Plot extends Component {
   componentDidMount() {
@@ -79,7 +79,7 @@ export class Plot extends Component {
     }, this.data(), this.box);
   }
 
-  /** The value of a line under the pointer, or its last.
+  /** The value of a line under the pointer, or its last value.
    * @param {Line} l */
   value(l) {
     const column = this.props.of[l.key], v = column[this.state.at ?? column.length - 1];

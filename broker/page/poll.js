@@ -1,14 +1,15 @@
-// Looks that are asked for again and again, where there is no stream of events.
+// Snapshots that are requested again and again, where there is no stream of
+// events.
 import { call, door } from './api.js';
 import { gone, look, there } from './live.js';
 
-/** Asks a path for a look every so many milliseconds while the tab is seen.
+/** Requests a snapshot from a path every so many milliseconds while the tab is visible.
  * @param {string} path @param {number} every @param {(look: any, t: number) => Record<string, number|null|undefined>} sample
  * @returns {import('./live.js').Source} */
 export function poll(path, every, sample) {
   let timer = 0, round = 0;
   async function ask() {
-    const mine = ++round; // an answer to an earlier question may come later
+    const mine = ++round; // an answer to an earlier request may come later
     clearTimeout(timer);
     if (document.hidden || door.peek()) return;
     try {

@@ -1,8 +1,9 @@
-// The one stream, of events. It is read by the tab itself where there is a token, which stays in the tab; else
-// by one worker for all tabs (worker.js), since browsers open few connections to a host.
+// The one stream, of events. If there is a token, which stays in the tab, the tab itself reads it; otherwise
+// one worker reads it for all tabs (worker.js), because browsers open few connections to a host.
 
 /** Reads events until stop, and connects again whenever they end.
- * @param {boolean} begun what a stream begins with is known @param {Record<string, string>} headers @param {AbortSignal} stop
+ * @param {boolean} begun the beginning of the stream is known already @param {Record<string, string>} headers @param
+ * {AbortSignal} stop
  * @param {(event: string, data: string) => void} on also 'clock', with the daemon's time when it began, 'away', with the reason, and 'refused', with the code and the reason */
 export async function follow(begun, headers, stop, on) {
   for (let pause = 250; !stop.aborted; pause = Math.min(2 * pause, 4000)) {

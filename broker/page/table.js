@@ -2,7 +2,7 @@
 import { html, Component, signal } from './html.js';
 
 /** @typedef {{name: string, head?: any, of: (row: any) => any, num?: boolean, wide?: number, sort?: string, title?: string, class?: string}} Column
- * wide: from which width of the page on it is shown, 1 to 3 */
+ * wide: the width of the page, 1 to 3, from which on it is shown */
 
 /** @param {Column} c */
 const cls = c => [c.num && 'num', c.wide && 'w' + c.wide, c.class].filter(Boolean).join(' ') || undefined;

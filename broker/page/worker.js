@@ -17,7 +17,7 @@ addEventListener('connect', e => {
   tab.onmessage = m => {
     if (m.data) {
       tabs.add(tab);
-      begin(m.data.begun); // anew, for what a stream begins with
+      begin(m.data.begun); // again, for the beginning of the stream
     } else if (tabs.delete(tab) && !tabs.size) begin();
   };
 });

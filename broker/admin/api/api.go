@@ -157,8 +157,8 @@ type Moment struct {
 	Running   uint64 `json:"running"`
 }
 
-// History is the rates of a type, or of all types, in steps from From on: each array has one
-// value for a step, the last of them for the one that has not ended. Nil is not known.
+// History is the rates of a type, or of all types, in steps from From on. Each array has one
+// value for each step; the last value is that of the current step. Nil is not known.
 type History struct {
 	StepMS int64  `json:"step_ms"`
 	From   string `json:"from"` // RFC 3339
@@ -167,11 +167,12 @@ type History struct {
 	Answered []*float64 `json:"answered"`
 	Failed   []*float64 `json:"failed"`
 	Other    []*float64 `json:"other"`
-	// Queued and Running are those at its end.
+	// Queued and Running are the jobs at the end of each step.
 	Queued  []*float64 `json:"queued"`
 	Running []*float64 `json:"running"`
-	// WaitP50 and WaitP95 are estimated quantiles of how long jobs had waited that were
-	// dispatched in the step, RunP50 and RunP95 of how long runs took that ended in it.
+	// WaitP50 and WaitP95 are estimated quantiles of how long the jobs dispatched in a
+	// step had waited; RunP50 and RunP95 are those of how long the runs took that ended
+	// in it.
 	WaitP50 []*float64 `json:"wait_p50_ms"`
 	WaitP95 []*float64 `json:"wait_p95_ms"`
 	RunP50  []*float64 `json:"run_p50_ms"`
@@ -201,7 +202,8 @@ type Look struct {
 	Wait []uint64 `json:"wait_log2_us"`
 	Run  []uint64 `json:"run_log2_us"`
 	Top  []Type   `json:"top"`
-	// Findings are the first findings of GET /v1/findings; one stands for all that are alike.
+	// Findings are the first findings of GET /v1/findings; of findings that are alike only
+	// the first is listed.
 	Findings Findings `json:"findings"`
 }
 
@@ -211,7 +213,7 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Gone: it has closed. Only of the latest ones the address is known.
+	// Gone: it has closed. The address is known only of the peers that closed last.
 	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
 	// connection.
@@ -259,10 +261,10 @@ type Job struct {
 	// has no answer.
 	Outcome string `json:"outcome,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// End is there if it has ended and the history tells of it.
+	// End is present if it has ended and the history still has it.
 	*End
-	// Runs are the last 16 that have ended, as far as they are remembered, oldest first;
-	// absent in listings.
+	// Runs are its last 16 ended runs that are remembered, oldest first; absent in
+	// listings.
 	Runs []Run `json:"runs,omitempty"`
 	// Headers and Body (of an ended job, its answer) are present if the request asks for
 	// them.
@@ -278,7 +280,8 @@ type Run struct {
 	StartedAt string `json:"started_at"`
 	RanMS     int64  `json:"ran_ms"`
 	// Outcome is answered, failed, lost (with its worker), timed_out or released (given
-	// back); of a job that was cancelled or discarded while it ran, that word.
+	// back). If the job was cancelled or discarded while it ran, it is cancelled or
+	// discarded.
 	Outcome string `json:"outcome"`
 	// Error is why it has no answer, its first KiB.
 	Error string `json:"error,omitempty"`
@@ -289,7 +292,7 @@ type Run struct {
 // End says when a job ended and what it took. Times are RFC 3339 in UTC with milliseconds.
 type End struct {
 	SubmittedAt string `json:"submitted_at"`
-	// StartedAt is when the run began that ended the job, nil if none did.
+	// StartedAt is when the run that ended the job began; nil if no run ended it.
 	StartedAt *string `json:"started_at"`
 	EndedAt   string  `json:"ended_at"`
 	// WaitedMS is the time from the submission to StartedAt or, without it, to the end; RanMS
@@ -300,7 +303,7 @@ type End struct {
 	AnswerSize int   `json:"answer_size"` // bytes of its answer
 }
 
-// Ended is a job that has ended, as the history tells of it.
+// Ended is a job that has ended, from the history.
 type Ended struct {
 	ID        string   `json:"id"`
 	Type      string   `json:"type"`
@@ -324,12 +327,12 @@ const (
 	Info    = "info"    // good to know
 )
 
-// Finding says why something does not move, or soon will stop.
+// Finding says why something does not move, or will soon stop.
 type Finding struct {
 	Severity string `json:"severity"`
-	// Kind says what Subject names: a type, a group, a client (by its own name or its
-	// address; Number and Address are of its connection, Worker tells a worker from a
-	// submitter), or the broker.
+	// Kind says what Subject names: a type, a group, the broker, or a client (by its
+	// own name or its address; Number and Address are of its connection, and Worker
+	// tells a worker from a submitter).
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Number  uint64 `json:"number,omitempty"`
@@ -343,9 +346,8 @@ type Finding struct {
 	Advice  string `json:"advice"`
 	// Alike is how many more differ by their subject alone and are not listed, as in Look.
 	Alike int `json:"alike,omitempty"`
-	// Since is when the condition was first seen (RFC 3339). For a
-	// condition that is reported only once it has lasted, it is the time of the last snapshot
-	// without it.
+	// Since is when the condition was first seen (RFC 3339). If a condition is reported only
+	// after it has lasted, Since is the time of the last snapshot without it.
 	Since string `json:"since"`
 }
 
@@ -364,7 +366,7 @@ type Severities struct {
 	Info    int `json:"info"`
 }
 
-// Demand is the work that a type has: its queued and running jobs.
+// Demand is the work of a type: its queued and running jobs.
 type Demand struct {
 	Demand uint64 `json:"demand"`
 }
@@ -403,7 +405,7 @@ type Many struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Forgotten tells what was discarded of a type that was forgotten.
+// Forgotten counts what was discarded with a type that was forgotten.
 type Forgotten struct {
 	Type      string `json:"type"`
 	Discarded int    `json:"discarded"` // jobs that waited
@@ -588,8 +590,8 @@ type FleetBroker struct {
 	Wants []FleetWant `json:"wants"`
 }
 
-// FleetWant is a set of idle workers of a broker: they have places for so many jobs (counted
-// up to 1,024) of these types and patterns.
+// FleetWant is a set of idle workers of a broker: how many places they have (counted up to
+// 1,024) for jobs of these types and patterns.
 type FleetWant struct {
 	Types  []string `json:"types"`
 	Places int      `json:"places"`

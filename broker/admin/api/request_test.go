@@ -7,7 +7,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestSegment: whatever a name is, a path has it in one part that nobody takes out.
+// TestSegment: any name becomes one part of a path, which nothing on the way removes.
 func TestSegment(t *testing.T) {
 	for _, name := range []string{"mail", ".", "..", "...", "./..", "a/b", "%2E", "ÿ.", "~."} {
 		s := api.Segment(name)

@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// closeTo is the part of a limit above which its use is reported.
+	// closeTo is the fraction of a limit above which its use is reported.
 	closeTo = 0.9
-	// slow is how long a queue must take to drain to be a finding.
+	// slow is the time to drain from which a queue is a finding.
 	slow = 10 * time.Second
 	// late is the lag from which an event loop counts as late.
 	late = 250 * time.Millisecond
-	// overlong is how many times its usual wait a job must wait to be a finding.
+	// overlong is the multiple of its usual wait from which a job's wait is a finding.
 	overlong = 10
-	// deaf is how many unread bytes make a client that has read nothing for a second a
-	// finding.
+	// deaf is the number of unread bytes from which a client is a finding that has read
+	// nothing for a second.
 	deaf = 64 << 10
-	// someBad is how many failures are a finding, someGivenBack how many released jobs.
+	// someBad is the number of failures that is a finding, someGivenBack that of
+	// released jobs.
 	someBad, someGivenBack = 3, 10
 )
 
@@ -34,7 +35,7 @@ type looker struct {
 	found []*known
 }
 
-// words builds the text and the advice of a finding.
+// words are the text and the advice of a finding.
 type words = func() (finding, advice string)
 
 func fixed(finding, advice string) words { return func() (string, string) { return finding, advice } }
@@ -84,7 +85,7 @@ func (l *looker) broker() {
 	}
 	if l.Draining {
 		find(api.Warning, "draining", fixed("the broker drains: it takes no new jobs, and stops when all have ended",
-			"clients go on with the broker that takes its place: start it"))
+			"clients go on with the broker that replaces it: start that one"))
 	}
 	if l.Lag >= late {
 		p.lag, p.lateAt = l.Lag, l.Now
@@ -94,11 +95,11 @@ func (l *looker) broker() {
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.to(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixed(many(g.by, "request")+" refused lately: a limit was reached, or a frame that had begun did not go on",
-			"the clients were told which: raise the limit, let more workers make room, or see what keeps the client from sending"))
+		find(api.Severe, "refused", fixed(many(g.by, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
+			"the error names which: raise the limit, add workers, or see why the client stopped sending"))
 	}
 	if g := &p.turnedAway; g.to(l.TurnedAway, l.Now, first) {
-		find(api.Severe, "turned_away", fixed(many(g.by, "connection")+" turned away lately, because as many are open as may be",
+		find(api.Severe, "turned_away", fixed(many(g.by, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
 	}
 	if g := &p.unaccepted; g.to(l.Unaccepted, l.Now, first) {
@@ -107,7 +108,7 @@ func (l *looker) broker() {
 	}
 	if g := &p.unauthorized; g.to(l.Unauthorized, l.Now, first) {
 		find(api.Warning, "unauthorized", fixed(many(g.by, "wrong or missing token")+" came lately",
-			"the log says from where: correct the token there, or add it to the token file"))
+			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if f := l.Fleet; f != nil {
 		l.fleet(f)
@@ -123,15 +124,15 @@ func (l *looker) fleet(f *Fleet) {
 	}
 	switch {
 	case f.Alone:
-		find("broker", "fleet_alone", api.Severe, fixed("another broker of the fleet has the name of this one, so this one is alone",
+		find("broker", "fleet_alone", api.Severe, fixed("another broker of the fleet has the same name, so this broker is alone",
 			"give one of them another --fleet-name"))
 	case f.Away:
-		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, or does not let this broker in or on its subjects ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that only other brokers' workers do wait",
+		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, or refuses this broker or its subjects ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that need other brokers' workers wait",
 			"see whether the servers that --fleet names run and can be reached; brokers join again by themselves"))
 	default:
 		for _, name := range f.Lost {
 			find(name, "fleet_lost", api.Warning, fixed("a broker of the fleet is lost: what was lent to it waits again",
-				"see whether it runs and reaches NATS; if it was taken out, this goes within ten minutes"))
+				"see whether it runs and reaches NATS; if it was removed on purpose, this finding disappears within ten minutes"))
 		}
 		for _, name := range f.Foreign {
 			find(name, "fleet_version", api.Warning, fixed("a broker of the fleet speaks another version of its messages: there is no lending with it",
@@ -148,20 +149,20 @@ func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *k
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
-		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or forget a type that was a test or misspelt (gloom forget --jobs)"
+		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
 		if f == nil {
 			return text, advice
 		}
 		switch text += " here, and "; {
 		case f.Alone:
-			text += "this broker is alone: another one of the fleet has its name"
+			text += "this broker is alone: another broker of the fleet has its name"
 		case f.Away:
 			text += "the fleet is away for " + span(l.Now.Sub(f.Since))
 		case f.Up == 0:
 			text += "no other broker of the fleet is there"
 		default:
-			text += "no other broker of the fleet has an idle one"
-			advice = "see whether those of other brokers are at work, or the type is misspelt; or start one"
+			text += "no other broker of the fleet has an idle worker for it"
+			advice = "see whether the workers of other brokers are busy or the type is misspelt, or start a worker"
 		}
 		if lost := f.Had(t.Seen.Type); len(lost) > 0 {
 			text += "; workers for it were at " + strings.Join(lost[:min(len(lost), 3)], ", ") + ", lost lately"
@@ -192,7 +193,7 @@ func (l *looker) limit(kind, subject string, x Limit) *known {
 		}
 		advice := "raise the limit, or see what holds so much: beyond it clients are refused"
 		if x.Mild {
-			advice = "raise the limit to keep more: beyond it the oldest go"
+			advice = "raise the limit to keep more: beyond it the oldest are dropped"
 		}
 		return fmt.Sprintf("%s of %s are used (--%s)", n(x.Used), n(x.Max), x.Name), advice
 	})
@@ -209,19 +210,19 @@ func (l *looker) jobType(t *Type) {
 	}
 	if t.LostAt >= someBad {
 		find(api.Severe, "workers_lost", fixed(fmt.Sprintf("%d workers were lost at work on its job %.200q", t.LostAt, t.Lost),
-			"see its runs (gloom explain), and whether it ends its workers: cancel it (gloom cancel --running), or mend them")).atOnce = true
+			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).atOnce = true
 	}
 	if t.Bad >= someBad+uint64(t.LostAt) && t.Fails(l.Now) {
 		find(failing(t)).atOnce = true
 	}
 	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
-		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" of it back lately, as if they had never had them",
-			"jobs may go round and round: gloom explain ID tells how often one did, and on which workers")).atOnce = true
+		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" of it back lately without running them",
+			"jobs may circle between workers: gloom explain ID tells how often one was given back, and by which workers")).atOnce = true
 	}
 	if t.Same >= someBad {
 		find(api.Warning, "same_reason", func() (string, string) {
 			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.Same, t.Of, t.Reason),
-				"one mistake is behind them all (gloom dead): mend it, then retry them (gloom dead retry)"
+				"they share one cause (gloom dead): fix it, then retry them (gloom dead retry)"
 		}).atOnce = true
 	}
 	if l.Now.Sub(t.ExpiredAt) <= lately {
@@ -240,7 +241,7 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *know
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
 			return wait(t.Seen.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
-				"gloom groups --type tells which; if that is too little, change the rule (gloom limit --group)"
+				"gloom groups --type tells which; if a limit is too low, change the rule (gloom limit --group)"
 		})
 	}
 	least := slow
@@ -254,22 +255,22 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *know
 	find(api.Warning, "overlong", func() (string, string) {
 		advice := "the runs before it take long: see them (gloom jobs --state running), add workers"
 		if t.Overtaken {
-			advice = "others go first, by a larger priority or as their group's turn: see its jobs, add workers"
+			advice = "others go first, because of a larger priority or their group's turn: see its jobs, add workers"
 		}
 		return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.Stuck), span(t.UsualWait)), advice
 	}).atOnce = true
 }
 
-// failing is the finding of a type whose runs fail.
+// failing is the finding that a type's runs fail.
 func failing(t *Type) (severity, cause string, w words) {
-	advice := "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended (gloom pause)"
+	advice := "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are fixed (gloom pause)"
 	if t.Of == 0 {
-		advice = "see why: its jobs tell of their runs (gloom jobs lists them, gloom explain tells); pause the type until its workers are mended (gloom pause)"
+		advice = "see why: gloom jobs lists its jobs, gloom explain shows the runs of one; pause the type until its workers are fixed (gloom pause)"
 	}
 	if t.Good {
-		return api.Warning, "failing", fixed("more of its runs fail than are answered: "+humanize.Comma(int64(t.Bad))+" more since they began to", advice)
+		return api.Warning, "failing", fixed("more of its runs fail than succeed: "+humanize.Comma(int64(t.Bad))+" more since that began", advice)
 	}
-	return api.Severe, "failing", fixed("all of its runs fail: "+many(t.Bad, "failure")+", and no answer since the first", advice)
+	return api.Severe, "failing", fixed("all of its runs fail: "+many(t.Bad, "failure")+", and none was answered since the first", advice)
 }
 
 // stands reports the reason why a type's queue does not move, if there is one.
@@ -286,11 +287,11 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 		return true // rules of groups do
 	case c > 0 && t.Seen.Running >= uint64(c):
 		find(api.Warning, "type_concurrency", func() (string, string) {
-			return fmt.Sprintf("%s: as many run as the type may have, %d", wait(free), c), "raise its concurrency, if what it uses bears that (gloom limit)"
+			return fmt.Sprintf("%s: the type has reached its concurrency, %d", wait(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
 		})
 	case t.Seen.Limits.Rate > 0 && t.Seen.Idle > 0:
 		find(api.Warning, "type_rate", func() (string, string) {
-			return fmt.Sprintf("%s, with idle workers: the type may have %g jobs a second", wait(free), t.Seen.Limits.Rate), "raise its rate, if what it uses bears that (gloom limit)"
+			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", wait(free), t.Seen.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
 		})
 	case t.Seen.Idle > 0:
 		return false
@@ -301,32 +302,32 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 		}
 		if t.Seen.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none runs: its workers, %d, have left, are at work for other types, or hold overdue runs", wait(free), t.Seen.Workers),
+				return fmt.Sprintf("%s, and none runs: its %d workers have left, run jobs of other types, or hold overdue runs", wait(free), t.Seen.Workers),
 					"see what they do (gloom ls workers), add workers"
 			})
 			return true
 		}
 		find(api.Warning, "all_busy", func() (string, string) {
-			text := fmt.Sprintf("%s: all workers, %d, are at work", wait(free), t.Seen.Workers)
+			text := fmt.Sprintf("%s: all %d workers are busy", wait(free), t.Seen.Workers)
 			if t.Seen.Workers == 0 {
-				text = fmt.Sprintf("%s: its workers are at other brokers, and all at work, on %d", wait(free), t.Seen.Running)
+				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", wait(free), t.Seen.Running)
 			}
 			switch {
 			case t.held.grows() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
 				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue grows", t.Rates.In, t.Rates.Out)
 			case known:
-				text += "; at today's rate they are done in " + span(drain)
+				text += "; at the current rate they are done in " + span(drain)
 			default:
 				text += "; none has ended lately"
 			}
-			return text, "add workers, or see whether theirs hang (gloom jobs --state running)"
+			return text, "add workers, or see whether some hang (gloom jobs --state running)"
 		})
 	}
 	return true
 }
 
-// drain is how long it takes to run so many jobs at the current rate, or else at the mean
-// duration of past runs; false if neither is known.
+// drain estimates how long so many jobs take to run, from the current rate or else the
+// mean duration of past runs; false if neither is known.
 func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	seconds := 0.0
 	switch {
@@ -349,7 +350,7 @@ func (l *looker) group(g *api.Group) {
 	}
 	l.find(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
 		return fmt.Sprintf("the rule for %q holds %s back, with %d at work", g.Rule, many(g.Held, "job"), g.Running),
-			"if that is too little, change the rule (gloom limit --group)"
+			"if the limit is too low, change the rule (gloom limit --group)"
 	})
 }
 

@@ -1,5 +1,5 @@
-// Package findings derives from a broker's figures why something does not move, or soon
-// will stop. It has no sockets and no clock: Look gets the figures and the time.
+// Package findings derives from a broker's figures why something does not move, or will
+// soon stop. It has no sockets and no clock: Look gets the figures and the time.
 package findings
 
 import (
@@ -15,9 +15,9 @@ const (
 	// grace is how long a condition must last before it is reported: a queue that is full
 	// for a moment is no finding.
 	grace = time.Second
-	// lately is for how long an event that recurs now and then counts as going on.
+	// lately is how long an event that recurs now and then counts as going on.
 	lately = 3 * time.Second
-	// FailingFor is for how long failed runs count if none was answered since.
+	// FailingFor is how long failed runs count if none was answered since.
 	FailingFor = time.Minute
 	// mostKnown bounds the conditions that are remembered between snapshots; the mildest
 	// are dropped.
@@ -33,7 +33,7 @@ type known struct {
 	// weight orders conditions of the same severity, larger first.
 	weight float64
 	since  time.Time
-	// atOnce: it is reported without grace.
+	// atOnce: it is reported without waiting for grace.
 	atOnce bool
 	// words builds the finding and the advice, when they are requested.
 	words words
@@ -79,8 +79,8 @@ func (s *State) Look(b *Broker) {
 	for _, x := range l.found {
 		at, ok := s.since[x.key()]
 		if !ok {
-			// What must last is taken to have begun right after the look that did not see
-			// it: so it is told in time, however seldom somebody looks.
+			// A condition counts from the last snapshot without it. So one that must last
+			// is reported in time, however seldom snapshots are taken.
 			if at = b.Now; !x.atOnce && !s.at.IsZero() {
 				at = s.at
 			}
@@ -91,18 +91,20 @@ func (s *State) Look(b *Broker) {
 	s.found = slices.DeleteFunc(l.found, func(x *known) bool { return !x.atOnce && b.Now.Sub(x.since) < grace })
 }
 
-// Query selects findings: of a subject and of a cause, "" for all. With Fold, where more
-// than someAlike have the same severity, kind, cause and limit, only the first is listed.
+// Query selects findings by subject and cause; "" selects all. With Fold, if more than
+// someAlike findings have the same severity, kind, cause and limit, only the first is
+// listed.
 type Query struct {
 	Subject, Cause string
 	Fold           bool
 }
 
-// someAlike is how many findings that differ by their subject alone are listed one by one.
+// someAlike is the largest number of findings that differ by their subject alone and are
+// still listed one by one.
 const someAlike = 3
 
-// List returns the findings that match, most severe first and limit at most, how many more
-// there are, and how many of each severity in all.
+// List returns the matching findings, at most limit, the most severe first; how many more
+// there are; and how many of each severity in all.
 func (s *State) List(q Query, limit int) api.Findings {
 	out := api.Findings{Items: []api.Finding{}}
 	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}

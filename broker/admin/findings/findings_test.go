@@ -11,8 +11,8 @@ import (
 	"gloom/broker/admin/findings"
 )
 
-// TestBroker: what cannot be staged on a healthy machine, each found in one look and
-// gone soon after.
+// TestBroker: conditions that cannot be staged on a healthy machine, each found in one
+// snapshot and gone soon after.
 func TestBroker(t *testing.T) {
 	for cause, set := range map[string]func(*findings.Broker){
 		"late":          func(b *findings.Broker) { b.Lag = time.Second },
@@ -58,11 +58,11 @@ func TestNobodyHere(t *testing.T) {
 	}{
 		"no fleet, left running behind": {nil, 3, "severe no_worker", "no worker serves the type"},
 		"a fleet where nobody is":       {&findings.Fleet{}, 0, "severe no_worker", "serves the type here, and no other broker of the fleet is there"},
-		"a fleet with others":           {&findings.Fleet{Up: 1}, 0, "warning no_worker", "here, and no other broker of the fleet has an idle one"},
+		"a fleet with others":           {&findings.Fleet{Up: 1}, 0, "warning no_worker", "here, and no other broker of the fleet has an idle worker for it"},
 		"a fleet that is away":          {&findings.Fleet{Away: true, Since: time.Unix(-11, 0)}, 0, "severe no_worker", "here, and the fleet is away for 12s"},
 		"a fleet with a namesake":       {&findings.Fleet{Alone: true, Up: 1}, 0, "severe no_worker", "this broker is alone"},
 		"away, from where they were":    {&findings.Fleet{Away: true, Since: time.Unix(-11, 0), Had: at("b", "c")}, 0, "severe no_worker", "the fleet is away for 12s; workers for it were at b, c, lost lately"},
-		"lost, from where they were":    {&findings.Fleet{Up: 1, Had: at("b")}, 0, "warning no_worker", "has an idle one; workers for it were at b, lost lately"},
+		"lost, from where they were":    {&findings.Fleet{Up: 1, Had: at("b")}, 0, "warning no_worker", "has an idle worker for it; workers for it were at b, lost lately"},
 		"lent":                          {&findings.Fleet{}, 3, "warning all_busy", ""},
 	} {
 		var s findings.State
@@ -79,8 +79,8 @@ func TestNobodyHere(t *testing.T) {
 	}
 }
 
-// TestMany: of very many findings the most severe ones are told, and how many others
-// there are; what lasts for less than a second is not.
+// TestMany: of very many findings the most severe ones are listed, and the others
+// counted; conditions that last for less than a second are not reported.
 func TestMany(t *testing.T) {
 	const n = 50_000
 	types := make([]*findings.Type, n)
@@ -118,7 +118,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// seen is a type that is looked at once a second.
+// seen is a type of which a snapshot is taken once a second.
 type seen struct {
 	findings.Type
 	was, is api.Type
@@ -133,7 +133,8 @@ func newSeen(workers, idle int) *seen {
 	return s
 }
 
-// look passes a second and tells the causes of what is found, and the first finding.
+// look lets a second pass and returns the causes of the findings, and the first
+// finding.
 func (s *seen) look() (causes []string, first string) {
 	s.at++
 	now := time.Unix(s.at, 0)
@@ -150,8 +151,8 @@ func (s *seen) look() (causes []string, first string) {
 	return causes, first
 }
 
-// TestFailing: a type of which every run fails, one now and then, is told of between two
-// of them, too, until one is answered, nobody works on it, or a minute has passed.
+// TestFailing: a type whose runs all fail, one now and then, is reported between two
+// failures, too, until a run is answered, no worker is left, or a minute has passed.
 func TestFailing(t *testing.T) {
 	for name, end := range map[string]struct {
 		does   func(s *seen)
@@ -184,8 +185,8 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// TestOverlong: a job that waits long is told of where it is not held back and others
-// overtake it, or where it waits for long whatever was usual.
+// TestOverlong: a job that waits long is reported if it is not held back and others
+// overtake it, or if it waits for long whatever was usual.
 func TestOverlong(t *testing.T) {
 	for name, c := range map[string]struct {
 		overtaken bool
@@ -213,7 +214,7 @@ func TestOverlong(t *testing.T) {
 	}
 }
 
-// TestHeld: of a type, too, it is told that rules of groups hold its jobs back.
+// TestHeld: a type whose jobs are held back by rules of groups is reported, too.
 func TestHeld(t *testing.T) {
 	s := newSeen(2, 2)
 	s.is.Queued, s.Held = 1200, 1100
@@ -223,8 +224,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestGrows: a queue grows if there are more jobs than ever lately, and not where a
-// submitter has as many outstanding all the while.
+// TestGrows: a queue grows if it has more jobs than at any time lately, but not if a
+// submitter always has the same number outstanding.
 func TestGrows(t *testing.T) {
 	for name, c := range map[string]struct {
 		more  func(second int) uint64
@@ -245,7 +246,8 @@ func TestGrows(t *testing.T) {
 	}
 }
 
-// TestInTime: what lasts is told within two seconds, whenever there was a look before.
+// TestInTime: a lasting condition is reported within two seconds, whenever the last
+// snapshot was.
 func TestInTime(t *testing.T) {
 	for ms := range 1000 {
 		var s findings.State
@@ -254,7 +256,8 @@ func TestInTime(t *testing.T) {
 			s.Look(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values([]*findings.Type{&typ})})
 			return len(s.List(findings.Query{}, 1).Items)
 		}
-		// The cause comes right after the first look, the next one is late.
+		// The condition begins right after the first snapshot, and the next one is
+		// late.
 		look(0, 0)
 		gap := time.Duration(ms) * time.Millisecond
 		if look(gap, 1) > 0 {

@@ -15,8 +15,8 @@ type Broker struct {
 	Imbalance int64
 	// Lag is the longest delay of a task on an event loop since the last snapshot.
 	Lag time.Duration
-	// Counters: requests refused for a limit, wrong tokens, connections turned away and
-	// connections that failed.
+	// Counters: requests refused because of a limit, wrong tokens, connections turned
+	// away, and connections that failed.
 	Refused, Unauthorized, TurnedAway, Unaccepted uint64
 	// Fleet is the state of its fleet, nil for none.
 	Fleet *Fleet
@@ -37,9 +37,9 @@ type Fleet struct {
 	Away  bool
 	Why   string
 	Since time.Time
-	// Alone: another broker has this one's name.
+	// Alone: another broker has this broker's name.
 	Alone bool
-	// Up is how many others jobs may be lent to.
+	// Up is the number of other brokers to which jobs may be lent.
 	Up int
 	// Lost are brokers that were there a while ago, Foreign are brokers of another version.
 	Lost, Foreign []string
@@ -61,8 +61,8 @@ type Limit struct {
 type Type struct {
 	Seen  *api.Type
 	Rates *api.Rates
-	// Stuck is for how long its oldest queued job has been the same one, Overtaken whether
-	// others were dispatched meanwhile.
+	// Stuck is how long its oldest queued job has been the same one. Overtaken tells
+	// whether others were dispatched meanwhile.
 	Stuck     time.Duration
 	Overtaken bool
 	// UsualWait is the 95th percentile of its waits, 0 if few jobs were dispatched. MeanRun
@@ -70,16 +70,17 @@ type Type struct {
 	UsualWait, MeanRun time.Duration
 	// Held is how many of its queued jobs a rule of a group throttles.
 	Held int
-	// Bad is the failed runs in excess of answered ones, the last failure at BadAt; Good
-	// tells whether any run was answered meanwhile, the last one at GoodAt. ExpiredAt is
-	// when a deadline last passed.
+	// Bad counts the failed runs in excess of answered ones, the last failure at BadAt.
+	// Good tells whether any run was answered meanwhile, the last one at GoodAt.
+	// ExpiredAt is when a deadline last passed.
 	Bad                      uint64
 	Good                     bool
 	BadAt, GoodAt, ExpiredAt time.Time
-	// Of jobs failed last, all within FailingFor. Same of them have the same Reason.
+	// Of is how many jobs failed last, all within FailingFor. Same of them have the
+	// same Reason.
 	Reason   string
 	Same, Of int
-	// LostAt is how many workers were lost while they ran the job Lost, as far as it is
+	// LostAt is how many workers were lost while they ran the job Lost, as far as
 	// known.
 	Lost   string
 	LostAt int
@@ -89,8 +90,8 @@ type Type struct {
 	givenBack grown
 }
 
-// Note takes in the counters of a type. passed is how much the broker's clock, by which ages
-// are told, has advanced since the last ones were taken.
+// Note takes in the counters of a type. passed is how much the broker's clock, which
+// measures ages, has advanced since the last ones were taken.
 func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	if is.Ledger.Submitted < was.Ledger.Submitted {
 		*t = Type{} // it was forgotten meanwhile
@@ -98,7 +99,7 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 		t.count(was, is, now)
 	}
 	t.held.to(is.Queued+is.Delayed+is.Running, now)
-	// The same job is the oldest if its age has grown by the time that has passed.
+	// The oldest job is the same if its age has grown by the time that has passed.
 	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
 	t.Overtaken = t.Overtaken || is.Dispatched > was.Dispatched
 	if was.OldestSeconds == 0 || is.OldestSeconds < was.OldestSeconds+0.9*passed.Seconds() {
@@ -106,8 +107,8 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	}
 }
 
-// Fails tells whether its runs currently fail: the last run failed, and more are running or
-// it ended only just now.
+// Fails tells whether its runs currently fail: the last run failed, and others are running
+// or it ended only just now.
 func (t *Type) Fails(now time.Time) bool {
 	last := lately
 	if t.Seen.Workers > 0 && !t.GoodAt.After(t.BadAt) {
@@ -147,8 +148,8 @@ type Client struct {
 	Worker  bool
 	// Overdue is how many overdue runs it has.
 	Overdue int
-	// Unread is how many of the bytes sent to it it has not read, Stuck for how long it has
-	// read nothing.
+	// Unread is how many bytes sent to it it has not read; Stuck is how long it has read
+	// nothing.
 	Unread int
 	Stuck  time.Duration
 	// Jobs and Bytes are what it holds as a submitter.
@@ -185,7 +186,7 @@ func (g *grown) to(n uint64, now time.Time, first bool) bool {
 
 func (g *grown) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= lately }
 
-// crest is the peak of a number in the current period and in the one before it.
+// crest is the peak of a number in the current period and in the period before.
 type crest struct {
 	now, before uint64
 	known       bool // the period before was measured

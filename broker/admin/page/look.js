@@ -1,4 +1,4 @@
-// What the broker tells of all jobs, as it comes.
+// Snapshots of all jobs, as the broker sends them.
 import { first } from './api.js';
 import { ahead, compare, heard, Lately, look, series } from './live.js';
 import { quantile } from './format.js';

@@ -1,5 +1,5 @@
-// Package page is what people see of a broker in a browser: the kit of gloom/broker/page, with
-// the views here, which ask /v1 for everything.
+// Package page is the broker's page in a browser: the kit of gloom/broker/page with the views
+// in this folder, which get everything from /v1.
 package page
 
 import (

@@ -1,5 +1,5 @@
-// Package pagetest starts Chromium for tests of the page, and hears what goes wrong in
-// its tabs.
+// Package pagetest starts Chromium for tests of the page, and records the errors in its
+// tabs.
 package pagetest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Patience is how long anything is waited for.
+// Patience bounds every wait.
 const Patience = 45 * time.Second
 
 // Axe is the text of axe-core.
@@ -20,7 +20,8 @@ const Patience = 45 * time.Second
 //go:embed axe.min.js
 var Axe string
 
-// Chromium starts one, of whose context tabs get theirs, until end is called.
+// Chromium starts a browser, until end is called. Each tab gets a context of its own
+// from the browser's.
 func Chromium(opts ...chromedp.ExecAllocatorOption) (ctx context.Context, end func(), err error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Ear hears what goes on behind a tab: errors, warnings and exceptions, dialogs of the
-// browser, hosts that are asked, bytes that come.
+// Ear records the events behind a tab: errors, warnings and exceptions, dialogs of the
+// browser, requested hosts, received bytes.
 type Ear struct {
 	mu       sync.Mutex
 	wrong    []string
@@ -27,8 +27,8 @@ type Ear struct {
 	bytes    float64
 }
 
-// Listen listens to the tab of a context. What went wrong and was not forgiven fails the
-// test at its end, and so does a host that is neither this one nor page.test. Documents
+// Listen records the tab of a context. An error that was not forgiven fails the test at
+// its end, and so does a request to a host other than this one and page.test. Documents
 // note in window.violations what their policy has stopped.
 func Listen(t *testing.T, ctx context.Context) *Ear {
 	t.Helper()
@@ -65,14 +65,14 @@ func Listen(t *testing.T, ctx context.Context) *Ear {
 	return e
 }
 
-// Forgive says that what has one of these parts is meant.
+// Forgive says that errors with one of these parts are expected.
 func (e *Ear) Forgive(parts ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.forgiven = append(e.forgiven, parts...)
 }
 
-// Heard returns how many requests were made, and the bytes that came over the wire.
+// Heard returns how many requests were made, and how many bytes came over the wire.
 func (e *Ear) Heard() (requests int, bytes float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

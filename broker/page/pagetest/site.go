@@ -14,7 +14,7 @@ import (
 	"gloom/broker/page"
 )
 
-// Get asks a page for a file.
+// Get requests a file of a page.
 func Get(site *page.Site, method, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -27,13 +27,13 @@ func Get(site *page.Site, method, path string, headers ...string) *httptest.Resp
 
 const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// mostBytes is what a page may have, packed: a first visit takes less, since views come when
-// they are looked at.
+// mostBytes bounds the compressed size of a page. A first visit takes less, because views
+// are loaded when they are opened.
 const mostBytes = 80_000
 
-// Site fails for a page whose files are not served each as they are, small for who can unpack
-// them, once for who has them, and under a policy that lets in nothing foreign; or if a script
-// of ours could make harm of a text.
+// Site fails unless every file of a page is served unchanged, compressed if the client accepts
+// that, only once to clients that have it, and under a policy that admits nothing from
+// elsewhere. It also fails if a script of ours could turn a text into code.
 func Site(t *testing.T, site *page.Site) {
 	t.Helper()
 	sum := 0
@@ -109,7 +109,7 @@ var (
 	template = regexp.MustCompile(`\{[a-z]+\}`)
 )
 
-// preloads: what the first view needs is asked for at once, and nothing else.
+// preloads: the files that the first view needs are requested at once, and no others.
 func preloads(t *testing.T, site *page.Site) {
 	t.Helper()
 	need := map[string]bool{}

@@ -36,7 +36,7 @@ func NewTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption
 // Context is the tab's, for chromedp.
 func (b *Tab) Context() context.Context { return b.ctx }
 
-// Call does something that must not fail.
+// Call runs an action that must not fail.
 func (b *Tab) Call(do func() error) {
 	b.t.Helper()
 	if err := do(); err != nil {
@@ -59,13 +59,13 @@ func (b *Tab) Visit(url string) {
 	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.Navigate(url)) })
 }
 
-// Size makes the window so large.
+// Size sets the size of the window.
 func (b *Tab) Size(width, height int64) {
 	b.t.Helper()
 	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.EmulateViewport(width, height)) })
 }
 
-// Fits makes the window so wide and fails where the page is wider.
+// Fits sets the width of the window and fails if the page is wider.
 func (b *Tab) Fits(width int64) {
 	b.t.Helper()
 	b.Size(width, 900)
@@ -106,7 +106,7 @@ func Eval[T any](b *Tab, script string, args ...any) T {
 	return v
 }
 
-// Until waits for a script's condition.
+// Until waits until a script's condition is true.
 func (b *Tab) Until(condition string, args ...any) {
 	b.t.Helper()
 	for end := time.Now().Add(Patience); !Eval[bool](b, `return !!(`+condition+`)`, args...); time.Sleep(30 * time.Millisecond) {
@@ -116,7 +116,7 @@ func (b *Tab) Until(condition string, args ...any) {
 	}
 }
 
-// Text is what the page shows.
+// Text is the text that the page shows.
 func (b *Tab) Text() string {
 	b.t.Helper()
 	return Eval[string](b, `return document.body.innerText`)
@@ -130,7 +130,7 @@ func (b *Tab) Sees(texts ...string) {
 	}
 }
 
-// Gone waits until the page shows a text no more.
+// Gone waits until the page no longer shows a text.
 func (b *Tab) Gone(text string) {
 	b.t.Helper()
 	b.Until(`!document.body.innerText.includes($0)`, text)
@@ -146,7 +146,7 @@ func (b *Tab) At(route string) {
 func (b *Tab) Press(text string) {
 	b.t.Helper()
 	it := `[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button')].find(b => b.innerText.trim() === $0 && !b.disabled)`
-	if text == "Undo" { // of what was done last
+	if text == "Undo" { // of the last action
 		it = strings.Replace(it, "find(", "findLast(", 1)
 	}
 	b.Until(it, text)
@@ -167,7 +167,7 @@ func (b *Tab) Keys(keys string) {
 	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.KeyEvent(keys)) })
 }
 
-// Strict fails for what the policy has stopped.
+// Strict fails if the policy has stopped something.
 func (b *Tab) Strict() {
 	b.t.Helper()
 	if v := Eval[[]string](b, `return window.violations`); len(v) > 0 {
@@ -175,7 +175,7 @@ func (b *Tab) Strict() {
 	}
 }
 
-// Accessible fails for what axe-core finds, by all of its rules or only some.
+// Accessible fails if axe-core finds a violation of its rules, or of some of them.
 func (b *Tab) Accessible(where string, rules ...string) {
 	b.t.Helper()
 	if !Eval[bool](b, `return 'axe' in window`) {
@@ -191,7 +191,7 @@ func (b *Tab) Accessible(where string, rules ...string) {
 	}
 }
 
-// Shot takes a picture of what is in sight.
+// Shot takes a picture of the visible part.
 func (b *Tab) Shot(file string) {
 	b.t.Helper()
 	data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
@@ -203,8 +203,9 @@ func (b *Tab) Shot(file string) {
 	}
 }
 
-// Look fails where the view in sight is wrong: by axe-core in both themes, or too wide for a
-// window of one of these widths. Pictures of all go to a directory, unless that is "".
+// Look fails if the current view is wrong: by axe-core in both themes, or because it is too
+// wide for a window of one of these widths. Pictures of all go to a directory, unless that
+// is "".
 func (b *Tab) Look(route, dir string, widths ...int64) {
 	b.t.Helper()
 	for _, theme := range []string{"light", "dark"} {
@@ -225,5 +226,5 @@ func (b *Tab) Look(route, dir string, widths ...int64) {
 	}
 }
 
-// unnamed is what names of pictures have not.
+// unnamed are the characters that names of pictures must not have.
 var unnamed = regexp.MustCompile(`[^a-z0-9]+`)

@@ -16,11 +16,11 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestTypeActions does everything that may be done to a type.
+// TestTypeActions does everything that a person can do to a type.
 func TestTypeActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/type/report")
-	b.Forgive("400 (Bad Request)") // of limits that cannot be
+	b.Forgive("400 (Bad Request)") // of invalid limits
 	b.Forgive("404 (Not Found)")   // of the type that is forgotten
 	is := func(key string, want any) {
 		t.Helper()
@@ -59,7 +59,7 @@ func TestTypeActions(t *testing.T) {
 	b.Accessible("a dialog that did not do it")
 	b.Press("Leave it")
 
-	// What fits is counted before it is asked about, and after.
+	// The matching jobs are counted before the question and again after it.
 	b.At("#/type/report?id=report-1")
 	b.Sees("report-19")
 	b.Press("Cancel all that fit")
@@ -80,11 +80,11 @@ func TestTypeActions(t *testing.T) {
 	b.Strict()
 }
 
-// TestJobActions does everything that may be done to a job.
+// TestJobActions does everything that a person can do to a job.
 func TestJobActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/job/later")
-	b.Forgive("404 (Not Found)") // of jobs that are over
+	b.Forgive("404 (Not Found)") // of jobs that have ended
 	b.Sees("delayed", "Why it waits: its delay or backoff")
 	b.Sees(`"n": 12345678901234567890`, `"empty": {}`, `"trace": "t-1"`)
 	b.Press("Change")
@@ -148,7 +148,7 @@ func TestDeadActions(t *testing.T) {
 	b.Sees("Retry 1 dead letter of invoice?")
 	w.submit(gloom.Job{Type: "invoice", ID: "invoice-late"})
 	w.ask("POST", "/v1/types/invoice/resume", "{}")
-	dead(3) // more than was said: this one, and the one that was retried
+	dead(3) // more than announced: this one, and the one that was retried
 	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.Press("Retry 1 dead letter")
 	b.Sees("1 dead letter retried, 2 left.")
@@ -156,8 +156,8 @@ func TestDeadActions(t *testing.T) {
 	b.Strict()
 }
 
-// TestChosen: rows are chosen one by one or all, and what may be done to each is done to
-// those; what was refused is told.
+// TestChosen: rows are chosen one by one or all together, and the actions apply to the
+// chosen ones; refusals are reported.
 func TestChosen(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/jobs?id=report-0")
@@ -179,7 +179,7 @@ func TestChosen(t *testing.T) {
 	b.Until(`document.querySelectorAll('[aria-label="Jobs"] tbody tr').length === 8`)
 	b.Until(`![...document.querySelectorAll('button')].some(e => e.innerText.includes('chosen'))`)
 	choose("all that are shown")
-	b.Forgive("404 (Not Found)") // of what somebody else cancels
+	b.Forgive("404 (Not Found)") // of a job that somebody else cancels
 	w.ask("DELETE", "/v1/jobs/report-00", "")
 	b.Press("Cancel 8 chosen")
 	b.Press("Cancel 8 jobs")
@@ -201,8 +201,9 @@ func TestChosen(t *testing.T) {
 	b.Strict()
 }
 
-// TestReasons: the overview of dead letters tells why they failed, without what differs
-// from one to the next; what one needs to retry them is there on a telephone, too.
+// TestReasons: the overview of dead letters shows why they failed, without the parts in
+// which single reasons differ. What one needs to retry them is there on a telephone,
+// too.
 func TestReasons(t *testing.T) {
 	w := start(t, nil)
 	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
@@ -231,7 +232,7 @@ func TestReasons(t *testing.T) {
 	b.Strict()
 }
 
-// TestTwice: what a dialog asks for is done once, and the focus comes back.
+// TestTwice: a dialog's action happens once, and the focus comes back.
 func TestTwice(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -271,7 +272,7 @@ func TestGroupActions(t *testing.T) {
 	b.Sees("The rule for ac* is gone.", "There is no rule")
 	b.Press("Undo")
 	b.Sees("an operator")
-	b.Press("Add a rule") // the same once more
+	b.Press("Add a rule") // the same once again
 	b.Fill("pattern", "ac*")
 	b.Fill("concurrency", "12")
 	b.Press("Set")
@@ -284,7 +285,7 @@ func TestGroupActions(t *testing.T) {
 	b.Press("Undo")
 	rule(0)
 
-	// Over a rule of the file an operator's goes again, for good.
+	// An operator's rule over one of the file can be removed for good.
 	file := int64(5)
 	if err := w.srv.Limits().Load(settings.FileLimits{Groups: map[string]broker.Rule{"tenant-*": {Concurrency: file}}}); err != nil {
 		t.Fatal(err)
@@ -300,8 +301,7 @@ func TestGroupActions(t *testing.T) {
 	b.Strict()
 }
 
-// TestOver: once a job is over, what was shown of its body is not taken for its
-// answer.
+// TestOver: once a job has ended, the body that was shown is not taken for its answer.
 func TestOver(t *testing.T) {
 	w := start(t, nil)
 	s, err := gloom.Dial(w.ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
@@ -314,7 +314,7 @@ func TestOver(t *testing.T) {
 	}
 	b := w.open("#/job/a")
 	b.Sees("the request")
-	_ = s.Close() // who has got the answer wants it kept no longer
+	_ = s.Close() // a client that has the answer ends the keeping
 	b.Press("Change")
 	b.Fill("priority", "7")
 	b.Press("Change")
@@ -328,8 +328,8 @@ func TestOver(t *testing.T) {
 	b.Strict()
 }
 
-// TestBodies: a small body is there at once, a long one once it is asked for; a job's
-// groups lead to their jobs.
+// TestBodies: a small body is shown at once, a long one on request; a job's groups are
+// links to their jobs.
 func TestBodies(t *testing.T) {
 	w := start(t, nil)
 	long := strings.Repeat("x", 20<<10)
@@ -346,7 +346,7 @@ func TestBodies(t *testing.T) {
 	b.Strict()
 }
 
-// TestSubmit hands in test jobs, with an answer and without.
+// TestSubmit submits test jobs, with and without an answer.
 func TestSubmit(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
@@ -375,7 +375,7 @@ func TestSubmit(t *testing.T) {
 	b.Strict()
 }
 
-// TestDrain asks before it ends the broker.
+// TestDrain: the page asks before it drains the broker.
 func TestDrain(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")

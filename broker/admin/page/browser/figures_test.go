@@ -17,9 +17,9 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestDrawn measures how long a first visit takes: until the figures are drawn, until they
-// are seen, and until the plots are drawn, too; beside it a text of a kilobyte, which takes
-// what Chromium needs to begin.
+// TestDrawn measures the time of a first visit until the figures are drawn, until they are
+// visible, and until the plots are drawn, too. For comparison it measures a text of a
+// kilobyte, which shows the time that Chromium itself needs.
 func TestDrawn(t *testing.T) {
 	w := busy(t)
 	visits := 1
@@ -28,11 +28,12 @@ func TestDrawn(t *testing.T) {
 	}
 	const seen = "first-contentful-paint"
 	took := map[string][]float64{}
-	// visit notes when the marks came, in a profile and a tab that are gone before the next.
+	// visit returns the times of the marks, in a profile and a tab that are gone before the
+	// next visit.
 	visit := func(path, script string, marks ...string) {
 		t.Run(path, func(t *testing.T) {
 			b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-			b.Forgive("favicon.ico") // which a text does not name
+			b.Forgive("favicon.ico") // which a text does not have
 			b.OnNew(script)
 			b.Visit(w.url + path)
 			for _, mark := range marks {
@@ -59,7 +60,7 @@ func TestDrawn(t *testing.T) {
 		visits, spread("/drawn"), spread("/"+seen), spread("/plots"), spread("/lib/preact.LICENSE"+seen))
 }
 
-// TestHundred measures what a hundred browsers that look cost a broker.
+// TestHundred measures what a hundred browsers with open pages cost a broker.
 func TestHundred(t *testing.T) {
 	if !*long {
 		t.Skip("it measures for half a minute, and fails for nothing: with -long")
@@ -83,7 +84,7 @@ func TestHundred(t *testing.T) {
 		}
 		_ = r.Body.Close()
 	}
-	// share is the part of a core that the broker takes, in percent.
+	// share is the part of a processor that the broker uses, in percent.
 	share := func() float64 {
 		t.Helper()
 		ticks := func() (sum int) {

@@ -10,8 +10,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestDotNames: browsers take "." and ".." out of paths; what has such a name is seen
-// like everything, and what is meant for one letter is not done to all.
+// TestDotNames: browsers remove "." and ".." from paths. Things with such names are
+// shown like all others, and an action on one letter does not hit all of them.
 func TestDotNames(t *testing.T) {
 	w := start(t, nil)
 	w.work("mail", broken)
@@ -19,7 +19,7 @@ func TestDotNames(t *testing.T) {
 	dead := func(v map[string]any) bool { return v["dead"] == 3. }
 	w.until("/v1/types/mail", dead)
 	b := w.open("#/dead/mail?id=.")
-	b.Forgive("404 (Not Found)") // of the job that is over
+	b.Forgive("404 (Not Found)") // of the job that has ended
 	b.Sees("no such address")
 	b.Gone("other")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === '.').click()`) // the earlier one comes second
@@ -56,7 +56,7 @@ func TestDotNames(t *testing.T) {
 	b.Strict()
 }
 
-// TestLongBodies: the page lays out what is long or deep, and does not break.
+// TestLongBodies: the page lays out long and deep values, and does not break.
 func TestLongBodies(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -72,13 +72,13 @@ func TestLongBodies(t *testing.T) {
 	b.Strict()
 }
 
-// hostile are texts that do harm unless they are shown as nothing but text.
+// hostile are texts that do harm unless they are shown as plain text.
 var hostile = []string{
 	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`,
 	`'-alert(1)-'${window.harm=4}`, "new\nline\u2028\u202e\u0000tail", `../../v1/drain?x=%2e%2e#/types`, `</textarea></dialog><b>bold`, strings.Repeat("W", 900),
 }
 
-// TestHostile has hostile texts for types, ids, groups, reasons, bodies and client
+// TestHostile uses hostile texts as types, ids, groups, reasons, bodies and client
 // names, and looks at each view that shows them.
 func TestHostile(t *testing.T) {
 	w := start(t, nil)
@@ -123,7 +123,7 @@ func TestHostile(t *testing.T) {
 	b.Strict()
 }
 
-// TestInvisible: names without any ink are seen and clicked all the same.
+// TestInvisible: names without visible characters can be seen and clicked all the same.
 func TestInvisible(t *testing.T) {
 	w := start(t, nil)
 	names := map[string]string{"   ": `"   "`, "\u200b": `\u200b`, "\u3164": `\u3164`, "\u2800\u00a0": `\u2800\u00a0`, "mail ": `"mail "`, "\U000e0001": `\ue0001`, "👩\u200d💻": "👩\u200d💻"}
@@ -148,7 +148,8 @@ func TestInvisible(t *testing.T) {
 	b.Strict()
 }
 
-// TestDirection: a name that is written from right to left turns nothing else around.
+// TestDirection: a name that is written from right to left does not turn the text
+// around it.
 func TestDirection(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})

@@ -15,7 +15,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestRuns: a job tells of its runs so far.
+// TestRuns: the view of a job shows its runs so far.
 func TestRuns(t *testing.T) {
 	w := start(t, nil)
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("the server was busy") })
@@ -26,7 +26,7 @@ func TestRuns(t *testing.T) {
 	b.Strict()
 }
 
-// TestListings: rows are those of the type that is shown, and of now.
+// TestListings: rows are current, and of the type that is shown.
 func TestListings(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "report", ID: "report-1"})
@@ -59,7 +59,7 @@ func typed(n int) (jobs []gloom.Job) {
 	return jobs
 }
 
-// TestManyTypes: of ten thousand types, those in sight are drawn.
+// TestManyTypes: only the visible ones of ten thousand types are drawn.
 func TestManyTypes(t *testing.T) {
 	most, shown := 10_000, "10,000 types"
 	if testing.Short() {
@@ -75,7 +75,7 @@ func TestManyTypes(t *testing.T) {
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
 	}
-	// While it is scrolled from end to end, no frame takes long.
+	// While the table is scrolled from end to end, no frame takes long.
 	worst := pagetest.Eval[float64](b, `
 		const box = document.querySelector('.long');
 		let last = performance.now(), worst = 0;
@@ -107,8 +107,8 @@ func TestManyTypes(t *testing.T) {
 	b.Strict()
 }
 
-// TestScrolled: what is asked for while one scrolls is drawn when it comes, though nothing
-// else comes any more.
+// TestScrolled: rows that are requested while one scrolls are drawn when they come, even
+// if nothing else comes afterwards.
 func TestScrolled(t *testing.T) {
 	w := start(t, nil)
 	w.submit(typed(500)...)
@@ -129,7 +129,7 @@ func TestScrolled(t *testing.T) {
 	b.Strict()
 }
 
-// TestOldest: no time of a waiting job is cut.
+// TestOldest: no time of a waiting job is cut off.
 func TestOldest(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/types")
@@ -174,8 +174,9 @@ func TestNoGap(t *testing.T) {
 	b.Strict()
 }
 
-// TestManyFindings: a type tells what is the matter with it, however many others are worse;
-// equal findings are one card, which opens, and whose advice has the buttons that it names.
+// TestManyFindings: a type shows its own findings even if many others are more severe.
+// Findings that are alike are one card, which opens and whose advice has the buttons that
+// it names.
 func TestManyFindings(t *testing.T) {
 	w := start(t, nil)
 	var jobs []gloom.Job
@@ -188,7 +189,7 @@ func TestManyFindings(t *testing.T) {
 	b := w.open("#/type/type-29")
 	b.Sees("no worker serves the type")
 	b.At("#/")
-	// A busy machine may add that the broker is late.
+	// A busy machine may add the finding that the broker is late.
 	b.Until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
 	b.Sees("things are wrong", "type-00: 30 jobs wait", "29 more like it")
 	if n := pagetest.Eval[int](b, `return [...document.querySelectorAll('.findings > li')].filter(e => e.innerText.includes('no worker serves')).length`); n != 1 {

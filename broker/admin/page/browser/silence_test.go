@@ -15,8 +15,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// gate is before a host: while it is locked, nothing comes through, and nothing
-// is closed.
+// gate stands before a host: while it is locked, nothing comes through, and nothing is
+// closed.
 type gate struct {
 	sync.RWMutex
 	net.Listener
@@ -73,8 +73,8 @@ func (g *gate) pass(to, from net.Conn) {
 	}
 }
 
-// TestFrozen: a broker that says nothing, while its connections are open, is not
-// drawn as one that is there.
+// TestFrozen: a broker that sends nothing, although its connections are open, is not
+// shown as running.
 func TestFrozen(t *testing.T) {
 	w := start(t, nil)
 	g := behind(w)
@@ -93,8 +93,8 @@ func TestFrozen(t *testing.T) {
 	b.Strict()
 }
 
-// TestNoWorker: where the script that reads the stream for all tabs did not come, it is asked
-// for again.
+// TestNoWorker: if the script that reads the stream for all tabs did not load, it is
+// requested again.
 func TestNoWorker(t *testing.T) {
 	w := start(t, nil)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
@@ -111,7 +111,7 @@ func TestNoWorker(t *testing.T) {
 	b.Strict()
 }
 
-// TestRefused: a broker that lends no stream says why.
+// TestRefused: the page says why a broker refuses the stream.
 func TestRefused(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 40 })
 	var streams []io.Closer

@@ -14,7 +14,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestTokens: the page asks for a token, keeps it to itself, and offers what it
+// TestTokens: the page asks for a token, keeps it to itself, and offers what the token
 // allows.
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -65,8 +65,8 @@ func TestTokens(t *testing.T) {
 	b.Strict()
 }
 
-// TestRestart: a page that stays open says that the broker is away, and goes on
-// with the next one.
+// TestRestart: a page that stays open says that the broker is away, and goes on with
+// the next one.
 func TestRestart(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -79,7 +79,7 @@ func TestRestart(t *testing.T) {
 	b.Gone("All is well")
 	b.Until(`document.title.startsWith('away')`)
 	b.Accessible("away")
-	b.At("#/workers") // whose script has not come
+	b.At("#/workers") // whose script has not loaded
 	b.Sees("This view could not be loaded.")
 	again := start(t, func(o *settings.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
 	b.Gone("The broker does not answer")
@@ -109,7 +109,7 @@ func TestKeyboard(t *testing.T) {
 	b.Until(`document.activeElement.id === 'find'`)
 	b.Keys("report-07\r")
 	b.Sees("Why it waits")
-	b.Forgive("404 (Not Found)") // no job has such an id
+	b.Forgive("404 (Not Found)") // no job has this id
 	b.Keys("/")
 	b.Keys("thumb\r")
 	b.Until(`location.hash === '#/type/thumbnail'`)
@@ -138,7 +138,7 @@ func TestKeyboard(t *testing.T) {
 	b.Strict()
 }
 
-// TestFind: what fits is listed while one types, and chosen with the arrow keys or the
+// TestFind: matches are listed while one types, and chosen with the arrow keys or the
 // pointer.
 func TestFind(t *testing.T) {
 	w := busy(t)
@@ -174,7 +174,7 @@ func TestFind(t *testing.T) {
 	b.Strict()
 }
 
-// TestTabs opens more tabs of one browser than it has connections for a host.
+// TestTabs opens more tabs of one browser than the browser has connections for a host.
 func TestTabs(t *testing.T) {
 	w := start(t, nil)
 	tabs := []*pagetest.Tab{w.open("")}

@@ -40,7 +40,7 @@ func busy(t *testing.T) *world {
 	return w
 }
 
-// views are all of the page, with what is seen in each of them of a busy broker.
+// views are all views of the page, with what each shows for a busy broker.
 var views = []struct {
 	route string
 	sees  []string
@@ -64,15 +64,15 @@ var views = []struct {
 	{"#/nosuch", []string{"There is no such view"}},
 }
 
-// TestViews looks at every view, in both themes and from small to wide: it shows
-// what there is, to everybody, and breaks no rule of its policy.
+// TestViews looks at every view, in both themes and from small to wide: it shows its
+// content, is accessible, and breaks no rule of its policy.
 func TestViews(t *testing.T) {
 	w := busy(t)
 	for i := range 7 {
 		w.submit(gloom.Job{Type: "thumbnail", Groups: []string{fmt.Sprint("customer-", i)}})
 	}
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // of the job that there is not
+	b.Forgive("404 (Not Found)") // of the job that does not exist
 	widths := []int64{320, 1280}
 	if *long || *shots != "" {
 		widths = []int64{320, 768, 1280, 1920}
@@ -85,7 +85,7 @@ func TestViews(t *testing.T) {
 	b.Strict()
 }
 
-// TestCold counts what a first visit takes.
+// TestCold counts the bytes of a first visit.
 func TestCold(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
@@ -98,7 +98,7 @@ func TestCold(t *testing.T) {
 	b.Strict()
 }
 
-// TestLive: what happens is seen without asking.
+// TestLive: events show without a reload.
 func TestLive(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -121,8 +121,8 @@ func TestLive(t *testing.T) {
 	b.Strict()
 }
 
-// TestTypeGroups: a type shows its own jobs' groups, whom a rule holds back, and where
-// there are more.
+// TestTypeGroups: a type shows the groups of its own jobs, those that a rule holds
+// back, and where to find more.
 func TestTypeGroups(t *testing.T) {
 	w := start(t, nil)
 	jobs := []gloom.Job{{Type: "report", Groups: []string{"acme"}}, {Type: "mail", ID: "mail-plain"}}
@@ -156,7 +156,7 @@ func TestTypeGroups(t *testing.T) {
 	b.Strict()
 }
 
-// TestAges: what lasts goes on without being asked for, by the broker's clock.
+// TestAges: ages grow without further requests, by the broker's clock.
 func TestAges(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail", ID: "mail-1"})
@@ -176,7 +176,7 @@ func TestAges(t *testing.T) {
 	b.Strict()
 }
 
-// TestAxis: a plot ends now, also with nothing but one sample.
+// TestAxis: a plot ends now, even with a single sample.
 func TestAxis(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "mail"})
@@ -192,7 +192,7 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// TestReadme takes the pictures that README.md shows.
+// TestReadme takes the pictures for README.md.
 func TestReadme(t *testing.T) {
 	if *shots == "" {
 		t.Log("no -shots: no pictures are kept")

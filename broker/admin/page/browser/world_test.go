@@ -1,4 +1,4 @@
-// Package browser tries the page in a real Chromium, against brokers with jobs.
+// Package browser tests the page in a real Chromium, against brokers with jobs.
 package browser
 
 import (
@@ -23,7 +23,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// patience is how long anything is waited for.
+// patience bounds every wait.
 const patience = pagetest.Patience
 
 var (
@@ -31,7 +31,7 @@ var (
 	long  = flag.Bool("long", false, "what takes longer, too: every width, fifty tabs")
 )
 
-// chromium is the browser's context, of which each tab gets one of its own.
+// chromium is the browser's context, of which each tab gets its own.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
@@ -75,7 +75,7 @@ func start(t *testing.T, change func(*settings.Options)) *world {
 	return &world{t: t, srv: srv, ctx: ctx, url: "http://" + srv.HTTPAddr().String()}
 }
 
-// submit hands in detached jobs.
+// submit submits detached jobs.
 func (w *world) submit(jobs ...gloom.Job) {
 	w.t.Helper()
 	s, err := gloom.Dial(w.ctx, gloom.Addrs(w.srv.SubmitAddr().String()), gloom.ClientName("tests"))
@@ -116,7 +116,7 @@ func (w *world) work(typ string, do gloom.Handler) {
 	})
 }
 
-// stuck is a handler that works until nobody waits.
+// stuck is a handler that works until nobody waits for it.
 func stuck(ctx context.Context, _ *gloom.Job) (any, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -146,7 +146,7 @@ func (w *world) ask(method, path, body string) map[string]any {
 	return out
 }
 
-// until waits for what is true of an answer.
+// until waits until a condition of an answer is true.
 func (w *world) until(path string, is func(map[string]any) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -160,7 +160,7 @@ func (w *world) until(path string, is func(map[string]any) bool) {
 	}
 }
 
-// open opens the page in a new profile, ready when the first look has come.
+// open opens the page in a new profile, and returns when the first snapshot has come.
 func (w *world) open(route string) *pagetest.Tab {
 	w.t.Helper()
 	t := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())

@@ -11,8 +11,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// asks clicks on what must ask before it does anything, and reads the question; the
-// first time it is left with Escape, and nothing may have happened.
+// asks clicks on a button that must ask before it acts, and reads the question. The
+// first time it leaves the dialog with Escape, and nothing may have happened.
 func (p *person) asks(button, question, answer string, undone func() bool) {
 	p.t.Helper()
 	p.clicks("button", button)
@@ -56,7 +56,7 @@ func TestPauseAndLimits(t *testing.T) {
 	p.waits("dialog", "Limits of mail")
 	p.types("spinbutton", "at a time", "-3")
 	p.clicks("button", "^Set$")
-	p.waits("dialog", "Limits of mail") // it stays, and says why
+	p.waits("dialog", "Limits of mail") // the dialog stays, and says why
 	p.types("spinbutton", "at a time", "3")
 	p.types("spinbutton", "a second", "0.5")
 	p.clicks("button", "^Set$")
@@ -75,7 +75,7 @@ func TestPauseAndLimits(t *testing.T) {
 	}
 }
 
-// TestCancelAndChange does it to one job, and to all that fit.
+// TestCancelAndChange cancels and changes one job, and all matching jobs.
 func TestCancelAndChange(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -124,7 +124,7 @@ func TestCancelAndChange(t *testing.T) {
 	}
 }
 
-// TestDeadLetters retries and discards.
+// TestDeadLetters retries and discards dead letters.
 func TestDeadLetters(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestDeadLetters(t *testing.T) {
 	p.readsNoMore(`\bbroken\s+5`)
 }
 
-// TestRules makes a rule for groups, and drops it.
+// TestRules makes a rule for groups, and removes it.
 func TestRules(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -199,7 +199,7 @@ func TestRules(t *testing.T) {
 	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 0 })
 }
 
-// TestSubmit hands in test jobs.
+// TestSubmit submits test jobs.
 func TestSubmit(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -224,7 +224,7 @@ func TestSubmit(t *testing.T) {
 	b.until("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
 }
 
-// TestDrain stops the broker, if one says so twice.
+// TestDrain drains the broker, which takes two confirmations.
 func TestDrain(t *testing.T) {
 	inFull(t)
 	t.Parallel()

@@ -8,11 +8,11 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// gone is what the page says of a broker that does not answer.
+// gone is the page's text about a broker that does not answer.
 const gone = `does not answer|cannot be reached|is away|no connection|connection is lost`
 
-// TestAway kills the broker under open pages, and starts it anew, where nothing of
-// before is known.
+// TestAway kills the broker under open pages, and starts a new one, which knows nothing
+// of the first.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -43,7 +43,7 @@ func TestAway(t *testing.T) {
 		}
 		p.ought(name+": when what is seen was so", func() bool { return strings.Contains(p.text(), "from ") || strings.Contains(p.text(), "as of") })
 	}
-	// What cannot be done says so.
+	// Actions that cannot be done say so.
 	p := all["type"]
 	p.clicks("button", "^Pause$")
 	p.reads("not|failed|refused|no answer")
@@ -95,7 +95,7 @@ func TestFrozen(t *testing.T) {
 	p.waits("heading", "wrong")
 }
 
-// TestDraining has the page say that the broker is about to stop.
+// TestDraining: the page says that the broker is about to stop.
 func TestDraining(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestDraining(t *testing.T) {
 	b.Kill()
 }
 
-// TestTwoTabs has what one does be seen by another.
+// TestTwoTabs: an action in one tab shows in another.
 func TestTwoTabs(t *testing.T) {
 	inFull(t)
 	t.Parallel()

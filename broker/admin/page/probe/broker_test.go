@@ -16,7 +16,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// broker is a gloomd in a process of its own, which may be started anew where it was.
+// broker is a gloomd in a process of its own, which may be restarted at the same place.
 type broker struct {
 	t                    *testing.T
 	submit, worker, http string
@@ -40,7 +40,7 @@ func start(t *testing.T, args ...string) *broker {
 	return b
 }
 
-// begin starts it, again where it was.
+// begin starts it, after a first start at the same place.
 func (b *broker) begin() {
 	b.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "gloomd"), append(append([]string{"--drain-timeout", "1s"}, b.args...), "--submit-addr", b.submit,
@@ -69,7 +69,7 @@ func (b *broker) ctx() context.Context {
 	return ctx
 }
 
-// submitter connects one that ends with the test.
+// submitter connects a submitter that closes with the test.
 func (b *broker) submitter(o ...gloom.Option) *gloom.Submitter {
 	b.t.Helper()
 	s, err := gloom.Dial(b.ctx(), append(b.options(b.submit), o...)...)
@@ -80,7 +80,7 @@ func (b *broker) submitter(o ...gloom.Option) *gloom.Submitter {
 	return s
 }
 
-// hand hands jobs in, and returns when the broker has taken them.
+// hand submits jobs, and returns when the broker has taken them.
 func (b *broker) hand(jobs ...gloom.Job) {
 	b.t.Helper()
 	if b.jobs == nil {
@@ -103,7 +103,7 @@ func (b *broker) hand(jobs ...gloom.Job) {
 	}
 }
 
-// work starts a worker, and returns how to stop it.
+// work starts a worker, and returns a function that stops it.
 func (b *broker) work(w *gloom.Worker, o ...gloom.Option) (stop func()) {
 	b.t.Helper()
 	w.Options = append(b.options(b.worker), o...)
@@ -113,14 +113,14 @@ func (b *broker) work(w *gloom.Worker, o ...gloom.Option) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		ctx, end := context.WithTimeout(context.Background(), 10*time.Millisecond)
 		defer end()
-		_ = w.Stop(ctx) // what runs is left
+		_ = w.Stop(ctx) // the running job is left
 	})
 	b.t.Cleanup(stop)
 	b.stops = append(b.stops, stop)
 	return stop
 }
 
-// leave has all clients go.
+// leave disconnects all clients.
 func (b *broker) leave() {
 	for _, stop := range b.stops {
 		stop()
@@ -131,16 +131,16 @@ func (b *broker) leave() {
 	b.jobs, b.stops = nil, nil
 }
 
-// stuck does a job for ever.
+// stuck is a handler that never ends.
 func stuck(ctx context.Context, _ *gloom.Job) (any, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
 
-// done does a job at once.
+// done is a handler that ends at once.
 func done(context.Context, *gloom.Job) (any, error) { return "done", nil }
 
-// ask asks /v1; what is no object comes back as nil.
+// ask requests a path of /v1; an answer that is not an object is returned as nil.
 func (b *broker) ask(method, path, body string) (status int, answer map[string]any) {
 	b.t.Helper()
 	req, err := http.NewRequest(method, "http://"+b.http+path, bytes.NewReader([]byte(body)))
@@ -150,7 +150,7 @@ func (b *broker) ask(method, path, body string) (status int, answer map[string]a
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if b.token != "" { // of who may submit and work
+	if b.token != "" { // of a token that may submit and work
 		token := "ruler"
 		if method == "POST" && path == "/v1/jobs" {
 			token = b.token
@@ -170,7 +170,7 @@ func (b *broker) ask(method, path, body string) (status int, answer map[string]a
 	return resp.StatusCode, answer
 }
 
-// does asks for something that has to work.
+// does makes a request that must succeed.
 func (b *broker) does(method, path, body string) map[string]any {
 	b.t.Helper()
 	status, answer := b.ask(method, path, body)

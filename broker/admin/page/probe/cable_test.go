@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// cable is a way to a broker's HTTP address that counts what comes from there.
+// cable forwards a broker's HTTP address and counts the bytes that come from it.
 type cable struct {
 	addr  string
 	bytes atomic.Int64

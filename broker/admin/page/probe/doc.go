@@ -1,4 +1,4 @@
-// Package probe tries the page as a person has it: the real gloomd, a real Chromium,
-// and of the page only what is perceived: roles and names, visible text, title,
-// address, keys. It knows no class, id or file of it.
+// Package probe tests the page as a person uses it, with the real gloomd and a real
+// Chromium. It looks only at what a person perceives: roles and names, visible text,
+// title, address, keys. It knows no class, id or file of the page.
 package probe

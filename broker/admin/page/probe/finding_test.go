@@ -14,16 +14,16 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// stall is something that keeps jobs from moving, and what the page is to say of it: of
-// whom, and in words that fit the pattern.
+// stall is a condition that keeps jobs from moving, and the finding that the page must
+// show: its subject, and a pattern for its words.
 type stall struct {
 	name, of, says string
 	args           []string
 	stage          func(*broker)
-	mend           func(*broker) // nil: it does not pass by itself
+	mend           func(*broker) // nil: the condition does not pass by itself
 }
 
-// some is n jobs of a type that wait.
+// some is n waiting jobs of a type.
 func some(typ string, n int, more func(*gloom.Job)) (jobs []gloom.Job) {
 	for i := range n {
 		j := gloom.Job{ID: fmt.Sprintf("%s-%d", typ, i), Type: typ}
@@ -35,7 +35,7 @@ func some(typ string, n int, more func(*gloom.Job)) (jobs []gloom.Job) {
 	return jobs
 }
 
-// steady submits a job of a type every 20 ms until the test is over.
+// steady submits a job of a type every 20 ms until the test ends.
 func (b *broker) steady(typ string, more func(*gloom.Job)) {
 	s := b.submitter()
 	b.stops = append(b.stops, func() { _ = s.Close() })
@@ -60,7 +60,7 @@ func (b *broker) steady(typ string, more func(*gloom.Job)) {
 	}()
 }
 
-// raw is a connection that says one thing and then reads nothing.
+// raw is a connection that sends one frame and then reads nothing.
 func (b *broker) raw(addr string, frames ...string) net.Conn {
 	b.t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -87,7 +87,7 @@ var stalls = []stall{
 			b.hand(some("mail", 3, nil)...)
 		},
 		mend: func(b *broker) { b.does("POST", "/v1/types/mail/resume", "{}") }},
-	{name: "limit of concurrency", of: "mail", says: "as many run as the type may have",
+	{name: "limit of concurrency", of: "mail", says: "has reached its concurrency",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 3})
 			b.does("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
@@ -219,7 +219,7 @@ var stalls = []stall{
 }
 
 // TestFindings stages stalls while a page is open. The page names each one and says what to
-// do, and it disappears when it has been mended.
+// do, and the finding disappears when the stall has been resolved.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for _, s := range stalls {
@@ -278,14 +278,14 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// calm is the heading where nothing is wrong, but that the machine may be slow.
+// calm is the heading when nothing is wrong, except that the machine may be slow.
 const calm = "All is well|One thing wants a look"
 
-// finding is a line of the page that begins with how bad it is.
+// finding is a line of the page that begins with its severity.
 type finding struct{ text, advice string }
 
-// findings reads them: a severity, a paragraph with what is the matter, one with what
-// to do.
+// findings reads the findings: a severity, a paragraph that describes the problem, one
+// with advice.
 func (p *person) findings() (all []finding) {
 	p.t.Helper()
 	var item *thing

@@ -15,7 +15,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// hostile are names that something may take for more than a name.
+// hostile are names that a program may take for more than a name.
 var hostile = []string{
 	`<img src=data:, onerror=window.pwned=1>`,
 	`"><script>window.pwned=1</script>`,
@@ -31,11 +31,11 @@ var hostile = []string{
 	strings.Repeat("Wörter und 空白 ", 40),
 }
 
-// escaped is how what cannot be seen may be written out.
+// escaped is how invisible characters may be written out.
 var escaped = regexp.MustCompile(`\\(u[0-9a-f]{4}|[nrt])`)
 
-// plain is a text as it can be compared: without what cannot be seen, or may be seen in
-// another way.
+// plain is a text in a form that can be compared: without characters that are invisible
+// or may be shown in another way.
 func plain(s string) string {
 	s = escaped.ReplaceAllString(s, "")
 	return strings.Map(func(r rune) rune {
@@ -70,7 +70,7 @@ func (p *person) reachesLink(role, name string) {
 	})
 }
 
-// shows waits for a name, or its beginning, among what can be read.
+// shows waits for a name, or its beginning, in the readable text.
 func (p *person) shows(where, name string) {
 	p.t.Helper()
 	if r := []rune(name); len(r) > 200 {
@@ -79,8 +79,8 @@ func (p *person) shows(where, name string) {
 	p.ought(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(plain(p.text()), plain(name)) })
 }
 
-// TestHostile has such names everywhere: they are shown as text, and links to them lead
-// there.
+// TestHostile uses such names everywhere: they are shown as text, and links to them
+// lead there.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	names := hostile
@@ -168,8 +168,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestTurned has a name that turns the writing around, which it may not do to the
-// sentence that it is in.
+// TestTurned uses a name that turns the direction of writing around, but must not turn
+// the sentence that it is in.
 func TestTurned(t *testing.T) {
 	inFull(t)
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// accessible fails for what axe-core finds.
+// accessible fails if axe-core finds a violation.
 func (p *person) accessible(name string) {
 	p.t.Helper()
 	if !eval[bool](p, `return 'axe' in window`) {
@@ -24,7 +24,7 @@ func (p *person) accessible(name string) {
 	}
 }
 
-// fits fails where one has to scroll sideways.
+// fits fails if one has to scroll sideways.
 func (p *person) fits(name string) {
 	p.t.Helper()
 	if over := eval[int](p, `return Math.max(0, document.documentElement.scrollWidth - innerWidth)`); over > 0 {
@@ -34,7 +34,7 @@ func (p *person) fits(name string) {
 	}
 }
 
-// TestLook has each view in both themes, narrow, enlarged and calm.
+// TestLook looks at each view in both themes, narrow, enlarged and with reduced motion.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -77,7 +77,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestStill has nothing move for who wants it so.
+// TestStill: nothing moves if the person prefers reduced motion.
 func TestStill(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := sit(t)
-	p.Forgive(missing) // of the job that is cancelled in the end
+	p.Forgive(missing) // of the job that is cancelled at the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {
 		tabbed = tabbed[3:]

@@ -24,15 +24,15 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// person looks at a tab of their own.
+// person uses a tab of their own.
 type person struct {
 	t   *testing.T
 	ctx context.Context
 	*pagetest.Ear
 }
 
-// age is how the page writes how long something takes or has taken, and long is that of
-// an hour or so.
+// age is a pattern for how long something takes or has taken, and long is one for an
+// hour or so.
 var (
 	age  = regexp.MustCompile(`^(for |oldest |up )?[0-9.,]+(\x{202f}|\x{2009}| )(ms|s|min|h)\b`)
 	long = regexp.MustCompile(`\b(5[0-9]|6[0-9])(\x{202f}|\x{2009}| )min|\b[0-9.]+(\x{202f}|\x{2009}| )h\b|\b1h`)
@@ -60,8 +60,8 @@ func (x *thing) String() string {
 	return s
 }
 
-// sit puts a person before an empty tab. At the end of the test nothing may have gone
-// wrong behind the page.
+// sit puts a person before an empty tab. At the end of the test, no error may have
+// occurred behind the page.
 func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
@@ -72,7 +72,7 @@ func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
 	return p
 }
 
-// patient is the person's context for one thing to do.
+// patient is the context for one action of the person.
 func (p *person) patient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, patience)
 }
@@ -89,7 +89,7 @@ func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
 	return chromedp.Do(ctx, steps...)
 }
 
-// does is what has to work.
+// does runs an action that must succeed.
 func (p *person) does(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	if err := p.try(steps...); err != nil {
@@ -111,7 +111,7 @@ func (p *person) goes(url string) {
 	p.does(chromedp.Navigate(url))
 }
 
-// eventually goes there, and does not mind when the page is left before it has come.
+// eventually goes there, and accepts that the page is left before it has loaded.
 func (p *person) eventually(url string) { _ = p.try(chromedp.Navigate(url)) }
 
 func (p *person) size(width, height int64) {
@@ -119,7 +119,7 @@ func (p *person) size(width, height int64) {
 	p.does(chromedp.EmulateViewport(width, height))
 }
 
-// prefers sets what the system says of the person: prefers-color-scheme and others.
+// prefers sets a preference that the system reports, such as prefers-color-scheme.
 func (p *person) prefers(name, value string) {
 	p.t.Helper()
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}})
@@ -157,13 +157,13 @@ func eval[T any](p *person, script string) T {
 	return v
 }
 
-// text is what can be read.
+// text is the readable text.
 func (p *person) text() string {
 	p.t.Helper()
 	return eval[string](p, `return document.body ? document.body.innerText : ''`)
 }
 
-// glimpse is text, or nothing while one page makes room for the next.
+// glimpse is text, or nothing while one page replaces another.
 func (p *person) glimpse() string {
 	ctx, end := p.patient()
 	defer end()
@@ -175,7 +175,7 @@ func (p *person) title() string { p.t.Helper(); return eval[string](p, `return d
 
 func (p *person) where() string { p.t.Helper(); return eval[string](p, `return location.href`) }
 
-// things is all that assistive technology is told of, in order.
+// things are everything that assistive technology gets, in order.
 func (p *person) things() []*thing {
 	p.t.Helper()
 	tree := call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -223,7 +223,7 @@ func (p *person) things() []*thing {
 	return all
 }
 
-// outline is the page in words, for those who look for what went wrong.
+// outline is the page in words, to find out what went wrong.
 func (p *person) outline() string {
 	var s strings.Builder
 	for _, x := range p.things() {
@@ -238,7 +238,7 @@ func (p *person) outline() string {
 	return s.String()
 }
 
-// finds is the things of a role whose name fits a pattern.
+// finds returns the things of a role whose names match a pattern.
 func (p *person) finds(role, name string) (found []*thing) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + name)
@@ -273,7 +273,7 @@ func (p *person) rows(table string) (rows [][]string) {
 	return rows
 }
 
-// until waits for something to be so.
+// until waits until a condition is true.
 func (p *person) until(what string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
@@ -283,7 +283,7 @@ func (p *person) until(what string, is func() bool) {
 	}
 }
 
-// ought is until for what the test goes on without.
+// ought is until for a condition without which the test goes on.
 func (p *person) ought(what string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
@@ -306,7 +306,7 @@ func (p *person) waits(role, name string) (x *thing) {
 	return x
 }
 
-// reads waits until the text fits patterns.
+// reads waits until the text matches patterns.
 func (p *person) reads(patterns ...string) {
 	p.t.Helper()
 	for _, s := range patterns {
@@ -315,14 +315,14 @@ func (p *person) reads(patterns ...string) {
 	}
 }
 
-// readsNoMore waits until the text has nothing that fits.
+// readsNoMore waits until nothing in the text matches.
 func (p *person) readsNoMore(pattern string) {
 	p.t.Helper()
 	is := regexp.MustCompile("(?is)" + pattern)
 	p.until(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.text()) })
 }
 
-// clicks on a thing once it is there and may be clicked.
+// clicks clicks on a thing once it is there and enabled.
 func (p *person) clicks(role, name string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
@@ -337,7 +337,7 @@ func (p *person) clicks(role, name string) {
 
 var errUnseen = errors.New("it cannot be seen, or something is before it")
 
-// click presses the mouse where a thing can be seen.
+// click presses the mouse where a thing is visible.
 func (p *person) click(x *thing) error {
 	node, err := try(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
 	if err != nil {
@@ -362,7 +362,7 @@ func (p *person) click(x *thing) error {
 	return p.try(chromedp.MouseClickXY(spot[0], spot[1]))
 }
 
-// types puts a text in the place of what a field has.
+// types replaces a field's content by a text.
 func (p *person) types(role, name, text string) {
 	p.t.Helper()
 	p.clicks(role, name)
@@ -384,13 +384,13 @@ func (p *person) inserts(text string) {
 	call(p, input.InsertText, input.InsertTextParams{Text: text})
 }
 
-// pastes puts in what was copied.
+// pastes pastes a text that was copied.
 func (p *person) pastes() {
 	p.t.Helper()
 	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
 }
 
-// focused is what has the keyboard's focus.
+// focused is the thing that has the keyboard's focus.
 func (p *person) focused() *thing {
 	p.t.Helper()
 	var last *thing

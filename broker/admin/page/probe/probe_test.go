@@ -18,12 +18,12 @@ const patience = pagetest.Patience
 var (
 	// chromium is the browser's context, of which each person gets a profile.
 	chromium context.Context
-	// bin has gloomd.
+	// bin is the folder with gloomd.
 	bin string
 )
 
-// inFull leaves a test out where time is short: what the page's own tests try as well,
-// and what measures.
+// inFull skips a test in short runs: one that the page's own tests cover as well, or
+// one that measures.
 func inFull(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -16,7 +16,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestManyTypes has as many types as a view must bear.
+// TestManyTypes uses as many types as a view must cope with.
 func TestManyTypes(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestManyTypes(t *testing.T) {
 	p.until("the one that is sought", func() bool { return len(p.rows("Types")) == 1 })
 	p.types("searchbox", "Part of a name", "")
 	p.until("all again", func() bool { return len(p.rows("Types")) > 10 })
-	// Nothing else may make the browser work while it is measured, as reading its tree does.
+	// While it measures, nothing else may make the browser work, such as reading its tree.
 	sort := p.waits("button", "^Type$")
 	eval[any](p, `window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration) }).observe({ type: 'longtask' })`)
 	if err := p.click(sort); err != nil {
@@ -66,7 +66,7 @@ func TestManyTypes(t *testing.T) {
 	p.waits("heading", want+"|^Types$|^Jobs$")
 }
 
-// TestMillion has a million jobs.
+// TestMillion uses a million jobs.
 func TestMillion(t *testing.T) {
 	inFull(t)
 	b := start(t)
@@ -98,7 +98,7 @@ func TestMillion(t *testing.T) {
 	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
 }
 
-// TestHundred has a hundred look at the events, and tells what they cost.
+// TestHundred opens the events a hundred times, and reports the cost.
 func TestHundred(t *testing.T) {
 	inFull(t)
 	b := busy(t)
@@ -138,7 +138,8 @@ func (b *broker) cpu() time.Duration {
 	return time.Duration(user+sys) * 10 * time.Millisecond
 }
 
-// TestLinks has pages of other programs named, and nothing but pages.
+// TestLinks: the page links to pages of other programs, and to nothing that is not a
+// page.
 func TestLinks(t *testing.T) {
 	inFull(t)
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 
 const tokens = "looker watch\nruler admin\nhander submit\nworker submit,work\nboth watch,submit\n"
 
-// guarded starts a broker that wants tokens, and tells the file that has them.
+// guarded starts a broker that requires tokens, and returns the file that has them.
 func guarded(t *testing.T) (*broker, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -27,13 +27,13 @@ func guarded(t *testing.T) (*broker, string) {
 	return b, file
 }
 
-// refusal is what the page says of a token that is not good.
+// refusal is the page's text about an invalid token.
 const refusal = "does not know this token|may not|cannot be a token|is no token"
 
-// refused is what the console says of a request without a good token.
+// refused is the console's text about a request without a valid token.
 var refused = []string{"status of 401", "status of 403", missing}
 
-// enters gives a token where the page asks for one.
+// enters types a token where the page asks for one.
 func (p *person) enters(token string) {
 	p.t.Helper()
 	p.types("textbox", "Token", token)
@@ -55,7 +55,7 @@ func (p *person) offers() (found []string) {
 	return found
 }
 
-// TestTokens comes without a token, with a wrong one, and with each scope.
+// TestTokens visits without a token, with a wrong one, and with a token of each scope.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	b, _ := guarded(t)
@@ -158,7 +158,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestRevoked takes the token away under an open page.
+// TestRevoked revokes the token under an open page.
 func TestRevoked(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestRevoked(t *testing.T) {
 	if err := b.Log.Await("token"); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever does something with it is asked anew, and comes back to where they were.
+	// A person who acts is asked for a token again, and comes back to the same view.
 	for end := time.Now().Add(patience); len(p.finds("textbox", "Token")) == 0 && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 		if found := p.finds("button", "Look again"); len(found) > 0 {
 			_ = p.click(found[0])

@@ -16,7 +16,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// busy starts a broker that has something for every view.
+// busy starts a broker with something for every view.
 func busy(t *testing.T, args ...string) *broker {
 	t.Helper()
 	b := start(t, args...)
@@ -45,7 +45,7 @@ func (b *broker) fill() {
 	})
 }
 
-// moreMail is n jobs that wait.
+// moreMail is n waiting jobs.
 func moreMail(n int) (jobs []gloom.Job) {
 	for i := range n {
 		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("more-", i), Type: "mail"})
@@ -53,7 +53,7 @@ func moreMail(n int) (jobs []gloom.Job) {
 	return jobs
 }
 
-// view is a place of the page, and what its heading says there.
+// view is a place of the page, and its heading.
 type view struct{ name, route, heading string }
 
 // views are those of a busy broker, as links of the page lead to them.
@@ -75,7 +75,7 @@ var views = []view{
 	{"no such view", "#/none", "no such view"},
 }
 
-// missing is what the console says of a job or type that is not there.
+// missing is the console's text about a job or type that does not exist.
 const missing = "status of 404 (Not Found) "
 
 // TestViews goes through all views by link, address, reload and history.
@@ -101,7 +101,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// whole checks what holds of each view.
+// whole checks what must hold for each view.
 func (p *person) whole(name string) {
 	p.t.Helper()
 	if title := p.title(); title != "Gloom" && !strings.HasSuffix(title, " · Gloom") {
@@ -153,7 +153,7 @@ func TestHistory(t *testing.T) {
 	p.waits("heading", "^mail$")
 	p.until("the title of the type", func() bool { return strings.HasPrefix(p.title(), "mail") })
 
-	// A filter is in the address, and outlives a reload.
+	// A filter is in the address, and survives a reload.
 	p.clicks("button", "^running$")
 	p.until("a filtered list", func() bool { return len(p.rows("Jobs")) == 2 })
 	at := p.where()
@@ -220,7 +220,7 @@ func TestFilters(t *testing.T) {
 	p.waits("button", "^fails$")
 }
 
-// TestEmpty looks at a broker that has nothing.
+// TestEmpty looks at a broker without jobs.
 func TestEmpty(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -246,7 +246,7 @@ func TestEmpty(t *testing.T) {
 	p.goes(b.url(""))
 	p.waits("heading", calm)
 	for _, f := range p.findings() {
-		if !strings.Contains(f.text, "event loop") { // which a slow machine has come late
+		if !strings.Contains(f.text, "event loop") { // which a slow machine has late
 			t.Errorf("an empty broker has a finding: %s", f.text)
 		}
 	}

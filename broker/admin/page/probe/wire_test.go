@@ -36,7 +36,7 @@ func (b *broker) request(method, path string, headers ...string) (*http.Response
 	return resp, string(body)
 }
 
-// TestPolicy reads what the page says of itself to browsers.
+// TestPolicy reads the policies that the page sends to browsers.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -84,7 +84,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestBytes counts what a cold load takes.
+// TestBytes counts the bytes of a cold load.
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -100,7 +100,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestStrict tries to get a script past the policy.
+// TestStrict tries to run a script against the policy.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -125,7 +125,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestSlowNetwork loads the page over a bad line: until it knows, it claims nothing.
+// TestSlowNetwork loads the page over a slow line: until the page knows, it claims
+// nothing.
 func TestSlowNetwork(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -155,7 +156,7 @@ func TestSlowNetwork(t *testing.T) {
 	p.waits("heading", "wrong")
 }
 
-// TestHidden has a tab out of sight ask for nothing.
+// TestHidden: a hidden tab sends no requests.
 func TestHidden(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -169,7 +170,7 @@ func TestHidden(t *testing.T) {
 			Object.defineProperty(document, 'hidden', { value: document.visibilityState === 'hidden', configurable: true });
 			document.dispatchEvent(new Event('visibilitychange'))`)
 	}
-	// still tells whether nothing has come for four times the pace of events.
+	// still tells whether nothing has come for four times the interval of events.
 	still := func() bool {
 		before := way.bytes.Load()
 		time.Sleep(4 * time.Second)

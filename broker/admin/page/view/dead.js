@@ -13,7 +13,7 @@ const listing = new Listing(), read = reading('body');
 /** @param {any} r */
 const again = r => { listing.again(); return r; };
 
-/** The letter itself, since several may have one id. @param {any} d @param {string} [what] */
+/** The path of one letter, since several may have one id. @param {any} d @param {string} [what] */
 const path = (d, what = '') => `/v1/dead/${segment(d.type)}/${segment(d.id)}${what}?no=${d.no}`;
 
 /** @param {any} d */
@@ -53,7 +53,7 @@ function letter(type, id) {
     <p class="note"><a href=${to(['dead', type])}>All dead letters of this type</a>, <a href=${to(['job', id])}>what is known of the job</a></p>`;
 }
 
-/** The reasons of some letters, the most frequent first: reasons that differ by numbers and ids are one.
+/** The reasons of some letters, the most frequent first: reasons that differ only by numbers and ids count as one.
  * @param {any[]} items @returns {[string, number][]} */
 function reasons(items) {
   /** @type {Map<string, number>} */
@@ -62,7 +62,7 @@ function reasons(items) {
   return [...n].sort((a, b) => b[1] - a[1]);
 }
 
-/** What all reasons of one gist have. @param {string} of */
+/** The part that all reasons of one kind share. @param {string} of */
 const common = of => of.split('…').reduce((a, b) => b.length > a.length ? b : a).slice(0, 100);
 
 /** A filter in words. @param {Record<string, any>} f */
@@ -112,7 +112,7 @@ function ofType(/** @type {string} */ type) {
     ${listing.foot()}`;
 }
 
-/** Of how many types the reasons are told, how many of their latest letters are read for that, and how many reasons told. */
+/** The number of types whose reasons are shown, of latest letters read for each, and of reasons shown. */
 const many = 10, latest = 100, most = 3;
 
 /** Why the latest letters of a type failed. @param {string} type */

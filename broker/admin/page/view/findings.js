@@ -1,4 +1,4 @@
-// What is wrong, and what one may do about it.
+// What is wrong, and what can be done about it.
 import { html, signal } from '../html.js';
 import { asked, call, enc, may, segment } from '../api.js';
 import { lasted, look } from '../live.js';
@@ -11,7 +11,7 @@ export const wrongs = () => look.value?.findings.counts ?? { severe: 0, warning:
 
 const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning: 'warning', info: 'note' });
 
-/** The findings that stand for others, and are open. @type {import('../lib/signals-core.mjs').Signal<Set<string>>} */
+/** The findings that stand for others and that are expanded. @type {import('../lib/signals-core.mjs').Signal<Set<string>>} */
 const open = signal(new Set());
 
 /** @param {any} f */
@@ -29,7 +29,7 @@ const button = (name, text, go) => may('admin') && html`<button type="button" cl
 /** @param {string} text @param {(string)[]} path @param {any} [query] */
 const link = (text, path, query) => html`<a href=${to(path, query)}>${text}</a>`;
 
-/** What the page has for a command that an advice names. @type {Record<string, (name: string) => any>} */
+/** The page's buttons and links for the commands that advice names. @type {Record<string, (name: string) => any>} */
 const instead = {
   'gloom resume': name => button(name, 'Resume', (m, t) => m.resume(t)),
   'gloom pause': name => button(name, 'Pause', (m, t) => m.pause(t)),
@@ -44,7 +44,7 @@ const instead = {
   'gloom ls workers': () => link('the workers', ['workers']),
 };
 
-/** An advice, with a button or a link where it names a command that the page has, too.
+/** The advice, with a button or a link for each command that the page offers as well.
  * @param {any} f */
 const advice = f => f.advice.split(/(\(gloom [^)]*\)|gloom groups --type)/).map((/** @type {string} */ s, /** @type {number} */ i) =>
   i % 2 && instead[s.replace(/[()]/g, '')]?.(f.subject) || s);

@@ -28,7 +28,7 @@ const put = r => call('PUT', '/v1/groups/' + segment(r.pattern), { concurrency: 
 /** @param {any} r */
 const remove = r => act(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
 
-/** Asked for so, all who look share one look of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
+/** All viewers who ask in this way share one snapshot of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
 const seen = (limit, type, every) => asked(`/v1/groups?lately=true&limit=${limit}` + (type === undefined ? '' : '&type=' + enc(type)), every);
 
 /** @param {any[]} list @param {string} [type] whose jobs are counted */
@@ -42,7 +42,7 @@ const groupTable = (list, type) => table('Groups', [
 
 const few = 5, most = 200;
 
-/** The busiest groups of a type, where it has any. @param {string} type */
+/** The busiest groups of a type, if it has any. @param {string} type */
 export function typeGroups(type) {
   const list = seen(few + 1, type, 4000).data?.groups ?? [];
   return list.length > 0 && html`<section><h2>Groups ${list.length > few && html`<a class="more" href=${to(['groups'], { type })}>more of them</a>`}</h2>${groupTable(list.slice(0, few), type)}</section>`;

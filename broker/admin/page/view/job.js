@@ -1,4 +1,4 @@
-// One job: where it stands, what it waits for, and what one may do.
+// One job: where it stands, what it waits for, and what can be done to it.
 import { html, signal } from '../html.js';
 import { asked, call, segment } from '../api.js';
 import { bytes, count, moment, plural, time } from '../format.js';
@@ -11,10 +11,10 @@ import { findingList, found } from './findings.js';
 
 const read = reading('body', 'headers');
 
-/** The job whose body somebody wants to see, however long it is. */
+/** The job whose body is to be shown, however long it is. */
 const wanted = signal('');
 
-/** How many bytes are shown without being asked for. */
+/** How many bytes are shown without a request. */
 const few = 16 << 10;
 
 /** @param {any} peer @param {string} query */
@@ -23,7 +23,7 @@ const peer = (peer, query) => peer && (peer.broker ? `lent to the broker ${peer.
 /** @param {any} peer */
 const who = peer => peer.broker ? `the broker ${peer.broker}` : peer.address ? html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span>` : `connection ${peer.number}, gone`;
 
-/** What happened to a job, in the order of time: a row has when, what, for how long and where.
+/** What happened to a job, in order of time: each row says when, what, for how long and where.
  * @type {import('../table.js').Column[]} */
 const events = [
   { name: 'When', num: true, of: x => moment(x.when) },
@@ -40,7 +40,7 @@ function life(j) {
   return [{ when: j.submitted_at, what: 'submitted', by: j.submitter ? who(j.submitter) : j.keep_ms ? '' : 'detached' }, ...runs, { when: j.ended_at, what: j.outcome, by: '', why: runs.length ? undefined : j.reason }];
 }
 
-/** A job that has ended, of which the history alone tells. @param {any} j */
+/** A job that has ended and is only in the history. @param {any} j */
 const remembered = j => html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}</header>
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Waited', time(j.waited_ms / 1000)], ['Ran', j.started_at ? time(j.ran_ms / 1000) : undefined], ['Handed out', plural(j.attempts, 'time')],
@@ -88,12 +88,13 @@ export function job() {
   const r = asked('/v1/jobs/' + segment(id), 1000), j = r.data;
   if (!j) {
     return html`<header class="bar"><h1 class="id">${id}</h1></header>
-      ${r.code === 404 ? html`<div class="empty"><p>No job with this id waits or runs, or is remembered.</p>
+      ${r.code === 404 ? html`<div class="empty"><p>No job with this id is waiting, running or in the history.</p>
         <p class="note">${r.error?.message} <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p>${failed(id)}</div>` : waiting(r)}`;
   }
   if (j.ended_at && j.keep_ms === undefined) return remembered(j);
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', what = over ? 'answer' : 'body';
-  // Once a job is over, another question: what was shown of its body is no answer.
+  // Once a job has ended, this is another question: the body that was shown is not
+  // the answer.
   const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= few || wanted.value === key ? asked(key, 0, read) : null;
   const m = b?.data && (b.data.state === 'ended') === over ? b.data : null;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}

@@ -37,7 +37,7 @@ const over = [
 ];
 const outcomes = ['', 'answered', 'failed', 'cancelled', 'expired', 'discarded'];
 
-/** Of which types failed jobs with this id are kept. @param {string} id */
+/** The types with kept failed jobs that have this id. @param {string} id */
 export function failed(id) {
   const types = [...new Set((asked('/v1/dead?id=' + enc(id), 0).data?.items ?? []).map((/** @type {any} */ d) => d.type))];
   return types.length > 0 && html`<p>It failed and is kept: ${types.map((type, i) =>

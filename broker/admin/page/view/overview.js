@@ -5,7 +5,7 @@ import { count, rate, time, plural } from '../format.js';
 import { button, later, to } from '../parts.js';
 import { findingList, wrongs } from './findings.js';
 
-/** How many findings are shown before somebody wants more, which they do for the visit. */
+/** How many findings are shown until a person asks for more, which holds for the visit. */
 const few = 8, all = signal(false);
 
 function verdict() {
@@ -25,7 +25,7 @@ function verdict() {
 
 const testJob = async () => (await import('./submit.js')).testJob();
 
-/** What is not needed to see whether all is well. */
+/** The parts that are not needed to see whether all is well. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
 
 export function overview() {

@@ -1,4 +1,4 @@
-// One type: does it move, who works for it, what is in it.
+// One type: does it move, which workers serve it, what is in it.
 import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
 import { away, Lately, Series, second } from '../live.js';
@@ -12,7 +12,7 @@ import { marks, unserved } from './types.js';
 import { findingList, found } from './findings.js';
 import { testJob } from './submit.js';
 
-/** What was seen of the type that is shown. */
+/** The figures seen so far of the type that is shown. */
 let seen = fresh('');
 
 /** @param {string} name */
@@ -22,7 +22,7 @@ function fresh(name) {
   return of;
 }
 
-/** Puts what the broker remembers of the type before what is seen of it.
+/** Puts the broker's history of the type before the figures seen here.
  * @param {any} of */
 async function fill(of) {
   const h = await call('GET', `/v1/history?type=${enc(of.name)}&since=6m`).catch(() => null);
@@ -101,7 +101,7 @@ function fair(t) {
   act(() => set(!t.fair), t.fair ? `Groups of ${t.type} take no turns now.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
 }
 
-/** Whether the token, if any, covers the type: it may be good for some. @param {string} name */
+/** Whether the token, if any, covers the type: it may cover only some types. @param {string} name */
 const handsIn = name => !token.value || asked('/v1/status?type=' + enc(name), 0).data?.scopes.includes('submit');
 
 export function type() {

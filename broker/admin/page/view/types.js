@@ -7,7 +7,7 @@ import { badge, empty, place, refine, waiting } from '../parts.js';
 import { typeLink } from './links.js';
 import { spark } from '../plot.js';
 
-/** What waited of types that were in sight, by name. @type {Map<string, {at: number, values: number[]}>} */
+/** The waiting jobs over time of types that were visible, by name. @type {Map<string, {at: number, values: number[]}>} */
 const trends = new Map();
 
 /** @param {any} t */
@@ -24,7 +24,7 @@ function trend(t) {
   return spark(x.values);
 }
 
-/** Its jobs wait, and nobody works on any, be it another broker's worker. @param {any} t */
+/** Its jobs wait, and no worker runs any, not even another broker's. @param {any} t */
 export const unserved = t => t.queued > 0 && !t.workers && !t.running;
 
 /** What is special about a type. @param {any} t */
@@ -40,7 +40,7 @@ export function marks(t) {
   ];
 }
 
-/** A figure of which there are many: those that say something stand out. @param {string} s */
+/** One of many figures: the ones that are not zero stand out. @param {string} s */
 const figure = s => s === '0' ? html`<span class="muted">0</span>` : s;
 
 /** @type {import('../table.js').Column[]} */
@@ -64,7 +64,7 @@ export function types() {
   const path = (/** @type {number} */ from) => `/v1/types?sort=${enc(sort)}&filter=${enc(filter)}&limit=100` + (from ? `&cursor=${from}` : '');
   const first = asked(path(0));
   if (first.data) before = first.data.count;
-  const n = first.data?.count ?? (first.error ? undefined : before); // until another order has come, its rows are empty
+  const n = first.data?.count ?? (first.error ? undefined : before); // until the other order has come, its rows are empty
   return html`<header class="bar"><h1>Types</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${filter} onInput=${(/** @type {any} */ e) => refine({ filter: e.target.value })} />
     <span class="note" role="status">${n !== undefined && plural(n, 'type')}</span></header>

@@ -1,4 +1,4 @@
-// Who works, and who submits.
+// Workers and submitters.
 import { html } from '../html.js';
 import { asked, enc } from '../api.js';
 import { grown } from '../live.js';
