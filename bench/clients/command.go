@@ -24,7 +24,7 @@ import (
 type options struct {
 	clients       string // the folder of a checkout
 	rounds        int
-	lone, jobs    int // of a round, one at a time and many
+	lone, jobs    int // per round: one at a time, and with a window
 	window        int
 	languages     []string
 	workerSockets int
@@ -46,7 +46,7 @@ language once, in turns. It runs in a checkout, and needs go, python3, node and 
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.clients, "clients", o.clients, "the folder clients of a checkout")
-	f.StringSliceVar(&o.languages, "language", nil, "go, python, node, php; all without")
+	f.StringSliceVar(&o.languages, "language", nil, "go, python, node or php; all if not given")
 	f.IntVar(&o.rounds, "rounds", o.rounds, "rounds")
 	f.IntVar(&o.lone, "round-trips", o.lone, "jobs of a round, one after the other")
 	f.IntVar(&o.jobs, "jobs", o.jobs, "jobs of a round with a window outstanding")
@@ -66,12 +66,12 @@ func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 	defer os.RemoveAll(scratch)
 	languages, err := agent.Languages(o.clients, scratch)
 	if err != nil {
-		return fmt.Errorf("%w; --clients names the folder clients of a checkout", err)
+		return fmt.Errorf("%w; --clients gives the path of the folder clients of a checkout", err)
 	}
 	if len(o.languages) > 0 {
 		languages = slices.DeleteFunc(languages, func(l agent.Language) bool { return !slices.Contains(o.languages, l.Name) })
 		if len(languages) != len(o.languages) {
-			return fmt.Errorf("--language %s: there are go, python, node and php", strings.Join(o.languages, ","))
+			return fmt.Errorf("--language %s: must be go, python, node or php", strings.Join(o.languages, ","))
 		}
 	}
 	kind, err := peers.KindByName("gloomd")
@@ -132,7 +132,7 @@ func (o *options) measure(ctx context.Context, l agent.Language, addr string) (t
 	return lone / float64(o.lone) * 1e6, float64(o.jobs) / many, err
 }
 
-// bench has a program measure, and returns seconds.
+// bench runs a program's measurement, and returns seconds.
 func bench(ctx context.Context, a *agent.Agent, c agent.Command) (float64, error) {
 	c.Do, c.Tag, c.Type = "bench", "bench", "echo"
 	if err := a.Tell(c); err != nil {

@@ -136,7 +136,7 @@ func (b *base) insert(ctx context.Context, conn *sql.Conn, rows int, target func
 	return nil
 }
 
-// undone is how many served rows have not been done as they should.
+// undone counts the served rows that have not ended as they should.
 func (b *base) undone(ctx context.Context, conn *sql.Conn, answer string) (n int, err error) {
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+tableName+" WHERE target <> ? AND NOT (status = 'done' AND result = 'ok'"+
 		" AND time_started > 0 AND time_finished >= time_started AND stdout = ? AND stderr = '')", resting, answer).Scan(&n)

@@ -12,21 +12,21 @@ import (
 	"gloom/cmd/jobd/config"
 )
 
-// The ways of doing rows.
+// The ways in which rows are done.
 const (
 	// ModeBridge has rows done by workers that answer at once.
 	ModeBridge = "bridge"
 	// ModeLaunch runs a process per row.
 	ModeLaunch = "launch"
-	// ModeOriginal does without bridge and broker what is documented of the
-	// original daemon: one connection, one UPDATE for each state of each row.
+	// ModeOriginal does without a bridge or broker what the documentation of the
+	// original daemon says: one connection, one UPDATE for each state of each row.
 	ModeOriginal = "original"
 )
 
 // Options says what to measure.
 type Options struct {
 	Mode        string
-	Rows        int // of a round
+	Rows        int // per round
 	Backlog     int // rows of another target that wait all the time
 	Targets     int
 	Concurrency int // of each target
@@ -34,7 +34,7 @@ type Options struct {
 	Rounds      int
 	Command     string        // launcher of ModeLaunch
 	Answer      int           // bytes of a worker's answer
-	Timeout     time.Duration // of a round
+	Timeout     time.Duration // per round
 
 	// MySQL is a server to use; with an empty user one is started. Its database
 	// must exist, and tables of ours in it are dropped.
@@ -49,7 +49,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate returns an error for what cannot be measured.
+// Validate returns an error for the first option that is out of range.
 func (o Options) Validate() error {
 	for _, c := range []struct {
 		name  string
@@ -66,7 +66,7 @@ func (o Options) Validate() error {
 	switch o.Mode {
 	case ModeBridge, ModeLaunch, ModeOriginal:
 	default:
-		return fmt.Errorf("mode '%s' is none of %s, %s, %s", o.Mode, ModeBridge, ModeLaunch, ModeOriginal)
+		return fmt.Errorf("mode '%s' must be one of %s, %s, %s", o.Mode, ModeBridge, ModeLaunch, ModeOriginal)
 	}
 	if o.Mode == ModeLaunch && o.Command == "" {
 		return errors.New("command is empty")

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// original does the rows as the documentation of the original daemon has it:
-// a page is selected for update and accepted with one UPDATE; then each row
-// costs one UPDATE to running and one to done, each its own transaction, all
-// over one connection. What a Node process adds to that is not counted.
+// original does the rows as the original daemon's documentation says: a page is
+// selected for update and accepted with one UPDATE. Then each row costs one UPDATE to
+// running and one to done, each in its own transaction, all over one connection. The
+// cost that a Node process adds is not counted.
 type original struct {
 	conn    *sql.Conn
 	targets string

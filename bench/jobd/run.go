@@ -34,7 +34,7 @@ type Round struct {
 	Undone      int     `json:"undone"` // rows that did not end as they should
 	DatabaseCPU int64   `json:"database_cpu_ns"`
 	OwnCPU      int64   `json:"own_cpu_ns"`     // bridge, broker and workers
-	OthersCPU   float64 `json:"others_cpu"`     // processors that others kept busy
+	OthersCPU   float64 `json:"others_cpu"`     // processors that other programs kept busy
 	Flushes     int64   `json:"flushes"`        // of the redo log
 	Batch       float64 `json:"rows_per_write"` // row changes per transaction of the bridge
 }
@@ -82,10 +82,10 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 	return rep, nil
 }
 
-// worker does what a mode does with the rows that are there.
+// worker does the rows in the way of a mode.
 type worker interface {
-	// run returns when so many rows are done. It does not look at the table:
-	// that would be measured too.
+	// run returns when so many rows are done. It does not read the table, because that
+	// would be measured too.
 	run(ctx context.Context, rows int) error
 	close()
 }
@@ -184,7 +184,7 @@ func (w *bridged) batch() float64 {
 	return 0
 }
 
-// ended is how many rows the bridge has brought to their ends.
+// ended is how many rows the bridge has ended.
 func (w *bridged) ended() (n float64) {
 	for _, m := range w.family("jobd_rows_ended_total") {
 		n += m.GetCounter().GetValue()

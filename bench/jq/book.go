@@ -10,14 +10,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// book keeps what has become of each job of a round.
+// book records what has happened to each job of a round.
 type book struct {
 	sent []time.Time
 	runs []atomic.Int32
 	ends atomic.Int64
 	all  int64
-	line bool          // of the load waiting: more jobs than all, which have no numbers
-	over chan struct{} // closed when all have ended or one thing went wrong
+	line bool          // for the load waiting: there are more jobs than all, and those have no numbers
+	over chan struct{} // closed when all jobs have ended or the first error has come
 
 	mu      sync.Mutex // guards what follows
 	latency *hdrhistogram.Histogram
@@ -55,7 +55,7 @@ func (b *book) ended(n int) {
 	}
 }
 
-// fail ends the round, with the first error that there is.
+// fail ends the round; only the first error counts.
 func (b *book) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

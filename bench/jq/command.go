@@ -49,12 +49,12 @@ Each job is checked: enqueued once, run once, done once.`,
 	f.IntVar(&o.Jobs, "jobs", o.Jobs, "jobs of a round")
 	f.IntVar(&o.Pushers, "pushers", o.Pushers, "connections that enqueue")
 	f.IntVar(&o.Workers, "workers", o.Workers, "workers")
-	f.IntVar(&o.Slots, "slots", o.Slots, "jobs of a worker at once")
+	f.IntVar(&o.Slots, "slots", o.Slots, "jobs that a worker runs at once")
 	f.IntVar(&o.Body, "body", o.Body, "bytes of padding in a job's argument")
 	f.IntVar(&o.Constraints, "constraints", o.Constraints, "constraints of --load waiting, each matching every job")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each system")
 	f.StringVar(&o.Master, "master", o.Master, "the `program` jq-master")
-	f.StringVar(&o.Fsync, "appendfsync", o.Fsync, "of Redis: always, everysec or no")
+	f.StringVar(&o.Fsync, "appendfsync", o.Fsync, "appendfsync of Redis: always, everysec or no")
 	f.StringVar(&o.Modules, "modules", o.Modules, "`folder` where npm install bullmq ioredis was run")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "of a round")
 	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
@@ -69,10 +69,10 @@ func (r Round) print(w io.Writer) {
 		fmt.Fprintf(w, "  p50 %.1f ms  p99 %.1f ms", r.P50, r.P99)
 	}
 	if r.Memory > 0 {
-		fmt.Fprintf(w, "  %.0f B/job  in line after %.1f s  %d constraints", r.Memory, r.Fill, r.Constraints)
+		fmt.Fprintf(w, "  %.0f B/job  queued after %.1f s  %d constraints", r.Memory, r.Fill, r.Constraints)
 	}
 	if r.Change > 0 {
-		fmt.Fprintf(w, "  change %.0f ms, slowest request meanwhile %.1f ms, before %.1f ms", r.Change, r.Stall, r.StallBefore)
+		fmt.Fprintf(w, "  change %.0f ms, slowest request meanwhile %.1f ms, without a change %.1f ms", r.Change, r.Stall, r.StallBefore)
 	}
 	if r.Recovery > 0 {
 		fmt.Fprintf(w, "  recovery %.1f s", r.Recovery)

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// client is a connection that stays, with one request at a time. net/http would
-// cost this side more than the server under measurement.
+// client is a persistent connection, with one request at a time. net/http would cost
+// this side more than the server under measurement.
 type client struct {
 	conn net.Conn
 	in   []byte
@@ -26,8 +26,8 @@ func dial(addr string) (*client, error) {
 	return &client{conn: conn}, nil
 }
 
-// do makes a request; what it returns is valid until the next one. head is as
-// appendRequest has it.
+// do makes a request; its result is valid until the next request. head is in the form
+// of appendRequest.
 func (c *client) do(head string, body []byte) (status int, answer []byte, err error) {
 	c.out = appendRequest(c.out[:0], head, body)
 	if _, err := c.conn.Write(c.out); err != nil {
@@ -52,7 +52,7 @@ func (c *client) do(head string, body []byte) (status int, answer []byte, err er
 	}
 }
 
-// must makes a request that has to have one outcome.
+// must makes a request that must have one outcome.
 func (c *client) must(want int, head string, body []byte) ([]byte, error) {
 	status, answer, err := c.do(head, body)
 	if err == nil && status != want {
@@ -63,8 +63,8 @@ func (c *client) must(want int, head string, body []byte) ([]byte, error) {
 
 var lineEnd = []byte("\r\n")
 
-// message is the message that some bytes begin with: its first line and its body.
-// Size is how many bytes it has, 0 when it has not come whole.
+// message is the message at the beginning of some bytes: its first line and its body.
+// Size is its length in bytes, 0 while it has not come whole.
 func message(in []byte) (first, body []byte, size int, err error) {
 	head, rest, whole := bytes.Cut(in, []byte("\r\n\r\n"))
 	if !whole {
@@ -80,7 +80,7 @@ func message(in []byte) (first, body []byte, size int, err error) {
 		case bytes.EqualFold(name, []byte("content-length")):
 			length, err = strconv.Atoi(string(bytes.TrimSpace(value)))
 		case bytes.EqualFold(name, []byte("transfer-encoding")):
-			err = errors.New("a body in chunks, which this side does not read")
+			err = errors.New("a chunked body, which this client does not read")
 		}
 	}
 	if err != nil || len(rest) < length {

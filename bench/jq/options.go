@@ -1,6 +1,6 @@
-// Package jq measures the HTTP queue: jobs per second from enqueueing to done,
-// beside other queues on Redis, batches, and what waiting jobs and constraints
-// cost. Every job is checked: enqueued once, run once, done once.
+// Package jq measures the HTTP queue: jobs per second from enqueueing to done, beside
+// other queues on Redis; batches; and the cost of waiting jobs and constraints. It
+// checks that every job was enqueued once, ran once and was done once.
 package jq
 
 import (
@@ -11,12 +11,12 @@ import (
 
 // The loads.
 const (
-	// Push enqueues one job at a time; workers that jobs are pushed to end them.
+	// Push enqueues one job at a time; workers to which jobs are pushed end them.
 	Push = "push"
 	// Batch enqueues 1,000 jobs at a time, which stay.
 	Batch = "batch"
-	// Waiting hands jobs out of a long line, with and without constraints, and
-	// changes a constraint over it.
+	// Waiting hands out jobs of a long queue, with and without constraints, and changes
+	// a constraint for half of it.
 	Waiting = "waiting"
 )
 
@@ -24,7 +24,7 @@ const (
 const (
 	Memory = "memory" // jq-master without a store
 	Redis  = "redis"  // jq-master with a Redis of its own
-	Asynq  = "asynq"  // its library, client and server in this process
+	Asynq  = "asynq"  // the asynq library, client and server in this process
 	BullMQ = "bullmq" // queue and worker in one process of node
 )
 
@@ -32,12 +32,12 @@ const (
 type Options struct {
 	Load        string
 	Systems     []string
-	Jobs        int // of a round; of Waiting, the line
+	Jobs        int // of a round; for Waiting, the length of the queue
 	Pushers     int // connections that enqueue, one request at a time each
 	Workers     int
-	Slots       int // jobs of a worker at once
+	Slots       int // jobs that a worker runs at once
 	Body        int // bytes of a job's argument
-	Constraints int // of Waiting
+	Constraints int // for Waiting
 	Rounds      int
 	Master      string        // the program jq-master; "" finds it
 	Fsync       string        // appendfsync of Redis
@@ -45,7 +45,7 @@ type Options struct {
 	Timeout     time.Duration // of a round
 }
 
-// DefaultOptions are those of the goal: 32 workers on connections that stay.
+// DefaultOptions are those of the goal: 32 workers on persistent connections.
 func DefaultOptions() Options {
 	return Options{
 		Load: Push, Systems: []string{Memory, Redis}, Jobs: 50_000, Pushers: 32, Workers: 32, Slots: 4, Body: 64,
@@ -53,7 +53,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate returns an error for what cannot be measured.
+// Validate returns an error for the first option that is out of range.
 func (o Options) Validate() error {
 	for _, c := range []struct {
 		name  string
@@ -68,7 +68,7 @@ func (o Options) Validate() error {
 		}
 	}
 	if !slices.Contains([]string{Push, Batch, Waiting}, o.Load) {
-		return fmt.Errorf("load '%s' is none of %s, %s, %s", o.Load, Push, Batch, Waiting)
+		return fmt.Errorf("load '%s' must be one of %s, %s, %s", o.Load, Push, Batch, Waiting)
 	}
 	for _, s := range o.Systems {
 		switch s {
@@ -81,7 +81,7 @@ func (o Options) Validate() error {
 				return fmt.Errorf("system '%s' needs --modules, a folder where npm install bullmq ioredis was run", s)
 			}
 		default:
-			return fmt.Errorf("system '%s' is none of %s, %s, %s, %s", s, Memory, Redis, Asynq, BullMQ)
+			return fmt.Errorf("system '%s' must be one of %s, %s, %s, %s", s, Memory, Redis, Asynq, BullMQ)
 		}
 	}
 	return nil

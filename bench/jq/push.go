@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// body is the MessagePack of a job: its number is told last of all, so that only
-// four bytes change.
+// body is the MessagePack of a job. Its number comes last, so that only four bytes
+// change.
 func body(o Options) []byte {
 	b := append([]byte("\x82\xa4name\xa5bench\xa8argument\x82\xa3pad"), 0xda)
 	b = binary.BigEndian.AppendUint16(b, uint16(o.Body))
@@ -42,7 +42,7 @@ func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
 	return s.balanced(o.Jobs)
 }
 
-// batch is how many jobs are enqueued at a time, which is as many as may be.
+// batch is how many jobs are enqueued at a time, the most that are allowed.
 const batch = 1000
 
 // batches enqueues many jobs, numbered within their batch.
@@ -89,7 +89,7 @@ func (s *servers) each(n int, do func(*client) error) error {
 	return errors.Join(errs...)
 }
 
-// balanced asks the master whether it counts as many jobs done.
+// balanced checks that the master counts as many jobs done.
 func (s *servers) balanced(want int) error {
 	c, err := dial(s.master.Addr)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *servers) balanced(want int) error {
 		return err
 	}
 	if stats.States["done"] != want {
-		return fmt.Errorf("the master counts %v, not %d done", stats.States, want)
+		return fmt.Errorf("the master counts %v, want %d done", stats.States, want)
 	}
 	return nil
 }

@@ -27,23 +27,23 @@ type Round struct {
 	MasterCPU int64   `json:"master_cpu_ns"`
 	RedisCPU  int64   `json:"redis_cpu_ns"`
 	OwnCPU    int64   `json:"own_cpu_ns"`
-	OthersCPU float64 `json:"others_cpu"` // processors that others kept busy
+	OthersCPU float64 `json:"others_cpu"` // processors that other programs kept busy
 
-	// Of the load waiting:
+	// For the load waiting:
 	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
 	Constraints int     `json:"constraints,omitempty"`
-	Fill        float64 `json:"fill_s,omitempty"`          // until all jobs were in line
-	Change      float64 `json:"change_ms,omitempty"`       // a constraint was changed for half of them
+	Fill        float64 `json:"fill_s,omitempty"`          // until all jobs were queued
+	Change      float64 `json:"change_ms,omitempty"`       // time to change a constraint for half of them
 	Stall       float64 `json:"stall_ms,omitempty"`        // longest request meanwhile
 	StallBefore float64 `json:"stall_before_ms,omitempty"` // the same without a change
-	Recovery    float64 `json:"recovery_s,omitempty"`      // of the next master, of all from Redis
+	Recovery    float64 `json:"recovery_s,omitempty"`      // of the next master, until it has read all from Redis
 }
 
 // Rate is jobs per second.
 func (r Round) Rate() float64 { return float64(r.Jobs) / r.Seconds }
 
-// Run measures, one round of each system after the other, so that what else the
-// machine does meets all of them.
+// Run measures one round of each system after the other, so that other work of the
+// machine affects all of them.
 func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 		return nil, err
 	}
 	defer s.close()
-	runtime.GC() // what the round before has left is not this one's
+	runtime.GC() // memory of the round before must not count in this one
 	if o.Load == Waiting {
 		return s.waiting(ctx, system, o)
 	}
@@ -97,8 +97,8 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 	return []Round{r}, nil
 }
 
-// measure takes time and processor time around what a load does; a load that has
-// set the seconds itself is believed.
+// measure takes time and processor time around a load. If the load has set the seconds
+// itself, they stay.
 func (s *servers) measure(r *Round, do func() error) error {
 	master, redis := s.cpu()
 	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
@@ -108,7 +108,7 @@ func (s *servers) measure(r *Round, do func() error) error {
 	took := time.Since(began)
 	m, d := s.cpu()
 	r.MasterCPU, r.RedisCPU = int64(m-master), int64(d-redis)
-	r.OwnCPU += int64(proc.OwnCPU() - own) // beside that of a child
+	r.OwnCPU += int64(proc.OwnCPU() - own) // besides that of a child
 	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/took.Seconds())
 	if r.Seconds == 0 {
 		r.Seconds = took.Seconds()

@@ -12,16 +12,18 @@ import (
 	"gloom/bench/proc"
 )
 
-// handedOut is how many jobs of the line a round hands out.
+// handedOut is how many of the waiting jobs a round hands out.
 const handedOut = 100_000
 
-// rest is after how much of it a master with a million jobs has given back the
-// memory that it no longer needs; with fewer there is less to tell.
+// rest is the pause before the memory is measured. It is long enough for a master with
+// a million jobs to return the memory that it no longer needs; with fewer jobs there is
+// less to return.
 const rest = 11 * time.Second
 
-// waiting makes a line, measures the memory of a job in it, hands out of it without
-// and with constraints, has a constraint that matches all match every other job, and
-// with Redis kills the master to see how long the next one takes to begin.
+// waiting fills a queue and measures the memory of a job in it. Then it hands jobs out
+// without and with constraints, and changes a constraint that matches all jobs into one
+// that matches every other job. With Redis, it kills the master and measures how long
+// the next one takes to start.
 func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Round, error) {
 	before, err := proc.UsageOf(s.master.PID())
 	if err != nil {
@@ -46,7 +48,7 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	var rounds []Round
 	for _, constraints := range []int{0, o.Constraints} {
 		var puts errgroup.Group
-		for i := range constraints { // at once: what waits is then looked at once
+		for i := range constraints { // at once: waiting jobs are then matched at once
 			puts.Go(func() error { return s.constrain(i, 0, "ge") })
 		}
 		if err := puts.Wait(); err != nil {
@@ -100,7 +102,7 @@ func (s *servers) operate(method string, i int, text string) error {
 	return err
 }
 
-// handOut lets workers end so many jobs of the line, then dismisses them.
+// handOut lets workers end so many of the waiting jobs, then dismisses them.
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	b := newBook(r.Jobs)
 	b.line = true
@@ -117,7 +119,7 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	return w.dismiss()
 }
 
-// stall is how long, in milliseconds, the slowest of requests takes that are made
+// stall is the duration, in milliseconds, of the slowest of the requests that are made
 // every millisecond while something is done.
 func (s *servers) stall(do func() error) (float64, error) {
 	c, err := dial(s.master.Addr)
@@ -137,7 +139,7 @@ func (s *servers) stall(do func() error) (float64, error) {
 				ended <- err
 				return
 			}
-			// Counted from when it should have left.
+			// It is measured from when the request should have left.
 			if worst = max(worst, time.Since(next)); time.Since(next) > time.Millisecond {
 				next = time.Now()
 			}

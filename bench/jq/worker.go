@@ -14,9 +14,9 @@ import (
 	"gloom/bench/poll"
 )
 
-// crew are workers that jobs are pushed to, which say done at once, and pushers, all
-// on one thread: a goroutine for each of their connections would cost as much as the
-// master under measurement.
+// crew are workers that jobs are pushed to, which report them done at once, and
+// pushers, all on one thread: a goroutine for each of their connections would cost as
+// much as the master under measurement.
 type crew struct {
 	loop     *poll.Loop
 	listener net.Listener
@@ -78,7 +78,7 @@ func (w *crew) register(o Options) error {
 	return nil
 }
 
-// dial connects an asker, which then asks what there is to ask.
+// dial connects an asker, which then sends its requests.
 func (w *crew) dial(a *asker) (err error) {
 	w.loop.Do(func() {
 		if a.conn, err = w.loop.Dial(w.addr, a); err == nil {
@@ -102,7 +102,7 @@ func (w *crew) accept() {
 	}
 }
 
-// enqueue has pushers send all jobs, one at a time each.
+// enqueue lets pushers send all jobs, each one at a time.
 func (w *crew) enqueue(ctx context.Context, o Options) error {
 	sent := 0
 	for range o.Pushers {
@@ -175,11 +175,11 @@ func (a *asker) Closed(_ *poll.Conn, err error) {
 	}
 }
 
-// reporter says done for one worker.
+// reporter reports jobs done for one worker.
 type reporter struct {
 	asker
 	id   string
-	jobs []run // that have run, the first is being reported
+	jobs []run // that have run; the first is being reported
 	body []byte
 }
 
@@ -225,7 +225,7 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 		_, id, ok := bytes.Cut(body, idKey)
 		_, number, ok2 := bytes.Cut(body, numKey)
 		if err != nil || wrong != nil || worker >= len(s.workers) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
-			s.book.fail(fmt.Errorf("a pushed job is not as it should be: %q %q %w", first, body, errors.Join(err, wrong)))
+			s.book.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, wrong)))
 			return len(in)
 		}
 		c.SetOut(append(c.Out(), accepted...))
@@ -240,7 +240,7 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 // need.
 func (*slot) Closed(*poll.Conn, error) {}
 
-// close lets the workers go; what they have not reported stays with the master.
+// close lets the workers go; the jobs that they have not reported stay with the master.
 func (w *crew) close() {
 	if w.listener != nil {
 		w.listener.Close()
@@ -249,7 +249,7 @@ func (w *crew) close() {
 	<-w.ended
 }
 
-// dismiss unregisters the workers, which still report what they have.
+// dismiss unregisters the workers, which still report the jobs that they have run.
 func (w *crew) dismiss() error {
 	c, err := dial(w.addr)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 // MinBody is the smallest body in bytes: a JSON string with a job's number.
 const MinBody = NumberLen + 2
 
-// richBody is from where on a body is a JSON object with a bit of everything.
+// richBody is the size from which on a body is a JSON object with a bit of everything.
 const richBody = 80
 
-// Body makes and recognises the bodies of a run. All have the same size and
-// carry their job's number, so two of them never are the same bytes.
+// Body makes and recognises the bodies of a run. All have the same size and carry their
+// job's number, so no two of them are the same bytes.
 type Body struct {
 	head, tail []byte // around the number
 }
@@ -26,7 +26,7 @@ func NewBody(size int) (*Body, error) {
 	end := `"`
 	if size >= richBody {
 		b.head = []byte(`{"job":"`)
-		// Spelt so that a server which decodes and encodes anew is found out.
+		// The spelling reveals a server that decodes and encodes a body.
 		b.tail = []byte(`","list":[1,-2.50E+3,null,true],"text":"caf\u00e9 `)
 		end = `"}`
 	}

@@ -1,7 +1,7 @@
 package load
 
-// book is what one submitter is owed. A job takes a free place (slot) and that
-// place's next turn; its number tells both, so every answer is judged exactly
+// book has the jobs that one submitter waits for. A job takes a free place (slot) and
+// that place's next turn. Its number names both, so every answer is judged exactly
 // without a map: the place must be taken, by this very turn.
 type book struct {
 	sub   uint32
@@ -46,7 +46,7 @@ func (b *book) open(sent int64) (Number, bool) {
 	return makeNumber(b.sub, s.turn, i), true
 }
 
-// find judges a number: the place it holds, or what is wrong with it.
+// find judges a number: it returns the place that the job holds, or the fault.
 func (b *book) find(n Number) (*slot, Fault, bool) {
 	if n.Submitter() != int(b.sub) {
 		return nil, Swapped, false
@@ -95,8 +95,8 @@ func (b *book) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) 
 	return s.sent, unacked, 0, true
 }
 
-// forget drops all that is owed, as when the submitter hangs up: later answers
-// are then answers nobody may send.
+// forget drops all outstanding jobs, as when the submitter hangs up: after that, no
+// answer is valid.
 func (b *book) forget() {
 	for i := range b.slots {
 		if s := &b.slots[i]; s.state != slotFree {

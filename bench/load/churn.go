@@ -7,10 +7,10 @@ import (
 
 // Churn makes peers come and go at random.
 type Churn struct {
-	Workers    float64       // ends of workers per second: closed, reset, idle or at work
-	Submitters float64       // ends of submitters per second, with jobs outstanding
+	Workers    float64       // workers that end per second: closed or reset, idle or at work
+	Submitters float64       // submitters that end per second, with jobs outstanding
 	Steady     int           // submitters that stay; their jobs must all be answered
-	Away       time.Duration // a peer stays away up to so long
+	Away       time.Duration // the longest time that a peer stays away
 }
 
 type churn struct {
@@ -47,7 +47,7 @@ func (g *Generator) Churn(c Churn) error {
 	})
 }
 
-// stop ends the going; who is away comes back at once.
+// stop ends the churn; peers that are away come back at once.
 func (c *churn) stop() {
 	c.stopped = true
 	for _, a := range c.away {

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// Config is what a run looks like. Zero values of optional fields mean none.
+// Config describes a run. Zero values of optional fields mean none.
 type Config struct {
 	Protocol   Protocol
 	SubmitAddr string // "host:port" or "unix:/path"
-	WorkAddr   string // as SubmitAddr; of several, separated by commas, workers take turns
+	WorkAddr   string // as SubmitAddr; if there are several, separated by commas, workers take turns
 
 	Submitters int           // 1 … MaxSubmitters
 	First      int           // index of the first one: two generators on one server must not share ids
 	Window     int           // jobs outstanding per submitter, 1 … MaxOutstanding
 	Workers    int           // connections that do the work
-	Idle       int           // further workers on a type that gets no jobs
+	Idle       int           // further workers for a type that gets no jobs
 	Type       string        // name of the job type, or the beginning of their names; default echo
 	Types      int           // job types, at most as many as workers unless these are Versatile
 	Versatile  bool          // each worker serves all types, by a pattern
-	Groups     int           // groups, of which each job belongs to one, evenly; 0: none
+	Groups     int           // number of groups; each job belongs to one, evenly; 0: none
 	Priorities int           // jobs get priorities 0 … Priorities-1 evenly; 1: none is sent
 	BodySize   int           // bytes, at least MinBody
 	WorkTime   time.Duration // how long a worker keeps each job
 	Prefetch   int           // jobs out per worker connection; 0: the plain protocol
 	Lanes      int           // event loops (threads) of the generator
-	Seed       uint64        // of everything random
+	Seed       uint64        // seed of everything random
 
-	// MayFail says that jobs may end in an error of the server without that
-	// being a fault, as when workers are killed.
+	// MayFail says that jobs may end in an error of the server without that being a
+	// fault, as when workers are killed.
 	MayFail bool
 }
 
@@ -58,10 +58,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("work time %v: must not be negative", c.WorkTime)
 	}
 	if c.Prefetch > 0 && !c.Protocol.Traits().Prefetch {
-		return fmt.Errorf("prefetch %d: this server has no such thing", c.Prefetch)
+		return fmt.Errorf("prefetch %d: this server has no prefetch", c.Prefetch)
 	}
 	if (c.Groups > 0 || c.Versatile) && !c.Protocol.Traits().Groups {
-		return fmt.Errorf("groups %d, versatile workers %v: this server has no such things", c.Groups, c.Versatile)
+		return fmt.Errorf("groups %d, versatile workers %v: this server has neither", c.Groups, c.Versatile)
 	}
 	return nil
 }
@@ -88,5 +88,5 @@ func (c *Config) baseName() string {
 	return c.Type
 }
 
-// IdleType is what idle workers wait for in vain.
+// IdleType is the type of idle workers, which gets no jobs.
 const IdleType = "idle"

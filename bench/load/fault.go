@@ -9,13 +9,13 @@ import (
 type Fault uint8
 
 const (
-	Lost         Fault = iota // no answer when all were waited for
+	Lost         Fault = iota // no answer, although all were waited for
 	Doubled                   // answered a second time
 	Swapped                   // an answer that belongs to another job or submitter
-	Damaged                   // an answer whose body is not what was sent
+	Damaged                   // an answer with a body other than the one sent
 	Unacked                   // answered before its ack, or never acked
 	Unknown                   // about a job that nobody submitted
-	Refused                   // an error frame where none is due
+	Refused                   // an error frame without a reason
 	Misbehaved                // bytes that the protocol does not allow
 	Disconnected              // a connection ended by the server
 	faultKinds
@@ -28,7 +28,7 @@ func (f Fault) String() string { return faultNames[f] }
 
 const maxSamples = 8
 
-// Faults counts faults, and keeps the first few in words.
+// Faults counts faults, and keeps a description of the first few.
 type Faults struct {
 	Counts  [faultKinds]int64
 	Samples []string

@@ -19,8 +19,8 @@ const connectBatch = 128
 // Unlimited is a budget that does not run out.
 const Unlimited = int64(1) << 62
 
-// Generator runs the peers of one run. Its methods are for one goroutine, but
-// for Outstanding and Faults.
+// Generator runs the peers of one run. Its methods must be called from one goroutine,
+// except Outstanding and Faults.
 type Generator struct {
 	cfg   Config
 	start time.Time
@@ -151,8 +151,8 @@ func connect[C interface {
 	return nil
 }
 
-// Submit lets the submitters submit that many jobs together, keeping at most
-// window outstanding each. It returns at once, with the time it began.
+// Submit lets the submitters together submit that many jobs, with at most window
+// outstanding each. It returns at once, with the time at which it began.
 func (g *Generator) Submit(jobs int64, window int) (began int64, err error) {
 	n := int64(g.cfg.Submitters)
 	first := true
@@ -183,7 +183,7 @@ func (g *Generator) Pace(pacer func(lane, lanes int) Pacer) error {
 	})
 }
 
-// Pause ends submitting; what is outstanding goes on.
+// Pause ends submitting; outstanding jobs go on.
 func (g *Generator) Pause() error {
 	return g.each(func(l *lane) error {
 		l.sched = nil
@@ -229,7 +229,7 @@ func (l *lane) settled() bool {
 	return true
 }
 
-// Snapshot is what a generator has seen up to a moment.
+// Snapshot is what a generator has counted up to a moment.
 type Snapshot struct {
 	At    int64 // nanoseconds of the generator's clock
 	Count Count
@@ -237,9 +237,8 @@ type Snapshot struct {
 	Latency *hdrhistogram.Histogram
 }
 
-// Take reads the counters and takes the latencies recorded since the last
-// time. record says whether to record from now on. The histogram is valid
-// until the next Take.
+// Take reads the counters and takes the latencies recorded since the last call. record
+// says whether to record from now on. The histogram is valid until the next Take.
 func (g *Generator) Take(record bool) (Snapshot, error) {
 	var snap Snapshot
 	g.total.Reset()
@@ -271,8 +270,8 @@ func (g *Generator) Outstanding() (n int) {
 	return n
 }
 
-// Settle waits up to grace for what is outstanding, then counts what did not
-// come as lost or unacked.
+// Settle waits up to grace for outstanding jobs, then counts those that did not come as
+// lost or unacked.
 func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 	if err := g.Pause(); err != nil {
 		return err
@@ -307,7 +306,7 @@ func (l *lane) missing(s *Submitter) {
 	}
 }
 
-// Faults is what went wrong so far.
+// Faults are the faults so far.
 func (g *Generator) Faults() *Faults {
 	var f Faults
 	_ = g.each(func(l *lane) error { f.Merge(&l.faults); return nil })

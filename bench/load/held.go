@@ -1,7 +1,7 @@
 package load
 
-// heldJobs are jobs that workers work on. The work time is the same for all,
-// so they are done in the order in which they came: a ring, no heap.
+// heldJobs are jobs that workers work on. The work time is the same for all, so they
+// end in the order in which they came: a ring is enough.
 type heldJobs struct {
 	ring []heldJob
 	head int
@@ -13,7 +13,7 @@ type heldJob struct {
 	worker *Worker
 	life   int
 	job    Job
-	text   []byte // what job's slices point into, kept for the next user of the place
+	text   []byte // memory that job's slices point into, kept for the next job in this place
 }
 
 func (h *heldJobs) due() int64 { return h.ring[h.head].due }

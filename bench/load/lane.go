@@ -6,15 +6,15 @@ import (
 	"gloom/bench/poll"
 )
 
-// Count is what happened so far. All numbers only grow.
+// Count has totals since the start. All numbers only grow.
 type Count struct {
-	Submitted int64 // frames handed to the kernel or about to be
+	Submitted int64 // frames given to the kernel, or about to be
 	Acked     int64
-	Answered  int64 // right answers to jobs that were due
+	Answered  int64 // right answers to outstanding jobs
 	Failed    int64 // jobs that ended in an error of the server
 	Forgotten int64 // jobs outstanding when their submitter hung up
 	Handed    int64 // jobs that reached a worker; more than Submitted where jobs are redelivered
-	Deferred  int64 // open loop: jobs sent late by more than a millisecond of our own doing
+	Deferred  int64 // open loop: jobs that the generator itself sent more than a millisecond late
 	BytesIn   int64 // from the sockets
 	BytesOut  int64 // to the sockets
 	WorkerHup int64 // workers that left or died on purpose
@@ -54,11 +54,11 @@ type lane struct {
 	hist, spare     *hdrhistogram.Histogram
 
 	held  heldJobs
-	sched *schedule // open loop
-	turn  int       // whose turn it is to submit
+	sched *schedule // for an open loop
+	turn  int       // the submitter whose turn it is
 	churn *churn
 
-	await  func() bool // a condition somebody waits for
+	await  func() bool // a condition that somebody waits for
 	waiter chan<- int64
 }
 
@@ -71,7 +71,7 @@ func (l *lane) record(d int64) {
 	_ = l.hist.RecordValue(min(max(d, 1), maxLatency))
 }
 
-// step does what is due after each round of events.
+// step does the work that is due after each round of events.
 func (l *lane) step(now int64) (next int64) {
 	l.now = now
 	next = -1
@@ -99,7 +99,7 @@ func sooner(a, b int64) int64 {
 	return a
 }
 
-// submitDue sends what should have left by now, submitters taking turns.
+// submitDue sends the jobs that should have left by now; submitters take turns.
 func (l *lane) submitDue(now int64) (next int64) {
 	for {
 		intended, ok := l.sched.take(now)

@@ -1,7 +1,7 @@
 package load
 
-// Vanish makes every submitter hang up at once, with a reset, whatever it has
-// queued.
+// Vanish makes every submitter hang up at once, with a reset, even if it has unsent
+// bytes.
 func (g *Generator) Vanish() error {
 	return g.each(func(l *lane) error {
 		for _, s := range l.submitters {

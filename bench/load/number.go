@@ -1,8 +1,9 @@
 package load
 
-// Number names one job of a run for ever: which submitter sent it, which of
-// that submitter's places it took, and how often that place had been taken.
-// So an answer says by itself whether it is due, came before, or never was.
+// Number identifies one job of a run for good: which submitter sent it, which of that
+// submitter's places it took, and how often that place had been taken. So an answer
+// shows by itself whether its job is outstanding, was answered before, or never
+// existed.
 type Number uint64
 
 const (
@@ -40,8 +41,8 @@ func (n Number) turn() uint32 { return uint32(n>>slotBits) & (1<<turnBits - 1) }
 // Submitter is the index of the submitter that sent the job.
 func (n Number) Submitter() int { return int(n >> (turnBits + slotBits)) }
 
-// Append appends the number's text: NumberLen characters that JSON, Redis keys
-// and subjects of NATS take as they are.
+// Append appends the number's text: NumberLen characters that JSON, Redis keys and
+// subjects of NATS accept as they are.
 func (n Number) Append(dst []byte) []byte {
 	var t [NumberLen]byte
 	for i := NumberLen - 1; i >= 0; i-- {
@@ -51,7 +52,7 @@ func (n Number) Append(dst []byte) []byte {
 	return append(dst, t[:]...)
 }
 
-// ParseNumber reads what Append wrote, and nothing else.
+// ParseNumber reads the output of Append, and nothing else.
 func ParseNumber(text []byte) (Number, bool) {
 	if len(text) != NumberLen || text[0] > 'f' { // 13 digits hold one bit too many
 		return 0, false

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Pacer says when the jobs of an open-loop run are to leave. It is a function
-// of the count alone, never of what the server did, so a slow server cannot
-// slow its own test down.
+// Pacer says when the jobs of an open-loop run are to leave. It depends on the count
+// alone and never on the server, so a slow server cannot slow down its own test.
 type Pacer interface {
 	// At is when job n (from 0) is to leave, from the start of the run. It must
 	// be asked in ascending order of n.
@@ -24,8 +23,8 @@ func (c Constant) At(n int64) time.Duration {
 	return time.Duration(math.Round(float64(n) / c.PerSecond * 1e9))
 }
 
-// Poisson sends at random with a mean rate: independent users do not take
-// turns. The same seed gives the same times.
+// Poisson sends at random with a mean rate, like independent users. The same seed gives
+// the same times.
 type Poisson struct {
 	perSecond float64
 	rng       *rand.Rand
@@ -61,7 +60,7 @@ func NewPacer(name string, perSecond float64, seed uint64) (Pacer, error) {
 	return nil, fmt.Errorf("arrivals %q: must be constant or poisson", name)
 }
 
-// schedule is a pacer at work: it remembers how many have left.
+// schedule is a pacer in use: it knows how many jobs have left.
 type schedule struct {
 	pacer Pacer
 	start int64
@@ -75,7 +74,7 @@ func newSchedule(p Pacer, start int64) *schedule {
 	return s
 }
 
-// take gives the intended time of the next job that is due, if one is.
+// take returns the intended time of the next job, if one is due.
 func (s *schedule) take(now int64) (intended int64, ok bool) {
 	if s.next > now {
 		return 0, false

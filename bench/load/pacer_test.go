@@ -63,7 +63,7 @@ func TestNewPacerRefuses(t *testing.T) {
 	}
 }
 
-// A schedule gives out all that is due, each once, at its intended time, however
+// A schedule returns all jobs that are due, each once, at its intended time, however
 // late it is asked.
 func TestScheduleCatchesUp(t *testing.T) {
 	const start = 5_000

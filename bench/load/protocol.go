@@ -11,17 +11,17 @@ const (
 	NamedAcks               // with the job's id
 )
 
-// Traits is what a run must know of a protocol.
+// Traits are the properties of a protocol that a run must know.
 type Traits struct {
 	Acks     Acks
-	Queues   bool // holds jobs for which no worker is there
+	Queues   bool // keeps jobs while no worker is there
 	Prefetch bool // may send a worker several jobs at a time
 	Groups   bool // jobs have groups, and a worker may serve several types
-	Jobs     bool // requeues what a dead worker had, drops what a gone submitter queued
+	Jobs     bool // requeues the jobs of a dead worker, drops the queued jobs of a lost submitter
 }
 
-// Protocol is how one kind of server is spoken to. One value serves all peers
-// of a run and must be immutable.
+// Protocol is how the peers speak to one kind of server. One value serves all peers of
+// a run and must be immutable.
 type Protocol interface {
 	Traits() Traits
 	// Submitter and Worker make one peer's side of the protocol.
@@ -32,7 +32,7 @@ type Protocol interface {
 // SubmitSide is a submitter's end of a protocol. It reports to its Submitter:
 // Ready, then Acked, Answered, Refused, Misbehaved, Lost.
 type SubmitSide interface {
-	// Dial connects, and greets as the protocol wants it.
+	// Dial connects and sends the protocol's greeting.
 	Dial(l *poll.Loop) error
 	// Submit queues one job.
 	Submit(typ int, priority int64, n Number)
@@ -46,16 +46,16 @@ type SubmitSide interface {
 // then Job, Misbehaved, Lost.
 type WorkSide interface {
 	Dial(l *poll.Loop) error
-	// Answer queues the echo of a job that was given to Worker.Job, and asks for
-	// the next one where the protocol wants that said.
+	// Answer queues the echo of a job that was given to Worker.Job, and requests the
+	// next one if the protocol requires that.
 	Answer(job Job)
 	Hangup(hard bool)
 }
 
-// Job is what a worker got. The slices are valid until Worker.Job returns; a
-// job kept for later is a copy.
+// Job is a job that a worker got. The slices are valid until Worker.Job returns; a job
+// kept for later is a copy.
 type Job struct {
-	ID    []byte // what the answer must name, if the protocol wants that
-	Reply []byte // where the answer goes, if the protocol wants that
+	ID    []byte // what the answer must name, if the protocol requires that
+	Reply []byte // where the answer goes, if the protocol requires that
 	Body  []byte
 }

@@ -4,8 +4,8 @@ package load
 // its server, and its buffers small.
 const maxUnacked = 4096
 
-// Submitter submits jobs and judges what comes back. Its methods are called by
-// its SubmitSide, on the loop's thread.
+// Submitter submits jobs and judges the answers. Its methods are called by its
+// SubmitSide, on the loop's thread.
 type Submitter struct {
 	Index int
 
@@ -15,7 +15,7 @@ type Submitter struct {
 	book   book
 	ready  bool
 	gone   bool  // hung up on purpose
-	budget int64 // jobs it may still submit by itself
+	budget int64 // jobs that it may still submit on its own
 	seq    int64 // jobs submitted
 	unack  int   // submitted, ack not seen
 }
@@ -29,7 +29,7 @@ func (s *Submitter) Types() []string {
 	return names
 }
 
-// Groups is how many groups the run's jobs take turns in; 0: they have none.
+// Groups is how many groups the run's jobs are spread over; 0: they have none.
 func (s *Submitter) Groups() int { return s.lane.cfg.Groups }
 
 // Body makes the run's bodies.
@@ -38,8 +38,8 @@ func (s *Submitter) Body() *Body { return s.lane.body }
 // Addr is where the submitter connects to.
 func (s *Submitter) Addr() string { return s.lane.cfg.SubmitAddr }
 
-// Arrived is to be called first by every Data of a side: it sets the time for
-// all that follows from those bytes.
+// Arrived must be called first by every Data of a side: it sets the time for everything
+// that follows from those bytes.
 func (s *Submitter) Arrived(now int64) { s.lane.now = now }
 
 // Ready says that the server has accepted the connection.
@@ -59,7 +59,7 @@ func (s *Submitter) dial() error {
 	return s.side.Dial(s.lane.loop)
 }
 
-// pump submits what the window allows.
+// pump submits the jobs that the window allows.
 func (s *Submitter) pump() {
 	for s.budget > 0 && s.book.out < s.lane.window && s.unack < maxUnacked && s.ready {
 		if !s.submit(s.lane.now) {
@@ -116,7 +116,7 @@ func (s *Submitter) Acked(id []byte) {
 // AckedNext reports an ack without a name.
 func (s *Submitter) AckedNext() {
 	if s.unack == 0 {
-		s.fault(Unknown, "an ack more than there were submits")
+		s.fault(Unknown, "more acks than submits")
 		return
 	}
 	s.oneAck()
@@ -174,8 +174,8 @@ func (s *Submitter) closeJob(n Number) (sent int64, ok bool) {
 	return sent, true
 }
 
-// Refused reports an error of the server: about a job, or (id nil) about
-// something unknown. Where jobs may fail, an accepted job's end is no fault.
+// Refused reports an error of the server: about a job, or (id nil) about something
+// unknown. Where jobs may fail, the error that ends an accepted job is no fault.
 func (s *Submitter) Refused(id []byte, code, reason string) {
 	n, ok := ParseNumber(id)
 	if !ok {

@@ -6,7 +6,7 @@ import "strings"
 // thread.
 type Worker struct {
 	Index    int
-	Type     string // the job type it serves, or what their names begin with
+	Type     string // the job type it serves, or the beginning of their names
 	Several  bool   // it serves all types whose names begin so
 	Prefetch int    // jobs that may be out on it; 0: the plain protocol
 
@@ -27,10 +27,10 @@ func (w *Worker) Addr() string {
 // Body makes the run's bodies.
 func (w *Worker) Body() *Body { return w.lane.body }
 
-// Arrived is to be called first by every Data of a side.
+// Arrived must be called first by every Data of a side.
 func (w *Worker) Arrived(now int64) { w.lane.now = now }
 
-// Ready says that the server counts the worker in.
+// Ready says that the server counts the worker as joined.
 func (w *Worker) Ready() {
 	if !w.ready {
 		w.ready = true
@@ -57,8 +57,8 @@ func (w *Worker) Job(job Job) {
 	w.lane.hold(w, job)
 }
 
-// Owe and Paid keep count of answers the server must acknowledge. Paid is false
-// when none is due.
+// Owe and Paid count the answers that the server must acknowledge. Paid is false when
+// none is due.
 func (w *Worker) Owe() { w.owed++ }
 
 // Paid reports the server's acknowledgement of an answer.

@@ -7,9 +7,9 @@ import (
 	"gloom/bench/load"
 )
 
-// Beanstalk speaks beanstalkd's protocol. It has no answers: a worker puts the
-// echo into a tube of the submitter, which reserves from it on a second
-// connection, since a connection that waits in reserve takes nothing else.
+// Beanstalk speaks beanstalkd's protocol, which has no answers: a worker puts the echo
+// into a tube of the submitter. The submitter reserves from it on a second connection,
+// because a connection that waits in reserve accepts no other command.
 type Beanstalk struct{}
 
 // Traits implements load.Protocol.
@@ -51,7 +51,7 @@ type beanReply struct {
 	word, arg, data []byte
 }
 
-// nextBean cuts the first reply off in; used 0 when it is not complete.
+// nextBean cuts the first reply off in; used is 0 when it is not complete.
 func nextBean(in []byte) (r beanReply, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 1 {

@@ -11,7 +11,7 @@ import (
 	"gloom/bench/proc"
 )
 
-// Fleet is a kind of so many gloomds and a NATS server: submitters are at the first
+// Fleet is a kind with several gloomds and a NATS server: submitters are at the first
 // broker, workers at the others.
 func Fleet(brokers int) *Kind {
 	return NewKind(fmt.Sprintf("fleet-%d", brokers), fmt.Sprintf("fleet of %d", brokers), func(ctx context.Context, set Settings) (*Server, error) {
@@ -55,8 +55,8 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 	return s, met(ctx)
 }
 
-// met waits until brokers that were just started have heard each other: two
-// heartbeats after the first one joins, 600 ms after its start.
+// met waits until brokers that were just started have heard each other: two heartbeats
+// after the first one joins, 600 ms after its start.
 func met(ctx context.Context) error {
 	select {
 	case <-time.After(2 * time.Second):

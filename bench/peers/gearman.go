@@ -57,7 +57,7 @@ func packet(out []byte, typ, size int) []byte {
 	return binary.BigEndian.AppendUint32(out, uint32(size))
 }
 
-// response cuts the first packet off in; used 0 when it is not complete.
+// response cuts the first packet off in; used is 0 when it is not complete.
 func response(in []byte) (typ int, args []byte, used int) {
 	if len(in) < gearHead {
 		return 0, nil, 0
@@ -78,12 +78,12 @@ type gearmanSubmitter struct {
 func (g *gearmanSubmitter) Submit(typ int, priority int64, n load.Number) {
 	name, body := g.types[typ], g.s.Body()
 	verb := gearSubmit
-	if priority > 0 { // three levels are all there is
+	if priority > 0 { // gearmand has only three levels
 		verb = gearSubmitHigh
 	}
 	out := packet(g.c.Out(), verb, len(name)+2+body.Len())
 	out = append(out, name...)
-	out = append(out, 0, 0) // no unique id: gearmand need not look for a twin
+	out = append(out, 0, 0) // no unique id: gearmand need not look for an equal job
 	g.c.SetOut(body.Append(out, n))
 }
 

@@ -10,9 +10,9 @@ import (
 	"gloom/bench/load"
 )
 
-// Gloom speaks to gloomd, or to anything else that keeps its protocol. Frames
-// as gloomd writes them are recognised by comparing bytes; any other spelling
-// goes through a JSON decoder, so it costs time, not truth.
+// Gloom speaks to gloomd, or to anything else that speaks its protocol. Frames as
+// gloomd writes them are recognised by comparing bytes; any other spelling goes through
+// a JSON decoder, which is slower but as correct.
 type Gloom struct{}
 
 // Traits implements load.Protocol.
@@ -49,7 +49,7 @@ func closeFrame(out []byte, from int) []byte {
 type gloomSubmitter struct {
 	link
 	s     *load.Submitter
-	heads [][]byte // by type: from the end of the id to before the body or priority
+	heads [][]byte // by type: from the end of the id to the body or priority
 	group int      // of the next job
 }
 
@@ -230,13 +230,13 @@ func (g *gloomWorker) ok() {
 	case !g.w.Joined():
 		g.w.Ready()
 	case !g.w.Paid():
-		g.w.Misbehaved("an ok too many to worker %d", g.w.Index)
+		g.w.Misbehaved("an ok that worker %d did not expect", g.w.Index)
 	}
 }
 
 func (g *gloomWorker) handed(id, body []byte) {
 	if !g.w.Joined() || !g.named && g.w.Owed() > 0 {
-		g.w.Misbehaved("job %s before the ok that is due to worker %d", id, g.w.Index)
+		g.w.Misbehaved("job %s came before the ok that worker %d expects", id, g.w.Index)
 	}
 	g.w.Job(load.Job{ID: id, Body: body})
 }

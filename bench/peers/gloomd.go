@@ -17,7 +17,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// ready is the line by which gloomd and the relay say what they bound.
+// ready is the line in which gloomd and the relay log their addresses.
 type ready struct {
 	SubmitAddr string `json:"submit_addr"`
 	WorkerAddr string `json:"worker_addr"`
@@ -40,8 +40,8 @@ func startGloomd(ctx context.Context, set Settings) (*Server, error) {
 	return s, nil
 }
 
-// startRelay runs the relay in a process of its own, so that its cost can be
-// told from the generator's.
+// startRelay runs the relay in a process of its own, so that its cost can be separated
+// from the generator's.
 func startRelay(ctx context.Context, _ Settings) (*Server, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -50,7 +50,7 @@ func startRelay(ctx context.Context, _ Settings) (*Server, error) {
 	return startAnnounced(ctx, self, []string{"relay"}, Relay{})
 }
 
-// stopWithin is how long a server of ours has to end.
+// stopWithin is how long a server of ours may take to end.
 const stopWithin = 5 * time.Second
 
 // startAnnounced starts a program that binds free ports and logs them as JSON.

@@ -13,7 +13,7 @@ import (
 type Server struct {
 	Kind       string // name of its kind
 	Title      string // for tables
-	Version    string // as it says itself, "" when it does not
+	Version    string // version as it reports it, "" when it does not
 	Command    string // how it was started, "" when it was found running
 	Protocol   load.Protocol
 	SubmitAddr string
@@ -33,7 +33,7 @@ func (s *Server) Stop() error {
 	return s.Ended()
 }
 
-// Settings is what starting a server may need to know.
+// Settings are what starting a server may need.
 type Settings struct {
 	Gloomd   string   // path of gloomd; "": found or built
 	Flags    []string // further flags for gloomd
@@ -47,13 +47,13 @@ type Kind struct {
 	start func(ctx context.Context, set Settings) (*Server, error)
 }
 
-// NewKind makes a kind of its own making.
+// NewKind makes a further kind.
 func NewKind(name, title string, start func(ctx context.Context, set Settings) (*Server, error)) *Kind {
 	return &Kind{Name: name, Title: title, start: start}
 }
 
-// Start starts a server of this kind on free ports of the loopback interface.
-// One that is not installed is an error that says what installs it.
+// Start starts a server of this kind on free loopback ports. If it is not installed,
+// the error says which package has it.
 func (k *Kind) Start(ctx context.Context, set Settings) (*Server, error) {
 	s, err := k.start(ctx, set)
 	if err != nil {

@@ -2,8 +2,8 @@ package peers
 
 import "gloom/bench/poll"
 
-// link is what every side of a protocol is made of: a connection, and the
-// load.Submitter or load.Worker that is told of it.
+// link is the base of every side of a protocol: a connection, and the load.Submitter or
+// load.Worker that it reports to.
 type link struct {
 	peer interface {
 		Addr() string
@@ -11,9 +11,9 @@ type link struct {
 		Ready()
 		Lost(err error)
 	}
-	greeting []byte // sent first; without one the peer is ready at once
-	// next deals with the first reply in in and gives its length, 0 while it is
-	// not complete.
+	greeting []byte // sent first; if it is empty the peer is ready at once
+	// next handles the first reply in in and returns its length, 0 while it is not
+	// complete.
 	next func(in []byte) (used int)
 	c    *poll.Conn
 }
@@ -60,8 +60,8 @@ func (l *link) Hangup(hard bool) {
 	}
 }
 
-// pair is two links of a submitter: where a connection that waits takes nothing
-// else, answers come on one of their own.
+// pair is two links of a submitter: if a connection that waits accepts no other
+// command, answers come on a connection of their own.
 type pair struct {
 	link
 	answers link

@@ -7,12 +7,12 @@ import (
 	"gloom/bench/load"
 )
 
-// NATS uses request and reply: submitters publish with a reply subject of their
-// own, workers are one queue group. Nothing is acknowledged and nothing waits: a
-// job goes to a worker's socket at once, however busy that worker is. To do the
-// same work as elsewhere, a worker takes its jobs one at a time and sends each
-// answer before it looks at the next job; with prefetch it takes all that have
-// come and answers them together.
+// NATS uses request and reply: submitters publish with a reply subject of their own,
+// workers are one queue group. Nothing is acknowledged and nothing waits: a job goes to
+// a worker's socket at once, however busy that worker is. To do the same work as with
+// other servers, a worker takes its jobs one at a time and sends each answer before it
+// reads the next job; with prefetch it takes all that have come and answers them
+// together.
 type NATS struct{}
 
 // Traits implements load.Protocol.
@@ -38,8 +38,8 @@ func (NATS) Worker(w *load.Worker) load.WorkSide {
 
 const natsConnect = `CONNECT {"verbose":false,"pedantic":false,"lang":"go","version":"1","name":"gloom-bench"}` + "\r\n"
 
-// nextLine cuts the first control line off in, and the payload of a message;
-// used 0 when they are not complete.
+// nextLine cuts the first control line, and the payload of a message, off in; used is 0
+// when they are not complete.
 func nextLine(in []byte) (line, payload []byte, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 1 {
@@ -59,7 +59,7 @@ func nextLine(in []byte) (line, payload []byte, used int) {
 	return line, in[used : used+size], used + size + 2
 }
 
-// control deals with a line that is no message; false when it is an error.
+// control handles a line that is not a message; false when it is an error.
 func (l *link) control(line []byte) bool {
 	switch {
 	case string(line) == "PONG":

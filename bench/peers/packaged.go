@@ -17,10 +17,10 @@ import (
 // packaged is a server that the system has a package for.
 type packaged struct {
 	program  string
-	pkg      string // of Debian and its kin
+	pkg      string // of Debian and its relatives
 	protocol load.Protocol
 	args     func(port string, set Settings) []string
-	version  string // the flag that asks for it
+	version  string // the flag that prints it
 }
 
 // start runs the server on a free port and waits until it takes connections.
@@ -64,8 +64,8 @@ func (p packaged) find() (string, error) {
 	return path, nil
 }
 
-// version is the first line of what a program says of itself, without the
-// address that gearmand adds; "" when it says nothing.
+// version is the first line that a program prints about itself, without the address
+// that gearmand adds; "" when it prints none.
 func version(ctx context.Context, path, flag string) string {
 	out, err := exec.CommandContext(ctx, path, flag).CombinedOutput()
 	if err != nil {

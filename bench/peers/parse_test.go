@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Every parser finds the same units in a stream however the stream is cut, and
+// Every parser finds the same units in a stream however the stream is cut, and finds
 // none before all its bytes are there.
 func TestParsersOnEveryCut(t *testing.T) {
 	gear := func(typ int, args string) string {

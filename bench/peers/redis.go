@@ -7,9 +7,10 @@ import (
 	"gloom/bench/load"
 )
 
-// Redis uses lists: submitters push onto one per type, workers block on it one
-// job at a time and push the echo onto a list of the submitter, which takes as
-// many as are there with one BLMPOP, on a second connection since that blocks.
+// Redis uses lists: submitters push onto one list per type. A worker blocks on it for
+// one job at a time and pushes the echo onto a list of the submitter. The submitter
+// takes all echoes there with one BLMPOP, on a second connection, because that command
+// blocks.
 type Redis struct{}
 
 // Traits implements load.Protocol.
@@ -47,7 +48,7 @@ func command(words ...string) []byte {
 	return append(out, "\r\n"...)
 }
 
-// pushHead is an RPUSH of one value up to before that value.
+// pushHead is an RPUSH of one value, up to the value.
 func pushHead(list string, size int) []byte {
 	out := command("RPUSH", list)
 	out[1] = '3'
@@ -63,7 +64,7 @@ type item struct {
 	text []byte
 }
 
-// nextItem cuts the first element off in; used 0 when it is not complete.
+// nextItem cuts the first element off in; used is 0 when it is not complete.
 func nextItem(in []byte) (it item, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 2 {
@@ -74,7 +75,7 @@ func nextItem(in []byte) (it item, used int) {
 		return it, used
 	}
 	for _, c := range it.text {
-		it.n = it.n*10 + int(c-'0') // no reply of ours is negative
+		it.n = it.n*10 + int(c-'0') // no valid reply is negative
 	}
 	if it.kind != '$' {
 		return it, used
@@ -91,7 +92,7 @@ type redisSubmitter struct {
 	s      *load.Submitter
 	pushes [][]byte
 	take   []byte
-	left   int // answers still to come of the reply under way
+	left   int // answers still to come in the current reply
 	named  bool
 }
 
@@ -127,7 +128,7 @@ func (r *redisSubmitter) taken(in []byte) int {
 	case it.kind == '*' && !r.named: // the outer array
 	case it.kind == '*':
 		r.left = it.n
-		// The next take is asked for at once; it waits until this reply is read.
+		// The next take is sent at once; it waits until this reply is read.
 		r.answers.c.SetOut(append(r.answers.c.Out(), r.take...))
 	case !r.named:
 		r.named = true
@@ -145,7 +146,7 @@ type redisWorker struct {
 	link
 	w       *load.Worker
 	take    []byte
-	replies map[int][]byte // by submitter: a push up to before its value
+	replies map[int][]byte // by submitter: a push up to the value
 	named   bool           // the list's name was read, the job comes next
 }
 
@@ -184,7 +185,7 @@ func (r *redisWorker) reply(in []byte) int {
 	return used
 }
 
-// redisArgs keep all in memory only, like the others.
+// redisArgs keep everything in memory only, like the other servers.
 func redisArgs(port string, _ Settings) []string {
 	return []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--tcp-backlog", "4096",
 		"--maxclients", "100000"}

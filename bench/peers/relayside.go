@@ -7,9 +7,9 @@ import (
 	"gloom/bench/relay"
 )
 
-// Relay speaks to the relay of package relay: Gloom's frames, passed on as they
-// are. A worker is sent the submit frame, a submitter the respond frame; answers
-// are told apart by the number in their body alone.
+// Relay speaks to the relay of package relay: Gloom's frames, passed on unchanged. A
+// worker gets the submit frame, a submitter the respond frame; only the number in the
+// body identifies an answer.
 type Relay struct{}
 
 // Traits implements load.Protocol.

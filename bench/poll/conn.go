@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is one non-blocking socket of a loop. It must be used on the loop's
-// thread only.
+// Conn is one non-blocking socket of a loop. It must be used only on the loop's thread.
 type Conn struct {
 	loop    *Loop
 	h       Handler
@@ -22,9 +21,9 @@ type Conn struct {
 	blocked bool   // connecting, or the kernel took less than it was given
 }
 
-// Dial starts connecting to a TCP address ("host:port") or a unix socket
-// ("unix:/path") and adds the socket to the loop. A refusal that comes later is
-// told to Closed, like any lost connection; output may be queued at once.
+// Dial starts connecting to a TCP address ("host:port") or a unix socket ("unix:/path")
+// and adds the socket to the loop. A later refusal is reported to Closed, like any lost
+// connection; output may be queued at once.
 func (l *Loop) Dial(addr string, h Handler) (*Conn, error) {
 	sa, family, err := sockaddr(addr)
 	if err != nil {
@@ -53,8 +52,8 @@ func (l *Loop) Dial(addr string, h Handler) (*Conn, error) {
 	return l.add(c, events)
 }
 
-// Adopt adds the socket of a connection that somebody else has accepted, which it
-// closes.
+// Adopt adds the socket of a connection that somebody else has accepted, and closes
+// that connection.
 func (l *Loop) Adopt(nc net.Conn, h Handler) (*Conn, error) {
 	defer nc.Close()
 	sc, ok := nc.(syscall.Conn)
@@ -75,7 +74,7 @@ func (l *Loop) Adopt(nc net.Conn, h Handler) (*Conn, error) {
 	return l.add(&Conn{loop: l, h: h, fd: fd}, unix.EPOLLIN|unix.EPOLLRDHUP)
 }
 
-// add takes a socket in, or closes it.
+// add adds a socket, or closes it.
 func (l *Loop) add(c *Conn, events uint32) (*Conn, error) {
 	ev := unix.EpollEvent{Events: events, Fd: int32(c.fd)}
 	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, c.fd, &ev); err != nil {
@@ -124,7 +123,7 @@ func (c *Conn) SetOut(out []byte) {
 	}
 }
 
-// Flush writes at once what is queued, for peers that must not save up.
+// Flush writes queued bytes at once, for peers that must not collect them.
 func (c *Conn) Flush() {
 	if c.fd >= 0 && !c.blocked {
 		c.write()

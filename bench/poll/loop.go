@@ -1,7 +1,7 @@
-// Package poll is the load generator's event loop: many sockets on one thread,
-// one epoll instance, reads into one shared buffer, one write per socket and
-// round. It exists because the generator shares its cores with the server it
-// measures: a goroutine per socket costs a wake-up per frame.
+// Package poll is the load generator's event loop: many sockets on one thread, one
+// epoll instance, reads into one shared buffer, one write per socket and round. It
+// exists because the generator shares its processors with the server that it measures:
+// a goroutine per socket costs a wake-up per frame.
 //
 // It does not listen, resolve names, speak TLS or know any protocol.
 package poll
@@ -24,20 +24,19 @@ const (
 	maxWait      = 100 * time.Millisecond
 )
 
-// Handler is told what happens on a socket. All calls come from the loop's own
-// thread.
+// Handler gets the events of a socket. All calls come from the loop's own thread.
 type Handler interface {
 	// Data gets the bytes not yet consumed and returns how many it used. The
 	// slice is valid during the call only. now is nanoseconds since the clock's
 	// start, read right after the bytes were.
 	Data(c *Conn, in []byte, now int64) (used int)
-	// Closed is called once, when the peer closed the socket or an error ended
-	// it (nil for an orderly end); not after Conn.Close.
+	// Closed is called once, when the peer closed the socket or an error ended it (nil
+	// for an orderly end), but not after Conn.Close.
 	Closed(c *Conn, err error)
 }
 
-// Loop serves its sockets on one locked thread. Only Do, Wake and Stop may be
-// called from elsewhere.
+// Loop serves its sockets on one locked thread. Only Do, Wake and Stop may be called
+// from other goroutines.
 type Loop struct {
 	start  time.Time
 	ep     int
@@ -81,9 +80,9 @@ func New(start time.Time) (*Loop, error) {
 // Now is the time since the clock's start, in nanoseconds.
 func (l *Loop) Now() int64 { return int64(time.Since(l.start)) }
 
-// Run serves until Stop. After each round of events it calls step, which does
-// what is due and returns when it wants to be called again at the latest (a
-// time as of Now, or a negative number for "no need").
+// Run serves until Stop. After each round of events it calls step, which does the work
+// that is due. step returns the time, as of Now, at which it must be called again at
+// the latest, or a negative number if it need not be.
 func (l *Loop) Run(step func(now int64) (next int64)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -204,7 +203,7 @@ func (l *Loop) release() {
 		}
 	}
 	unix.Close(l.ep)
-	// The eventfd stays for late wake-ups of Do and Stop; it costs nothing and
-	// its number must not be reused under them.
+	// The eventfd stays for late wake-ups of Do and Stop: it costs nothing, and its
+	// number must not be reused meanwhile.
 	runtime.SetFinalizer(l, func(l *Loop) { unix.Close(l.wake) })
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// recorder keeps what came, and consumes it in units of a given size.
+// recorder keeps the bytes that came, and consumes them in units of a given size.
 type recorder struct {
 	unit   int
 	got    []byte

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sockets never block, so their system calls need not tell the scheduler:
-// the raw form saves two atomics and a possible loss of the processor each.
+// The sockets never block, so their system calls need not tell the scheduler: the raw
+// form saves two atomic operations and a possible loss of the processor each.
 
 func readFD(fd int, p []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
@@ -27,8 +27,8 @@ func writeFD(fd int, p []byte) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// epollWait waits with nanosecond resolution, which pacing needs; plain
-// epoll_wait knows milliseconds only.
+// epollWait waits with nanosecond resolution, which pacing needs; plain epoll_wait has
+// milliseconds only.
 func epollWait(ep int, events []unix.EpollEvent, wait time.Duration) (int, error) {
 	ts := unix.NsecToTimespec(int64(wait))
 	call := unix.Syscall6

@@ -18,7 +18,7 @@ const cpuClockSched = 2
 // process's CPU clock has nanoseconds.
 func CPU(pid int) (time.Duration, error) {
 	if pid <= 0 || pid > maxPID {
-		return 0, fmt.Errorf("cpu clock of process %d: no such number, they are 1 … %d", pid, maxPID)
+		return 0, fmt.Errorf("cpu clock of process %d: the id must be from 1 to %d", pid, maxPID)
 	}
 	var ts unix.Timespec
 	clock := int32(^pid<<3 | cpuClockSched)

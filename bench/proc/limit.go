@@ -41,7 +41,7 @@ func Pin(pid int) error {
 			return bind(pid, &set)
 		}
 	}
-	return fmt.Errorf("pin process %d: the processors it may use are not known", pid)
+	return fmt.Errorf("pin process %d: the processors that it may use are unknown", pid)
 }
 
 // Unpin gives process pid all processors that this one could use at its start.

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Program finds one of ours: the one that was named by a flag, the one beside this
-// program, the one in PATH, or it builds it from the source tree that we are in.
+// Program finds one of our programs: the one that a flag names, the one beside this
+// program, or the one in PATH. Otherwise it builds the program from the source tree
+// that we are in.
 func Program(ctx context.Context, name, named, flag string) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)
@@ -28,7 +29,7 @@ func Program(ctx context.Context, name, named, flag string) (string, error) {
 	if err != nil {
 		cache = os.TempDir()
 	}
-	// The go command does nothing when what is there is up to date.
+	// The go command does nothing if the program is up to date.
 	path := filepath.Join(cache, "gloom-bench", name)
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "gloom/cmd/"+name).CombinedOutput()
 	if err != nil {

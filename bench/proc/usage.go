@@ -31,8 +31,8 @@ func UsageOf(pid int) (Usage, error) {
 	return Usage{RSS: int64(stat.RSS) * int64(os.Getpagesize()), Descriptors: fds, Threads: stat.NumThreads}, nil
 }
 
-// Resident is the resident memory of process pid, in bytes: less to ask than all
-// of its usage.
+// Resident is the resident memory of process pid, in bytes. It is cheaper to read than
+// the whole usage.
 func Resident(pid int) (int64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -71,7 +71,7 @@ func Listener(port int) (pid int, err error) {
 	for _, p := range procs {
 		targets, err := p.FileDescriptorTargets()
 		if err != nil {
-			continue // gone, or not ours to look at
+			continue // gone, or not readable for us
 		}
 		for _, t := range targets {
 			if inodes[t] {
@@ -79,7 +79,7 @@ func Listener(port int) (pid int, err error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("no process that may be looked at listens on port %d", port)
+	return 0, fmt.Errorf("no process that this user may inspect listens on port %d", port)
 }
 
 const tcpListen = 0x0a

@@ -1,3 +1,3 @@
-// Package race runs several shapes of load on several servers in one go, with
-// rounds interleaved: a machine that slows down for a minute slows down all.
+// Package race runs several shapes of load on several servers together, with
+// interleaved rounds, so that a slow minute of the machine affects all servers.
 package race

@@ -25,7 +25,7 @@ func Full(kinds []*peers.Kind) *Plan {
 	return plan(kinds, 9, 5*time.Second, time.Second, 200_000)
 }
 
-// Fleet is one job at a time, and as many as go with 256 outstanding.
+// Fleet has two events: one job at a time, and 256 jobs outstanding.
 func Fleet(kinds []*peers.Kind, rounds int, duration time.Duration) *Plan {
 	through := shape.Defaults()
 	through.Submitters, through.Window, through.Workers, through.Prefetch = 4, 64, 8, 64

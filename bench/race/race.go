@@ -17,21 +17,21 @@ type Event struct {
 	Run     func(ctx context.Context, s *peers.Server, o shape.Options) (*result.Round, error)
 }
 
-// Plan is what a race consists of.
+// Plan is the content of a race.
 type Plan struct {
 	Kinds    []*peers.Kind
 	Events   []*Event
 	Rounds   int
 	Settings peers.Settings
-	// Started is told before each measurement, Ended after it; both may be nil.
-	// Ended has a round or an error.
+	// Started is called before each measurement, Ended after it; both may be nil. Ended
+	// gets a round or an error.
 	Started func(round int, kind *peers.Kind, event *Event)
 	Ended   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
 }
 
-// Run runs the plan. In each round every server is started anew and measured
-// in every event, in an order that moves on from round to round. A server that
-// fails is out of that event for the rest of the race; its run says why.
+// Run runs the plan. In each round it starts every server anew and measures it in every
+// event, in an order that moves on from round to round. A server that fails is out of
+// that event for the rest of the race; its run says why.
 func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 	var files uint64
 	for _, e := range p.Events {
@@ -65,8 +65,8 @@ type key struct {
 	kind  *peers.Kind
 }
 
-// lap measures one server in every event, started anew for each: what one event
-// leaves behind (memory, jobs taken and not yet deleted) is not the next one's.
+// lap measures one server in every event, started anew for each, so that what one event
+// leaves behind (memory, jobs taken and not yet deleted) does not affect the next.
 func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) error {
 	for _, e := range p.Events {
 		run := runs[key{e, k}]
@@ -104,8 +104,8 @@ func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result
 	return r, errors.Join(err, srv.Stop())
 }
 
-// CannotTakePart tells whether a server lacks what an event is about, rather
-// than having failed in it.
+// CannotTakePart tells whether a server lacks what an event needs, as opposed to having
+// failed in it.
 func CannotTakePart(err error) bool {
 	return errors.Is(err, shape.ErrNoQueue) || errors.Is(err, shape.ErrNoPrefetch)
 }

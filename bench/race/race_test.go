@@ -25,8 +25,8 @@ func fake(name string) *peers.Kind {
 	})
 }
 
-// Rounds are interleaved and each begins with another server; who fails is out
-// of that event only, with the reason kept.
+// Rounds are interleaved and each begins with another server. A server that fails is
+// out of that event only, and the reason is kept.
 func TestOrderAndFailures(t *testing.T) {
 	var order []string
 	bad := errors.New("out of luck")
@@ -68,7 +68,7 @@ func TestOrderAndFailures(t *testing.T) {
 	if n := Faults(runs); n != 10 {
 		t.Errorf("%d faults, want 10", n)
 	}
-	if ended != 13 { // all eight once, and the five that had not failed again
+	if ended != 13 { // all eight once, and then the five that had not failed
 		t.Errorf("Ended was told %d times, want 13", ended)
 	}
 }

@@ -44,7 +44,7 @@ func Sweep(kinds []*peers.Kind, over string, values []int, base shape.Options) (
 		return nil, fmt.Errorf("over %q: must be one of %s", over, Sweepable())
 	}
 	if len(values) < 2 {
-		return nil, fmt.Errorf("values: %d given, a sweep needs at least 2", len(values))
+		return nil, fmt.Errorf("values: got %d, a sweep needs at least 2", len(values))
 	}
 	run := shape.Steady
 	if over == "backlog" {

@@ -1,8 +1,8 @@
-// Package relay is a ceiling: what a broker on gnet's event loop would reach if
-// it had nothing to do. One loop passes frames from submitters to workers and
-// back, on sockets of the same kind, with as many frames per job as a broker
-// sends. It reads no JSON, knows no ids, types or priorities, loses the job of
-// a worker that dies, and is of no use but to be measured.
+// Package relay shows the limit of a broker on gnet's event loop: the speed if it had
+// nothing else to do. One loop passes frames from submitters to workers and back, on
+// sockets of the same kind, with as many frames per job as a broker sends. It reads no
+// JSON, knows no ids, types or priorities, loses the job of a worker that dies, and is
+// of no use except for measurements.
 package relay
 
 import (
@@ -65,7 +65,7 @@ func Start(submitAddr, workAddr string) (*Relay, error) {
 	return r, nil
 }
 
-// SubmitAddr and WorkAddr are what was bound.
+// SubmitAddr and WorkAddr are the bound addresses.
 func (r *Relay) SubmitAddr() net.Addr { return r.submit.Addr() }
 
 // WorkAddr is where workers connect to.
@@ -99,7 +99,7 @@ type submitter struct {
 
 type worker struct {
 	peer
-	job *submitter // whose job it does; nil when idle
+	job *submitter // the submitter whose job it does; nil when idle
 }
 
 type peer struct {
@@ -115,7 +115,7 @@ type queued struct {
 	frame []byte
 }
 
-// handler is used on the one loop only, so it needs no lock.
+// handler is used only on the one loop, so it needs no lock.
 type handler struct {
 	gnet.BuiltinEventEngine
 	idle    fifo[*worker]
@@ -144,7 +144,7 @@ func (h *handler) OnClose(c gnet.Conn, _ error) gnet.Action {
 func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 	p := base(c)
 	if c.InboundBuffered() < p.want {
-		return gnet.None // looking at half a large frame would copy it each time
+		return gnet.None // reading half a large frame would copy it each time
 	}
 	in, _ := c.Peek(-1)
 	used := 0
@@ -204,7 +204,7 @@ func (h *handler) answered(w *worker, f []byte) {
 	h.idle.push(w)
 }
 
-// keep copies a frame that has to wait, many of them into one piece of memory.
+// keep copies a frame that has to wait. Many such frames share one piece of memory.
 func (h *handler) keep(f []byte) []byte {
 	const slabSize = 64 << 10
 	if len(f) > slabSize/4 {
@@ -232,8 +232,8 @@ func (h *handler) send(o *outbox, f []byte) {
 	}
 }
 
-// flush writes once to each connection that has something to be sent. It runs
-// when the loop has handled all that was ready.
+// flush writes once to each connection that has unsent bytes. It runs when the loop has
+// handled all ready events.
 func (h *handler) flush(context.Context) error {
 	h.pending = false
 	for i := 0; i < len(h.dirty); i++ {

@@ -63,8 +63,8 @@ func start(t *testing.T) *Relay {
 	return r
 }
 
-// Frames go from submitter to worker and back untouched, oldest first, each to
-// whom it belongs.
+// Frames go from submitter to worker and back unchanged, oldest first, each to the
+// right peer.
 func TestFramesArePassedOn(t *testing.T) {
 	r := start(t)
 	a, b := dial(t, r.SubmitAddr()), dial(t, r.SubmitAddr())
@@ -88,7 +88,7 @@ func TestFramesArePassedOn(t *testing.T) {
 	w.want(WorkerAck)
 	w.want("job 3")
 	b.want("answer 2 " + big)
-	b.Close() // and nothing of a's is hurt
+	b.Close() // and a loses nothing
 	w.send("answer 3")
 	w.want(WorkerAck)
 	a.want("answer 3")

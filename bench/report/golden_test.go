@@ -34,7 +34,8 @@ func read(t *testing.T, name string) *result.File {
 	return f
 }
 
-// Saved results of real runs render as they did when somebody last looked.
+// Saved results of real runs render as they did when the golden files were last
+// reviewed.
 func TestRenderedReports(t *testing.T) {
 	for golden, render := range map[string]func(w io.Writer) error{
 		"race.md":  func(w io.Writer) error { Write(w, read(t, "old.json"), Markdown); return nil },
@@ -85,7 +86,7 @@ func TestFaultsAreShown(t *testing.T) {
 	}
 }
 
-// What is written reads back as it was, sweeps too.
+// A file that is written reads back the same, sweeps too.
 func TestBenchmarkFormat(t *testing.T) {
 	for _, name := range []string{"old.json", "sweep.json"} {
 		f := read(t, name)

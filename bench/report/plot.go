@@ -21,9 +21,9 @@ import (
 	"gloom/bench/result"
 )
 
-// Plot writes SVG plots of a file's runs into a directory and returns their
-// paths: jobs per second where several servers did the same, latency curves,
-// and for a sweep each figure over what was varied.
+// Plot writes SVG plots of a file's runs into a directory and returns their paths: jobs
+// per second where several servers ran the same load, latency curves, and for a sweep
+// each figure over the varied parameter.
 func Plot(f *result.File, dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -46,14 +46,15 @@ func Plot(f *result.File, dir string) ([]string, error) {
 	return d.paths, d.err
 }
 
-// drawer keeps the first error, so that plots can be listed plainly.
+// drawer keeps the first error, so that plots can be drawn one after the other without
+// checks.
 type drawer struct {
 	dir   string
 	paths []string
 	err   error
 }
 
-// must keeps an error; the parts of plots are made of figures, and have none.
+// must keeps an error; parts of plots made of figures have none.
 func must[T any](d *drawer) func(T, error) T {
 	return func(x T, err error) T {
 		if d.err == nil {
@@ -136,8 +137,8 @@ func fileName(s string) string {
 	}, s)
 }
 
-// Ours stands out: it is blue and thick, the others are thinner and of muted
-// colours, told apart by their dashes in print too.
+// Ours stands out: it is blue and thick. The others are thinner, in muted colours, and
+// differ by their dashes, also in print.
 var (
 	blue  = color.RGBA{R: 0x0b, G: 0x5f, B: 0xb4, A: 0xff}
 	grey  = color.RGBA{R: 0xa9, G: 0xb4, B: 0xc0, A: 0xff}
@@ -219,7 +220,7 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 		} else {
 			others[i] = v.mid
 		}
-		// Spaces make room for a font wider than that which is measured here.
+		// The spaces leave room for a font wider than the one that is measured here.
 		names = append(names, r.Server.Title+strings.Repeat(" ", 1+len(r.Server.Title)/3))
 		points.XYs = append(points.XYs, plotter.XY{X: v.mid, Y: float64(i)})
 		points.XErrors = append(points.XErrors, struct{ Low, High float64 }{v.mid - v.low, v.high - v.mid})
@@ -246,8 +247,8 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 	d.save(c, shape+"-"+m.Name)
 }
 
-// curves draws latency over the share of jobs that were at least so fast, on an
-// axis that gives each further nine the same room.
+// curves draws latency over the share of jobs that were at least so fast, on an axis
+// that gives each further nine the same room.
 func (d *drawer) curves(shape string, runs []*result.Run) {
 	c := newChart(capital(shape)+": latency over the share of jobs", load(&runs[0].Params, len(runs[0].Rounds)))
 	c.X.Label.Text, c.Y.Label.Text = "share of jobs, %", "latency"
@@ -281,7 +282,7 @@ func curve(r *result.Run) (plotter.XYs, error) {
 	var points plotter.XYs
 	for x := 0.0; x <= 5; x += 0.05 {
 		if float64(total.TotalCount())*math.Pow(10, -x) < 1 {
-			break // no job stands for this
+			break // no job is that slow
 		}
 		q := 100 * (1 - math.Pow(10, -x))
 		points = append(points, plotter.XY{X: x, Y: float64(max(1, total.ValueAtQuantile(q)))})

@@ -10,8 +10,8 @@ import (
 	"gloom/bench/result"
 )
 
-// Write writes a whole file: a table to compare servers where several did the
-// same, a table of all figures for each run, faults where there were any.
+// Write writes a whole file: a table to compare servers where several ran the same
+// load, a table of all figures of each run, and the faults, if any.
 func Write(w io.Writer, f *result.File, s Style) {
 	if s == Benchmark {
 		benchmark(w, f)
@@ -55,16 +55,17 @@ func header(w io.Writer, f *result.File, s Style) {
 	text := fmt.Sprintf("%s, commit %s, %s; %s, %d processors, %s, %s.", f.Started.Format(time.DateOnly), commit, f.Build.Go,
 		f.Host.CPU, f.Host.Processors, f.Host.Kernel, f.Host.OS)
 	if n := noise(f); n >= loud {
-		text += fmt.Sprintf(" Other programs kept %.1f processors busy meanwhile: trust CPU per job before jobs per second.", n)
+		text += fmt.Sprintf(" Other programs kept %.1f processors busy meanwhile: CPU per job is more reliable than jobs per second.", n)
 	}
 	fmt.Fprintln(w, text)
 	fmt.Fprintln(w)
 }
 
-// loud is from how many busy processors of others on a report warns.
+// loud is the number of processors busy with other programs from which on a report
+// warns.
 const loud = 0.15
 
-// noise is how many processors others kept busy, in the median of all rounds.
+// noise is how many processors other programs kept busy, in the median of all rounds.
 func noise(f *result.File) float64 {
 	var v []float64
 	for _, r := range f.Runs {
@@ -119,7 +120,7 @@ func figures(r *result.Run) *grid {
 	return g
 }
 
-// load says in one line what was done, but for what was varied.
+// load describes the load in one line, without the varied parameter.
 func load(p *result.Params, rounds int, varied ...string) string {
 	var parts []string
 	is := func(name string) bool { return !slices.Contains(varied, name) }
@@ -157,7 +158,7 @@ func load(p *result.Params, rounds int, varied ...string) string {
 		add("body %s", size(float64(p.BodySize)))
 	}
 	if p.OneCPU {
-		add("all on one processor")
+		add("server and generator on one processor")
 	}
 	if c := p.Churn; c != nil {
 		add("%g workers and %g submitters lost per second", c.Workers, c.Submitters)
@@ -180,7 +181,7 @@ func plural(n int, what string) string {
 	return thousands(float64(n)) + " " + what + "s"
 }
 
-// events says what happened besides answers.
+// events describes what happened besides answers.
 func events(r *result.Run) string {
 	var failed, forgotten, again, late, workers, submitters int64
 	for _, x := range r.Rounds {
@@ -198,7 +199,7 @@ func events(r *result.Run) string {
 	}{
 		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {again, "jobs handed out again"},
 		{failed, "jobs failed after losing their workers"}, {forgotten, "jobs were outstanding when their submitter left"},
-		{late, "jobs left over 1 ms late by the generator's doing"},
+		{late, "jobs left more than 1 ms late because of the generator"},
 	} {
 		if e.n > 0 {
 			parts = append(parts, thousands(float64(e.n))+" "+e.what)

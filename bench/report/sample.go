@@ -23,8 +23,8 @@ func summary(m *result.Metric, v []float64) string {
 	return figure(median(v), m.Unit)
 }
 
-// spread writes the half-distance between the quartiles as a share of the
-// median: one round that was disturbed does not make it meaningless.
+// spread writes half the distance between the quartiles as a share of the median: a
+// single disturbed round does not make it meaningless.
 func spread(v []float64) string {
 	mid := median(v)
 	if len(v) < 2 || mid == 0 {

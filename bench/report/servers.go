@@ -14,7 +14,7 @@ import (
 
 const ours = "gloomd"
 
-// columns are the metrics that tell servers apart, by the nature of the load.
+// columns are the metrics in which servers differ, by the kind of load.
 func columns(runs []*result.Run) []*result.Metric {
 	switch {
 	case has(runs, result.Fill):
@@ -25,7 +25,7 @@ func columns(runs []*result.Run) []*result.Metric {
 	return []*result.Metric{result.Rate, result.ServerCPU, result.P50, result.P99, result.RSS}
 }
 
-// decisive are the metrics by which a race is won or lost, of those in columns.
+// decisive are those of columns by which a race is won or lost.
 func decisive(runs []*result.Run) []*result.Metric {
 	switch {
 	case has(runs, result.Fill):
@@ -40,8 +40,8 @@ func has(runs []*result.Run, m *result.Metric) bool {
 	return slices.ContainsFunc(runs, func(r *result.Run) bool { return len(m.Values(r)) > 0 })
 }
 
-// metricName is a metric's name in a table of runs: where there is a fill, the
-// jobs per second are those of the drain.
+// metricName is a metric's name in a table of runs: if the run has a fill, the jobs per
+// second are those of the drain.
 func metricName(m *result.Metric, runs []*result.Run) string {
 	if !has(runs, result.Fill) {
 		return m.Name
@@ -66,7 +66,7 @@ func servers(shape string, runs []*result.Run) *grid {
 	return g
 }
 
-// sweep is the table of one server under loads that differ in one thing.
+// sweep is the table of one server under loads that differ in one parameter.
 func sweep(over string, runs []*result.Run) *grid {
 	metrics := columns(runs)
 	for _, m := range []*result.Metric{result.IdleMemory, result.Fill, result.JobMemory} {
@@ -82,8 +82,8 @@ func sweep(over string, runs []*result.Run) *grid {
 	return g
 }
 
-// varied are the parameters that a sweep varies: with the types the workers,
-// of which each type needs one.
+// varied are the parameters that a sweep varies: besides the types also the workers,
+// because each type needs one.
 func varied(sweep string) []string {
 	if sweep == "types" {
 		return []string{sweep, "workers"}
@@ -91,8 +91,8 @@ func varied(sweep string) []string {
 	return []string{sweep}
 }
 
-// medians is a table of runs: the medians of their rounds, and how far those
-// were apart. Its notes are the runs that were not.
+// medians is a table of runs: the medians of their rounds, and how much the rounds
+// differed. Its notes name the runs that were left out.
 func medians(title, of, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
 	g := &grid{title: title, head: []string{of}}
 	for _, m := range metrics {
@@ -123,9 +123,9 @@ func medians(title, of, absent string, metrics []*result.Metric, runs []*result.
 	return g
 }
 
-// standings is the one table that says where ours stands: for every other
-// server and decisive metric by what factor ours is better (above 1) or worse,
-// and whether that is more than noise. Nil when ours did not take part.
+// standings is the table that compares our server: for every other server and decisive
+// metric, by what factor ours is better (above 1) or worse, and whether that is more
+// than noise. Nil when ours did not take part.
 func standings(f *result.File) *grid {
 	g := &grid{title: "Gloomd against …", head: []string{""}}
 	type column struct {
@@ -174,11 +174,11 @@ func standings(f *result.File) *grid {
 	return g
 }
 
-// alpha is the chance we take of calling noise a difference.
+// alpha is the accepted chance of taking noise for a difference.
 const alpha = 0.05
 
-// standing tells by what factor a metric of ours is better than another's, and
-// whether that is more than noise, as benchstat judges it.
+// standing tells by what factor a metric of ours is better than another's, and whether
+// that is more than noise, as benchstat judges it.
 func standing(m *result.Metric, own, other *result.Run) string {
 	x, y := m.Values(own), m.Values(other)
 	if len(x) == 0 || len(y) == 0 || median(x) <= 0 || median(y) <= 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Style is how a report is written.
+// Style is the form of a report.
 type Style uint8
 
 const (
@@ -95,7 +95,7 @@ func percent(x float64) string {
 	return fmt.Sprintf("±%.0f %%", x*100)
 }
 
-// capital makes a sentence of a phrase.
+// capital begins a phrase with a capital letter.
 func capital(s string) string {
 	if s == "" {
 		return s

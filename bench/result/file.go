@@ -28,7 +28,7 @@ type Run struct {
 	Server Server   `json:"server"`
 	Params Params   `json:"params"`
 	Rounds []*Round `json:"rounds"`
-	// Skipped says why there are no rounds, when the server cannot do this.
+	// Skipped says why there are no rounds, if the server cannot do this.
 	Skipped string `json:"skipped,omitempty"`
 }
 
@@ -37,7 +37,7 @@ type Server struct {
 	Kind    string `json:"kind"`
 	Title   string `json:"title"`
 	Version string `json:"version,omitempty"`
-	Command string `json:"command,omitempty"` // how it was started; empty when it was found running
+	Command string `json:"command,omitempty"` // how it was started; empty when it was already running
 	Build   *Build `json:"build,omitempty"`   // of a gloomd that was started
 }
 
@@ -99,7 +99,7 @@ func (p *Params) Value(name string) (float64, bool) {
 	return 0, false
 }
 
-// Find gives the run of a shape on a server.
+// Find returns the run of a shape on a server.
 func (f *File) Find(shape, kind string) *Run {
 	for _, r := range f.Runs {
 		if r.Shape == shape && r.Server.Kind == kind {
@@ -109,7 +109,7 @@ func (f *File) Find(shape, kind string) *Run {
 	return nil
 }
 
-// Read reads a file and refuses one that is of another format or holds nothing.
+// Read reads a file, and refuses one of another format or without runs.
 func Read(path string) (*File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -120,10 +120,10 @@ func Read(path string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if f.Format != Format {
-		return nil, fmt.Errorf("%s: format %d: only format %d is known", path, f.Format, Format)
+		return nil, fmt.Errorf("%s: format is %d, want %d", path, f.Format, Format)
 	}
 	if len(f.Runs) == 0 {
-		return nil, fmt.Errorf("%s: no runs in it", path)
+		return nil, fmt.Errorf("%s: the file has no runs", path)
 	}
 	return &f, nil
 }
@@ -131,8 +131,8 @@ func Read(path string) (*File, error) {
 // Write writes a file whole or not at all.
 func (f *File) Write(path string) error { return WriteJSON(path, f) }
 
-// WriteJSON writes figures of any form whole or not at all, and nothing where there is
-// no path.
+// WriteJSON writes figures of any form, whole or not at all. Without a path it writes
+// nothing.
 func WriteJSON(path string, v any) error {
 	if path == "" {
 		return nil
@@ -146,7 +146,7 @@ func WriteJSON(path string, v any) error {
 	}
 	text = append(text, '\n')
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return os.WriteFile(path, text, 0o644) // as to /dev/stdout
+		return os.WriteFile(path, text, 0o644) // for example to /dev/stdout
 	}
 	part := path + ".part"
 	if err := os.WriteFile(part, text, 0o644); err != nil {

@@ -8,7 +8,7 @@ type Metric struct {
 	of     func(r *Round) (float64, bool)
 }
 
-// Unit tells how a figure is written.
+// Unit says how a figure is written.
 type Unit uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	Processors
 )
 
-// Of gives the figure of a round; false when the round does not have it.
+// Of returns the figure of a round; false when the round does not have it.
 func (m *Metric) Of(r *Round) (float64, bool) { return m.of(r) }
 
 // Values are the figures of all rounds that have it.

@@ -13,10 +13,10 @@ import (
 // is not known.
 type Round struct {
 	Seconds      float64     `json:"seconds"` // measured, without warm-up
-	Jobs         int64       `json:"jobs"`    // answered in that time
+	Jobs         int64       `json:"jobs"`    // jobs answered in that time
 	ServerCPU    int64       `json:"server_cpu_ns,omitempty"`
 	GeneratorCPU int64       `json:"generator_cpu_ns"`
-	OthersCPU    float64     `json:"others_cpu"` // processors that all other processes kept busy: noise
+	OthersCPU    float64     `json:"others_cpu"` // processors that all other programs kept busy: noise
 	BytesIn      int64       `json:"bytes_in"`   // into the generator
 	BytesOut     int64       `json:"bytes_out"`
 	Server       *proc.Usage `json:"server,omitempty"` // at the end of the measurement
@@ -28,15 +28,15 @@ type Round struct {
 	Failed       int64            `json:"failed,omitempty"`      // ended in an error that the load provoked
 	Forgotten    int64            `json:"forgotten,omitempty"`   // outstanding when their submitter hung up
 	Redelivered  int64            `json:"redelivered,omitempty"` // handed out more often than submitted
-	Deferred     int64            `json:"deferred,omitempty"`    // sent over 1 ms late by the generator itself
+	Deferred     int64            `json:"deferred,omitempty"`    // sent more than 1 ms late by the generator itself
 	WorkersHung  int64            `json:"workers_hung_up,omitempty"`
 	SubmitHung   int64            `json:"submitters_hung_up,omitempty"`
 	Faults       map[string]int64 `json:"faults,omitempty"`
 	FaultSamples []string         `json:"fault_samples,omitempty"`
 }
 
-// Backlog is the round of a queue filled with no worker there, then drained.
-// The round's own figures (seconds, jobs, CPU) are those of the drain.
+// Backlog is the round of a queue that is filled while no worker is there, then
+// drained. The round's own figures (seconds, jobs, CPU) are those of the drain.
 type Backlog struct {
 	FillSeconds float64 `json:"fill_seconds"`
 	FillCPU     int64   `json:"fill_server_cpu_ns,omitempty"`
@@ -45,7 +45,7 @@ type Backlog struct {
 	RSSDrained  int64   `json:"rss_drained_bytes,omitempty"`
 }
 
-// Idle is what workers cost that have nothing to do.
+// Idle is the cost of workers without jobs.
 type Idle struct {
 	Workers   int     `json:"workers"`
 	Seconds   float64 `json:"seconds"` // to connect and join them
@@ -53,8 +53,7 @@ type Idle struct {
 	RSSAfter  int64   `json:"rss_after_bytes,omitempty"`
 }
 
-// Sample is one part of a round: an interval of a long one, or what happened
-// meanwhile.
+// Sample is one part of a round: an interval of a long one, or one disturbance.
 type Sample struct {
 	Name        string  `json:"name,omitempty"`
 	At          float64 `json:"at_s"` // its end
@@ -75,11 +74,11 @@ type Latency struct {
 	P999  int64 `json:"p999_ns"`
 	P9999 int64 `json:"p9999_ns"`
 	Max   int64 `json:"max_ns"`
-	// Histogram is the whole of it: HdrHistogram's compressed V2 log, base64.
+	// Histogram is the whole distribution: HdrHistogram's compressed V2 log, in base64.
 	Histogram string `json:"histogram"`
 }
 
-// NewLatency sums a histogram up; nil when it is empty.
+// NewLatency summarizes a histogram; nil when it is empty.
 func NewLatency(h *hdrhistogram.Histogram) (*Latency, error) {
 	if h.TotalCount() == 0 {
 		return nil, nil
@@ -94,7 +93,7 @@ func NewLatency(h *hdrhistogram.Histogram) (*Latency, error) {
 	}, nil
 }
 
-// Latency is that of all rounds together; nil when none was recorded.
+// Latency is the latency of all rounds together; nil when none was recorded.
 func (r *Run) Latency() (total *hdrhistogram.Histogram, err error) {
 	for _, round := range r.Rounds {
 		if round.Latency == nil {
@@ -113,7 +112,7 @@ func (r *Run) Latency() (total *hdrhistogram.Histogram, err error) {
 	return total, nil
 }
 
-// Decode gives the whole distribution back.
+// Decode returns the whole distribution.
 func (l *Latency) Decode() (*hdrhistogram.Histogram, error) {
 	if _, err := base64.StdEncoding.DecodeString(l.Histogram); err != nil {
 		return nil, fmt.Errorf("histogram: %w", err)

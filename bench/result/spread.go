@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Spread tells the median of rates of several rounds, the lowest and the highest.
-// There must be one at least.
+// Spread describes the median of rates of several rounds, the lowest and the highest.
+// There must be at least one.
 func Spread(rates []float64, unit string) string {
 	rates = slices.Sorted(slices.Values(rates))
 	n := len(rates)

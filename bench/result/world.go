@@ -23,7 +23,7 @@ type World struct {
 	Build   Build     `json:"build"`
 }
 
-// ThisWorld is that of figures to be taken now.
+// ThisWorld is the world of figures that are taken now.
 func ThisWorld() World { return World{time.Now(), ThisHost(), ThisBuild()} }
 
 // Host is the machine.
@@ -35,7 +35,7 @@ type Host struct {
 	Memory     int64  `json:"memory_bytes"`
 }
 
-// ThisHost describes the machine we run on; what cannot be learnt stays empty.
+// ThisHost describes the machine we run on; unknown fields stay empty.
 func ThisHost() Host {
 	h := Host{Processors: runtime.NumCPU(), OS: osName()}
 	var u unix.Utsname
@@ -71,9 +71,9 @@ func osName() string {
 	return runtime.GOOS
 }
 
-// Build is what a program was made of.
+// Build describes how a program was built.
 type Build struct {
-	Commit   string `json:"commit,omitempty"` // "" when it cannot be known
+	Commit   string `json:"commit,omitempty"` // "" when it is unknown
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 }
@@ -82,8 +82,8 @@ type Build struct {
 // outside a checkout.
 var commit string
 
-// ThisBuild describes this program: from its build information, or else from
-// the git checkout it is run in.
+// ThisBuild describes this program: from its build information, or else from the git
+// checkout in which it runs.
 func ThisBuild() Build {
 	b := Build{Go: runtime.Version(), Commit: commit}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -95,7 +95,7 @@ func ThisBuild() Build {
 	return b
 }
 
-// BuildOf describes a Go program in a file; nil when it is none.
+// BuildOf describes a Go program in a file; nil when the file is not one.
 func BuildOf(path string) *Build {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

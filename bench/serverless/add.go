@@ -15,9 +15,9 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// add has clients add lines, each waiting for its answer, and checks that all of
-// them have come to the store. It shares the processors with the daemon, and so
-// all clients are served by one thread.
+// add lets clients add lines, each waiting for its answer, and checks that all lines
+// have reached the store. It shares the processors with the daemon, so all clients are
+// served by one thread.
 func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
 	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
 	loop, err := poll.New(time.Now())
@@ -61,21 +61,21 @@ func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during t
 	return d.added(ctx, "idle", r.Jobs)
 }
 
-// adding is what the clients of a round have in common.
+// adding is the state that the clients of a round share.
 type adding struct {
 	request []byte
-	end     int64 // of the loop's clock: no request is begun after it
+	end     int64 // end on the loop's clock: no request begins after it
 	times   []time.Duration
 	left    int // clients that are at work
 	err     error
-	over    chan struct{} // closed when none is
+	over    chan struct{} // closed when no client is at work
 
 	in     bytes.Reader
 	lines  bufio.Reader
 	header fasthttp.ResponseHeader
 }
 
-// leave is the end of a client.
+// leave notes the end of a client.
 func (a *adding) leave(err error) {
 	a.err = errors.Join(a.err, err)
 	if a.left--; a.left == 0 {
@@ -83,7 +83,7 @@ func (a *adding) leave(err error) {
 	}
 }
 
-// answer is the size of an answer, 0 while it is not whole.
+// answer is the size of an answer, 0 while it is not complete.
 func (a *adding) answer(in []byte) (size int, err error) {
 	head := bytes.Index(in, []byte("\r\n\r\n"))
 	if head < 0 {
@@ -97,7 +97,7 @@ func (a *adding) answer(in []byte) (size int, err error) {
 	size = head + len("\r\n\r\n") + a.header.ContentLength()
 	switch {
 	case a.header.ContentLength() < 0:
-		return 0, errors.New("an answer says no length")
+		return 0, errors.New("an answer has no Content-Length")
 	case size > len(in):
 		return 0, nil
 	case a.header.StatusCode() != fasthttp.StatusOK:
@@ -109,7 +109,7 @@ func (a *adding) answer(in []byte) (size int, err error) {
 // adder is one client.
 type adder struct {
 	*adding
-	sent int64 // 0: when the loop began
+	sent int64 // 0 is when the loop began
 }
 
 // Data implements poll.Handler.
@@ -133,5 +133,5 @@ func (a *adder) Data(c *poll.Conn, in []byte, now int64) int {
 
 // Closed implements poll.Handler.
 func (a *adder) Closed(_ *poll.Conn, err error) {
-	a.leave(errors.Join(errors.New("the daemon has closed a connection"), err))
+	a.leave(errors.Join(errors.New("the daemon closed a connection"), err))
 }

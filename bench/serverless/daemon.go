@@ -17,7 +17,7 @@ import (
 // daemon is a serverlessd on a directory of its own.
 type daemon struct {
 	server *throwaway.Server
-	client fasthttp.HostClient // a cheap one: it shares the processors with the daemon
+	client fasthttp.HostClient // a cheap client, because it shares the processors with the daemon
 }
 
 func start(ctx context.Context, o Options) (*daemon, error) {
@@ -49,7 +49,7 @@ func start(ctx context.Context, o Options) (*daemon, error) {
 	return d, nil
 }
 
-// patience is how long an answer may take.
+// patience bounds the time for an answer.
 const patience = time.Minute
 
 // call sends a request and reads the JSON of its answer.

@@ -1,5 +1,5 @@
-// Package serverless measures the serverless queue: how fast lines are accepted,
-// and how fast handlers run them. Every line is counted in the end.
+// Package serverless measures the serverless queue: how fast lines are accepted, and
+// how fast handlers run them. It counts every line at the end.
 package serverless
 
 import (
@@ -18,9 +18,9 @@ type Options struct {
 	Program string        // serverlessd; "" finds or builds one
 	Store   string        // address; "" is SQLite in the daemon's directory
 	Clients int           // connections that add
-	Lines   int           // of a request of batch
-	Time    time.Duration // of a shape that adds
-	Jobs    int           // that a handler runs
+	Lines   int           // lines in a request of batch
+	Time    time.Duration // duration of a shape that adds
+	Jobs    int           // jobs that a handler runs
 	Rounds  int
 }
 
@@ -29,11 +29,11 @@ func DefaultOptions() Options {
 	return Options{Shapes: shapes, Clients: 32, Lines: 1000, Time: 5 * time.Second, Jobs: 20_000, Rounds: 3}
 }
 
-// Validate returns an error for what cannot be measured.
+// Validate returns an error for the first option that is out of range.
 func (o Options) Validate() error {
 	for _, s := range o.Shapes {
 		if !slices.Contains(shapes, s) {
-			return fmt.Errorf("shape %q is none of %s", s, strings.Join(shapes, ", "))
+			return fmt.Errorf("shape %q must be one of %s", s, strings.Join(shapes, ", "))
 		}
 	}
 	for name, value := range map[string]int{"clients": o.Clients, "lines": o.Lines, "jobs": o.Jobs, "rounds": o.Rounds} {

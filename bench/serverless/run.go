@@ -25,13 +25,14 @@ type Round struct {
 	Seconds float64       `json:"seconds"`
 	P50     time.Duration `json:"p50_ns,omitempty"`
 	P99     time.Duration `json:"p99_ns,omitempty"`
-	// Of the same disk, for a lone line: a small write and its fdatasync, behind the
-	// end of a file as the journal writes, and where the file has been written before.
+	// The same disk's times for a single line: a small write and its fdatasync, at the
+	// end of a file, as the journal writes, and in a part of a file that has been
+	// written before.
 	Append    time.Duration `json:"append_p50_ns,omitempty"`
 	Overwrite time.Duration `json:"overwrite_p50_ns,omitempty"`
 	CPU       time.Duration `json:"daemon_cpu_ns"`
 	Own       time.Duration `json:"own_cpu_ns"`
-	Others    float64       `json:"others_cpu"` // processors that all else kept busy, contexts of the daemon among it
+	Others    float64       `json:"others_cpu"` // processors that all other programs kept busy, among them contexts of the daemon
 }
 
 // Rate is in jobs per second.
@@ -78,7 +79,7 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	return r, err
 }
 
-// count begins a measurement's time and processor time, which counted ends.
+// count starts a measurement's time and processor time, which counted ends.
 func (d *daemon) count(r *Round) (counted func()) {
 	cpu, _ := proc.CPU(d.server.PID())
 	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
@@ -94,13 +95,13 @@ func (d *daemon) count(r *Round) (counted func()) {
 func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
 	c, err := d.counts(ctx, typ)
 	if err == nil && c.Added != jobs {
-		err = fmt.Errorf("%d lines were accepted, and there are %d jobs", jobs, c.Added)
+		err = fmt.Errorf("%d lines were accepted, but there are %d jobs", jobs, c.Added)
 	}
 	return err
 }
 
-// syncTimes are the medians of a small write and its fdatasync, which make the file
-// longer or do not.
+// syncTimes are the medians of a small write and its fdatasync, with and without making
+// the file longer.
 func syncTimes(dir string) (longer, same time.Duration, err error) {
 	f, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {
@@ -124,8 +125,8 @@ func syncTimes(dir string) (longer, same time.Duration, err error) {
 	return longer, same, err
 }
 
-// first measures how long it takes from the answer to an add to the start of the
-// job, of a type that had nothing to do.
+// first measures the time from the answer to an add until the start of the job, for a
+// type without other jobs.
 func (d *daemon) first(ctx context.Context, r *Round) error {
 	const jobs = 100
 	started := make(chan time.Time, 1)
@@ -171,7 +172,7 @@ func newTarget(asked func()) (net.Listener, error) {
 
 var sources = map[string]string{"node": "return 200", "python": "return 200", "sh": ":"}
 
-// handle measures how fast jobs that wait are run by a handler that does nothing.
+// handle measures how fast a handler that does nothing runs waiting jobs.
 func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
 	source := sources[r.Shape]
 	var served atomic.Int64
@@ -215,7 +216,7 @@ func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
 	counted()
 	r.Jobs = jobs
 	if n := served.Load(); r.Shape == "http" && n != int64(jobs)+1 {
-		return fmt.Errorf("%d jobs were done, the handler was asked %d times", jobs+1, n)
+		return fmt.Errorf("%d jobs were done, but the handler was called %d times", jobs+1, n)
 	}
 	return d.added(ctx, "work", jobs+1)
 }

@@ -11,8 +11,8 @@ import (
 	"gloom/bench/result"
 )
 
-// Backlog fills the queue with Jobs jobs while no worker is there, looks at the
-// server's memory, then lets the workers in and drains it.
+// Backlog fills the queue with Jobs jobs while no worker is there, measures the
+// server's memory, then lets the workers in and drains the queue.
 func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
 	switch {
 	case !srv.Protocol.Traits().Queues:
@@ -100,7 +100,7 @@ func (s *session) drain(limit, ctx context.Context) error {
 	ended, err := s.gen.Answered(limit)
 	stop()
 	if err != nil && limit.Err() == nil {
-		return err // past the limit, the end counts what is lost
+		return err // after the deadline, the end counts the lost jobs
 	}
 	to, terr := s.gen.Take(false)
 	if terr != nil {
@@ -123,7 +123,7 @@ func (s *session) drain(limit, ctx context.Context) error {
 	return nil
 }
 
-// watch reports on the drain until it is stopped.
+// watch reports the progress of the drain until it is stopped.
 func (s *session) watch(ctx context.Context) (stop func()) {
 	if s.opt.Progress == nil {
 		return func() {}

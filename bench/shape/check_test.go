@@ -16,7 +16,7 @@ func quick() shape.Options {
 	return o
 }
 
-// Each lie is found, counted exactly, and called by its name.
+// Each fault of a server is found, counted exactly, and reported under its name.
 func TestLiesAreFound(t *testing.T) {
 	type faults = map[string]int64
 	for name, c := range map[string]struct {
@@ -91,8 +91,7 @@ func TestLiesAreFound(t *testing.T) {
 	}
 }
 
-// Without its ok a worker is handed its next job too early; at the end all oks
-// are missing.
+// Without its ok a worker gets its next job too early; at the end all oks are missing.
 func TestWorkersWithoutOK(t *testing.T) {
 	srv := startLiar(t, &liar{onOK: func() []string { return nil }})
 	r, err := shape.Steady(context.Background(), srv, quick())
@@ -128,7 +127,7 @@ func TestSwappedAnswers(t *testing.T) {
 	}
 }
 
-// A server that hangs up is a fault, and what it owed is lost.
+// A server that hangs up is a fault, and its outstanding answers are lost.
 func TestHangingUp(t *testing.T) {
 	o := quick()
 	o.Submitters = 1

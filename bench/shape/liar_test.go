@@ -13,8 +13,8 @@ import (
 	"gloom/bench/peers"
 )
 
-// liar is a small Gloom server that can be made to lie: lies get each answer
-// before it leaves and say which frames leave instead.
+// liar is a small Gloom server with faults: lies get each answer before it leaves and
+// return the frames that leave instead.
 type liar struct {
 	submit, work net.Listener
 

@@ -9,7 +9,8 @@ import (
 	"gloom/bench/result"
 )
 
-// Options is one round of load. Fields without a word here are load.Config's.
+// Options describes one round of load. Fields without a comment here are those of
+// load.Config.
 type Options struct {
 	Submitters int
 	Window     int
@@ -28,12 +29,12 @@ type Options struct {
 	Rate     float64 // jobs per second of an open loop; 0: closed loop
 	Arrivals string  // of an open loop: constant or poisson
 
-	Duration time.Duration // of the measurement, unless Jobs is given
+	Duration time.Duration // of the measurement, unless Jobs is set
 	Warmup   time.Duration // before it, not counted; not used with Jobs
-	Jobs     int64         // measure exactly these
-	Grace    time.Duration // for answers after the end, before they are lost
-	Interval time.Duration // of samples; 0: none
-	Within   time.Duration // for any step that should end by itself, as connecting or draining
+	Jobs     int64         // measure exactly this number of jobs
+	Grace    time.Duration // wait for answers after the end, before they count as lost
+	Interval time.Duration // interval of samples; 0: none
+	Within   time.Duration // limit for any step that should end by itself, such as connecting or draining
 
 	OneCPU bool // server and generator share one processor
 	Churn  *load.Churn
@@ -41,7 +42,7 @@ type Options struct {
 	Progress func(Progress) // called a few times per second; may be nil
 }
 
-// Progress is how a round stands.
+// Progress is the state of a round.
 type Progress struct {
 	Phase    string
 	Done     float64 // 0 … 1 of the phase; negative when unknown
@@ -57,8 +58,8 @@ func Defaults() Options {
 		Within: 2 * time.Minute}
 }
 
-// Validate names the first option that is out of range. What load.Config
-// checks is left to it.
+// Validate names the first option that is out of range. It leaves to load.Config what
+// that checks.
 func (o *Options) Validate() error {
 	switch {
 	case o.Jobs < 0:
@@ -82,7 +83,7 @@ func (o *Options) config(s *peers.Server) load.Config {
 		MayFail: o.Churn != nil}
 }
 
-// Params are the options as a result file keeps them.
+// Params are the options in the form of a result file.
 func (o *Options) Params() result.Params {
 	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types,
 		Versatile: o.Versatile, Groups: o.Groups, Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,

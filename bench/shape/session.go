@@ -13,7 +13,7 @@ import (
 	"gloom/bench/result"
 )
 
-// spareFiles is what a process opens besides the peers' sockets.
+// spareFiles is how many files a process opens besides the peers' sockets.
 const spareFiles = 256
 
 // session is a server with a generator's peers connected to it.
@@ -48,21 +48,21 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 	return s, nil
 }
 
-// Files is how many open files a round needs, on either side. It must be
-// granted before a server is started, which inherits the limit.
+// Files is how many open files a round needs, on either side. The limit must be raised
+// before a server is started, because the server inherits it.
 func Files(opt *Options) uint64 {
 	return uint64(2*opt.Submitters + opt.Workers + opt.Idle + spareFiles)
 }
 
 // Reasons for which a server cannot take part in a shape.
 var (
-	ErrNoQueue    = errors.New("it has no queue: what no worker waits for is dropped")
+	ErrNoQueue    = errors.New("it has no queue: a job is dropped if no worker waits for it")
 	ErrNoPrefetch = errors.New("it gives a worker connection one job at a time")
 )
 
 func (s *session) pin(bind func(pid int) error) error {
 	if s.srv.PID == 0 {
-		return errors.New("one processor for all: the server's process is not known")
+		return errors.New("one processor for all: the server's process is unknown")
 	}
 	return errors.Join(bind(os.Getpid()), bind(s.srv.PID))
 }
@@ -111,7 +111,7 @@ func (s *session) idle(ctx context.Context) error {
 	return nil
 }
 
-// usage is the server's; nil when its process is not known.
+// usage is the server's usage; nil when its process is unknown.
 func (s *session) usage() (*proc.Usage, error) {
 	if s.srv.PID == 0 {
 		return nil, nil
@@ -120,7 +120,7 @@ func (s *session) usage() (*proc.Usage, error) {
 	return &u, err
 }
 
-// meter is the processor time of everybody at a moment.
+// meter is the processor time of all processes at a moment.
 type meter struct {
 	server, generator, machine time.Duration
 }
@@ -134,7 +134,7 @@ func (s *session) meter() (m meter, err error) {
 	return m, err
 }
 
-// account books what happened between two moments.
+// account records what happened between two moments.
 func (s *session) account(from, to load.Snapshot, a, b meter) {
 	r := &s.round
 	r.Seconds = float64(to.At-from.At) / 1e9
@@ -147,7 +147,7 @@ func (s *session) account(from, to load.Snapshot, a, b meter) {
 	r.OthersCPU = max(0, others.Seconds()/r.Seconds)
 }
 
-// finish waits for what is outstanding and books the rest.
+// finish waits for outstanding jobs and records the rest.
 func (s *session) finish(ctx context.Context) (*result.Round, error) {
 	s.report("settle", -1, 0, nil)
 	if err := s.gen.Settle(ctx, s.opt.Grace); err != nil {

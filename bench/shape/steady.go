@@ -12,12 +12,12 @@ import (
 	"gloom/bench/result"
 )
 
-// progressEvery is the pace of progress reports.
+// progressEvery is the interval of progress reports.
 const progressEvery = 200 * time.Millisecond
 
-// Steady is a load that stays the same: a window of jobs outstanding per
-// submitter, or a fixed rate; with idle workers, many types, prefetch or peers
-// that come and go, as the options want it.
+// Steady is a constant load: a window of jobs outstanding per submitter, or a fixed
+// rate; with idle workers, many types, prefetch or peers that come and go, if the
+// options say so.
 func Steady(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
 	s, err := open(srv, &opt)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *session) count(ctx context.Context) error {
 	defer cancel()
 	ended, err := s.gen.Answered(ctx)
 	if err != nil && ctx.Err() == nil {
-		return err // the deadline alone means lost jobs, which the end will count
+		return err // reaching the deadline means lost jobs, which are counted at the end
 	}
 	b, merr := s.meter()
 	if merr != nil {
@@ -142,8 +142,8 @@ func (s *session) begin() error {
 	})
 }
 
-// pass lets time pass. With total, it records, samples if that is wanted, and
-// adds all latencies but those of the last moments to total.
+// pass lets time pass. With total, it records, takes samples if wanted, and adds to
+// total all latencies except those of the last moments.
 func (s *session) pass(ctx context.Context, phase string, d time.Duration, total *hdrhistogram.Histogram) error {
 	began := time.Now()
 	end := time.NewTimer(d)
@@ -199,7 +199,7 @@ func quantiles(h *hdrhistogram.Histogram) *result.Latency {
 	return &result.Latency{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99)}
 }
 
-// sampler books samples of a long round.
+// sampler takes the samples of a long round.
 type sampler struct {
 	s     *session
 	since load.Snapshot

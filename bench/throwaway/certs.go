@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Certs writes an authority, and a server's and a client's certificate of it for
+// Certs writes an authority, and a server's and a client's certificate from it, for
 // 127.0.0.1 and broker.test: ca.pem, server.pem, server.key, client.pem, client.key.
-// They are good for an hour.
+// They are valid for an hour.
 func Certs(dir string) error {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Build compiles one of our programs into a directory, on demand with the race
-// detector, and returns its path.
+// Build compiles one of our programs into a directory, with the race detector if
+// wanted, and returns its path.
 func Build(dir, name string, race bool) (string, error) {
 	path := filepath.Join(dir, name)
 	args := []string{"build", "-o", path}
@@ -27,20 +27,20 @@ func Build(dir, name string, race bool) (string, error) {
 	return path, nil
 }
 
-// Daemon is one run of a program of ours, in a process of its own, which logs
-// where it serves.
+// Daemon is one run of a program of ours, in a process of its own, which logs its
+// addresses.
 type Daemon struct {
 	*process
-	// Log is all that it has written.
+	// Log is its whole output.
 	Log Log
-	// Ready is the line with which it said that it serves.
+	// Ready is the line that said that it serves.
 	Ready string
 }
 
-// Start runs a command and waits for a line of its output that contains ready. It is
-// an error when the program cannot be started, ends before, or does not say it within a
-// minute and goes on running; the Daemon then has what it said. Output that the command
-// has a place for goes there instead.
+// Start runs a command and waits for a line of its output that contains ready. It is an
+// error if the program cannot be started, ends before, or runs for a minute without
+// that line; the Daemon then has the output so far. Output that the command directs
+// elsewhere goes there.
 func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	d := &Daemon{}
 	if cmd.Stderr == nil {
@@ -61,20 +61,20 @@ func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 		return d, nil
 	case <-d.gone:
 	case <-timer.C:
-		return d, fmt.Errorf("%s does not say %q within %s: %s", name(cmd), ready, startTimeout, &d.Log)
+		return d, fmt.Errorf("%s did not print %q within %s: %s", name(cmd), ready, startTimeout, &d.Log)
 	}
 	select {
 	case d.Ready = <-line: // and ended right after
 		return d, nil
 	default:
-		return d, fmt.Errorf("%s ended before it said %q: %s: %s", name(cmd), ready, cmd.ProcessState, &d.Log)
+		return d, fmt.Errorf("%s ended before it printed %q: %s: %s", name(cmd), ready, cmd.ProcessState, &d.Log)
 	}
 }
 
 func name(cmd *exec.Cmd) string { return filepath.Base(cmd.Path) }
 
-// Field is a value of the line Ready, as JSON or name=value has it; "" when it has
-// no such field.
+// Field is a value of the line Ready, which may be JSON or have name=value; "" when
+// there is no such field.
 func (d *Daemon) Field(name string) string {
 	m := regexp.MustCompile(`\b` + name + `(?:=|":")([^" ]*)`).FindStringSubmatch(d.Ready)
 	if m == nil {
@@ -99,7 +99,7 @@ func (d *Daemon) Running() bool {
 	}
 }
 
-// State is what the program ended with. It must have ended.
+// State is the exit state of the program. It must have ended.
 func (d *Daemon) State() *os.ProcessState { return d.cmd.ProcessState }
 
 // Signal sends the program a signal.
@@ -108,8 +108,8 @@ func (d *Daemon) Signal(s syscall.Signal) { d.signal(s) }
 // Kill ends the program as a loss of power would.
 func (d *Daemon) Kill() { d.end(syscall.SIGKILL, syscall.SIGKILL) }
 
-// Stop has the program end, unless it has, and judges its life: it must stop when
-// it is told to, with exit status 0, and never say anything of a race or a panic.
+// Stop ends the program, unless it has ended, and judges its run: it must stop when it
+// is told to, with exit status 0, and must never report a race or a panic.
 func (d *Daemon) Stop() error {
 	if d.cmd.Process == nil { // it could not be started
 		return nil
@@ -125,7 +125,7 @@ func (d *Daemon) Stop() error {
 		}
 	}
 	if running && !d.State().Success() {
-		return fmt.Errorf("%s, told to stop, ended with %s: %s", name(d.cmd), d.State(), Tail([]byte(said)))
+		return fmt.Errorf("%s was told to stop and ended with %s: %s", name(d.cmd), d.State(), Tail([]byte(said)))
 	}
 	return nil
 }

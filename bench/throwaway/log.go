@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Log keeps what is written to it, by a process or a logger. The zero value is
-// empty and may be used by several at once.
+// Log keeps what a process or a logger writes to it. The zero value is empty and may be
+// used by several goroutines at once.
 type Log struct {
 	mu    sync.Mutex
 	text  []byte
 	waits []wait
 }
 
-// wait is for the first line that contains a text and is not before from.
+// wait waits for the first line that contains a text and does not lie before from.
 type wait struct {
 	text string
 	from int
@@ -37,7 +37,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// met looks at the lines that are complete.
+// met checks the complete lines.
 func (w *wait) met(text []byte) bool {
 	for {
 		n := bytes.IndexByte(text[w.from:], '\n')
@@ -59,7 +59,7 @@ func (l *Log) String() string {
 	return string(l.text)
 }
 
-// Await waits, for a minute at the most, until there is a line that contains the text.
+// Await waits, for at most a minute, until there is a line that contains the text.
 func (l *Log) Await(text string) error {
 	timer := time.NewTimer(startTimeout)
 	defer timer.Stop()
@@ -67,11 +67,11 @@ func (l *Log) Await(text string) error {
 	case <-l.await(text):
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("nobody said %q within %s:\n%s", text, startTimeout, l)
+		return fmt.Errorf("nothing logged %q within %s:\n%s", text, startTimeout, l)
 	}
 }
 
-// await gives the first line that contains the text.
+// await returns the first line that contains the text.
 func (l *Log) await(text string) <-chan string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// Probe is a package's tests of a program of ours, which runs in processes of its
-// own and knows nothing of who started it.
+// Probe runs a package's tests of one of our programs, which runs in processes of its
+// own and does not know who started it.
 type Probe struct {
 	// Name is the program's, below cmd.
 	Name string
-	// Dir is gone when the tests are over.
+	// Dir is removed when the tests have ended.
 	Dir string
 
 	once sync.Once
@@ -20,15 +20,15 @@ type Probe struct {
 	err  error
 }
 
-// Main is that of the tests, of which n run at a time.
+// Main is the Main of the tests, of which n run at a time.
 func (p *Probe) Main(n int, run func() (int, error)) int {
 	flag.Parse()
 	Parallel(n)
 	return Main(&p.Dir, run)
 }
 
-// Command is a run of the program, which is built for the first. Of the environment
-// it has PATH.
+// Command is a run of the program, which is built at the first call. Of the environment
+// it gets only PATH.
 func (p *Probe) Command(args ...string) (*exec.Cmd, error) {
 	p.once.Do(func() { p.path, p.err = Build(p.Dir, p.Name, Race) })
 	cmd := exec.Command(p.path, args...)

@@ -10,21 +10,21 @@ import (
 const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 60 * time.Second
-	// outputTimeout is how long what a program has started may hold its output open
-	// after its end.
+	// outputTimeout is how long processes that a program has started may hold its
+	// output open after its end.
 	outputTimeout = 5 * time.Second
 )
 
-// process is one run of a program. It ends with us.
+// process is one run of a program. It ends with this process.
 type process struct {
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when it has ended and its output is read
 }
 
-// begin starts a program. One that cannot be started is gone.
+// begin starts a program. If it cannot be started, it counts as ended.
 func begin(cmd *exec.Cmd) (*process, error) {
-	// A group of its own keeps a terminal's ^C away from it: who started it decides
-	// when it ends. It dies with the thread that forked it, hence the lock.
+	// A group of its own keeps a terminal's ^C away from it: its starter decides when
+	// it ends. It dies with the thread that forked it, hence the lock.
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -39,7 +39,7 @@ func begin(cmd *exec.Cmd) (*process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // what it ended with is in cmd.ProcessState
+			_ = cmd.Wait() // its exit state is in cmd.ProcessState
 		}
 	}()
 	err := <-started
@@ -67,8 +67,8 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// end ends the process and waits for it. A process that does not heed the first
-// signal gets the second, and end returns false.
+// end ends the process and waits for it. A process that does not obey the first signal
+// gets the second, and end returns false.
 func (p *process) end(first, second syscall.Signal) bool {
 	p.signal(first)
 	if p.within(stopTimeout) {

@@ -1,7 +1,7 @@
-// Package throwaway runs the processes that tests and benchmarks need, gone when
-// the process that started them is: servers with a directory of their own, which
-// stop and come back, and single runs of our own daemons. It knows nothing of what
-// they serve.
+// Package throwaway runs the processes that tests and benchmarks need, and that end
+// with the process that started them: servers with a directory of their own, which stop
+// and come back, and single runs of our own daemons. It knows nothing of their
+// services.
 package throwaway
 
 import (
@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Server is one server. Launch, Stop and Kill may be called in turn; what is in
-// Dir stays until Close.
+// Server is one server. Launch, Stop and Kill may be called in turn; Dir stays until
+// Close.
 type Server struct {
 	// Program is started with what Args returns at each Launch.
 	Program string
@@ -48,7 +48,7 @@ func (s *Server) Launch() error {
 	defer log.Close()
 	cmd := exec.Command(s.Program, s.Args()...)
 	cmd.Dir = s.Dir
-	cmd.Env = append(os.Environ(), "TMPDIR="+s.Dir) // what one that is killed leaves goes with the rest
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.Dir) // the rest of a killed one is removed with the directory
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := begin(cmd)
 	if err != nil {
@@ -74,16 +74,16 @@ func (s *Server) await(p *process) error {
 		}
 		select {
 		case <-p.gone:
-			return fmt.Errorf("%s ended at start: %s", s.Program, s.log())
+			return fmt.Errorf("%s ended during its start: %s", s.Program, s.log())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer after %s: %w: %s", s.Program, startTimeout, err, s.log())
+			return fmt.Errorf("%s did not answer within %s: %w: %s", s.Program, startTimeout, err, s.log())
 		case <-tick.C:
 		}
 	}
 }
 
-// Stop ends the server in an orderly way, Kill with SIGKILL. Both wait for it
-// and do nothing when it is not running.
+// Stop ends the server in an orderly way, Kill with SIGKILL. Both wait for it and do
+// nothing if it is not running.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
@@ -98,11 +98,11 @@ func (s *Server) end(signal syscall.Signal) {
 	p.end(signal, syscall.SIGKILL)
 }
 
-// Reload has it read its configuration again.
+// Reload makes it read its configuration again.
 func (s *Server) Reload() { s.signal(syscall.SIGHUP) }
 
-// Freeze stops the server from answering without closing anything, as a host
-// that hangs does; Thaw ends that.
+// Freeze keeps the server from answering without closing anything, like a host that
+// hangs; Thaw ends that.
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 func (s *Server) Thaw()   { s.signal(syscall.SIGCONT) }
 
@@ -124,8 +124,8 @@ func (s *Server) PID() int {
 	return s.process.cmd.Process.Pid
 }
 
-// Exited is closed when the process that was launched last has ended by itself or
-// was ended. Call it while that process runs.
+// Exited is closed when the process that was launched last has ended. Call it while
+// that process runs.
 func (s *Server) Exited() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func FreePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Lookup finds the first of the names. Debian keeps daemons out of an ordinary
+// Lookup finds the first of the names. Debian keeps daemons outside of an ordinary
 // user's PATH.
 func Lookup(names ...string) string {
 	for _, name := range names {

@@ -14,7 +14,7 @@ import (
 	"gloom/bench/shape"
 )
 
-// target is the server under load, as the flags name it.
+// target is the server under load, from the flags.
 type target struct {
 	server   string
 	pid      int
@@ -23,7 +23,7 @@ type target struct {
 
 func (t *target) flags(f *pflag.FlagSet) {
 	f.StringVar(&t.server, "server", "gloomd", "kind of server to start, or SUBMIT_ADDR,WORKER_ADDR of a running gloomd")
-	f.IntVar(&t.pid, "pid", 0, "process of a running server, for its CPU and memory (default: who listens on its port)")
+	f.IntVar(&t.pid, "pid", 0, "process id of a running server, for its CPU and memory (default: the process that listens on its port)")
 	gloomdFlags(f, &t.settings)
 }
 
@@ -49,19 +49,19 @@ func (t *target) start(ctx context.Context, body int) (*peers.Server, error) {
 	if _, port, err := net.SplitHostPort(submit); err == nil && s.PID == 0 {
 		n, err := strconv.Atoi(port)
 		if err != nil {
-			return nil, fmt.Errorf("server %q: port %q is no number", t.server, port)
+			return nil, fmt.Errorf("server %q: port %q is not a number", t.server, port)
 		}
-		s.PID, _ = proc.Listener(n) // of another machine or user: no figures of it
+		s.PID, _ = proc.Listener(n) // on another machine or of another user: no figures of it
 	}
 	return s, nil
 }
 
-// loadFlags are those of every shape.
+// loadFlags are the flags of every shape.
 func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.IntVar(&o.Submitters, "submitters", o.Submitters, "connections that submit")
 	f.IntVar(&o.Window, "window", o.Window, "jobs outstanding per submitter")
-	f.IntVar(&o.Workers, "workers", o.Workers, "connections that do the work")
-	f.IntVar(&o.Idle, "idle-workers", o.Idle, "further workers, on a type that gets no jobs")
+	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers, each with a connection")
+	f.IntVar(&o.Idle, "idle-workers", o.Idle, "further workers, for a type that gets no jobs")
 	f.IntVar(&o.Types, "types", o.Types, "job types, spread evenly over jobs and workers")
 	f.BoolVar(&o.Versatile, "versatile", o.Versatile, "each worker serves all types, by a pattern")
 	f.IntVar(&o.Groups, "groups", o.Groups, "groups of which each job belongs to one, spread evenly (0: none)")
@@ -69,15 +69,15 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.IntVar(&o.BodySize, "body", o.BodySize, "body size in bytes")
 	f.DurationVar(&o.WorkTime, "work-time", o.WorkTime, "how long a worker keeps a job")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "of a measurement")
-	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "before a measurement, not counted")
-	f.Int64Var(&o.Jobs, "jobs", o.Jobs, "measure so many jobs instead of a duration")
+	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before a measurement, not counted")
+	f.Int64Var(&o.Jobs, "jobs", o.Jobs, "measure this number of jobs instead of a duration")
 	f.DurationVar(&o.Grace, "grace", o.Grace, "wait for late answers before they count as lost")
-	f.DurationVar(&o.Within, "within", o.Within, "give up when connecting, filling or draining takes longer")
-	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, whatever the server does (0: closed loop)")
-	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "of an open loop: constant or poisson")
+	f.DurationVar(&o.Within, "within", o.Within, "limit for connecting, filling and draining")
+	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, however fast the server is (0: closed loop)")
+	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrivals in an open loop: constant or poisson")
 	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")
 	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator, at most one per submitter")
-	f.Uint64Var(&o.Seed, "seed", o.Seed, "of all that is random")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of everything random")
 }
 
 // output is where results go.

@@ -27,8 +27,8 @@ func newLive(quiet bool) *live {
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))}
 }
 
-// round gives the function that shows how a round stands; nil without a
-// terminal, which spares the generator the trouble.
+// round returns the function that shows the progress of a round; nil without a
+// terminal, which spares the generator that work.
 func (l *live) round(name string) func(shape.Progress) {
 	if l.bar == nil {
 		return nil

@@ -17,11 +17,11 @@ import (
 	"gloom/cmd/jobd/bridge"
 )
 
-// errFaults ends the program with 1: a server answered wrongly or not at all.
+// errFaults ends the program with status 1: a server answered wrongly or not at all.
 var errFaults = cli.Failf(cli.ExitFailed, "the server was wrong: see the faults above")
 
 func main() {
-	bridge.Main() // the mode of jobd that launches
+	bridge.Main() // for the mode launch of jobd
 	ctx, stop := cli.UntilSignal(context.Background())
 	if !cli.Colours(os.Stdout) {
 		text.DisableColors()

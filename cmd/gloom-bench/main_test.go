@@ -43,7 +43,7 @@ func bench(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// run wants the program to succeed and gives back the results it wrote.
+// run expects the program to succeed and returns the results that it wrote.
 func run(t *testing.T, args ...string) *result.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "r.json")
@@ -70,7 +70,7 @@ func needGloomd(t *testing.T) string {
 	return gloomd
 }
 
-// Every shape runs against gloomd, small, and says what it is there to say.
+// Every shape runs against gloomd, small, and reports its figures.
 func TestShapesOnGloomd(t *testing.T) {
 	short := []string{"--duration=300ms", "--warmup=50ms"}
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestShapesOnGloomd(t *testing.T) {
 				t.Errorf("p50 %v, work alone takes %v", time.Duration(r.Latency.P50), least)
 			}
 		}},
-		// Long enough for a stall of the machine to be little of it.
+		// Long enough that a stall of the machine is a small part of it.
 		{"latency", []string{"--duration=3s", "--warmup=200ms", "--rate=2000", "--arrivals=poisson"}, func(t *testing.T, _ *result.Params, r *result.Round) {
 			if rate := float64(r.Jobs) / r.Seconds; rate < 1500 || rate > 2500 {
 				t.Errorf("%.0f jobs/s, wanted 2000", rate)
@@ -152,7 +152,7 @@ func TestShapesOnGloomd(t *testing.T) {
 	}
 }
 
-// A race of all kinds, small: every server answers every job it should.
+// A race of all kinds, small: every server answers every job that it should.
 func TestRaceOfAllKinds(t *testing.T) {
 	f := run(t, "race", "--small", "--rounds=1", "--duration=100ms", "--backlog=2000", "--gloomd", needGloomd(t))
 	skipped := map[string]bool{"backlog nats": true, "prefetch relay": true, "prefetch redis": true, "prefetch gearmand": true,
@@ -187,7 +187,7 @@ func TestSweepAndReport(t *testing.T) {
 	}
 }
 
-// A server that swallows jobs ends the program with 1, and the report says so.
+// A server that swallows jobs ends the program with status 1, and the report says so.
 func TestFaultsExitWithOne(t *testing.T) {
 	addr := silentServer(t)
 	out, errs, err := bench(t, "throughput", "--server", addr+","+addr, "--jobs=10", "--rounds=1", "--grace=50ms", "--within=300ms")
@@ -197,7 +197,7 @@ func TestFaultsExitWithOne(t *testing.T) {
 	}
 }
 
-// silentServer lets workers join and submitters submit, and that is all.
+// silentServer lets workers join and submitters submit, and does nothing else.
 func silentServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -58,15 +58,15 @@ in turns. One table says where gloomd stands.`,
 	f := cmd.Flags()
 	out.flags(f)
 	gloomdFlags(f, &set)
-	f.BoolVar(&small, "small", false, "short rounds and a small backlog: about two minutes")
+	f.BoolVar(&small, "small", false, "short rounds and a small backlog, about two minutes in all")
 	f.IntVar(&rounds, "rounds", 0, "rounds of each server (default: 5 small, 9 in full)")
-	f.DurationVar(&duration, "duration", 0, "of each timed measurement (default: 800ms small, 5s in full)")
+	f.DurationVar(&duration, "duration", 0, "duration of each timed measurement (default: 800ms small, 5s in full)")
 	f.Int64Var(&backlog, "backlog", 0, "jobs queued in the backlog event (default: 50,000 small, 200,000 in full)")
 	f.StringSliceVar(&only, "servers", nil, "kinds of server that take part (default: all)")
 	return cmd
 }
 
-// runPlan runs a race or sweep, saves and shows it.
+// runPlan runs a race or sweep, saves it and shows it.
 func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) error {
 	style, err := report.ParseStyle(out.style)
 	if err != nil {
@@ -99,8 +99,8 @@ func chosen(only []string) ([]*peers.Kind, error) {
 	return kinds, nil
 }
 
-// show reports on the race: a live line on a terminal, and a line for each
-// thing that did not work out.
+// show reports on the race: a live line on a terminal, and a line for each server or
+// event that failed.
 func show(p *race.Plan, l *live) {
 	steps := p.Rounds * len(p.Kinds) * len(p.Events)
 	done := 0

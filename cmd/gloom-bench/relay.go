@@ -10,15 +10,15 @@ import (
 	"gloom/bench/relay"
 )
 
-// relayGC is how far the relay's heap may grow between collections: a ceiling
-// should not pay for a collector that a tuned server would run rarely.
+// relayGC is how far the relay's heap may grow between collections. The limit that the
+// relay shows should not include a collector that a tuned server would run rarely.
 const relayGC = 400
 
 func relayCommand() *cobra.Command {
 	var submit, work string
 	cmd := &cobra.Command{
 		Use:   "relay",
-		Short: "serve the relay, what a broker on gnet could reach",
+		Short: "serve the relay, the limit for a broker on gnet",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(relayGC)
@@ -35,7 +35,7 @@ func relayCommand() *cobra.Command {
 			return r.Close()
 		},
 	}
-	cmd.Flags().StringVar(&submit, "submit-addr", "127.0.0.1:0", "where submitters connect to")
-	cmd.Flags().StringVar(&work, "worker-addr", "127.0.0.1:0", "where workers connect to")
+	cmd.Flags().StringVar(&submit, "submit-addr", "127.0.0.1:0", "address for submitters")
+	cmd.Flags().StringVar(&work, "worker-addr", "127.0.0.1:0", "address for workers")
 	return cmd
 }

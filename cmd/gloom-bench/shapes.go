@@ -55,17 +55,17 @@ func shapes() []*aShape {
 	stall.Submitters, stall.Workers, stall.Rate, stall.Jobs, stall.Duration = 1, 1, 1000, 1_000_000, 2*time.Second
 
 	return []*aShape{
-		{name: "throughput", short: "as many jobs as go, a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
+		{name: "throughput", short: "as many jobs as possible, with a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
 		{name: "latency", short: "a fixed rate, timed from when each job should have left", rounds: 3, options: latency, run: shape.Steady,
 			long: `Jobs leave at a fixed rate whatever the server does. A job's latency counts from
 the moment it should have left: a server that stalls cannot hide the jobs that
 would have come meanwhile.`,
 			check: needRate},
-		{name: "backlog", short: "fill the queue, weigh it, drain it", rounds: 3, options: backlog, run: shape.Backlog},
+		{name: "backlog", short: "fill the queue, measure its memory, drain it", rounds: 3, options: backlog, run: shape.Backlog},
 		{name: "churn", short: "workers and submitters that come, go and die", rounds: 1, options: churn, run: shape.Steady},
 		{name: "soak", short: "churn for long, with samples of memory and descriptors", rounds: 1, options: soak, run: shape.Steady},
 		{name: "fanout", short: "many types and many idle workers", rounds: 3, options: fanout, run: shape.Steady},
-		{name: "stall", short: "a probe at a fixed rate while others do what may make the broker stop", rounds: 1, options: stall,
+		{name: "stall", short: "a probe at a fixed rate while others do what may block the broker", rounds: 1, options: stall,
 			run: shape.Stall, check: needRate,
 			long: `A probe of a type of its own submits at a fixed rate while, one after the other,
 a submitter queues --jobs jobs of another type and vanishes, metrics and jobs are
@@ -107,7 +107,7 @@ func (s *aShape) command() *cobra.Command {
 	loadFlags(f, &o)
 	f.IntVar(&rounds, "rounds", rounds, "measurements, each on a server started anew")
 	if s.options.Rate == 0 && s.options.Jobs == 0 || s.options.Churn != nil {
-		f.DurationVar(&o.Interval, "interval", o.Interval, "of samples in the results (0: none)")
+		f.DurationVar(&o.Interval, "interval", o.Interval, "interval of samples in the results (0: none)")
 	}
 	if s.options.Prefetch > 0 {
 		f.IntVar(&o.Prefetch, "prefetch", o.Prefetch, "jobs out per worker connection")
@@ -118,7 +118,7 @@ func (s *aShape) command() *cobra.Command {
 		f.Float64Var(&o.Churn.Workers, "worker-ends", c.Workers, "workers that go or die per second")
 		f.Float64Var(&o.Churn.Submitters, "submitter-ends", c.Submitters, "submitters that go or die per second")
 		f.IntVar(&o.Churn.Steady, "steady-submitters", c.Steady, "submitters that stay")
-		f.DurationVar(&o.Churn.Away, "away", c.Away, "longest absence of who went")
+		f.DurationVar(&o.Churn.Away, "away", c.Away, "longest absence of a peer that went")
 	}
 	return cmd
 }

@@ -1,5 +1,5 @@
-// Package jqtest runs the program jq-master for tests and benchmarks: on a free
-// loopback port, gone when the process that started it is gone.
+// Package jqtest runs the program jq-master for tests and benchmarks, on a free
+// loopback port. It ends with the process that started it.
 package jqtest
 
 import (
@@ -21,8 +21,8 @@ type Server struct {
 	Command []string
 }
 
-// New prepares a command with further arguments; Launch starts it. Launch returns
-// when it is ready, or for a standby when it is alive.
+// New prepares a command with further arguments; Launch starts it. Launch returns when
+// the master is ready, or a standby alive.
 func New(command []string, standby bool, args ...string) (*Server, error) {
 	port, err := throwaway.FreePort()
 	if err != nil {

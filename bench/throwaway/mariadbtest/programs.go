@@ -14,7 +14,7 @@ type binaries struct{ server, install string }
 var programs = sync.OnceValues(func() (binaries, error) {
 	b := binaries{throwaway.Lookup("mariadbd", "mysqld"), throwaway.Lookup("mariadb-install-db", "mysql_install_db")}
 	if b.server == "" || b.install == "" {
-		return b, errors.New("no MariaDB server found, which this needs: apt-get install mariadb-server")
+		return b, errors.New("no MariaDB server found: apt-get install mariadb-server")
 	}
 	return b, nil
 })

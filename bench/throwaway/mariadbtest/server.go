@@ -1,6 +1,6 @@
-// Package mariadbtest starts throw-away MariaDB servers for tests and
-// benchmarks: own data directory, own socket, own loopback port, gone when the
-// process that started them is gone. It knows nothing of jobd's table.
+// Package mariadbtest starts throw-away MariaDB servers for tests and benchmarks, each
+// with its own data directory, socket and loopback port. They end with the process that
+// started them. It knows nothing of jobd's table.
 package mariadbtest
 
 import (
@@ -93,8 +93,8 @@ func (s *Server) Open(database string) (*sql.DB, error) {
 }
 
 func (s *Server) create(install string) error {
-	// Not in the host's folder for such files: any server that starts there
-	// removes the temporary tables of this one.
+	// The directory is not the host's own for temporary files: any server that starts
+	// there removes the temporary tables of this one.
 	args := []string{"--no-defaults", "--datadir=" + filepath.Join(s.Dir, "data"), "--tmpdir=" + s.Dir, "--skip-test-db",
 		"--auth-root-authentication-method=normal", "--innodb-log-file-size=16M"}
 	if os.Getuid() == 0 {

@@ -22,8 +22,8 @@ var shared struct {
 
 var databases atomic.Int64
 
-// Main runs a package's tests and ends the server that they shared. Call it
-// from TestMain: os.Exit(mariadbtest.Main(m)).
+// Main runs a package's tests and stops their shared server. Call it from TestMain:
+// os.Exit(mariadbtest.Main(m)).
 func Main(m interface{ Run() int }) int {
 	defer func() {
 		shared.Lock()
@@ -35,8 +35,8 @@ func Main(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// Shared is the server of this test binary, started when first asked for.
-// Tests that stop or disturb the server use New.
+// Shared is the server of this test binary, started at the first call. Tests that stop
+// or disturb the server use New.
 func Shared(t TB) *Server {
 	t.Helper()
 	shared.Lock()

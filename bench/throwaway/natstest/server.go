@@ -24,7 +24,7 @@ type Server struct {
 func Cluster(n int, further ...string) (all []*Server, err error) {
 	program := throwaway.Lookup("nats-server")
 	if program == "" {
-		return nil, errors.New("nats-server is not installed: the Debian package nats-server has it (make deps)")
+		return nil, errors.New("nats-server is not installed: install the Debian package nats-server (make deps)")
 	}
 	ports, routes := make([]int, 2*n), make([]string, n)
 	for i := range ports {
@@ -77,7 +77,7 @@ func URLs(all []*Server) string {
 	return strings.Join(urls, ",")
 }
 
-// Close ends them and removes what they left.
+// Close stops them and removes their files.
 func Close(all []*Server) {
 	for _, s := range all {
 		s.Close()

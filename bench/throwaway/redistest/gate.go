@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Gate stands between a client and a server and loses what a network may lose.
+// Gate stands between a client and a server and loses data as a network may.
 type Gate struct {
 	listener net.Listener
 
@@ -15,14 +15,14 @@ type Gate struct {
 	target string
 	conns  map[*crossing]bool
 	mute   bool
-	rate   atomic.Int64 // bytes in a second each way; 0: as many as come
+	rate   atomic.Int64 // bytes in a second each way; 0: no limit
 }
 
 // crossing is a connection through the gate.
 type crossing struct {
 	client, server net.Conn
 	held           bool
-	late           []byte // of the client, not yet with the server
+	late           []byte // from the client, not yet sent to the server
 }
 
 // NewGate opens a gate to a server's TCP address. It closes with the test.
@@ -41,10 +41,10 @@ func NewGate(t TB, target string) *Gate {
 	return g
 }
 
-// URL is where clients go.
+// URL is the address for clients.
 func (g *Gate) URL() string { return "redis://" + g.listener.Addr().String() }
 
-// SetTarget leads new connections elsewhere and cuts the others.
+// SetTarget directs new connections to another server and cuts the others.
 func (g *Gate) SetTarget(target string) {
 	g.mu.Lock()
 	g.target = target
@@ -64,14 +64,14 @@ func (g *Gate) Cut() {
 // Throttle lets so many bytes through in a second, each way of each connection.
 func (g *Gate) Throttle(rate int64) { g.rate.Store(rate) }
 
-// take waits as long as so many bytes are on their way.
+// take waits as long as so many bytes take.
 func (g *Gate) take(n int) {
 	if rate := g.rate.Load(); rate > 0 {
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 	}
 }
 
-// Mute lets the next requests through and drops the first answer, with its
+// Mute lets the next requests through and drops the first answer, together with its
 // connection.
 func (g *Gate) Mute() {
 	g.mu.Lock()
@@ -79,8 +79,8 @@ func (g *Gate) Mute() {
 	g.mute = true
 }
 
-// Hold keeps back what comes from now on over the connections that are open, even
-// when their clients give up. Release sends it to the server.
+// Hold keeps back the bytes that come from now on over the open connections, even when
+// their clients give up. Release sends them to the server.
 func (g *Gate) Hold() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +89,7 @@ func (g *Gate) Hold() {
 	}
 }
 
-// Release sends what was held and returns how many bytes that were.
+// Release sends the bytes that were held back and returns how many they were.
 func (g *Gate) Release() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package redistest starts throw-away Redis servers for tests and benchmarks:
-// own directory, own unix socket and loopback port, gone when the process that
-// started them is gone. It knows nothing of what jq-master keeps there.
+// Package redistest starts throw-away Redis servers for tests and benchmarks, each with
+// its own directory, unix socket and loopback port. They end with the process that
+// started them. It knows nothing of the data that jq-master keeps there.
 package redistest
 
 import (
@@ -28,7 +28,7 @@ type Server struct {
 func Start(args ...string) (*Server, error) {
 	program := throwaway.Lookup("redis-server")
 	if program == "" {
-		return nil, errors.New("no redis-server found, which this needs: apt-get install redis-server")
+		return nil, errors.New("no redis-server found: apt-get install redis-server")
 	}
 	port, err := throwaway.FreePort()
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) command() []string {
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
 func (s *Server) Port() int      { return s.port }
 
-// Addr is the TCP address, URL the same as jq-master takes it.
+// Addr is the TCP address, URL the same in the form that jq-master takes.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 func (s *Server) URL() string  { return "redis://" + s.Addr() }
 
