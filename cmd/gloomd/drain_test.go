@@ -26,8 +26,8 @@ func send(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// TestSignals: the second signal stops at once, and so it does when the drain
-// was asked for over HTTP: the first signal after that is not the second one.
+// TestSignals: the second signal stops at once. After a drain over HTTP, the first
+// signal does not count as the second one.
 func TestSignals(t *testing.T) {
 	for _, c := range []struct {
 		what      string

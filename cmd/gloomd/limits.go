@@ -20,7 +20,7 @@ import (
 func readLimits(path string) (settings.FileLimits, error) {
 	limits := settings.FileLimits{Types: map[string]settings.TypeSettings{}, Groups: map[string]broker.Rule{}}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would block
-		return limits, &cli.FileError{Path: path, Reason: "is no regular file"}
+		return limits, &cli.FileError{Path: path, Reason: "is not a regular file"}
 	}
 	f, err := cli.ReadFile(path)
 	if err != nil {
@@ -36,7 +36,7 @@ func readLimits(path string) (settings.FileLimits, error) {
 		}
 		for _, name := range all.Keys() {
 			if len(name) == 0 || len(name) > wire.MaxName {
-				return limits, all.Errorf(name, "a name in %s has %d bytes, it must have from 1 to %d", k, len(name), wire.MaxName)
+				return limits, all.Errorf(name, "a name in %s has %d bytes; it must have from 1 to %d", k, len(name), wire.MaxName)
 			}
 			t, ok := all.Table(name)
 			if !ok {

@@ -31,7 +31,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// TestLimitsSpellings: a file says the same in any of TOML's spellings.
+// TestLimitsSpellings: a file means the same in any of TOML's spellings.
 func TestLimitsSpellings(t *testing.T) {
 	want := settings.FileLimits{
 		Types: map[string]settings.TypeSettings{
@@ -83,8 +83,8 @@ groups = { "tenant-*" = { concurrency = 0 }, "é" = { rate = 1e9, burst = 100000
 	}
 }
 
-// TestLimitsMistakes: a mistake is told with its line, its value and what would
-// be right, and keeps the broker from starting.
+// TestLimitsMistakes: a mistake is reported with its line, its value and the allowed
+// values, and keeps the broker from starting.
 func TestLimitsMistakes(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"\n[type.mail]\nrate = 5", `limits.toml:2: unknown table "type"; the tables are types and groups`},
@@ -104,7 +104,7 @@ func TestLimitsMistakes(t *testing.T) {
 		{"[groups.x]\nrate = 1\nburst = 0", "limits.toml:3: burst must be an integer from 1 to 1000000, got 0"},
 		{"groups = { y = { rate = 1 }, x = { rate = -1 } }", "limits.toml:1: rate must be a number above 0"},
 		{"[groups.\"\"]\nrate = 1", "limits.toml:1: a name in groups has 0 bytes"},
-		{"[groups." + strings.Repeat("x", 1025) + "]\nrate = 1", "has 1025 bytes, it must have from 1 to 1024"},
+		{"[groups." + strings.Repeat("x", 1025) + "]\nrate = 1", "has 1025 bytes; it must have from 1 to 1024"},
 		{"[groups.x]\nrate = ", "limits.toml:2"},
 		{"[groups.x]\nrate = 1\n[groups.x]\nrate = 2", "limits.toml:3"},
 	} {
@@ -116,7 +116,7 @@ func TestLimitsMistakes(t *testing.T) {
 	if _, err := parse(t, "--limits", filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := parse(t, "--limits", fifo(t)); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+	if _, err := parse(t, "--limits", fifo(t)); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("a FIFO: %v", err)
 	}
 }

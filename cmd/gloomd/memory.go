@@ -14,8 +14,8 @@ import (
 
 const (
 	leastMemory = 16 << 20
-	// leastDefault is the least default, for hosts so small that half of their memory is
-	// too little.
+	// leastDefault is the smallest default, for hosts so small that half of their memory
+	// is too little.
 	leastDefault = 64 << 20
 )
 
@@ -36,9 +36,9 @@ func shares(o *settings.Options) []share {
 	}
 }
 
-// settleMemory sets the limits that are not set to their shares of what the set ones leave
-// of --max-memory, but at least to a quarter of their full share. The default of
-// --max-memory is what the host allows, or what the set limits need.
+// settleMemory sets the limits that are not set to their shares of the part of
+// --max-memory that the set limits leave, but at least to a quarter of their full share.
+// The default of --max-memory is what the host allows, or what the set limits need.
 func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64
 	var set []string

@@ -24,8 +24,8 @@ func figuresOf(o settings.Options) figures {
 	return figures{o.MaxMemory, o.MaxBytes, o.MaxSubmitterBytes, o.MaxUnread, o.MaxInbound, o.DeadBytes, o.MaxOutbound}
 }
 
-// TestMemory: what is not set is a share of the budget, what is set stays, and
-// all of it together is never more than a person who set a budget may rely on.
+// TestMemory: limits that are not set are shares of the budget, and limits that are set
+// stay. All of them together never exceed what a person who set a budget may rely on.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct {
 		args string
@@ -37,7 +37,7 @@ func TestMemory(t *testing.T) {
 		{"--max-memory=1GiB --max-bytes=100MiB", figures{gib, 100 * mib, 256 * mib, 128 * mib, 128 * mib, 64 * mib, 32 * mib}},
 		{"--max-memory=1GiB --max-submitter-bytes=0 --max-outbound=1MiB", figures{gib, 512 * mib, 0, 128 * mib, 128 * mib, 64 * mib, mib}},
 		{"--max-memory=1GiB --max-bytes=1GiB", figures{gib, gib, 256 * mib, 32 * mib, 32 * mib, 16 * mib, 32 * mib}},
-		// Without a budget, what is set is what a person relies on.
+		// Without a budget, a person relies on the limits that are set.
 		{"--max-bytes=32GiB", figures{32 * gib, 32 * gib, 8 * gib, gib, gib, 512 * mib, 64 * mib}},
 		{"--max-bytes=0", figures{8 * gib, 0, 2 * gib, gib, gib, 512 * mib, 64 * mib}},
 	} {
@@ -66,7 +66,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestMemoryErrors: limits that cannot be together are both named.
+// TestMemoryErrors: of limits that contradict each other, both are named.
 func TestMemoryErrors(t *testing.T) {
 	for _, c := range []struct{ args, flag, says string }{
 		{"--max-memory=1GiB --max-bytes=2GiB", "max-memory", "--max-memory 1.0GiB: is less than --max-bytes 2.0GiB"},
@@ -89,7 +89,7 @@ func TestMemoryErrors(t *testing.T) {
 	}
 }
 
-// TestHostMemory: this host has some, and not more than there is.
+// TestHostMemory: this host has some memory, and not more than there is.
 func TestHostMemory(t *testing.T) {
 	if n := hostMemory(); n < 64*mib || n > 1<<50 {
 		t.Errorf("%d bytes", n)

@@ -30,8 +30,7 @@ func parse(t *testing.T, args ...string) (settings.Options, error) {
 	return opt, err
 }
 
-// TestSampleConfig: the file that is shipped names every option, with its
-// default.
+// TestSampleConfig: the shipped file names every option, with its default.
 func TestSampleConfig(t *testing.T) {
 	got, err := parse(t, "--config", "gloomd.toml")
 	if err != nil {
@@ -132,7 +131,7 @@ func blamed(t *testing.T, err error) string {
 	return ""
 }
 
-// TestErrors: what is wrong is said with flag, value and limit.
+// TestErrors: an error names flag, value and limit.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {

@@ -21,10 +21,10 @@ func reload(srv *server.Server, log *daemon.Log, limitsFile string) {
 		err = errors.Join(err, e)
 	}
 	if err != nil {
-		log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
+		log.Error().Err(err).Msg("reloading failed; settings that could not be read stay as they were")
 		return
 	}
-	log.Audit.Info().Msg("tokens, certificates and limits are read again")
+	log.Audit.Info().Msg("tokens, certificates and limits were read again")
 }
 
 func texts(addrs []net.Addr) (all []string) {
@@ -53,7 +53,7 @@ func announce(srv *server.Server, log zerolog.Logger) {
 		Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries).
 		Msg("gloomd is ready")
 	if o.Insecure && o.Exposed() {
-		log.Warn().Msg("--insecure: whoever reaches these addresses may submit, work and administer")
+		log.Warn().Msg("--insecure: everybody who reaches these addresses may submit, work and administer")
 	}
 	daemon.Ready()
 }

@@ -131,7 +131,7 @@ func TestLifeOfAWorker(t *testing.T) {
 		t.Errorf("metrics: %d %s", code, body)
 	}
 
-	// At the end, those who wait are answered: over the link and directly.
+	// At the end, all waiting clients get their answers: over the link and directly.
 	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":43,"target":"any"}]}}]|`)
 	peertest.Until(t, "the job is waited for", func() bool {
 		return strings.Contains(direct.Ask(`[0,{"no":2,"type":"status"}]`), `"jobPromisesCount":1`)
@@ -156,7 +156,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	d.signal(syscall.SIGINT)
 	peertest.Until(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
 	d.signal(syscall.SIGTERM)
-	if err := d.wait(); err == nil || err.Error() != "stopped before everything had ended" {
+	if err := d.wait(); err == nil || err.Error() != "stopped before all work had ended" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -187,7 +187,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// A port that is taken is found out before the engine touches a row.
+// An address in use is found out before the engine touches a row.
 func TestBusyPort(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -239,8 +239,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestLateDatabase: a daemon that waits for its database says so to whoever asks,
-// and can be stopped.
+// TestLateDatabase: a daemon that waits for its database says so to its clients, and
+// can be stopped.
 func TestLateDatabase(t *testing.T) {
 	out, done, come := &throwaway.Log{}, make(chan error, 1), make(chan struct{})
 	engine := controltest.New("any")
@@ -300,8 +300,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestUnits: the daemons run as a user that nobody else is, which the shipped
-// file makes, and their passwords are handed over by the service manager.
+// TestUnits: the daemons run as a user of their own, which the shipped file makes, and
+// the service manager passes their passwords on.
 func TestUnits(t *testing.T) {
 	users, err := os.ReadFile("systemd/sysusers.conf")
 	if err != nil {

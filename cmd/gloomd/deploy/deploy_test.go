@@ -1,5 +1,5 @@
-// Package deploy holds what installs and watches a broker; its tests hold these
-// files to what the broker really has.
+// Package deploy has the files that install and watch a broker; its tests compare these
+// files with the real broker.
 package deploy
 
 import (
@@ -118,8 +118,8 @@ func TestOperating(t *testing.T) {
 	}
 }
 
-// TestCompose: what the compose files set are options of the programs that they start, and
-// jobd takes its files.
+// TestCompose: the settings in the compose files are options of the programs that they
+// start, and jobd accepts its files.
 func TestCompose(t *testing.T) {
 	help := map[string]string{}
 	for _, name := range []string{"gloomd", "serverlessd", "jq-master"} {

@@ -22,7 +22,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// manifest is what the tests read of a Kubernetes object.
+// manifest is the part of a Kubernetes object that the tests read.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -103,7 +103,8 @@ func manifests(t *testing.T) map[string]*manifest {
 			t.Fatalf("there is no %s", name)
 		}
 	}
-	// What kustomize does not know to refer to a secret needs one whose name is fixed.
+	// References to a secret that kustomize does not know need a secret with a fixed
+	// name.
 	auth := found["TriggerAuthentication gloom-watch"].Spec.SecretTargetRef[0]
 	fixed := false
 	for _, x := range list.Secrets {
@@ -115,9 +116,9 @@ func manifests(t *testing.T) map[string]*manifest {
 	return found
 }
 
-// TestKubernetes does what the manifests say, without a cluster: the broker and a worker
-// run with their environment, arguments and secrets, the probes, the scraper and the
-// autoscaler ask what they ask, under the names of the service.
+// TestKubernetes follows the manifests without a cluster: the broker and a worker run
+// with their environment, arguments and secrets; the probes, the scraper and the
+// autoscaler send their requests, under the names of the service.
 func TestKubernetes(t *testing.T) {
 	all := manifests(t)
 	broker, worker := &all["Deployment gloomd"].Spec.Template.Spec, &all["Deployment sums"].Spec.Template.Spec
@@ -144,7 +145,7 @@ func TestKubernetes(t *testing.T) {
 	token := func(name string) string { return command(t, nil, "cat", dir+"/"+name+".token") }
 	command(t, nil, "go", "build", "-o", dir, "../../gloomd", "../../gloom")
 
-	// env is a container's environment, with other values for what is another one here.
+	// env is a container's environment, with other values where this test differs.
 	env := func(c container, help string, here map[string]string) []string {
 		vars := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 		for _, v := range c.Env {

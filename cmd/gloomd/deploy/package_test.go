@@ -24,8 +24,8 @@ func command(t *testing.T, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// TestPackage: make deb packs every program with its manual, what is in it says the
-// version that it was built with, and systemd understands the units.
+// TestPackage: make deb packs every program with its manual, its programs report the
+// version with which they were built, and systemd understands the units.
 func TestPackage(t *testing.T) {
 	dir := t.TempDir()
 	command(t, []string{"DPKG_DEB_COMPRESSOR_TYPE=gzip", "DPKG_DEB_COMPRESSOR_LEVEL=1"}, "make", "-C", "../../..", "deb", "BIN="+dir, "VERSION=v1.2.3")
@@ -93,8 +93,8 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestUpgrade: the broker begins with the package, the queues when their operator
-// says so, and a service that the operator has disabled stays disabled.
+// TestUpgrade: the broker starts with the package, the queues when their operator says
+// so, and a service that the operator has disabled stays disabled.
 func TestUpgrade(t *testing.T) {
 	install := func(version string) []string { return []string{"sh", "debian/postinst", "configure", version} }
 	units := map[string]string{

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestReadmeExample: the example of the README that starts a broker, as a script,
-// gives the answer that the README shows, ten times of ten.
+// TestReadmeExample: the README's example that starts a broker gives, as a script, the
+// answer in the README, ten times out of ten.
 func TestReadmeExample(t *testing.T) {
 	data, err := os.ReadFile("../../../README.md")
 	if err != nil {

@@ -105,7 +105,7 @@ func TestBigBodies(t *testing.T) {
 	})
 }
 
-// More than NATS keeps for a connection that is slow to read is lent bit by bit.
+// Bodies beyond what NATS keeps for a slow connection are lent bit by bit.
 func TestHeavyBurst(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
@@ -168,7 +168,7 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
-// What the fleet's numbers tell while one job is away, and after.
+// The fleet's figures while one job is away, and after.
 func TestNumbers(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)

@@ -21,7 +21,7 @@ type book struct {
 	again  int // runs that were not the first of their job
 }
 
-// plan is a job's body: what its workers shall do with it.
+// plan is a job's body: what its workers are to do with it.
 type plan struct {
 	Token string `json:"token"`
 	Do    string `json:"do"` // answer, fail, release or report
@@ -74,7 +74,7 @@ func (b *book) taken(token string) {
 	b.jobs[token].acked = true
 }
 
-// refused takes a job out that was never taken.
+// refused removes a job that was never accepted.
 func (b *book) refused(token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +84,7 @@ func (b *book) refused(token string) {
 	delete(b.jobs, token)
 }
 
-// run is a job that a worker at a broker was handed.
+// run notes that a worker at a broker was handed a job.
 func (b *book) run(f frame, at *broker) (*entry, bool) {
 	var p plan
 	err := json.Unmarshal(f.Body, &p)
@@ -121,7 +121,7 @@ func (b *book) over(e *entry, at *broker, released bool) {
 	}
 }
 
-// lose notes that a broker is lost now: what was lent to it must run elsewhere.
+// lose notes that a broker is lost now: jobs lent to it must run elsewhere.
 func (b *book) lose(at *broker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +132,7 @@ func (b *book) lose(at *broker) {
 	}
 }
 
-// found ends what lose began, when the broker is to come back.
+// found ends what lose began, before the broker comes back.
 func (b *book) found() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,8 +171,8 @@ func (b *book) ended(s *session, token, kind string, f frame) {
 	s.ends[kind]++
 }
 
-// left voids what a submitter that went had not seen the end of, and returns how
-// many jobs that are, and which of them its broker had taken.
+// left voids the jobs of a lost submitter whose end it had not seen. It returns how
+// many they are, and which of them its broker had accepted.
 func (b *book) left(s *session) (taken []string, void int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// own is a fleet of the test's own, ended and judged when the test is over.
+// own is a fleet for one test, ended and judged when the test is over.
 func own(t *testing.T, servers int, options ...string) *fleet {
 	t.Helper()
 	f, err := newFleet(servers, options...)
@@ -83,7 +83,7 @@ func ends(t *testing.T, b *broker) {
 	}
 }
 
-// ordeal is a fleet of its own that lives through one thing after another.
+// ordeal is a fleet for one test that lives through one fault after another.
 type ordeal struct {
 	t       *testing.T
 	f       *fleet
@@ -96,7 +96,7 @@ func newOrdeal(t *testing.T) *ordeal {
 	return &ordeal{t: t, f: f, a: f.brokers[0], b: f.brokers[1], c: f.brokers[2]}
 }
 
-// step is one thing, after which the fleet must be whole.
+// step is one fault, after which the fleet must be whole.
 func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
 	if o.t.Failed() {
 		return
@@ -107,7 +107,7 @@ func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
 	}
 }
 
-// lent has a job of a run by a worker at b.
+// lent makes a worker at b run a job of a.
 func (o *ordeal) lent(t *testing.T, typ, id, more string) (s, w *peer) {
 	t.Helper()
 	s, w = submitter(t, o.a), worker(t, o.b, `"cancel":true,"type":`+quote(typ))
@@ -116,7 +116,7 @@ func (o *ordeal) lent(t *testing.T, typ, id, more string) (s, w *peer) {
 	return s, w
 }
 
-// elsewhere has it done by a worker at c that is there from now on.
+// elsewhere lets a worker at c, which is there from now on, run it.
 func (o *ordeal) elsewhere(t *testing.T, typ, id string, since time.Time) {
 	t.Helper()
 	w := worker(t, o.c, `"type":`+quote(typ))
@@ -127,7 +127,7 @@ func (o *ordeal) elsewhere(t *testing.T, typ, id string, since time.Time) {
 	w.ok(`{"action":"respond","body":"c"}`)
 }
 
-// TestBorrowerLost has a borrower lost, and come back, in each way there is.
+// TestBorrowerLost loses a borrower, and brings it back, in every possible way.
 func TestBorrowerLost(t *testing.T) {
 	t.Parallel()
 	o := newOrdeal(t)
@@ -171,7 +171,8 @@ func TestBorrowerLost(t *testing.T) {
 			counts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
 		})
 	}
-	// NATS knows who is gone, and says so whom the load of this machine lets ask in time.
+	// NATS knows that the broker has gone, and says so if the machine's load lets the
+	// others ask in time.
 	o.step("borrower gone from NATS", func(t *testing.T, typ string) {
 		if err := until("a says that b left NATS", func() error {
 			b.kill()
@@ -189,7 +190,7 @@ func TestBorrowerLost(t *testing.T) {
 	})
 }
 
-// TestFaults has one fault after another, and looks at what becomes of single jobs.
+// TestFaults causes one fault after another, and follows single jobs.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	o := newOrdeal(t)
@@ -208,7 +209,7 @@ func TestFaults(t *testing.T) {
 		if err := f.whole(); err != nil {
 			t.Fatal(err)
 		}
-		// The id is as good as any in the next life, and the worker too.
+		// The id can be used again in the next life, and so can the worker.
 		s := submitter(t, a)
 		s.ok(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
 		if g := w.job(); string(g.Body) != "2" {
@@ -274,7 +275,7 @@ func TestFaults(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		// What waits is lent for as long as the drain lasts.
+		// Waiting jobs are lent for as long as the drain lasts.
 		w.ok(`{"action":"respond","body":1}`)
 		s.ended("first", "")
 		for i := range 3 {
@@ -296,7 +297,7 @@ func TestFaults(t *testing.T) {
 	o.step("NATS away", func(t *testing.T, typ string) {
 		s, w := o.lent(t, typ, "back", `,"retries":1`)
 		nats.Kill()
-		// Home goes on alone: what was lent waits again, and a worker at home has it.
+		// Home goes on alone: lent jobs wait again, and a worker at home gets them.
 		if err := until("it says so", func() error {
 			v, err := a.fleet()
 			if err == nil && v.NATS.Connected {
@@ -424,7 +425,7 @@ func TestClusterLosesOne(t *testing.T) {
 	counts(t, f.brokers[0], typ, api.Ledger{Submitted: 9, Answered: 9})
 }
 
-// Bodies are cut to what NATS carries, also where that is little.
+// Bodies are cut to the size that NATS carries, even if that is small.
 func TestSmallPayload(t *testing.T) {
 	t.Parallel()
 	l, err := newLAN(3)

@@ -73,7 +73,7 @@ func newFleet(servers int, options ...string) (f *fleet, err error) {
 func newNATS(s *site, further ...string) (*natsServer, error) {
 	program := throwaway.Lookup("nats-server")
 	if program == "" {
-		return nil, errors.New("nats-server is not installed: the Debian package nats-server has it (make deps)")
+		return nil, errors.New("nats-server is not installed: install the Debian package nats-server (make deps)")
 	}
 	dir, err := os.MkdirTemp(scratch, "nats-")
 	if err != nil {
@@ -93,7 +93,7 @@ func newNATS(s *site, further ...string) (*natsServer, error) {
 	return n, n.Launch()
 }
 
-// whole waits until every broker that runs hears all others that do.
+// whole waits until every running broker hears all others.
 func (f *fleet) whole() error {
 	return until("the fleet is whole", func() error {
 		running := 0
@@ -138,7 +138,7 @@ func (f *fleet) close() error {
 	return all
 }
 
-// until tries again and again until there is no error.
+// until repeats a check until there is no error.
 func until(what string, try func() error) error {
 	end := time.Now().Add(patience)
 	for {
@@ -229,7 +229,7 @@ func (b *broker) log() string {
 	return ""
 }
 
-// ask is a request of its HTTP side. The answer goes to out; an answer that is no
+// ask sends a request to its HTTP side. The answer goes to out; an answer that is not a
 // success is an *api.Error.
 func (b *broker) ask(method, path string, in, out any) error {
 	req, err := api.NewRequest(context.Background(), method, "http://"+b.addr("9997")+path, "", in)
@@ -279,7 +279,7 @@ func (b *broker) dial(port string) (net.Conn, error) {
 	return b.site.dial(ctx, "tcp", b.addr(port))
 }
 
-// shared is the fleet that all tests use that leave it whole.
+// shared is the fleet for all tests that leave it whole.
 var shared sharedFleet
 
 type sharedFleet struct {

@@ -50,8 +50,8 @@ func ledger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
 	return l, nil
 }
 
-// counts waits until the ledger of a type is as wanted. It asks again what a broker that got
-// no processor for as long as a request's head may take has not answered.
+// counts waits until the ledger of a type is as wanted. It repeats a request that a broker
+// has not answered because it got no processor for as long as a request's head may take.
 func counts(t testing.TB, b *broker, typ string, want api.Ledger) {
 	t.Helper()
 	if err := until("the ledger of "+typ+" at "+b.name+" is as it should be", func() error {

@@ -71,7 +71,7 @@ func (l *load) begin(r *rand.Rand) {
 			s := rand.New(rand.NewPCG(r.Uint64(), 1))
 			l.in.Go(func() { l.submit(b, s) })
 		}
-		// What a broker is handed in is mostly for workers of the others.
+		// Most jobs submitted to a broker are for workers of the others.
 		others := ""
 		for _, o := range l.fleet.brokers {
 			if o != b {
@@ -117,8 +117,8 @@ func (l *load) submit(b *broker, r *rand.Rand) {
 // request is one that has no reply yet.
 type request struct{ verb, token string }
 
-// converse submits and reads on one connection until it ends, or until there is
-// nothing more to submit and all has ended.
+// converse submits and reads on one connection until it ends, or until there is nothing
+// more to submit and all jobs have ended.
 func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 	defer s.close()
 	pending, requests, leaving := 0, []request{}, false

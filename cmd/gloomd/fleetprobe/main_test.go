@@ -1,6 +1,6 @@
-// Package fleetprobe tries a fleet from outside: real brokers and a real NATS, each
-// on a machine of its own as far as the network goes, by what their documentation
-// promises and nothing that their code says.
+// Package fleetprobe tests a fleet from outside: real brokers and a real NATS, each on
+// a machine of its own as far as the network is concerned, against their documentation,
+// without knowledge of their code.
 package fleetprobe
 
 import (
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // gloomd builds the broker once. Under the race detector it is ten times slower, and a
-// broker that does not come to speak for 1.5 s is lost: that is for long runs.
+// broker that gets no processor for 1.5 s is lost, so that is for long runs.
 var gloomd = sync.OnceValues(func() (string, error) {
 	return throwaway.Build(scratch, "gloomd", throwaway.Race && !testing.Short())
 })

@@ -27,7 +27,7 @@ func (d through) Dial(network, addr string) (net.Conn, error) {
 	return d.dial(context.Background(), network, addr)
 }
 
-// TestStrangers has somebody else speak on the fleet's subjects.
+// TestStrangers: a stranger sends on the fleet's subjects.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	f := own(t, 1)
@@ -58,7 +58,7 @@ func TestStrangers(t *testing.T) {
 	typ := typeOf(t)
 	w, s := worker(t, b, `"prefetch":50,"type":`+quote(typ)), submitter(t, a)
 	n := 0
-	// jobs has some jobs done, each once.
+	// jobs runs some jobs, each once.
 	jobs := func(t *testing.T, many int) {
 		t.Helper()
 		want := map[string]bool{}
@@ -178,8 +178,8 @@ func TestStrangers(t *testing.T) {
 	}
 	counts(t, a, typ, api.Ledger{Submitted: uint64(n), Answered: uint64(n)})
 
-	// Bits that are turned may make sense, and a job be ended by them; brokers live on, and
-	// when it is over all is as before.
+	// Flipped bits may make sense and end a job. Brokers live on, and when it is over
+	// everything is as before.
 	for _, m := range real {
 		data := append([]byte(nil), m.Data...)
 		for range 1 + r.IntN(4) {
@@ -227,7 +227,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// alone starts one broker and sees it serve its own without a fleet, and say so.
+// alone starts one broker and checks that it serves its own clients without a fleet,
+// and says so.
 func alone(t *testing.T, b *broker) {
 	t.Helper()
 	if err := b.start(); err != nil {
@@ -252,7 +253,7 @@ func alone(t *testing.T, b *broker) {
 	}
 }
 
-// away waits until a broker says, on all ways that it has, that NATS is not there for it.
+// away waits until a broker says, in all its ways, that NATS is not there for it.
 func away(t *testing.T, b *broker) {
 	t.Helper()
 	if err := until(b.name+" says that NATS is away", func() error {
@@ -309,8 +310,8 @@ func TestNATSRefuses(t *testing.T) {
 		return n
 	}
 	tls := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", dir+"/server.pem", dir+"/server.key", dir+"/ca.pem")
-	// Two ways in to each: brokers at the server's own site reach it as 127.0.0.1,
-	// which its certificate is for.
+	// There are two ways to each: brokers at the server's own site reach it as
+	// 127.0.0.1, for which its certificate is.
 	for _, c := range []struct{ name, conf, wrong, right string }{
 		{"password", `authorization { user: gloom, password: secret }`, "--fleet=nats://gloom:guess@127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
 		{"no user", `authorization { user: gloom, password: secret }`, "--fleet=nats://127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
@@ -388,8 +389,8 @@ func TestNATSRefuses(t *testing.T) {
 	})
 }
 
-// TestOptions has values that cannot be: refused at the start, by a message that
-// names the option.
+// TestOptions: invalid values are refused at the start, with a message that names the
+// option.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	bin, err := gloomd()

@@ -129,7 +129,7 @@ func (p *peer) next() frame {
 	panic("not reached")
 }
 
-// ok sends a frame, and the next one must be its ok.
+// ok sends a frame; the next frame must be its ok.
 func (p *peer) ok(format string, args ...any) frame {
 	p.t.Helper()
 	p.send(format, args...)

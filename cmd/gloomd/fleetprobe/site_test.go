@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// site is a machine as far as the network goes: a namespace with a loopback of its
-// own. It has no name: it is gone with the last process in it and us, also when we
+// site is a machine as far as the network is concerned: a namespace with a loopback of
+// its own. It has no name, so it goes with the last process in it and us, even if we
 // crash.
 type site struct {
 	namespace *os.File
@@ -48,7 +48,7 @@ func (s *site) command(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--net=" + s.path()}, args...)...)
 }
 
-// run has a tool do lines of its own language there.
+// run makes a tool execute lines of its own language there.
 func (s *site) run(lines string, tool ...string) error {
 	cmd := s.command(tool...)
 	cmd.Stdin = strings.NewReader(lines)
@@ -120,11 +120,12 @@ func (l *lan) close() {
 	}
 }
 
-// cut takes the site off the network without a word to anybody, heal puts it back.
+// cut takes the site off the network silently, heal puts it back.
 func (s *site) cut() error  { return s.lan.hub.ipRoute("link set %s down", s.port) }
 func (s *site) heal() error { return s.lan.hub.ipRoute("link set %s up", s.port) }
 
-// mute has packets that the site sends to another one lost; those of the other one arrive.
+// mute loses the packets that the site sends to another one; those of the other one
+// arrive.
 func (s *site) mute(to *site) error   { return s.ipRoute("route add blackhole %s/32", to.ip) }
 func (s *site) unmute(to *site) error { return s.ipRoute("route del blackhole %s/32", to.ip) }
 

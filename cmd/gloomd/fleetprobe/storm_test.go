@@ -21,8 +21,8 @@ func TestStormOnCluster(t *testing.T) {
 	storm(t, 3, (*faults+1)/2)
 }
 
-// storm has a fleet live through random faults under load. What its submitters saw
-// must be whole, and so must the brokers' books.
+// storm lets a fleet live through random faults under load. The answers to its
+// submitters must be complete, and so must the brokers' ledgers.
 func storm(t *testing.T, servers, n int) {
 	drawn := *seed
 	if drawn == 0 {
@@ -92,7 +92,7 @@ func storm(t *testing.T, servers, n int) {
 	}
 }
 
-// explain tells of some jobs that have not ended what their homes say of them.
+// explain reports what the homes of some unfinished jobs say about them.
 func (l *load) explain(t *testing.T) {
 	for i, token := range l.book.open() {
 		if i == 5 {
@@ -110,8 +110,8 @@ func (l *load) explain(t *testing.T) {
 	}
 }
 
-// settled waits until nothing is left anywhere and compares the ledgers with what
-// submitters saw.
+// settled waits until nothing is left anywhere and compares the ledgers with the
+// submitters' answers.
 func (l *load) settled(t *testing.T) {
 	for _, b := range l.fleet.brokers {
 		if err := until(b.name+" has nothing left", func() error {
@@ -278,7 +278,7 @@ func (w *weather) between(begin func() error, last func(), end func() error) err
 	return errors.Join(err, end())
 }
 
-// again starts a broker anew, and looks at what it said in the life before.
+// again restarts a broker, and checks its log of the life before.
 func (w *weather) again(b *broker) error {
 	said := b.daemon().Log.String()
 	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {

@@ -269,7 +269,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// Jobs that are handed in over HTTP are lent as well.
+// Jobs that are submitted over HTTP are lent as well.
 func TestHTTP(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// trial is one go at a test. It keeps what fails until it is known whether the
+// trial is one attempt at a test. It keeps failures until it is known whether the
 // machine was too busy: a broker that is not heard for 1.5 s is lost to the others, as
-// it should be, and what was lent to it runs again.
+// it should be, and jobs lent to it run again.
 type trial struct {
 	*testing.T
 	name   string
@@ -64,8 +64,8 @@ func losses() (n int) {
 	return n
 }
 
-// calm runs a test on the shared fleet, and once more if meanwhile a broker was taken
-// for lost.
+// calm runs a test on the shared fleet, and once more if a broker was taken for lost
+// meanwhile.
 func calm(t *testing.T, do func(t *trial, a, b, c *broker)) {
 	t.Parallel()
 	all := whole(t)

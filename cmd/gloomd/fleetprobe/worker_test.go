@@ -113,7 +113,8 @@ func TestWorkerLost(t *testing.T) {
 	})
 }
 
-// A worker that is closed for what it says ends its job: the next one would say the same.
+// A worker that is closed because of a frame that it sent ends its job: the next worker
+// would send the same.
 func TestWorkerSendsGarbage(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)

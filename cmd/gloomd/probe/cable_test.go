@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// cable carries a broker's connections to NATS. Cut, it carries nothing in one
-// direction or both, and says nothing of that: what is sent waits, as in a network
-// that is down.
+// cable carries a broker's connections to NATS. When it is cut, it silently carries
+// nothing in one direction or both: sent data waits, as in a network that is down.
 type cable struct {
 	url string
 

@@ -22,7 +22,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestLend: what is done at another broker looks as if it was done at home.
+// TestLend: jobs done at another broker look as if they were done at home.
 func TestLend(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -85,8 +85,8 @@ func TestLend(t *testing.T) {
 	})
 }
 
-// TestBusyElsewhere: where only another broker's workers serve a type, and all are at work,
-// nobody is told that it has none.
+// TestBusyElsewhere: if only another broker's workers serve a type, and all are busy, no
+// finding says that it has no worker.
 func TestBusyElsewhere(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -136,8 +136,8 @@ func TestLocalFirst(t *testing.T) {
 	}
 }
 
-// TestManyNames: a worker whose types take more than NATS lets through in a message is
-// not heard elsewhere, and does not cost its broker the connection.
+// TestManyNames: a worker with more names than fit into a message of NATS is not heard
+// elsewhere, and does not cost its broker the connection.
 func TestManyNames(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -204,7 +204,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestLostBroker: what is with a broker that dies runs elsewhere, soon.
+// TestLostBroker: jobs at a broker that dies run elsewhere, soon.
 func TestLostBroker(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 3)
@@ -238,7 +238,7 @@ func TestLostBroker(t *testing.T) {
 }
 
 // TestPause: of two brokers one stands still for less than a lease, at home and as the
-// borrower. Nobody is lost, and no run is judged, let alone twice.
+// borrower. No broker is lost, and no run is timed out, let alone done twice.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -278,8 +278,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestCut: a broker that is not heard, or does not hear, is lost to the others as
-// they are to it; healed, they lend each other again.
+// TestCut: a broker that is not heard, or does not hear, and the others are lost to
+// each other; when the cut is healed, they lend each other again.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -308,9 +308,9 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestTLS: a NATS that wants certificates takes brokers that have them, and whom it or
-// they do not trust says which option is to blame. Its first word is without TLS,
-// whichever way the URL names it.
+// TestTLS: a NATS that requires certificates accepts brokers that have them; if it does
+// not trust a broker, or the broker does not trust it, the broker names the option. Its
+// first message is without TLS, whichever way the URL names it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()
@@ -365,8 +365,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRefused: a NATS that lets brokers in, and not on the fleet's subjects, is away as
-// far as they can tell, and is back when it does.
+// TestRefused: a NATS that accepts brokers but refuses the fleet's subjects counts as
+// away, and is back when it accepts them.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -408,7 +408,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSameName: of two brokers of one name the later one goes on alone, and says so.
+// TestSameName: of two brokers with one name the later one goes on alone, and says so.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -429,14 +429,15 @@ func TestSameName(t *testing.T) {
 	until(t, "it joins when the name is free", func() bool { f := late.fleet(); return !f.Alone && len(f.Brokers) == 1 })
 }
 
-// TestDrain: a broker that drains finishes what it borrowed, and lends what waits.
+// TestDrain: a broker that drains finishes the jobs that it borrowed, and lends those
+// that wait.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
 	a, b := all[0], all[1]
 	jobs := a.submitter()
-	// Where the machine stalls so long that b is lost to a, the job waits for the next b:
-	// then that one is tried.
+	// If the machine stalls so long that b is lost to a, the job waits for the next b,
+	// which is then used.
 	for lost, again := uint64(0), true; again; {
 		began, release := make(chan struct{}, 100), make(chan struct{})
 		stop := b.work([]string{"slow"}, 1, func(context.Context, *gloom.Job) (any, error) {
@@ -474,7 +475,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%s, %v", r.Body, err)
 		}
 	}
-	// The other way round: a waits for what only the new b can do.
+	// The other way round: a waits for jobs that only the new b can do.
 	b.start()
 	b.hears(1)
 	last, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "echo", Body: body("1")})

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // patience bounds everything that a test waits for.
 const patience = 60 * time.Second
 
-// site is a broker of a fleet, which may be started anew where it was.
+// site is a broker of a fleet, which may be restarted at the same place.
 type site struct {
 	t                    *testing.T
 	name, nats           string

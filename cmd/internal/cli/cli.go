@@ -28,7 +28,7 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	err := root.Execute()
 	var fault *Fault
 	if err != nil && !began && !errors.As(err, &fault) {
-		err = Usagef("%w", err).Advise("%s --help shows what can be given", root.Name())
+		err = Usagef("%w", err).Advise("%s --help shows the usage", root.Name())
 	}
 	return Report(stderr, root.Name(), err)
 }
@@ -122,7 +122,7 @@ func noCommand(in *cobra.Command, name string) error {
 	if near := Suggest(name, names); near != "" {
 		return f.Advise("did you mean %s?", near)
 	}
-	return f.Advise("%s --help lists all", in.CommandPath())
+	return f.Advise("%s --help lists all commands", in.CommandPath())
 }
 
 // argsError explains that a command does not take this number of arguments.

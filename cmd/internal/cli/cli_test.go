@@ -39,7 +39,7 @@ func program(out *bytes.Buffer) *cobra.Command {
 	return root
 }
 
-// TestExecute: the exit status, and what is said, for every way to go wrong.
+// TestExecute: the exit status and the text for every way to fail.
 func TestExecute(t *testing.T) {
 	for _, c := range []struct {
 		args string
@@ -51,7 +51,7 @@ func TestExecute(t *testing.T) {
 		{"run --number 2", 4, "prog: denied\nhint: ask\\x1b[31m nicely\n"},
 		{"run --number 3", 7, ""},
 		{"run --number many", 2, "prog: --number \"many\": must be a whole number\nhint: prog run --help shows the options\n"},
-		{"run --number 99999999999999999999", 2, "prog: --number \"99999999999999999999\": is too large a number\nhint: prog run --help shows the options\n"},
+		{"run --number 99999999999999999999", 2, "prog: --number \"99999999999999999999\": is too large\nhint: prog run --help shows the options\n"},
 		{"run --wait long", 2, "prog: --wait \"long\": must be a time such as 1m30s, 5s or 200ms\nhint: prog run --help shows the options\n"},
 		{"run --nubmer 1", 2, "prog: unknown flag: --nubmer\nhint: did you mean --number?\n"},
 		{"run -x", 2, "prog: unknown shorthand flag: 'x' in -x\nhint: prog run --help shows the options\n"},
@@ -59,10 +59,10 @@ func TestExecute(t *testing.T) {
 		{"man", 2, "prog: man needs an argument\nhint: prog man DIR\n"},
 		{"rnu", 2, "prog: there is no command \"prog rnu\"\nhint: did you mean run?\n"},
 		{"dead lits", 2, "prog: there is no command \"prog dead lits\"\nhint: did you mean list?\n"},
-		{"help nosuch", 2, "prog: there is no command \"prog nosuch\"\nhint: prog --help lists all\n"},
-		{"help dead nosuch", 2, "prog: there is no command \"prog dead nosuch\"\nhint: prog dead --help lists all\n"},
+		{"help nosuch", 2, "prog: there is no command \"prog nosuch\"\nhint: prog --help lists all commands\n"},
+		{"help dead nosuch", 2, "prog: there is no command \"prog dead nosuch\"\nhint: prog dead --help lists all commands\n"},
 		{"help run", 0, ""},
-		{"completion frob", 2, "prog: there is no command \"prog completion frob\"\nhint: prog completion --help lists all\n"},
+		{"completion frob", 2, "prog: there is no command \"prog completion frob\"\nhint: prog completion --help lists all commands\n"},
 		{"completion bash", 0, ""},
 		{"", 0, ""},
 		{"dead", 0, ""},

@@ -11,17 +11,17 @@ import (
 )
 
 // Daemon is the start of a daemon. Its options come from flags, the environment and a file,
-// in this order of precedence; Settle checks them, then Run runs with them, or Healthy only
+// in this order of precedence. Settle checks them; then Run runs with them, or Healthy only
 // checks whether the daemon with these options is healthy. An error with a method Option is
 // about the option of that name.
 type Daemon struct {
-	Prefix  string // of variables, GLOOM_ for one
+	Prefix  string // of variables, for example GLOOM_
 	Settle  func() error
 	Healthy func(context.Context) error
 	Run     func() error
 }
 
-// Command makes a command, whose flags are bound, start the daemon.
+// Command makes a command start the daemon. The command's flags are bound already.
 func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	set := Settings{Prefix: d.Prefix}
@@ -30,7 +30,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	var check bool
 	f.StringVar(&config, "config", os.Getenv(d.Prefix+"CONFIG"), "file of options in TOML")
 	f.Lookup("config").DefValue = ""
-	f.BoolVar(&check, "healthcheck", false, "ask the daemon that these options describe whether it is well, and exit")
+	f.BoolVar(&check, "healthcheck", false, "check whether the daemon with these options is healthy, and exit")
 	cmd.Args = cobra.NoArgs
 	cmd.SetVersionTemplate(cmd.Name() + " {{.Version}}\n")
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
@@ -43,7 +43,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 			return err
 		}
 		if check {
-			return nil // a changed file counts from the next start on
+			return nil // a changed file is used from the next start on
 		}
 		return d.explain(cmd, d.Settle())
 	}
@@ -56,7 +56,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// explain gives an error of the options or of the start its exit status and a hint.
+// explain gives an error of the options or of the start an exit status and a hint.
 func (d Daemon) explain(cmd *cobra.Command, err error) error {
 	var fault *Fault
 	var about interface{ Option() string }
@@ -68,13 +68,13 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[given]) > 0 {
 			return Usagef("%w (from %s)", err, fl.Annotations[given][0]).Advise(bothNames, variable, about.Option())
 		}
-		return Usagef("%w", err).Advise("%s is the same option in the environment; %s --help lists all with their defaults", variable, cmd.Name())
+		return Usagef("%w", err).Advise("%s is the same option in the environment; %s --help lists all options with their defaults", variable, cmd.Name())
 	case errors.Is(err, syscall.EADDRINUSE):
 		return Failf(ExitFailed, "%w", err).Advise("another program has this address, perhaps another %s: ss -ltnp shows which one", cmd.Name())
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return Failf(ExitFailed, "%w", err).Advise("this host does not have this address: ip address shows which it has")
+		return Failf(ExitFailed, "%w", err).Advise("this host does not have this address: ip address lists its addresses")
 	case errors.Is(err, syscall.EACCES):
-		return Failf(ExitFailed, "%w", err).Advise("ports below 1024, and directories of others, take rights that this process does not have")
+		return Failf(ExitFailed, "%w", err).Advise("this process lacks the rights for ports below 1024 and for other users' directories")
 	}
 	return err
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// refused is an error about an option, as packages have that know no flags.
+// refused is an error about an option, from a package that knows no flags.
 type refused string
 
 func (r refused) Error() string  { return "--" + string(r) + ": is refused" }
 func (r refused) Option() string { return string(r) }
 
-// TestDaemon: the exit status and the hint of what a daemon does not start with.
+// TestDaemon: the exit status and the hint when a daemon cannot start.
 func TestDaemon(t *testing.T) {
 	file := fileOf(t, "\nnumber = 5\n")
 	for _, c := range []struct {
@@ -29,7 +29,7 @@ func TestDaemon(t *testing.T) {
 	}{
 		{"well", "", nil, nil, 0, "", ""},
 		{"an option, settled", "", refused("number"), nil, 2, "--number: is refused\n",
-			"DMN_NUMBER is the same option in the environment; dmn --help lists all with their defaults"},
+			"DMN_NUMBER is the same option in the environment; dmn --help lists all options with their defaults"},
 		{"well, whatever its files say by now", "--healthcheck", refused("number"), nil, 0, "", ""},
 		{"an option, run", "", nil, fmt.Errorf("start: %w", refused("number")), 2, "start: --number: is refused\n", "DMN_NUMBER is the same"},
 		{"of a file", "--config " + file, refused("number"), nil, 2, "--number: is refused (from " + file + ":2)\n",
@@ -38,7 +38,7 @@ func TestDaemon(t *testing.T) {
 		{"a fault", "", nil, Failf(7, "all is lost"), 7, "all is lost\n", ""},
 		{"taken", "", nil, fmt.Errorf("listen: %w", syscall.EADDRINUSE), 1, "listen: address already in use\n", "another program has this address, perhaps another dmn: "},
 		{"of others", "", nil, syscall.EADDRNOTAVAIL, 1, "cannot assign requested address\n", "this host does not have this address: "},
-		{"not ours", "", nil, syscall.EACCES, 1, "permission denied\n", "ports below 1024"},
+		{"not ours", "", nil, syscall.EACCES, 1, "permission denied\n", "this process lacks the rights for ports below 1024"},
 		{"anything else", "", nil, errors.New("it broke"), 1, "it broke\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

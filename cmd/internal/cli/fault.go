@@ -13,7 +13,7 @@ import (
 // Exit statuses that mean the same in all programs.
 const (
 	ExitFailed      = 1
-	ExitUsage       = 2 // a command line or configuration that cannot be
+	ExitUsage       = 2 // the command line or the configuration is invalid
 	ExitCut         = 3 // after a drain that a second signal cut short
 	ExitInterrupted = 130
 	ExitTerminated  = 143

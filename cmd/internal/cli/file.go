@@ -14,7 +14,7 @@ import (
 // FileError is an error in a file of options, with its place.
 type FileError struct {
 	Path   string
-	Line   int // from 1 on; 0 for the file as a whole
+	Line   int // from 1 on; 0 means the whole file
 	Reason string
 }
 
@@ -28,7 +28,7 @@ func (e *FileError) Error() string {
 // File is a TOML file of options: keys without a table, or those of one table.
 type File struct {
 	path   string
-	prefix string // of the keys in lines: "contexts.home."
+	prefix string // prefix of the keys in lines: "contexts.home."
 	values map[string]any
 	lines  map[string]int // by dotted key
 }
@@ -56,7 +56,7 @@ func ReadFile(path string) (*File, error) {
 	return f, nil
 }
 
-// findLines notes where the keys stand.
+// findLines notes the lines of the keys.
 func (f *File) findLines(data []byte) {
 	var p unstable.Parser
 	var table []string
@@ -75,7 +75,7 @@ func (f *File) findLines(data []byte) {
 		} else {
 			key = slices.Concat(table, key)
 		}
-		for i := range key { // a table is where something of it first stands
+		for i := range key { // a table begins at its first key
 			name := strings.Join(key[:i+1], ".")
 			if _, ok := f.lines[name]; !ok || i == len(key)-1 {
 				f.lines[name] = line

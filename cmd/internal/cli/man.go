@@ -16,7 +16,7 @@ import (
 func manual(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write manual pages into a directory", Hidden: true, Args: cobra.ExactArgs(1),
-		// Nothing that a program checks before its commands is needed here.
+		// The checks that a program makes before its commands are not needed here.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
@@ -67,7 +67,7 @@ func sayDefault(f *pflag.Flag) {
 	f.Usage, f.DefValue = text, kind
 }
 
-// setApart puts blank lines around indented ones, which pages show as they are
+// setApart puts blank lines around indented lines, because pages show them indented
 // only then.
 func setApart(text string) string {
 	var out []string

@@ -25,10 +25,10 @@ func (e *OptionError) Error() string {
 	return s
 }
 
-// Settings are the sources of options beside the command line. A flag wins over the
+// Settings are the sources of options besides the command line. A flag wins over the
 // environment, the environment over the file.
 type Settings struct {
-	Prefix string   // of variables: with GLOOM_ max-jobs is GLOOM_MAX_JOBS
+	Prefix string   // of variables: with GLOOM_, max-jobs is GLOOM_MAX_JOBS
 	Names  []string // of the options that may come from there
 	File   *File    // nil for none
 	// Lookup is os.LookupEnv when nil.
@@ -90,7 +90,7 @@ func wrong(f *pflag.Flag, value string, err error, from string) *OptionError {
 	case "int", "int64":
 		e.Reason = "must be a whole number"
 	case "uint", "uint64", "uint16", "uint8", "count":
-		e.Reason = "must be a whole number, not below 0"
+		e.Reason = "must be a whole number of at least 0"
 	case "float64":
 		e.Reason = "must be a number"
 	case "bool":
@@ -104,7 +104,7 @@ func wrong(f *pflag.Flag, value string, err error, from string) *OptionError {
 		e.Value = value[:100] + "…"
 	}
 	if _, err := strconv.ParseFloat(value, 64); err == nil && e.Reason == "must be a whole number" && !strings.ContainsAny(value, ".eExX") {
-		e.Reason = "is too large a number"
+		e.Reason = "is too large"
 	}
 	return e
 }

@@ -88,8 +88,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestSettingsErrors: what is wrong is told with its place, the option, the
-// value, and what may have been meant.
+// TestSettingsErrors: an error names its place, the option, the value, and a similar
+// name.
 func TestSettingsErrors(t *testing.T) {
 	for _, c := range []struct {
 		env, file, table string

@@ -30,8 +30,8 @@ func Cut(s string, width int) string {
 	return text.Trim(s, width-1) + "…"
 }
 
-// Clean makes a name from others safe for one line of a terminal: unprintable characters
-// are escaped, and a name of blanks is quoted.
+// Clean makes another party's name safe for one line of a terminal: unprintable
+// characters are escaped, and a name that is only blanks is quoted.
 func Clean(s string) string {
 	if s != "" && strings.Trim(s, " ") == "" {
 		return strconv.Quote(s)

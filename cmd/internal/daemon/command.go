@@ -12,16 +12,16 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// Program is a daemon that reads one file, as a command line. All its errors, of usage too,
-// end in exit status 1.
+// Program is a daemon that reads one configuration file, as a command line. All its errors,
+// even those of usage, end in exit status 1.
 type Program struct {
 	Name   string
 	Short  string
-	Long   string // what --help begins with
+	Long   string // the beginning of --help
 	Config string // default path of the file
 
-	// Load reads the configuration. Its error is reported as one of the configuration,
-	// others as they are.
+	// Load reads the configuration. Its error is reported as a configuration error;
+	// other errors are reported as they are.
 	Load func(path string) error
 	// Warnings are the keys of the file that are ignored; it may be nil.
 	Warnings func() []string
@@ -71,7 +71,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 
 // ErrStopped ends a program that a second signal has stopped early; it is not reported
 // again.
-var ErrStopped = errors.New("stopped before everything had ended")
+var ErrStopped = errors.New("stopped before all work had ended")
 
 // Hostname is the name of this host, the default where none is configured.
 func Hostname() string {

@@ -29,8 +29,8 @@ func HealthyOwn(ctx context.Context, addr, cert, key string) error {
 		return Healthy(ctx, addr, nil)
 	}
 	secure := &tls.Config{InsecureSkipVerify: true}
-	// A pair of files that is being replaced is not needed: the daemon still has the old
-	// one.
+	// A pair of files that is being replaced can be missing: the daemon still has the
+	// old one.
 	if own, err := tls.LoadX509KeyPair(cert, key); err == nil {
 		secure.Certificates = []tls.Certificate{own}
 	}
@@ -65,7 +65,7 @@ func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
 	case secure != nil && errors.As(err, &op) && op.Op == "remote error":
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s has not answered in time", addr)
+		return fmt.Errorf("%s did not answer in time", addr)
 	case errors.As(err, &op):
 		return fmt.Errorf("%s: %w", addr, op.Err)
 	case err != nil:

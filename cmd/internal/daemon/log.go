@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	logFileMB = 50 // of one log file, before it is set aside
+	logFileMB = 50 // size of one log file before it is rotated
 	logFiles  = 5  // rotated files that are kept
-	// logRate is how many lines a second may be logged below error, after a
-	// burst of as many: a flood of bad peers must not become a flood of lines.
+	// logRate is how many lines below error may be logged per second, after a burst of
+	// as many: a flood of bad peers must not become a flood of lines.
 	logRate = 100
 )
 
@@ -67,7 +67,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// Reopen opens the file anew at the next line, after it was moved away.
+// Reopen opens the file again at the next line, after it was moved away.
 func (l *Log) Reopen() {
 	if l.file != nil {
 		_ = l.file.Close()

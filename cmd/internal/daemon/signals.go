@@ -23,8 +23,8 @@ func Notify(reopen func()) *Signals {
 	var stop, kill context.CancelFunc
 	s.Stop, stop = context.WithCancel(context.Background())
 	s.Kill, kill = context.WithCancel(context.Background())
-	// SIGPIPE is caught so that a log that nobody reads any longer does not end the
-	// process. If it were ignored, jobs would inherit that.
+	// SIGPIPE is caught so that a log without a reader does not end the process. If it
+	// were ignored, jobs would inherit that.
 	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	go func() {
 		defer kill()

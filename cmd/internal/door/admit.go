@@ -10,17 +10,17 @@ import (
 	"gloom/broker/guard"
 )
 
-// Need is what a request must fulfil to be admitted.
+// Need says which requests are admitted.
 type Need struct {
-	// Methods are the methods of its path; none: the path does not exist. Where GET is
-	// allowed, HEAD is, too, unless the request Changes something.
+	// Methods are the methods of its path; if there are none, the path does not exist.
+	// Where GET is allowed, HEAD is, too, unless the request Changes something.
 	Methods []string
 	// Scope is the scope that its token must have, one of those given to Listen.
 	Scope guard.Scope
 	// Open admits anybody, with any Host and beyond the limit on connections: for paths
 	// that reveal nothing of jobs.
 	Open bool
-	// AnyHost admits clients that need no token with any Host: for programs that were
+	// AnyHost admits clients that need no token with any Host, because programs may be
 	// configured with one.
 	AnyHost bool
 	// Changes: the request changes something, even if it is a GET. It is then checked like
@@ -52,14 +52,14 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 	judged := r
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
 	case len(n.Methods) == 0:
-		return nil, refuse(http.StatusNotFound, "not_found", "", "there is nothing at %.200q", r.URL.Path)
+		return nil, refuse(http.StatusNotFound, "not_found", "", "there is no path %.200q", r.URL.Path)
 	case !slices.Contains(n.Methods, r.Method) && (r.Method != http.MethodHead || n.Changes || !slices.Contains(n.Methods, http.MethodGet)):
 		allow := strings.Join(n.Methods, ", ")
 		if !n.Changes {
 			allow = strings.Replace(allow, http.MethodGet, "GET, HEAD", 1)
 		}
 		w.Header().Set("Allow", allow)
-		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not for %.200s; use %s", r.Method, r.URL.Path, allow)
+		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, r.URL.Path, allow)
 	case n.Open:
 		return nil, nil
 	case reads && n.Changes:
@@ -73,7 +73,7 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 	}
 	// A web page can point a name of its own at our address.
 	if may == nil && !n.AnyHost && !d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) {
-		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one that --host names", r.Host)
+		return nil, refuse(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q does not name this daemon; use localhost, the address that it listens on, the host's name, or a name given with --host", r.Host)
 	}
 	if err := d.cross.Check(judged); err != nil {
 		return nil, refuse(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)

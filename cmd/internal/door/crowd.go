@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// spare connections beyond the limit are accepted all the same, for health checks and for
-// the answer that there are too many.
+// spare connections are accepted beyond the limit, for health checks and for the answer
+// that there are too many.
 const spare = 64
 
 // crowd bounds the connections of a listener. If there are too many, one that has long been
@@ -75,7 +75,7 @@ func (c *crowd) makeRoom() bool {
 	return true
 }
 
-// memberOf finds it below TLS.
+// memberOf finds the member of a connection below TLS.
 func memberOf(conn net.Conn) *member {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()

@@ -40,7 +40,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
 	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
 	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow an address beyond this host without tokens or client certificates")
-	f.Var(&names{&o.HTTPHosts}, "host", "a further name under which the address may be asked, as behind a proxy; may be given several times")
+	f.Var(&names{&o.HTTPHosts}, "host", "a further Host name for the address, as behind a proxy; may be given several times")
 }
 
 // names is a flag whose values are joined by commas.
@@ -197,8 +197,8 @@ func bearer(r *http.Request) string {
 // Reload reads tokens and certificates again. If reading fails, the old ones stay.
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
 
-// Signals are those of the process; SIGHUP reloads, and calls also. The log tells what
-// operators do.
+// Signals are the signals of the process; SIGHUP reloads, and calls also. The log
+// records what operators do.
 func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signals {
 	return daemon.Notify(func() {
 		err := d.Reload()
@@ -206,10 +206,10 @@ func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signa
 			err = errors.Join(err, f())
 		}
 		if err != nil {
-			d.log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
+			d.log.Error().Err(err).Msg("reloading failed; settings that could not be read stay as they were")
 			return
 		}
-		audit.Info().Msg("tokens, certificates and files are read again")
+		audit.Info().Msg("tokens, certificates and files were read again")
 	})
 }
 

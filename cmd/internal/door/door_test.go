@@ -57,7 +57,7 @@ func visit(t *testing.T, d *Door) *visitor {
 	return &visitor{c, bufio.NewReader(c)}
 }
 
-// ask sends a request and returns the body of what is answered.
+// ask sends a request and returns the body of the answer.
 func (v *visitor) ask(path string) (string, error) {
 	fmt.Fprintf(v, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 	resp, err := http.ReadResponse(v.in, nil)
@@ -68,8 +68,8 @@ func (v *visitor) ask(path string) (string, error) {
 	return string(body), err
 }
 
-// TestCrowd: a connection too many is told so; one that has long been idle makes
-// room for another, one that waits for its answer does not.
+// TestCrowd: a connection too many is told so. One that has long been idle makes room
+// for another; one that waits for its answer does not.
 func TestCrowd(t *testing.T) {
 	release := make(chan struct{})
 	d := open(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +116,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestGrant: a request is judged by its token, read again on demand.
+// TestGrant: a request is judged by its token; the file is read again on demand.
 func TestGrant(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(s string) {
@@ -128,7 +128,7 @@ func TestGrant(t *testing.T) {
 	d := open(t, Options{Options: guard.Options{TokenFile: file}}, nil)
 	judge := func(header string) string {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // a refusal is not waited for
+		cancel() // does not wait for the refusal
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
 		g, ok := d.grant(r)
@@ -154,7 +154,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestListen: what cannot be is refused with the name of its flag.
+// TestListen: invalid values are refused with the name of their flag.
 func TestListen(t *testing.T) {
 	for _, c := range []struct {
 		opt        Options
@@ -181,14 +181,15 @@ func TestListen(t *testing.T) {
 	}
 	d.Serve(http.NotFoundHandler())
 	defer d.Shutdown(t.Context())
-	// A taken address is no matter of the command line.
+	// An address in use is not an error of the command line.
 	var o *guard.OptionError
 	if _, err = Listen(Options{Addr: d.Addr().String()}, zerolog.Nop(), false, "push"); !errors.Is(err, syscall.EADDRINUSE) || errors.As(err, &o) {
 		t.Errorf("a taken address: %v", err)
 	}
 }
 
-// TestAdmit: what a request is refused for first, and what its answer says.
+// TestAdmit: the first reason for which a request is refused, and the text of its
+// answer.
 func TestAdmit(t *testing.T) {
 	d := open(t, Options{}, nil)
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}

@@ -1,4 +1,4 @@
-// Package durable writes files and directories whose names and contents outlive a crash
+// Package durable writes files and directories whose names and contents survive a crash
 // of the machine.
 package durable
 
@@ -32,8 +32,9 @@ func WriteFile(path string, data []byte) error {
 }
 
 // MakeDir makes a directory and its missing parents, and syncs their names so that they
-// outlive a loss of power. An earlier run may have made some of them and ended before it
-// synced them, so all names on the way are synced; older ones as far as possible.
+// survive a loss of power. An earlier run may have made some of them and ended before it
+// synced them, so all names on the way are synced, those of older directories as far as
+// possible.
 func MakeDir(path string, mode os.FileMode) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -61,7 +62,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// spy is called with each directory that is synced; nil but in tests.
+// spy is called with each directory that is synced; nil except in tests.
 var spy atomic.Pointer[func(dir string)]
 
 // Spy sets a function that is called with each directory that is synced, for tests, until

@@ -18,16 +18,16 @@ type Command struct {
 	// Args are the program, looked for in the PATH of Env unless it has a slash,
 	// and its arguments.
 	Args []string
-	Dir  string   // "" is this program's own
-	Env  []string // NAME=value, the whole of it; of one name the last counts. nil is this program's own
+	Dir  string   // "" is this program's own directory
+	Env  []string // NAME=value, the whole environment; the last setting of a name counts. nil is this program's own
 
 	Stdin          []byte     // written to its standard input
-	Stdout, Stderr io.Writer  // nil discards. An error ends the reading: the process writes to a closed pipe
+	Stdout, Stderr io.Writer  // nil discards. After an error nothing more is read: the process writes to a closed pipe
 	Files          []*os.File // its descriptors from 3 on
 
-	// Linger is for how long after the process's end its outputs are read while
-	// descendants hold them open. When it is over the whole group is killed. 0
-	// takes in what has been written, and leaves the descendants alone.
+	// Linger is how long its outputs are read after the process's end, while
+	// descendants hold them open. Then the whole group is killed. With 0, only what has
+	// been written already is read, and descendants are left alone.
 	Linger time.Duration
 
 	// Death is the signal that the process gets when this program dies, on Linux;
@@ -35,26 +35,27 @@ type Command struct {
 	Death syscall.Signal
 
 	Guard *Guard // ends the descendants too; may be nil
-	// Name tells this process and its descendants from the Guard's others: Kill
-	// finds them by it, wherever they have gone. It is this command's alone.
+	// Name tells this process and its descendants from the Guard's others: Kill finds
+	// them by it, even if they have left the group. No other command has this name.
 	Name string
 
-	// Leash has a small process in the group of this one kill the group when this
-	// program dies: its descendants end even where the Guard dies at the same instant.
-	// Of those that left the group only the Guard, and KillOrphans, know.
+	// Leash puts a small process into the group of this one, which kills the group when
+	// this program dies: descendants then end even if the Guard dies at the same
+	// instant. Only the Guard and KillOrphans find descendants that have left the
+	// group.
 	Leash bool
 
 	User   *syscall.Credential // nil is this program's own
 	Limits []Limit             // on Linux
 }
 
-// Limit is a limit of a process and of its descendants, each.
+// Limit is a limit that holds for a process and for each of its descendants.
 type Limit struct {
 	Resource int // unix.RLIMIT_…
 	Max      uint64
 }
 
-// find is execvp's search with the command's PATH and directory, not ours.
+// find searches as execvp does, but with the command's PATH and directory, not ours.
 func find(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil // the system resolves it from the command's directory
@@ -89,14 +90,14 @@ func variable(env []string, name string) string {
 	return ""
 }
 
-// settings lets the last setting of a name win, and stand once.
+// settings keeps the last setting of each name.
 func settings(env []string) []string {
 	at := make(map[string]int, len(env))
 	var once []string
 	for _, setting := range env {
 		name, _, ok := strings.Cut(setting, "=")
 		if !ok || strings.Contains(setting, "\x00") {
-			continue // execve knows no such setting
+			continue // execve does not know such a setting
 		}
 		if i, ok := at[name]; ok {
 			once[i] = setting
@@ -110,7 +111,7 @@ func settings(env []string) []string {
 
 var errEmpty = errors.New("cannot launch: the command is empty")
 
-// reason tells what kept a command from starting.
+// reason says why a command could not start.
 func reason(name, dir string, err error) error {
 	if dir != "" {
 		if info, statErr := os.Stat(dir); statErr != nil {

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is what the test binary does in a process of its own: it starts a
-// process from a goroutine that is soon gone, and waits to be killed. It starts
-// more as it is told to, a line of its input for each.
+// daemon is the test binary in a process of its own: it starts a process from a
+// goroutine that soon ends, and waits to be killed. It starts another process for each
+// line of its input.
 func daemon(command string) {
 	guard, err := NewGuard(owner(os.Getpid()))
 	if err != nil {
@@ -91,7 +91,7 @@ func startDaemon(t *testing.T, command string, env ...string) *subject {
 	return d
 }
 
-// start has the daemon start a process, and returns it.
+// start makes the daemon start a process, and returns it.
 func (d *subject) start() (pid int) {
 	d.t.Helper()
 	fmt.Fprintln(d.say)
@@ -108,7 +108,7 @@ func (d *subject) kill() {
 	d.Wait()
 }
 
-// guard is the daemon's guard; 0 for none.
+// guard is the id of the daemon's guard; 0 for none.
 func (d *subject) guard() int {
 	for pid, state := range children(d.Process.Pid) {
 		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) == guardName && state != "Z" {
@@ -139,8 +139,8 @@ func (d *subject) family() (child, grandchild int) {
 
 const twoSleep = "sleep 1000 & exec sleep 1000"
 
-// ways are those to find a daemon's processes: by their control group, where
-// this host lets us make one, or without.
+// ways are the ways to find a daemon's processes: by their control group, if this host
+// lets us make one, or without.
 func ways(t *testing.T, f func(t *testing.T, env ...string)) {
 	t.Run("without a control group", func(t *testing.T) { f(t, "LAUNCH_TEST_NO_GROUP=1") })
 	t.Run("control group", func(t *testing.T) {
@@ -167,8 +167,8 @@ func TestProcessesDieWithTheDaemon(t *testing.T) {
 	})
 }
 
-// TestOrphansAreKilled has daemon and guard die at once: the kernel ends the
-// process, its child is left to whoever comes next.
+// TestOrphansAreKilled kills daemon and guard at once: the kernel ends the process, and
+// the next KillOrphans its child.
 func TestOrphansAreKilled(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), env...)
@@ -191,8 +191,8 @@ func TestOrphansAreKilled(t *testing.T) {
 	})
 }
 
-// TestLeashOutlivesTheGuard has daemon and guard die at once: nobody comes, and the
-// process's child ends all the same.
+// TestLeashOutlivesTheGuard kills daemon and guard at once: the process's child ends
+// although nobody looks for orphans.
 func TestLeashOutlivesTheGuard(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LEASH=1")...)
@@ -204,8 +204,8 @@ func TestLeashOutlivesTheGuard(t *testing.T) {
 	})
 }
 
-// TestLeashGoesWithItsProcess: it holds nothing up, and kills no descendants that are
-// to be left alone.
+// TestLeashGoesWithItsProcess: the leash delays nothing, and kills no descendants that
+// are to be left alone.
 func TestLeashGoesWithItsProcess(t *testing.T) {
 	p, err := Start(Command{Args: []string{script(t, "sleep 1000 >/dev/null 2>&1 & exit 3")}, Leash: true})
 	if err != nil {
@@ -222,8 +222,8 @@ func TestLeashGoesWithItsProcess(t *testing.T) {
 	}
 }
 
-// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: its guard
-// ends the processes, their children too, when their time is over.
+// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: when their time
+// has passed, its guard ends the processes and their children.
 func TestStoppedDaemonsProcessesEnd(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
@@ -233,7 +233,8 @@ func TestStoppedDaemonsProcessesEnd(t *testing.T) {
 	})
 }
 
-// TestDisguisedProcessesEnd has one that left its group and its environment.
+// TestDisguisedProcessesEnd: a process that left its group and its environment ends,
+// too.
 func TestDisguisedProcessesEnd(t *testing.T) {
 	needGroup(t)
 	note := filepath.Join(t.TempDir(), "pid")
@@ -252,8 +253,8 @@ func TestDisguisedProcessesEnd(t *testing.T) {
 	}
 }
 
-// TestGuardIsReplaced kills the guard, or stops it, and then the daemon:
-// everything ends all the same, and launching has gone on meanwhile.
+// TestGuardIsReplaced kills or stops the guard, and then the daemon: launching goes on
+// meanwhile, and everything ends all the same.
 func TestGuardIsReplaced(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -270,8 +271,8 @@ func TestGuardIsReplaced(t *testing.T) {
 	}
 }
 
-// TestGuardThatStandsStill has one whose stop nobody hears of, as when the
-// system freezes it: launching goes on when its pipe is full.
+// TestGuardThatStandsStill: nobody is told that the guard was stopped, as when the
+// system freezes it; launching goes on when its pipe is full.
 func TestGuardThatStandsStill(t *testing.T) {
 	g, err := NewGuard("still")
 	if err != nil {
@@ -306,7 +307,7 @@ func TestGuardNeedsMain(t *testing.T) {
 	}
 }
 
-// TestClosingEndsNoProcess: what a process has left behind may go on.
+// TestClosingEndsNoProcess: processes that a process has left behind may go on.
 func TestClosingEndsNoProcess(t *testing.T) {
 	g, err := NewGuard(owner(os.Getpid()))
 	if err != nil {
@@ -322,8 +323,8 @@ func TestClosingEndsNoProcess(t *testing.T) {
 	}
 }
 
-// TestControlGroupThatIsGone: somebody tidies up; processes are started all the
-// same, and end with the daemon.
+// TestControlGroupThatIsGone: somebody removes the control group; processes are started
+// all the same, and end with the daemon.
 func TestControlGroupThatIsGone(t *testing.T) {
 	needGroup(t)
 	d := startDaemon(t, script(t, twoSleep))
@@ -337,7 +338,7 @@ func TestControlGroupThatIsGone(t *testing.T) {
 	eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
 }
 
-// TestOrphansAreReaped has a process adopt, as one with the id 1 does.
+// TestOrphansAreReaped makes a process adopt orphans, as one with the id 1 does.
 func TestOrphansAreReaped(t *testing.T) {
 	if os.Getenv("LAUNCH_TEST_ADOPT") == "" {
 		self, err := os.Executable()
@@ -376,8 +377,8 @@ func TestOrphansAreReaped(t *testing.T) {
 	})
 }
 
-// TestProlongedWhileKilling has a limit that has passed be prolonged while
-// processes are started all the time: the guard stops killing them.
+// TestProlongedWhileKilling extends a limit that has passed, while processes are
+// started all the time: the guard stops killing them.
 func TestProlongedWhileKilling(t *testing.T) {
 	g, err := NewGuard(owner(os.Getpid()) + "-prolonged")
 	if err != nil {
@@ -407,8 +408,8 @@ func TestProlongedWhileKilling(t *testing.T) {
 	}
 }
 
-// TestLapsedSince: a limit that is over when a process starts counts as well, also once
-// it has been moved.
+// TestLapsedSince: a limit that has passed when a process starts counts as well, even
+// once it has been moved.
 func TestLapsedSince(t *testing.T) {
 	g := &Guard{}
 	g.Until(time.Now().Add(time.Hour))

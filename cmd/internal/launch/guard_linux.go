@@ -15,25 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The guard's process is this same program, started with a variable set to the
-// owner. It reads notes of 16 bytes: the time on the boot clock until which
-// processes may run, 0 for as long as the program lives, and the id of a
-// process that has begun, or, negated, is about to be reaped; 0 for none.
+// The guard's process is this same program, started with a variable set to the owner.
+// It reads notes of 16 bytes. The first half is the time on the boot clock until which
+// processes may run, 0 for as long as the program lives. The second is the id of a
+// process that has begun, the negated id of one that is about to be reaped, or 0.
 const (
 	guardVariable = "JOBD_LAUNCH_GUARD"
 	guardName     = "job-guard"
 	noteSize      = 16
-	// guardTick bounds how late a clock that jumped, as after a suspend, is
+	// guardTick bounds the delay with which a jump of the clock, as after a suspend, is
 	// noticed.
 	guardTick = 500 * time.Millisecond
-	// killTimeout bounds one attempt to kill all that is left.
+	// killTimeout bounds one attempt to kill all processes that are left.
 	killTimeout = 10 * time.Second
 )
 
 var mainCalled bool
 
-// Main is called first in main by every program that uses a Guard. In a process
-// that was started to be one it does that, and does not return.
+// Main is called first in main by every program that uses a Guard. In a guard's process
+// it runs the guard and does not return.
 func Main() {
 	mainCalled = true
 	if owner := os.Getenv(guardVariable); owner != "" {
@@ -47,8 +47,8 @@ func watch(owner string) {
 	if name, err := unix.BytePtrFromString(guardName); err == nil {
 		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	}
-	// Whoever ends the program with its whole group or control group must give it
-	// the time to end in order.
+	// A signal to the whole group or control group of the program reaches the guard,
+	// too: the program must get the time to end in order.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	w := watched{owner: owner, groups: make(map[int]bool)}
 	notes := make([]byte, 256*noteSize)
@@ -57,13 +57,13 @@ func watch(owner string) {
 		switch {
 		case err == unix.EINTR:
 			continue
-		case err == nil && n == 0: // nothing new has been said
+		case err == nil && n == 0: // no new note
 			if w.until != 0 && bootTime() >= w.until {
 				w.expire()
 			}
 			continue
 		}
-		// A note is written, and so read, whole.
+		// A note is written as a whole, and so is read as a whole.
 		if n, err = unix.Read(0, notes); n <= 0 && err != unix.EINTR {
 			w.kill()
 			if group := groupOf(owner); group != "" {
@@ -77,10 +77,10 @@ func watch(owner string) {
 	}
 }
 
-// watched is what a guard's process knows.
+// watched is the state of a guard's process.
 type watched struct {
 	owner  string
-	groups map[int]bool // of processes that have not been reaped
+	groups map[int]bool // processes that have not been reaped
 	until  int64        // on the boot clock, in nanoseconds; 0 for no limit
 	left   bool         // some may still be there after the limit
 }
@@ -94,7 +94,8 @@ func (w *watched) note(note []byte) {
 	}
 }
 
-// patience is when to look at the clock again, in milliseconds; -1 for never.
+// patience is the time until the clock must be checked again, in milliseconds; -1 for
+// never.
 func (w *watched) patience() int {
 	left := time.Duration(w.until - bootTime())
 	switch {
@@ -110,8 +111,8 @@ func (w *watched) patience() int {
 	return int(guardTick.Milliseconds())
 }
 
-// expire ends everything once. Before the next look at what is left notes are
-// read: a program that goes on has its new processes live.
+// expire ends all processes once. Notes are read before it checks again for processes
+// that are left: if the program goes on, its new processes live.
 func (w *watched) expire() {
 	w.killGroups()
 	pids, unsure := killOnce(w.owner)
@@ -125,8 +126,8 @@ func (w *watched) killGroups() {
 	}
 }
 
-// kill ends everything: the control group where there is one, and else the
-// groups of processes and what bears the mark.
+// kill ends all processes: those of the control group if there is one, and otherwise
+// the groups of processes and the processes that have the mark.
 func (w *watched) kill() {
 	w.killGroups()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
@@ -142,18 +143,17 @@ func bootTime() int64 {
 	return t.Nano()
 }
 
-// Guard is a small process beside this program that outlives it. It kills the
-// processes that were started under it, and their descendants, when the program
-// is gone, or has not prolonged their time: it may be stopped, or stuck. The
-// parent-death signal alone reaches a process itself only, and never in a
-// program that merely hangs.
+// Guard is a small process beside this program that outlives it. It kills the processes
+// that were started under it, and their descendants, when the program has gone or has
+// not extended their time, for example because it is stopped or stuck. The parent-death
+// signal alone reaches only a process itself, and never when the program merely hangs.
 type Guard struct {
 	owner  string
-	cgroup *os.File // of all processes; nil where there is none
+	cgroup *os.File // the control group of all processes; nil if there is none
 	done   chan struct{}
 
 	mu      sync.Mutex // guards the following
-	pid     int        // of the guard's process; 0 when there is none
+	pid     int        // id of the guard's process; 0 when there is none
 	pipe    *os.File
 	running map[int]bool
 	until   int64
@@ -161,8 +161,8 @@ type Guard struct {
 	closed  bool
 }
 
-// NewGuard starts a guard. The owner is this program's name for KillOrphans,
-// which no other one on this host has.
+// NewGuard starts a guard. The owner is this program's name for KillOrphans, unique on
+// this host.
 func NewGuard(owner string) (*Guard, error) {
 	if !mainCalled {
 		return nil, errors.New("launch.Main was not called at the start of the program")
@@ -176,8 +176,8 @@ func NewGuard(owner string) (*Guard, error) {
 	return g, nil
 }
 
-// Until limits how long processes may run: when it has passed they are killed,
-// even if this program is stopped or stuck by then. Every call moves the limit.
+// Until limits how long processes may run: after this time they are killed, even if
+// this program is stopped or stuck by then. Every call moves the limit.
 func (g *Guard) Until(t time.Time) {
 	// In this order, a delay between the two makes the limit earlier.
 	now := bootTime()
@@ -198,15 +198,15 @@ func (g *Guard) Lapses() int {
 	return g.lapses
 }
 
-// LapsedSince tells whether a limit has passed, or was over already, since Lapses
-// returned n: a process that was started then may have been killed for it.
+// LapsedSince tells whether a limit has passed since Lapses returned n, or had passed
+// then: a process that was started since may have been killed for it.
 func (g *Guard) LapsedSince(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.lapses != n || g.passed()
 }
 
-// passed tells whether the limit is over. Callers hold mu.
+// passed tells whether the limit has passed. Callers hold mu.
 func (g *Guard) passed() bool { return g.until != 0 && bootTime() >= g.until }
 
 // Close ends the guard, and no process.
@@ -222,7 +222,7 @@ func (g *Guard) Close() {
 func (g *Guard) leaveGroup() {
 	if g.cgroup != nil {
 		g.cgroup.Close()
-		os.Remove(g.cgroup.Name()) // unless somebody is left in it
+		os.Remove(g.cgroup.Name()) // unless a process is left in it
 	}
 }
 
@@ -253,8 +253,8 @@ func (g *Guard) ended(pid int) {
 	}
 }
 
-// say writes a note, and does not wait: a guard whose pipe is full stands still.
-// It is replaced, and the next one is told everything. Callers hold mu.
+// say writes a note, and does not wait: if the guard's pipe is full, the guard hangs.
+// Then it is replaced, and the next one gets all notes again. Callers hold mu.
 func (g *Guard) say(pid int) {
 	if g.pid == 0 {
 		return
@@ -281,7 +281,7 @@ func (g *Guard) stop() {
 	}
 }
 
-// start starts the guard's process and tells it all.
+// start starts the guard's process and sends it all notes.
 func (g *Guard) start() error {
 	r, pipe, err := os.Pipe()
 	if err != nil {
@@ -304,11 +304,11 @@ func (g *Guard) start() error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Room for more processes than there will be: a full pipe means that nobody
-	// reads it.
+	// Room for more processes than there will be: a full pipe means that nobody reads
+	// it.
 	_, _ = unix.FcntlInt(r.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 	g.pid, g.pipe = process.Pid, pipe
-	process.Release() // keep waits by its id, to hear of a stop too
+	process.Release() // keep waits for it by its id, because it must learn of a stop too
 	if g.closed {
 		g.stop()
 	}
@@ -319,7 +319,7 @@ func (g *Guard) start() error {
 	return nil
 }
 
-// keep replaces a guard that somebody has killed or stopped.
+// keep replaces a guard that was killed or stopped.
 func (g *Guard) keep() {
 	defer close(g.done)
 	for g.await() {
@@ -332,8 +332,8 @@ func (g *Guard) keep() {
 	}
 }
 
-// await returns when the guard's process has ended, and tells whether there
-// shall be another one.
+// await returns when the guard's process has ended, and tells whether another one is
+// needed.
 func (g *Guard) await() bool {
 	for {
 		var status unix.WaitStatus

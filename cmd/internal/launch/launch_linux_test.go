@@ -42,7 +42,7 @@ func start(t *testing.T, c Command) *Process {
 	return p
 }
 
-// output is a process's end and what it wrote.
+// output is the end of a process and its output.
 type output struct {
 	Result
 	out, err string
@@ -53,7 +53,7 @@ func run(t *testing.T, args ...string) output {
 	return runCommand(t, Command{Args: args})
 }
 
-// runCommand runs a command and keeps what it writes.
+// runCommand runs a command and keeps its output.
 func runCommand(t *testing.T, c Command) output {
 	t.Helper()
 	out, err := &Kept{Limit: 1 << 20}, &Kept{Limit: 1 << 20}
@@ -301,8 +301,8 @@ func TestProcessEndsItselfNotWithItsPipe(t *testing.T) {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// TestLingering has a descendant hold the output: as long as that is waited for,
-// and until the group has been killed, the process's id is nobody else's.
+// TestLingering: a descendant holds the output. While that is waited for, and until the
+// group has been killed, the process's id is not reused.
 func TestLingering(t *testing.T) {
 	p := start(t, Command{Args: []string{script(t, `sleep 1000 & exit 4`)}, Stdout: io.Discard, Linger: 300 * time.Millisecond})
 	var child int
@@ -338,7 +338,7 @@ func TestChattyDescendantDoesNotHoldUpTheEnd(t *testing.T) {
 	eventually(t, "the descendant dies of its closed pipe", func() bool { return gone(pid) })
 }
 
-// full takes no more than so many bytes.
+// full accepts only so many bytes.
 type full int
 
 func (f *full) Write(p []byte) (int, error) {
@@ -356,7 +356,7 @@ func TestWhoSaysTooMuchWritesToAClosedPipe(t *testing.T) {
 }
 
 func TestEverythingWrittenBeforeTheEndIsKept(t *testing.T) {
-	// As much as a pipe holds, left there by a process that is gone at once.
+	// A pipe full of output, written by a process that ends at once.
 	for range 50 {
 		if r := run(t, "head", "-c", "65536", "/dev/zero"); len(r.out) != 65536 {
 			t.Fatalf("%d bytes", len(r.out))
@@ -403,7 +403,7 @@ func TestTextAtEveryLimit(t *testing.T) {
 }
 
 func TestBlockingOutputs(t *testing.T) {
-	// A program that meets EAGAIN on its standard output may lose what it says.
+	// A program that gets EAGAIN on its standard output may lose output.
 	r := run(t, "grep", "flags", "/proc/self/fdinfo/1", "/proc/self/fdinfo/2")
 	for line := range strings.Lines(r.out) {
 		var flags int

@@ -9,16 +9,16 @@ import (
 )
 
 // leash is a process in the group of another one that waits for the end of a pipe,
-// which comes with the end of this program, and kills the group then.
+// which comes with the end of this program, and then kills the group.
 type leash struct {
 	process *os.Process
 	pipe    *os.File // whose end it waits for
 }
 
-// leashShell is what it runs in: a few hundred kilobytes and a millisecond.
+// leashShell is the shell that it runs in: a few hundred kilobytes and a millisecond.
 const leashShell = "/bin/sh"
 
-// newLeash makes that of a group. Where there is no shell it is nil: the Guard is
+// newLeash makes the leash of a group. Without a shell it returns nil: the Guard is
 // there all the same.
 func newLeash(group int, env []string, like *syscall.SysProcAttr) (*leash, error) {
 	r, pipe, err := os.Pipe()

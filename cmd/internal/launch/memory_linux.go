@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// MemoryOver finds the process groups that hold more than so many bytes of memory,
-// and returns how many. What processes share is theirs in equal parts. Who left
-// its group counts with another one.
+// MemoryOver finds the process groups that hold more than so many bytes of memory, and
+// returns how many bytes they hold. Memory that processes share is divided equally
+// among them. A process that left its group counts with its new group.
 func MemoryOver(limit int64) map[int]int64 {
 	type group struct {
 		bytes int64
@@ -51,8 +51,8 @@ func MemoryOver(limit int64) map[int]int64 {
 	return over
 }
 
-// proportional is a process's memory, of what it shares its part. It costs more
-// than to count all of that.
+// proportional is a process's memory, with its part of shared memory. It costs more
+// than counting shared memory in full.
 func proportional(pid int) int64 {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	for line := range strings.Lines(string(text)) {

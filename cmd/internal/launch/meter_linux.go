@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// tick is the unit of times in /proc, whatever the kernel's own.
+// tick is the unit of times in /proc, whatever unit the kernel uses inside.
 const tick = time.Second / 100
 
 // Meter counts the processor time that a process and its descendants use.
@@ -19,13 +19,14 @@ type Meter struct {
 	spent time.Duration // when it was first read
 }
 
-// Meter counts from now on; of the process itself, and the children that it has
-// waited for, from the first call of Used on, which is what costs something.
+// Meter begins to count. The processor time of the process itself, and of the children
+// that it has waited for, is counted only from the first call of Used on, because
+// reading it is costly.
 func (p *Process) Meter() Meter { return Meter{p: p, begun: time.Duration(bootTime())} }
 
-// Used is what the process, the children that it has waited for, and members of
-// its group that began meanwhile have used, in steps of 10 ms. Who left the group
-// is not counted.
+// Used is how much the process, the children that it has waited for, and the members of
+// its group that began meanwhile have used, in steps of 10 ms. Processes that left the
+// group are not counted.
 func (m *Meter) Used() (used time.Duration) {
 	own, ok := readTimes(m.p.process.Pid)
 	if !ok {
@@ -69,8 +70,8 @@ func readTimes(pid int) (t times, ok bool) {
 	return t, true
 }
 
-// stat is what /proc tells of a process, from its state on, which is field 3: the
-// name before it may hold spaces and brackets.
+// stat is a process's line in /proc from the state on, which is field 3: the name
+// before it may hold spaces and brackets.
 func stat(pid int) []string {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))

@@ -13,17 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markName is the variable by which the processes of a dead program are known,
-// where it had no control group for them.
+// markName is the variable by which the processes of a dead program are found where it
+// had no control group for them.
 const markName = "JOBD_OWNER"
 
-// Mark is the setting that the processes of a guard with that owner, and their
-// descendants, have in their environment; a slash and a Command's Name may follow.
+// Mark is the setting in the environment of all processes of a guard with that owner,
+// and of their descendants; a slash and a Command's Name may follow.
 func Mark(owner string) string { return markName + "=" + owner }
 
-// KillOrphans kills what a dead program has left of the processes that it
-// started under a Guard with that owner, on this host. It returns when they are
-// gone or ctx ends.
+// KillOrphans kills the processes on this host that a dead program started under a
+// Guard with that owner. It returns when they are gone or ctx ends.
 func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
 	killed, err = kill(ctx, owner)
 	if group := groupOf(owner); err == nil && group != "" {
@@ -32,8 +31,8 @@ func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
 	return killed, err
 }
 
-// kill kills all processes of the control group of an owner that is gone, and all
-// that bear its mark, until there are none.
+// kill kills all processes of a dead owner's control group, and all that have its mark,
+// until there are none.
 func kill(ctx context.Context, owner string) (killed int, err error) {
 	tick := time.NewTicker(killTick)
 	defer tick.Stop()
@@ -48,7 +47,7 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 		if len(left) == 0 && !unsure && ended(seen) {
 			return len(seen), nil
 		}
-		if group := groupOf(owner); group != "" { // nothing more is started into it
+		if group := groupOf(owner); group != "" { // no more processes are started in it
 			_ = os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0)
 		}
 		select {
@@ -67,8 +66,8 @@ func beginning(pid int) string {
 	return ""
 }
 
-// ended tells that none is left of processes that were killed: they lose their
-// environment, and so the mark, before their files.
+// ended tells whether all killed processes have gone: they lose their environment, and
+// so the mark, before their files.
 func ended(pids map[int]string) bool {
 	for pid, began := range pids {
 		if began != "" && beginning(pid) == began {
@@ -78,19 +77,19 @@ func ended(pids map[int]string) bool {
 	return true
 }
 
-// killTick is when it is looked whether any are left.
+// killTick is the interval at which the remaining processes are looked for.
 const killTick = 10 * time.Millisecond
 
-// killOnce kills, and lists, those that there are. It is unsure where others may
-// be about to get the mark.
+// killOnce kills the processes that it finds, and lists them. It is unsure when others
+// may be about to get the mark.
 func killOnce(owner string) (pids []int, unsure bool) {
 	pids, unsure = killMarked([]byte(Mark(owner)))
 	return append(pids, killMembers(groupOf(owner))...), unsure
 }
 
-// killMembers kills, and lists, the processes in a control group: one by one,
-// for with its kill file used a group is of no use any more. On some kernels (seen
-// on 6.18) whatever is started into it later is killed too.
+// killMembers kills the processes in a control group, and lists them. It kills them one
+// by one, because a group is of no use any more once its kill file was used: on some
+// kernels (seen on 6.18) every process that is started in it later is killed too.
 func killMembers(group string) (pids []int) {
 	handles := make(map[int]*os.Process)
 	for _, pid := range members(group) {
@@ -98,7 +97,8 @@ func killMembers(group string) (pids []int) {
 			handles[pid] = process
 		}
 	}
-	// As with marks, a handle is that of a member if there is one after it was taken.
+	// As with marks, the handle is that of a member if the process is still a member
+	// after the handle was taken.
 	for _, pid := range members(group) {
 		if process := handles[pid]; process != nil && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
@@ -122,9 +122,9 @@ func members(group string) (pids []int) {
 	return pids
 }
 
-// killMarked kills, and lists, the processes with the setting in their
-// environment. It is unsure of those that may be about to get theirs. Zombies
-// have none, and other users' processes are not ours to read.
+// killMarked kills the processes with the setting in their environment, and lists them.
+// It is unsure about processes that may be about to get their environment. Zombies have
+// none, and other users' processes cannot be read.
 func killMarked(mark []byte) (pids []int, unsure bool) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
@@ -136,8 +136,8 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 			unsure = unsure || begins
 			continue
 		}
-		// The handle, taken before a second look, is that of no later process with
-		// the same id.
+		// The handle is taken before a second look, so it is not that of a later
+		// process with the same id.
 		process, err := os.FindProcess(pid)
 		if err != nil {
 			continue
@@ -150,12 +150,12 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 	return pids, unsure
 }
 
-// execTime is how long a process may be without its environment when it begins
-// to execute a program.
+// execTime is how long a process may be without its environment when it begins to
+// execute a program.
 const execTime = 2 * time.Second
 
-// marked tells whether a process has the setting, or has no environment and is so
-// young that it may be about to get it.
+// marked tells whether a process has the setting, or has no environment and is so young
+// that it may be about to get the setting.
 func marked(pid int, mark []byte) (ours, begins bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -163,7 +163,7 @@ func marked(pid int, mark []byte) (ours, begins bool) {
 	}
 	if len(env) == 0 {
 		t, ok := readTimes(pid)
-		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // the kernel's own and zombies have none
+		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // the kernel's processes and zombies have none
 		return false, ok && err == nil && time.Duration(bootTime())-t.begun < execTime
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {
@@ -174,8 +174,8 @@ func marked(pid int, mark []byte) (ours, begins bool) {
 	return false, false
 }
 
-// makeGroup makes the owner's control group, and returns nil where that is not
-// for us to do.
+// makeGroup makes the owner's control group. It returns nil where this program may not
+// do that.
 func makeGroup(owner string) *os.File {
 	group := groupOf(owner)
 	if group == "" || unix.Access(filepath.Join(filepath.Dir(group), "cgroup.procs"), unix.W_OK) != nil {
@@ -192,8 +192,8 @@ func makeGroup(owner string) *os.File {
 	return dir
 }
 
-// groupOf is the path of the owner's control group, which is inside our own; ""
-// without control groups of the second version.
+// groupOf is the path of the owner's control group, which is inside our own; "" without
+// control groups of version 2.
 func groupOf(owner string) string {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	ours, _ := os.ReadFile("/proc/self/cgroup")

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// chunk is how much is read at a time, and what a pipe holds by default.
+// chunk is how much is read at a time; a pipe holds as much by default.
 const chunk = 64 << 10
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
@@ -22,13 +22,13 @@ type stream struct {
 	to    io.Writer
 	pipe  *os.File // reading end
 	ended chan struct{}
-	over  bool // the pipe has ended; the reading goroutine's until ended
+	over  bool // the pipe has ended; used by the reading goroutine until ended
 
-	mu   sync.Mutex // held from a read until it is passed on; guards the following
+	mu   sync.Mutex // held from a read until the bytes are passed on; guards the following
 	full bool       // to takes no more
 }
 
-// read passes on until the pipe ends or finish asks it to stop.
+// read passes output on until the pipe ends or finish asks it to stop.
 func (s *stream) read() {
 	defer close(s.ended)
 	conn, err := s.pipe.SyscallConn()
@@ -58,7 +58,7 @@ func (s *stream) read() {
 	}
 }
 
-// take reads what there is, at most once, and passes it on.
+// take reads the available output, with at most one read, and passes it on.
 func (s *stream) take(fd uintptr, buf []byte) (n int, full bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,9 +70,9 @@ func (s *stream) take(fd uintptr, buf []byte) (n int, full bool, err error) {
 	return n, s.full, err
 }
 
-// finish takes in what comes until the deadline, or the pipe's end before it,
-// and what has been written by then. It tells whether the pipe is still open:
-// descendants of the process may hold it for as long as they like.
+// finish reads until the deadline, or until the pipe ends before it, including all that
+// has been written by then. It tells whether the pipe is still open: descendants of the
+// process may hold it for as long as they like.
 func (s *stream) finish(deadline time.Time) (held bool) {
 	s.pipe.SetReadDeadline(deadline)
 	<-s.ended
@@ -83,9 +83,9 @@ func (s *stream) finish(deadline time.Time) (held bool) {
 	return !s.over && !s.full
 }
 
-// flush takes in what has been written by now, without waiting. A descendant that
-// writes as fast as we read must not hold us up, so it takes no more than the pipe
-// can hold.
+// flush reads the output that has been written by now, without waiting. It takes no
+// more than the pipe can hold, because a descendant that writes as fast as we read must
+// not hold us up.
 func (s *stream) flush() {
 	conn, err := s.pipe.SyscallConn()
 	if err != nil {
@@ -113,7 +113,7 @@ func ignoringInterrupts(call func() (int, error)) (int, error) {
 	}
 }
 
-// Kept keeps the beginning of what is written to it and lets the rest go by.
+// Kept keeps the beginning of what is written to it and drops the rest.
 type Kept struct {
 	Limit int // bytes
 
@@ -131,9 +131,9 @@ func (k *Kept) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Text is what was written, as valid UTF-8 of at most Limit bytes, and whether
-// something is missing. Then it is cut before a character and ends with a mark
-// that counts towards the limit. The memory is the text's from here on.
+// Text is the output as valid UTF-8 of at most Limit bytes, and whether some of it is
+// missing. Then it is cut before a character and ends with a marker that counts towards
+// the limit. The memory belongs to the text from here on.
 func (k *Kept) Text() (s string, cut bool) { return text(k.data, k.lost, k.Limit) }
 
 // text makes valid UTF-8 of at most limit bytes out of what a process wrote.
@@ -144,7 +144,7 @@ func text(data []byte, lost bool, limit int) (s string, cut bool) {
 		data = data[:border(data, len(data))]
 	}
 	if !utf8.Valid(data) {
-		data = bytes.Map(func(r rune) rune { return r }, data) // what is no character becomes U+FFFD
+		data = bytes.Map(func(r rune) rune { return r }, data) // a byte that is no character becomes U+FFFD
 	}
 	if !lost && len(data) <= limit {
 		return unsafe.String(unsafe.SliceData(data), len(data)), false
@@ -153,7 +153,7 @@ func text(data []byte, lost bool, limit int) (s string, cut bool) {
 	return string(data[:border(data, min(limit-len(mark), len(data)))]) + mark, true
 }
 
-// marker is what a cut text of that many bytes ends with.
+// marker is the end of a text that was cut to that many bytes.
 func marker(limit int) string {
 	for _, mark := range []string{fmt.Sprintf("\n[output cut at %d bytes]", limit), "[cut]"} {
 		if len(mark) <= limit/2 {
@@ -163,7 +163,7 @@ func marker(limit int) string {
 	return ""
 }
 
-// border is the last position at or before n where no character is torn.
+// border is the last position at or before n that does not split a character.
 func border(data []byte, n int) int {
 	for back := 1; back <= utf8.UTFMax && back <= n; back++ {
 		if c := data[n-back]; utf8.RuneStart(c) {

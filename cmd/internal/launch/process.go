@@ -15,9 +15,9 @@ import (
 // Result is how a process ended.
 type Result struct {
 	Code   int            // exit code, when Signal is 0
-	Signal syscall.Signal // what killed it; 0 when it exited
+	Signal syscall.Signal // the signal that killed it; 0 when it exited
 	Held   bool           // descendants held an output open until Linger was over
-	Err    error          // how it ended is not known: somebody else has waited for it
+	Err    error          // its result is unknown: somebody else has waited for it
 }
 
 // Process is a running or ended process.
@@ -35,14 +35,13 @@ type Process struct {
 	result  Result
 
 	mu     sync.Mutex // guards the following; held while a signal is sent
-	rest   bool       // is to be killed: what is left of the group at the end
+	rest   bool       // it is to be killed, and the rest of its group at its end
 	over   bool       // the process itself has ended
-	reaped bool       // its id, and its group's, may be somebody else's
+	reaped bool       // its id, and its group's, may belong to others now
 }
 
-// forks has all forking done on one thread that never ends: the kernel sends
-// the parent-death signal when the forking thread ends, not when the process
-// does.
+// forks makes one thread that never ends do all forking: the kernel sends the
+// parent-death signal when the forking thread ends, not when the process does.
 var forks = sync.OnceValue(func() chan func() {
 	calls := make(chan func())
 	go func() {
@@ -70,8 +69,8 @@ func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, e
 	return process, err
 }
 
-// Start starts a process. The error tells, for the record of whatever it was to
-// do, what kept it from starting.
+// Start starts a process. The error says why it could not start, in words for the job's
+// record.
 func Start(c Command) (_ *Process, err error) {
 	if len(c.Args) == 0 {
 		return nil, errEmpty
@@ -115,8 +114,8 @@ func Start(c Command) (_ *Process, err error) {
 	attr := &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: attributes(c)}
 	p.process, err = fork(path, c.Args, attr)
 	if err != nil && leaveGroup(attr.Sys) {
-		// Somebody may have removed the control group. The guard finds the process
-		// in another way.
+		// The control group may have been removed. The guard finds the process in
+		// another way.
 		p.process, err = fork(path, c.Args, attr)
 	}
 	if err != nil {
@@ -179,25 +178,25 @@ func (p *Process) close() {
 
 func (p *Process) feed(text []byte) {
 	defer close(p.written)
-	_, _ = p.stdin.Write(text) // who does not read it does not need it
+	_, _ = p.stdin.Write(text) // if the process did not read it, it does not need it
 	p.stdin.Close()
 }
 
-// Pid is the process's id, and its group's.
+// Pid is the id of the process and of its group.
 func (p *Process) Pid() int { return p.process.Pid }
 
 // Ended is closed when the process has ended and its outputs have been read.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Flush has Stdout and Stderr take in what the process has written by now. They are not
-// written to meanwhile by anybody else.
+// Flush passes to Stdout and Stderr what the process has written by now. Nothing else
+// writes to them meanwhile.
 func (p *Process) Flush() {
 	for _, s := range p.outputs {
 		s.flush()
 	}
 }
 
-// Result is how the process ended. It waits for that.
+// Result waits for the end of the process and says how it ended.
 func (p *Process) Result() Result {
 	<-p.ended
 	return p.result
@@ -217,25 +216,25 @@ func (p *Process) Signal(signal syscall.Signal) bool {
 	return signal > 0 && !p.over && unix.Kill(p.process.Pid, signal) == nil
 }
 
-// SignalGroup sends a signal to the process and its descendants in its group,
-// and tells whether any got it. Until Ended, that includes descendants whose
-// process has ended before them.
+// SignalGroup sends a signal to the process and its descendants in its group, and tells
+// whether any got it. Until Ended, that includes descendants that have outlived the
+// process.
 func (p *Process) SignalGroup(signal syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return signal > 0 && !p.reaped && unix.Kill(-p.process.Pid, signal) == nil
 }
 
-// KillRest has whatever is left of the group killed once the process has ended.
+// KillRest kills whatever is left of the group once the process has ended.
 func (p *Process) KillRest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rest = true
 }
 
-// Kill kills the group, and, of a process with a Guard and a Name, descendants
-// that have left it. It returns when the process has ended and they are gone, or
-// ctx ends.
+// Kill kills the group and, if the process has a Guard and a Name, descendants that
+// have left the group. It returns when the process has ended and they are gone, or ctx
+// ends.
 func (p *Process) Kill(ctx context.Context) {
 	p.KillRest()
 	p.SignalGroup(syscall.SIGKILL)
@@ -253,7 +252,7 @@ func (p *Process) wait() {
 	p.mu.Lock()
 	p.over = true
 	p.mu.Unlock()
-	// As long as it is not reaped, its id, and its group's, is nobody else's.
+	// As long as the process is not reaped, its id and its group's are not reused.
 	deadline := time.Now().Add(p.linger)
 	for _, s := range p.outputs {
 		p.result.Held = s.finish(deadline) || p.result.Held

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Elsewhere a process's end with ours, and of what it leaves behind, is not to
-// be had.
+// Elsewhere the system cannot end a process together with this program, nor find its
+// descendants.
 
 func attributes(c Command) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: c.User}
@@ -33,10 +33,10 @@ func (p *Process) waitEnd() {
 
 func pipeSize(uintptr) int { return chunk }
 
-// Guard is what ends the descendants of processes, on Linux.
+// Guard ends the descendants of processes, on Linux only.
 type Guard struct{ owner string }
 
-// NewGuard says that there is none.
+// NewGuard says that there is no guard here.
 func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
 
 func (*Guard) member(string) string { return "" }

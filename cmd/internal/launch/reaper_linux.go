@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// reaper takes care of strangers: a process with the id 1, as in a container,
-// inherits whatever its processes leave behind, and must wait for it.
+// reaper waits for strangers: a process with the id 1, as in a container, inherits the
+// descendants that its processes leave behind, and must wait for them.
 type reaper struct {
 	mu  sync.Mutex // guards own; held while forking
 	own map[int]bool
 }
 
-// strangers is nil when orphans are somebody else's.
+// strangers is nil when orphans do not become ours.
 var strangers = sync.OnceValue(func() *reaper {
 	if !adopts() {
 		return nil
@@ -27,7 +27,8 @@ var strangers = sync.OnceValue(func() *reaper {
 // adopts tells whether the orphans of this host or container become ours.
 var adopts = func() bool { return os.Getpid() == 1 }
 
-// reapEvery keeps a storm of ends from becoming one of looks.
+// reapEvery is the least time between two searches, so that many ends do not cause as
+// many searches.
 const reapEvery = 200 * time.Millisecond
 
 func newReaper() *reaper {
@@ -43,7 +44,7 @@ func newReaper() *reaper {
 	return r
 }
 
-// reap waits for dead children that nobody here has started.
+// reap waits for dead children that this program did not start.
 func (r *reaper) reap() {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -26,7 +26,7 @@ var aliases = map[string]syscall.Signal{
 	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
 }
 
-// nameSize is what the sig column of the owner's table holds, in characters.
+// nameSize is the width of the sig column of the owner's table, in characters.
 const nameSize = 10
 
 // SignalName is the name of a signal, at most ten characters: SIGTERM, or
@@ -53,7 +53,7 @@ func SignalName(signal syscall.Signal) string {
 	return fmt.Sprintf("SIG%d", n)
 }
 
-// ParseSignal is the signal of that name, with SIG in front: the ordinary ones,
+// ParseSignal finds a signal by its name, with SIG in front: the ordinary ones,
 // SIGRTMIN+n, SIGRTMAX-n and SIGn. It tells whether there is such a signal.
 func ParseSignal(name string) (syscall.Signal, bool) {
 	rest, ok := strings.CutPrefix(name, "SIG")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// folder is the directory of the own broker's sockets. It has a name and a mark that
-// nothing else has, and nothing is removed but files that a folder is known to have.
+// folder is the directory of the embedded broker's sockets. It has a unique name and a
+// mark. Only files that belong to such a folder are ever removed from it.
 type folder struct {
 	dir  string
 	mark *os.File // locked as long as the daemon lives
@@ -21,15 +21,15 @@ type folder struct {
 const (
 	folderPrefix = "gloom-sockets-"
 	markName     = "gloom-sockets.mark"
-	markText     = "Sockets of a broker inside a gloom daemon; the next start of one removes them when their daemon is gone.\n"
+	markText     = "Sockets of the broker inside a Gloom daemon. A later start removes them once that daemon has gone.\n"
 	submitName   = "submit"
 	workName     = "work"
 	httpName     = "http"
 
-	staleAge = time.Minute // of a killed daemon's folder, before it is removed
+	staleAge = time.Minute // age of a killed daemon's folder before it is removed
 )
 
-// makeFolder makes one that only this user reaches.
+// makeFolder makes a folder that only this user can reach.
 func makeFolder() (*folder, error) {
 	dir, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
@@ -53,7 +53,7 @@ func makeFolder() (*folder, error) {
 // socket is the address of one of its sockets.
 func (f *folder) socket(name string) string { return "unix:" + filepath.Join(f.dir, name) }
 
-// remove removes the folder, the mark last, and nothing that is not its own.
+// remove removes the folder, the mark last, and no file that does not belong to it.
 func (f *folder) remove() {
 	for _, name := range []string{submitName, workName, httpName, markName} {
 		_ = os.Remove(filepath.Join(f.dir, name))
@@ -64,7 +64,7 @@ func (f *folder) remove() {
 	}
 }
 
-// removeStale removes the folders that killed daemons have left in a directory.
+// removeStale removes the folders of killed daemons in a directory.
 func removeStale(parent string) {
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {
@@ -77,10 +77,10 @@ func removeStale(parent string) {
 	}
 }
 
-var errNotOurs = errors.New("not a folder of sockets that a daemon has left")
+var errNotOurs = errors.New("not the socket folder of a dead daemon")
 
-// leftFolder locks a folder whose daemon is gone: it is a directory of this user's, has
-// the mark, and no file that a folder has not.
+// leftFolder locks a folder whose daemon has gone: a directory of this user with the
+// mark and only files that belong to such a folder.
 func leftFolder(dir string) (_ *folder, err error) {
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !mine(info) {
 		return nil, errNotOurs
@@ -97,7 +97,7 @@ func leftFolder(dir string) (_ *folder, err error) {
 }
 
 func (f *folder) left() bool {
-	// A young one's daemon may not have got to its lock yet.
+	// The daemon of a young folder may not have got to its lock yet.
 	if info, err := f.mark.Stat(); err != nil || !info.Mode().IsRegular() || !mine(info) || time.Since(info.ModTime()) < staleAge {
 		return false
 	}

@@ -9,8 +9,9 @@ import (
 )
 
 // Jobs is a door's submitter. A connection keeps the rights that its token had when it
-// came: once a job was refused for want of them, and a new connection may submit such a
-// job, that one takes its place. The old one stays until what it submitted has ended.
+// came. If a job was refused for lack of rights, and a new connection may submit such a
+// job, the new connection replaces the old one. The old one stays until the jobs that
+// it submitted have ended.
 type Jobs struct {
 	link *Link
 	opts []gloom.Option
@@ -56,7 +57,7 @@ func (j *Jobs) Submitter() *gloom.Submitter {
 }
 
 // Note records how a job of this type ended; err may be nil. While jobs like it are refused
-// for want of rights, the link is unhealthy.
+// for lack of rights, the link is unhealthy.
 func (j *Jobs) Note(typ string, err error, waits bool) {
 	if !forbids(err) {
 		return

@@ -15,8 +15,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestRightsComeBack: a job that the token does not allow is told, and goes through once
-// the token allows it again; what the old connection submitted goes on meanwhile.
+// TestRightsComeBack: a job that the token does not allow is reported, and goes through
+// once the token allows it again; jobs that the old connection submitted go on
+// meanwhile.
 func TestRightsComeBack(t *testing.T) {
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")

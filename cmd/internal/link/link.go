@@ -1,5 +1,5 @@
-// Package link connects a door to its broker, embedded in the process or shared, by the Go
-// client in both cases.
+// Package link connects a door to its broker, which is embedded in the process or shared.
+// It uses the Go client in both cases.
 package link
 
 import (
@@ -29,7 +29,7 @@ type Config struct {
 	Program string // client name at shared brokers
 
 	// SubmitAddr and WorkerAddr are the addresses of a shared broker, each a list separated
-	// by commas. If both are empty the door starts a broker of its own.
+	// by commas. If both are empty, the door starts a broker of its own.
 	SubmitAddr, WorkerAddr string
 	// SubmitOnly: the door joins no workers, and needs no WorkerAddr.
 	SubmitOnly bool
@@ -39,7 +39,7 @@ type Config struct {
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
 	// News is called with the events of connections, by side: Submits or the name of a
-	// worker. If nil, they are logged until Life ends.
+	// worker. If it is nil, the events are logged until Life ends.
 	News func(side string, n gloom.Notice)
 	Life context.Context
 
@@ -59,7 +59,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; none: the port behind the submit address's")
 	}
 	f.StringVar(&c.Token, "broker-token", c.Token, "token for it; better in the environment")
-	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "authority of its certificate, in PEM form; this and the next three turn TLS on")
+	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "authority of its certificate, in PEM form; this and each of the next three turn TLS on")
 	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show it")
 	f.StringVar(&c.TLSKey, "broker-tls-key", c.TLSKey, "its key")
 	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "name that its certificate must have")
@@ -79,7 +79,7 @@ func (c *Config) Validate() error {
 		at := strings.LastIndexByte(addr, ':')
 		port, err := strconv.Atoi(addr[at+1:])
 		if at < 0 || err != nil || port < 1 || port >= 1<<16-1 {
-			return &guard.OptionError{Flag: "broker", Value: addr, Reason: "is no host:port; then --broker-workers has to say where workers connect"}
+			return &guard.OptionError{Flag: "broker", Value: addr, Reason: "is not host:port; then --broker-workers must say where workers connect"}
 		}
 		workers = append(workers, addr[:at+1]+strconv.Itoa(port+1))
 	}
@@ -90,7 +90,7 @@ func (c *Config) Validate() error {
 // Link is the connection to a broker.
 type Link struct {
 	own    *server.Server // nil when it is shared
-	folder *folder        // of the own broker's sockets
+	folder *folder        // of the embedded broker's sockets
 	submit string         // address
 	work   string
 	common []gloom.Option // of submitter and workers
@@ -100,10 +100,10 @@ type Link struct {
 
 	mu       sync.Mutex // guards the following
 	lost     map[string]error
-	barred   error // why a job was refused for want of rights
+	barred   error // why a job was refused for lack of rights
 	barredAt time.Time
 	refused  string         // type for which more rights are wanted, "" for none
-	tries    sync.WaitGroup // to find out whether they are there
+	tries    sync.WaitGroup // finds out whether the rights are there
 }
 
 const (
@@ -112,7 +112,7 @@ const (
 	heartbeat  = 10 * time.Second
 )
 
-// Open starts the door's own broker, or gets ready to connect to a shared one.
+// Open starts the door's embedded broker, or prepares the connection to a shared one.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
 	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, news: c.News, log: log, life: c.Life, lost: make(map[string]error)}
 	if l.news == nil {
@@ -149,7 +149,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	if c.HTTP {
 		opt.HTTPAddr = l.folder.socket(httpName)
 	}
-	opt.DeadLetters, opt.History = 0, 0 // the door's store remembers what has ended
+	opt.DeadLetters, opt.History = 0, 0 // the door's store has the history of its jobs
 	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
 		opt.MaxFrame = 64 << 20
 	}
@@ -164,7 +164,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	return nil
 }
 
-// Close ends the embedded broker. The tries of WantRights have ended before.
+// Close ends the embedded broker. The tries of WantRights must have ended before.
 func (l *Link) Close() {
 	l.tries.Wait()
 	if l.own != nil {
@@ -238,7 +238,7 @@ func (l *Link) setBarred(err error) {
 	l.barred, l.barredAt = err, time.Now()
 }
 
-// Health is nil when all sides are connected and no job was refused lately for want of
+// Health is nil when all sides are connected and no job was refused lately for lack of
 // rights.
 func (l *Link) Health() error {
 	l.mu.Lock()
@@ -247,7 +247,7 @@ func (l *Link) Health() error {
 		return fmt.Errorf("the broker refuses jobs: %w", l.barred)
 	}
 	for side, err := range l.lost {
-		return fmt.Errorf("broker is away (%s): %w", side, err)
+		return fmt.Errorf("the broker is away (%s): %w", side, err)
 	}
 	return nil
 }
@@ -255,8 +255,8 @@ func (l *Link) Health() error {
 // Own is the embedded broker, nil if it is shared.
 func (l *Link) Own() *server.Server { return l.own }
 
-// Idle is how many idle workers of the embedded broker serve a type; for a shared one it is
-// unknown.
+// Idle is how many idle workers of the embedded broker serve a type; for a shared broker it
+// is unknown.
 func (l *Link) Idle(typ string) (n int, known bool) {
 	if l.own == nil {
 		return 0, false
@@ -266,6 +266,6 @@ func (l *Link) Idle(typ string) (n int, known bool) {
 	return n, true
 }
 
-// WorkerAddr is the address of workers, "" for none. That of an embedded broker is
-// reachable only from this host by the same user.
+// WorkerAddr is the address of workers, "" for none. Only the same user on this host
+// can reach that of an embedded broker.
 func (l *Link) WorkerAddr() string { return l.work }

@@ -30,7 +30,7 @@ func plant(t *testing.T, dir string, files ...string) {
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chtimes(path, old, old) })
 }
 
-// start opens a broker of one's own, as a door does.
+// start opens a broker of its own, as a door does.
 func start(t *testing.T) *Link {
 	t.Helper()
 	l, err := Open(Config{Program: "serverlessd"}, zerolog.Nop())
@@ -40,8 +40,8 @@ func start(t *testing.T) *Link {
 	return l
 }
 
-// TestDataOfOthersStay: a start removes only what some start has made. Everything else
-// stays, whatever its name and however long it has been unlocked.
+// TestDataOfOthersStay: a start removes only files that some start has made. Everything
+// else stays, whatever its name and however long it has been unlocked.
 func TestDataOfOthersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -54,7 +54,7 @@ func TestDataOfOthersStay(t *testing.T) {
 	// A folder of ours to which somebody has added something.
 	used := newFolder(t)
 	plant(t, used, "notes")
-	// What a link shows is not below the link's name.
+	// Files behind a link are not below the link's name.
 	elsewhere := t.TempDir()
 	target := newFolder(t)
 	if err := os.Rename(target, filepath.Join(elsewhere, "target")); err != nil {
@@ -71,7 +71,7 @@ func TestDataOfOthersStay(t *testing.T) {
 	}
 }
 
-// newFolder is one that a killed daemon has left.
+// newFolder is a folder that a killed daemon has left.
 func newFolder(t *testing.T) string {
 	t.Helper()
 	f, err := makeFolder()
@@ -87,7 +87,7 @@ func newFolder(t *testing.T) string {
 }
 
 // TestFoldersGo: a daemon's folder goes with it, and a killed one's at a later start,
-// but not that of one that lives or is just starting.
+// but not the folder of a daemon that lives or is just starting.
 func TestFoldersGo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

@@ -11,26 +11,26 @@ import (
 )
 
 // A connection keeps the rights that its token had when it connected. To find out whether a
-// new connection has more, a job of a refused type is submitted; it is dropped with its
-// connection before it is due.
+// new connection has more rights, a job of a refused type is submitted; it is dropped with
+// its connection before it is due.
 
 const (
-	// barredFor is for how long a refusal is expected to recur.
+	// barredFor is how long a refusal is expected to recur.
 	barredFor = 6 * time.Second
 	// tryTime bounds one try of a new connection.
 	tryTime = 10 * time.Second
 )
 
-// forbids tells whether an error is a refusal for want of rights.
+// forbids tells whether an error is a refusal for lack of rights.
 func forbids(err error) bool {
 	var refused *gloom.RefusedError
 	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
 }
 
-// WantRights is called with a type whose jobs the token does not cover. Once a new
-// connection may submit jobs of the type that was refused last, then is called: once for
-// all that were refused meanwhile, and never after ctx has ended. The tries are a second
-// apart at first, up to a minute later.
+// WantRights is called with a type whose jobs the token does not cover. then is called
+// once a new connection may submit jobs of the type that was refused last: once for all
+// types refused meanwhile, and never after ctx has ended. The tries are a second apart
+// at first, up to a minute later.
 func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,12 +5,12 @@ import (
 	"database/sql/driver"
 )
 
-// Once returns the connection so that database/sql closes it when a transaction on it could
-// not be ended: whoever used it next would commit what is left of that with his BEGIN. The
-// connection is one of go-sql-driver/mysql.
+// Once returns the connection in a form that database/sql closes when a transaction on it
+// could not be ended. Otherwise the next user's BEGIN would commit the rest of that
+// transaction. The connection is one of go-sql-driver/mysql.
 func Once(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
 
-// connection is what database/sql uses of one.
+// connection is the interface of a connection that database/sql uses.
 type connection interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -25,7 +25,7 @@ type connection interface {
 
 type conn struct {
 	connection
-	open bool // a transaction, for all that is known
+	open bool // in a transaction, as far as known
 }
 
 // BeginTx implements driver.ConnBeginTx.

@@ -12,23 +12,24 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// dialTimeout is how long a connection may take to come about.
+// dialTimeout bounds the time to connect.
 const dialTimeout = 5 * time.Second
 
 // Connector opens connections and sets them up the same way whatever the server's
 // defaults are: several statements go out in one round trip, under READ COMMITTED, and
-// a row that already is what it shall be counts as affected.
+// a row that already has the wanted values counts as affected.
 type Connector struct {
 	driver.Connector
-	// Replicated lets a connection be under REPEATABLE READ where statements are
-	// replicated in place of rows: a server refuses writes under READ COMMITTED there.
+	// Replicated lets a connection use REPEATABLE READ if the server replicates
+	// statements and not rows: such a server refuses writes under READ COMMITTED.
 	Replicated bool
 	packet     atomic.Int64
 	least      atomic.Int64
 }
 
-// NewConnector returns a connector for a server as c says. Timeout ends what a
-// statement's own deadline cannot, a commit to a server that does not answer.
+// NewConnector returns a connector for a server as c says. Timeout ends an operation
+// that a statement's own deadline cannot end: a commit to a server that does not
+// answer.
 func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
@@ -37,7 +38,7 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	return &Connector{Connector: inner}, err
 }
 
-// silent keeps the driver from writing to stderr what it also returns.
+// silent keeps the driver from writing errors to stderr that it also returns.
 type silent struct{}
 
 func (silent) Print(...any) {}
@@ -47,8 +48,8 @@ func (silent) Print(...any) {}
 func (c *Connector) Packet() int64 { return c.packet.Load() }
 
 // LeastPacket is the smallest max_allowed_packet that a connection ever had, 0 before the
-// first: a connection keeps what it began with, and what must fit into every one is no
-// larger.
+// first. A connection keeps the value that it began with, so a packet that must fit into
+// every connection is no larger.
 func (c *Connector) LeastPacket() int64 { return c.least.Load() }
 
 // Open returns a pool of at most so many connections.
@@ -76,10 +77,10 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	isolation := "READ COMMITTED"
 	if c.Replicated {
-		// A server may begin and cease to do so at any time; a connection keeps the way it
+		// A server may change this at any time; a connection keeps the setting that it
 		// began with.
 		log, err := ask(ctx, conn, "SELECT CONCAT(@@log_bin AND @@binlog_format = 'STATEMENT')")
-		if n := Number(err); err != nil && (n == 0 || KindOf(n) != Refused) { // refused: it knows no such thing
+		if n := Number(err); err != nil && (n == 0 || KindOf(n) != Refused) { // refused: the server does not have this setting
 			return err
 		}
 		if log == "1" {
@@ -103,7 +104,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	return nil
 }
 
-// ask returns the one text that a query has.
+// ask returns the result of a query that has a single text.
 func ask(ctx context.Context, conn driver.Conn, query string) (string, error) {
 	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
 	if err != nil {

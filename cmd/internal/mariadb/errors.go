@@ -1,4 +1,5 @@
-// Package mariadb tells what to do about the errors of a MariaDB or MySQL server.
+// Package mariadb classifies the errors of a MariaDB or MySQL server by what to do
+// about them.
 package mariadb
 
 import (
@@ -16,9 +17,9 @@ import (
 type Kind int
 
 const (
-	Refused  Kind = iota // the statement is at fault: repeating it is in vain
+	Refused  Kind = iota // the statement is at fault: repeating it is useless
 	Conflict             // another transaction was in the way: repeat it soon
-	Away                 // the server is: repeat it later
+	Away                 // the server is at fault: repeat it later
 )
 
 // The server's error numbers that are not the statement's fault.
@@ -59,7 +60,7 @@ func Number(err error) uint16 {
 	return 0
 }
 
-// KindOf is the kind of a server's error number.
+// KindOf classifies a server's error number.
 func KindOf(number uint16) Kind {
 	switch {
 	case slices.Contains(conflicts, number):
@@ -70,14 +71,14 @@ func KindOf(number uint16) Kind {
 	return Refused
 }
 
-// ofProxy tells of numbers that a proxy between us and the server answers with: those of
-// a client that has lost its server, and ProxySQL's own. Neither tells whether the server
-// has done what it was told.
+// ofProxy tells whether a proxy between us and the server sends this number: that of a
+// client that has lost its server, or one of ProxySQL's own. Neither tells whether the
+// server has done what it was told.
 func ofProxy(number uint16) bool {
 	return number >= 2000 && number < 3000 || number >= 9000 && number < 10000
 }
 
-// Unanswered tells of an error that came in place of a server's answer.
+// Unanswered tells whether an error came instead of a server's answer.
 func Unanswered(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||

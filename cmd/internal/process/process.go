@@ -30,8 +30,8 @@ var Self = sync.OnceValue(func() Process {
 	return Process{strings.TrimSpace(string(boot)), space, pid, start}
 })
 
-// Gone tells that the process has certainly ended. A process that this one cannot see may
-// still live.
+// Gone tells whether the process has certainly ended. A process that this one cannot see
+// may still live.
 func (p Process) Gone() bool {
 	self := Self()
 	if p.Boot == "" || p.Boot != self.Boot || p.Space == "" || p.Space != self.Space || p.PID <= 0 {

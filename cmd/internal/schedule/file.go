@@ -12,7 +12,7 @@ import (
 )
 
 // Key names a schedule.
-type Key struct{ Client, Name string } // Client is "" where there are none
+type Key struct{ Client, Name string } // Client is "" for doors without clients
 
 func (k Key) String() string { return strings.Trim(k.Client+"."+k.Name, ".") }
 
@@ -27,8 +27,8 @@ type File struct {
 	all map[Key]Spec
 }
 
-// OpenFile reads a file; check judges the job of a schedule, and the client. Changed is
-// told of it.
+// OpenFile reads a file; check validates the job of a schedule, and the client. Changed
+// is told of it.
 func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error) (*File, error) {
 	f := &File{path: path, clients: clients, check: check, changed: make(chan struct{}, 1)}
 	var err error
@@ -37,7 +37,7 @@ func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error)
 	return f, err
 }
 
-// All are the schedules of the file, and Changed tells that it was read again.
+// All are the schedules of the file. Changed tells that the file was read again.
 func (f *File) All() map[Key]Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,8 +46,8 @@ func (f *File) All() map[Key]Spec {
 
 func (f *File) Changed() <-chan struct{} { return f.changed }
 
-// Reload reads the file again; no file is none to read. After an error, which names the
-// field, all is as before.
+// Reload reads the file again; without a path there is nothing to read. After an error,
+// which names the field, everything stays as it was.
 func (f *File) Reload() error {
 	if f == nil {
 		return nil
@@ -84,7 +84,7 @@ func (f *File) read() (map[Key]Spec, error) {
 	all := make(map[Key]Spec)
 	for name, value := range top {
 		if name != "schedules" {
-			return nil, fmt.Errorf("%.60q is no key of the file; there are tables %s", name, f.form())
+			return nil, fmt.Errorf("the file has the unknown key %.60q; it may have tables %s", name, f.form())
 		}
 		if err := f.tables(all, Key{}, f.clients, value); err != nil {
 			return nil, err
@@ -113,7 +113,7 @@ func (f *File) form() string {
 	return "[schedules.NAME]"
 }
 
-// tables reads what stands below a key: clients, or schedules.
+// tables reads the tables below a key: clients, or schedules.
 func (f *File) tables(to map[Key]Spec, key Key, clients bool, value any) error {
 	below, ok := value.(map[string]any)
 	if !ok {

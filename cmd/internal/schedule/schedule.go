@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// late is how much a job may be late without having been missed.
+	// late is the delay up to which a job does not count as missed.
 	late = time.Second
-	// kept is how many due times a schedule tells of, before and to come.
+	// kept is how many due times a schedule lists, past and future.
 	kept, coming = 10, 5
 )
 
-// Schedule is a schedule with how far it has come. Its JSON is what stores keep.
+// Schedule is a schedule with its progress. Stores keep its JSON.
 type Schedule struct {
 	Spec
 	Created  time.Time `json:"created"`
-	FromFile bool      `json:"from_file,omitempty"` // nobody else may change it
-	// Through is the last due time of which it is settled what becomes of it.
+	FromFile bool      `json:"from_file,omitempty"` // nothing else may change it
+	// Through is the last due time that has been settled.
 	Through time.Time `json:"through"`
-	// Gap are due times before Through that were missed. They come again if the clock is
-	// set back: what was made is not made again, and what was not is not lost.
+	// Gap are due times before Through that were missed. They count as due again if the
+	// clock is set back, so no job is made twice and none is lost.
 	Gap span `json:"gap,omitzero"`
 	// Before is the id of the job that was made last.
 	Before string `json:"before,omitempty"`
@@ -35,14 +35,14 @@ type Schedule struct {
 	times times
 }
 
-// span are the moments behind From, up to and before To. Without a From it begins when
-// it is first looked at.
+// span is the time after From, up to and before To. Without a From it begins when it is
+// first used.
 type span struct {
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
 }
 
-// Run is what became of a due time: a job, or why there is none.
+// Run is the result of a due time: a job, or the reason why there is none.
 type Run struct {
 	DueAt   time.Time `json:"due_at"`
 	MadeAt  time.Time `json:"made_at,omitzero"`
@@ -50,16 +50,16 @@ type Run struct {
 	Skipped string    `json:"skipped,omitempty"` // Missed, Running or Waiting
 }
 
-// Why no job was made.
+// Reasons why no job was made.
 const (
-	Missed  = "missed"  // nobody was there, and it was not to be caught up
+	Missed  = "missed"  // no daemon was running, and the due time was not to be caught up
 	Running = "running" // the job before had not ended
-	Waiting = "waiting" // likewise, and another due time waits for that
+	Waiting = "waiting" // the same, and another due time waits for that
 )
 
-// reasons are the same in words.
+// reasons are the texts for these.
 var reasons = map[string]string{
-	Missed:  "nobody was there to make the job in time, and catch_up and window_ms do not have it made later",
+	Missed:  "no daemon was running at the due time, and catch_up and window_ms do not allow the job to be made later",
 	Running: "the job before had not ended, and overlap is skip",
 	Waiting: "the job before had not ended, another due time waits for that, and overlap is queue",
 }
@@ -71,7 +71,7 @@ func New(spec Spec, now time.Time) (*Schedule, error) {
 	return s, s.compile()
 }
 
-// Decode reads what a store has kept.
+// Decode reads the stored form.
 func Decode(text []byte) (*Schedule, error) {
 	s := new(Schedule)
 	err := json.Unmarshal(text, s)
@@ -84,7 +84,7 @@ func Decode(text []byte) (*Schedule, error) {
 	return s, err
 }
 
-// Encode is what a store keeps.
+// Encode makes the stored form.
 func (s *Schedule) Encode() []byte { return encode(s) }
 
 func (s *Schedule) compile() error {
@@ -95,14 +95,15 @@ func (s *Schedule) compile() error {
 	return err
 }
 
-// begin has nothing be due that was due before, and lets a clock that is set back later
-// begin when it is seen.
+// begin makes the schedule start now, so that no earlier time is due. If the clock is
+// set back later, it starts at the time that the clock then shows.
 func (s *Schedule) begin(now time.Time) {
 	s.Through, s.Gap, s.Queued = now, span{To: now}, time.Time{}
 }
 
-// Change is the schedule with another spec, nil if that is what it has. What is due at
-// other times, or was not to run so far, begins now; else what is to be caught up stays.
+// Change returns the schedule with another spec, nil if the spec is the same. If the due
+// times have changed or the schedule was paused, it starts now; otherwise due times that
+// are to be caught up stay.
 func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
 	if s.Same(&spec) && s.FromFile == fromFile {
 		return nil, nil
@@ -115,10 +116,10 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 	return &n, n.compile()
 }
 
-// over tells whether no job is due from a moment on.
+// over tells whether no job is due after a moment.
 func (s *Schedule) over(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
-// open are the due times that are not settled: those behind from, up to to.
+// open are the due times after from, up to to, that are not settled.
 func (s *Schedule) open(now time.Time) (from, to time.Time) {
 	from, to = s.Through, now
 	if now.Before(s.Gap.To) {
@@ -133,8 +134,9 @@ func (s *Schedule) open(now time.Time) (from, to time.Time) {
 	return from, to
 }
 
-// Wake is the first due time that is not settled, perhaps one before now; zero: there is
-// none. It holds until the clock is set back. A due time that is queued is beside it.
+// Wake is the first due time that is not settled, perhaps one before now; zero if there
+// is none. It holds until the clock is set back. It does not count a due time that is
+// queued.
 func (s *Schedule) Wake(now time.Time) time.Time {
 	if s.Paused {
 		return time.Time{}
@@ -143,7 +145,7 @@ func (s *Schedule) Wake(now time.Time) time.Time {
 	return s.after(from)
 }
 
-// after is the first due time behind a moment that is not settled; zero: there is none.
+// after is the first unsettled due time after a moment; zero if there is none.
 func (s *Schedule) after(from time.Time) time.Time {
 	t := s.times.next(from)
 	if from.Before(s.Gap.To) && !t.Before(s.Gap.To) && !t.After(s.Through) {
@@ -168,32 +170,32 @@ func (s *Schedule) Next(now time.Time) []time.Time {
 	return list
 }
 
-// Plan is what Settle has found.
+// Plan is the result of Settle.
 type Plan struct {
-	// Made are jobs that are to be made, of these due times under these ids.
+	// Made are the jobs to be made, with their due times and ids.
 	Made []Run
-	// Skipped are how many due times make no job, by why.
+	// Skipped is how many due times make no job, by reason.
 	Skipped map[string]int
-	// Changed tells that the schedule has changed, More that it is to be settled again
+	// Changed tells that the schedule has changed, More that it must be settled again
 	// at once.
 	Changed, More bool
 }
 
-// World is what a schedule is settled in.
+// World is the state of the door that Settle needs.
 type World struct {
 	Now time.Time
-	// Watched is since when somebody was there to make jobs in time; what was due before
-	// was missed.
+	// Watched is since when a daemon has been there to make jobs in time; times that
+	// were due before were missed.
 	Watched time.Time
 	// Room is how many jobs may be made at once.
 	Room int
-	// Live tells whether a job has not ended, ID what the job of a due time is called.
+	// Live tells whether a job has not ended, ID returns the id of a due time's job.
 	Live func(id string) bool
 	ID   func(due time.Time) string
 }
 
-// Settle decides on all due times up to now, and notes it in the schedule. What it says
-// is to be done and stored in one step, or not at all.
+// Settle decides on all due times up to now, and notes it in the schedule. The plan
+// must be carried out and the schedule stored in one transaction, or not at all.
 func (s *Schedule) Settle(w World) Plan {
 	p := Plan{Skipped: make(map[string]int)}
 	if s.Paused {
@@ -274,8 +276,8 @@ func (s *Schedule) note(p *Plan, run Run) {
 	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), kept-1)]...)
 }
 
-// last are the due times behind from, up to to; of many the last ones. It goes back in
-// steps that double, as years may lie between.
+// last are the last due times after from, up to to. It goes back in steps that double,
+// as years may lie between.
 func (s *Schedule) last(from, to time.Time) []time.Time {
 	for back := time.Hour; ; back *= 2 {
 		begin := latest(from, to.Add(-back))
@@ -289,7 +291,7 @@ func (s *Schedule) last(from, to time.Time) []time.Time {
 	}
 }
 
-// View is a schedule as people see it.
+// View is a schedule as clients see it.
 type View struct {
 	Name string `json:"name"`
 	Spec
@@ -302,7 +304,7 @@ type View struct {
 	Last     []RunView `json:"last"`
 }
 
-// RunView is a Run as people see it. Why is Skipped in words.
+// RunView is a Run as clients see it. Why is Skipped in words.
 type RunView struct {
 	DueAt   *string `json:"due_at"`
 	MadeAt  *string `json:"made_at"`
@@ -311,7 +313,7 @@ type RunView struct {
 	Why     *string `json:"why"`
 }
 
-// View shows the schedule of a name.
+// View returns the schedule, under a name, as clients see it.
 func (s *Schedule) View(name string, now time.Time) View {
 	v := View{
 		Name: name, Spec: s.Spec, Until: shown(s.Until), CreatedAt: shown(s.Created), FromFile: s.FromFile,
@@ -326,7 +328,7 @@ func (s *Schedule) View(name string, now time.Time) View {
 	return v
 }
 
-// shown is a time as all answers have it; null for none.
+// shown is a time in the form of all answers; null for none.
 func shown(t time.Time) *string {
 	if t.IsZero() {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// site is a schedule with a store, whose clock is told.
+// site is a schedule with a store, whose clock the test sets.
 type site struct {
 	t     *testing.T
 	s     *Schedule
@@ -34,13 +34,13 @@ func newSite(t *testing.T, change func(*Spec)) *site {
 	return w
 }
 
-// at has the schedule settled at seconds from noon.
+// at settles the schedule at a number of seconds from noon.
 func (w *site) at(seconds float64) {
 	w.t.Helper()
 	now := noon.Add(time.Duration(seconds * float64(time.Second)))
 	since, _ := w.watch.Look(now)
 	for again := true; again; {
-		s, err := Decode(w.s.Encode()) // what a store has kept
+		s, err := Decode(w.s.Encode()) // as a store would keep it
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestManyMissed: of a long outage as many jobs are made as there may be, the last ones;
+// TestManyMissed: after a long outage as many jobs are made as allowed, the last ones;
 // an outage without end takes no time.
 func TestManyMissed(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", all, maxWindow.Milliseconds() })
@@ -142,14 +142,14 @@ func TestOverlap(t *testing.T) {
 		w.at(41.5)
 		w.want("10>10 20>32.5 40>41.5", "[waiting:1]")
 	}
-	// What is caught up overlaps, too.
+	// Jobs that are caught up overlap, too.
 	w := newSite(t, func(s *Spec) { s.Overlap, s.CatchUp = skip, all })
 	w.at(50)
 	w.want("10>50", "[running:4]")
 }
 
-// TestClockSetBack: a clock that is set back makes nothing again, and what was not made
-// while it was ahead is not lost.
+// TestClockSetBack: a clock that is set back makes no job twice, and times that were
+// not reached while it was ahead are not lost.
 func TestClockSetBack(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp = one })
 	w.watching(0.5, 21)
@@ -158,16 +158,16 @@ func TestClockSetBack(t *testing.T) {
 	w.want(made, "[missed:999]")
 	w.watching(5, 41) // and right again
 	w.want(made+" 30>30 40>40", "[missed:999]")
-	w.watching(99_981, 100_021) // until then; from 50 on nobody was there
+	w.watching(99_981, 100_021) // until then; no daemon from 50 on
 	w.want(made+" 30>30 40>40 99980>99981 100020>100020", "[missed:1998]")
 	w = newSite(t, func(*Spec) {}) // created by a clock that was ahead
 	w.watching(-100_000, -99_985)
 	w.want("-99990>-99990", "[]")
 }
 
-// TestRandomClocks: whatever the clock does, no due time makes two jobs; while it goes
-// evenly each makes one that has not made one before, but for a clock that was set back
-// twice before it was right.
+// TestRandomClocks: whatever the clock does, no due time makes two jobs. While the
+// clock runs evenly, each due time makes its job, unless the clock was set back twice
+// before it was right.
 func TestRandomClocks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -203,8 +203,8 @@ func (w *site) covered(due float64) bool {
 	return there
 }
 
-// TestChange: what is due at other times begins when it is changed; else what is to be
-// caught up stays.
+// TestChange: changed due times count from the change; otherwise due times that are to
+// be caught up stay.
 func TestChange(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp = all })
 	change := func(f func(*Spec), now float64) bool {

@@ -16,9 +16,9 @@ import (
 // Limits of schedules.
 const (
 	MaxName = 128 // bytes of a name
-	// Most is how many schedules a namespace or a client has.
+	// Most is how many schedules a namespace or a client may have.
 	Most = 10_000
-	// MostCaughtUp is how many jobs of a schedule are made at most for an outage.
+	// MostCaughtUp bounds the jobs of a schedule that are made after an outage.
 	MostCaughtUp = 1000
 
 	maxCron       = 256 // bytes
@@ -27,39 +27,39 @@ const (
 	maxWindow     = 366 * 24 * time.Hour
 )
 
-// Spec is what people say of a schedule.
+// Spec is a schedule as a client defines it.
 type Spec struct {
 	// Cron is five fields, @hourly and such, or @every DURATION.
 	Cron string `json:"cron"`
-	// Zone is the IANA's name of the zone of the five fields.
+	// Zone is the IANA name of the time zone of the five fields.
 	Zone string `json:"zone"`
-	// Job is the door's.
+	// Job is defined by the door.
 	Job json.RawMessage `json:"job"`
-	// CatchUp is what becomes of due times at which nobody was there: none, one (the
-	// last of them) or all are made.
+	// CatchUp says which due times that passed while no daemon was running make a job:
+	// none, one (the last of them) or all.
 	CatchUp string `json:"catch_up"`
-	// WindowMS is how many milliseconds back is caught up.
+	// WindowMS is how many milliseconds back missed due times are caught up.
 	WindowMS int64 `json:"window_ms"`
-	// Overlap is what becomes of a due time while the job before has not ended: allow,
-	// skip, or queue: it is made when that has ended.
+	// Overlap says what happens at a due time while the job before has not ended: allow
+	// makes the job, skip makes none, queue makes it when that job has ended.
 	Overlap string `json:"overlap"`
 	Paused  bool   `json:"paused"`
-	// Until is the last moment at which a job may be due; zero: there is none.
+	// Until is the last moment at which a job may be due; zero if there is none.
 	Until time.Time `json:"until,omitzero"`
 	Note  string    `json:"note"`
 }
 
-// What CatchUp and Overlap may be.
+// Values of CatchUp and Overlap.
 const (
 	none, one, all     = "none", "one", "all"
 	allow, skip, queue = "allow", "skip", "queue"
 )
 
-// Fault is what is wrong with a schedule.
+// Fault says what is wrong with a schedule.
 type Fault struct {
-	Missing bool   // the field has to be there
-	Field   string // "" for the whole
-	Reason  string // for people; names the field, its value and what it may be
+	Missing bool   // the field is missing
+	Field   string // "" for the whole schedule
+	Reason  string // for people; names the field, its value and the allowed values
 }
 
 func (f *Fault) Error() string { return f.Reason }
@@ -68,18 +68,18 @@ func wrong(field, format string, args ...any) *Fault {
 	return &Fault{Field: field, Reason: strings.TrimSpace(field + " " + fmt.Sprintf(format, args...))}
 }
 
-// CheckName tells what is wrong with a schedule's name, if anything.
+// CheckName says what is wrong with a schedule's name, if anything.
 func CheckName(name string) error {
 	switch {
 	case name == "" || len(name) > MaxName:
-		return wrong("name", "must have 1 to %d bytes, it has %d: %.40q", MaxName, len(name), name)
+		return wrong("name", "must have 1 to %d bytes, but has %d: %.40q", MaxName, len(name), name)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		return wrong("name", "must be UTF-8 without control characters, not %.40q", name)
 	}
 	return nil
 }
 
-// fields are the keys of a schedule, with where their values go.
+// fields are the keys of a schedule, and where their values are stored.
 func (s *Spec) fields() map[string]any {
 	return map[string]any{
 		"cron": &s.Cron, "zone": &s.Zone, "job": &s.Job, "catch_up": &s.CatchUp, "window_ms": &s.WindowMS,
@@ -87,11 +87,11 @@ func (s *Spec) fields() map[string]any {
 	}
 }
 
-// Parse reads a schedule from JSON, with defaults for what is not there or null; checkJob
-// judges its job. Its error is a *Fault, or one of checkJob.
+// Parse reads a schedule from JSON. Keys that are missing or null get defaults; checkJob
+// validates its job. The error is a *Fault, or an error of checkJob.
 func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error) {
 	if !utf8.Valid(text) {
-		return s, wrong("", "the schedule is no UTF-8")
+		return s, wrong("", "the schedule is not UTF-8")
 	}
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(text, &values); err != nil || values == nil {
@@ -104,7 +104,7 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 		to := fields[name]
 		switch {
 		case to == nil:
-			return s, &Fault{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no %.40q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
+			return s, &Fault{Field: fmt.Sprintf("%.40s", name), Reason: fmt.Sprintf("a schedule has no key %.40q; its keys are %s", name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))}
 		case string(value) == "null", whole(value, to):
 		case json.Unmarshal(value, to) != nil:
 			return s, wrong(name, "must be %s, not %.60s", kinds[fmt.Sprintf("%T", to)], value)
@@ -127,7 +127,7 @@ func whole(value json.RawMessage, to any) bool {
 	return true
 }
 
-// kinds says what a value has to be, by its type.
+// kinds says, by its type, what a value must be.
 var kinds = map[string]string{
 	"*string": "a string", "*int64": "a whole number", "*bool": "true or false", "*time.Time": "a time with its zone, such as 2027-01-31T12:00:00Z",
 }
@@ -139,7 +139,7 @@ func (s *Spec) check() error {
 		}
 	}
 	if len(s.Cron) > maxCron {
-		return wrong("cron", "must have at most %d bytes, it has %d", maxCron, len(s.Cron))
+		return wrong("cron", "must have at most %d bytes, but has %d", maxCron, len(s.Cron))
 	}
 	zone, err := zoneOf(s.Zone)
 	if err != nil {
@@ -159,16 +159,16 @@ func (s *Spec) check() error {
 		return wrong("window_ms", "must be from 1 to %d (366 days), not %d", maxWindow.Milliseconds(), s.WindowMS)
 	}
 	if len(s.Note) > maxNote {
-		return wrong("note", "must have at most %d bytes, it has %d", maxNote, len(s.Note))
+		return wrong("note", "must have at most %d bytes, but has %d", maxNote, len(s.Note))
 	}
 	s.Until = s.Until.UTC().Truncate(time.Millisecond)
 	return nil
 }
 
-// Same tells whether two say the same.
+// Same tells whether two specs are equal.
 func (s *Spec) Same(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
 
-// encode is the JSON of what always has one.
+// encode is the JSON of a value that always has one.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 func anyJob(json.RawMessage) error { return nil }
 
-// TestParse: what cannot be is refused with the field, its value and what it may be.
+// TestParse: an error names the field, its value and the allowed values.
 func TestParse(t *testing.T) {
 	s, err := Parse([]byte(`{"cron":"0 3 * * 7","job":{"a":1},"until":"2027-01-01T00:00:00+02:00","zone":null}`), anyJob)
 	if err != nil || s.Zone != "UTC" || s.CatchUp != none || s.Overlap != allow || s.WindowMS != 3_600_000 || s.Until.Format(time.RFC3339) != "2026-12-31T22:00:00Z" {
@@ -30,11 +30,11 @@ func TestParse(t *testing.T) {
 		`{"cron":"* * * * * *","job":1}`:                     {"cron", "five fields"},
 		`{"cron":"@reboot","job":1}`:                         {"cron", "@reboot"},
 		`{"cron":"TZ=UTC * * * * *","job":1}`:                {"cron", "zone"},
-		`{"cron":"0 0 30 2 *","job":1}`:                      {"cron", "no date fits"},
+		`{"cron":"0 0 30 2 *","job":1}`:                      {"cron", "no date matches"},
 		`{"cron":"@every 10ms","job":1}`:                     {"cron", "10ms", "1s to 8760h"},
 		`{"cron":"@every 1","job":1}`:                        {"cron", "1s to 8760h"},
 		`{"cron":1,"job":1}`:                                 {"cron", "a string", "1"},
-		`{"cron":"@daily","Job":1}`:                          {"Job", "there are catch_up, cron"},
+		`{"cron":"@daily","Job":1}`:                          {"Job", "its keys are catch_up, cron"},
 		`{"cron":"@daily","job":1,"zone":"Loc"}`:             {"zone", "Loc", "Europe/Berlin"},
 		`{"cron":"@daily","job":1,"zone":""}`:                {"zone"},
 		`{"cron":"@daily","job":1,"zone":"Local"}`:           {"zone", "Local"},
@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestFile: a file is read as a whole; one that is wrong says where, and changes nothing.
+// TestFile: a file is read as a whole; an invalid one says where, and changes nothing.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "schedules.toml")
 	write := func(text string) {
@@ -93,13 +93,13 @@ func TestFile(t *testing.T) {
 	<-f.Changed()
 	for text, want := range map[string]string{
 		"[schedules":                                       "line 1",
-		"[schedule.acme.x]\ncron = \"@daily\"\n":           `"schedule" is no key`,
+		"[schedule.acme.x]\ncron = \"@daily\"\n":           `unknown key "schedule"`,
 		"schedules = 1\n":                                  "[schedules.CLIENT.NAME]",
 		"[schedules]\nacme = 1\n":                          "schedules.acme must be a table",
 		"[schedules.acme]\ncron = \"@daily\"\n":            "schedules.acme.cron must be a table",
 		"[schedules.acme.x]\ncron = \"61 * * * *\"\njob=1": `schedules.acme.x: cron "61 * * * *"`,
 		"[schedules.acme.x]\ncron = \"@daily\"\njob = 1":   "schedules.acme.x: refused",
-		"[schedules.acme.x]\ncrom = \"@daily\"\n":          `no "crom"`,
+		"[schedules.acme.x]\ncrom = \"@daily\"\n":          `no key "crom"`,
 		"[schedules.acme.\"\"]\ncron = \"@daily\"\n":       "name must have 1 to 128 bytes",
 		good + "[schedules.b.x]\ncron = \"@daily\"\n":      "schedules.b.x: job is missing",
 	} {

@@ -6,30 +6,31 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // a host may have no zones
+	_ "time/tzdata" // a host may have no time zone data
 
 	"github.com/netresearch/go-cron"
 )
 
 // times are the due times of a schedule.
 type times interface {
-	// next is the first one after a moment, zero when there is none.
+	// next is the first due time after a moment, zero if there is none.
 	next(after time.Time) time.Time
 }
 
 const (
 	everyPrefix        = "@every "
 	minEvery, maxEvery = time.Second, 365 * 24 * time.Hour
-	// searchYears is how far the next due time may be: a 29th of February eight years.
+	// searchYears bounds the time until the next due time: up to eight years lie
+	// between two February 29ths.
 	searchYears = 12
 )
 
-// parser takes five fields, as crontab does: a job that names days of the month and of
+// parser takes five fields, as crontab does. A job that names days of the month and of
 // the week is due on both.
 var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
 	WithMaxSearchYears(searchYears)
 
-// parseCron reads the times of a schedule that was created at a moment.
+// parseCron parses the times of a schedule that was created at a moment.
 func parseCron(text string, zone *time.Location, created time.Time) (times, error) {
 	if rest, ok := strings.CutPrefix(text, everyPrefix); ok {
 		d, err := time.ParseDuration(strings.TrimSpace(rest))
@@ -38,16 +39,16 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 		}
 		return every{created, d}, nil
 	}
-	if strings.Contains(text, "=") { // the parser would take a zone from it
+	if strings.Contains(text, "=") { // the parser would read a zone from it
 		return nil, errors.New("must be five fields, @hourly, @daily, @weekly, @monthly, @yearly or @every 90s; the zone has a field of its own")
 	}
 	s, err := parser.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("must be five fields (minute, hour, day, month, weekday), @hourly and such, or @every 90s: %w", err)
+		return nil, fmt.Errorf("must be five fields (minute, hour, day, month, weekday), @hourly or the like, or @every 90s: %w", err)
 	}
 	t := civil{s, zone}
 	if t.next(created).IsZero() {
-		return nil, fmt.Errorf("no date fits within %d years", searchYears)
+		return nil, fmt.Errorf("no date matches within %d years", searchYears)
 	}
 	return t, nil
 }
@@ -67,8 +68,8 @@ func (e every) next(after time.Time) time.Time {
 	return t
 }
 
-// civil are times by the clocks of a zone. The parser's own notion of zones is not
-// used: it is asked in UTC, where no time is missing or comes twice.
+// civil are times on the clocks of a zone. The parser's own handling of zones is not
+// used: it works in UTC, where no time is skipped or repeated.
 type civil struct {
 	cron.Schedule
 	zone *time.Location
@@ -82,18 +83,18 @@ func (c civil) next(after time.Time) time.Time {
 		if clock = c.Next(clock); clock.IsZero() {
 			return clock
 		}
-		// What the clocks show a second time was due the first time.
+		// A time that the clocks show twice was due the first time.
 		if t := c.first(clock); t.After(after) {
 			return t
 		}
 	}
 }
 
-// most is by how much no zone differs from UTC.
+// most bounds the offset of a zone from UTC.
 const most = 26 * time.Hour
 
 // first is the first moment at which the zone's clocks show this time or a later one: a
-// time that they skip is due when they jump.
+// time that the clocks skip is due when they jump.
 func (c civil) first(clock time.Time) time.Time {
 	t := clock.Add(-most).In(c.zone)
 	for {
@@ -110,16 +111,16 @@ func (c civil) first(clock time.Time) time.Time {
 	}
 }
 
-var zones sync.Map // by name: reading one anew takes longer than all else
+var zones sync.Map // by name: loading a zone takes longer than all else
 
-// zoneOf finds a zone of the IANA's.
+// zoneOf finds an IANA time zone.
 func zoneOf(name string) (*time.Location, error) {
 	if z, ok := zones.Load(name); ok {
 		return z.(*time.Location), nil
 	}
 	z, err := time.LoadLocation(name)
 	if err != nil || name == "" || name == "Local" {
-		return nil, errors.New("must be a time zone of the IANA's, such as Europe/Berlin")
+		return nil, errors.New("must be an IANA time zone, such as Europe/Berlin")
 	}
 	zones.Store(name, z)
 	return z, nil

@@ -46,7 +46,8 @@ func matches(text string) func(clock time.Time) bool {
 	}
 }
 
-// clocks are what the clocks of a zone show, each minute from a moment to another.
+// clocks are the times that a zone's clocks show, each minute from one moment to
+// another.
 func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	for t := from; !t.After(to); t = t.Add(time.Minute) {
 		_, offset := t.In(zone).Zone()
@@ -55,12 +56,12 @@ func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	return shown
 }
 
-// before is how long before the first due time a walk begins: a time that comes again
-// was shown by then.
+// before is how long before the first due time a walk begins, so that a time that the
+// clocks repeat has been shown before.
 const before = 26 * time.Hour
 
-// walk finds the due times by looking at the clocks each minute: what they show for the
-// first time, or have skipped, is due.
+// walk finds the due times by reading the clocks each minute: a time is due when they
+// show it for the first time, or have skipped it.
 func walk(text string, from time.Time, shown []time.Time) (due []time.Time) {
 	fits := matches(text)
 	last := shown[0]
@@ -76,7 +77,7 @@ func walk(text string, from time.Time, shown []time.Time) (due []time.Time) {
 	return due
 }
 
-// shifts are zones with days in which their clocks jump.
+// shifts are zones with days on which their clocks jump.
 var shifts = []struct{ zone, day string }{
 	{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
 	{"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
@@ -88,7 +89,7 @@ var shifts = []struct{ zone, day string }{
 }
 
 // TestTimesAreThoseOfAWalk: whatever the clocks of a zone do, and wherever one begins,
-// due times are those that somebody finds who looks at the clocks each minute.
+// the due times are those of a walk.
 func TestTimesAreThoseOfAWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -130,7 +131,8 @@ func TestTimesAreThoseOfAWalk(t *testing.T) {
 	}
 }
 
-// TestEvery: times at equal distances are those of the creation, before it too.
+// TestEvery: times at equal distances are counted from the creation, also those before
+// it.
 func TestEvery(t *testing.T) {
 	from := time.Date(2026, 1, 1, 12, 0, 0, 5e6, time.UTC)
 	times, err := parseCron("@every 90s", time.UTC, from)
@@ -147,7 +149,8 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// TestZonesAreInTheProgram: a host without a table of zones has them all the same.
+// TestZonesAreInTheProgram: on a host without time zone data, the program has all
+// zones.
 func TestZonesAreInTheProgram(t *testing.T) {
 	t.Setenv("ZONEINFO", t.TempDir())
 	if _, err := zoneOf("Antarctica/Troll"); err != nil {

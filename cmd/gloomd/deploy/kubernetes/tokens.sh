@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a token for submitters, for workers and for those who watch, unless the file is
-# there, and the list of them that gloomd reads.
+# Makes tokens for submitters, workers and watchers, unless the file exists, and the
+# list of them that gloomd reads.
 set -eu
 umask 077
 cd "$(dirname "$0")"

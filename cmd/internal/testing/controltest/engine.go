@@ -1,5 +1,5 @@
-// Package controltest has an Engine without database and processes, for tests
-// of what stands before one.
+// Package controltest has an Engine without database and processes, for tests of the
+// code in front of one.
 package controltest
 
 import (
@@ -15,13 +15,13 @@ import (
 // Job is a row of the fake's table.
 type Job struct {
 	Target  string
-	Status  string // "manual" runs
+	Status  string // RunManual accepts it
 	Outcome control.Outcome
 	Running bool          // takes signals
 	Hold    chan struct{} // when not nil, the job ends once it is closed
 }
 
-// Engine is a fake. Its calls are noted in the order in which they came.
+// Engine is a fake. It notes its calls in the order in which they came.
 type Engine struct {
 	mu      sync.Mutex
 	targets []control.TargetStatus
@@ -59,7 +59,7 @@ func (e *Engine) Length(target string, n int) {
 	e.targets[e.at(target)].Length = n
 }
 
-// Calls returns what was asked of the engine, and forgets it.
+// Calls returns the calls of the engine, and forgets them.
 func (e *Engine) Calls() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -83,7 +83,7 @@ func (e *Engine) Fail(err error) {
 	e.fail = err
 }
 
-// HoldShutdown keeps a Shutdown from its end until the channel is closed.
+// HoldShutdown keeps a Shutdown from ending until the channel is closed.
 func (e *Engine) HoldShutdown(until chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

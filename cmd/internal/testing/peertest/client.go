@@ -1,5 +1,5 @@
-// Package peertest talks jobd's protocol in bytes, for tests: what it sends
-// and expects is what stands in the test, not what our own codec makes of it.
+// Package peertest speaks jobd's protocol in bytes, for tests. A test states the bytes
+// that are sent and expected itself, without our own codec.
 package peertest
 
 import (
@@ -81,8 +81,8 @@ func (c *Client) Ask(request string) string {
 	return c.Read()
 }
 
-// Quiet makes sure that nothing was sent to this client, and that it is still
-// served: a ping's answer comes behind whatever there is.
+// Quiet makes sure that nothing was sent to this client, and that it is still served:
+// the answer to a ping comes after anything that was sent before.
 func (c *Client) Quiet() {
 	c.t.Helper()
 	c.WriteRaw("[2]\x04")
@@ -115,11 +115,11 @@ func (c *Client) ExpectEnd() {
 		c.t.Fatalf("not closed: %v", err)
 	}
 	if len(rest) > 0 {
-		c.t.Fatalf("there is more before the end: %q", rest)
+		c.t.Fatalf("a message came before the end: %q", rest)
 	}
 }
 
-// ExpectEndAfterPings is ExpectEnd for one that may be pinged until then.
+// ExpectEndAfterPings is ExpectEnd for a client that may get pings before the end.
 func (c *Client) ExpectEndAfterPings() {
 	c.t.Helper()
 	for {
@@ -130,7 +130,7 @@ func (c *Client) ExpectEndAfterPings() {
 		case err != nil && message == "" && !errors.Is(err, os.ErrDeadlineExceeded):
 			return
 		default:
-			c.t.Fatalf("got %q, %v; want pings and the end", message, err)
+			c.t.Fatalf("got %q, %v; want pings, then the end", message, err)
 		}
 	}
 }
