@@ -48,7 +48,7 @@ func (a *app) bind(f *pflag.FlagSet) {
 	f.BoolVar(&a.prompt, "password", false, "ask for the password")
 	f.StringVar(&a.given.LogLevel, "log-level", "warn", "`level`: trace, debug, info, warn or error")
 	f.BoolVar(&a.json, "json", false, "print the daemon's answer as JSON")
-	f.BoolVar(&a.noColor, "no-color", false, "no colours on a terminal (NO_COLOR does the same)")
+	f.BoolVar(&a.noColor, "no-color", false, "no colours on a terminal (like NO_COLOR)")
 	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer; run-manual and recover wait without a limit")
 }
 
@@ -146,15 +146,15 @@ func (a *app) connect() error {
 			what = "jobd-master"
 		}
 		return cli.Failf(cli.ExitFailed, "Connection failure: %w", err).
-			Advise("check that %s is running, and that --host and --port are its address", what)
+			Advise("check that %s is running, and that --host and --port give its address", what)
 	}
 	a.log.Info().Str("host", s.Host).Int("port", s.Port).Bool("master", s.Master).Msg("connected")
 	a.conn = conn
 	return nil
 }
 
-// request sends a request and waits for the answer: at most --timeout, or without a limit
-// when wait is true, because the answer comes when the jobs have ended.
+// request sends a request and waits for the answer, at most --timeout. When wait is true
+// there is no limit, because the answer comes only when the jobs have ended.
 func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) {
 	if err := a.connect(); err != nil {
 		return nil, err

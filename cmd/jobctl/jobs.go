@@ -25,8 +25,8 @@ func (a *app) runManualCommand() *cobra.Command {
 	var target string
 	var output bool
 	c := &cobra.Command{
-		Use: "run-manual ID...", Short: "Run manual jobs and wait for their end",
-		Long: "Runs jobs whose status is manual, and waits for their end.\n" +
+		Use: "run-manual ID...", Short: "Run manual jobs and wait until they have ended",
+		Long: "Runs jobs whose status is manual, and waits until they have ended.\n" +
 			"The exit code is 0 when all have succeeded.",
 	}
 	c.Flags().StringVar(&target, "target", "", "the jobs' `target` (with --master)")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// ask reads a secret: unseen from a terminal, else a line of the input.
+// ask reads a secret: without echo from a terminal, else as a line of the input.
 func (a *app) ask(prompt string) (string, error) {
 	fmt.Fprint(a.stderr, prompt)
 	defer fmt.Fprintln(a.stderr)
@@ -25,7 +25,7 @@ func (a *app) ask(prompt string) (string, error) {
 		}
 		return strings.TrimRight(line, "\r\n"), nil
 	}
-	// An interrupt must not leave a terminal that shows nothing.
+	// An interrupt must not leave the terminal without echo.
 	state, err := term.GetState(int(f.Fd()))
 	if err != nil {
 		return "", fmt.Errorf("cannot read the password: %w", err)

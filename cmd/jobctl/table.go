@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// grid is a table that is being built. A cell has one line or several.
+// grid is a table that is being built. A cell has one or more lines.
 type grid struct {
 	columns []string
 	rows    [][]string
@@ -112,7 +112,7 @@ func paint(column, cell string) string {
 	return cell
 }
 
-// print shows a table as it suits the output.
+// print shows a table in the form that suits the output.
 func (a *app) print(g *grid) error {
 	if f, ok := a.stdout.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		_, err := io.WriteString(a.stdout, g.plain())
@@ -120,7 +120,7 @@ func (a *app) print(g *grid) error {
 	}
 	colour := !a.noColor && cli.Colours(a.stdout)
 	if colour {
-		text.EnableColors() // the library's own guess is another
+		text.EnableColors() // the library would guess otherwise
 	}
 	return cli.PrintTable(a.stdout, func(int) table.Writer { return g.fancy(colour) })
 }

@@ -52,7 +52,7 @@ func TestTableOfLines(t *testing.T) {
 	}
 }
 
-// What a daemon calls its targets must not reach the terminal as commands.
+// A daemon's names of targets must not reach the terminal as commands.
 func TestTableIsClean(t *testing.T) {
 	table := newGrid("a", "b")
 	table.add("x\x1b[31m\ny", "\u009b2J\u202e")

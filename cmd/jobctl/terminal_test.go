@@ -40,7 +40,7 @@ func pty(t *testing.T) (outside, inside *os.File) {
 	return outside, inside
 }
 
-// read reads from a terminal until it has said enough.
+// read reads from a terminal until a condition on the text holds.
 func read(t *testing.T, from *os.File, enough func(string) bool) string {
 	t.Helper()
 	said := make(chan string)
@@ -106,8 +106,8 @@ func TestPasswordIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := read(t, outside, func(s string) bool { return strings.Contains(s, "Enter password: ") })
-	// The prompt comes first, and the silence after it: typed too early, the
-	// terminal itself would show it.
+	// The prompt comes first, and after it the terminal is silent: a text typed too
+	// early would be shown by the terminal itself.
 	peertest.Until(t, "the terminal is silent", func() bool {
 		state, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
 		return err == nil && state.Lflag&unix.ECHO == 0

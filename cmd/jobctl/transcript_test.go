@@ -141,10 +141,9 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// TestTranscripts runs the command lines of testdata/*.txt, those that begin
-// with "$ ", and compares what they print with what stands below them. Lines
-// of standard error are marked "! ", "< " is typed input, and what the engine
-// was asked meanwhile stands behind "= ".
+// TestTranscripts runs the command lines of testdata/*.txt, those that begin with "$ ",
+// and compares their output with the lines below them. Lines of standard error are
+// marked "! ", "< " is typed input, and "= " marks the calls of the engine meanwhile.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 5 {
@@ -171,8 +170,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// replay repeats a transcript: comments, blank lines and commands as they
-// stand there, and under each command what it prints now.
+// replay repeats a transcript: it keeps comments, blank lines and commands, and puts
+// under each command what it prints now.
 func (w *world) replay(t *testing.T, lines []string) string {
 	t.Helper()
 	var out strings.Builder

@@ -43,7 +43,7 @@ func (a *app) workerCommands() []*cobra.Command {
 				return a.tell("remove-target", map[string]string{"target": args[0]})
 			}),
 		}, {
-			Use: "recover", Short: "Settle the jobs that dead daemons have left behind", Args: noArgs,
+			Use: "recover", Short: "Settle the jobs of dead daemons", Args: noArgs,
 			RunE: a.action(forWorker, func([]string) error { return a.recover() }),
 		},
 	}
@@ -73,7 +73,7 @@ func (a *app) forTargets(typ string, targets []string) error {
 	case len(targets) == 0:
 		return errNoTargets()
 	case slices.Contains(targets, ""):
-		return errNoTargets().Advise("a target's name is not empty")
+		return errNoTargets().Advise("a target's name must not be empty")
 	}
 	return a.tell(typ, targetsArg{targets})
 }

@@ -36,7 +36,7 @@ func main() {
 	}.Main(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// baseMemory is what the daemon takes beside unfinished messages, in bytes.
+// baseMemory is what the daemon needs besides unfinished messages, in bytes.
 const baseMemory = 32 << 20
 
 func run(cfg *config.Master) error {
@@ -44,8 +44,8 @@ func run(cfg *config.Master) error {
 	if err != nil {
 		return err
 	}
-	// Memory that closed connections have left is collected before there is more
-	// of it than of what is held.
+	// Collect garbage before the memory that closed connections have left exceeds the
+	// memory that is in use.
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(int64(cfg.Server.MaxUnfinished) + baseMemory)
 	}
@@ -83,8 +83,7 @@ func run(cfg *config.Master) error {
 	<-signals.Stop.Done()
 	daemon.Stopping()
 	log.Info().Msg("stopping")
-	// Workers hold their connections for ever; what is half answered gets a
-	// moment.
+	// Workers never close their connections; a half-sent answer gets a moment.
 	ctx, cancel := context.WithTimeout(signals.Kill, 500*time.Millisecond)
 	defer cancel()
 	server.Shutdown(ctx)

@@ -219,9 +219,9 @@ func TestQuietByDefault(t *testing.T) {
 	}
 }
 
-// TestUnfinishedMessages has many hoard the beginnings of messages, a registered
-// worker among them, while somebody sends in two pieces: the daemon's memory
-// stays bounded, and only the hoarders are closed.
+// TestUnfinishedMessages: many connections, a registered worker among them, send the
+// beginnings of messages, while another client sends in two pieces. The daemon's memory
+// stays bounded, and only the connections that hoard are closed.
 func TestUnfinishedMessages(t *testing.T) {
 	const limit = 48 << 20
 	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))

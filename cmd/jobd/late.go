@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// late stands for an engine that is being opened. Until the engine is there, requests get
-// the reason for the wait as their error.
+// late stands in for an engine that is being opened. Until the engine is there, requests
+// get the reason for the wait as their error.
 type late struct {
 	mu     sync.Mutex // guards the following
 	engine control.Daemon

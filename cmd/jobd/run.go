@@ -17,16 +17,16 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-// open starts the part of the daemon that has the database and the jobs. As long
-// as that has to wait, it tells why.
+// open starts the part of the daemon that has the database and the jobs. While that has
+// to wait, open says why.
 type open func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
 
 // grace is what is left after shutdown_timeout for killing and for writing
 // results.
 const grace = 20 * time.Second
 
-// run is the daemon from its first log line to its last: the ports first, as
-// a second daemon by mistake must not touch a row before it fails.
+// run is the daemon from its first log line to its last. It opens the ports first: a
+// second daemon that was started by mistake must fail before it touches a row.
 func run(cfg *config.Worker, open open, console io.Writer) error {
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), console)
 	if err != nil {
@@ -58,7 +58,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	all.Go(func() { server.Serve(soon.served()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
 		soon.wait(err)
-		daemon.Ready() // there is nothing that a restart would make better
+		daemon.Ready() // a restart would not help
 	})
 	if err != nil {
 		if signals.Stop.Err() != nil {
@@ -88,7 +88,8 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	case <-engine.Done():
 		err = fmt.Errorf("the bridge has ended: %w", engine.Err())
 	}
-	// All clients that wait for jobs have their answers by now, also over the link.
+	// All clients that wait for jobs have their answers by now, also those over the
+	// link.
 	last, cancel := context.WithTimeout(signals.Kill, 2*time.Second)
 	defer cancel()
 	server.Shutdown(last)

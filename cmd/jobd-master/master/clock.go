@@ -2,7 +2,7 @@ package master
 
 import "time"
 
-// Clock is the time that throttling and pings go by.
+// Clock is the time for throttling and pings.
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f in its own goroutine after d.

@@ -30,7 +30,7 @@ func (c *collection) set(name string, value json.RawMessage) {
 
 func (c *collection) setText(name, text string) { c.set(name, eot.AppendString(nil, text)) }
 
-// merge takes the members of an object over.
+// merge adds the members of an object.
 func (c *collection) merge(object json.RawMessage) {
 	for _, m := range eot.Members(object) {
 		c.set(m.Name, m.Value)
@@ -49,8 +49,8 @@ func (c *collection) get(name string) json.RawMessage {
 	return nil
 }
 
-// sortedMembers returns the members by their ids, the numbers first, which is
-// the order in which JavaScript would write them.
+// sortedMembers returns the members by their ids, numbers first, in the order in which
+// JavaScript would write them.
 func (c *collection) sortedMembers() []eot.Member {
 	list := slices.Clone(c.members)
 	slices.SortStableFunc(list, func(a, b eot.Member) int {

@@ -1,10 +1,10 @@
-// Package master is the central daemon: it knows which worker serves which
-// target, passes polls on, and makes one answer out of many.
+// Package master is the central daemon: it knows which worker serves which target,
+// passes polls on, and combines many answers into one.
 //
 //	worker ── register-worker ──▶ ┌────────┐ ◀── poke, status, … ── client
 //	worker ◀── poll, run-manual ─ │ master │
 //	                              └────────┘
 //
-// It has no database. What it remembers, pokes for targets that nobody serves
-// among it, it remembers until it ends.
+// It has no database. Everything that it remembers, including pokes for targets without
+// a worker, is lost when it ends.
 package master

@@ -31,7 +31,7 @@ func (m *Master) snapshot() []known {
 	return list
 }
 
-// call is one request to one worker, and what came of it.
+// call is one request to one worker, and its result.
 type call struct {
 	to     known
 	data   any
@@ -67,7 +67,7 @@ func (m *Master) each(ctx context.Context, typ string, timeout time.Duration, ca
 	all.Wait()
 }
 
-// job is one of a request, with its id as JSON writes it.
+// job is one job of a request, with its id as JSON writes it.
 type job struct {
 	id     string
 	target string
@@ -114,8 +114,8 @@ func unserved(target string) string {
 	return fmt.Sprintf("worker serving target '%s' not found", target)
 }
 
-// onRunManual gives every job to one worker that serves its target, chosen at
-// random, and waits for all: for as long as the jobs take.
+// onRunManual gives every job to one worker that serves its target, chosen at random,
+// and waits for all jobs, however long they take.
 func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 	list, err := jobs(data, jobFields)
 	if err != nil {
@@ -219,7 +219,7 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 			}
 		}
 	}
-	// A worker that cannot be asked counts where no other has the job.
+	// A worker that cannot be asked is an error only if no other worker has the job.
 	var out collection
 	for _, m := range sent.sortedMembers() {
 		if why := lost.get(m.Name); why != nil && !eot.Truthy(m.Value) {

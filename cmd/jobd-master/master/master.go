@@ -13,12 +13,12 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Options are what a master is run with.
+// Options are the parameters of a master.
 type Options struct {
 	PingInterval  time.Duration // between two pings to a worker
 	PokeThrottle  time.Duration // at least, between two rounds of polls
 	WorkerTimeout time.Duration // for one worker's part of an answer
-	MaxAnswer     int           // bytes of one message of a worker: outputs of many jobs; default 128 MiB
+	MaxAnswer     int           // bytes of one message of a worker, with outputs of many jobs; default 128 MiB
 	Clock         Clock         // default SystemClock
 	Log           zerolog.Logger
 	Metrics       prometheus.Registerer // nil: none
@@ -26,17 +26,17 @@ type Options struct {
 
 const (
 	// listenGap is how long a worker is left alone after the answer to its
-	// registration: old ones listen only then, and what reaches them in one
-	// piece with the answer is lost to them.
+	// registration. Old workers begin to listen only then: they lose a message that
+	// arrives together with the answer.
 	listenGap = 50 * time.Millisecond
 	// maxPolls is how many polls one worker may leave unanswered.
 	maxPolls = 16
-	// silence is for how long at least a worker that used to answer pings may
-	// say nothing before its connection is given up.
+	// silence is the least time for which a worker that used to answer pings must be
+	// silent before its connection is closed.
 	silence = 15 * time.Second
 )
 
-// Master is the registry of workers and what passes through it.
+// Master is the registry of workers, and passes requests on to them.
 type Master struct {
 	opt     Options
 	clock   Clock
@@ -61,13 +61,13 @@ type worker struct {
 	targets []string
 	open    bool // ready is closed
 
-	polls   names // to be asked for as soon as may be
-	unsure  names // asked for in polls that were not answered in time, and in no later one that was
+	polls   names // to be sent in a poll as soon as possible
+	unsure  names // sent in polls that were not answered in time, and in no later poll that was
 	polling int   // polls that are not answered yet
 	proven  bool  // has answered a request
 
-	heard  time.Time // as of the last ping
-	pongs  bool      // was ever heard after a ping
+	heard  time.Time // when the last ping was sent
+	pongs  bool      // was heard at least once after a ping
 	silent int       // pings since it was heard
 }
 
@@ -100,8 +100,8 @@ func (m *Master) Close() {
 	}
 }
 
-// register makes a connection a worker, or replaces what was known of it. It
-// returns what is to be done once the worker has its answer.
+// register makes a connection a worker, or replaces its earlier registration. It
+// returns a function to be called once the worker has its answer.
 func (m *Master) register(conn *peer.Conn, name string, targets []string) (then func()) {
 	conn.Trust(m.opt.MaxAnswer)
 	m.mu.Lock()
@@ -122,8 +122,7 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
 }
 
-// listening lets requests through to a worker. Polls that were asked for before it came go
-// first.
+// listening lets requests through to a worker. Polls that were requested before go first.
 func (m *Master) listening(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +131,7 @@ func (m *Master) listening(w *worker) {
 		close(w.ready)
 	}
 	if !slices.Contains(m.workers, w) {
-		return // it left, and what is remembered waits for another
+		return // it left, and its remembered pokes wait for another
 	}
 	if due := m.pokes.remembered.take(w.targets); len(due) > 0 {
 		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
@@ -152,8 +151,7 @@ func (m *Master) remove(w *worker) {
 	w.polls = names{}
 }
 
-// poke asks the workers that serve the targets to poll, now or in the next
-// round.
+// poke asks the workers of the targets to poll, now or in the next round.
 func (m *Master) poke(targets []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,8 +179,8 @@ func (m *Master) again(targets []string) {
 	}
 }
 
-// schedule has the next round begin after wait, or sees that it is due
-// already. Callers hold mu.
+// schedule lets the next round begin after wait, unless one is scheduled already.
+// Callers hold mu.
 func (m *Master) schedule(wait time.Duration) {
 	switch {
 	case m.timer != nil || m.closed:
@@ -200,8 +198,8 @@ func (m *Master) schedule(wait time.Duration) {
 	}
 }
 
-// round sends what has been poked to every worker that serves it, and
-// remembers what none does. Callers hold mu.
+// round sends the poked targets to all their workers, and remembers the targets without
+// a worker. Callers hold mu.
 func (m *Master) round() {
 	targets := m.pokes.round(m.clock.Now())
 	asked, served := set(targets), make(map[string]bool)
@@ -216,14 +214,14 @@ func (m *Master) round() {
 	}
 	for _, t := range targets {
 		if !served[t] {
-			m.log.Debug().Str("target", t).Msg("nobody serves a poked target: remembered")
+			m.log.Debug().Str("target", t).Msg("a poked target has no worker: remembered")
 			m.pokes.remembered.add(t)
 		}
 	}
 }
 
 // poll asks a worker to poll as soon as it listens. While it owes too many answers, targets
-// gather for one poll. Callers hold mu.
+// are collected for one poll. Callers hold mu.
 func (m *Master) poll(w *worker, targets []string) {
 	w.polls.add(targets...)
 	if !w.open || w.polling == maxPolls || len(w.polls.list) == 0 {
@@ -239,8 +237,8 @@ type targetsArg struct {
 	Targets []string `json:"targets,omitempty"`
 }
 
-// sendPoll makes one poll. The first one to a worker is repeated when it is
-// not answered: it may have come before the worker listened.
+// sendPoll sends one poll. The first poll to a worker is repeated if it is not
+// answered, because it may have come before the worker listened.
 func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 	log := m.log.With().Stringer("peer", w.conn.Remote()).Strs("targets", due).Logger()
 	log.Debug().Msg("poll")
@@ -264,7 +262,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 		m.again(due)
 		return
 	case repeat && !w.proven:
-		w.proven = true // once
+		w.proven = true // only once
 		w.polls.add(due...)
 	default:
 		log.Warn().Err(err).Msg("worker does not answer a poll")

@@ -57,7 +57,7 @@ func (c *clock) waiting() int {
 	return len(c.timers)
 }
 
-// advance moves the time, and does what is due in its order.
+// advance moves the time, and does what is due, in order.
 func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	end := c.now.Add(d)
@@ -150,8 +150,8 @@ func request(t *testing.T, w *peertest.Client) (no, rest string) {
 	return parts[1], parts[2]
 }
 
-// answer expects a request and answers it; reply is what stands behind the
-// number in the response.
+// answer expects a request and answers it; reply is the part of the response after the
+// number.
 func answer(t *testing.T, w *peertest.Client, want, reply string) {
 	t.Helper()
 	no, got := request(t, w)
@@ -209,8 +209,8 @@ func TestPokesAreThrottled(t *testing.T) {
 	answer(t, w, poll("z"), ok)
 }
 
-// Polls do not wait for answers, but those of a worker that is far behind with
-// them go into one.
+// Polls do not wait for answers, but polls to a worker that is far behind with its
+// answers are combined into one.
 func TestPollsOfASlowWorker(t *testing.T) {
 	f := startWith(t, "", time.Minute)
 	w := f.worker("w", "x", "y", "z")
@@ -257,7 +257,7 @@ func TestPokesAreRemembered(t *testing.T) {
 	f.worker("third", "x", "z").Quiet()
 }
 
-// What comes in the gap after a registration waits for its end.
+// Requests that come in the gap after a registration wait until it is over.
 func TestNothingInTheGap(t *testing.T) {
 	f := start(t, "")
 	w, client := f.dial(), f.dial()
@@ -283,7 +283,7 @@ func TestNothingInTheGap(t *testing.T) {
 	client.Expect(`[1,{"no":8,"data":{"jobs":{"1":"r"}}}]`)
 }
 
-// A poll that its worker did not live to answer is not lost.
+// A poll is not lost if its worker ends before it answers.
 func TestPollOfALostWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x"), f.dial()
@@ -299,8 +299,8 @@ func TestPollOfALostWorker(t *testing.T) {
 	answer(t, f.worker("next", "x"), poll("x"), ok)
 }
 
-// Nor is one to a worker that stays connected for a while without answering: the machine
-// may be gone, and the poll with it.
+// Nor is a poll lost to a worker that stays connected for a while without answering: the
+// machine may be gone, and the poll with it.
 func TestPollOfASilentWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x", "y"), f.dial()
@@ -334,7 +334,7 @@ func TestPollOfASilentWorker(t *testing.T) {
 	}
 }
 
-// The first poll to a worker is repeated: it may not have been heard.
+// The first poll to a worker is repeated, because it may not have been heard.
 func TestFirstPollIsRepeated(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x"), f.dial()
@@ -448,7 +448,7 @@ func TestPauseAndContinue(t *testing.T) {
 	answer(t, a, `"type":"continue","data":{"targets":["x","y"]}`, ok)
 	client.Expect(`[1,{"no":2,"data":"ok"}]`)
 	answer(t, a, `"type":"pause","data":{}`, ok)
-	// One that says nothing costs a while, not the answer, which names it.
+	// A silent worker costs some time, but not the answer, which names it.
 	client.Expect(`[1,{"no":3,"error":"worker 'b' (127.0.0.1:` + strconv.Itoa(b.LocalPort()) + `) did not pause: no answer within 300ms"}]`)
 	request(t, b)
 	b.Quiet()
@@ -488,7 +488,7 @@ func TestRunManual(t *testing.T) {
 	answer(t, b, `"type":"run-manual","data":{"ids":[9]}`, `"data":{"jobs":{"9":{"result":"ok"}}}`)
 	client.Expect(`[1,{"no":1,"data":{"jobs":{"9":{"result":"ok"},"11":{"stdout":"\u0004"}},"errors":{"8":"worker serving target 'zzz' not found","10":"e"}}}]`)
 
-	// Each worker's trouble is its own jobs'.
+	// A fault of one worker affects only its own jobs.
 	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":1,"target":"x"},{"id":2,"target":"x"},{"id":3,"target":"y"}]}}]|`)
 	request(t, a)
 	a.Close()
@@ -535,8 +535,8 @@ func TestPings(t *testing.T) {
 			t.Fatalf("%d workers are left after %d pings", f.workers(), i+1)
 		}
 	}
-	// One that used to answer and stopped is given up; one that never did is
-	// none of our business.
+	// A worker that used to answer and stopped is given up; one that never answered is
+	// left alone.
 	peertest.Until(t, "a worker that fell silent is given up", func() bool {
 		f.clock.advance(30 * time.Second)
 		return f.workers() == 1
@@ -558,8 +558,7 @@ func TestPasswordOfWorkers(t *testing.T) {
 	w.Expect(`[1,{"no":1,"data":"ok"}]`)
 }
 
-// A worker and clients come and go while pokes fly; meant for the race
-// detector.
+// A worker and clients come and go while pokes arrive; meant for the race detector.
 func TestManyAtOnce(t *testing.T) {
 	f := start(t, "")
 	var all sync.WaitGroup

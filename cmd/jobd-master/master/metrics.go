@@ -25,7 +25,7 @@ func newMetrics(registry prometheus.Registerer, m *Master) metrics {
 	}
 	registry.MustRegister(own.pokes, own.polls,
 		gauge("jobd_master_workers", "Workers that are registered.", func() int { return len(m.workers) }),
-		gauge("jobd_master_remembered_pokes", "Targets that were poked and that nobody serves.",
+		gauge("jobd_master_remembered_pokes", "Poked targets without a worker.",
 			func() int { return len(m.pokes.remembered.list) }))
 	return own
 }

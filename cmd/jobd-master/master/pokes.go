@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// What clients can make us remember.
+// Limits of what clients can make us remember.
 const (
 	maxPokes = 1 << 16 // names
-	maxName  = 1 << 10 // bytes of one; the column holds 16 characters
+	maxName  = 1 << 10 // bytes of a name; the column holds 16 characters
 )
 
-// pokes is which targets have been poked: those of the round to come, and
-// those that nobody served. It knows no clock; time is an argument.
+// pokes says which targets have been poked: those of the next round, and those without
+// a worker. It has no clock; time is an argument.
 //
-// Rounds keep a distance: the first poke after a pause makes one at once,
-// those that come within the interval share the next.
+// Rounds keep a distance: the first poke after a pause starts one at once, and pokes
+// within the interval share the next.
 type pokes struct {
 	interval time.Duration
 
 	asked      names
 	remembered names
 	last       time.Time // of the last round
-	begun      bool      // there was one
+	begun      bool      // there was a round
 }
 
-// ask adds targets to the next round and tells how long it has to wait; 0 is
-// now. The bound is for those that nobody serves: names that somebody made up must not
-// keep others' jobs waiting.
+// ask adds targets to the next round and returns how long that round has to wait; 0 is
+// now. Only targets without a worker are bounded: invented names must not keep others'
+// jobs waiting.
 func (p *pokes) ask(now time.Time, targets []string, served func(string) bool) (time.Duration, error) {
 	if len(p.asked.list)+len(p.remembered.list)+len(targets) > maxPokes {
 		for _, t := range targets {
 			if !p.asked.has[t] && !p.remembered.has[t] && !served(t) {
-				return 0, fmt.Errorf("too many targets are poked and not served (limit %d)", maxPokes)
+				return 0, fmt.Errorf("too many poked targets have no worker (limit %d)", maxPokes)
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (n *names) add(list ...string) {
 	}
 }
 
-// take removes those of the names that are in the list, and returns them.
+// take removes the names that are in the list, and returns them.
 func (n *names) take(list []string) (taken []string) {
 	wanted := set(list)
 	kept := n.list[:0:0]

@@ -53,7 +53,7 @@ func TestPokesAreBounded(t *testing.T) {
 	}
 	served := func(name string) bool { return name == "served" }
 	if _, err := p.ask(time.Time{}, []string{"served", "one more"}, served); err == nil ||
-		err.Error() != "too many targets are poked and not served (limit 65536)" {
+		err.Error() != "too many poked targets have no worker (limit 65536)" {
 		t.Errorf("got %v", err)
 	}
 	for _, name := range []string{"", "served", "served"} {

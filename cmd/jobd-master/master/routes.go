@@ -60,10 +60,10 @@ func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (
 	return peer.OK, nil
 }
 
-// onVerb passes pause or continue on, and answers when the workers have, or
-// when they have had their time: those that did not obey are the error. It does
-// not leave its turn: a continue that a client sends after a pause reaches the
-// workers after it.
+// onVerb passes pause or continue on, and answers when all workers have answered or
+// have run out of time; the error names those that did not obey. It does not leave its
+// turn, so a continue that a client sends after a pause reaches the workers after the
+// pause.
 func (m *Master) onVerb(verb string) peer.Handler {
 	return func(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, err := peer.Targets(data)

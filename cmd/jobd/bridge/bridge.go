@@ -1,13 +1,12 @@
-// Package bridge makes rows of a MySQL table jobs of a Gloom broker, and their
-// ends row updates. It is the engine of a jobd daemon: what to do next is
-// decided by package queue, rows are read and written through package store,
-// processes started by package launch.
+// Package bridge makes rows of a MySQL table jobs of a Gloom broker, and writes their
+// ends into the rows. It is the engine of a jobd daemon: package queue decides what to
+// do next, package store reads and writes rows, and package launch starts processes.
 //
-// A row's way: accepted and claimed by the fetch loop or by RunManual; queued
-// here until its target has a free place; inside the broker; with a launcher
-// taken by one of this daemon's own slots, which writes it running, runs the
-// process and writes its end; without one written running before it is
-// submitted, and ended by whatever the worker answers.
+// A row's way: the fetch loop or RunManual accepts and claims it. It queues here until
+// its target has a free place, and then goes to the broker. With a launcher, one of
+// this daemon's own slots takes it, writes it running, runs the process and writes its
+// end. Without one, it is written running before it is submitted, and the worker's
+// answer ends it.
 //
 // When a daemon dies, the claims tell which rows it had: watch decides when an incarnation
 // is dead, and package store settles its rows.
@@ -36,7 +35,7 @@ import (
 
 // Bridge is a running engine.
 type Bridge struct {
-	// Set once.
+	// These are set once.
 	cfg      config.Worker
 	log      zerolog.Logger
 	store    store.Store
@@ -49,7 +48,7 @@ type Bridge struct {
 	registry prometheus.Registerer
 	life     context.Context // of everything; ends last
 	end      context.CancelFunc
-	giving   context.Context // of submits; ends when a stop runs out of patience
+	giving   context.Context // of submits; ends when a stop has waited long enough
 	giveUp   context.CancelFunc
 	loops    sync.WaitGroup
 	drives   sync.WaitGroup // goroutines of rows
@@ -68,13 +67,13 @@ type Bridge struct {
 	fields   map[int64][]byte // of queued rows, without a launcher
 	byHand   map[int64]bool   // queued rows that a RunManual waits for
 	awaited  map[int64]*await
-	crews    map[string]context.CancelFunc // by target: what has its slots leave
+	crews    map[string]context.CancelFunc // by target: makes its slots leave
 	changed  func()                        // of OnTargets
 	fetching bool
 	pace     pace
 	taking   int // RunManual calls that accept rows
 	stopping bool
-	signal   syscall.Signal // the last one that all processes were sent; new ones get it too
+	signal   syscall.Signal // the last signal that all processes got; new ones get it too
 	requeued map[int64]int
 	labels   map[string]string
 	err      error
@@ -91,28 +90,28 @@ type row struct {
 	begun    bool      // a slot has it, or its answer is being written
 	returned bool      // given back: no slot may begin it
 	process  *launch.Process
-	revoked  bool          // the process was killed because the claim was about to end, or had
+	revoked  bool          // the process was killed because the claim had ended or was about to
 	ended    chan struct{} // closed when the row is written
 }
 
-// outputMost bounds, in bytes, what is kept of an output whose column holds more.
+// outputMost bounds the bytes that are kept of an output whose column holds more.
 const outputMost = 64 << 20
 
 const (
-	// openTimeout bounds what one attempt to open does with the database.
+	// openTimeout bounds the use of the database in one attempt to open.
 	openTimeout = 30 * time.Second
 	openEvery   = time.Second
-	// patience is for how long a row must be missing until it is taken for deleted, and
-	// a trigger refuse an output until it is taken to mean its size.
+	// patience is how long a row must be missing before it counts as deleted, and how
+	// long a trigger must refuse an output before the size counts as the reason.
 	patience = 5 * time.Second
 )
 
 // Main must be the first call of every program that opens a Bridge with a launcher. In a
-// process that was started to guard jobs it does that, and does not return.
+// process that was started to guard jobs it runs the guard, and does not return.
 func Main() { launch.Main() }
 
 // Await does what Open does, but waits for a database that is away, and calls waits after
-// each attempt that failed.
+// each failed attempt.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
 	for again := false; ; again = true {
 		b, err := Open(ctx, cfg, log, registry)
@@ -132,9 +131,8 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 	}
 }
 
-// Open starts an engine on the table and broker of the configuration. When it
-// returns, rows that a dead predecessor has left are settled and the targets'
-// rows are being fetched.
+// Open starts an engine on the table and broker of the configuration. When it returns,
+// the rows of a dead predecessor are settled and the targets' rows are being fetched.
 func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (*Bridge, error) {
 	s, err := store.Open(ctx, store.Options{
 		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", Patience: patience, Log: log,
@@ -205,20 +203,19 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
 	}
 	b.run()
-	// The rows that waited are in before the first client is: what a client sees
+	// Rows that waited are fetched before the first client comes: what a client sees
 	// afterwards comes from its own polls.
 	b.until(starting, func() bool { return !b.isFetching() && b.reaper.redeemed() })
 	return b, nil
 }
 
-// spoolTable tells this daemon's results from those of others in one spool.
+// spoolTable separates this daemon's results from those of others in one spool.
 func (b *Bridge) spoolTable() string {
 	c := b.cfg
 	return fmt.Sprintf("%s:%d%s/%s.%s/%s", c.MySQL.Host, c.MySQL.Port, c.MySQL.Socket, c.MySQL.Database, c.MySQL.Table, c.Name)
 }
 
-// connect reaches or starts the broker, and joins it where there is a
-// launcher.
+// connect reaches or starts the broker, and joins it if there is a launcher.
 func (b *Bridge) connect() (err error) {
 	broker := b.cfg.Broker
 	if broker.WorkerAddr != "" && broker.SubmitAddr == "" {
@@ -250,11 +247,11 @@ func (b *Bridge) connect() (err error) {
 	return nil
 }
 
-// ownerOf is what tells the processes of a daemon from others'.
+// ownerOf identifies the processes of a daemon.
 func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
-// mostPlaces is how many rows of a target one daemon launches at once, at most: whoever
-// writes a large number, for no limit, does not want as many slots.
+// mostPlaces bounds the rows of a target that one daemon launches at once: a user who
+// writes a large number to mean "no limit" does not want as many slots.
 const mostPlaces = 10_000
 
 // places is the concurrency that a target gets.
@@ -277,7 +274,7 @@ func (b *Bridge) staff(target string, slots int) {
 	b.link.Slots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
 			Type: typ, Handler: b.slot,
-			// A slot's process may take as long as it likes; the bridge ends it.
+			// The process of a slot may take as long as it likes; the bridge ends it.
 			StopTimeout: 1000 * time.Hour,
 			Options:     b.link.Worker(side(typ, connection)),
 		}
@@ -295,7 +292,7 @@ func (b *Bridge) unstaff(target string) {
 	}
 }
 
-// side names one connection of a crew: one that is there says nothing of another.
+// side is the name of one connection of a crew: each has a health of its own.
 func side(typ string, connection int) string {
 	if connection == 1 {
 		return typ
@@ -311,8 +308,8 @@ func (b *Bridge) typeOf(target string) string {
 	return b.cfg.Broker.TypePrefix + target
 }
 
-// run starts the loops. They live until the bridge is released: nothing that
-// the database or the broker does ends one.
+// run starts the loops. They run until the bridge is released: no event of the database
+// or the broker ends one.
 func (b *Bridge) run() {
 	b.loops.Go(func() { b.writer.run(b.life) })
 	b.loops.Go(func() { b.fetchLoop(b.life) })
@@ -337,7 +334,7 @@ func (b *Bridge) do(change func()) {
 	b.step()
 }
 
-// step carries out what the machine wants; b.mu is held.
+// step carries out the effects of the machine; b.mu is held.
 func (b *Bridge) step() {
 	e := b.machine.Next()
 	for _, r := range e.Start {
@@ -352,7 +349,7 @@ func (b *Bridge) step() {
 	}
 	if e.Fetch != nil {
 		b.fetching = true
-		b.fetches <- e.Fetch // one is out at a time: there is room
+		b.fetches <- e.Fetch // only one is out at a time, so there is room
 	}
 }
 
@@ -414,15 +411,15 @@ func (b *Bridge) noteDatabase(user string, err error) {
 
 func (b *Bridge) brokerHealth() error { return b.link.Health() }
 
-// WorkerAddr is where workers reach the broker: of one that the bridge brought
-// along, only from this process's user and host.
+// WorkerAddr is the address of the broker for workers; only this process's user on this
+// host can reach that of a broker that the bridge has started.
 func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
 
-// release frees everything; what has not been written by then is not written.
+// release frees everything; changes that have not been written by then are not written.
 func (b *Bridge) release() {
 	b.mu.Lock()
 	b.machine.Stop()
-	b.machine.Next() // nothing starts or goes back any more
+	b.machine.Next() // from here on nothing starts or is given back
 	b.mu.Unlock()
 	b.end()
 	if b.jobs != nil {

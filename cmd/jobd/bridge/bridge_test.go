@@ -62,7 +62,7 @@ func script(t *testing.T, cfg *config.Worker, text string) (dir string) {
 	return dir
 }
 
-// testWriter stops writing to a test that is over.
+// testWriter stops writing when its test is over.
 type testWriter struct {
 	mu   sync.Mutex
 	t    *testing.T
@@ -100,8 +100,8 @@ func touch(t *testing.T, dir, name string) {
 	}
 }
 
-// hoard has the daemon accept twice as many rows of a target beyond its places, as
-// it does where rows end as fast as they are read.
+// hoard makes the daemon accept twice as many rows of a target beyond its places, as it
+// does when rows end as fast as they are read.
 func (f *fixture) hoard(target string) {
 	f.do(func() { f.machine.Expect(target, 1) })
 }
@@ -186,8 +186,8 @@ func TestPolledRowsRun(t *testing.T) {
 	}
 }
 
-// TestOutputs: without a limit all is kept that the column holds; what is cut is
-// told of in stderr.
+// TestOutputs: without a limit everything that the column holds is kept; stderr says
+// what was cut.
 func TestOutputs(t *testing.T) {
 	for limit, want := range map[int]int{-1: 3 << 20, 1 << 20: 1 << 20, 0: 0} {
 		cfg := configFor(t, "a")
@@ -273,7 +273,7 @@ func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
 		got, _, err := f.RunManual(context.Background(), []int64{3})
 		answers <- answer{got, err}
 	}()
-	// The table has the row before the daemon knows that it has.
+	// The table has the row before the daemon knows it.
 	eventually(t, "row 3 waits in a's queue", func() bool { return f.length("a") == 1 })
 	if s := f.Status(); f.status(3) != store.Accepted || !s.Targets[0].Paused || s.Waiting != 1 {
 		t.Fatalf("%+v", s)
@@ -337,7 +337,7 @@ func TestTargetsAtRunTime(t *testing.T) {
 	if err := f.SetConcurrency("b", 2); err != nil || len(changes) != 0 {
 		t.Fatal("a new size is no change of the targets", err)
 	}
-	// A number that stands for no limit gets no million slots.
+	// A large number that means "no limit" must not make a million slots.
 	if err := f.SetConcurrency("b", 1<<18); err != nil || f.Status().Targets[0].Concurrency != mostPlaces {
 		t.Fatal(f.Status(), err)
 	}
@@ -404,7 +404,7 @@ func TestSignalsAndTheSecondClient(t *testing.T) {
 	if r := f.record(1); *r.Signal != "SIGTERM" || r.Code != nil || *r.Result != "fail" {
 		t.Fatalf("%+v", r)
 	}
-	// A client that goes does not take its job along, and blocks nobody.
+	// A client that disconnects does not end its job, and blocks nobody.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		f.RunManual(ctx, []int64{2})
@@ -438,8 +438,8 @@ func TestPagesAndRoom(t *testing.T) {
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
 }
 
-// TestWorkersShareATarget: none accepts what another has a free place for, and what
-// a worker that vanishes has not accepted is done by the others.
+// TestWorkersShareATarget: no worker accepts rows for which another has a free place,
+// and the others run the rows that a vanished worker had not accepted.
 func TestWorkersShareATarget(t *testing.T) {
 	for _, vanishes := range []bool{false, true} {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
@@ -533,7 +533,7 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	}
 }
 
-// TestAnEndThatCannotBeWritten: where the row may run again, no client is told that it is
+// TestAnEndThatCannotBeWritten: if the row may run again, no client is told that it is
 // done before that is written.
 func TestAnEndThatCannotBeWritten(t *testing.T) {
 	for _, c := range []struct{ orphans, want string }{
@@ -582,8 +582,8 @@ func (s sealed) Accept(ctx context.Context, wants []store.Want, limit int) (stor
 	return s.Memory.Accept(ctx, wants, limit)
 }
 
-// TestRowsThatCannotBeFetched: the daemon is not well without its rows, whatever the
-// database says to the rest. Where it wants none, it misses none.
+// TestRowsThatCannotBeFetched: a daemon that cannot fetch its rows is unhealthy, even
+// if the database answers everything else. A daemon that wants no rows misses none.
 func TestRowsThatCannotBeFetched(t *testing.T) {
 	cfg := configFor(t, "a")
 	table := storetest.NewTable()

@@ -9,9 +9,9 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// cutter is a proxy before the database that cuts connections whose commit has
-// been done, in place of the answer: every third, in the order in which they come.
-// With instead it answers with that.
+// cutter is a proxy before the database. Of connections whose commit has been done it
+// cuts every third, in the order in which they come, instead of passing the answer on.
+// If instead is set, it answers with that.
 func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,8 +67,8 @@ func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int
 	return l.Addr().(*net.TCPAddr).Port, cuts
 }
 
-// TestCommitsWithoutAnAnswer: what was committed is known by its claims. No row runs
-// twice or is left, with two daemons, polls and runs by hand.
+// TestCommitsWithoutAnAnswer: the claims show what was committed. No row runs twice or
+// is left over, with two daemons, polls and runs by hand.
 func TestCommitsWithoutAnAnswer(t *testing.T) {
 	for name, instead := range map[string][]byte{
 		"a cut":            nil,

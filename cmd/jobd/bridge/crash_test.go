@@ -23,7 +23,7 @@ const (
 	crashFellow = "B"
 )
 
-// crash is one walk: daemon A dies at a point while B shares its target, and
+// crash is one scenario: daemon A dies at a point while B shares its target, and A
 // comes back.
 type crash struct {
 	*site
@@ -39,8 +39,9 @@ func newCrash(t *testing.T, orphans string) *crash {
 	return &crash{site: s, orphans: orphans}
 }
 
-// config has a lease that a daemon keeps when it gets no turn for seconds: else its rows
-// would be taken for those of a dead one. Rows of a daemon that is gone are settled at once.
+// config has a lease that a daemon keeps even if it gets no processor for seconds; otherwise
+// its rows would be taken for those of a dead one. Rows of a daemon that is gone are settled
+// at once.
 func (c *crash) config(name string, concurrency int) config.Worker {
 	cfg := c.site.config(name, c.orphans, concurrency)
 	cfg.Lease = 10 * time.Second
@@ -133,8 +134,8 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 	}
 }
 
-// points lists the fault points that a life of A passes, in the order in which
-// it first passes them, but for those of the kinds left out.
+// points lists the fault points that a life of A passes, in the order in which it first
+// passes them, without the kinds that are left out.
 func points(t *testing.T, leaveOut ...string) []string {
 	t.Helper()
 	c := newCrash(t, "fail")
@@ -190,8 +191,8 @@ func TestCrashAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestCrashWhileSettling kills A, then its next life while that settles what the
-// first has left, then brings it back.
+// TestCrashWhileSettling kills A, kills its next life while that settles the rows of
+// the first, and then brings A back.
 func TestCrashWhileSettling(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		for _, name := range []string{"settle: before commit", "settle: after commit", "settle: rows locked", "settle: before the record goes"} {
@@ -249,9 +250,9 @@ func TestKillAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestAStoppedDaemon is taken for dead: its process is gone before its row runs
-// again elsewhere, though it cannot end it itself; when it goes on, it finds its
-// rows gone and works on.
+// TestAStoppedDaemon is taken for dead. Its process is killed before its row runs again
+// elsewhere, though the daemon itself cannot do that. When the daemon goes on, it finds
+// its rows gone and works on.
 func TestAStoppedDaemon(t *testing.T) {
 	c := newCrash(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
@@ -280,8 +281,8 @@ func TestAStoppedDaemon(t *testing.T) {
 	}
 }
 
-// TestAStoppedDaemonThatGoesOn: what the guard has killed while the daemon stood still has
-// not failed, and runs again.
+// TestAStoppedDaemonThatGoesOn: a process that the guard has killed while the daemon stood
+// still has not failed, and runs again.
 func TestAStoppedDaemonThatGoesOn(t *testing.T) {
 	c := newCrash(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
@@ -309,7 +310,7 @@ func TestAStoppedDaemonThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestTwoDaemonsOfOneName: a living namesake is not a dead predecessor.
+// TestTwoDaemonsOfOneName: a living daemon of the same name is not a dead predecessor.
 func TestTwoDaemonsOfOneName(t *testing.T) {
 	c := newCrash(t, "requeue")
 	for range 2 {

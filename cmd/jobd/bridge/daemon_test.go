@@ -25,8 +25,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The test binary is also the daemon that is killed: as a process of its own,
-// with a configuration and a fault from the environment.
+// The test binary is also the daemon that is killed, as a process of its own, with a
+// configuration and a fault from the environment.
 const (
 	envConfig = "BRIDGE_TEST_CONFIG"
 	envFault  = "BRIDGE_TEST_FAULT"  // name:count, the moment to die
@@ -241,7 +241,7 @@ type run struct {
 	ended bool
 }
 
-// runs reads what the processes have noted, by row, in order.
+// runs reads the notes of the processes, by row, in order.
 func (s *site) runs() map[int64][]run {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, "runs"))
@@ -268,7 +268,7 @@ func (s *site) runs() map[int64][]run {
 	return all
 }
 
-// killConnections has the server drop everybody but this connection.
+// killConnections makes the server drop all connections but this one.
 func (s *site) killConnections() {
 	rows, err := s.db.Query("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'")
 	if err != nil {

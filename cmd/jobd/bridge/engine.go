@@ -110,8 +110,8 @@ func (b *Bridge) OnTargets(f func()) {
 	b.changed = f
 }
 
-// SendSignal reaches processes of this daemon only; rows that are with other
-// workers have none here.
+// SendSignal reaches only processes of this daemon; rows that other workers run have
+// none here.
 func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal) map[int64]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Targets of which rows were locked by somebody else are fetched again after a
-// while that grows as long as that is so.
+// Targets with rows that somebody else had locked are fetched again after a pause,
+// which grows as long as rows stay locked.
 const (
 	rereadLeast = 50 * time.Millisecond
 	rereadMost  = 2 * time.Second
@@ -63,7 +63,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			return
 		}
 		b.do(b.machine.Resume)
-		if !b.isFetching() { // paused or full meanwhile: nothing is missing
+		if !b.isFetching() { // paused or full meanwhile: there may be nothing more
 			b.fetched.note("fetch", nil)
 		}
 	}
@@ -82,7 +82,7 @@ func (b *Bridge) pollLoop(ctx context.Context) {
 	}
 }
 
-// arrive queues a page that took so long to read.
+// arrive queues the rows of a page, which took so long to read.
 func (b *Bridge) arrive(page store.Page, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// health remembers whether something works for all that use it, and since when it does
-// not.
+// health notes whether something works for all its users, and since when it does not.
 type health struct {
 	what string
 
@@ -17,7 +16,7 @@ type health struct {
 	since time.Time
 }
 
-// note takes the outcome of a user's last try and tells whether that is news.
+// note takes the outcome of a user's last try and tells whether it differs from before.
 func (h *health) note(user string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// fullStore reads and renews, and does not write while it is full, as a database whose disk
-// is.
+// fullStore reads and renews, but does not write while it is full, like a database with a
+// full disk.
 type fullStore struct {
 	store.Store
 	full     atomic.Bool
@@ -52,8 +52,9 @@ func (b *lockedBuffer) count(text string) int {
 	return strings.Count(b.String(), text)
 }
 
-// TestADatabaseThatTakesNothing is away until it takes what it has refused, however many
-// leases are renewed and other rows written meanwhile, and the log says so once.
+// TestADatabaseThatTakesNothing counts as away until it takes what it has refused,
+// however many leases are renewed and other rows written meanwhile, and the log says so
+// once.
 func TestADatabaseThatTakesNothing(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Lease = testLease / 5

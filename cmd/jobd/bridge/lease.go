@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// lease is what this daemon knows of its own lease: it was renewed by a
-// statement that was sent at a certain time, so it lasts at least from then.
+// lease is what this daemon knows of its own lease. It counts from the time at which
+// the renewing statement was sent, so the real lease lasts at least as long.
 type lease struct {
 	mu    sync.Mutex // guards the following
 	term  time.Duration
@@ -32,19 +32,19 @@ func (l *lease) renewed(sent time.Time) {
 	l.moved = make(chan struct{})
 }
 
-// look returns when the lease is over, and what tells that it was renewed.
+// look returns when the lease is over, and a channel that tells when it is renewed.
 func (l *lease) look() (until time.Time, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until, l.moved
 }
 
-// renewEvery is how often the lease is renewed: some renewals may fail before
-// it is over.
+// renewEvery is how often the lease is renewed: some renewals may fail before it is
+// over.
 func (b *Bridge) renewEvery() time.Duration { return b.cfg.Lease / 4 }
 
-// leaseLoop renews the lease, begins a new incarnation when it was lost, and
-// brings in rows whose acceptance was in doubt.
+// leaseLoop renews the lease, begins a new incarnation when it was lost, and queues
+// rows whose acceptance was in doubt.
 func (b *Bridge) leaseLoop(ctx context.Context) {
 	fails := 0
 	for {
@@ -84,7 +84,8 @@ func (b *Bridge) renew(ctx context.Context) error {
 }
 
 // beginAnew begins a new incarnation after others took this daemon for dead and settled its
-// rows. Running processes are killed, and queued rows will find their claims gone.
+// rows. Running processes are killed, and queued rows will find that their claims have
+// gone.
 func (b *Bridge) beginAnew(ctx context.Context) error {
 	b.log.Error().Msg("the lease was lost: this daemon's rows have been settled by another one, their processes are killed")
 	b.revoke(syscall.SIGKILL)
@@ -119,8 +120,8 @@ func (b *Bridge) guards() bool {
 	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
 }
 
-// revoke signals all processes, because their rows are not ours any more, or soon will not
-// be.
+// revoke signals all processes, because their rows do not belong to this daemon any more,
+// or soon will not.
 func (b *Bridge) revoke(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +133,7 @@ func (b *Bridge) revoke(signal syscall.Signal) {
 	}
 }
 
-// margin is how long before the end of the lease its processes must be gone.
+// margin is how long before the end of the lease its processes must have ended.
 func (b *Bridge) margin() time.Duration { return b.cfg.Lease / 10 }
 
 // guardLoop ends the processes before the lease does: once it is over, others
@@ -153,7 +154,7 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 			select {
 			case <-moved:
 			default:
-				b.log.Error().Stringer("signal", step.signal).Msg("the lease cannot be renewed: running processes are ended, their rows will run again")
+				b.log.Error().Stringer("signal", step.signal).Msg("the lease cannot be renewed: running processes are killed, and their rows will run again")
 				b.revoke(step.signal)
 				continue
 			}
@@ -169,8 +170,8 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 	}
 }
 
-// mayLaunch tells whether a process may be started: where rows run again, not
-// when others may soon take this daemon for dead.
+// mayLaunch tells whether a process may be started. If rows run again, it may not be
+// started when others may soon take this daemon for dead.
 func (b *Bridge) mayLaunch() bool {
 	if !b.guards() {
 		return true

@@ -128,8 +128,8 @@ func (b *Bridge) serves(target string) bool {
 	return b.machine.Has(target)
 }
 
-// arriveByHand queues the rows that were accepted, notes why others were not,
-// and returns how many results are to come.
+// arriveByHand queues the accepted rows, notes why others were not accepted, and
+// returns how many results are to come.
 func (b *Bridge) arriveByHand(answers []store.Request, texts map[int64]string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

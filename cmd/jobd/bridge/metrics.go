@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what the bridge counts. Targets are labels: there are as many as
-// are configured or added by hand.
+// metrics are the counters of the bridge. Targets are labels: there are as many as are
+// configured or added by hand.
 type metrics struct {
 	accepted, lost, settled, ended *prometheus.CounterVec
 	transactions                   *prometheus.CounterVec
@@ -29,14 +29,14 @@ func newMetrics() *metrics {
 	}
 	quick := prometheus.ExponentialBuckets(0.0005, 2, 15)
 	return &metrics{
-		accepted:     counter("rows_accepted_total", "Rows taken from the table, by how they were asked for.", "target", "by"),
-		ended:        counter("rows_ended_total", "Rows that left the daemon, by how.", "target", "outcome"),
-		lost:         counter("rows_lost_total", "Rows that were not this daemon's any more when it wanted to write them."),
-		settled:      counter("rows_settled_total", "Rows of dead daemons, by what became of them.", "outcome"),
+		accepted:     counter("rows_accepted_total", "Rows taken from the table, by poll or by hand.", "target", "by"),
+		ended:        counter("rows_ended_total", "Rows that left the daemon, by outcome.", "target", "outcome"),
+		lost:         counter("rows_lost_total", "Rows that did not belong to this daemon any more when it wanted to write them."),
+		settled:      counter("rows_settled_total", "Rows of dead daemons that were settled, by outcome.", "outcome"),
 		transactions: counter("transactions_total", "Transactions with the database, by outcome.", "kind", "outcome"),
 		fetchTime:    histogram("fetch_seconds", "Time to accept a page of rows.", quick),
 		writeTime:    histogram("write_seconds", "Time to write a batch of rows.", quick),
-		writeRows:    histogram("write_rows", "Rows of a batch.", prometheus.ExponentialBuckets(1, 2, 9)),
+		writeRows:    histogram("write_rows", "Rows in a batch.", prometheus.ExponentialBuckets(1, 2, 9)),
 		runTime:      histogram("run_seconds", "Time from a row's start to its end.", prometheus.ExponentialBuckets(0.001, 4, 12)),
 	}
 }
@@ -60,7 +60,7 @@ func (m *metrics) transaction(kind string, err error) {
 	m.transactions.WithLabelValues(kind, outcome).Inc()
 }
 
-// collector adds what is known at any moment.
+// collector adds the values that are known at any moment.
 type collector struct {
 	b *Bridge
 	*metrics
@@ -74,7 +74,7 @@ var (
 	descManual      = prometheus.NewDesc("jobd_manual_waiting", "Jobs that a run-manual waits for.", nil, nil)
 	descPending     = prometheus.NewDesc("jobd_writes_pending", "Row changes that wait for the database.", nil, nil)
 	descBytes       = prometheus.NewDesc("jobd_writes_pending_bytes", "Outputs in memory that wait for the database.", nil, nil)
-	descDatabase    = prometheus.NewDesc("jobd_database_up", "1 when the database answered the last time.", nil, nil)
+	descDatabase    = prometheus.NewDesc("jobd_database_up", "1 if the last statement was answered by the database.", nil, nil)
 	descBroker      = prometheus.NewDesc("jobd_broker_up", "1 when the broker is connected.", nil, nil)
 )
 

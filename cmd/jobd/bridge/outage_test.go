@@ -97,7 +97,7 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 func wait(d time.Duration) { <-time.After(d) }
 
 // TestAFellowKeepsItsRowsThroughAnOutage: when the database can be written again after
-// longer than a lease, all leases are over and everybody may be taken for dead.
+// longer than a lease, all leases are over and all daemons may be taken for dead.
 func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	for what, outage := range map[string]struct{ begin, end func(*site) }{
@@ -131,7 +131,7 @@ func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 			outage.begin(s)
 			wait(4 * time.Second) // two leases
 			outage.end(s)
-			// Everybody looks for the dead several times before the rows end.
+			// Each daemon looks for dead ones several times before the rows end.
 			wait(3 * time.Second)
 			if n := s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
 				t.Fatalf("%d of 6 rows still run", n)
@@ -186,7 +186,7 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 	}
 }
 
-// TestWithoutCompanionTable: no recovery, but rows run.
+// TestWithoutCompanionTable: there is no recovery, but rows run.
 func TestWithoutCompanionTable(t *testing.T) {
 	s := newSite(t, mariadbtest.Shared(t))
 	for _, host := range []string{"localhost", "127.0.0.1"} {
@@ -241,8 +241,8 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseComesLate starts a daemon before its database: rows are done
-// soon after that is there. What the database objects to is not waited for.
+// TestTheDatabaseComesLate starts a daemon before its database: rows are done soon
+// after the database is there. An error of the database itself ends the daemon.
 func TestTheDatabaseComesLate(t *testing.T) {
 	server := mariadbtest.New(t)
 	site := newSite(t, server)

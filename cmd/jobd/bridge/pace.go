@@ -2,19 +2,18 @@ package bridge
 
 import "time"
 
-// pace is what is known of how long reads take and rows stay. Both change slowly,
-// but for single reads that are held up by a lock: of the last two the shorter
-// counts.
+// pace knows how long reads take and how long rows stay. Both change slowly, except for
+// single reads that a lock holds up, so the shorter of the last two reads counts.
 type pace struct {
 	fetch, before time.Duration
-	stay          map[string]time.Duration // of a target's rows, from start to end, on average
+	stay          map[string]time.Duration // time of a target's rows from start to end, on average
 }
 
-// fetchLeast is what a read counts for at least: smaller reads cost more than rows
-// that wait for so long are worth to another daemon.
+// fetchLeast is the shortest duration that counts for a read: smaller reads cost more
+// than it is worth to leave rows waiting, for so long, for another daemon.
 const fetchLeast = 10 * time.Millisecond
 
-// smoothing is the weight of the average against one row more.
+// smoothing is the weight of the average against one more row.
 const smoothing = 8
 
 func (p *pace) fetched(took time.Duration) { p.fetch, p.before = took, p.fetch }

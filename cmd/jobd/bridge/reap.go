@@ -20,7 +20,7 @@ type reaper struct {
 	strays strays
 
 	keeping sync.Mutex        // guards the following
-	kept    map[int64][]int64 // by token, rows whose results are spooled here and not written yet
+	kept    map[int64][]int64 // by token: rows whose results are spooled here and not yet written
 }
 
 func (r *reaper) keep(c *change) {
@@ -41,7 +41,7 @@ func (r *reaper) release(c *change) {
 	}
 }
 
-// keeps are the rows of an incarnation that are not for the reaper.
+// keeps are the rows of an incarnation that the reaper must leave alone.
 func (r *reaper) keeps(token int64) []int64 {
 	r.keeping.Lock()
 	defer r.keeping.Unlock()
@@ -58,7 +58,7 @@ func (r *reaper) redeemed() bool {
 const (
 	reapMost  = 2 * time.Second
 	reapLeast = 100 * time.Millisecond
-	// killTimeout bounds the wait for what a dead daemon's processes have left.
+	// killTimeout bounds the wait for the rest of a dead daemon's processes.
 	killTimeout = 5 * time.Second
 )
 
@@ -75,17 +75,18 @@ func (b *Bridge) reapLoop(ctx context.Context) {
 	}
 }
 
-// pass is what one look at the other incarnations came to.
+// pass is the result of one look at the other incarnations.
 type pass struct {
 	settled   int
 	undecided int // leases that are over, of daemons that may still come back
 }
 
-// errUnrenewed means that others cannot be judged: where our own lease is not renewed,
-// theirs may not be either, by a server that can be read and not written.
+// errUnrenewed means that other incarnations cannot be judged. If our own lease cannot
+// be renewed, theirs may not be either, because a server may allow reads but not
+// writes.
 var errUnrenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
 
-// reap looks at the other incarnations and settles the dead.
+// reap looks at the other incarnations and settles the dead ones.
 func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
@@ -99,7 +100,8 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 		b.reaper.watch.blind()
 		return p, err
 	}
-	// An incarnation that is gone has left, or was settled by somebody: its rows may wait.
+	// An incarnation that has gone left by itself, or somebody settled it: its rows may
+	// wait.
 	if slices.ContainsFunc(b.reaper.known, func(o store.Owner) bool {
 		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
 	}) {
@@ -126,12 +128,12 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
 	if o.Place.Gone() {
-		// The kernel has killed its processes; their own may be left.
+		// The kernel has killed its processes; their children may be left.
 		killing, cancel := context.WithTimeout(ctx, killTimeout)
 		n, err := launch.KillOrphans(killing, ownerOf(o.Place))
 		cancel()
 		if n > 0 {
-			b.log.Warn().Err(err).Str("owner", o.Name).Int("processes", n).Msg("killed what a dead daemon had left running")
+			b.log.Warn().Err(err).Str("owner", o.Name).Int("processes", n).Msg("killed processes that a dead daemon had left running")
 		}
 		if err != nil && requeue {
 			return 0, fmt.Errorf("processes of %s do not end: %w", o.Name, err)
@@ -149,7 +151,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	if err != nil {
 		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
-	if err != nil { // what was settled until then is not known
+	if err != nil { // how much was settled before the error is not known
 		b.do(func() { b.machine.Poll(nil) })
 	}
 	if err == nil && sum.Left {
@@ -167,8 +169,8 @@ func (b *Bridge) noteSettled(sum store.Settled) {
 	}
 }
 
-// Recover implements control.Engine. It waits for leases that are over, but
-// whose daemons may still come back, to be decided.
+// Recover implements control.Engine. If leases are over but their daemons may still
+// come back, it waits until that is decided.
 func (b *Bridge) Recover(ctx context.Context) (int, error) {
 	if !b.store.Claims() {
 		return 0, fmt.Errorf("there is no companion table: rows cannot be told from those of living daemons")
@@ -187,7 +189,8 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 }
 
 // redeem gives the writer the results that earlier daemons of this name have spooled. The
-// reaper leaves their rows alone until they are written, or found to be lost.
+// reaper leaves their rows alone until the results are written or the rows turn out to be
+// lost.
 func (b *Bridge) redeem(sp *spool) {
 	if sp == nil {
 		return

@@ -28,7 +28,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// shared is a broker of its own, that can be restarted.
+// shared is a broker that can be restarted.
 type shared struct {
 	t   *testing.T
 	opt settings.Options
@@ -71,7 +71,8 @@ func (s *shared) work(typ string, concurrency int, h gloom.Handler) (stop func()
 	return stop
 }
 
-// TestHalfACrew: a target whose slots need two connections is not well with one of them.
+// TestHalfACrew: a target whose slots need two connections is unhealthy with one of
+// them.
 func TestHalfACrew(t *testing.T) {
 	s := newShared(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -245,8 +246,8 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 	(<-stops)()
 }
 
-// TestABrokerThatGoesAway has rows with and without a worker when the broker is
-// restarted: what may have run is settled, the rest goes on.
+// TestABrokerThatGoesAway restarts the broker while it has rows with and without a
+// worker: rows that may have run are settled, the others go on.
 func TestABrokerThatGoesAway(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=2", "b=1")
@@ -284,8 +285,7 @@ func TestABrokerThatGoesAway(t *testing.T) {
 	eventually(t, "healthy again", func() bool { return f.Health() == nil })
 }
 
-// TestAnEarlierCopyStillRuns: the id is taken, so the row waits for it to be
-// free.
+// TestAnEarlierCopyStillRuns: the id is taken, so the row waits until it is free.
 func TestAnEarlierCopyStillRuns(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a")
@@ -313,9 +313,8 @@ func TestAnEarlierCopyStillRuns(t *testing.T) {
 	f.await(store.Done, 1, 2)
 }
 
-// TestALauncherBehindASharedBroker loses that broker while a process runs: the
-// process finishes, and so does its row; a row that had not begun is submitted
-// again.
+// TestALauncherBehindASharedBroker loses that broker while a process runs: the process
+// and its row finish; a row that had not begun is submitted again.
 func TestALauncherBehindASharedBroker(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=1", "b=1")
@@ -343,8 +342,8 @@ func TestALauncherBehindASharedBroker(t *testing.T) {
 	}
 }
 
-// TestTwoLaunchersBehindASharedBroker: daemons of one name, as on one host, do not get each
-// other's rows, though their tables and targets have the same names.
+// TestTwoLaunchersBehindASharedBroker: daemons with one name, as on one host, do not get
+// each other's rows, although their tables and targets have the same names.
 func TestTwoLaunchersBehindASharedBroker(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=1")

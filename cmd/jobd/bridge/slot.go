@@ -17,8 +17,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// resubmit is how long to wait before a row that the broker did not take, or
-// lost before a slot had it, is submitted again.
+// resubmit is the pause before a row is submitted again that the broker did not take,
+// or lost before a slot had it.
 const (
 	resubmitLeast = 20 * time.Millisecond
 	resubmitMost  = 2 * time.Second
@@ -46,7 +46,7 @@ func (b *Bridge) drive(r *row) {
 			}
 		}
 		b.jobs.Note(b.typeOf(r.Target), err, true)
-		// Its end is what the slot says. Without a slot the row has not run.
+		// A slot reports its end. Without a slot the row has not run.
 		if b.begun(r) {
 			b.waitFor(r, -1)
 			return
@@ -76,7 +76,7 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 	}
 }
 
-// submit hands a row to the broker, when that is connected.
+// submit submits a row once the broker is connected.
 func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
 	p, err := b.jobs.Submitter().Submit(b.giving, gloom.Job{
 		ID: b.idPrefix + strconv.FormatInt(r.ID, 10), Type: b.typeOf(r.Target), Body: body,
@@ -142,7 +142,7 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	return outcomeOf(final).Result, nil
 }
 
-// gone ends the stay of a row that turned out not to be ours.
+// gone ends the stay of a row that turned out to belong to others.
 func (b *Bridge) gone(r *row, v verdict) {
 	b.noteLost(r, v)
 	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lost)
@@ -159,7 +159,7 @@ func (b *Bridge) noteLost(r *row, v verdict) {
 	}
 }
 
-// perform runs a row's process. ran is false when it was kept from running, or
+// perform runs a row's process. ran is false if the process was not started, or was
 // killed, because others may soon run the row.
 func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	lapses := b.guard.Lapses()
@@ -183,14 +183,14 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 		p.SignalGroup(b.signal)
 	}
 	b.mu.Unlock()
-	if !b.mayLaunch() { // it may have been too late to be killed with the others
+	if !b.mayLaunch() { // it may have begun too late to be killed with the others
 		b.revoke(syscall.SIGKILL)
 	}
 	res := p.Result()
 	b.mu.Lock()
 	revoked := r.revoked
 	b.mu.Unlock()
-	// Or by the guard, while this daemon stood still.
+	// The guard may also have killed it, while this daemon hung.
 	revoked = revoked || b.guard.LapsedSince(lapses)
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
 		return f, false
@@ -214,14 +214,15 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 // placeholder is replaced, wherever it stands in the command, by the row's id.
 const placeholder = "{id}"
 
-// words is the command line for one row: placeholders filled in, split on runs
-// of spaces. There is no shell, so quotes and everything else are literal.
+// words is the command line for one row: it is split at runs of spaces, and
+// placeholders are replaced. There is no shell, so quotes and everything else are
+// literal.
 func words(command string, id int64) []string {
 	filled := strings.ReplaceAll(command, placeholder, strconv.FormatInt(id, 10))
 	return strings.FieldsFunc(filled, func(r rune) bool { return r == ' ' })
 }
 
-// finish writes a row's end. A client that waits for the job is told when it is
+// finish writes a row's end. A client that waits for the job is told when the row is
 // written, or when that takes too long.
 func (b *Bridge) finish(r *row, f store.Final) {
 	answer := result{outcome: outcomeOf(f)}

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// memoryLimit is how many bytes of results may wait in memory. Beyond it
-	// outputs of more than cutTo bytes are spooled, or cut to that.
+	// memoryLimit bounds the bytes of results that wait in memory. Beyond it, outputs
+	// of more than cutTo bytes are spooled, or cut to that size.
 	memoryLimit = 128 << 20
 	cutTo       = 64 << 10
-	// cutLeast is how much is kept of each output, in bytes, when a stop finds no
-	// room in the spool for the whole.
+	// cutLeast is how many bytes of each output are kept when a stop finds no room in
+	// the spool for all of it.
 	cutLeast = 512
 )
 
-// spool keeps results on disk as long as the database is away, one file per
-// row. They outlive the daemon: its successor writes them, if the rows are
-// still its predecessor's.
+// spool keeps results on disk while the database is away, one file per row. They
+// outlive the daemon: its successor writes them, if the rows still belong to its
+// predecessor.
 type spool struct {
 	dir    string
 	prefix string // of the files of one table
@@ -37,7 +37,7 @@ type spooled struct {
 	Final store.Final `json:"final"`
 }
 
-// newSpool makes the directory. table tells apart daemons that share it.
+// newSpool makes the directory. table separates daemons that share it.
 func newSpool(dir, table string) (*spool, error) {
 	if err := durable.MakeDir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool_dir: %w", err)
@@ -57,7 +57,7 @@ func (s *spool) path(token, id int64) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s%d-%d.json", s.prefix, token, id))
 }
 
-// save writes a result so that it is there whole or not at all.
+// save writes a result whole or not at all.
 func (s *spool) save(token int64, f store.Final) error {
 	text, err := json.Marshal(spooled{Token: token, Final: f})
 	if err != nil {
@@ -83,16 +83,16 @@ func (s *spool) entry(path string) (e spooled, size int64, err error) {
 	return e, int64(len(text)), err
 }
 
-// remove forgets a result. Should the file come back after a loss of power, its row
-// is not this token's any more, and is left alone.
+// remove removes a result. If the file comes back after a loss of power, its row does
+// not belong to this token any more, and is left alone.
 func (s *spool) remove(token, id int64) {
 	if os.Remove(s.path(token, id)) == nil {
 		_ = durable.SyncDir(s.dir)
 	}
 }
 
-// left calls f with what earlier daemons have spooled and the size of its file, and bad
-// with the files that cannot be read.
+// left calls f with the results that earlier daemons have spooled and the sizes of
+// their files, and bad with files that cannot be read.
 func (s *spool) left(f func(e spooled, size int64), bad func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *spool) left(f func(e spooled, size int64), bad func(file string, err er
 		path := filepath.Join(s.dir, file.Name())
 		e, size, err := s.entry(path)
 		if err == nil && path != s.path(e.Token, e.Final.ID) {
-			err = errors.New("it is not the result that its name says")
+			err = errors.New("the file does not have the result that its name says")
 		}
 		if err != nil {
 			bad(path, err)

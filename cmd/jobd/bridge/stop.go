@@ -22,7 +22,7 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	}
 	b.stopAccepting()
 
-	// What has not begun goes back at once; what runs has its time.
+	// Rows that have not begun go back at once; running rows get time.
 	patience, cancel := context.WithTimeout(ctx, b.cfg.ShutdownTimeout)
 	b.until(patience, b.idle)
 	cancel()
@@ -39,8 +39,8 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Close ends everything at once: processes are killed, and rows that are not written yet
-// are left to be settled like those of a dead daemon.
+// Close ends everything at once: processes are killed. Rows that are not written yet are
+// left to be settled like those of a dead daemon.
 func (b *Bridge) Close() error {
 	b.mu.Lock()
 	first := !b.stopping
@@ -74,7 +74,7 @@ func (b *Bridge) stopped() bool {
 	return b.stopping
 }
 
-// stopAccepting gives back what has not begun.
+// stopAccepting gives back the rows that have not begun.
 func (b *Bridge) stopAccepting() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,7 +127,7 @@ func (b *Bridge) until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// endRunning tells what still runs to end, then makes it.
+// endRunning tells running processes to end, then kills them.
 func (b *Bridge) endRunning(ctx context.Context) {
 	if b.idle() {
 		return
@@ -172,7 +172,7 @@ func (b *Bridge) signalAll(signal syscall.Signal) {
 	}
 }
 
-// depart leaves broker and database.
+// depart leaves the broker and the database.
 func (b *Bridge) depart(err error) {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()

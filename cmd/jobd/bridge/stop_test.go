@@ -63,7 +63,7 @@ func (f failing) Register(ctx context.Context) error {
 }
 
 // TestASpooledResultIsNotSettled: a result in the spool is written when the database is
-// back, however late, and the reaper settles its row in no other way until then.
+// back, however late, and until then the reaper does not settle its row.
 func TestASpooledResultIsNotSettled(t *testing.T) {
 	for _, orphans := range []string{"fail", requeueOrphans} {
 		cfg := configFor(t, "a")
@@ -177,8 +177,8 @@ func TestAStopThatRunsOutOfPatienceSignals(t *testing.T) {
 	}
 }
 
-// TestAbruptEnds has daemons of one process replace one another: the rows are
-// settled when the lease is over, and not before.
+// TestAbruptEnds: daemons of one process replace one another; rows are settled when the
+// lease is over, and not before.
 func TestAbruptEnds(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestAbruptEnds(t *testing.T) {
 	}
 }
 
-// TestALeaseThatCannotBeRenewed: with requeue, processes are gone before the
-// lease is; otherwise they go on, and their results are written.
+// TestALeaseThatCannotBeRenewed: with requeue, processes end before the lease does;
+// otherwise they go on, and their results are written.
 func TestALeaseThatCannotBeRenewed(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
@@ -266,8 +266,8 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// TestADaemonThatWasTakenForDead loses its rows, ends their processes and goes
-// on under a new token.
+// TestADaemonThatWasTakenForDead loses its rows, kills their processes and goes on
+// under a new token.
 func TestADaemonThatWasTakenForDead(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	script(t, &cfg, "[ $id = 3 ] || exec sleep 1000")
@@ -318,8 +318,8 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestRowsThatAnotherDaemonGivesBack are run by the others of their target, which nobody
-// polls again.
+// TestRowsThatAnotherDaemonGivesBack are run by the other daemons of their target,
+// without another poll.
 func TestRowsThatAnotherDaemonGivesBack(t *testing.T) {
 	table, cfg := storetest.NewTable(), configFor(t, "a=1")
 	dir := script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")

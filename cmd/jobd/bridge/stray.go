@@ -7,26 +7,26 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// strays are rows with a claim of this daemon that it knows nothing of. A database that
-// loses commits which it has acknowledged, as after a failover to a copy that was behind,
-// has rows accepted or running again that have ended.
+// strays are rows with a claim of this daemon, of which it knows nothing. If a database
+// loses commits that it has acknowledged, as after a failover to a replica that was
+// behind, rows that have ended are accepted or running again.
 type strays struct {
 	last time.Time
 	seen map[int64]time.Time // since when
 }
 
 const (
-	// strayTime is for how long a row must be a stray: longer than an answer to the commit
+	// strayTime is how long a row must be a stray: longer than the answer to the commit
 	// that accepts a row may take.
 	strayTime = time.Minute
 	strayLook = 10 * time.Second
-	strayGap  = 3 * strayLook // a longer break between two looks begins everything anew
+	strayGap  = 3 * strayLook // after a longer break between two looks, all times begin again
 	strayMost = 1000          // settled at a time
 )
 
 // look takes the rows with claims and returns those that have been strays for long.
 func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
-	if now.Sub(s.last) > strayGap { // what was in doubt during an outage is about to be resolved
+	if now.Sub(s.last) > strayGap { // doubts from an outage are about to be resolved
 		s.seen = nil
 	}
 	s.last = now
@@ -48,7 +48,7 @@ func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool)
 	return due
 }
 
-// settleStrays settles such rows of this daemon. The reaper's lock is held.
+// settleStrays settles the strays of this daemon. The reaper's lock is held.
 func (b *Bridge) settleStrays(ctx context.Context) error {
 	s, now := &b.reaper.strays, time.Now()
 	if now.Sub(s.last) < strayLook {
@@ -58,7 +58,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock() // after the reading: what was accepted by then is known, or soon will be
+	b.mu.Lock() // after the read: rows accepted before it are known by now, or soon will be
 	due := s.look(claimed, now, b.machine.Knows)
 	b.mu.Unlock()
 	if len(due) == 0 {
@@ -69,6 +69,6 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	})
 	b.noteSettled(sum)
 	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Returned).Int("failed", sum.Failed).
-		Msg("the database has lost what this daemon wrote: rows that it does not run any more are settled")
+		Msg("the database has lost writes of this daemon: rows that it does not run any more are settled")
 	return err
 }

@@ -36,8 +36,8 @@ func TestWhoIsAStray(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseForgets has rows whose ends the database has lost: the daemon has claims
-// on them, and knows nothing of them.
+// TestTheDatabaseForgets: the database has lost the ends of rows, so the daemon has
+// claims on rows of which it knows nothing.
 func TestTheDatabaseForgets(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	script(t, &cfg, quick)

@@ -6,15 +6,15 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// watch decides which incarnations are dead. One whose process can be seen to
-// be gone is dead at once. Of any other the beat must have stood still for a time
-// that we have watched without a break: for what was left of the lease, by the
-// database's clock, when the beat was seen first, and for our patience at least.
-// After the database was away the living get the time to renew theirs, and a jump
-// of its clock makes no lease shorter or longer that was seen before.
+// watch decides which incarnations are dead. An incarnation whose process has visibly
+// ended is dead at once. For any other, we must have seen its beat stand still for some
+// time without a break in our watch: at least for the rest of its lease, by the
+// database's clock, when we first saw the beat, and at least for our patience. So
+// living daemons get time to renew their leases after the database was away, and a jump
+// of its clock does not change leases that were seen before.
 type watch struct {
-	patience time.Duration // for how long a beat must stand still
-	gap      time.Duration // a longer break between two looks begins everything anew
+	patience time.Duration // how long a beat must stand still
+	gap      time.Duration // after a longer break between two looks, all times begin again
 
 	last time.Time
 	seen map[int64]sight
@@ -23,11 +23,11 @@ type watch struct {
 type sight struct {
 	beat  int64
 	since time.Time
-	left  time.Duration // of the lease, then
+	left  time.Duration // rest of the lease, at that time
 }
 
-// look takes a fresh list and returns the dead, and how many have a lease that
-// is over without being dead yet.
+// look takes a new list and returns the dead incarnations, and how many others have a
+// lease that is over.
 func (w *watch) look(owners []store.Owner, now time.Time, gone func(store.Place) bool) (dead []store.Owner, undecided int) {
 	if now.Sub(w.last) > w.gap {
 		w.seen = nil

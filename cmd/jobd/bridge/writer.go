@@ -14,7 +14,7 @@ import (
 )
 
 // errStopped means that a row was not written because the daemon stops. Unless it is
-// spooled, the row is left for the settlement of this incarnation.
+// spooled, the row is left to be settled with this incarnation.
 var errStopped = errors.New("daemon is stopping")
 
 // verb is what a change does to its row.
@@ -36,33 +36,33 @@ type change struct {
 	token int64       // of an earlier incarnation; 0 is this one
 
 	size    int64 // of its outputs, as long as they are in memory
-	spilled int64 // of those that are not, but will be when they are written
+	spilled int64 // of outputs that are not in memory, but will be when they are written
 	spooled int64 // the token under which it is in the spool; 0 when it is not
-	dropped bool  // its outputs are only there
+	dropped bool  // its outputs are only in the spool
 	unsaved bool  // the spool had no room for it, and the log says so
 	after   time.Time
 	fails   int
 	done    chan verdict
 }
 
-// verdict is what became of a change.
+// verdict is the result of a change.
 type verdict struct {
-	lost string // why the row is not ours any more; "" means written
+	lost string // why the row does not belong to us any more; "" means written
 	err  error  // errStopped
 	at   int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
 func (v verdict) written() bool { return v.lost == "" && v.err == nil }
 
-// writer makes large transactions of single changes: what arrives while one is
-// on its way makes up the next. A change stays until it is written or lost,
-// however long the database is away.
+// writer collects single changes into large transactions: changes that arrive during
+// one transaction make up the next. A change stays until it is written or lost, however
+// long the database is away.
 type writer struct {
 	store store.Store
 	spool *spool
 	m     *metrics
 	log   zerolog.Logger
-	state func(error) // told of a database that is away for any change, after every transaction
+	state func(error) // called after every transaction, if the database is away for any change
 
 	mu      sync.Mutex // guards the following
 	pending []*change
@@ -112,8 +112,8 @@ func (w *writer) enter(c *change) <-chan verdict {
 	return c.done
 }
 
-// bound keeps outputs that wait for the database from filling the memory: the
-// spool takes them, or they are cut.
+// bound keeps outputs that wait for the database from filling the memory: they go to
+// the spool, or are cut.
 func (w *writer) bound(c *change) {
 	if c.verb != finish || w.bytes <= memoryLimit || c.size <= cutTo {
 		return
@@ -160,8 +160,8 @@ func (w *writer) save(c *change) bool {
 	return true
 }
 
-// saveCut saves a result that found no room, with less output: how the job ended is
-// little, and without it the job counts as lost, or runs again.
+// saveCut saves a result for which there was no room, with less output. How the job
+// ended takes little room; without it, the job counts as lost or runs again.
 func (w *writer) saveCut(c *change) bool {
 	if w.spool == nil || c.size <= 2*cutLeast {
 		return false
@@ -184,7 +184,7 @@ func (w *writer) kick() {
 	}
 }
 
-// run writes until ctx ends; then it takes nothing more.
+// run writes until ctx ends; after that it takes no more changes.
 func (w *writer) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for range writers {
@@ -216,8 +216,8 @@ func (w *writer) loop(ctx context.Context) {
 	}
 }
 
-// levelOf keeps the errors of a database that is away from filling the log, where the
-// outage itself stands once.
+// levelOf keeps the errors of a database that is away from filling the log, in which
+// the outage itself has one line.
 func levelOf(err error) zerolog.Level {
 	if store.Away(err) {
 		return zerolog.DebugLevel
@@ -230,8 +230,7 @@ func delay(fails int) time.Duration {
 	return min(retryMost, retryLeast<<min(fails-1, 10))
 }
 
-// sleep waits for the time to pass or for something to do. A negative time is
-// for ever.
+// sleep waits for a time to pass or for work. A negative time has no limit.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	var due <-chan time.Time
 	if d >= 0 {
@@ -248,8 +247,8 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// take picks the changes of the next transaction, all of one incarnation. When
-// there is none that is due, it tells how long to wait.
+// take picks the changes of the next transaction, all of one incarnation. If none is
+// due, it returns how long to wait.
 func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -282,7 +281,7 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	return batch, wait
 }
 
-// transact writes a batch and hands out verdicts. What could not be written is
+// transact writes a batch and returns verdicts. Changes that could not be written are
 // pending again.
 func (w *writer) transact(ctx context.Context, batch []*change) error {
 	now := time.Now()
@@ -321,7 +320,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
 	}
 	for _, c := range batch {
-		c.whole = store.Final{} // what was dropped stays in the spool
+		c.whole = store.Final{} // dropped outputs stay in the spool
 		lost, isLost := result.Lost[c.id]
 		switch {
 		case err != nil:
@@ -344,7 +343,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	return err
 }
 
-// noteAway takes the outcome of a transaction, and tells of an error as long as the database
+// noteAway takes the outcome of a transaction, and reports an error as long as the database
 // is away for any change.
 func (w *writer) noteAway(batch []*change, err error) {
 	w.mu.Lock()
@@ -362,8 +361,8 @@ func (w *writer) noteAway(batch []*change, err error) {
 	w.state(err)
 }
 
-// restore makes the final of a change whole, with outputs that are in the spool. An error
-// says that they cannot be read now; those that never will be are lost, and the row says so.
+// restore completes the final of a change with outputs that are in the spool. An error says
+// that they cannot be read now; if they never can be, they are lost, and the row says so.
 func (w *writer) restore(c *change) error {
 	c.whole = c.final
 	if !c.dropped {
@@ -406,11 +405,11 @@ func (w *writer) putBack(changes []*change) {
 		}
 		return
 	}
-	w.pending = append(w.pending, changes...) // last: others may fare better
+	w.pending = append(w.pending, changes...) // last: others may succeed
 	w.kick()
 }
 
-// close ends what is pending. Results are spooled if that is possible.
+// close ends pending changes. Results are spooled if possible.
 func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -430,7 +429,7 @@ func (w *writer) abandon(c *change) {
 	c.done <- verdict{err: errStopped}
 }
 
-// backlog tells how many changes have no verdict yet, and how much memory their
+// backlog returns how many changes have no verdict yet, and how much memory their
 // outputs take.
 func (w *writer) backlog() (changes int, bytes int64) {
 	w.mu.Lock()

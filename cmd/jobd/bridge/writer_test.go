@@ -125,7 +125,7 @@ func TestChangesOfOneRowKeepApart(t *testing.T) {
 	}
 }
 
-// TestWaitingResultsAreBounded holds the database away while more comes in than
+// TestWaitingResultsAreBounded holds the database away while more results come in than
 // the memory may hold.
 func TestWaitingResultsAreBounded(t *testing.T) {
 	const size, n = 4 << 20, memoryLimit/(4<<20) + 6
@@ -176,14 +176,15 @@ func TestWaitingResultsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAFullSpool: when the daemon stops without a database, and the spool has no room for
-// an output, it has some for how the job ended.
+// TestAFullSpool: when the daemon stops without a database and the spool has no room for
+// an output, it still has room for how the job ended.
 func TestAFullSpool(t *testing.T) {
 	sp, err := newSpool(t.TempDir(), "t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A limit of files is as good as a full disk; it is the process's.
+	// A limit on file sizes has the same effect as a full disk; it applies to the
+	// process.
 	signal.Ignore(unix.SIGXFSZ)
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
@@ -260,8 +261,8 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 	}
 }
 
-// TestSpoolSyncsDirectories: what is made, renamed and removed outlives a loss of
-// power, the new parents of the directory too.
+// TestSpoolSyncsDirectories: files and directories that are made, renamed and removed
+// survive a loss of power, including the new parents of the directory.
 func TestSpoolSyncsDirectories(t *testing.T) {
 	var synced []string
 	defer durable.Spy(func(dir string) { synced = append(synced, dir) })()
@@ -286,7 +287,7 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 }
 
 // TestSpooledOutputThatCannotBeRead: as long as the reason may pass, the row waits for its
-// output; and outputs that come back from the spool count in a transaction.
+// output; outputs that come back from the spool count against a transaction's size.
 func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	const size, n = 4 << 20, memoryLimit/(4<<20) + 3
 	dir := t.TempDir()
@@ -304,7 +305,7 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d results are in the spool, %v", len(files), err)
 	}
-	// A folder opens, and cannot be read. At no moment is there nothing.
+	// A folder can be opened but not read. At no moment is there nothing.
 	swap := func(f string) error {
 		return unix.Renameat2(unix.AT_FDCWD, f, unix.AT_FDCWD, f+".kept", unix.RENAME_EXCHANGE)
 	}

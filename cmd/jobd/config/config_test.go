@@ -272,7 +272,7 @@ func TestExamples(t *testing.T) {
 		w.Targets[0] != (Target{"1/high", 10}) || w.LauncherCwd != "/srv/app" || len(w.LauncherEnv) != 2 || w.Warnings != nil {
 		t.Errorf("jobd.conf reads as %+v", w)
 	}
-	// What the comments give as defaults is what holds.
+	// The defaults in the comments are the real ones.
 	text, err := os.ReadFile("examples/jobd.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -313,7 +313,7 @@ func TestJobctl(t *testing.T) {
 	}
 }
 
-// Whatever is written as a JSON string reads back as itself, as key or value.
+// Any text written as a JSON string reads back as itself, as key or value.
 func FuzzQuoted(f *testing.F) {
 	f.Add("k;=", "v # w")
 	f.Add("'", "\\\\;")
@@ -341,7 +341,7 @@ func without(warnings []string) (list []string) {
 	return list
 }
 
-// TestAllFaults: who asks is told all that is wrong, and where.
+// TestAllFaults: all errors are reported, with their places.
 func TestAllFaults(t *testing.T) {
 	path := write(t, "host = x\r\n\n; note\nport = many\rorphans = no\n[targets]\na = 0\nb = x\n")
 	_, err := LoadWorker(path)

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// The dialect has no published grammar; general ini libraries differ from it
-// in ways that change the meaning of files in use (interpolation of %(x)s, a
-// backslash that continues a line, ':' as a separator, JSON escapes inside
-// double quotes, comments inside keys), hence these lines.
+// The dialect has no published grammar. General ini libraries differ from it in ways
+// that change the meaning of existing files (interpolation of %(x)s, a backslash that
+// continues a line, ':' as a separator, JSON escapes inside double quotes, comments
+// inside keys), so this package has a parser of its own.
 
 // entry is one assignment. A key without '=' has the value "true".
 type entry struct {
 	key, value string
 }
 
-// section is a list of entries in the order in which their keys first came;
-// a later assignment replaces the value and keeps the place.
+// section is a list of entries in the order in which their keys first came; a later
+// assignment replaces the value and keeps the place.
 type section struct {
 	name    string
 	entries []entry
@@ -91,7 +91,7 @@ func parse(text string) *document {
 	return doc
 }
 
-// header recognises "[name]", with a comment after it or not.
+// header recognises "[name]", with or without a comment after it.
 func header(line string) (name string, ok bool) {
 	if line[0] != '[' {
 		return "", false
@@ -103,11 +103,11 @@ func header(line string) (name string, ok bool) {
 	return unquote(name), true
 }
 
-// unquote turns a key or value as written into what it means. In quotes, which
-// are such only around the whole of it, ';' and '#' are characters like any
-// other; they hold a JSON string, or, single ones, any text. Without quotes a
-// comment ends the value, unless its sign is escaped by a backslash: quotes with
-// a comment behind them belong to the value.
+// unquote turns a key or value as written into its meaning. Quotes count only around
+// the whole of it; inside them ';' and '#' are ordinary characters. Double quotes hold
+// a JSON string, single quotes any text. Without quotes a comment ends the value,
+// unless a backslash precedes its sign. If a comment follows the quotes, they belong to
+// the value.
 func unquote(raw string) string {
 	raw = strings.TrimSpace(raw)
 	if raw == "" || raw[0] != raw[len(raw)-1] || raw[0] != '"' && raw[0] != '\'' {

@@ -2,8 +2,8 @@ package config
 
 import "math"
 
-// Jobctl is the configuration of jobctl: what its file says, before the
-// options of the command line.
+// Jobctl is the configuration of jobctl, from its file, before the options of the
+// command line.
 type Jobctl struct {
 	Master   bool
 	Host     string // default 127.0.0.1
@@ -20,7 +20,7 @@ const (
 	MasterPort = 7081
 )
 
-// DefaultJobctl is what holds without a file.
+// DefaultJobctl is the configuration without a file.
 func DefaultJobctl() *Jobctl { return &Jobctl{Host: "127.0.0.1", LogLevel: "warn"} }
 
 // LoadJobctl reads the configuration of jobctl.

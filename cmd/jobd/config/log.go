@@ -13,7 +13,7 @@ type Log struct {
 	Format       string // of the console: "console" or "json"
 }
 
-// Levels are the names of the log levels, the most talkative first.
+// Levels are the names of the log levels, the most verbose first.
 var Levels = []string{"trace", "debug", "info", "warn", "error"}
 
 func (r *reader) log() Log {

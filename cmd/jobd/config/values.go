@@ -14,8 +14,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// reader takes typed values out of the unnamed section, and collects what is wrong
-// with them in the order in which the keys are asked for.
+// reader takes typed values out of the unnamed section. It collects the errors in the
+// order in which the keys are read.
 type reader struct {
 	path   string
 	top    *section
@@ -23,18 +23,18 @@ type reader struct {
 	known  []string
 }
 
-// Faults is all that is wrong with a file, each fault with the file and, where it
-// has one, its line. As an error it is the first, in the original's words.
+// Faults are all errors of a file, each with the file and, if known, its line. As an
+// error it is the first of them, in the original's words.
 type Faults struct {
 	List     []string
-	warnings []string // what is ignored, beside them
+	warnings []string // warnings of what is ignored
 	first    error
 }
 
 func (f *Faults) Error() string { return f.first.Error() }
 func (f *Faults) Unwrap() error { return f.first }
 
-// All returns all faults and warnings, for the person that corrects the file.
+// All returns all faults and warnings, for the person who corrects the file.
 func (f *Faults) All() []string { return append(slices.Clone(f.List), f.warnings...) }
 
 func (r *reader) err() error {
@@ -56,12 +56,12 @@ func open(path string) (*document, *reader, error) {
 	return doc, &reader{path: path, top: doc.top()}, nil
 }
 
-// fail notes what is wrong with a key of the unnamed section.
+// fail notes an error of a key in the unnamed section.
 func (r *reader) fail(key, format string, args ...any) {
 	r.failAt(r.top.lines[key], format, args...)
 }
 
-// failAt notes what is wrong in a line; 0 is none.
+// failAt notes an error in a line; 0 is no line.
 func (r *reader) failAt(line int, format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if r.faults.first == nil {
@@ -79,15 +79,14 @@ func (r *reader) look(key string) (value string, ok bool) {
 	return r.top.get(key)
 }
 
-// require reports a key that is absent or says nothing.
+// require reports a key that is absent or empty.
 func (r *reader) require(key string) {
 	if value, ok := r.look(key); !ok || value == "" || value == "false" {
 		r.fail(key, "'%s' is not defined", key)
 	}
 }
 
-// text reads a string; "false" stands for none, as it did for the programs
-// that these files were written for.
+// text reads a string; "false" means none, as in the original programs.
 func (r *reader) text(key, byDefault string) string {
 	value, ok := r.look(key)
 	switch {
@@ -133,13 +132,13 @@ func leading(value string) (n int, ok bool) {
 	}
 	n, err := strconv.Atoi(whole.FindString(value))
 	if errors.Is(err, strconv.ErrRange) {
-		return n, true // the nearest one: out of any range that is asked for
+		return n, true // the nearest number, which is out of every range
 	}
 	return n, true
 }
 
-// seconds reads a number of seconds, with a fraction or not, that is at least
-// min. The text is the kind of number that an error asks for.
+// seconds reads a number of seconds, with or without a fraction, that is at least min.
+// The text names the kind of number for the error.
 func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Duration {
 	value, ok := r.look(key)
 	if !ok {
@@ -167,8 +166,8 @@ func (r *reader) choice(key string, words ...string) string {
 	return value
 }
 
-// unknown warns of the keys of the section that nobody asked for. They are no
-// errors, as files in use may have some: the original accepts them.
+// unknown warns of keys of the section that were not read. They are not errors, as
+// existing files may have some: the original accepts them.
 func (r *reader) unknown(prefixes ...string) (warnings []string) {
 	for _, e := range r.top.entries {
 		ours := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })

@@ -39,14 +39,14 @@ type Worker struct {
 	Broker Broker
 
 	HTTPAddr        string        // metrics and health; "" serves none
-	Orphans         string        // what becomes of running rows of a dead daemon: "fail" or "requeue"
+	Orphans         string        // what happens to the running rows of a dead daemon: "fail" or "requeue"
 	ClaimsTable     string        // companion table; "" is the table's name and "_claims"
 	Lease           time.Duration // how long a claim outlives its last renewal
 	PollInterval    time.Duration // between two reads without a poke; 0 is none
 	ShutdownTimeout time.Duration // for running jobs, after SIGTERM
 	SpoolDir        string        // where results wait for a database that is away; "" keeps them in memory
 
-	Warnings []string // what looks like a mistake, and is none that stops the daemon
+	Warnings []string // likely mistakes that do not stop the daemon
 }
 
 // Target is a queue and how many of its jobs may run at once.
@@ -87,13 +87,13 @@ type MySQL struct {
 	FetchLimit int    // rows of one page, at most; 0 is no limit
 }
 
-// Broker is the Gloom broker that the rows go through. Without addresses the
-// daemon brings its own.
+// Broker is the Gloom broker that the rows go through. Without addresses the daemon
+// starts its own.
 type Broker struct {
 	SubmitAddr, WorkerAddr                string // "host:port" or "unix:/path"
 	Token                                 string
 	TLSCA, TLSCert, TLSKey, TLSServerName string // paths; any of them turns TLS on
-	TypePrefix                            string // before a target's name, where there is no launcher
+	TypePrefix                            string // before a target's name, if there is no launcher
 	IDPrefix                              string // before a row's id; "" is "database.table/"
 }
 
@@ -120,7 +120,7 @@ func readWorker(doc *document, r *reader) *Worker {
 
 	w.Broker = r.broker()
 	if w.Broker.SubmitAddr == "" {
-		r.require("launcher") // nobody else could do the rows
+		r.require("launcher") // no other worker could run the rows
 	}
 	w.Launcher = r.text("launcher", "")
 	w.LauncherCwd = r.text("launcher.cwd", "")
@@ -172,7 +172,7 @@ func (r *reader) mysql() MySQL {
 	m.Port = r.integer("mysql_port", 3306, 1, math.MaxUint16)
 	r.require("mysql_user")
 	m.User = r.text("mysql_user", "")
-	// Empty is a password too; a file that names none is unfinished.
+	// An empty password counts too; a file without one is unfinished.
 	if _, ok := r.look("mysql_password"); !ok {
 		r.fail("mysql_password", "'mysql_password' is not defined")
 	}

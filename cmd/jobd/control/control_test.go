@@ -209,7 +209,7 @@ func TestRunManualWaits(t *testing.T) {
 	close(hold)
 	first.Expect(`[1,{"no":1,"data":{"jobs":{"43":{"result":"ok","code":0,"signal":null,"stdout":"","stderr":""}}}}]`)
 
-	// A client that is gone does not keep its ids from others.
+	// A client that has disconnected does not keep its ids from others.
 	e.Put(44, controltest.Job{Target: "a", Status: "manual", Hold: make(chan struct{})})
 	first.Write(`[0,{"no":1,"type":"run-manual","data":{"ids":[44]}}]|`)
 	peertest.Until(t, "the job is waited for", waiting(1))
@@ -228,8 +228,8 @@ func TestEngineErrors(t *testing.T) {
 	}
 }
 
-// PHP's client takes whatever stands before the last 0x04 for its answer and
-// refuses data of some types.
+// PHP's client takes everything before the last 0x04 for its answer and refuses data of
+// some types.
 func TestEveryAnswerSuitsPHP(t *testing.T) {
 	e := table()
 	c := peertest.Dial(t, worker(t, e).Addr().String())

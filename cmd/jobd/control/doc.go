@@ -1,6 +1,6 @@
 // Package control is the control protocol of a jobd daemon: the requests that
 // clients and the master make, and the daemon's own connection to its master.
 //
-// An Engine carries out the requests. This package knows no database and starts no
+// An Engine carries out the requests. This package has no database and starts no
 // process.
 package control

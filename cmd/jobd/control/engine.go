@@ -7,20 +7,20 @@ import (
 	"syscall"
 )
 
-// Engine is what the control server drives: the part of a jobd daemon that
-// owns targets and rows. All methods may be called from any goroutine, and
-// none keeps the slices and maps that it was given.
+// Engine is driven by the control server: it is the part of a jobd daemon that owns
+// targets and rows. All methods may be called from any goroutine, and none keeps its
+// slice and map arguments.
 //
-// Errors are sent to the client as they are, so their texts are part of the
-// protocol; the constructors below make the ones that clients know.
+// Errors are sent to the client as they are, so their texts are part of the protocol;
+// the constructors below make the ones that clients know.
 type Engine interface {
 	// Targets returns the names of all targets, in the order of the
 	// configuration; targets added later come last.
 	Targets() []string
 
-	// Poll asks for the waiting rows of the named targets to be fetched; nil
-	// means all targets. It does not wait. Unknown names are skipped: the
-	// caller has checked them against Targets, but a target may be removed meanwhile.
+	// Poll asks for the waiting rows of the named targets to be fetched; nil means all
+	// targets. It does not wait. Unknown names are skipped: the caller has checked them
+	// against Targets, but a target may be removed meanwhile.
 	Poll(targets []string)
 
 	// Pause stops the named targets (nil: all) from starting jobs, Continue
@@ -39,11 +39,11 @@ type Engine interface {
 	SetConcurrency(name string, concurrency int) error
 	RemoveTarget(name string) error
 
-	// RunManual runs the manual jobs with these ids, each once however often
-	// it is named, and returns when all have ended: outcomes by id for those
-	// that ran, texts by id for those that did not. An error stands for the
-	// whole call: nothing was started, or nothing more is known. When ctx ends
-	// the call returns at once with its error; started jobs go on.
+	// RunManual runs the manual jobs with these ids, each once however often it is
+	// named, and returns when all have ended: outcomes by id for those that ran, texts
+	// by id for those that did not. An error concerns the whole call: nothing was
+	// started, or nothing more is known. When ctx ends, the call returns at once with
+	// its error; started jobs go on.
 	RunManual(ctx context.Context, ids []int64) (map[int64]Outcome, map[int64]string, error)
 
 	// SendSignal sends each signal to the running job with that id, and tells
@@ -54,9 +54,9 @@ type Engine interface {
 	// Recover settles the rows of dead daemons at once, and returns their number.
 	Recover(ctx context.Context) (int, error)
 
-	// OnTargets registers a function to be called, from any goroutine and
-	// without any lock of the engine held, after the set of targets changed.
-	// It replaces the one registered before; nil removes it.
+	// OnTargets registers a function that is called after the set of targets has
+	// changed, from any goroutine and with no lock of the engine held. It replaces the
+	// function registered before; nil removes it.
 	OnTargets(func())
 }
 
@@ -96,7 +96,7 @@ func ErrTargetExists(name string) error { return fmt.Errorf("target '%s' already
 // ErrTargetUnknown refuses a target that does not exist.
 func ErrTargetUnknown(name string) error { return fmt.Errorf("target '%s' not found", name) }
 
-// The texts that RunManual reports for a single job.
+// Texts that RunManual reports for a single job.
 
 // JobTargetUnknown: the row's target is not one of this daemon's.
 func JobTargetUnknown(target string, id int64) string {
@@ -114,7 +114,7 @@ func JobAwaited(id int64) error {
 	return fmt.Errorf("another client is already waiting for job %d", id)
 }
 
-// Daemon is an Engine together with what its program needs to run it.
+// Daemon is an Engine with the methods that its program needs to run it.
 type Daemon interface {
 	Engine
 
@@ -122,10 +122,10 @@ type Daemon interface {
 	// the database or the broker is away.
 	Health() error
 
-	// Shutdown stops taking rows, gives back those that have not begun, lets
-	// running jobs end for as long as the configuration says, and writes what
-	// is to be written. RunManual calls end with it. It returns when all is
-	// done or, with an error, when ctx ends.
+	// Shutdown stops taking rows and gives back those that have not begun. It lets
+	// running jobs end for as long as the configuration says, and writes pending
+	// changes. RunManual calls end with it. It returns when all is done or, with an
+	// error, when ctx ends.
 	Shutdown(ctx context.Context) error
 
 	// Done is closed when the daemon has ended, by Shutdown or by itself; Err

@@ -12,12 +12,12 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Link keeps this daemon registered with a master. The master makes its
-// requests over the connection that we dial.
+// Link keeps this daemon registered with a master. The master makes its requests over
+// the connection that we dial.
 type Link struct {
 	Host     string
 	Port     int
-	Name     string // under which the master shows us
+	Name     string // the name under which the master shows us
 	Password string
 	// MaxPause is the longest pause between two attempts; the first ones
 	// come sooner.
@@ -34,7 +34,7 @@ const (
 	registerTimeout = 30 * time.Second
 	flushTimeout    = 2 * time.Second
 	pingInterval    = 30 * time.Second
-	// maxSilent is how many pings in a row the master may leave unanswered. What stands
+	// maxSilent is how many pings in a row the master may leave unanswered. A proxy
 	// between us and a master that has gone may keep our connection open.
 	maxSilent = 3
 )
@@ -45,15 +45,15 @@ type registration struct {
 	Name    string   `json:"name"`
 }
 
-// errNoTargets ends a connection that has nothing left to be registered for:
-// masters refuse an empty list.
+// errNoTargets ends a connection when no targets are left to register: masters refuse
+// an empty list.
 var errNoTargets = errors.New("no targets are left")
 
 var errSilent = errors.New("the master has stopped answering pings")
 
-// Run stays connected until ctx ends; answers that are on their way then are
-// still sent. Whenever the engine's targets change it
-// registers again, which replaces what the master knew.
+// Run stays connected until ctx ends; answers that are on their way then are still
+// sent. Whenever the engine's targets change it registers again, which replaces the
+// earlier registration.
 func (l *Link) Run(ctx context.Context, engine Engine) {
 	changed := make(chan struct{}, 1)
 	engine.OnTargets(func() {
@@ -81,9 +81,9 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 		}
 		if registered {
 			pause = min(firstPause, most)
-			known = func() { engine.Poll(nil) } // polls that the master owed us may be lost
+			known = func() { engine.Poll(nil) } // polls from the master may have been lost
 		}
-		wait := pause + rand.N(pause/4+1) // a master's workers do not come back all at once
+		wait := pause + rand.N(pause/4+1) // so that a master's workers do not come back all at once
 		l.Log.Warn().Err(err).Stringer("pause", wait.Round(time.Millisecond)).Msg("no connection to the master")
 		select {
 		case <-time.After(wait):
@@ -93,9 +93,9 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 	}
 }
 
-// session is one connection, from the dialling to its end. Requests of the
-// master are served from the first moment on, its answer to our registration
-// may come after them; known is called then.
+// session is one connection, from the dialling to its end. The master's requests are
+// served from the first moment on; its answer to our registration may come after them,
+// and known is called then.
 func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct{}, known func()) (registered bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -105,7 +105,7 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 	}
 	defer conn.Close()
 	select {
-	case <-changed: // before we look
+	case <-changed: // changes before we look must count
 	default:
 	}
 	for {

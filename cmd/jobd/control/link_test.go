@@ -106,7 +106,7 @@ func TestLinkRegisters(t *testing.T) {
 	s := m.accept()
 	no := s.expectRegistration(`"data":{"targets":["b","a"],"name":"probe-w1"},"password":"pass"}]`)
 
-	// The master's requests are done before it has answered, without password.
+	// The master's requests are served before it has answered, without a password.
 	s.write(`[0,{"no":1,"type":"poll","data":{"targets":["a"]}}]|`)
 	if got := s.read(); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Error(got)
@@ -123,8 +123,7 @@ func TestLinkRegisters(t *testing.T) {
 		t.Errorf("engine was asked %s", got)
 	}
 
-	// Targets that change are told on the same connection; the password is not
-	// repeated.
+	// Changed targets are sent on the same connection, without repeating the password.
 	if err := e.AddTarget("new", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +134,8 @@ func TestLinkRegisters(t *testing.T) {
 	}
 	no = s.expectRegistration(`"data":{"targets":["a","new"],"name":"probe-w1"}}]`)
 
-	// A poll that names a target which has just gone is done for the others.
+	// If a poll names a target that has just gone, the other targets are polled all the
+	// same.
 	s.write(`[1,{"no":` + no + `,"data":"ok"}]|[0,{"no":3,"type":"poll","data":{"targets":["b","a"]}}]|`)
 	if got := s.read(); got != `[1,{"no":3,"error":"invalid target 'b'"}]` {
 		t.Error(got)
@@ -153,7 +153,7 @@ func TestLinkComesBack(t *testing.T) {
 		s := m.accept()
 		no := s.expectRegistration(`"data":{"targets":["a"],"name":"probe-w1"}}]`)
 		s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
-		// A master that ended, or could not reach us, may owe us polls.
+		// Polls of a master that ended, or could not reach us, may have been lost.
 		if i > 0 {
 			peertest.Until(t, "all targets are polled", func() bool { return strings.Join(e.Calls(), ",") == "poll []" })
 		}

@@ -28,8 +28,7 @@ func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessag
 	return manualJSON(outcomes, errs, strange), nil
 }
 
-// manualIDs reads the ids, each once. Strange ones are numbers that no row can
-// have.
+// manualIDs reads the ids, each once. Strange ones are numbers that no row can have.
 func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) {
 	args, err := peer.Args(data, eot.Field{Name: "ids", Types: "a", Required: true})
 	if err != nil {
@@ -39,7 +38,7 @@ func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) 
 	if len(elements) == 0 {
 		return nil, nil, errors.New("ids are empty")
 	}
-	const most = 1 << 53 // integers beyond are not exact in JSON
+	const most = 1 << 53 // larger integers are not exact in JSON
 	seen := make(map[eot.No]bool, len(elements))
 	for _, e := range elements {
 		if t := eot.TypeOf(e); t != "number" {
@@ -59,8 +58,7 @@ func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) 
 	return ids, strange, nil
 }
 
-// manualJSON writes what came of the jobs; a member with nothing in it is left
-// out.
+// manualJSON writes the results of the jobs; a member with nothing in it is left out.
 func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, strange []eot.No) json.RawMessage {
 	out := []byte{'{'}
 	separate := func(open string) {

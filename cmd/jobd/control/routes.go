@@ -54,8 +54,8 @@ func (s server) onTargets(do func(Engine, []string)) peer.Handler {
 	}
 }
 
-// targets reads a list of targets, and those of them that exist; the error
-// names the first that does not.
+// targets reads a list of targets, and returns those that exist; the error names the
+// first that does not.
 func (s server) targets(data json.RawMessage) (all, known []string, err error) {
 	all, err = peer.Targets(data)
 	if err != nil || all == nil {

@@ -38,8 +38,8 @@ func (s server) sendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessa
 	return json.RawMessage(append(out, '}')), nil
 }
 
-// signalled reads the jobs and their signals. A list, which is what PHP makes
-// of a map whose keys count from 0, has its places for ids.
+// signalled reads the jobs and their signals. PHP makes a list of a map whose keys
+// count from 0, so the places in a list count as ids.
 func signalled(data json.RawMessage) []eot.Member {
 	raw := eot.Object(eot.Members(data)).Get("jobs")
 	if !eot.IsArray(raw) {

@@ -86,8 +86,7 @@ func TestDecodeBadUTF8(t *testing.T) {
 	}
 }
 
-// TestMessagesKeepTheirMemory: what a message says does not change with what
-// comes after it.
+// TestMessagesKeepTheirMemory: later input does not change a message that was returned.
 func TestMessagesKeepTheirMemory(t *testing.T) {
 	fed := []byte(`[1,{"no":1,"data":{"a":"bcd"}}]` + "\x04")
 	var s Splitter

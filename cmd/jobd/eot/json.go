@@ -18,9 +18,9 @@ type Member struct {
 	Value json.RawMessage
 }
 
-// Members returns the members of an object in the order in which they are
-// written; of members with one name the last value counts, at the first place.
-// It returns nil for anything that is no object.
+// Members returns the members of an object in the order in which they are written. If
+// several members have one name, the last value counts, in the place of the first. It
+// returns nil if the value is not an object.
 func Members(raw json.RawMessage) []Member {
 	if kindOf(raw) != '{' {
 		return nil
@@ -197,8 +197,8 @@ func text(raw json.RawMessage) string {
 	return string(out)
 }
 
-// appendText writes the value at i and returns the place behind it. It looks
-// at every byte once, however deep arrays are nested.
+// appendText writes the value at i and returns the place behind it. It reads every byte
+// once, however deep arrays are nested.
 func appendText(dst, raw []byte, i int) ([]byte, int) {
 	if raw[i] == '[' {
 		for i = skip(raw, i+1); raw[i] != ']'; i = skip(raw, i) {
@@ -245,8 +245,7 @@ func formatNumber(f float64) string {
 	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0")
 }
 
-// AppendString appends text as a JSON string; bytes that are no UTF-8 become
-// U+FFFD.
+// AppendString appends text as a JSON string; bytes that are not UTF-8 become U+FFFD.
 func AppendString(dst []byte, text string) []byte {
 	return append(wire.Canonical(append(dst, '"'), text), '"')
 }

@@ -19,9 +19,9 @@ const (
 	Pong
 )
 
-// No is the number that ties a response to its request. Peers hold it in a
-// double, so an integer beyond 2^53 comes back as the nearest one. Responses to
-// messages whose number cannot be known bear 0.
+// No is the number that ties a response to its request. Peers hold it in a double, so
+// an integer beyond 2^53 comes back as the nearest one. A response to a message whose
+// number is unknown has 0.
 type No float64
 
 func (n No) String() string { return formatNumber(float64(n)) }
@@ -36,18 +36,18 @@ type Message struct {
 	Error    string          // responses; "" when there is none
 }
 
-// ErrMalformed says that a message is no JSON. Nothing is answered to it.
+// ErrMalformed says that a message is not JSON. It gets no answer.
 var ErrMalformed = errors.New("message is not JSON")
 
-// Error says that a message is JSON but none of ours. Its text goes back to
-// the peer in a response with number 0.
+// Error says that a message is JSON but not a valid message. Its text goes back to the
+// peer in a response with number 0.
 type Error struct{ Text string }
 
 func (e *Error) Error() string { return e.Text }
 
 var (
 	requestFields = []Field{
-		{"type", "s", true}, // missing type is told before missing number
+		{"type", "s", true}, // a missing type is reported before a missing number
 		{"no", "i", true},
 		{"password", "s", false},
 		{"data", "snoa", false},
@@ -68,8 +68,7 @@ func Decode(payload []byte) (Message, error) {
 	}
 	raw := payload
 	if !utf8.Valid(payload) {
-		// Bytes that are no UTF-8 can only stand in strings, where they become
-		// U+FFFD.
+		// Bytes that are not UTF-8 can occur only in strings, where they become U+FFFD.
 		raw = bytes.Map(func(r rune) rune { return r }, payload)
 	}
 	if !IsArray(raw) {

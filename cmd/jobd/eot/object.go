@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Object is the members of a JSON object that is looked into by name.
+// Object is the members of a JSON object, to be read by name.
 type Object []Member
 
-// Field is what a message must or may have. Types are letters: i an integer, s
+// Field is a member that a message must or may have. Types are letters: i an integer, s
 // a string, n a number, o an object (arrays and null too), a an array.
 type Field struct {
 	Name     string
@@ -22,9 +22,9 @@ var typeNames = map[byte]string{'i': "integer", 'n': "number", 's': "string", 'o
 
 var errNoObject = errors.New("data is not an object")
 
-// ParseObject returns the members of an object and checks them against the
-// fields, in their order; members that no field names are let through. An
-// array is an object without members.
+// ParseObject returns the members of an object and checks them against the fields, in
+// their order; members that no field names are let through. An array is an object
+// without members.
 func ParseObject(raw json.RawMessage, fields ...Field) (Object, error) {
 	if c := kindOf(raw); c != '{' && c != '[' {
 		return nil, errNoObject

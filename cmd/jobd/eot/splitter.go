@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// End is the byte after every message. It cannot occur inside one: JSON has it
-// escaped in strings and allows it nowhere else.
+// End is the byte after every message. It cannot occur inside one: JSON escapes it in
+// strings and allows it nowhere else.
 const End = 0x04
 
 // Splitter cuts a stream into messages. The zero value has no limit.
@@ -14,9 +14,9 @@ type Splitter struct {
 	Max int // bytes of one message; 0 is no limit
 
 	fed  []byte   // what Next has not looked at
-	held [][]byte // the beginning of an unfinished message; all but the last are full
+	held [][]byte // the beginning of an unfinished message; all pieces but the last are full
 	len  int      // bytes in held
-	cap  int      // bytes that held takes
+	cap  int      // bytes of memory that held takes
 }
 
 // Pieces of an unfinished message grow with it, and are never moved.
@@ -25,13 +25,13 @@ const (
 	mostPiece  = 256 << 10
 )
 
-// Feed takes the next bytes of the stream. They must stay as they are until Next
-// wants more.
+// Feed takes the next bytes of the stream. They must stay unchanged until Next asks for
+// more.
 func (s *Splitter) Feed(p []byte) { s.fed = p }
 
-// Next returns the next message, without its End, in memory of its own; ok is
-// false when more bytes are needed. The error says that the message at hand is
-// longer than Max, whether it has ended or not: nothing after it can be read.
+// Next returns the next message, without its End, in memory of its own; ok is false
+// when more bytes are needed. The error says that the current message is longer than
+// Max, whether it has ended or not: nothing after it can be read.
 func (s *Splitter) Next() (message []byte, ok bool, err error) {
 	end := bytes.IndexByte(s.fed, End)
 	part := s.fed
@@ -72,5 +72,5 @@ func (s *Splitter) hold(part []byte) {
 	}
 }
 
-// Held tells how many bytes of memory an unfinished message takes.
+// Held returns how many bytes of memory an unfinished message takes.
 func (s *Splitter) Held() int { return s.cap }

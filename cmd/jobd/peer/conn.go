@@ -23,14 +23,14 @@ import (
 const (
 	unauthorizedMax = 64 << 10         // bytes of a message before the password is known
 	unreadMax       = 1 << 20          // bytes that a peer may leave unread before we stop reading from it
-	stallTimeout    = 60 * time.Second // for a peer that takes nothing of what it is sent
+	stallTimeout    = 60 * time.Second // time for a peer that takes nothing of what it is sent
 	chunk           = 256 << 10        // bytes written under one deadline
-	lingerTime      = 2 * time.Second  // for a refused peer to read why
-	maxNo           = 999999           // of a request; the numbers start again behind it
+	lingerTime      = 2 * time.Second  // time for a refused peer to read the reason
+	maxNo           = 999999           // longest number of a request; then the numbers start again
 )
 
-// ErrClosed is the error of a call whose connection has ended. The master's
-// clients read it where a worker was lost.
+// ErrClosed is the error of a call whose connection has ended. The master's clients get
+// its text when a worker was lost.
 //
 //lint:ignore ST1005 they know this text
 var ErrClosed = errors.New("Socket is closed")
@@ -41,17 +41,17 @@ type RemoteError struct{ Text string }
 func (e *RemoteError) Error() string { return e.Text }
 
 var (
-	errRefused = errors.New("refused") // after the peer has been told why
+	errRefused = errors.New("refused") // after the peer has been told the reason
 	errForeign = errors.New("not our protocol")
 )
 
 // Conn is one connection, accepted or dialled.
 type Conn struct {
-	// Immutable.
+	// These are immutable.
 	sock     net.Conn
 	remote   netip.AddrPort
 	routes   Routes
-	password string // asked for when accepted, given when dialled
+	password string // demanded when accepted, given when dialled
 	dialled  bool
 	log      zerolog.Logger
 	ctx      context.Context // ends when the socket is closed
@@ -59,7 +59,7 @@ type Conn struct {
 	done     chan struct{} // closed when nothing more can arrive
 	partial  *unfinished   // of the server; nil when dialled
 
-	// The reading goroutine's.
+	// These belong to the reading goroutine.
 	in         eot.Splitter
 	opening    opening
 	maxMessage int
@@ -75,7 +75,7 @@ type Conn struct {
 	writing int        // bytes that the writer has taken and not yet written
 	pending int        // requests whose handlers wait
 	closed  bool
-	givenUp bool // the peer has been told why
+	givenUp bool // the peer has been told the reason
 	trusted bool // no bound on what it leaves unread
 	ended   bool // no more calls
 	calls   map[eot.No]chan eot.Message
@@ -118,7 +118,7 @@ func (c *Conn) Dialled() bool { return c.dialled }
 // read.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Heard tells when the peer last sent anything, or came.
+// Heard tells when the peer last sent anything, or connected.
 func (c *Conn) Heard() time.Time { return c.came.Add(time.Duration(c.heard.Load())) }
 
 // Trust lets the peer send messages of up to max bytes, and leave any amount unread.
@@ -146,9 +146,9 @@ func (c *Conn) Close() {
 // Ping sends a ping.
 func (c *Conn) Ping() { c.send(eot.Message{Kind: eot.Ping}) }
 
-// Call makes a request and waits for its response, whose data it returns: nil
-// when there is none. The error is a *RemoteError when the peer has answered
-// with one, ErrClosed when the connection ended, or that of ctx.
+// Call makes a request, waits for its response and returns the response's data: nil
+// when there is none. The error is a *RemoteError when the peer answered with one,
+// ErrClosed when the connection ended, or that of ctx.
 func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage, error) {
 	raw, err := Marshal(data)
 	if err != nil {
@@ -217,8 +217,8 @@ func (c *Conn) run() {
 	case errors.Is(err, errRefused):
 		c.linger()
 	case errors.Is(err, io.EOF) && !c.dialled, errors.Is(err, os.ErrDeadlineExceeded):
-		// The peer has closed its half, or we shut down: what it has asked
-		// for is still answered.
+		// The peer has closed its half, or we shut down: its requests are still
+		// answered.
 		c.drain()
 	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errForeign):
 		c.log.Debug().Err(err).Msg("connection broke")
@@ -261,7 +261,7 @@ func (c *Conn) read() error {
 	}
 }
 
-// giveUp has the connection closed once the peer has been told why.
+// giveUp closes the connection once the peer has been told the reason.
 func (c *Conn) giveUp(why string) {
 	c.log.Warn().Msg(why)
 	c.send(eot.Message{Kind: eot.Response, Error: why})
@@ -271,8 +271,7 @@ func (c *Conn) giveUp(why string) {
 	_ = c.sock.SetReadDeadline(time.Now())
 }
 
-// waitReadable waits until the peer has taken enough of what it was sent to be
-// served again.
+// waitReadable waits until the peer has read enough to be served again.
 func (c *Conn) waitReadable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,7 +281,7 @@ func (c *Conn) waitReadable() bool {
 	return !c.closed
 }
 
-// messages does all whole messages that have arrived.
+// messages handles all whole messages that have arrived.
 func (c *Conn) messages() error {
 	for {
 		if !c.waitReadable() {
@@ -361,7 +360,7 @@ func (c *Conn) request(m eot.Message) error {
 	}
 	c.mu.Unlock()
 	if full {
-		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection wait already", most)})
+		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection are waiting already", most)})
 		return nil
 	}
 	go func() {
@@ -395,7 +394,7 @@ func (c *Conn) serve(handle Handler, m eot.Message) {
 	}
 }
 
-// guard keeps a fault in one handler from ending the jobs of the daemon.
+// guard keeps a panic in one handler from ending the jobs of the daemon.
 func (c *Conn) guard(handle Handler, m eot.Message) (result any, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -406,7 +405,7 @@ func (c *Conn) guard(handle Handler, m eot.Message) (result any, err error) {
 	return handle(c.ctx, c, m.Data)
 }
 
-// clip shortens what a peer has sent, for the log.
+// clip shortens a peer's text for the log.
 func clip(text string) string {
 	if most := 200; len(text) > most {
 		return text[:most] + "…"

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Memory is what a daemon tells of its memory, in bytes, under the names that
-// clients of the protocol know.
+// Memory is a daemon's report of its memory, in bytes, under the names that clients of
+// the protocol know.
 type Memory struct {
 	RSS          uint64 `json:"rss"`       // resident
 	HeapTotal    uint64 `json:"heapTotal"` // taken from the system for the heap

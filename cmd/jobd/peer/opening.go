@@ -5,23 +5,23 @@ package peer
 // handshake. Our clients begin with neither.
 type opening struct {
 	state openingState
-	upper bool // the token has nothing but A to Z
+	upper bool // the token so far has only A to Z
 }
 
 type openingState uint8
 
 const (
 	atStart  openingState = iota
-	inTLS                 // a record of a handshake, perhaps
-	inToken               // a method, perhaps
-	inTarget              // of a request line, perhaps
+	inTLS                 // perhaps a record of a handshake
+	inToken               // perhaps a method
+	inTarget              // perhaps the rest of a request line
 	ours
 	foreign
 )
 
-// foreign takes the next bytes and tells whether the connection speaks HTTP or
-// TLS. Of HTTP it knows any method of capital letters by the space behind it, and
-// any other by the path that follows.
+// foreign takes the next bytes and tells whether the connection speaks HTTP or TLS. It
+// recognises a method of capital letters by the space after it, and any other method by
+// the path that follows.
 func (o *opening) foreign(p []byte) bool {
 	for _, c := range p {
 		if o.state >= ours {
@@ -50,7 +50,7 @@ func (o *opening) next(c byte) {
 	}
 }
 
-// isToken tells whether a byte may stand in a method (RFC 9110, section 5.6.2).
+// isToken tells whether a byte may occur in a method (RFC 9110, section 5.6.2).
 func isToken(c byte) bool {
 	switch {
 	case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':

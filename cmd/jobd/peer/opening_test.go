@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// A web page can send a message of ours as the body of a request, and a cookie or
-// a session ticket can hold one. Nothing of that is obeyed.
+// A web page can send one of our messages as the body of a request, and a cookie or a
+// session ticket can hold one. None of these are obeyed.
 func TestBrowsersAreClosed(t *testing.T) {
 	s := serve(t, peer.Options{Password: "secret", AllowLocalhost: true})
 	const body = `|[0,{"no":1,"type":"big"}]|`
@@ -47,7 +47,7 @@ func TestBrowsersAreClosed(t *testing.T) {
 	if n := s.bigs.Load(); n > 0 {
 		t.Errorf("%d requests of browsers are obeyed", n)
 	}
-	// Half a method waits, and holds up nobody.
+	// Half a method waits, and delays nobody.
 	half := s.dial(t)
 	half.Write("POS")
 	other := s.dial(t)
@@ -56,8 +56,8 @@ func TestBrowsersAreClosed(t *testing.T) {
 	half.ExpectEnd()
 }
 
-// What is neither HTTP nor ours is ignored, as ever, also where it looks a little
-// like it.
+// Input that is neither HTTP nor ours is ignored, as before, even if it begins a little
+// like HTTP.
 func TestGarbageIsNoBrowser(t *testing.T) {
 	s := serve(t, peer.Options{})
 	for _, text := range []string{"GET|", "POST|", "hello world|", "GE\x01T / HTTP/1.1\r\n|", " GET / HTTP/1.1|", "[GET / HTTP/1.1|", "\x16|", "\x16\x04"} {

@@ -17,7 +17,7 @@ func (c *Conn) send(m eot.Message) {
 	c.enqueue(m.Append(nil))
 }
 
-// enqueue takes a whole message over. Callers hold mu.
+// enqueue takes ownership of a whole message. Callers hold mu.
 func (c *Conn) enqueue(message []byte) {
 	if c.closed {
 		return
@@ -30,8 +30,8 @@ func (c *Conn) enqueue(message []byte) {
 	c.changed.Broadcast()
 }
 
-// write sends what is queued until the connection is closed. A peer that takes
-// nothing for stallTimeout loses it.
+// write sends queued messages until the connection is closed. A peer that takes nothing
+// for stallTimeout is disconnected.
 func (c *Conn) write() {
 	defer c.Close()
 	for {
@@ -60,8 +60,8 @@ func (c *Conn) write() {
 	}
 }
 
-// drain waits until every request is answered and every answer written, as
-// long as the peer is there.
+// drain waits until every request is answered and every answer written, as long as the
+// peer is there.
 func (c *Conn) drain() {
 	stop := make(chan struct{})
 	defer close(stop)
@@ -82,8 +82,8 @@ func (c *Conn) drain() {
 	c.flush(func() bool { return c.pending == 0 })
 }
 
-// flush waits until everything is written and enough holds, or the connection
-// is closed.
+// flush waits until everything is written and enough holds, or the connection is
+// closed.
 func (c *Conn) flush(enough func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,8 +107,8 @@ func (c *Conn) Flush(ctx context.Context) {
 	}
 }
 
-// linger lets the peer read why it is refused: a socket closed while input is
-// unread would be reset, and the reset overtakes the answer.
+// linger lets the peer read why it is refused: a socket that is closed while input is
+// unread is reset, and the reset overtakes the answer.
 func (c *Conn) linger() {
 	c.flush(func() bool { return true })
 	half, ok := c.sock.(interface{ CloseWrite() error })
@@ -126,15 +126,14 @@ func (c *Conn) linger() {
 	}
 }
 
-// samePassword compares in a time that tells nothing of the right one.
+// samePassword compares in a time that reveals nothing of the right password.
 func samePassword(given, right string) bool {
 	g, r := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(right))
 	return subtle.ConstantTimeCompare(g[:], r[:]) == 1
 }
 
-// gone tells whether the other end of a half-closed connection is no more. The
-// kernel finds out by itself (keepalive), but nobody reads any longer to be
-// told.
+// gone tells whether the other end of a half-closed connection has gone. The kernel
+// finds out (keepalive), but no read is pending that would report it.
 func gone(sock net.Conn) bool {
 	tcp, ok := sock.(*net.TCPConn)
 	return ok && tcpClosed(tcp)

@@ -82,8 +82,8 @@ func (s *served) dial(t *testing.T) *peertest.Client { return peertest.Dial(t, s
 
 const malformed = `[1,{"no":0,"error":"malformed `
 
-// framing is what comes back for what is sent; '|' ends a message, and a
-// quiet case is one where nothing comes back.
+// framing gives the answers to inputs; '|' ends a message, and a quiet case gets no
+// answer.
 var framing = []struct{ in, out string }{
 	{`[2]|`, `[3]`},
 	{`[2,{"no":1}]|`, `[3]`},
@@ -299,8 +299,8 @@ func TestTooManyConnections(t *testing.T) {
 	s.dial(t).Quiet()
 }
 
-// TestSilentConnectionsMakeRoom: who connects and requests nothing keeps nobody out,
-// whatever else comes from there.
+// TestSilentConnectionsMakeRoom: a connection that makes no request keeps nobody out,
+// whatever else it sends.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	s := serve(t, peer.Options{MaxConnections: 2, Silent: time.Millisecond})
 	a := s.dial(t)
@@ -328,8 +328,8 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	d.ExpectEnd()
 }
 
-// TestHeardByAClockThatNobodySets: when a peer came, and was heard, is told apart also
-// after the system's clock was set.
+// TestHeardByAClockThatNobodySets: the times when a peer connected and was heard stay
+// distinct even after the system's clock was set.
 func TestHeardByAClockThatNobodySets(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c, err := peer.Dial(t.Context(), "127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{Log: zerolog.Nop()}, nil)
@@ -357,7 +357,7 @@ func TestTooManyWaits(t *testing.T) {
 	for i := range 1024 {
 		c.Write(fmt.Sprintf(`[0,{"no":%d,"type":"wait"}]|`, i))
 	}
-	if got := c.Ask(`[0,{"no":5000,"type":"wait"}]`); got != `[1,{"no":5000,"error":"1024 requests of this connection wait already"}]` {
+	if got := c.Ask(`[0,{"no":5000,"type":"wait"}]`); got != `[1,{"no":5000,"error":"1024 requests of this connection are waiting already"}]` {
 		t.Error(got)
 	}
 	s.release <- struct{}{}
@@ -365,7 +365,7 @@ func TestTooManyWaits(t *testing.T) {
 	c.Quiet()
 }
 
-// A client that reads nothing is not read from either, and nothing piles up.
+// The server stops reading from a client that reads nothing, and nothing piles up.
 func TestUnreadReplies(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)

@@ -7,31 +7,31 @@ import (
 	gojson "github.com/goccy/go-json"
 )
 
-// Handler does one request. Data is nil when the request has none (or one that
-// JavaScript takes for false). What it returns becomes the data of the
-// response: raw JSON as it is, an After as that says, anything else encoded.
-// An error becomes the response's error. The context ends with the connection.
+// Handler handles one request. Data is nil when the request has none (or data that
+// JavaScript takes for false). Its result becomes the data of the response: raw JSON as
+// it is, an After as described there, anything else encoded. An error becomes the
+// response's error. The context ends with the connection.
 type Handler func(ctx context.Context, c *Conn, data json.RawMessage) (any, error)
 
 // Route is how a request type is served.
 type Route struct {
 	Handle Handler
-	// Waits says that the handler may take long: it gets a goroutine of its
-	// own, and later requests of the connection overtake it. The others are
-	// done one after the other, in the order in which they arrived.
+	// Waits says that the handler may take long: it gets a goroutine of its own, and
+	// later requests of the connection overtake it. Other requests are handled one
+	// after the other, in the order in which they arrived.
 	Waits bool
 }
 
 // Routes are the request types that a daemon knows.
 type Routes map[string]Route
 
-// After is a result with something to be done once its response is on the way.
+// After is a result with a function to be called once its response is on the way.
 type After struct {
 	Data any
 	Do   func()
 }
 
-// OK is the data of a request that has nothing to tell.
+// OK is the data of a response without a result.
 const OK = "ok"
 
 // Marshal encodes a value as JSON the way that JSON.stringify does, without

@@ -15,9 +15,9 @@ import (
 	"gloom/cmd/jobd/eot"
 )
 
-// Options are what connections are kept with.
+// Options are the limits and passwords of connections.
 type Options struct {
-	Password       string // "" asks for none
+	Password       string // "" demands none
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
 	// Silent is how long a connection may make no request at all before it makes room for
@@ -72,7 +72,7 @@ func Listen(host string, port int, opt Options) (*Server, error) {
 // Addr is the address that the server is bound to.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Connections tells how many there are.
+// Connections returns how many there are.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Server) Serve(routes Routes) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// Out of descriptors or memory: others may give some back.
+			// The process is out of descriptors or memory: others may free some.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.opt.Log.Error().Err(err).Stringer("pause", pause).Msg("cannot accept")
 			time.Sleep(pause)
@@ -125,8 +125,9 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 	})
 }
 
-// makeRoom closes the oldest connection that has made no request at all, if there is
-// one; s.mu is held. Bytes and pings do not count: whoever has no password can send them.
+// makeRoom closes the oldest connection that has made no request at all, if there is one;
+// s.mu is held. Bytes and pings do not count, because clients without a password can send
+// them.
 func (s *Server) makeRoom() bool {
 	var silent *Conn
 	for c := range s.conns {
@@ -142,7 +143,7 @@ func (s *Server) makeRoom() bool {
 	return true
 }
 
-// refuse says why and closes, without a goroutine: the words fit into the
+// refuse sends the reason and closes, without a goroutine: the text fits into the
 // socket's buffer.
 func refuse(sock net.Conn, why string) {
 	_ = sock.SetWriteDeadline(time.Now().Add(time.Second))
@@ -150,8 +151,8 @@ func refuse(sock net.Conn, why string) {
 	sock.Close()
 }
 
-// Shutdown stops accepting and reading, waits until what was asked is answered
-// or ctx ends, and closes all connections.
+// Shutdown stops accepting and reading, waits until all requests are answered or ctx
+// ends, and closes all connections.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
@@ -175,8 +176,8 @@ func (s *Server) Close() {
 	}
 }
 
-// Dial connects to a daemon. The password goes with the first call; requests
-// of the other side are served by routes, which may be nil.
+// Dial connects to a daemon. The password goes with the first call; routes, which may
+// be nil, serve the other side's requests.
 func Dial(ctx context.Context, host string, port int, opt Options, routes Routes) (*Conn, error) {
 	opt.fill()
 	dialer := net.Dialer{KeepAliveConfig: keepAlive, Control: userTimeout}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// unfinished bounds what the connections of a server hold together of messages
-// that have not arrived whole. Beyond the bound, the connection that holds most is
-// closed; of several that hold the same, the one that began first.
+// unfinished bounds the bytes that the connections of a server hold together for
+// messages that have not arrived whole. Beyond the bound, the connection that holds
+// most is closed; of several that hold the same, the one that began first.
 type unfinished struct {
 	most int // bytes
 
@@ -23,7 +23,7 @@ func newUnfinished(most int) *unfinished {
 	return &unfinished{most: most, held: make(map[*Conn]holding)}
 }
 
-// note says how much a connection holds by now.
+// note says how much a connection holds now.
 func (u *unfinished) note(c *Conn, bytes int) {
 	for _, hoarder := range u.update(c, bytes) {
 		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.most))

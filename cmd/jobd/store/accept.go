@@ -12,9 +12,9 @@ import (
 	"gloom/cmd/internal/fault"
 )
 
-// Accept takes waiting rows. There is one range read per target, which the
-// index answers in the order of ids; one read for all targets would have to
-// sort, and lock, every row that waits.
+// Accept takes waiting rows. There is one range read per target, which the index
+// answers in the order of ids; one read for all targets would have to sort, and lock,
+// every row that waits.
 func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 			s.doubtful(p.Rows, false)
 		}
 		if len(adopted) > 0 {
-			// These are ours: the error must not hide them. It comes again.
+			// These rows are ours: the error must not hide them. It comes again.
 			return Page{Rows: adopted, More: targetsOf(wants)}, nil
 		}
 		return Page{}, err
@@ -72,15 +72,15 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 }
 
 const (
-	// mostBarred rows are passed over at a time. Where more are refused it is not the
-	// rows.
+	// mostBarred bounds the rows that are passed over at a time. If more are refused,
+	// the rows are not the reason.
 	mostBarred = 1000
 	// barFor is how long a refused row is passed over.
 	barFor = time.Minute
 )
 
-// sift accepts rows each alone after the table has refused to have all of them accepted:
-// a trigger, say, objects to one.
+// sift accepts rows one by one after the table has refused to accept all of them
+// together, for example because a trigger objects to one.
 func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 	for _, row := range rows {
 		var taken []Row
@@ -127,7 +127,7 @@ func (s *SQL) bars() int {
 	return len(s.barred)
 }
 
-// allowed leaves out the rows that are passed over, in SQL.
+// allowed excludes, in SQL, the rows that are passed over.
 func (s *SQL) allowed() string {
 	if s.bars() == 0 {
 		return ""
@@ -147,8 +147,8 @@ func targetsOf(wants []Want) []string {
 	return names
 }
 
-// waiting reads and locks the first waiting rows of a target, or, where they have
-// a priority, the best of the first limit. more says that there may be others.
+// waiting reads and locks the first waiting rows of a target or, if they have a
+// priority, the best of the first limit. more says that there may be others.
 func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (rows []Row, more bool, err error) {
 	most := min(want.Rows, limit)
 	if !s.table().hasPrio || most == limit {
@@ -159,7 +159,7 @@ func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (ro
 	} else if rows, more, err = s.best(ctx, tx, want.Target, most, limit); err != nil {
 		return nil, false, err
 	}
-	// A name that the column's charset cannot hold may look like another's.
+	// A name that the column's charset cannot hold may look like another one.
 	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != want.Target }), more, nil
 }
 
@@ -169,9 +169,9 @@ func (s *SQL) first(ctx context.Context, tx *sql.Tx, target string, most int, ho
 		s.priority(), s.table().name, s.table().force(), s.table().target, s.allowed(), most, how), target, target)
 }
 
-// best locks the rows of the largest priority among the first limit: it reads
-// those without locking, and then locks one after the other as many as there shall
-// be, passing over what others have taken meanwhile.
+// best locks the rows of the largest priority among the first limit. It reads those
+// without locking, and then locks one after the other until there are enough, skipping
+// rows that others have taken meanwhile.
 func (s *SQL) best(ctx context.Context, tx *sql.Tx, target string, most, limit int) (taken []Row, more bool, err error) {
 	seen, err := s.first(ctx, tx, target, limit, "")
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 		ids[i] = row.ID
 	}
 	s.forgetClaims(ids)
-	s.settled(s.doubts(), ids) // an accept before this one was undone, or its row set back
+	s.settled(s.doubts(), ids) // an accept before this one was undone, or its row was set back
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
@@ -250,13 +250,13 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	for _, id := range ids {
 		claims = append(claims, id, token, from == Manual, owner)
 	}
-	// A claim that is there already is on a row that somebody set back by hand.
+	// A claim that already exists is on a row that somebody set back by hand.
 	_, err := tx.ExecContext(ctx, "REPLACE INTO "+s.table().claims+claimValues(len(ids)), claims...)
 	fault.Point("accept: rows claimed")
 	return err
 }
 
-// alive returns ErrFenced unless our lease stands, and locks our record until the
+// alive returns ErrFenced unless our lease is valid, and locks our record until the
 // transaction ends: a daemon that settles this incarnation later sees the claims made here.
 func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
 	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
@@ -266,8 +266,8 @@ func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// passedOver finds the targets of which waiting rows are left that this
-// transaction could not see because they were locked.
+// passedOver finds the targets with waiting rows that this transaction could not see
+// because they were locked.
 func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, cut map[string]bool) error {
 	if s.skip == "" {
 		return nil
@@ -342,7 +342,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 	return requests, nil
 }
 
-// giveBack puts what earlier parts of a failed AcceptManual took among the rows
+// giveBack puts rows that earlier parts of a failed AcceptManual took among the rows
 // that Resolve sets back.
 func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
 	var rows []Row
@@ -387,8 +387,8 @@ func (s *SQL) doubts() map[int64]*doubt {
 	return maps.Clone(s.doubt)
 }
 
-// Resolve finds out about rows whose commit got lost. Its read waits for a
-// transaction that is still on its way, so its answer is final.
+// Resolve finds out about rows whose commit got lost. Its read waits for a transaction
+// that is still on its way, so its answer is final.
 func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	doubt, token := s.doubts(), s.Token()
 	if len(doubt) == 0 {
@@ -443,7 +443,7 @@ func (s *SQL) joinedPriority() string {
 	return "0"
 }
 
-// settled ends these doubts about rows, but not later ones about the same.
+// settled ends these doubts about rows, but not later doubts about the same rows.
 func (s *SQL) settled(doubt map[int64]*doubt, ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// The companion table holds three kinds of records. A claim has the id of its
-// row, and the name of its owner. An incarnation's own record has its token,
-// negated, for an id; owner, place, beat and lease are its, and a lease of NULL
-// says that somebody is settling it. Leases are made and judged by the database's
-// clock alone. The record numberID has the table's number for a token: by its
-// loss an incarnation knows that its records were lost, and not settled.
+// The companion table holds three kinds of records. A claim has the id of its row, and
+// the name of its owner. An incarnation's own record has its negated token as its id,
+// and its owner, place, beat and lease; a lease of NULL says that somebody is settling
+// it. Leases are made and judged by the database's clock alone. The record numberID has
+// the table's number as its token: if that record is lost, an incarnation knows that its
+// records were lost, and not settled.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,
@@ -38,7 +38,7 @@ const numberID int64 = math.MinInt64
 // makeClaims creates the companion table unless it is there.
 func (s *SQL) makeClaims(ctx context.Context) error {
 	err := s.tryClaims(ctx)
-	if isNumber(err, 1146, 1142) { // there is none, or it is not for us
+	if isNumber(err, 1146, 1142) { // there is none, or this user may not use it
 		if _, err = s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err == nil {
 			err = s.tryClaims(ctx)
 		}
@@ -50,7 +50,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 		s.opt.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
 	case isNumber(err, 1054):
-		return fmt.Errorf("%s is not the companion table that it should be: %w", s.table().claims, err)
+		return fmt.Errorf("%s is not a companion table: %w", s.table().claims, err)
 	default:
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	return nil
 }
 
-// enter makes the record of an incarnation, unless it is there, and returns the table's number.
+// enter makes the record of an incarnation, unless it exists, and returns the table's number.
 func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (?, ?, '', '', 0, NULL)",
 		-token, token, s.owner(), placeText(process.Self()), numberID, rand.Int64())
@@ -111,7 +111,7 @@ func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64,
 	return number, err
 }
 
-// owner is the daemon's name as the companion table has it.
+// owner is the daemon's name in the form of the companion table.
 func (s *SQL) owner() string {
 	name := []rune(s.opt.Name)
 	return string(name[:min(len(name), 255)])
@@ -122,7 +122,7 @@ func (s *SQL) end() string {
 	return fmt.Sprintf("UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND", s.opt.Lease.Microseconds())
 }
 
-// direct sorts the error of a statement outside of transactions.
+// direct classifies the error of a statement outside of transactions.
 func (s *SQL) direct(err error) error {
 	if err == nil || kindOf(err) == mariadb.Refused {
 		return err
@@ -156,7 +156,8 @@ func (s *SQL) Renew(ctx context.Context) error {
 	return err
 }
 
-// renumber notes the number of a table that our record is in again; 0 says that it was there.
+// renumber notes the number of a table in which our record has been made again; 0 says that
+// the record was there.
 func (s *SQL) renumber(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,9 +166,9 @@ func (s *SQL) renumber(number int64) {
 	}
 }
 
-// reclaim makes the claims on our rows again that got lost. It returns the rows that it
-// could not judge, because they are locked or missing, and ErrFenced when this incarnation
-// was settled. The number is for renumber, after the commit.
+// reclaim makes lost claims on our rows again. It returns the rows that it could not
+// judge, because they are locked or missing, and ErrFenced if this incarnation was
+// settled. The number is for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
 	mine := s.remembered()
 	if number, err = s.stand(ctx, tx); err != nil || len(mine) == 0 {
@@ -206,8 +207,8 @@ func claimValues(n int) string {
 	return " (id, token, by_hand, owner) VALUES (?,?,?,?)" + strings.Repeat(",(?,?,?,?)", n-1)
 }
 
-// stand does what alive does, after it has made our record again if that got lost. A
-// missing record got lost if the table has another number, or still has claims of ours: a
+// stand does what alive does, and first makes our record again if it got lost. A missing
+// record got lost if the table has another number, or still has claims of ours, because a
 // settlement removes the record last.
 func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	if err = s.alive(ctx, tx); err != ErrFenced {
@@ -230,7 +231,7 @@ func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	return number, s.alive(ctx, tx)
 }
 
-// remembered are the rows that we have claimed, or may have.
+// remembered are the rows that we have claimed, or may have claimed.
 func (s *SQL) remembered() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +250,8 @@ func (s *SQL) remembered() map[int64]claim {
 	return rows
 }
 
-// Leave ends this incarnation. Claims that it could not bring to an end are
-// left for others to settle at once.
+// Leave ends this incarnation. Claims that are left over may be settled by others at
+// once.
 func (s *SQL) Leave(ctx context.Context) error {
 	token := s.Token()
 	if !s.claimed || token == 0 { // not registered
@@ -270,7 +271,7 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners lists the other incarnations, also those that have claims and no record: they have
+// Owners lists the other incarnations, also those that have claims but no record: they have
 // the time of a lease to make their record again.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
@@ -298,8 +299,9 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	return owners, s.direct(rows.Err())
 }
 
-// Settle frees the rows of a dead incarnation, some at a time: first it is
-// marked, so that it cannot renew its lease any more, at last its record goes.
+// Settle frees the rows of a dead incarnation, some at a time. First it marks the
+// incarnation, so that it cannot renew its lease any more; at the end it removes the
+// record.
 func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error) {
 	var sum Settled
 	if !s.claimed {
@@ -319,7 +321,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 			return err
 		}
 		n, err = result.RowsAffected()
-		marked = n > 0 // there was none, which cannot be made again now
+		marked = n > 0 // there was no record, and now none can be made
 		return err
 	})
 	if err != nil || !marked {

@@ -15,7 +15,7 @@ import (
 
 const (
 	ioTimeout = 30 * time.Second
-	// lockTimeout is for how many seconds a statement waits for a row.
+	// lockTimeout is how many seconds a statement waits for a row.
 	lockTimeout = "5"
 )
 
@@ -27,8 +27,8 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 		m.Net, m.Addr = "unix", c.Socket
 	}
 	m.MaxAllowedPacket = 1 << 30
-	// Without strict mode no final update fails over its data; what is written
-	// has been cut and replaced before.
+	// Without strict mode no final update fails because of its data; texts have been
+	// cut and characters replaced before.
 	m.Params = map[string]string{"sql_mode": "''", "innodb_lock_wait_timeout": lockTimeout, "autocommit": "1"}
 	switch c.TLS {
 	case "", "false":
@@ -37,7 +37,7 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 	case "true":
 		m.TLS = &tls.Config{ServerName: c.Host, MinVersion: tls.VersionTLS12}
 	default:
-		return nil, fmt.Errorf("tls '%s' is none of false, preferred, skip-verify, true", c.TLS)
+		return nil, fmt.Errorf("tls '%s' must be one of false, preferred, skip-verify, true", c.TLS)
 	}
 	link, err := mariadb.NewConnector(m, ioTimeout)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestEmptiedClaims has the companion table lose records while rows run, are queued, and
-// are queued to be run by hand. They stay the daemon's: other daemons see them as such, and
-// each is written as if nothing had been.
+// TestEmptiedClaims: the companion table loses records while rows run, are queued, and are
+// queued to be run by hand. The rows stay with the daemon: other daemons see them as its
+// own, and each is written as if nothing had happened.
 func TestEmptiedClaims(t *testing.T) {
 	for _, loss := range []string{
 		"TRUNCATE jobs_claims",
@@ -64,8 +64,8 @@ func TestEmptiedClaims(t *testing.T) {
 	}
 }
 
-// TestWritesWithoutClaims: what was refused while there was no companion table is written
-// when there is one again.
+// TestWritesWithoutClaims: writes that were refused while there was no companion table
+// are done when there is one again.
 func TestWritesWithoutClaims(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
@@ -83,7 +83,7 @@ func TestWritesWithoutClaims(t *testing.T) {
 	equal(t, "statuses", statuses(t, table, 3), "done waiting waiting")
 }
 
-// TestARefusedReclaim: what a transaction has done for nothing is done again.
+// TestARefusedReclaim: work that a transaction has done in vain is done again.
 func TestARefusedReclaim(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
@@ -124,7 +124,7 @@ func TestARowAcceptedAnew(t *testing.T) {
 }
 
 // TestDoubtsWithoutClaims: rows whose acceptance was in doubt when the companion table was
-// emptied are found all the same.
+// emptied are still found.
 func TestDoubtsWithoutClaims(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
@@ -145,8 +145,8 @@ func TestDoubtsWithoutClaims(t *testing.T) {
 	equal(t, "statuses", statuses(t, table, 2), "accepted manual")
 }
 
-// TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. The
-// results that it has spooled are those of rows that run since it started them.
+// TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. Its
+// spooled results belong to rows that have been running since it started them.
 func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
@@ -166,8 +166,8 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	equal(t, "output", *table.get(t, 1).Stdout, "out")
 }
 
-// TestASettledDaemonTakesNothingBack: a claim that another daemon has removed is no lost
-// one, even where the row is accepted or run again by a daemon that makes no claims.
+// TestASettledDaemonTakesNothingBack: a claim that another daemon has removed does not
+// count as lost, even if a daemon without claims accepts or runs the row again.
 func TestASettledDaemonTakesNothingBack(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")

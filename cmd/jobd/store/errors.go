@@ -6,8 +6,8 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// kindOf takes what is no answer of the server for its absence: it was the
-// connection, or our own timeout.
+// kindOf takes an error that is not the server's answer for its absence: either the
+// connection failed, or our own timeout passed.
 func kindOf(err error) mariadb.Kind {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n)
@@ -15,8 +15,8 @@ func kindOf(err error) mariadb.Kind {
 	return mariadb.Away
 }
 
-// unreachable tells of a server that does not answer, or has no room or time. At
-// the start its other refusals, as of a password or a table, are mistakes.
+// unreachable tells whether a server does not answer, or has no room or time. At the
+// start its other refusals, as of a password or a table, are mistakes.
 func unreachable(err error) bool {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n) == mariadb.Away && !slices.Contains(mistakes, n)
@@ -24,11 +24,12 @@ func unreachable(err error) bool {
 	return mariadb.Unanswered(err)
 }
 
-// mistakes are absences that are the configuration's fault in all likelihood.
+// mistakes are errors that look like an absence but in all likelihood come from the
+// configuration.
 var mistakes = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
 
-// ofRow tells of a refusal that is about one row: the size of what is written, its
-// characters, or what a trigger or a CHECK of the user's has against it.
+// ofRow tells whether a refusal concerns one row: the size of the written data, its
+// characters, or an objection of a trigger or CHECK of the user's.
 func ofRow(err error) bool { return isNumber(err, data...) }
 
 var data = []uint16{
@@ -40,8 +41,8 @@ var data = []uint16{
 	3140, // a column of JSON
 }
 
-// usersOwn tells of a refusal by a trigger or a CHECK of the user's, which may be about
-// anything.
+// usersOwn tells whether a trigger or a CHECK of the user's has refused, for whatever
+// reason.
 func usersOwn(err error) bool { return isNumber(err, 1644, 3819, 4025) }
 
 func isNumber(err error, numbers ...uint16) bool {

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// What the tests see of the inside, all of which are in another package:
-// package storetest imports this one.
+// Internals for the tests, which are all in another package because package storetest
+// imports this one.
 
 const (
 	CutMark   = cutMark
@@ -23,15 +23,16 @@ var (
 	KindOf   = kindOf
 )
 
-// PassesOver tells whether rows that are locked are passed over; Wait makes the
-// store wait for them, as with servers that know no other way.
+// PassesOver tells whether locked rows are skipped; Wait makes the store wait for them,
+// as with servers that cannot skip.
 func (s *SQL) PassesOver() bool { return s.skip != "" }
 func (s *SQL) Wait()            { s.skip = "" }
 
 func (s *SQL) DB() *sql.DB                      { return s.db }
 func (s *SQL) Doubtful(rows []Row, manual bool) { s.doubtful(rows, manual) }
 
-// Resolving returns what ends a Resolve that began now, of rows that it found settled.
+// Resolving returns a function that ends a Resolve that began now and found these rows
+// settled.
 func (s *SQL) Resolving(ids ...int64) (end func()) {
 	doubt := s.doubts()
 	return func() { s.settled(doubt, ids) }
@@ -39,7 +40,8 @@ func (s *SQL) Resolving(ids ...int64) (end func()) {
 
 func (s *SQL) Remember(b Batch) { s.remember(b) }
 
-// AnswerCommits has commits done and then answered by the error, while it is not nil.
+// AnswerCommits makes commits return the error after they are done, while it is not
+// nil.
 func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
 	s.db.Close()
 	s.db = sql.OpenDB(badEnds{s.link, err})

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// fit makes a text of what a column can hold: characters outside its charset
-// are replaced where we can tell, and what is too long is cut between two
-// characters and marked. limit is a further bound, in bytes of UTF-8.
+// fit makes a text fit a column: it replaces characters outside the column's charset,
+// as far as we know them, and cuts a text that is too long between two characters, with
+// a mark. limit is a further bound, in bytes of UTF-8.
 func (c column) fit(s string, limit int64) (fits string, cut bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if c.charset == "utf8" || c.charset == "utf8mb3" {
@@ -32,7 +32,7 @@ func (c column) fit(s string, limit int64) (fits string, cut bool) {
 	return s, cut
 }
 
-// width is by how much a text in UTF-8 can grow in the charset.
+// width is the factor by which a text in UTF-8 can grow in the charset.
 func (c column) width() int64 {
 	switch {
 	case strings.HasPrefix(c.charset, "utf32"):
@@ -43,8 +43,8 @@ func (c column) width() int64 {
 	return 1
 }
 
-// parameter is how SQL names a text for this column. An explicit conversion
-// replaces what the charset lacks; an implicit one cuts the text there.
+// parameter is how SQL names a text for this column. An explicit conversion replaces
+// characters that the charset lacks; an implicit one cuts the text there.
 func (c column) parameter() string {
 	switch c.charset {
 	case "", "utf8", "utf8mb3", "utf8mb4":
@@ -53,8 +53,7 @@ func (c column) parameter() string {
 	return "CONVERT(? USING " + c.charset + ")"
 }
 
-// basic replaces the characters beyond the basic plane, which MySQL's utf8 has
-// no room for.
+// basic replaces the characters beyond the basic plane, which MySQL's utf8 cannot hold.
 func basic(s string) string {
 	for _, r := range s {
 		if r > 0xFFFF {
@@ -102,8 +101,8 @@ func escaped(s string) int64 {
 	return n
 }
 
-// fitPacket cuts two texts until both fit into one statement of that size. Each
-// has at least half of it.
+// fitPacket cuts two texts until both fit into one statement of that size. Each gets at
+// least half of it.
 func fitPacket(a, b string, packet int64) (string, string) {
 	ea, eb := escaped(a), escaped(b)
 	if ea+eb <= packet {

@@ -8,8 +8,8 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestFullDisk has a server whose tablespace may not grow, until it is started
-// anew with more room.
+// TestFullDisk uses a server whose tablespace may not grow, until it is restarted with
+// more room.
 func TestFullDisk(t *testing.T) {
 	const size = 700_000
 	room := func(most string) []string {

@@ -13,8 +13,8 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestPassingStates has a server refuse for a while what it takes again later. What
-// had not been written is then, with all of its output.
+// TestPassingStates: a server refuses for a while writes that it accepts later. Then
+// they are done, with all of their output.
 func TestPassingStates(t *testing.T) {
 	server := mariadbtest.New(t, "--log-bin=log", "--binlog-format=ROW", "--server-id=1")
 	output := strings.Repeat("x", 50_000)
@@ -65,7 +65,7 @@ func TestPassingStates(t *testing.T) {
 	}
 }
 
-// TestARestoredTable has a table be emptied and filled again while a row runs, another
+// TestARestoredTable: a table is emptied and filled again while a row runs, another
 // waits for its place, and those of a dead daemon wait to be settled.
 func TestARestoredTable(t *testing.T) {
 	for _, empty := range []string{"DELETE FROM jobs", "TRUNCATE jobs"} {
@@ -102,7 +102,7 @@ func TestARestoredTable(t *testing.T) {
 		sum := settle()
 		equal(t, "returned, failed, left", fmt.Sprint(sum.Returned, sum.Failed, sum.Left), "1 1 false")
 		equal(t, "statuses", statuses(t, table, 4), "done running done waiting")
-		// What stays away was deleted.
+		// Rows that stay away were deleted.
 		table.exec(t, empty)
 		for b = (Batch{Finish: []Final{{ID: 2}}}); ; {
 			if w = write(t, s, b); len(w.Lost) > 0 {
@@ -113,8 +113,8 @@ func TestARestoredTable(t *testing.T) {
 	}
 }
 
-// TestATriggerThatPasses: a trigger that is dropped while it refuses costs no output.
-// One that stays may object to the size.
+// TestATriggerThatPasses: if a trigger that refuses writes is dropped, no output is
+// lost. A trigger that stays may be objecting to the size.
 func TestATriggerThatPasses(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
@@ -140,7 +140,7 @@ func TestATriggerThatPasses(t *testing.T) {
 	}
 }
 
-// TestDiscardedTablespace has the file of the table be exchanged.
+// TestDiscardedTablespace replaces the file of the table.
 func TestDiscardedTablespace(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
@@ -214,8 +214,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestReadOnlyAtTheStart: a daemon waits for a server that is read-only, and does
-// not go without recovery for the rest of its life.
+// TestReadOnlyAtTheStart: a daemon waits for a server that is read-only, and does not
+// run without recovery for the rest of its life.
 func TestReadOnlyAtTheStart(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)

@@ -11,7 +11,7 @@ import (
 // Place says which process an incarnation is.
 type Place = process.Process
 
-// placeText is a place as the claims have it.
+// placeText is a place in the form of the claims.
 func placeText(p Place) string {
 	return fmt.Sprintf("%s/%s/%d/%s", p.Boot, p.Space, p.PID, p.Start)
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options says which table to open, and as whom.
+// Options says which table to open, and as which user.
 type Options struct {
 	MySQL  config.MySQL
 	Claims string        // companion table; "" is the table's name and "_claims"
 	Name   string        // of the daemon
 	Lease  time.Duration // of an incarnation
 	Fields bool          // accepted rows carry the user's columns
-	// Patience is for how long a row must be missing until it is taken for deleted, and
-	// a trigger refuse an output until it is taken to mean its size.
+	// Patience is how long a row must be missing before it counts as deleted, and how
+	// long a trigger must refuse an output before the size counts as the reason.
 	Patience time.Duration
 	Log      zerolog.Logger
 }
@@ -37,35 +37,35 @@ type SQL struct {
 	db      *sql.DB
 	link    *mariadb.Connector
 	shape   atomic.Pointer[table]
-	skip    string // " SKIP LOCKED" where the server has it
+	skip    string // " SKIP LOCKED" if the server has it
 	claimed bool   // there is a companion table
 
 	mu     sync.Mutex       // guards the following
-	looked time.Time        // at the table's shape
+	looked time.Time        // of the table's shape
 	token  int64            // of this incarnation
 	doubt  map[int64]*doubt // rows of accepts whose commit got lost
 	unsure map[int64]bool   // rows of writes whose commit got lost
-	number int64            // of the companion table: one that was emptied, or made anew, has another
+	number int64            // of the companion table: a table that was emptied or made again has another number
 	mine   map[int64]claim  // rows that this incarnation has claimed
 	sights map[int64]sight
-	barred map[int64]time.Time // rows that the table does not let us accept: until when they are passed over
+	barred map[int64]time.Time // rows that the table refuses to have accepted: until when they are passed over
 }
 
-// doubt is that of one accept: a later one of the same row is another.
+// doubt is the doubt of one accept: a later accept of the same row is another one.
 type doubt struct{ manual bool }
 
-// claim is what is remembered of one, for the case that its record gets lost.
+// claim is our memory of a claim, in case its record gets lost.
 type claim struct {
 	manual  bool
 	running bool
 	started int64 // time_started of a row that runs
-	unsure  bool  // the row may be written for the last time, and accepted by others since
+	unsure  bool  // the row may have been written for the last time, and accepted by others since
 }
 
-// sight is since when, and when last, something was seen of a row that may pass.
+// sight is when a condition of a row that may pass was first and last seen.
 type sight struct{ since, last time.Time }
 
-// lasts tells whether what is seen of a row has been seen for so long that it will not
+// lasts tells whether a condition of a row has been seen for so long that it will not
 // pass.
 func (s *SQL) lasts(id int64) bool {
 	s.mu.Lock()
@@ -80,7 +80,7 @@ func (s *SQL) lasts(id int64) bool {
 	return now.Sub(seen.since) >= s.opt.Patience
 }
 
-// passed forgets what was seen of rows, but for those that are still to be watched.
+// passed forgets the sights of rows, except for rows that are still to be watched.
 func (s *SQL) passed(ids, watched []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,14 +100,14 @@ const (
 	connections = 8
 	// lookEvery is how often the table's shape is read again.
 	lookEvery  = 5 * time.Second
-	attempts   = 10 // at one transaction
+	attempts   = 10 // by one transaction
 	leastPause = 6 * time.Millisecond
 	mostPause  = 375 * time.Millisecond
 )
 
-// Open connects, looks at the table and makes the companion table. Where that
-// is not permitted it logs one warning and goes on without. Away is true for its
-// error when there was no server to ask, not when that objected.
+// Open connects, reads the table's shape and makes the companion table. If that is not
+// permitted, it logs one warning and goes on without. Away is true for its error if
+// there was no server to ask, but not if the server objected.
 func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {
 		opt.Claims = companion(opt.MySQL.Table)
@@ -133,7 +133,8 @@ func (s *SQL) open(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	// Asking is surer than the version: forks number themselves as they like.
+	// Trying it is more reliable than the version: forks number themselves as they
+	// like.
 	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
 	switch {
 	case err == nil:
@@ -145,7 +146,7 @@ func (s *SQL) open(ctx context.Context) error {
 	return s.makeClaims(ctx)
 }
 
-// table is what was known of the table when it was looked at last.
+// table is the shape of the table at the last look.
 func (s *SQL) table() *table { return s.shape.Load() }
 
 // look finds out about the table.
@@ -161,9 +162,9 @@ func (s *SQL) look(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain looks at the table when the last look is too old or a statement was refused
-// since: the table may have been altered. While there is no table, what was known of it
-// counts.
+// lookAgain reads the table's shape again if the last look is too old or a statement
+// was refused since, because the table may have been altered. While there is no table,
+// the last shape counts.
 func (s *SQL) lookAgain(ctx context.Context) {
 	s.mu.Lock()
 	due := time.Since(s.looked) >= lookEvery
@@ -187,7 +188,7 @@ func (s *SQL) OutputRoom() int64 { return max(s.table().stdout.bytes, s.table().
 // Claims tells whether there is a companion table.
 func (s *SQL) Claims() bool { return s.claimed }
 
-// Token is that of this incarnation.
+// Token is the token of this incarnation.
 func (s *SQL) Token() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +211,8 @@ func undecided(err error) bool {
 	return errors.As(err, &u)
 }
 
-// transact runs a transaction, again after a conflict, and rolls it back on
-// every error. The name is that of its fault points.
+// transact runs a transaction, again after a conflict, and rolls it back on every
+// error. The name is the prefix of its fault points.
 func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
 	s.lookAgain(ctx)
 	pause := backoff.NewExponentialBackOff()
@@ -258,7 +259,7 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	fault.Point(name + ": before commit")
 	if err := tx.Commit(); err != nil {
 		if isNumber(err, 1213) {
-			return err // the server has undone it; of nothing else is that sure
+			return err // the server has undone it; only here is that certain
 		}
 		return &undecidedError{err}
 	}

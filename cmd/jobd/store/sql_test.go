@@ -166,8 +166,8 @@ func TestOtherTableNames(t *testing.T) {
 	}
 }
 
-// TestAMillionRowsArePolledWithoutAScan looks at what the server itself says
-// that it read.
+// TestAMillionRowsArePolledWithoutAScan checks the server's own count of the rows that
+// it read.
 func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "INSERT INTO jobs (target, status) SELECT CONCAT('t', seq % 4), 'waiting' FROM seq_1_to_1000000")
@@ -230,8 +230,8 @@ func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 	}
 }
 
-// TestTheBestOfAPage: of a few rows that are wanted those with the largest priority
-// among the first limit are taken, and rows that others have locked are passed over.
+// TestTheBestOfAPage: if a few rows are wanted, those with the largest priority among
+// the first limit are taken, and rows that others have locked are skipped.
 func TestTheBestOfAPage(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs ADD priority int")
@@ -265,7 +265,7 @@ func TestWithoutAnIndex(t *testing.T) {
 	}
 }
 
-// TestLockedRowsHoldUpNobodyElse has an outsider keep rows locked.
+// TestLockedRowsHoldUpNobodyElse: another client keeps rows locked.
 func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "b")
@@ -300,8 +300,8 @@ func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	equal(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
 }
 
-// TestDeadlocksAreRetried lets outsiders and daemons lock the same rows in
-// opposite orders.
+// TestDeadlocksAreRetried: other clients and daemons lock the same rows in opposite
+// orders.
 func TestDeadlocksAreRetried(t *testing.T) {
 	table := newSQLTable(t)
 	const n = 40
@@ -455,14 +455,14 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 	}
 }
 
-// TestCommitsWhoseAnswerGetsLost plays the cases with rows that look as such a
-// commit leaves them.
+// TestCommitsWhoseAnswerGetsLost plays the cases with rows in the state that such a
+// commit leaves.
 func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "a")
 	table.put(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", long).(*SQL)
-	// Rows 1 and 2 were taken, 3 was not: the transaction is done either way.
+	// Rows 1 and 2 were taken, 3 was not: the transaction is settled either way.
 	accept(t, s, 2, "a")
 	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
@@ -481,8 +481,8 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
 
-// TestADoubtIsAboutOneAccept: what a later accept took is not for the doubt about an
-// earlier one, and its own doubt stays when that ends.
+// TestADoubtIsAboutOneAccept: the doubt about an earlier accept does not concern rows
+// of a later one, whose own doubt stays when the earlier one ends.
 func TestADoubtIsAboutOneAccept(t *testing.T) {
 	table := newSQLTable(t)
 	table.put(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
@@ -506,7 +506,7 @@ func TestADoubtIsAboutOneAccept(t *testing.T) {
 }
 
 // TestCommitsAnsweredByAnError: whatever a server, or a proxy before it, answers to a
-// commit but that there was a deadlock, it may be done.
+// commit, the commit may have been done, unless the answer is a deadlock.
 func TestCommitsAnsweredByAnError(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a")
@@ -536,7 +536,8 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 	}
 }
 
-// TestARowThatCannotBeAccepted: a trigger that objects to some rows keeps no others.
+// TestARowThatCannotBeAccepted: a trigger that objects to some rows does not keep
+// others from being accepted.
 func TestARowThatCannotBeAccepted(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "b", "a")
@@ -551,8 +552,8 @@ func TestARowThatCannotBeAccepted(t *testing.T) {
 	equal(t, "claims", table.claims(t), 4)
 }
 
-// TestTableFromBefore: a row that runs, and that a restored table says is accepted, ends
-// with its result. One that was set back, and accepted anew, runs again.
+// TestTableFromBefore: a row that runs, but is accepted in a restored table, ends with
+// its result. One that was set back and accepted again runs again.
 func TestTableFromBefore(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")
@@ -571,7 +572,7 @@ func TestTableFromBefore(t *testing.T) {
 	equal(t, "claims", table.claims(t), 0)
 }
 
-// TestStatementReplication has a server that refuses READ COMMITTED.
+// TestStatementReplication uses a server that refuses READ COMMITTED.
 func TestStatementReplication(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"))
 	fill(t, table, Waiting, "a", "a")

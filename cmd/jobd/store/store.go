@@ -3,9 +3,10 @@
 //
 // A claim is a record, in a companion table, that a row which is accepted or running
 // belongs to one incarnation of a daemon, known by its token. The transaction that accepts
-// the row makes the claim, each one that writes the row checks and locks it, and the one
-// that ends or returns the row removes it. An incarnation has a lease and renews it. When
-// it is dead, its claims are settled, and its late writes find no claim.
+// the row makes the claim; each transaction that writes the row checks and locks the
+// claim; and the one that ends or returns the row removes it. An incarnation has a lease
+// and renews it. When it is dead, its claims are settled, and its late writes find no
+// claim.
 package store
 
 import (
@@ -30,7 +31,7 @@ const (
 type Row struct {
 	ID       int64
 	Target   string
-	Priority int64  // of the column of that name; 0 where there is none
+	Priority int64  // of the column of that name; 0 if there is none
 	Fields   []byte // JSON object of the id and the user's columns; nil unless asked for
 }
 
@@ -40,22 +41,22 @@ type Want struct {
 	Rows   int // at least 1
 }
 
-// Page is what one Accept brought.
+// Page is the result of one Accept.
 type Page struct {
 	Rows []Row // by id
 
-	// More names the targets that may have further rows. Busy names those of
-	// which a waiting row was passed over because somebody else had it locked:
-	// it may still be waiting when that lock is gone.
+	// More names the targets that may have further rows. Busy names those with a
+	// waiting row that was passed over because somebody else had it locked: it may
+	// still be waiting when that lock has gone.
 	More, Busy []string
 }
 
-// Request is what became of one row that was to be run by hand.
+// Request is the result for one row that was to be run by hand.
 type Request struct {
 	Row      Row
 	Found    bool
 	Accepted bool
-	Status   string // found, when not accepted
+	Status   string // the status found, when not accepted
 }
 
 // Final is how a row ends.
@@ -65,7 +66,7 @@ type Final struct {
 	OK             bool
 	Code           int    // return_code, 0 to 255; negative for NULL
 	Signal         string // sig; "" for NULL
-	Stdout, Stderr string // valid UTF-8; cut and replaced to fit their columns
+	Stdout, Stderr string // valid UTF-8; cut, and characters replaced, to fit their columns
 	At             int64  // time_finished, UNIX seconds
 }
 
@@ -87,18 +88,17 @@ type Batch struct {
 	Start   []int64 // accepted rows that begin to run
 	At      int64   // their time_started, UNIX seconds
 	Finish  []Final // running rows that have ended
-	Return  []int64 // accepted rows that go back unrun, to where they came from
+	Return  []int64 // accepted rows that have not run and go back to where they came from
 	Requeue []int64 // running rows that are to run again; they go to where they came from, too
 }
 
-// Written tells what became of the rows of a batch. Those in no list have been
-// written.
+// Written is the result for the rows of a batch. Those in no list have been written.
 type Written struct {
-	Lost   map[int64]string // not ours any more; why
+	Lost   map[int64]string // not ours any more; the reason
 	Busy   []int64          // locked by somebody else, or missing for now: try again
-	Failed map[int64]error  // refused by the database, however small: try again, in vain perhaps
+	Failed map[int64]error  // refused by the database, however small: try again, perhaps without success
 
-	done []Batch // what transactions that succeeded were given
+	done []Batch // results of the transactions that succeeded
 }
 
 // Owner is an incarnation of a daemon.
@@ -115,16 +115,16 @@ type Owner struct {
 // Expired tells whether the lease is over, by the database's clock.
 func (o Owner) Expired() bool { return o.Left <= 0 }
 
-// Died is the reason that a row has which ended with a daemon of this name. It is
-// replaced by the row's result when that turns up: the daemon had it in its spool.
+// Died is the reason in a row that ended with a daemon of this name. The row's result
+// replaces it if that turns up in the daemon's spool.
 func Died(name string) string { return fmt.Sprintf("jobd '%s' died while the job was running", name) }
 
-// Forgotten is the reason that a row has which ran when the database forgot how it ended.
+// Forgotten is the reason in a row that ran when the database forgot how it ended.
 func Forgotten(name string) string {
 	return fmt.Sprintf("the database has lost how the job ended: jobd '%s' does not run it", name)
 }
 
-// Orphans says what becomes of the running rows of a dead incarnation.
+// Orphans says what happens to the running rows of a dead incarnation.
 type Orphans struct {
 	Requeue bool    // back to where they came from; otherwise done and failed
 	Reason  string  // for stderr
@@ -132,7 +132,7 @@ type Orphans struct {
 	Except  []int64 // rows that are left as they are
 }
 
-// Settled tells what a settlement changed.
+// Settled is what a settlement changed.
 type Settled struct {
 	Returned int      // rows that wait again
 	Failed   int      // rows that have ended
@@ -140,45 +140,44 @@ type Settled struct {
 	Left     bool     // some rows were locked, missing or excepted, and are still to be settled
 }
 
-// Store is a table of jobs and its claims, as one daemon sees it. Methods may
-// be called from any goroutine. Short conflicts are retried inside; an error
-// for which Away is true means that the database could not be reached or
-// written, and nothing was done or, after a lost commit, the same call made
-// again finds out.
+// Store is a table of jobs and its claims, as one daemon sees it. Methods may be called
+// from any goroutine. Short conflicts are retried inside. An error for which Away is
+// true means that the database could not be reached or written, and that nothing was
+// done or, after a lost commit, that the same call made again finds out.
 type Store interface {
-	// Accept takes waiting rows, the lowest ids first, at most limit of them; 0
-	// leaves the number to the store. Where rows have a priority, those of a
-	// target are the best of its first limit. Like AcceptManual it returns
-	// ErrFenced, and takes nothing, when this incarnation is settled.
+	// Accept takes waiting rows, the lowest ids first, at most limit of them; 0 leaves
+	// the number to the store. If rows have a priority, it takes the best of the first
+	// limit rows of each target. Like AcceptManual it returns ErrFenced, and takes
+	// nothing, if this incarnation is settled.
 	Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 
-	// AcceptManual takes the manual rows with these ids whose target is served.
-	// Others that wait, by hand or not, become ignored. The answers are in the
-	// order of the ids.
+	// AcceptManual takes the manual rows with these ids whose target is served. Other
+	// waiting rows, by hand or not, become ignored. The answers are in the order of the
+	// ids.
 	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]Request, error)
 
-	// Resolve finds out about rows that an Accept or AcceptManual took whose
-	// commit got lost, and returns those that are ours, to be run. Rows of a
-	// lost AcceptManual are set back. Accept does the same first.
+	// Resolve finds out about rows that an Accept or AcceptManual took and whose commit
+	// got lost. It returns those that are ours, to be run. Rows of a lost AcceptManual
+	// are set back. Accept does the same first.
 	Resolve(ctx context.Context) ([]Row, error)
 
 	// Write writes a batch.
 	Write(ctx context.Context, b Batch) (Written, error)
 
-	// Register begins a new incarnation under a new token; Renew prolongs its
-	// lease, or returns ErrFenced when it has been settled. Where somebody has
-	// emptied or dropped the companion table, Renew makes it and the claims again. Leave ends it. All
-	// do nothing where there is no companion table.
+	// Register begins a new incarnation under a new token; Renew prolongs its lease, or returns
+	// ErrFenced if the incarnation has been settled. If somebody has emptied or dropped the
+	// companion table, Renew makes it and the claims again. Leave ends the incarnation. All do
+	// nothing if there is no companion table.
 	Register(ctx context.Context) error
 	Renew(ctx context.Context) error
 	Leave(ctx context.Context) error
 
-	// Owners lists all other incarnations, and the tokens of claims that no
-	// incarnation has.
+	// Owners lists all other incarnations, and the tokens of claims without an
+	// incarnation.
 	Owners(ctx context.Context) ([]Owner, error)
 
-	// Settle frees the rows of a dead incarnation. It does nothing when the
-	// incarnation has renewed its lease since it was listed.
+	// Settle frees the rows of a dead incarnation. It does nothing if the incarnation
+	// has renewed its lease since it was listed.
 	Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 
 	// Own lists the rows on which this incarnation has claims. Disown settles such rows as
@@ -193,19 +192,17 @@ type Store interface {
 	// Claims tells whether there is a companion table, and so recovery.
 	Claims() bool
 
-	// Token is that of this incarnation.
+	// Token is the token of this incarnation.
 	Token() int64
 
 	Close() error
 }
 
-// ErrFenced means that this incarnation was taken for dead: its rows are
-// somebody else's.
+// ErrFenced means that this incarnation was taken for dead: its rows belong to others.
 var ErrFenced = errors.New("lease was lost: this daemon's rows have been settled by another one")
 
-// Away tells whether an error means that the database is out of reach, does
-// not accept writes or is too busy, rather than that it objects to what it was
-// told.
+// Away tells whether an error means that the database is out of reach, does not accept
+// writes or is too busy, as opposed to objecting to a statement.
 func Away(err error) bool {
 	var away *AwayError
 	return errors.As(err, &away)

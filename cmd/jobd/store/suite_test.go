@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
-// jobs is a table of jobs as an outsider sees it.
+// jobs is a table of jobs as another client sees it.
 type jobs interface {
 	put(t *testing.T, r storetest.Record)
 	get(t *testing.T, id int64) storetest.Record
@@ -289,7 +289,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 				t.Fatalf("%v %v", owners, err)
 			}
 
-			// The dead one was only slow: nothing of what it still wants happens.
+			// The dead daemon was only slow: its late writes have no effect.
 			if err := dead.Renew(t.Context()); err != ErrFenced {
 				t.Fatalf("renewed: %v", err)
 			}
@@ -437,7 +437,7 @@ func TestRowsWithAResultAreNotSettled(t *testing.T) {
 }
 
 // TestAResultAfterTheSettlement: another daemon has ended rows of one that it took for dead.
-// The results that this one had take the place of its reason, and of nothing else.
+// The results of that one replace the reason, and nothing else.
 func TestAResultAfterTheSettlement(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "a")
@@ -464,7 +464,7 @@ func TestAResultAfterTheSettlement(t *testing.T) {
 	})
 }
 
-// TestClaimsOfNobodyAreSettled after the time of a lease, in which their owner, if it lives,
+// TestClaimsOfNobodyAreSettled after the time of a lease, in which an owner that is alive
 // makes its record again.
 func TestClaimsOfNobodyAreSettled(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {

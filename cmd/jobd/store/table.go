@@ -13,15 +13,15 @@ import (
 type table struct {
 	name    string // quoted, as all below
 	claims  string
-	index   string // that begins with status, target; "" when there is none
-	target  string // condition that a target is exactly the parameter
+	index   string // index that begins with status, target; "" when there is none
+	target  string // condition that a target equals the parameter exactly
 	fields  []field
 	hasPrio bool
 
 	stdout, stderr column
 }
 
-// column is a text column and what fits into it.
+// column is a text column and its limits.
 type column struct {
 	charset string // "" holds bytes
 	bytes   int64
@@ -37,11 +37,11 @@ type field struct {
 // required are the columns that we read and write.
 var required = []string{"id", "target", "status", "time_started", "time_finished", "result", "return_code", "sig", "stdout", "stderr"}
 
-// owned are the columns that are not the user's.
+// owned are the columns that do not belong to the user.
 var owned = append([]string{"time_created"}, required...)
 
-// quote makes an identifier of a name that may be qualified by a database, and
-// may be quoted already.
+// quote makes an identifier of a name that may be qualified by a database, and may be
+// quoted already.
 func quote(name string) string {
 	database, bare := split(name)
 	if database == "" {
@@ -61,8 +61,8 @@ func split(name string) (database, bare string) {
 	return "", name
 }
 
-// companion is the name of the companion table when the configuration names
-// none: beside the table, and as qualified as it is.
+// companion is the name of the companion table when the configuration names none:
+// beside the table, and with the same qualification.
 func companion(table string) string { return strings.ReplaceAll(table, "`", "") + "_claims" }
 
 func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, error) {
@@ -90,8 +90,9 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		case "target":
 			t.target = "target = ? AND target = ?"
 			if c.charset != "" {
-				// The usual collations take Low for low; a target does not. A name is
-				// converted by hand, as the server refuses to when that loses something.
+				// The usual collations treat Low and low as equal; a target does not. A
+				// name is converted by hand, because the server refuses a conversion
+				// that loses something.
 				name := "CONVERT(? USING " + c.charset + ")"
 				t.target = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
 			}
@@ -111,7 +112,7 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		return nil, err
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("table %s does not exist, or is not for this user to see", t.name)
+		return nil, fmt.Errorf("table %s does not exist, or this user may not see it", t.name)
 	}
 	for _, want := range required {
 		if !slices.Contains(names, want) {
@@ -122,8 +123,8 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 	return t, err
 }
 
-// findIndex looks for an index that serves a target's waiting rows by id. The
-// primary key is the hidden end of every index.
+// findIndex looks for an index that serves a target's waiting rows by id. The primary
+// key is the hidden end of every index.
 func findIndex(ctx context.Context, db *sql.DB, database, bare string) (string, error) {
 	rows, err := db.QueryContext(ctx, `SELECT INDEX_NAME, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX),
 		COUNT(SUB_PART) FROM information_schema.STATISTICS
@@ -154,9 +155,9 @@ func isNumeric(kind string) bool {
 	return isInteger(kind) || slices.Contains([]string{"decimal", "float", "double", "year"}, kind)
 }
 
-// force is the hint that makes a statement use the index on targets, byID the
-// one that makes it use the primary key: left alone, the server may walk a
-// covering index and lock every row on its way.
+// force is the hint that makes a statement use the index on targets; byID is the one
+// that makes it use the primary key. Without a hint, the server may walk a covering
+// index and lock every row on its way.
 func (t *table) force() string {
 	if t.index == "" {
 		return ""

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// batchRows and batchBytes bound one transaction: larger ones gain nothing
-	// and keep their rows locked for longer.
+	// batchRows and batchBytes bound one transaction: larger ones gain nothing and keep
+	// their rows locked for longer.
 	batchRows  = 256
 	batchBytes = 1 << 20
-	// statement is what a final update takes beside its outputs.
+	// statement is the size of a final update without its outputs.
 	statement = 512
 )
 
@@ -38,7 +38,7 @@ func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	return w, nil
 }
 
-// parts cuts a batch into ones that are small enough.
+// parts cuts a batch into smaller ones.
 func (b Batch) parts() func(func(Batch) bool) {
 	return func(yield func(Batch) bool) {
 		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
@@ -79,7 +79,7 @@ func (s *SQL) fitted(finals []Final) []Final {
 	return fitted
 }
 
-// fit makes the outputs of one row fit. A cut stdout is told of in stderr.
+// fit makes the outputs of one row fit. stderr says so if stdout was cut.
 func (t *table) fit(f Final, packet int64) Final {
 	stdout, cut := t.stdout.fit(f.Stdout, packet)
 	stderr, _ := t.stderr.fit(f.Stderr, packet)
@@ -91,8 +91,8 @@ func (t *table) fit(f Final, packet int64) Final {
 	return f
 }
 
-// writePart writes a part, and when the database refuses it, each row alone, so
-// that one row's trouble is not another's.
+// writePart writes a part. If the database refuses it, writePart writes each row alone,
+// so that a refused row does not affect others.
 func (s *SQL) writePart(ctx context.Context, b Batch, w *Written) error {
 	err := s.writeOnce(ctx, b, w)
 	if err == nil || Away(err) {
@@ -134,8 +134,9 @@ func (b Batch) singles() []Batch {
 	return singles
 }
 
-// shrink repeats a final update with ever less output, as long as that is what the
-// server objects to. Other refusals may pass, and the output shall be there then.
+// shrink repeats a final update with less and less output, as long as the server
+// objects to the output. Other refusals may pass, and then the output should be
+// written.
 func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
@@ -166,8 +167,8 @@ func (c column) cut(s string) string {
 	return shorten(s, c.bytes)
 }
 
-// writeOnce writes a part in one transaction. Its first statement locks claims
-// and rows and tells their state; all that follows goes by that.
+// writeOnce writes a part in one transaction. Its first statement locks claims and rows
+// and reads their states, on which all that follows depends.
 func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	ids := slices.Concat(b.Start, b.Return, b.Requeue)
 	for _, f := range b.Finish {
@@ -208,7 +209,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 			todo.free = append(todo.free, id)
 		}
 	}
-	s.forgetClaims(todo.free) // but not those of rows that we have accepted anew
+	s.forgetClaims(todo.free) // but not those of rows that we have accepted again
 	s.forget(ids, lost)
 	s.passed(ids, busy)
 	maps.Copy(w.Lost, lost)
@@ -216,8 +217,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	return nil
 }
 
-// restored takes rows for running that are accepted again though they run: their table
-// was restored from a time before.
+// restored treats rows as running that are accepted again though they run: their table
+// was restored from an earlier time.
 func (s *SQL) restored(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +239,7 @@ func (s *SQL) noteClaims(rows []Row, manual bool) {
 	}
 }
 
-// noteRunning remembers which of our rows run, since when.
+// noteRunning remembers which of our rows run, and since when.
 func (s *SQL) noteRunning(ids []int64, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +248,7 @@ func (s *SQL) noteRunning(ids []int64, at int64) {
 	}
 }
 
-// forgetClaims is for rows that are not ours any more, or are claimed anew.
+// forgetClaims is for rows that are not ours any more, or are claimed again.
 func (s *SQL) forgetClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,10 +257,10 @@ func (s *SQL) forgetClaims(ids []int64) {
 	}
 }
 
-// plan is what a part comes down to, given the states of its rows.
+// plan is what a part has to do, given the states of its rows.
 type plan struct {
 	start, back, hand []int64 // back to waiting, to manual
-	requeue, rehand   []int64 // the same of rows that run
+	requeue, rehand   []int64 // the same for running rows
 	finish            []Final
 	free              []int64 // claims to remove
 	number            int64   // see renumber
@@ -274,7 +275,7 @@ type held struct {
 func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 	changed := func(id int64, status string) {
 		lost[id] = "status was set to " + status
-		if status != Accepted { // accepted: by us, anew
+		if status != Accepted { // accepted: by us, again
 			p.free = append(p.free, id)
 		}
 	}
@@ -363,14 +364,13 @@ func (f Final) args() []any {
 	return []any{result, code, sig, f.Stdout, f.Stderr, f.At}
 }
 
-// ending is rows that end in the same way.
+// ending is a set of rows that end in the same way.
 type ending struct {
 	Final
 	ids []int64
 }
 
-// alike puts rows together that one statement can end: many jobs say nothing,
-// or the same.
+// alike groups rows that one statement can end: many jobs have no output, or the same.
 func alike(finals []Final) []ending {
 	var endings []ending
 	at := make(map[Final]int, len(finals))
@@ -387,8 +387,8 @@ func alike(finals []Final) []ending {
 	return endings
 }
 
-// lock locks the rows that are ours and, where the server can, passes over
-// those that somebody else has locked.
+// lock locks the rows that are ours. If the server can, it skips rows that somebody
+// else has locked.
 func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
 	query := "SELECT id, status, 0 FROM " + s.table().name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
 	if s.claimed {
@@ -415,9 +415,9 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 
 const claimGone = "claim is gone"
 
-// absent tells why rows could not be locked: they are not ours any more, or
-// somebody else has them locked. Those whose claims got lost it claims again and adds to
-// found. A row that is missing is busy for a while: a table that is restored is empty at
+// absent finds out why rows could not be locked: they are not ours any more, or somebody
+// else has them locked. Rows whose claims got lost it claims again and adds to found. A
+// row that is missing is busy for a while, because a table that is restored is empty at
 // first.
 func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
@@ -471,8 +471,8 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 }
 
 // settledForDead finds rows that another daemon has ended because it took ours for dead,
-// and such as run since we started them though nobody has a claim on them. They take their
-// results after all.
+// and rows that have been running since we started them although nobody has a claim on
+// them. They get their results after all.
 func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, rows map[int64]held, lost map[int64]string) error {
 	var ids []int64
 	running := "FALSE"
@@ -517,8 +517,8 @@ func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string, args ...any
 	return ids, rows.Err()
 }
 
-// remember notes rows that are written, or may be, and will be again: that they are not
-// claimed then will not mean that they were taken from us.
+// remember notes rows that are written, or may be, and will be written again. That they
+// have no claim then does not mean that they were taken from us.
 func (s *SQL) remember(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package queue decides what a jobd daemon does next: which targets to fetch
-// rows for, and which accepted rows to hand to the broker. It is a state
-// machine: commands go in, Effects come out. It knows no database, no broker,
-// no clock and no goroutine, and is not safe for concurrent use.
+// Package queue decides what a jobd daemon does next: for which targets to fetch rows,
+// and which accepted rows to give to the broker. It is a state machine: commands go in,
+// Effects come out. It has no database, broker, clock or goroutine, and is not safe for
+// concurrent use.
 //
 // The rules:
 //
@@ -32,7 +32,7 @@ import (
 	"slices"
 )
 
-// The ways to refuse a change of targets.
+// Refusals of a change of targets.
 var (
 	ErrExists  = errors.New("target exists")
 	ErrUnknown = errors.New("target is unknown")
@@ -46,7 +46,7 @@ type Row struct {
 	Priority int64
 }
 
-// Effects is what is to be done now. Every effect is returned once.
+// Effects says what to do now. Every effect is returned once.
 type Effects struct {
 	Start   []Row   // hand these to the broker
 	Fetch   []Want  // accept waiting rows of these targets, then call Fetched or FetchFailed
@@ -76,7 +76,7 @@ type Machine struct {
 	arrived uint64
 
 	fetching bool // a Fetch is out
-	held     bool // the last fetch failed, Resume has not been called
+	held     bool // the last fetch failed, and Resume has not been called
 	stopped  bool
 
 	release []int64
@@ -96,8 +96,8 @@ func (t *target) length() int   { return t.running + len(t.queue) }
 func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t.limit+t.ahead() }
 func (t *target) room() int     { return t.limit + 2*t.ahead() - t.length() }
 
-// ahead is how many rows end while a fetch is on its way. Less than a tenth of a
-// row is none: a place that stands empty for so little is no loss.
+// ahead is how many rows end while a fetch is on its way. Less than a tenth of a row
+// counts as none: a place that is empty for so short a time is no loss.
 func (t *target) ahead() int {
 	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
 }
@@ -139,7 +139,7 @@ func (m *Machine) Remove(name string) error {
 	return nil
 }
 
-// Resize changes a target's concurrency. Rows that run go on.
+// Resize changes a target's concurrency. Running rows go on.
 func (m *Machine) Resize(name string, concurrency int) error {
 	t := m.targets[name]
 	if t == nil {
@@ -149,8 +149,8 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	return nil
 }
 
-// Expect tells how many rows end in one place of a target while a fetch is on its
-// way, by what is known of both. Without it that is none.
+// Expect says how many rows end in one place of a target while a fetch is on its way,
+// as far as known. Without it, the number is 0.
 func (m *Machine) Expect(name string, share float64) {
 	if t := m.targets[name]; t != nil {
 		t.share = share
@@ -207,8 +207,8 @@ func (m *Machine) FetchFailed(names []string) {
 // Resume allows fetching again after FetchFailed.
 func (m *Machine) Resume() { m.held = false }
 
-// Accept queues rows that were accepted in another way than by a fetch. Rows
-// of targets that are gone are released.
+// Accept queues rows that were accepted other than by a fetch. Rows of targets that
+// have gone are released.
 func (m *Machine) Accept(rows []Row) {
 	for _, row := range rows {
 		t := m.targets[row.Target]
@@ -236,8 +236,8 @@ func (m *Machine) enqueue(t *target, row Row) {
 // Knows tells whether a row is queued or running here.
 func (m *Machine) Knows(id int64) bool { return m.jobs[id] != nil }
 
-// Done reports that a started row has left the broker. It tells whether the
-// row was running here.
+// Done reports that a started row has left the broker. It tells whether the row was
+// running here.
 func (m *Machine) Done(id int64) bool {
 	j := m.jobs[id]
 	if j == nil || !j.running {
@@ -253,7 +253,7 @@ func (m *Machine) Done(id int64) bool {
 	return true
 }
 
-// Stop ends fetching and starting for good and releases what is queued.
+// Stop ends fetching and starting for good and releases queued rows.
 func (m *Machine) Stop() {
 	m.stopped = true
 	for _, t := range m.order {

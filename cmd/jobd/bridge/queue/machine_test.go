@@ -10,8 +10,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "replay one simulation")
 
-// world is a table of rows, a machine that serves it, its naive twin, and the
-// answers that are still to come.
+// world is a table of rows, a machine that serves it, its naive twin, and the answers
+// that are still to come.
 type world struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -167,7 +167,7 @@ func (w *world) step() {
 		w.m.Accept(rows)
 		w.n.accept(rows)
 	case 12:
-		// Somebody sets a row back, maybe one that is out.
+		// Somebody sets a row back, perhaps one that is out.
 		if row := w.table[w.anyID("done", "accepted")]; row != nil {
 			w.note("set back %d", row.ID)
 			row.status = []string{"waiting", "manual"}[r.IntN(2)]
@@ -261,7 +261,7 @@ func (w *world) answer() {
 	w.n.accept(found)
 }
 
-// arrive counts the runs that newly accepted rows are due.
+// arrive counts the runs that are due for newly accepted rows.
 func (w *world) arrive(rows []Row) {
 	for _, r := range rows {
 		row, old := w.table[r.ID], w.n.row(r.ID)
@@ -271,7 +271,7 @@ func (w *world) arrive(rows []Row) {
 	}
 }
 
-// settle compares the twins and carries out what they want.
+// settle compares the twins and carries out their effects.
 func (w *world) settle() {
 	got, want := w.m.Next(), w.n.next()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
