@@ -6,8 +6,7 @@ import (
 	"gloom/wire"
 )
 
-// The broker decodes and encodes every job several times; none of it may
-// allocate.
+// The broker decodes and encodes every job several times; none of that may allocate.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	d := wire.Decoder{DefaultType: "default"}
 	var r wire.Request

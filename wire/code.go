@@ -13,7 +13,7 @@ const (
 	InvalidState                  // not now: respond without a job, hello too late
 	IDExists                      // the id is held by a job that has not ended
 	UnknownID                     // no such job, or not this peer's
-	InvalidJSON                   // no JSON, no UTF-8, or nested too deep
+	InvalidJSON                   // not JSON, not UTF-8, or nested too deep
 	SizeError                     // a frame longer than the limit
 	Forbidden                     // the token lacks the scope or the type
 	Unauthorized                  // no token, or a wrong one
@@ -25,7 +25,7 @@ const (
 	TakenOver                     // another connection attached to this job
 )
 
-// Reach says what an error does to the connection it is sent on.
+// Reach says what an error does to the connection on which it is sent.
 type Reach uint8
 
 const (
@@ -113,7 +113,7 @@ func ParseCode(name string) (Code, bool) {
 type Error struct {
 	Code   Code
 	Reason string // for people: lower case, never empty, valid UTF-8, unescaped
-	ID     []byte // canonical id of the job meant, nil when none is
+	ID     []byte // canonical id of the job concerned, nil if there is none
 }
 
 func (e *Error) Error() string { return e.Code.String() + ": " + e.Reason }

@@ -1,7 +1,7 @@
 package wire
 
-// Decoder reads the requests of peers. It is reused and not safe for concurrent
-// use; the zero Decoder is ready, without a default type.
+// Decoder reads the requests of peers. It is reused and not safe for concurrent use;
+// the zero Decoder is ready, without a default type.
 type Decoder struct {
 	// DefaultType is the canonical type of submits without one; "" refuses them.
 	DefaultType string
@@ -19,20 +19,19 @@ type Decoder struct {
 // maxScratch is the most memory that a decoder keeps between messages.
 const maxScratch = 64 << 10
 
-// Decode reads one payload that came in on port into r. named says that this
-// worker socket has joined with prefetch, so that respond, fail and progress
-// must carry an id; on other sockets theirs is ignored, whatever it is.
+// Decode reads one payload that came in on port into r. named says that this worker
+// socket has joined with prefetch, so that respond, fail and progress must carry an id;
+// on other sockets their id is ignored, whatever it is.
 //
-// It judges the frame only, in this order: JSON, an object, the action, the id,
-// the other fields. An error carries the id once that was readable. r is
-// undefined after an error. The id of an error, like the slices of r, is valid
-// until the next Decode.
+// It judges only the frame, in this order: JSON, an object, the action, the id, the
+// other fields. An error carries the id if the id was readable. r is undefined after an
+// error. The id of an error, like the slices of r, is valid until the next Decode.
 func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Error {
 	d.Reset()
 	return d.DecodeMore(payload, port, named, r)
 }
 
-// Reset ends what slices of requests point to.
+// Reset ends the validity of slices in requests.
 func (d *Decoder) Reset() {
 	if cap(d.scratch) > maxScratch {
 		d.scratch = nil
@@ -44,7 +43,7 @@ func (d *Decoder) Reset() {
 	d.names = d.names[:0]
 }
 
-// DecodeMore is Decode for one of several payloads: what was decoded since the last
+// DecodeMore is Decode for one of several payloads: everything decoded since the last
 // Reset stays valid until the next one.
 func (d *Decoder) DecodeMore(payload []byte, port Port, named bool, r *Request) *Error {
 	*r = emptyRequest
@@ -135,7 +134,7 @@ func (d *Decoder) join(f *fields, r *Request) (err *Error) {
 	return err
 }
 
-// served reads what a join serves: one type, or lists of names and patterns.
+// served reads the types of a join: one type, or lists of names and patterns.
 func (f *fields) served(r *Request) (err *Error) {
 	several := f.given(KeyTypes)
 	switch {

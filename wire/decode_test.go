@@ -101,8 +101,7 @@ func TestEscapedNamesDoNotMixUp(t *testing.T) {
 	}
 }
 
-// A reason that a worker gives has no limit but the frame's, and comes out as
-// it went in.
+// Only the frame's limit bounds a worker's reason, and it comes out unchanged.
 func TestLongFailReason(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
@@ -169,8 +168,8 @@ func TestVerbsAndPorts(t *testing.T) {
 	}
 }
 
-// TestLongListsOfTypes: names that come twice count once, but no frame is all of
-// them.
+// TestLongListsOfTypes: names that come twice count once, but a frame of nothing else
+// is refused.
 func TestLongListsOfTypes(t *testing.T) {
 	for _, c := range []struct {
 		different, all int

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// The Append functions append one whole frame, header included, to dst. Ids and
-// types are canonical, bodies valid JSON; neither is looked at.
+// The Append functions append one whole frame, header included, to dst. Ids and types
+// must be canonical and bodies valid JSON; neither is checked.
 
 const (
 	jobID      = `{"action":"job","id":"`
@@ -104,7 +104,7 @@ func AppendProgressHead(dst, id []byte, bodyLen int) []byte {
 	return appendIDHead(dst, id, progress, bodyLen)
 }
 
-// AppendProgress appends {"id":…,"progress":…}: news of a job.
+// AppendProgress appends {"id":…,"progress":…}: progress of a job.
 func AppendProgress(dst, id, body []byte) []byte {
 	return appendIDBody(dst, id, progress, body)
 }
@@ -126,8 +126,8 @@ func appendIDBody(dst, id []byte, key string, body []byte) []byte {
 	return append(dst, BodyEnd)
 }
 
-// AppendError appends {"error":…,"reason":…} and, unless id is empty, "id". The
-// reason is any text; an empty one becomes the code's name.
+// AppendError appends {"error":…,"reason":…} and, unless id is empty, "id". The reason
+// is any text; an empty one becomes the code's name.
 func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 	if reason == "" {
 		reason = code.String()
@@ -142,7 +142,7 @@ func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 const (
 	CauseLost  = "lost"  // the last run was lost with its worker: nobody knows whether it was done
 	CauseFinal = "final" // the worker said that it is not to be retried
-	CauseLater = "later" // the worker would have had a retry wait for delay_ms, but no run was left
+	CauseLater = "later" // the worker asked for a retry after delay_ms, but no run was left
 )
 
 // AppendJobFailed appends {"error":"job_failed","reason":…,"cause":…,"id":…}, with
@@ -182,8 +182,8 @@ func setHeader(dst []byte, start int) []byte {
 	return dst
 }
 
-// AppendCancel appends {"action":"cancel","id":…}: to a worker, the run is no
-// longer wanted; from a submitter, the same frame asks to cancel.
+// AppendCancel appends {"action":"cancel","id":…}. To a worker it says that the run is
+// no longer wanted; from a submitter, the same frame asks to cancel.
 func AppendCancel(dst, id []byte) []byte {
 	dst = appendHeader(dst, len(cancelID)+len(id)+2)
 	dst = append(dst, cancelID...)
@@ -194,9 +194,8 @@ func AppendCancel(dst, id []byte) []byte {
 // AppendPing appends {"action":"ping"}, which either side may send.
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
-// MaxFrameOut is the longest payload that a broker sends which takes frames of
-// maxFrame bytes: a job with the longest body, its names wholly escaped, and
-// headers.
+// MaxFrameOut is the longest payload that a broker sends if it takes frames of maxFrame
+// bytes: a job with the longest body, all characters of its names escaped, and headers.
 func MaxFrameOut(maxFrame int) int { return maxFrame + 2*6*MaxName + MaxHeaders + 64 }
 
 // AppendHelloOK appends the reply to hello: the server's name and version, and

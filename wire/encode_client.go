@@ -5,9 +5,9 @@ import "strconv"
 // The client side of the Append functions. As there, ids and types are
 // canonical and bodies valid JSON.
 
-// AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default
-// type), r.Body and r.Priority. The other options are written only if r.Options
-// is set, and of these only what differs from absent.
+// AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default type),
+// r.Body and r.Priority. The other options are written only if r.Options is set, and
+// only those that differ from absent.
 func AppendSubmit(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = appendHeader(dst, 64+len(r.ID)+len(r.Type)+len(r.Headers)+len(r.Body))
@@ -97,8 +97,7 @@ func appendIntKey(dst []byte, k Key, n int64) []byte {
 }
 
 // AppendJoin appends a join of r.Types, less r.Except, or else of r.Type. Of
-// r.Prefetch, r.Cancel and r.WantHeaders only what differs from absent is
-// written.
+// r.Prefetch, r.Cancel and r.WantHeaders it writes only those that differ from absent.
 func AppendJoin(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"join"`...)
@@ -122,8 +121,8 @@ func AppendJoin(dst []byte, r *Request) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendChange appends a change of r.ID: of r.Priority and r.Groups where they
-// are set, and of r.AfterMS unless it is negative.
+// AppendChange appends a change of r.ID: of r.Priority and r.Groups if they are set,
+// and of r.AfterMS unless it is negative.
 func AppendChange(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"change"`...)
@@ -171,7 +170,7 @@ func AppendRespond(dst, id, body []byte) []byte {
 	return appendWork(dst, `{"action":"respond"`, id, body)
 }
 
-// AppendWorkerProgress appends news of a run, with id as in AppendRespond.
+// AppendWorkerProgress appends progress of a run, with id as in AppendRespond.
 func AppendWorkerProgress(dst, id, body []byte) []byte {
 	return appendWork(dst, `{"action":"progress"`, id, body)
 }
@@ -188,9 +187,8 @@ func appendWork(dst []byte, head string, id, body []byte) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendFail appends the news that a run has failed, with id as in
-// AppendRespond. An empty reason and a negative delayMS are left out; retry is
-// written when it is false.
+// AppendFail appends a fail, with id as in AppendRespond. An empty reason and a
+// negative delayMS are left out; retry is written when it is false.
 func AppendFail(dst, id, reason []byte, retry bool, delayMS int64) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"fail"`...)
@@ -231,7 +229,7 @@ func AppendHello(dst []byte, token, client string, heartbeatMS int64) []byte {
 	if heartbeatMS != 0 {
 		dst = appendIntKey(dst, KeyHeartbeatMS, heartbeatMS)
 	}
-	// After the line end an HTTP server, met by mistake, answers at once.
+	// After the newline an HTTP server that was addressed by mistake answers at once.
 	return setHeader(append(dst, '}', '\n'), start)
 }
 

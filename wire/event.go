@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// EventKind is what a frame from the broker is.
+// EventKind is the kind of a frame from the broker.
 type EventKind uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	EventError                         // a refusal, or the bad end of a job
 	EventJob                           // to a worker: work
 	EventResult                        // to a submitter: the answer to a job
-	EventProgress                      // to a submitter: news of a job
+	EventProgress                      // to a submitter: progress of a job
 	EventCancel                        // to a worker: a run is no longer wanted
 	EventPing                          // answer with a pong
 )
@@ -32,44 +32,44 @@ func (k EventKind) String() string {
 // decoder's scratch and are valid until the next Decode.
 type Event struct {
 	Kind EventKind
-	ID   []byte // canonical; nil where there is none
+	ID   []byte // canonical; nil if there is none
 	Type []byte // of a job, canonical
 	Body []byte // of a job, result or progress: verbatim JSON
-	// Headers are those of a job, a verbatim JSON object; nil where there are none.
+	// Headers are the headers of a job, a verbatim JSON object; nil if there are none.
 	Headers []byte
 	// State is "delayed", "queued", "running" or "ended" in the reply to attach.
 	State string
 
 	Code   string // of an error, by its name on the wire
 	Reason string // of an error, unescaped
-	Cause  string // of an error, "" where it has none: CauseLost, CauseFinal, CauseLater
+	Cause  string // of an error, "" if it has none: CauseLost, CauseFinal, CauseLater
 
 	DelayMS int64 // of CauseLater
 
 	Server      string // of the reply to hello, else ""
-	MaxFrame    int    // bytes; these five are 0 where they are not given
+	MaxFrame    int    // bytes; these five are 0 if they are not given
 	MaxFrameOut int    // bytes
 	MaxID       int    // bytes
 	MaxPrefetch int
 	MaxTypes    int
 }
 
-// ErrUnknownFrame says that a valid message is none that this package knows. A
-// client may ignore it: a later broker may have more frames.
+// ErrUnknownFrame says that a valid message is none that this package knows. A client
+// may ignore it: a later broker may have more frames.
 var ErrUnknownFrame = errors.New("unknown frame")
 
-// ClientDecoder reads what a broker sends. It is reused and not safe for
-// concurrent use; the zero value is ready. Keys it does not know are ignored.
+// ClientDecoder reads the frames of a broker. It is reused and not safe for concurrent
+// use; the zero value is ready. It ignores unknown keys.
 type ClientDecoder struct {
 	env     Envelope
 	limits  Envelope
 	scratch []byte
 }
 
-// Decode reads one payload into ev. Its error is an *Error for what is no
-// message, wraps ErrUnknownFrame for one of no known kind, and otherwise tells
-// of a field that is missing or wrong; the connection is of no use then. An
-// error frame of the broker is an event and no error.
+// Decode reads one payload into ev. Its error is an *Error if the payload is not a
+// message, wraps ErrUnknownFrame if the message is of no known kind, and otherwise
+// names a field that is missing or wrong; then the connection is of no use any more. An
+// error frame of the broker is an event, not an error.
 func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 	*ev = Event{}
 	if cap(d.scratch) > maxScratch {
@@ -219,7 +219,7 @@ func (f *fields) eventID(ev *Event) (err error) {
 	return err
 }
 
-// eventString is the canonical form of a string that must be there.
+// eventString is the canonical form of a required string.
 func (f *fields) eventString(k Key) ([]byte, error) {
 	raw := f.raw(k)
 	if raw == nil {

@@ -63,7 +63,7 @@ func (f *fields) id(r *Request) (err *Error) {
 	return err
 }
 
-// name reads an id or a type that is there.
+// name reads an id or a type that is present.
 func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
 	raw, escapes := f.raw(k), f.env.esc>>k&1 != 0
 	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxName {
@@ -72,7 +72,7 @@ func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
 	return f.nameOf(raw, escapes, k.String(), r)
 }
 
-// nameOf reads a JSON value as a name; what says which in an error.
+// nameOf reads a JSON value as a name; what names it in an error.
 func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
 		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", what, MaxName, shown(raw))
@@ -91,12 +91,12 @@ func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]by
 	return name, nil
 }
 
-// fewNames are compared each with each, for which nothing is allocated.
+// Up to fewNames names are compared each with each, which allocates nothing.
 const fewNames = 64
 
-// list reads an array of min to max names that is there. A name that comes
-// twice is refused where all must differ, else it counts once, as long as there are
-// no more than tenfold as many names as may differ.
+// list reads an array of min to max names that is present. A name that comes twice is
+// refused if all must differ; otherwise it counts once, as long as the array has no
+// more than ten times max names.
 func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *Error) {
 	raw := f.raw(k)
 	if raw[0] != '[' {
@@ -144,7 +144,7 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 	return list[:len(list):len(list)], nil
 }
 
-// elements counts those of a valid array from the one at i on.
+// elements counts the elements of a valid array from the one at i on.
 func (f *fields) elements(raw []byte, i int) (n int) {
 	for ; raw[i] != ']'; n++ {
 		i, _ = f.element(raw, i)
@@ -155,8 +155,8 @@ func (f *fields) elements(raw []byte, i int) (n int) {
 	return n
 }
 
-// element finds the end of the element that begins at i of a valid array, and
-// whether it has escapes when it is a string.
+// element finds the end of the element that begins at i in a valid array, and whether
+// it has escapes if it is a string.
 func (f *fields) element(raw []byte, i int) (end int, escapes bool) {
 	if raw[i] != '"' {
 		end, _ = f.env.skipValue(raw, i, 1)
@@ -193,7 +193,7 @@ func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
 	return text, nil
 }
 
-// byValue resolves what is escaped even in canonical form.
+// byValue resolves the escapes that even the canonical form has.
 func (f *fields) byValue(k Key, text []byte) []byte {
 	if text == nil || f.env.esc>>k&1 == 0 {
 		return text
@@ -228,7 +228,7 @@ func (f *fields) duration(k Key, max, absent int64, r *Request) (int64, *Error) 
 	return f.integer(k, 0, max, r)
 }
 
-// integer reads an integer that is there and not null.
+// integer reads an integer that is present and not null.
 func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
 	raw := f.raw(k)
 	n, kind := parseInteger(raw)
@@ -296,7 +296,7 @@ func parseInteger(raw []byte) (int64, integerKind) {
 			return 0, noInteger
 		}
 		if n > (math.MaxUint64-9)/10 {
-			fits = false // go on: what follows may show that it is no integer
+			fits = false // go on: later characters may show that it is not an integer
 			continue
 		}
 		n = n*10 + uint64(c-'0')

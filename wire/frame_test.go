@@ -136,8 +136,8 @@ func TestGoldenStreamsCutAnywhere(t *testing.T) {
 	}
 }
 
-// A decoder that has seen other frames, refused ones among them, must read each
-// frame as a new one would.
+// A decoder that has read other frames, refused ones among them, must read each frame
+// as a new one would.
 func TestDecoderForgetsEarlierFrames(t *testing.T) {
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		_, frames, _ := goldenStreamOf(t, port)

@@ -22,8 +22,8 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) { checkScan(t, &e, payload) })
 }
 
-// FuzzDecodeEncode demands that what decodes means the same after encoding, in
-// both directions, and that a refusal is fit to be sent.
+// FuzzDecodeEncode demands that what decodes means the same after encoding, in both
+// directions, and that a refusal can be sent.
 func FuzzDecodeEncode(f *testing.F) {
 	for _, c := range allGolden(f) {
 		for _, port := range c.ports() {

@@ -212,8 +212,8 @@ func checkError(t *testing.T, err *wire.Error, want *goldenError) {
 	}
 }
 
-// checkReason holds reasons to their style. Values that a peer sent may be in
-// capitals, so only the first letter is judged.
+// checkReason checks the style of reasons. Values from a peer may be in capitals, so
+// only the first letter is checked.
 func checkReason(t *testing.T, reason string) {
 	switch {
 	case reason == "":

@@ -1,7 +1,7 @@
 package wire
 
-// Key is a top-level key that the protocol gives a meaning. All others are
-// ignored, whatever they hold.
+// Key is a top-level key with a meaning in the protocol. All others are ignored,
+// whatever they hold.
 type Key uint8
 
 // The keys, of requests and replies alike.
@@ -46,7 +46,8 @@ const (
 	numKeys
 )
 
-// keyBufLen holds the longest key and one byte more, to tell a longer one.
+// keyBufLen is the size of the longest key and one byte more, which reveals a longer
+// one.
 const keyBufLen = 16
 
 var keyNames = [numKeys]string{

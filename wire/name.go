@@ -5,21 +5,21 @@ import (
 	"unicode/utf8"
 )
 
-// Ids and types are kept in canonical form: the content of a JSON string,
-// without its quotes, in which only the quote, the backslash and characters
-// below 0x20 are escaped, as \" \\ \b \t \n \f \r or \u00xx in lower case. One
-// value has one canonical form, so bytes compare by value, and a name goes out
-// by copying. A string without a backslash is canonical as it stands.
+// Ids and types are kept in canonical form: the content of a JSON string, without its
+// quotes, in which only the quote, the backslash and characters below 0x20 are escaped,
+// as \" \\ \b \t \n \f \r or \u00xx in lower case. One value has one canonical form, so
+// comparing bytes compares values, and a name is sent by copying it. A string without a
+// backslash is canonical already.
 
 const hexDigits = "0123456789abcdef"
 
 // shortEscapes has the letter of the short escape, or 0, below 0x20.
 var shortEscapes = [' ']byte{'\b': 'b', '\t': 't', '\n': 'n', '\f': 'f', '\r': 'r'}
 
-// Canonical appends the canonical form of value to dst. Bytes that are no UTF-8
-// become U+FFFD.
+// Canonical appends the canonical form of value to dst. Bytes that are not UTF-8 become
+// U+FFFD.
 func Canonical(dst []byte, value string) []byte {
-	plain := 0 // start of what needs no change
+	plain := 0 // start of the part that needs no change
 	for i := 0; i < len(value); {
 		c := value[i]
 		if c < utf8.RuneSelf {
@@ -82,9 +82,8 @@ func appendByte(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// appendValue appends the value of a string's content, whose first escape is at
-// index i or later. It is not whole when there is a lone surrogate in it, which
-// becomes U+FFFD.
+// appendValue appends the value of a string's content, whose first escape is at index i
+// or later. It is not whole if there is a lone surrogate in it, which becomes U+FFFD.
 func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
 	whole = true
 	dst = append(dst, content[:i]...)
@@ -104,9 +103,8 @@ func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
 	return dst, whole
 }
 
-// appendCanonical appends the canonical form of a valid string's content and
-// counts the bytes of its value. It is not whole when there is a lone surrogate
-// in it.
+// appendCanonical appends the canonical form of a valid string's content and counts the
+// bytes of its value. It is not whole if there is a lone surrogate in it.
 func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
 	whole = true
 	for i := 0; i < len(content); {
@@ -131,8 +129,8 @@ func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
 	return dst, size, whole
 }
 
-// unescape reads the escape at the start of s, which is valid, and tells its
-// length; a pair of surrogates is one escape. A lone surrogate gives -1.
+// unescape reads the escape at the start of s, which is valid, and returns its length;
+// a pair of surrogates is one escape. For a lone surrogate it returns -1.
 func unescape(s []byte) (r rune, n int) {
 	switch s[1] {
 	case 'b':

@@ -4,8 +4,8 @@ import "strings"
 
 // Pattern is a name in which * stands for any characters, none included.
 type Pattern struct {
-	// head and tail are what stands before the first * and behind the last one,
-	// mid what stands between them. Without a * all of the name is head.
+	// head and tail are the parts before the first * and behind the last one, mid are
+	// the parts between. Without a * the whole name is head.
 	head, mid, tail string
 	star            bool
 	least           int // bytes that a value must have
@@ -14,7 +14,7 @@ type Pattern struct {
 // NewPattern reads a pattern from a canonical name.
 func NewPattern(canonical []byte) Pattern {
 	head, rest, star := strings.Cut(Value(canonical), "*")
-	for strings.Contains(rest, "**") { // a thousand of them say what one says
+	for strings.Contains(rest, "**") { // a thousand of them mean the same as one
 		rest = strings.ReplaceAll(rest, "**", "*")
 	}
 	p := Pattern{head: head, star: star, least: len(head) + len(rest) - strings.Count(rest, "*")}
@@ -29,11 +29,11 @@ func NewPattern(canonical []byte) Pattern {
 // Plain tells whether the pattern has no *: it fits one name, itself.
 func (p *Pattern) Plain() bool { return !p.star }
 
-// Ends returns what a value that fits begins and ends with.
+// Ends returns the beginning and the end of all values that match.
 func (p *Pattern) Ends() (head, tail string) { return p.head, p.tail }
 
-// Fits tells whether a value, as Value gives it, fits the pattern. It takes
-// time in proportion to the lengths of both, whatever they are.
+// Fits tells whether a value, as returned by Value, matches the pattern. Its time is
+// proportional to the lengths of both, whatever they are.
 func (p *Pattern) Fits(value string) bool {
 	switch {
 	case len(value) < p.least || !strings.HasPrefix(value, p.head):

@@ -61,7 +61,7 @@ func TestPatternAgainstSlow(t *testing.T) {
 	}
 }
 
-// BenchmarkPattern matches what is to be slow: many stars and long names.
+// BenchmarkPattern matches the slowest cases: many stars and long names.
 func BenchmarkPattern(b *testing.B) {
 	value := strings.Repeat("a", 1024)
 	for _, pattern := range []string{strings.Repeat("*", 1024), strings.Repeat("*a", 511) + "b", "*" + strings.Repeat("a", 500) + "b*", strings.Repeat("*aab", 200)} {

@@ -20,15 +20,15 @@ type Verb uint8
 
 const (
 	Submit   Verb = iota + 1 // submitter: a new job
-	Cancel                   // submitter: take a job back
+	Cancel                   // submitter: cancel a job
 	Join                     // worker: serve a type
 	Respond                  // worker: the answer to a job
 	Fail                     // worker: the run has failed
-	Progress                 // worker: news of a run
+	Progress                 // worker: progress of a run
 	Leave                    // worker: no more jobs
 	Release                  // worker: give a job back as if never handed out
-	Change                   // submitter: of a job that waits
-	Attach                   // submitter: a kept job's frames come here from now on
+	Change                   // submitter: change a job that waits
+	Attach                   // submitter: get a kept job's frames from now on
 	Hello                    // both: token, name, heartbeat
 	Ping                     // both
 	Pong                     // both: the answer to a ping of the broker
@@ -90,8 +90,8 @@ func lookupVerb(action []byte) Verb {
 	return 0
 }
 
-// The ranges of integers and lists. All begin at 0, but for those that have a
-// minimum here and for lists, which begin at 1.
+// The ranges of integers and lists. They begin at 0, except those with a minimum here
+// and lists, which begin at 1.
 const (
 	MaxDurationMS  = 31_536_000_000 // a year: delay_ms, timeout_ms, expires_ms, age_ms
 	MaxBackoffMS   = 86_400_000     // a day
@@ -110,9 +110,9 @@ const (
 // DefaultFailReason stands in for the reason of a fail that gives none.
 const DefaultFailReason = "failed by the worker"
 
-// Request is what a peer asks for. Its slices point into the payload or into
-// the decoder's scratch and are valid until the next Decode. Fields that do not
-// belong to Verb hold what ResetRequest gives them.
+// Request is a request of a peer. Its slices point into the payload or into the
+// decoder's scratch and are valid until the next Decode. Fields that do not belong to
+// Verb have the values of ResetRequest.
 type Request struct {
 	Verb     Verb
 	ID       []byte // canonical; nil where a worker's id is ignored
@@ -123,7 +123,7 @@ type Request struct {
 	// Options says that a submit has at least one of the keys below, not null.
 	// When encoding, it must be set for them to be written.
 	Options   bool
-	DelayMS   int64 // 0 is none; so for the other durations
+	DelayMS   int64 // 0 is none; the same for the other durations
 	TimeoutMS int64
 	BackoffMS int64
 	ExpiresMS int64
@@ -131,21 +131,21 @@ type Request struct {
 	Detach    bool
 	NoAck     bool     // "ack":false
 	Progress  bool     // wants progress frames; of attach, too
-	AgeMS     int64    // stands as if submitted so long ago
-	KeepMS    int64    // its last frame is kept so long; 0: bound to its connection
+	AgeMS     int64    // ordered as if submitted so long ago
+	KeepMS    int64    // its last frame is kept for this time; 0: bound to its connection
 	Groups    [][]byte // canonical, all different; of change, too
 	Headers   []byte   // verbatim JSON object; nil: absent
 
 	Prefetch int  // of join; 0: absent
 	Cancel   bool // of join: wants cancel frames
-	// Types is what a join with types serves instead of Type: names, and
-	// patterns in which * stands for any characters; Except is what it does not
-	// serve of these. Both are canonical, none twice; nil: absent.
+	// Types are the types of a join instead of Type: names, and patterns in which *
+	// stands for any characters; Except are those of them that it does not serve. Both
+	// are canonical, none twice; nil: absent.
 	Types, Except [][]byte
 	WantHeaders   bool // of join: wants headers in job frames
 
-	// SetPriority and SetGroups say that a change names these; no groups then
-	// empties them.
+	// SetPriority and SetGroups say that a change has these keys; no groups then
+	// removes all.
 	SetPriority, SetGroups bool
 
 	Reason  []byte // of fail, canonical; nil: absent

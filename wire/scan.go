@@ -5,24 +5,24 @@ import (
 	"unicode/utf8"
 )
 
-// Envelope is where the top-level keys of one message are in its payload. It is
-// reused from message to message and holds positions only, so that it keeps no
-// payload alive and costs the collector nothing.
+// Envelope has the places of the top-level keys of one message in its payload. It is
+// reused from message to message and holds positions only, so that it keeps no payload
+// alive and costs the collector nothing.
 type Envelope struct {
 	has   uint64                // bit per Key: it is there
 	esc   uint64                // bit per Key: its value is a string with escapes
 	at    [numKeys]span         // valid where has is set
 	stack [MaxDepth / 64]uint64 // scratch: bit per level, set for an object
-	deep  bool                  // scratch: the last skip failed for its depth
+	deep  bool                  // scratch: the last skip failed because of its depth
 }
 
 type span struct{ start, end uint32 }
 
-// Scan checks a whole payload and notes where the known keys are. What it takes
-// is exactly what json.Valid and utf8.Valid both take, nested at most MaxDepth
-// deep; everything else is InvalidJSON. A payload that is valid but no object
-// is InvalidType. Keys are compared by value and case-sensitively; of a key
-// that comes twice the last one counts.
+// Scan checks a whole payload and notes where the known keys are. It accepts exactly
+// what json.Valid and utf8.Valid both accept, nested at most MaxDepth deep; everything
+// else is InvalidJSON. A payload that is valid but not an object is InvalidType. Keys
+// are compared by value and case-sensitively; if a key comes twice, the last one
+// counts.
 func (e *Envelope) Scan(payload []byte) *Error {
 	at, object := e.scan(payload)
 	if at < 0 {
@@ -34,8 +34,8 @@ func (e *Envelope) Scan(payload []byte) *Error {
 	return nil
 }
 
-// ValidBody tells whether a broker takes a text as a message's body: one JSON value,
-// UTF-8, and not too deep for where it stands.
+// ValidBody tells whether a broker accepts a text as a message's body: one JSON value,
+// in UTF-8, and not too deep for its place.
 func ValidBody(text []byte) bool {
 	var e Envelope
 	end, saw := e.skipValue(text, skipSpace(text, 0), 1)
@@ -76,7 +76,7 @@ func (e *Envelope) scan(p []byte) (at int, object bool) {
 	return i, object
 }
 
-// scanObject starts behind the brace of the message.
+// scanObject starts after the opening brace of the message.
 func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 	i = skipSpace(p, i)
 	if i < len(p) && p[i] == '}' {
@@ -134,8 +134,8 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
-// skipValue takes any value, inside of so many levels. It keeps no call stack: a
-// bit per level says whether that is an object, and object repeats the last one.
+// skipValue accepts any value, inside of so many levels. It keeps no call stack: a bit
+// per level says whether that level is an object, and object repeats the last one.
 func (e *Envelope) skipValue(p []byte, i, level int) (end int, saw uint64) {
 	base := level
 	object := false

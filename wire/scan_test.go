@@ -40,8 +40,8 @@ var knownKeys = func() (keys []wire.Key) {
 	return keys
 }()
 
-// longMessage is put before a payload: strings of long messages are read in
-// another way, and space before a message changes nothing of what it says.
+// longMessage is put before a payload: strings of long messages are read in another
+// way, and space before a message changes nothing of its meaning.
 var longMessage = bytes.Repeat([]byte(" "), 4<<10)
 
 // checkScan compares the scanner with encoding/json: which payloads are valid,

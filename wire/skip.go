@@ -5,17 +5,17 @@ import (
 	"math/bits"
 )
 
-// The skip functions walk over one JSON token or value. They return the index
-// behind it, or ^at, which is negative, when the byte at index at cannot stand
-// there (at == len(p): the payload ends too early).
+// The skip functions walk over one JSON token or value. They return the index behind
+// it, or ^at, which is negative, if the byte at index at is invalid there (at ==
+// len(p): the payload ends too early).
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// What skipString saw on its way: escapes for sure; bytes above 0x7f, one high
-// bit for each, in the string or a little behind it.
+// Properties of a string that skipString found: escapes, which is exact; and bytes
+// above 0x7f, one high bit for each, in the string or a little behind it.
 const (
 	sawEscape   = 1
 	sawNonASCII = highs
@@ -33,9 +33,8 @@ func skipSpace(p []byte, i int) int {
 	return i
 }
 
-// stops marks, in the high bit of each byte of x, a quote, a backslash or a
-// control character. Only the lowest mark is sure: a borrow may leave false
-// ones above it.
+// stops marks, in the high bit of each byte of x, a quote, a backslash or a control
+// character. Only the lowest mark is certain: a borrow may leave false ones above it.
 //
 // Flipping bit 1 swaps the quote (0x22) with the space (0x20), so that one
 // comparison with 0x21 finds control characters and the quote together.
@@ -45,8 +44,8 @@ func stops(x uint64) uint64 {
 	return (low | backslash) &^ x & highs
 }
 
-// skipString starts behind the opening quote and returns the index of the
-// closing one. It does not judge bytes above 0x7f, but tells of them in saw.
+// skipString starts behind the opening quote and returns the index of the closing one.
+// It does not judge bytes above 0x7f, but reports them in saw.
 func skipString(p []byte, i int) (end int, saw uint64) {
 	if len(p) >= longMessage {
 		return skipAnyString(p, i)
@@ -81,15 +80,15 @@ func skipString(p []byte, i int) (end int, saw uint64) {
 }
 
 const (
-	// longMessage is the message from which strings may be long, longRun how far
-	// one must have come without an escape for four words of it to be looked at
-	// together. All others would only pay for it.
+	// longMessage is the length of a message from which strings may be long. longRun is
+	// how long a string must be without an escape before four words of it are read
+	// together. Shorter ones would only pay for it.
 	longMessage = 4 << 10
 	longRun     = 64
 )
 
-// skipAnyString is skipString for strings that may be long. The rest of it stands
-// twice: one function for both would cost short messages a twentieth.
+// skipAnyString is skipString for strings that may be long. The rest of the loop is
+// duplicated: a shared function would make short messages slower by a twentieth.
 func skipAnyString(p []byte, i int) (end int, saw uint64) {
 	var high, escapes uint64
 	for {
@@ -128,7 +127,7 @@ func skipAnyString(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
-// skipEscape starts at what should be a backslash.
+// skipEscape starts at a byte that should be a backslash.
 func skipEscape(p []byte, i int) int {
 	if p[i] != '\\' {
 		return ^i
@@ -182,7 +181,7 @@ func skipNumber(p []byte, i int) int {
 	return i
 }
 
-// skipDigits wants one at least.
+// skipDigits requires at least one digit.
 func skipDigits(p []byte, i int) int {
 	start := i
 	for i < len(p) && isDigit(p[i]) {
@@ -204,7 +203,7 @@ func skipLiteral(p []byte, i int, word string) int {
 	return i + len(word)
 }
 
-// skipAtom takes a number, true, false or null.
+// skipAtom accepts a number, true, false or null.
 func skipAtom(p []byte, i int) int {
 	switch c := p[i]; {
 	case c == '-' || isDigit(c):

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestExamples runs the examples of the clients' READMEs as they stand, but for the ports:
-// those named …_worker go on beside the others, and then end when told to; the others print
-// what stands behind them.
+// TestExamples runs the examples of the clients' READMEs as they are, except for the ports.
+// Examples named …_worker go on beside the others, and then end when told to; the others
+// print the text after them.
 func TestExamples(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestExamples(t *testing.T) {
 			var programs []program
 			for _, b := range blocks {
 				if b[1] == "text" {
-					// What a worker's example stands before belongs to the program before it.
+					// The text before a worker's example belongs to the program before it.
 					for i := len(programs) - 1; i >= 0; i-- {
 						if !strings.Contains(programs[i].name, "_worker") {
 							programs[i].want = b[2]
@@ -106,7 +106,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestReadme runs the programs of the README as they stand, but for the ports: the Go
+// TestReadme runs the programs of the README as they are, except for the ports: the Go
 // worker serves the Python submitter.
 func TestReadme(t *testing.T) {
 	root, err := filepath.Abs("../..")

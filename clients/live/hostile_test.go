@@ -153,7 +153,7 @@ func (p *peer) serveOne() {
 	io.Copy(io.Discard, p)
 }
 
-// backoffs: without a word about it a backoff of a second is sent where a retry may be.
+// backoffs: if no backoff is given, a second is sent for jobs that may be retried.
 func backoffs(w *world) {
 	addr := newFake(w, func(_ int, p *peer) {
 		for {
@@ -185,7 +185,7 @@ func silentBroker(w *world) {
 			p.serveOne()
 			return
 		}
-		// It takes the job, and is heard no more.
+		// It takes the job, and is not heard again.
 		frame := p.past("submit")
 		p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
 		io.Copy(io.Discard, p)
@@ -199,7 +199,7 @@ func silentBroker(w *world) {
 	s.again(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
 }
 
-// nonsense is what ends a connection: raw bytes, or payloads of frames.
+// nonsense is input that ends a connection: raw bytes, or payloads of frames.
 var nonsense = []struct {
 	name   string
 	raw    string
@@ -237,7 +237,7 @@ func nonsenseToSubmitter(w *world) {
 		s.again(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
 		s.Kill()
 	}
-	// What is strange but allowed is passed over.
+	// Unusual but valid input is ignored.
 	addr := newFake(w, func(_ int, p *peer) {
 		frame := p.past("submit")
 		name := id(frame)

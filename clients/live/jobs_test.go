@@ -14,7 +14,7 @@ import (
 	"gloom/clients/live/agent"
 )
 
-// hostile are bodies that a client is tempted to change.
+// hostile are bodies that a client may be tempted to change.
 var hostile = []string{
 	`null`, `true`, `""`, `0`, `-0`, `[]`, `{}`, ` { "a" : [ 1 ,2 ] } `,
 	`123456789012345678901234567890`, `9007199254740993`, `1E400`, `1.10`, `-1e-400`,
@@ -74,7 +74,7 @@ func failures(w *world) {
 	if err != nil || string(r.Body) != `{"release":50}` {
 		w.Errorf("release: %s, %v", r.Body, err)
 	}
-	// The submitter's side of the same.
+	// The same from the submitter's side.
 	s := w.submitter(addrs(srv))
 	none := 0
 	told := s.failed(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"fail":"why"}`, Retries: &none}), "job", "job_failed")
@@ -112,7 +112,7 @@ func timeouts(w *world) {
 	tag := s.do(agent.Command{Do: "submit", ID: "slow", Type: "echo", Body: `{"unwanted":true}`, Timeout: 100, Retries: &none})
 	s.failed(tag, "job", "job_failed")
 	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "slow" })
-	// Its worker has answered in the end, and works on.
+	// Its worker has answered at the end, and works on.
 	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `2`}), `2`)
 }
 
@@ -135,7 +135,7 @@ func progresses(w *world) {
 		w.Errorf("told %s", show(e))
 	}
 	s.answered(tag, `{"progress":{"done": 0.50}}`)
-	// Nobody asked for it here, and nothing comes.
+	// Nobody asked for progress here, and none comes.
 	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"progress":1}`}), `{"progress":1}`)
 }
 

@@ -1,5 +1,5 @@
-// Package live tries the clients of all languages against a real broker, each by the same
-// table of scenarios.
+// Package live tests the clients of all languages against a real broker, each with the
+// same table of scenarios.
 package live
 
 import (
@@ -19,7 +19,7 @@ import (
 	"gloom/clients/live/agent"
 )
 
-// patience is how long anything may take that should happen.
+// patience bounds every wait for something that must happen.
 const patience = 30 * time.Second
 
 var languages []agent.Language
@@ -72,7 +72,7 @@ func (w *world) broker(change ...func(*settings.Options)) *server.Server {
 	return srv
 }
 
-// submitter is a program that submits, with what it has told.
+// submitter is a program that submits, with its reports.
 type submitter struct {
 	*agent.Agent
 	w    *world
@@ -146,7 +146,7 @@ func (s *submitter) acked(tag string) {
 	}
 }
 
-// begun waits until a job has told progress, which a worker does as it begins.
+// begun waits until a job has reported progress, which a worker does as it begins.
 func (s *submitter) begun(tag string) {
 	s.w.Helper()
 	for e := s.next(tag); e.Progress == nil; e = s.next(tag) {
@@ -174,8 +174,8 @@ func (s *submitter) answered(tag, want string) {
 	}
 }
 
-// again submits a job until it is answered. A client may say that a connection was lost
-// before it could send the job, which never ran then.
+// again submits a job until it is answered. A client may report that a connection was
+// lost before it could send the job, which then never ran.
 func (s *submitter) again(c agent.Command, want string) {
 	s.w.Helper()
 	for {
@@ -229,7 +229,7 @@ func (w *world) worker(options agent.Options) *agent.Agent {
 	return a
 }
 
-// told waits until a worker's program tells this.
+// told waits until a worker's program reports this.
 func (w *world) told(a *agent.Agent, what string, is func(agent.Event) bool) {
 	w.Helper()
 	late := time.After(patience)

@@ -60,12 +60,12 @@ func cutKept(w *world) {
 	}
 }
 
-// cuts are how many bytes of a connection are each the last one once, in each direction:
-// more than hello, a job and its answer have.
+// cuts are the numbers of bytes after which a connection is cut, in each direction: up
+// to more than hello, a job and its answer have.
 const cuts = 400
 
-// everyByte is a proxy whose connections are cut after one byte more each, first those to
-// the broker, then those from it. done tells that all were tried.
+// everyByte is a proxy whose connections are each cut after one byte more, first those to
+// the broker, then those from it. done tells whether all were tried.
 func everyByte(w *world, to string) (p *proxy, done func() bool) {
 	step := int64(1)
 	if testing.Short() {
@@ -182,7 +182,7 @@ func draining(w *world) {
 	running := s.do(agent.Command{Do: "submit", Type: "slow"})
 	<-begun
 	first.Drain()
-	// The next job is refused, which tells the client to turn to the second broker.
+	// The next job is refused, so the client turns to the second broker.
 	w.until("the second broker is found", func() bool {
 		e := s.end(s.do(agent.Command{Do: "submit", Type: "slow"}))
 		if e.Error != nil && e.Error.Code != "draining" {
@@ -248,7 +248,7 @@ func workerStops(w *world) {
 	if err := a.Wait(patience); err != nil {
 		w.Errorf("the worker ended with %v", err)
 	}
-	// What it had not begun has used no run.
+	// A job that it had not begun has used no run.
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	for _, tag := range tags[2:] {
 		s.answered(tag, begins)

@@ -13,7 +13,7 @@ type proxy struct {
 	mu sync.Mutex // guards what follows
 	to string
 	// budget returns how many bytes a new connection carries to the broker, and from
-	// it, before it is cut; below 0 is without end.
+	// it, before it is cut; below 0 there is no limit.
 	budget func() (out, in int64)
 	open   map[net.Conn]bool
 	count  int
@@ -54,14 +54,14 @@ func (p *proxy) cut() {
 	}
 }
 
-// limit sets what new connections carry.
+// limit sets how much new connections carry.
 func (p *proxy) limit(budget func() (out, in int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.budget = budget
 }
 
-// turn has new connections go elsewhere.
+// turn directs new connections elsewhere.
 func (p *proxy) turn(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
