@@ -33,7 +33,7 @@ func (o *options) prefix() string {
 	return "jq."
 }
 
-// once begins the types of jobs with max_retry 0. Where socket workers may join, they cannot guess
+// once begins the types of jobs with max_retry 0. If socket workers may join, they cannot guess
 // it.
 func (o *options) once(prefix string) string {
 	if !o.socketWorkers || o.alone() {
@@ -103,7 +103,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	return b, err
 }
 
-// operators returns how to reach the HTTP interface of a shared broker.
+// operators returns the address of the HTTP interface of a shared broker.
 func (o *options) operators() (r master.Rules, err error) {
 	c := &o.broker
 	transport := &http.Transport{}
@@ -120,7 +120,7 @@ func (o *options) operators() (r master.Rules, err error) {
 		host, port, err := net.SplitHostPort(at)
 		n, bad := strconv.Atoi(port)
 		if err != nil || bad != nil || n < 2 {
-			return r, errors.New("--broker-http must say where the broker's operators connect, as --broker is no host:port")
+			return r, errors.New("--broker-http must say where the broker's operators connect, because --broker is not host:port")
 		}
 		addr = net.JoinHostPort(host, strconv.Itoa(n-1))
 	}

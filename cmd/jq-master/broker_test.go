@@ -26,8 +26,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// shared is a broker that is not the master's own, at the addresses of the one
-// before, if there was one.
+// shared is a broker outside of the master, at the addresses of the one before, if
+// there was one.
 func shared(t *testing.T, before *server.Server) *server.Server {
 	t.Helper()
 	return sharedWith(t, before, func(*settings.Options) {})
@@ -78,8 +78,8 @@ func serveSocket(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Optio
 	})
 }
 
-// TestSocketWorkers: workers of the broker serve jobs, inside the process and
-// beside it, and --socket-workers=false keeps them away.
+// TestSocketWorkers: workers of the broker serve jobs, inside the process and beside
+// it, and --socket-workers=false refuses them.
 func TestSocketWorkers(t *testing.T) {
 	echo := func(_ context.Context, j *gloom.Job) (any, error) {
 		var arg struct{ Fail, Final bool }
@@ -129,7 +129,7 @@ func TestSocketWorkers(t *testing.T) {
 	})
 }
 
-// served has a job wait, and demands what is told of its name.
+// served enqueues a job that waits, and checks what is shown of its name.
 func served(t *testing.T, c *client, want string) {
 	t.Helper()
 	id := c.enqueue(`{"name":"sock","argument":{},"delay":3600}`)
@@ -140,9 +140,9 @@ func served(t *testing.T, c *client, want string) {
 	c.do("POST", "/v1/jobs/"+id+"/cancel", "").want(204)
 }
 
-// TestOnce: jobs with max_retry 0 are not for socket workers, as these would run
-// them before that is written; one that joins for all types does not get the
-// argument, and its answer does not count.
+// TestOnce: jobs with max_retry 0 are not for socket workers, which would run them
+// before that is written; one that joins for all types does not get the argument, and
+// its answer does not count.
 func TestOnce(t *testing.T) {
 	for _, typ := range []string{"jq.sock", "*"} {
 		t.Run(typ, func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestBrokerRestarts: with a shared broker that loses all it has, jobs that wait
-// go on in their order, jobs that run may be answered, and constraints hold.
+// TestBrokerRestarts: if a shared broker loses everything, jobs that wait go on in
+// their order, jobs that run may be answered, and constraints hold.
 func TestBrokerRestarts(t *testing.T) {
 	b := shared(t, nil)
 	d := start(t, usesBroker(b)...)
@@ -214,9 +214,9 @@ func TestBrokerRestarts(t *testing.T) {
 	}
 }
 
-// TestFailureAfterBrokerRestarts: a job that ran while a shared broker lost all it has,
-// and fails then or is in nobody's hands any more, runs again: that the broker is told
-// that the run has ended is no answer to the job.
+// TestFailureAfterBrokerRestarts: a job ran while a shared broker lost everything, and
+// then fails or has no worker any more. It runs again: the broker's end of the run is
+// not an answer for the job.
 func TestFailureAfterBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	for how, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
@@ -254,9 +254,9 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 	}
 }
 
-// TestBrokerRefuses: a broker that does not know the master's token any more, lets it
-// work no longer, or takes no rules, is asked again until it does. Jobs and workers wait
-// for that, no constraint is broken, and /readyz tells.
+// TestBrokerRefuses: a broker that no longer knows the master's token, no longer lets it
+// work, or takes no rules is asked again until it does. Jobs and workers wait for that,
+// no constraint is broken, and /readyz says so.
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
@@ -302,7 +302,7 @@ func TestBrokerRefuses(t *testing.T) {
 }
 
 // TestTokenCoversSome: a job of a type that the master's token does not cover waits until
-// it does. What runs meanwhile goes on undisturbed.
+// it does. Running jobs go on undisturbed.
 func TestTokenCoversSome(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
@@ -352,8 +352,8 @@ func TestTokenCoversSome(t *testing.T) {
 }
 
 // TestBrokerLimits: a worker may have more jobs than a broker gives to one connection,
-// and a job whose argument makes a longer frame than a broker takes is for the master's
-// workers alone.
+// and a job whose argument makes a longer frame than a broker takes is only for the
+// master's workers.
 func TestBrokerLimits(t *testing.T) {
 	t.Parallel()
 	b := sharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
@@ -375,8 +375,8 @@ func TestBrokerLimits(t *testing.T) {
 	}
 }
 
-// TestScrapes: whoever scrapes the metrics again and again, which needs no token, does not have the
-// broker list its groups each time.
+// TestScrapes: frequent scrapes of the metrics, which need no token, do not make the broker list
+// its groups each time.
 func TestScrapes(t *testing.T) {
 	t.Parallel()
 	b := shared(t, nil)
@@ -403,8 +403,9 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// TestRulesFull: a shared broker that has no room for the rule of a constraint runs no job
-// that it might hold back, says so, and goes on when the constraint is dropped.
+// TestRulesFull: a shared broker has no room for the rule of a constraint. The master runs
+// no job that the constraint might hold back, says so, and goes on when the constraint is
+// dropped.
 func TestRulesFull(t *testing.T) {
 	t.Parallel()
 	b := shared(t, nil)
@@ -439,9 +440,9 @@ func TestRulesFull(t *testing.T) {
 }
 
 // TestNamespaces: masters of other namespaces share a broker and nothing else. Their
-// jobs have the same names, and their constraints the same ids, also such as would be
-// alike when they were put together with colons. A job never gets to another's worker,
-// and what one does to its constraint changes nothing for the other.
+// jobs have the same names, and their constraints the same ids, including ids that
+// would be equal if they were joined with colons. A job never gets to another master's
+// worker, and changing a constraint of one has no effect on the other.
 func TestNamespaces(t *testing.T) {
 	b := shared(t, nil)
 	long := strings.Repeat("%", 100)
@@ -502,7 +503,8 @@ func TestNamespaces(t *testing.T) {
 }
 
 // TestForeignJobs: a master that is handed a job it does not know gives it back. Two
-// with one namespace and a store each are no queue, but neither ends the other's jobs.
+// masters with one namespace and a store each do not work together, but neither ends
+// the other's jobs.
 func TestForeignJobs(t *testing.T) {
 	b := shared(t, nil)
 	one, two := start(t, usesBroker(b)...).client(t, jsonType), start(t, usesBroker(b)...).client(t, jsonType)

@@ -26,8 +26,8 @@ const (
 	jsonType    = "application/json"
 )
 
-// client makes requests in one encoding and holds each exchange to openapi.yaml.
-// Whatever the encoding, texts are JSON.
+// client makes requests in one encoding and checks each exchange against openapi.yaml.
+// In all encodings, texts are given as JSON.
 type client struct {
 	t     testing.TB
 	d     *process
@@ -111,7 +111,7 @@ func (r *reply) decode() map[string]any {
 // get is a value of the body by its key, as fmt prints it.
 func (r *reply) get(key string) string { return fmt.Sprint(r.decode()[key]) }
 
-// has fails the test unless the body has at least what is in a JSON text.
+// has fails the test unless the body has at least the content of a JSON text.
 func (r *reply) has(text string) *reply {
 	r.t.Helper()
 	var want map[string]any
@@ -191,8 +191,8 @@ func (c *client) send(method, path string, data []byte, headers ...string) *repl
 	return out
 }
 
-// hold checks an exchange against the description: the reply always, the request
-// where it was taken.
+// hold checks an exchange against the description: the reply always, the request if it
+// was accepted.
 func (c *client) hold(r *http.Request, data []byte, out *reply, raw []byte) {
 	c.t.Helper()
 	route, params, err := c.doc.FindRoute(r)

@@ -45,8 +45,7 @@ func becomeChild() {
 	main()
 }
 
-// site is a master on a Redis, with pushers and workers that note what they were
-// told.
+// site is a master on a Redis, with pushers and workers that note the answers.
 type site struct {
 	t      *testing.T
 	redis  *redistest.Server
@@ -118,8 +117,8 @@ func (s *site) url(path string) string {
 	return "http://" + s.master.Addr + path
 }
 
-// call makes a JSON request. A status of 0 is a connection that failed: nobody
-// knows what became of the request.
+// call makes a JSON request. A status of 0 is a connection that failed: the effect of
+// the request is unknown.
 func (s *site) call(method, path, worker string, body, answer any) int {
 	var in io.Reader
 	if body != nil {
@@ -278,8 +277,8 @@ func (s *site) until(what string, holds func() bool) {
 
 func (s *site) ready() bool { return s.master.Ready(context.Background()) == nil }
 
-// settle stops the pushers, waits until all accepted jobs have ended, and holds
-// their ends against what everybody was told.
+// settle stops the pushers, waits until all accepted jobs have ended, and compares
+// their ends with the answers to pushers and workers.
 func (s *site) settle() {
 	s.t.Helper()
 	close(s.stop)
@@ -373,7 +372,7 @@ func TestMasterDies(t *testing.T) {
 	}
 }
 
-// fetch asks for the result of a job that is done.
+// fetch requests the result of a job that is done.
 func (s *site) fetch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -388,7 +387,7 @@ func (s *site) fetch() {
 	}
 }
 
-// Redis has a fault under load; the master lives. Whoever was refused has no job.
+// Redis has a fault under load; the master lives. A refused pusher has no job.
 func TestRedisFaults(t *testing.T) {
 	t.Parallel()
 	do := func(words ...any) func(*testing.T, *redistest.Server) {
@@ -429,7 +428,7 @@ func TestRedisFaults(t *testing.T) {
 	}
 }
 
-// All is gone from Redis: the master says so and goes on from nothing.
+// Redis loses everything: the master says so and goes on with nothing.
 func TestRedisFlushed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "never")
@@ -458,8 +457,8 @@ func TestRedisFlushed(t *testing.T) {
 	})
 }
 
-// A standby takes over, at once from a master that was killed, and after its lease
-// from one that hangs, which does nothing more when it wakes up.
+// A standby takes over: at once from a master that was killed, and after the lease from
+// one that hangs, which does nothing more when it wakes up.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	for _, hangs := range []bool{false, true} {

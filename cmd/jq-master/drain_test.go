@@ -7,7 +7,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestFetchedOnce: a result that was fetched right before a stop is not there after it.
+// TestFetchedOnce: a result that was fetched right before a stop is gone after it.
 func TestFetchedOnce(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -27,7 +27,7 @@ func TestFetchedOnce(t *testing.T) {
 	c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null}`)
 }
 
-// TestStopAlone: a master whose Redis is gone stops as it is told to, and well.
+// TestStopAlone: a master whose Redis is gone stops in order.
 func TestStopAlone(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

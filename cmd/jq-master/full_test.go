@@ -9,8 +9,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestMaxmemory: a Redis that is full refuses jobs, and takes them again when those
-// that it holds have run, without anybody's hand.
+// TestMaxmemory: a Redis that is full refuses jobs, and accepts them again by itself
+// when the jobs that it holds have run.
 func TestMaxmemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
@@ -41,8 +41,8 @@ func TestMaxmemory(t *testing.T) {
 		t.Fatalf("only %d jobs fit", taken)
 	}
 	drain()
-	// What has just ended is there for those who ask, for some seconds; then its memory is
-	// taken for new jobs.
+	// Jobs that have just ended can be read for some seconds; then their memory is used
+	// for new jobs.
 	for end := time.Now().Add(patience); taken < 20; time.Sleep(50 * time.Millisecond) {
 		for c.do("POST", "/job", body).status == 201 {
 			taken++

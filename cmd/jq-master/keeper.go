@@ -27,8 +27,8 @@ type keeper struct {
 	all map[string]*job.Constraint
 }
 
-// kept is a constraint in the file: an object of {"constraints": […]}, as
-// GET /v1/constraints tells it.
+// kept is a constraint in the file: an object of {"constraints": […]}, in the form of
+// GET /v1/constraints.
 type kept struct {
 	ID          string          `json:"id"`
 	Match       json.RawMessage `json:"match"`

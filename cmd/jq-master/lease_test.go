@@ -48,7 +48,7 @@ func (c *client) asks(job, worker string) map[string]*reply {
 	}
 }
 
-// TestCutOff: a master that has not reached Redis for as long as its lease answers
+// TestCutOff: a master that has not reached Redis for the length of its lease answers
 // nothing from memory.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestDeposed(t *testing.T) {
 	other.do("GET", "/job/"+job, "").want(200).has(`{"status":"done","result":1}`)
 }
 
-// TestLostWhileAway: a Redis that was away, and comes back without what it held, is there.
+// TestLostWhileAway: a Redis that was away and comes back without its data counts as lost.
 func TestLostWhileAway(t *testing.T) {
 	t.Parallel()
 	server, empty := redistest.New(t), redistest.New(t)

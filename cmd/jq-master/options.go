@@ -79,15 +79,15 @@ func (o *options) bind(f *pflag.FlagSet) {
 	o.door.Flags(f)
 	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// URL of the Redis that keeps jobs; none: memory")
 	f.StringVar(&o.namespace, "namespace", o.namespace, "queue of this master among others in the same Redis or broker")
-	f.StringVar(&o.constraints, "constraints", o.constraints, "file that constraints are kept in, without --redis (JSON)")
-	f.StringVar(&o.schedules, "schedules", o.schedules, "file of schedules, tables [schedules.NAME] in TOML; SIGHUP reads it again; they are changed there alone")
+	f.StringVar(&o.constraints, "constraints", o.constraints, "file in which constraints are kept, without --redis (JSON)")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "file of schedules, tables [schedules.NAME] in TOML; they can only be changed there; SIGHUP reads it again")
 	o.broker.Flags(f)
 	f.Lookup("broker").Usage = "submit address of a shared broker; none: a broker inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its address for operators; none: the port before the submit address's")
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where socket workers connect to the broker inside this process; none: nowhere")
-	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name, but for those with max_retry 0")
-	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port that jobs are pushed to, of workers that say neither url nor port; 0: they pull")
-	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network that workers' URLs may lead to, beside loopback and the address that they register from (CIDR); may be given several times")
+	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name, except those with max_retry 0")
+	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; 0: it pulls")
+	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network to which workers' URLs may lead, besides loopback and the address from which they register (CIDR); may be given several times")
 	f.DurationVar(&l.Heartbeat, "heartbeat", l.Heartbeat, "interval of heartbeats; a worker is lost after three that were missed")
 	f.DurationVar(&l.TimeoutGrace, "timeout-grace", l.TimeoutGrace, "how long after a job's timeout its worker may still report")
 	f.DurationVar(&l.BackoffBase, "backoff-base", l.BackoffBase, "longest wait before the first retry; it doubles with each further one")
@@ -97,13 +97,13 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby reaches one; without such a standby it keeps it")
 	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long jobs that ended are remembered")
-	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most of these, but for those of the last minute and with results; they take half of max-bytes at most")
+	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most of these, except those of the last minute and those with results; they take at most half of max-bytes")
 	f.Var(cli.Size(&o.maxBody, 0, most), "max-body", "largest body of a request")
 	f.Var(cli.Size(&l.MaxError, 0, most), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
 	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "most jobs that have not ended, and most idempotency keys (of these at least 10000)")
-	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "most memory for arguments, results, errors, idempotency keys and names beyond 1000 (5 KiB each); an eighth of it for results alone")
+	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "most memory for arguments, results, errors, idempotency keys and names beyond 1000 (5 KiB each); an eighth of it is for results alone")
 	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "most requests that wait for a job, or for its end")
-	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "most workers; for one more, one that pulls and was silent for ten minutes is forgotten")
+	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "most workers; beyond it, a worker that pulls and has been silent for ten minutes is forgotten")
 	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "most constraints")
 	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for jobs that run")
 	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
@@ -157,9 +157,9 @@ func (o *options) validate() error {
 	case o.redis != "" && o.constraints != "":
 		return &guard.OptionError{Flag: "constraints", Value: o.constraints, Reason: "goes without --redis, which keeps constraints itself"}
 	case o.workerAddr != "" && o.broker.SubmitAddr != "":
-		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is of the broker inside; --broker is a shared one with an address of its own"}
+		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for the broker inside; the shared broker of --broker has an address of its own"}
 	case o.workerAddr != "" && !o.socketWorkers:
-		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for socket workers, which --socket-workers=false keeps away"}
+		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for socket workers, which --socket-workers=false refuses"}
 	case strings.Contains(o.broker.SubmitAddr, ","):
 		return &guard.OptionError{Flag: "broker", Value: o.broker.SubmitAddr, Reason: "must be one address: jobs of one queue have one order"}
 	}

@@ -8,8 +8,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestOwner: a worker is nobody's but of the token that registered it, whoever sees
-// its id, also after a restart.
+// TestOwner: only the token that registered a worker can use it, whoever sees its id,
+// also after a restart.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

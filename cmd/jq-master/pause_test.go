@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPause: workers that beat all along, and results that are sent in time, lose
-// nothing by a master that was stopped.
+// TestPause: if a master is stopped for a while, workers that keep sending heartbeats,
+// and results that are sent in time, lose nothing.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--heartbeat", "300ms", "--timeout-grace", "0s")

@@ -14,8 +14,8 @@ import (
 // patience is how long a test waits for what must come.
 const patience = 45 * time.Second
 
-// asProgram makes the test binary be jq-master, so that what its processes do is
-// watched for races, too.
+// asProgram makes the test binary be jq-master, so that its processes are checked for
+// races, too.
 const asProgram = "JQ_MASTER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {

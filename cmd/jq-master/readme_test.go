@@ -28,12 +28,12 @@ var (
 	timeForm = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
 )
 
-// settled is an answer with all ids and times the same.
+// settled is an answer in which all ids and times are the same.
 func settled(text string) string {
 	return strings.TrimSpace(timeForm.ReplaceAllString(idForm.ReplaceAllString(text, "ID"), "TIME"))
 }
 
-// TestReadme runs the README's examples step by step: each gives what it shows, but
+// TestReadme runs the README's examples step by step: each gives what it shows, except
 // for ids and times.
 func TestReadme(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestReadmeOptions: every option that the README names is there.
+// TestReadmeOptions: every option that the README names exists.
 func TestReadmeOptions(t *testing.T) {
 	opt := defaults()
 	known := map[string]bool{"target": true, "help": true}
@@ -89,7 +89,8 @@ func TestReadmeOptions(t *testing.T) {
 	}
 }
 
-// TestExamples: the examples' workers run jobs and tell of those that they cannot.
+// TestExamples: the workers of the examples run jobs and report those that they cannot
+// run.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "worker")

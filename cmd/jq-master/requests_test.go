@@ -80,7 +80,7 @@ func TestFailures(t *testing.T) {
 		c.pull(w, 1)
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+big+`"}`, "worker-id", w).want(204)
 		st := c.do("GET", "/job/"+id, "").want(200).has(`{"status":"error","error":null,"reason":"timeout"}`)
-		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out, it may have 65536 (max-error)]") && !strings.HasSuffix(m, "70003 bytes is left out, it may have 65536 (max-error)]") {
+		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out: at most 65536 are allowed (max-error)]") && !strings.HasSuffix(m, "70003 bytes is left out: at most 65536 are allowed (max-error)]") {
 			t.Errorf("the message has %d bytes and ends with %s", len(m), m[len(m)-80:])
 		}
 
@@ -101,8 +101,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestTimeouts: a run may have a fraction of a second or 30 days, and that is what its
-// worker, operators and matchers are told, from either store and after a restart.
+// TestTimeouts: a run may last a fraction of a second or 30 days, and its worker,
+// operators and matchers get exactly that, from either store and after a restart.
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	try := func(t *testing.T, d *process, again func() *process) {
@@ -158,7 +158,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 // TestLateAfterFailure: a worker whose run has timed out is told that its answer came too late,
-// also when it has reported an earlier run of the job. Repeats of that report are still taken.
+// even if it has reported an earlier run of the job. Repeats of that report are still accepted.
 func TestLateAfterFailure(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--timeout-grace", "50ms", "--backoff-base", "1ms", "--backoff-cap", "1ms").client(t, jsonType)
@@ -175,7 +175,7 @@ func TestLateAfterFailure(t *testing.T) {
 	c.do("POST", "/done", failed+`,"attempt":2}`, "worker-id", w).refused(409, "not_assigned", "")
 }
 
-// TestMaxError: how long an error may be can be said, from not at all on.
+// TestMaxError: the largest error can be set, also to 0.
 func TestMaxError(t *testing.T) {
 	t.Parallel()
 	for flag, kept := range map[string]int{"0": 0, "1KiB": 1000, "1MiB": 900_000} {
@@ -293,8 +293,8 @@ func TestBadInput(t *testing.T) {
 	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).refused(400, "invalid_value", "")
 }
 
-// TestStrict: what people write has no names that mean nothing: it is refused, with the
-// name and those that there are, and nothing happens. Workers may send what they like.
+// TestStrict: an unknown name in a person's request is refused, with that name and the
+// known ones, and nothing happens. Workers may send what they like.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -327,7 +327,7 @@ func TestStrict(t *testing.T) {
 				t.Errorf("%s: %s, want %s", r.of, r.text, x.known)
 			}
 		}
-		// No filter, or one that leaves out nothing.
+		// No filter, or one that excludes nothing.
 		for _, path := range []string{"/v1/jobs/cancel", "/v1/jobs/retry"} {
 			for _, body := range []string{`{}`, `{"limit":1}`, `{"all":false}`, `{"all":null,"name":null}`, `{"match":{}}`, `{"match":{"all":[]}}`, `{"match":{"all":[{},{"not":{"any":[]}}]}}`, `{"match":{"any":[{"not":{}},{}]}}`} {
 				c.do("POST", path, body).refused(400, "missing_field", "all")
@@ -348,7 +348,8 @@ func TestStrict(t *testing.T) {
 	})
 }
 
-// TestEncodings: a reply is in what Accept prefers, else in what the request was.
+// TestEncodings: a reply has the encoding that Accept prefers, else that of the
+// request.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -364,7 +365,7 @@ func TestEncodings(t *testing.T) {
 		}
 	}
 	body := `{"name":"a","argument":{}}`
-	// Operators who name no type get what a person can read, on their paths alone.
+	// Operators who name no type get JSON, but only on their own paths.
 	for _, path := range []string{"/v1/stats", "/v1/jobs", "/v1/jobs/x", "/v1/nothing", "/", "/v1/jobs/query", "/nothing"} {
 		for _, accept := range []string{"", "*/*", "application/*"} {
 			if r := c.do("GET", path, "", "Accept", accept); r.header.Get("Content-Type") != jsonType {
@@ -507,7 +508,8 @@ func TestBulkReachesAll(t *testing.T) {
 	c.do("GET", "/job/"+old, "").want(200).has(`{"status":"queued"}`)
 }
 
-// TestConstraints: set, changed with an eye on others, dropped, and in force.
+// TestConstraints: constraints are set, changed without overwriting others' changes,
+// dropped, and enforced.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -557,8 +559,8 @@ func TestConstraints(t *testing.T) {
 	})
 }
 
-// TestConstraintIDs: a constraint of any id is set, read and dropped, also of one that is
-// part of a path of ours, or means something in paths.
+// TestConstraintIDs: a constraint with any id can be set, read and dropped, even if the
+// id is part of one of our paths or has a meaning in paths.
 func TestConstraintIDs(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -613,8 +615,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestWebPages: no page of another origin, and none that calls itself ours, gets
-// anything done.
+// TestWebPages: a page of another origin, or one that claims our name, can do nothing.
 func TestWebPages(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--host", "jq.example").client(t, jsonType)

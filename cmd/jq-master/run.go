@@ -83,7 +83,7 @@ func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Lo
 	defer cancel()
 	_ = m.Drain(ctx)
 	if signals.Kill.Err() != nil {
-		return cli.Failf(cli.ExitCut, "stopped before all that ran had ended")
+		return cli.Failf(cli.ExitCut, "stopped before all running jobs had ended")
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (o *options) openStore(log zerolog.Logger) (store.Store, error) {
 	if o.redis != "" {
 		r, err := store.Open(store.Options{URL: o.redis, Namespace: o.namespace, Log: log})
 		if err != nil { // the URL may contain a password
-			return nil, &guard.OptionError{Flag: "redis", Value: "URL", Reason: "must be redis://, rediss:// or unix://, with nothing in it that Redis does not know"}
+			return nil, &guard.OptionError{Flag: "redis", Value: "URL", Reason: "must be redis://, rediss:// or unix://, without options that Redis does not know"}
 		}
 		return r, nil
 	}
@@ -113,6 +113,6 @@ func (o *options) announce(d *door.Door, log zerolog.Logger) {
 		log.Warn().Msg("jobs are in memory only: they are lost when this process ends; --redis keeps them")
 	}
 	if o.door.Insecure && d.Exposed() {
-		log.Warn().Msg("--insecure: whoever reaches this address may push, work and administer")
+		log.Warn().Msg("--insecure: everybody who reaches this address may push, work and administer")
 	}
 }

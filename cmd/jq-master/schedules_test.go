@@ -50,8 +50,8 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// TestSchedulesOfAFile are put at the start and at SIGHUP, and changed by nobody else; a
-// file that is wrong changes nothing.
+// TestSchedulesOfAFile: they are stored at the start and at SIGHUP, and nothing else
+// changes them; an invalid file changes nothing.
 func TestSchedulesOfAFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "schedules.toml")
@@ -90,7 +90,7 @@ func TestSchedulesOfAFile(t *testing.T) {
 }
 
 // TestKillsBetweenDueTimes: masters of one Redis die while they make the jobs of a
-// schedule. The next one makes what they have not: each due time has one job.
+// schedule. The next one makes those that are missing: each due time has one job.
 func TestKillsBetweenDueTimes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, "--appendfsync", "always")

@@ -10,11 +10,11 @@ import (
 // ID names a job or a worker: a UUIDv7. The zero ID is none.
 type ID [16]byte
 
-// NewID returns an id that is larger than the earlier ones of this process, except those of the
-// same millisecond.
+// NewID returns an id that is larger than the earlier ones of this process, except for ids of
+// the same millisecond.
 func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
 
-// ParseID reads an id in the only allowed form: 36 characters, lower case.
+// ParseID reads an id in the only valid form: 36 characters, lower case.
 func ParseID(s string) (id ID, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return ID{}, false
@@ -65,7 +65,7 @@ func (id ID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
 func (id *ID) UnmarshalText(text []byte) error {
 	var ok bool
 	if *id, ok = ParseID(string(text)); !ok {
-		return fmt.Errorf("%q is no id", text)
+		return fmt.Errorf("%q is not an id", text)
 	}
 	return nil
 }

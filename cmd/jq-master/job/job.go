@@ -32,8 +32,8 @@ func (s Span) Seconds() float64 { return float64(s) / 1000 }
 // Duration returns the span as a Duration.
 func (s Span) Duration() time.Duration { return time.Duration(s) * time.Millisecond }
 
-// Attributes are what a pusher says about a job. They never change, but for the priority, nor do
-// the bytes of Argument, which all parts share.
+// Attributes are given by the pusher. They never change, except for the priority, and the bytes
+// of Argument, which all parts share, never do.
 type Attributes struct {
 	Name       string
 	Argument   []byte // one MessagePack map, as it came
@@ -114,7 +114,7 @@ type Attempt struct {
 	Started  int64  `json:"started"`
 	Finished int64  `json:"finished"`
 	Success  bool   `json:"success,omitempty"`
-	Reported bool   `json:"reported,omitempty"` // its worker has reported it; otherwise the master found how it ended
+	Reported bool   `json:"reported,omitempty"` // its worker reported it; otherwise the master found out how it ended
 	Reason   Reason `json:"reason,omitempty"`   // of a failure
 	Message  string `json:"message,omitempty"`  // of a failure
 	// Lost: its worker was lost. Cancelled: the job was cancelled while it ran.
@@ -162,7 +162,7 @@ func ParseReason(name string) (Reason, bool) {
 	return NoReason, false
 }
 
-// Outcome is how a run ended, as its worker says or as the master found.
+// Outcome is how a run ended, from its worker's report or as the master found out.
 type Outcome struct {
 	Success bool
 	Result  []byte // of a success, MessagePack; nil is null
@@ -171,6 +171,6 @@ type Outcome struct {
 	Retry   bool
 	Error   []byte // MessagePack; nil is null
 	Message string
-	Told    int64 // finished_at, in milliseconds since 1970; 0: not said
+	Told    int64 // finished_at, in milliseconds since 1970; 0: not reported
 	Lost    bool  // with its worker
 }

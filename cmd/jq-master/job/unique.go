@@ -7,14 +7,14 @@ type Unique struct {
 	Key   string // 1 … unique.MaxKey bytes
 	While unique.While
 	Until int64 // of a window, in milliseconds since 1970
-	// Replaces is the waiting job whose place this one has; none for none.
+	// Replaces is the waiting job whose place this one takes; the zero id for none.
 	Replaces ID
 	// ReplacesRev is 1 and the Rev that that job had then; 0: not known. With another Rev it has been
 	// cancelled since, and an operator may have revived it.
 	ReplacesRev uint32
 }
 
-// uniqueBytes is about how many bytes a key takes besides its own.
+// uniqueBytes is roughly how many bytes a key takes besides its own.
 const uniqueBytes = 200
 
 // Size returns how many bytes the key takes.
@@ -26,7 +26,7 @@ func (u *Unique) Size() int64 {
 }
 
 // Holds reports whether the job holds its key at a time, in milliseconds since 1970,
-// unless another job has it since:
+// unless another job has taken it since:
 //
 //	                            live  waiting  window
 //	queued (also released)      yes   yes      until its end
@@ -49,7 +49,7 @@ func (j *Job) Holds(now int64) bool {
 	return !j.State.Ended()
 }
 
-// Sharing is what a pusher asks about a unique key.
+// Sharing is a pusher's request for a unique key.
 type Sharing struct {
 	Key string
 	unique.Ask

@@ -23,12 +23,12 @@ type Worker struct {
 	Token     string   `json:"token"`             // the token in a push, "" for none
 	Heartbeat bool     `json:"heartbeat"`         // it is lost when no request comes from it
 	Leaving   bool     `json:"leaving,omitempty"` // unregistered, with runs that may still be answered
-	Owner     Owner    `json:"owner"`             // who registered it
-	Since     int64    `json:"since"`             // registered, in milliseconds since 1970
+	Owner     Owner    `json:"owner"`             // token that registered it
+	Since     int64    `json:"since"`             // when it registered, in milliseconds since 1970
 }
 
-// Owner is the hash of the token that a worker registered with; zero for none. Its requests must
-// have the same token, because others can see its id.
+// Owner is the hash of the token with which a worker registered; zero for none. Its requests
+// must have the same token, because others can see its id.
 type Owner [32]byte
 
 // Is compares owners in constant time.

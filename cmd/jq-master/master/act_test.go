@@ -78,8 +78,8 @@ func (w *world) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
 	}
 }
 
-// expect is what is known of a job that is handed out; if nobody was told of it,
-// its enqueueing was cut off by a crash.
+// expect is what is known of a job that is handed out; if no pusher has its id, a crash
+// interrupted its enqueueing.
 func (w *world) expect(h *job.Handout) *expected {
 	if w.model[h.ID] == nil {
 		w.model[h.ID] = &expected{id: h.ID, name: h.Name, maxRetry: w.c.jobs.Get(h.ID).MaxRetry}
@@ -250,7 +250,7 @@ func (w *world) storeGoes() {
 	w.step(w.c, func() { w.c.storeChanged(err) })
 }
 
-// crash begins anew from what the store holds. What was on its way there is lost,
+// crash begins again from the content of the store. Writes on their way there are lost,
 // or not.
 func (w *world) crash() {
 	w.say("crash")

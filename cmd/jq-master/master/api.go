@@ -8,14 +8,14 @@ import (
 )
 
 // Master's methods return a *job.Fault if the request is wrong or cannot be served now; any
-// other error is a context's. The caller owns what they return. It must have validated all
-// fields: types, ranges, sizes.
+// other error is a context's. The results belong to the caller, which must have validated
+// all fields: types, ranges, sizes.
 
 // New is a job to be enqueued.
 type New struct {
 	job.Attributes
 	Delay   time.Duration
-	Sharing *job.Sharing // what is asked of a unique key, which sets Unique; nil: nothing
+	Sharing *job.Sharing // request for a unique key, which sets Unique; nil: none
 }
 
 // Key is an idempotency key; nil for none.
@@ -39,7 +39,7 @@ type Status struct {
 	Fetch func(written bool)
 }
 
-// Registration is what a worker says about itself, and where it comes from.
+// Registration is a worker's description of itself, and where it comes from.
 type Registration struct {
 	Name      string
 	MaxJobs   int
@@ -58,10 +58,10 @@ type Registered struct {
 	Heartbeat time.Duration // the interval that the worker must keep
 }
 
-// Report is how a run ended, as its worker says.
+// Report is a worker's report of how a run ended.
 type Report struct {
 	Job     job.ID
-	Attempt int32 // 0: the worker did not say
+	Attempt int32 // 0: the worker did not report it
 	job.Outcome
 }
 
@@ -89,7 +89,7 @@ type Detail struct {
 	// Exact says that there are no more.
 	Place int
 	Exact bool
-	// BlockedBy has the constraints that hold it back now. Waits says in words what else holds it
+	// BlockedBy has the constraints that hold it back now. Waits describes what else holds it
 	// back, "" for nothing.
 	BlockedBy []string
 	Waits     string
@@ -122,7 +122,8 @@ type Stats struct {
 	EnqueuedRate, HandedOutRate, EndedRate float64
 	Workers, Slots, Busy                   int
 	Paused                                 int // workers that get no jobs for now
-	// Wait and Run count how long jobs waited before an attempt, and attempts took, by Bounds.
+	// Wait and Run count how long jobs waited before an attempt, and how long attempts took,
+	// by Bounds.
 	Wait, Run [len(bounds) + 1]uint64
 	Bytes     int64
 	Results   int // kept
@@ -142,8 +143,8 @@ type NameStats struct {
 // has none.
 func Bounds() []float64 { return bounds[:] }
 
-// Ledger counts since the start of this master, jobs that it found in the store included: Enqueued
-// + Revived = Waiting + Running + Done + Failed + Cancelled.
+// Ledger counts since the start of this master, including jobs that it found in the store:
+// Enqueued + Revived = Waiting + Running + Done + Failed + Cancelled.
 type Ledger struct {
 	Enqueued, Revived             uint64
 	Waiting, Running              uint64

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// putConstraint sets a constraint. The reply comes when all jobs know of it.
+// putConstraint sets a constraint. The reply comes when the change holds for all jobs.
 func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, must bool, reply func(created bool, err error)) {
 	tell := func(created bool, err error) { c.later(func() { reply(created, err) }) }
 	old := c.constraints.byID[n.ID]
@@ -21,10 +21,10 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 		c.changes = append(c.changes, func() { c.putConstraint(n, pick, ifMatch, must, reply) })
 		return
 	case (must || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
-		tell(false, job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", n.ID))
+		tell(false, job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", n.ID))
 		return
 	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
-		tell(false, overloaded("there are %d constraints, as many as are allowed (max-constraints)", len(c.constraints.byID)))
+		tell(false, overloaded("there are %d constraints, and no more are allowed (max-constraints)", len(c.constraints.byID)))
 		return
 	}
 	patterns := (&constraint{Constraint: *n}).patterns()
@@ -34,7 +34,7 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 		}
 	}
 	if patterns > broker.MaxLikeRules {
-		tell(false, overloaded("with it, constraints with per would need %d rules at the broker, which takes %d: one for rate and one for concurrency", patterns, broker.MaxLikeRules))
+		tell(false, overloaded("with it, constraints with per would need %d rules at the broker (one for rate and one for concurrency), which takes at most %d", patterns, broker.MaxLikeRules))
 		return
 	}
 	stored := *n
@@ -66,7 +66,7 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 }
 
 // changed is called when a change of constraints was written, or will not be. Other changes have
-// waited for it, because their demands are judged by the constraint as it is then.
+// waited for it, because what they demand is judged by the constraint as it is afterwards.
 func (c *machine) changed() {
 	c.changing = false
 	for len(c.changes) > 0 && !c.changing {
@@ -123,7 +123,7 @@ func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
 }
 
 // like reports whether two constraints match the same jobs and have rules of the same kinds, so
-// that only numbers differ.
+// that they differ only in numbers.
 func (k *constraint) like(n *job.Constraint) bool {
 	return k.Enabled == n.Enabled && k.Per == n.Per && bytes.Equal(k.Match, n.Match) &&
 		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)
@@ -137,7 +137,8 @@ func (k *constraint) rules(what byte) bool {
 	return k.Rate > 0
 }
 
-// dropConstraint drops a constraint. The reply comes when all jobs know of it.
+// dropConstraint drops a constraint. The reply comes when the change holds for all
+// jobs.
 func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	k := c.constraints.byID[id]
@@ -152,7 +153,7 @@ func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 		tell(c.storeAway())
 		return
 	case ifMatch != 0 && k.Version != ifMatch:
-		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", id))
+		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q does not have the version in If-Match", id))
 		return
 	}
 	c.changing = true

@@ -43,8 +43,8 @@ func TestIfMatchAtOnce(t *testing.T) {
 	}
 }
 
-// TestManyPatterns: constraints with per for which the broker has no rules are refused; others
-// are not.
+// TestManyPatterns: constraints with per for which the broker has no rules left are refused;
+// others are not.
 func TestManyPatterns(t *testing.T) {
 	w := newWorld(t, 1)
 	put := func(id, per string, enabled bool) (err error) {
@@ -95,8 +95,9 @@ func (s *heldConstraints) answer() bool {
 	return true
 }
 
-// TestSlices: however long the line and its jobs are, one slice of a sweep looks at
-// few jobs and changes no others, and all slices together reach every job once.
+// TestSlices: however many jobs wait and however large they are, one slice of a sweep
+// examines few jobs and changes no others, and all slices together reach every job
+// once.
 func TestSlices(t *testing.T) {
 	const jobs = 50_000
 	w := newWorld(t, 1)

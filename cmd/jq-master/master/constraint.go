@@ -18,14 +18,14 @@ import (
 // values share one.
 const maxBuckets = 100_000
 
-// picker says which jobs come under a constraint, and in which of its buckets.
+// picker says which jobs a constraint applies to, and in which of its buckets.
 type picker struct {
 	match func(*job.Attributes) bool
 	per   func(*job.Attributes) []byte // equal for equal values; nil: one bucket for all
 }
 
-// constraint is a rule for groups of the broker, and the jobs in them. It never changes which jobs
-// come under it; it is replaced by another one.
+// constraint is a rule for groups of the broker, and the jobs in them. The set of jobs to which it
+// applies never changes; it is replaced by another constraint.
 type constraint struct {
 	job.Constraint
 	picker
@@ -35,7 +35,7 @@ type constraint struct {
 	buckets map[bucket]int // how many jobs are in each bucket; nil without per
 
 	matching, running int
-	// After a restart the tokens come back one by one. phase says how far the rule is, until
+	// After a restart the tokens come back one by one. phase is the stage of that, until
 	// phaseAt.
 	phase   phase
 	phaseAt int64
@@ -55,23 +55,24 @@ type bucket [16]byte
 // shared is the bucket of values beyond maxBuckets.
 var shared = bucket{'s'}
 
-// membership is a constraint that a job comes under, with the bucket.
+// membership is a constraint that applies to a job, with the bucket.
 type membership struct {
 	of     *constraint
 	bucket bucket
 }
 
-// set has the constraints that a job comes under. Jobs with the same constraints share a set.
+// set has the constraints that apply to a job. Jobs with the same constraints share a set.
 type set struct {
 	key     string
 	members []membership
 	jobs    int
-	// all are the broker's groups of these jobs. lasting lacks those of rates: a running job has
-	// taken its tokens already.
+	// all are the broker's groups of these jobs. lasting has those without the groups of rates:
+	// a running job has taken its tokens already.
 	all, lasting []string
 }
 
-// constraints has all constraints, and how far they were applied to waiting jobs.
+// constraints has all constraints, and to what extent they have been applied to waiting
+// jobs.
 type constraints struct {
 	byID    map[string]*constraint
 	sets    map[string]*set
@@ -104,8 +105,8 @@ func (s *constraints) relist() {
 // same reports whether two lists are the same slice.
 func same(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// match returns which of some constraints a job comes under, without those that it is known to
-// come under. It may walk through a large argument, and needs no lock.
+// match returns which of some constraints apply to a job, without those that are known to
+// apply. It may walk through a large argument, and needs no lock.
 func match(list []*constraint, a *job.Attributes, known *set) (members []membership) {
 	for _, k := range list {
 		if known.has(k) || !k.match(a) {
@@ -240,7 +241,7 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 }
 
 // group returns the name of a group. Concurrency and rate have a group each, so that a running job
-// can be in the one alone.
+// can be in only one of them.
 func (k *constraint) group(what byte, b bucket) string {
 	name := string(what) + ":" + k.groups
 	if k.per != nil {
@@ -313,8 +314,8 @@ func (c *machine) unset(k *constraint) {
 	}
 }
 
-// emptied makes the buckets of a constraint begin without tokens, as after a restart: none until
-// the first one would be there, then one at most until all would be.
+// emptied makes the buckets of a constraint begin without tokens, as after a restart: there are
+// none until the first one would have come, and then at most one until all would have come.
 func (c *machine) emptied(k *constraint) {
 	if k.Rate > 0 {
 		k.phase, k.phaseAt = empty, c.now+seconds(1/k.Rate)

@@ -1,5 +1,5 @@
 // Package master hands jobs to workers. It knows all jobs that have not ended, and those that
-// ended lately. A state machine without clock or connections decides what becomes of them. Around
+// ended lately. A state machine without clock or connections decides what happens to them. Around
 // it are the store, which remembers, and the broker, which decides order and limits; the master is
 // a client of the broker.
 //

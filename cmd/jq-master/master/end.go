@@ -11,7 +11,7 @@ type ending struct {
 	at  int64 // on the clock
 }
 
-// over enters a job among the ended ones, from where it is forgotten.
+// over adds a job to the ended ones, which are forgotten in their order.
 func (c *machine) over(r *record, forget, drop int64) {
 	p := r.history()
 	if r.Holds(c.wall) {
@@ -59,7 +59,7 @@ func (c *machine) dropResult(r *record) {
 	c.remind(r)
 }
 
-const fetchDelay = 50 // how long fetches are gathered for the store, in milliseconds
+const fetchDelay = 50 // how long fetches are collected for the store, in milliseconds
 
 // flushFetched tells the store which results it can drop.
 func (c *machine) flushFetched() {
@@ -80,7 +80,7 @@ func (c *machine) flushFetched() {
 }
 
 // makeRoom forgets jobs that ended more than some seconds ago until so many bytes are free, a
-// number of them at a time.
+// number of jobs at a time.
 func (c *machine) makeRoom(bytes int64) {
 	c.lack = bytes
 	c.expire()
@@ -88,7 +88,7 @@ func (c *machine) makeRoom(bytes int64) {
 }
 
 // expire forgets the jobs that ended first if too many have ended, or if they use too much of the
-// room for new ones, a number of them at a time.
+// room for new ones, a number of jobs at a time.
 func (c *machine) expire() {
 	var surplus []*record
 	spent, freed := c.spent, int64(0)
@@ -97,7 +97,7 @@ func (c *machine) expire() {
 		r := e.rec
 		switch {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0 || r.Holds(c.wall):
-			c.ended.pop() // it was revived or forgotten, or will be entered again when its result goes; a window ends by itself
+			c.ended.pop() // it was revived or forgotten, or will be added again when its result goes; a window ends by itself
 			continue
 		case spent > c.MaxBytes/2, freed < c.lack && c.clock-e.at >= ms(endedForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,

@@ -16,17 +16,17 @@ type enqueueing struct {
 	key   *Key
 	reply func(ids []job.ID, replayed bool, err error)
 
-	unique string   // what became of the job that held the key: kept, replaced, extended
+	unique string   // what happened to the job that held the key: kept, replaced, extended
 	sent   bool     // the store was asked, and its answer goes to the pusher in any case
 	ids    []job.ID // the stored jobs, while the one that they replace is cancelled
 
 	bytes int64
-	// under has the constraints of list that each job comes under.
+	// under has, for each job, the constraints of list that apply to it.
 	under [][]membership
 	list  []*constraint
 }
 
-// match finds the constraints that the jobs come under. It is called without the lock, because it
+// match finds the constraints that apply to the jobs. It is called without the lock, because it
 // may take long.
 func (e *enqueueing) match(list []*constraint) {
 	e.under, e.list = make([][]membership, len(e.jobs)), list
@@ -55,7 +55,7 @@ func (c *machine) enqueue(e *enqueueing) {
 	c.rematch(e)
 	for i := 0; err == nil && i < len(e.under); i++ {
 		if n := limits(e.under[i]); n > c.maxGroups {
-			err = overloaded("the job comes under constraints with %d limits, the broker takes at most %d", n, c.maxGroups)
+			err = overloaded("constraints with %d limits apply to the job; the broker takes at most %d", n, c.maxGroups)
 		}
 	}
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *machine) enqueue(e *enqueueing) {
 	})
 }
 
-// staysFull is how long the master is not ready after it has refused a job for want of room. Then
+// staysFull is how long the master is not ready after it has refused a job for lack of room. Then
 // pushers may try again.
 const staysFull = 5 * time.Second
 
@@ -118,9 +118,9 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	}
 	switch {
 	case c.live()+jobs > c.MaxJobs:
-		return overloaded("%d jobs are held and %d more are to come, at most %d are allowed (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the rest is kept for results: without room for them no job would end
-		err := overloaded("jobs, results and idempotency keys have %d bytes and %d more are to come, at most %d are allowed, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
+		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", c.live(), jobs, c.MaxJobs)
+	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the rest is reserved for results: without room for them no job would end
+		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
 		c.makeRoom(c.held() + bytes - (c.MaxBytes - c.MaxBytes/8))
 		return err
 	}
@@ -134,7 +134,7 @@ const leastKeys = 10_000
 func (c *machine) admitsKey() error {
 	most := max(c.MaxJobs, leastKeys)
 	if n := c.keys.len() + c.newKeys; n >= most {
-		return overloaded("%d idempotency keys are remembered, as many as are allowed (max-jobs, at least %d); each is for 24 hours", n, leastKeys)
+		return overloaded("%d idempotency keys are remembered, and no more are allowed (max-jobs, at least %d); each is kept for 24 hours", n, leastKeys)
 	}
 	return nil
 }
@@ -161,13 +161,13 @@ func (c *machine) forgetKeys() {
 }
 
 // admitsResult says why there is no room for the result of a run. It first makes some. If no other
-// result is kept, a result is always admitted, so that jobs end.
+// result is kept, a result is always admitted, so that jobs can end.
 func (c *machine) admitsResult(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
 	if !o.Success || !r.KeepResult || c.held()+n <= c.MaxBytes || c.results == 0 && c.arriving == 0 {
 		return nil
 	}
-	err := overloaded("jobs, results and idempotency keys have %d bytes and the result has %d more, at most %d are allowed (max-bytes); send it again", c.held(), n, c.MaxBytes)
+	err := overloaded("jobs, results and idempotency keys have %d bytes, and with the result's %d they would pass %d (max-bytes); send it again", c.held(), n, c.MaxBytes)
 	c.makeRoom(c.held() + n - c.MaxBytes)
 	return err
 }
@@ -178,7 +178,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
 		c.full, c.fullTo = err, c.now+ms(staysFull)
-		c.makeRoom(16*e.bytes + c.spent/16) // a part: the store does not say how much it lacks
+		c.makeRoom(16*e.bytes + c.spent/16) // only part of it: the store does not say how much it lacks
 	}
 	err = c.refusal(err)
 	var r *record
@@ -215,7 +215,7 @@ func (c *machine) refusal(err error) error {
 	return errStarting
 }
 
-// adopt makes a record of a stored job, which comes under no constraint yet.
+// adopt makes a record of a stored job, to which no constraint applies yet.
 func (c *machine) adopt(j *job.Job) *record {
 	r := &record{Job: j, name: c.intern(j.Name), ripe: c.clock + j.Due - c.wall}
 	j.Name = r.name.text // one for all
@@ -254,7 +254,7 @@ func (c *machine) submit(r *record, age time.Duration) {
 	s.delay = c.rest(r)
 	if u := r.running(); u != nil {
 		u.own = true
-		// Without retries: when the worker has gone, nobody serves its type.
+		// Without retries: when the worker has gone, no other serves its type.
 		s.typ, s.priority, s.groups, s.delay, s.retries = c.ownType(u.w), foremost, nil, 0, 0
 		if r.groups != nil {
 			s.groups = c.fit(r.groups.lasting)

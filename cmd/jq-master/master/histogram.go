@@ -9,7 +9,7 @@ type histogram struct {
 	sum     float64
 }
 
-// add counts one; a clock that was set back has made it shorter than nothing.
+// add counts one duration; it is negative if a clock was set back.
 func (h *histogram) add(seconds float64) {
 	seconds = max(seconds, 0)
 	i := 0

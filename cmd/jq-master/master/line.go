@@ -59,7 +59,7 @@ type brokerLine struct {
 	mu      sync.Mutex // guards what follows
 	wake    *sync.Cond
 	queue   []errand
-	pending int // errands that have not been done
+	pending int // errands that have not been sent
 	changes int // how many of these, and of those on their way, are not answered
 	workers map[job.ID][]*post
 	barred  error          // why something does not reach the broker
@@ -183,7 +183,7 @@ func (l *brokerLine) run() {
 }
 
 // do runs an errand. If the broker refuses the connection it tries again: otherwise the broker
-// would never be told.
+// would never get it.
 func (l *brokerLine) do(e *errand) {
 	for {
 		err := l.try(e)
@@ -200,7 +200,7 @@ func (l *brokerLine) do(e *errand) {
 		case e.submit != nil:
 			l.ended(e.submit, nil, err)
 		default:
-			l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker does not take what it is asked")
+			l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker refuses a request")
 		}
 		if e.change != nil {
 			l.changed()
@@ -252,8 +252,9 @@ func (l *brokerLine) changed() {
 	l.mu.Unlock()
 }
 
-// setRule tries until the broker has the rule: without it, jobs would run that may not. It ends
-// when the rule is to be dropped again: that is how an operator helps a broker that has no room.
+// setRule tries until the broker has the rule: without it, jobs would run that must not. It
+// gives up when the rule is to be dropped again, which is how an operator helps a broker that
+// has no room.
 func (l *brokerLine) setRule(r *ruleChange) error {
 	if r.drop {
 		defer l.dropped(r.pattern)
@@ -277,7 +278,7 @@ func (l *brokerLine) setRule(r *ruleChange) error {
 	}
 }
 
-// drop says whether a rule waits to be dropped, dropped that it has been.
+// drop notes that a rule waits to be dropped, dropped that it has been.
 func (l *brokerLine) drop(pattern string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -335,7 +336,7 @@ const manyRetries = 1000
 var nothing = json.RawMessage("0")
 
 // ended is called when the broker has taken a detached job, has ended another one, or refuses it.
-// It ignores the end of a job that runs at a worker already, since the master itself has ended
+// It ignores the end of a job that runs at a worker already, because the master itself has ended
 // that.
 func (l *brokerLine) ended(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
@@ -348,7 +349,7 @@ func (l *brokerLine) ended(s *submission, body []byte, err error) {
 		result, wrong := l.values.FromJSON(body)
 		o := &job.Outcome{Success: true, Result: result}
 		if wrong != nil {
-			o = &job.Outcome{Reason: job.Other, Message: "the answer cannot be read: " + wrong.Error()}
+			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + wrong.Error()}
 		}
 		l.enter(func(c *machine) { c.answered(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
@@ -357,7 +358,7 @@ func (l *brokerLine) ended(s *submission, body []byte, err error) {
 			l.b.WantRights(l.life, s.typ, l.outdate)
 		}
 		if refused.Code != gloom.ErrIDExists {
-			l.refusals.Warn().Err(err).Msg("the broker refuses jobs, such as this; they are offered again and again, and this is told every ten seconds")
+			l.refusals.Warn().Err(err).Msg("the broker refuses jobs, such as this one; they are submitted again and again, and this is logged every ten seconds")
 		}
 		l.enter(func(c *machine) { c.misplaced(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
@@ -401,7 +402,7 @@ func (l *brokerLine) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 		Take: func(r *gloom.Run) {
 			jobID, ok := job.ParseID(r.Job().ID)
 			if !ok {
-				r.Answer(nil, gloom.Fatal(errors.New("no job of JQ")))
+				r.Answer(nil, gloom.Fatal(errors.New("not a job of JQ")))
 				return
 			}
 			l.enter(func(c *machine) { c.handed(id, jobID, strings.HasPrefix(r.Job().Type, l.own), brokerRun{r}) })
@@ -409,14 +410,15 @@ func (l *brokerLine) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 	}
 }
 
-// staff keeps a post until its worker leaves. If the broker refuses it, it is tried again.
+// staff keeps a post until its worker leaves. If the broker refuses the post, it is tried
+// again.
 func (l *brokerLine) staff(id job.ID, p *post) {
 	for w := p.Worker; w != nil; {
 		err := w.Run(l.life)
 		if err == nil || l.life.Err() != nil {
 			return
 		}
-		l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker, it is asked again")
+		l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker; trying again")
 		for w = nil; w == nil && l.sleep(askAgain); {
 			l.mu.Lock()
 			if p.parted || l.workers == nil {
@@ -432,7 +434,7 @@ func (l *brokerLine) staff(id job.ID, p *post) {
 	}
 }
 
-// brokerRun is a run as the machine answers it.
+// brokerRun is a run in the form in which the machine answers it.
 type brokerRun struct{ *gloom.Run }
 
 func (r brokerRun) end()                        { r.Answer(nil, nil) }

@@ -24,7 +24,7 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 			c.workers[j.Worker] = w
 		}
 		u := &run{w: w, before: job.Queued, sent: true, deadline: c.now + missedBeats*ms(c.Heartbeat)}
-		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // as long at most, however the clocks were set
+		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // at most so long, however the clocks were set
 		u.deadline = max(u.deadline, min(c.monoAt(j.Deadline), c.now+whole))
 		if j.Retries > 0 {
 			u.before = job.Retrying
@@ -60,7 +60,7 @@ func (c *machine) loadWorker(s *job.Worker) {
 	c.workers[s.ID] = &worker{Worker: *s, seen: c.now, runs: make(map[*record]struct{})}
 }
 
-// loaded is called when everything stored has been taken in.
+// loaded is called when everything stored has been read.
 func (c *machine) loaded() {
 	slices.SortFunc(c.order, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	c.loading = false
@@ -69,7 +69,8 @@ func (c *machine) loaded() {
 	c.finishReplacing()
 }
 
-// unlink is called when there is no broker, or an empty one: link brings it all jobs.
+// unlink is called when there is no broker, or an empty one: link then brings all jobs
+// to it.
 func (c *machine) unlink() {
 	c.linked, c.settled, c.brought, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
 	for _, p := range c.order {
@@ -88,9 +89,9 @@ func (c *machine) unlink() {
 	}
 }
 
-// linkSlice submits some jobs to the broker, those that run first and then the oldest, and reports
-// whether there are more. Workers get jobs when all of them are there. Without the lease nothing is
-// brought: it would replace rules of the master that took over by old ones.
+// linkSlice submits some jobs to the broker, first those that run and then the oldest, and reports
+// whether there are more. Workers get jobs when all of them are there. Without the lease it brings
+// nothing, because it would replace rules of the master that took over by old ones.
 func (c *machine) linkSlice(looks int) (more bool) {
 	if c.brought || !c.out.store.Holds() {
 		return false
@@ -119,7 +120,7 @@ func (c *machine) linkSlice(looks int) (more bool) {
 		return true
 	}
 	c.brought = true
-	// The broker has taken everything, rules too, before the first worker joins.
+	// The broker must have everything, rules too, before the first worker joins.
 	line := c.out.line
 	c.later(func() {
 		line.settled(func() {
@@ -133,9 +134,9 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	return false
 }
 
-// link lets workers get jobs that wait when the broker has handed out again all that run,
-// which have their places in groups from then on. It does not wait long for a run that the
-// broker holds back, as its groups have no place left then, or does not take.
+// link lets workers get waiting jobs when the broker has handed out again all running
+// jobs, which then have their places in groups. It does not wait long for a run that the
+// broker does not take or holds back because its groups have no place left.
 func (c *machine) link() {
 	if !c.settled || c.linked {
 		return
@@ -178,7 +179,7 @@ func (c *machine) drain() {
 // storeChanged is called when the store has gone away, with the reason, or is back.
 func (c *machine) storeChanged(away error) {
 	if c.away != nil && away == nil {
-		c.judge = max(c.judge, c.now+ms(c.StoreWait)) // what workers have said meanwhile is read first
+		c.judge = max(c.judge, c.now+ms(c.StoreWait)) // reports that workers have sent meanwhile are read first
 	}
 	c.away = away
 	if away != nil { // jobs on their way may take long
@@ -191,14 +192,14 @@ func (c *machine) storeChanged(away error) {
 	c.serveAll()
 }
 
-// misplaced is told of a job that the broker did not take, or has ended by itself.
+// misplaced is called with a job that the broker did not take, or has ended by itself.
 func (c *machine) misplaced(id job.ID, bid uint32) {
 	if r := c.brings(id, bid); r != nil {
 		c.lateAgain(r, nil)
 	}
 }
 
-// brings is the job that a submission has brought, unless it is over.
+// brings returns the job that a submission has brought, unless the job is over.
 func (c *machine) brings(id job.ID, bid uint32) *record {
 	if r := c.jobs.Get(id); r != nil && r.inLine && r.bid == bid {
 		return r
@@ -206,8 +207,8 @@ func (c *machine) brings(id job.ID, bid uint32) *record {
 	return nil
 }
 
-// lateAgain is told that the broker does not have a job, for this reason if there is one.
-// One that runs is brought when the run is over.
+// lateAgain is called when the broker does not have a job, with the reason if there is
+// one. A job that runs is brought when the run is over.
 func (c *machine) lateAgain(r *record, why *job.Outcome) {
 	r.inLine = false
 	c.late = append(c.late, lateJob{r.ID, c.now + ms(crossing), why, r.bid})
@@ -225,8 +226,8 @@ func (c *machine) tooLong(id job.ID) {
 	}
 }
 
-// unchanged is called when the broker has not changed a job's groups, because it is just being
-// handed out or given back.
+// unchanged is called when the broker has not changed a job's groups, because the job is just
+// being handed out or given back.
 func (c *machine) unchanged(id job.ID) {
 	if r := c.jobs.Get(id); r != nil && r.inLine && r.waits() {
 		c.late = append(c.late, lateJob{id: id, at: c.now + ms(crossing)})
@@ -235,11 +236,11 @@ func (c *machine) unchanged(id job.ID) {
 	}
 }
 
-// lateJob is to be brought to the broker once more, or its groups.
+// lateJob brings a job, or its groups, to the broker once more.
 type lateJob struct {
 	id  job.ID
 	at  int64
-	why *job.Outcome // it ends so instead, unless one of our workers had it
+	why *job.Outcome // it ends in this way instead, unless one of our workers had it
 	bid uint32       // or it was brought since
 }
 
@@ -266,9 +267,9 @@ func (c *machine) placeLate() {
 	})
 }
 
-// answered is told how a worker of the broker's own has ended a job, or lost it.
-// A run that was lost, or has ended while the master stood still, may have been one with
-// us, of which the hand-out is still to be read: then it was none.
+// answered is called when a worker of the broker's own has ended a job, or lost it. A
+// run that was lost, or has ended while the master stood still, may have been a run of
+// one of our workers whose hand-out has not been read yet: then it does not count.
 func (c *machine) answered(id job.ID, bid uint32, o *job.Outcome, lost bool) {
 	r := c.brings(id, bid)
 	switch {

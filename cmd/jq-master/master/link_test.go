@@ -11,8 +11,9 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestBrokerEnds: a shared broker that ends a job by itself, before or after one of our
-// workers had it or while it runs, ends nothing here: the job comes to it again, and runs.
+// TestBrokerEnds: a shared broker ends a job by itself, before or after one of our workers
+// had it or while it runs. That ends nothing here: the job is submitted to it again, and
+// runs.
 func TestBrokerEnds(t *testing.T) {
 	lost := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
 	for name, ends := range map[string]func(c *machine, r *record, handOut func()){
@@ -71,8 +72,8 @@ func TestBrokerEnds(t *testing.T) {
 	}
 }
 
-// TestEarly: what the broker hands out before its retry is due, as it took the run before
-// back by itself, waits on.
+// TestEarly: the broker hands out a job before its retry is due, because it took back the
+// run before by itself. The job goes on waiting.
 func TestEarly(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
@@ -87,8 +88,8 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestRunsFirst: a broker that comes anew hands out again what runs before anything else,
-// as only then the runs have their places in groups.
+// TestRunsFirst: a new broker first hands out again the jobs that run, because only then
+// the runs have their places in groups.
 func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
@@ -134,8 +135,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestHandedToOld: a master whose lease is over, as it stood still, does not end at the
-// broker what has ended for it: another one may have had it retried.
+// TestHandedToOld: a master whose lease has run out, because it stood still, must not
+// end at the broker the jobs that have ended for it: another master may have retried
+// them.
 func TestHandedToOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()

@@ -13,7 +13,7 @@ import (
 	"gloom/wire"
 )
 
-// manyLooked is how many records a page looks at.
+// manyLooked is how many records a page examines.
 const manyLooked = 10_000
 
 // List returns the jobs that a filter picks, newest first: at most limit, among at most 10,000
@@ -28,7 +28,7 @@ func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	return page, err
 }
 
-// each calls the machine's each in pieces, between which other commands run, for so many records.
+// each calls the machine's each in pieces of so many records, between which other commands run.
 func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) bool) (next uint64, err error) {
 	for more := true; looks > 0 && more; looks -= manyAtOnce {
 		next, err = look(m, func(c *machine) (uint64, error) {
@@ -44,9 +44,9 @@ func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) b
 	return next, err
 }
 
-// each calls found for jobs that a filter picks, newest first and from below a cursor, until found
-// returns false or so many records were looked at. It returns the cursor to continue from, 0 at
-// the end.
+// each calls found for the jobs that a filter picks, newest first and from below a cursor, until
+// found returns false or so many records were examined. It returns the cursor to continue from, 0
+// at the end.
 func (c *machine) each(f *Filter, cursor uint64, looks int, found func(*record) bool) uint64 {
 	i := len(c.order)
 	if cursor != 0 {
@@ -143,7 +143,7 @@ func fits(glob, name string) bool {
 	return p.Fits(name)
 }
 
-// Action is what operators do to jobs, one or many.
+// Action is an action of operators on jobs, one or many.
 type Action struct {
 	fits func(job.State) bool
 	do   func(m *Master, ctx context.Context, id job.ID) error
@@ -162,16 +162,16 @@ func Prioritizing(priority int32) Action {
 
 func waits(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
-// Touched says how far an action on many jobs has come.
+// Touched is the progress of an action on many jobs.
 type Touched struct {
 	Affected int
-	// Next is the cursor where it goes on, 0 at the end: jobs above it were looked at. Start is
+	// Next is the cursor where it goes on, 0 at the end: jobs above it were examined. Start is
 	// the one at which it began.
 	Next, Start uint64
 }
 
-// Bulk acts on at most limit of the jobs that a filter picks, newest first and from below a
-// cursor, among all there are. With count it only counts them.
+// Bulk acts on at most limit of all the jobs that a filter picks, newest first and from
+// below a cursor. With count it only counts them.
 func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cursor uint64, count bool) (Touched, error) {
 	t := Touched{Start: cursor}
 	if cursor == 0 {
@@ -223,8 +223,8 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	})
 }
 
-// Stats returns counts, and those of the busiest names, at most so many. Where there are very
-// many names, these are up to a second old: to count them takes a walk over all.
+// Stats returns counts, and at most so many of the busiest names. If there are very many
+// names, these are up to a second old, because counting them takes a walk over all.
 func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
@@ -258,8 +258,8 @@ func (m *Master) Stats(names int) (*Stats, error) {
 // statNames is how many names the statistics have at most.
 const statNames = 1000
 
-// countNames returns the busiest names, and whether there are so many that all who look should
-// share this look.
+// countNames returns the busiest names, and whether there are so many that all callers should
+// share the result.
 func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	type counted struct {
 		name
@@ -312,7 +312,8 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	return busiest, len(all) > statNames || asked > 0, nil
 }
 
-// mostAsked is of how many names the broker is asked whether its own workers serve them.
+// mostAsked is the number of names for which the broker is asked whether its own workers
+// serve them.
 const mostAsked = 20
 
 // sockets reports whether workers of the broker's own may serve jobs.
@@ -325,7 +326,7 @@ func (m *Master) served(line *brokerLine, name string) bool {
 	return line.b.Rules.Served(ctx, m.opt.Prefix+name)
 }
 
-// spared is a look that takes long where there is much: then all who ask within a second share it.
+// spared caches a result that takes long if there is much: all callers within a second share it.
 type spared[T any] struct {
 	mu    sync.Mutex
 	v     T
@@ -354,7 +355,7 @@ func states(counts *[6]int) map[job.State]int {
 	return all
 }
 
-// oldest returns how long the oldest waiting job has waited, as far as a few looks tell.
+// oldest returns how long the oldest waiting job has waited, as far as a few looks show.
 func (c *machine) oldest() time.Duration {
 	for i := range min(len(c.order), manyLooked) {
 		if r := c.order[i].rec; r != nil && r.waits() {
@@ -377,7 +378,7 @@ func (k *constraint) view(persisted bool) *ConstraintView {
 	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: persisted}
 }
 
-// rates remembers a minute of the ledger.
+// rates has the last minute of the ledger.
 type rates struct {
 	samples [61]Ledger
 	n       int

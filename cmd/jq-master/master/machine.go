@@ -12,7 +12,7 @@ import (
 // Limits limit what a master holds, and how long things take.
 type Limits struct {
 	MaxJobs        int   // jobs that have not ended
-	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth for results alone; half of it for jobs that have ended, but for results
+	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth for results alone; half of it for jobs that have ended, without results
 	MaxWaiters     int
 	MaxWorkers     int
 	MaxConstraints int
@@ -45,15 +45,15 @@ const (
 	refusedName  = 60 * time.Second // how long a worker gets no jobs of a name that it did not know
 	firstPause   = time.Second
 	longestPause = time.Minute
-	dropAfter    = 5 * time.Minute // how often a worker may be out of reach in a row
+	dropAfter    = 5 * time.Minute // how often in a row a worker may be unreachable
 	justEnded    = time.Minute     // jobs that ended less than this ago are not forgotten because of MaxEnded
-	endedForRoom = 5 * time.Second // nor those that ended less than this ago to make room
+	endedForRoom = 5 * time.Second // nor are those that ended less than this ago, to make room
 	crossing     = time.Second     // the pause before a job is submitted again
-	manyAtOnce   = 1000            // how many records one step looks at
+	manyAtOnce   = 1000            // how many records one step examines
 )
 
 // machine is the state machine of all jobs. It handles one command at a time, knows the time only
-// from at, and has no side effects: todo lists them, in order.
+// from at, and has no side effects: it lists them in todo, in order.
 type machine struct {
 	Limits
 	out       outside
@@ -67,8 +67,8 @@ type machine struct {
 	wall  int64 // in milliseconds since 1970, as the store tells it: nobody sets it, but a new term may
 	host  int64 // the same as this host tells it, for due times alone
 	clock int64 // the last time that at was given
-	lost  int64 // how much of that time now has left out
-	judge int64 // no time limit ends before
+	lost  int64 // how much of that time is left out of now
+	judge int64 // before this, no time limit ends
 	calm  int64 // when judge was last reached and the machine stood still again
 	todo  []func()
 
@@ -83,7 +83,7 @@ type machine struct {
 	timers  timers
 	ended   fifo[ending]
 	leaving int   // ended jobs that the store has been told to forget, and that still count
-	lack    int64 // how many bytes they have to make room for
+	lack    int64 // how many bytes must be freed for them
 	spent   int64 // bytes of the other ended jobs that have no results
 	workers map[job.ID]*worker
 
@@ -107,7 +107,7 @@ type machine struct {
 	fetched []*record // jobs whose results the store has to drop
 	fetchAt int64     // when to tell the store; 0: it has nothing to drop
 
-	full      error // why the store has refused a job for want of room
+	full      error // why the store has refused a job for lack of room
 	fullTo    int64 // until when the store counts as full
 	away      error // why the store is away; nil: it is not
 	draining  bool
@@ -136,15 +136,16 @@ type metrics struct {
 }
 
 // outside is the machine's environment. All methods return soon. The outcome of a call is a
-// command, made by the functions that were given.
+// command, made by the function arguments.
 type outside struct {
 	store store.Store
 	line  line // read in the step, since what is done later belongs to this broker
 	push  Pusher
-	// enter runs a command soon, unless the machine has ended; then either calls gone.
+	// enter runs a command soon, unless the machine has ended; then it calls gone.
 	enter  func(command func())
 	either func(command, gone func())
-	// fault ends this machine: its state cannot be trusted, or is not its own any more.
+	// fault ends this machine: its state cannot be trusted, or does not belong to it
+	// any more.
 	fault func(error)
 }
 
@@ -152,7 +153,8 @@ type outside struct {
 type line interface {
 	// submit queues a job. If the broker does not take it, misplaced is called.
 	submit(s submission)
-	// change gives a job new groups, another rank, a new delay from now; nil: as it was.
+	// change gives a job new groups, another rank, a new delay from now; nil leaves them
+	// as they are.
 	change(id job.ID, groups []string, rank *int64, delay *time.Duration)
 	cancel(id job.ID)
 	// serve sets what a worker serves; the first call joins it.
@@ -190,7 +192,7 @@ type keyEntry struct {
 	size  int64
 }
 
-// handle is a job that the broker has handed out.
+// handle stands for a job that the broker has handed out.
 type handle interface {
 	// end: the broker need not know the job any more.
 	end()
@@ -217,7 +219,7 @@ type name struct {
 type record struct {
 	*job.Job // as it is stored; replaced, never changed
 	name     *name
-	groups   *set  // nil: no constraint is about it
+	groups   *set  // nil: no constraint applies to it
 	past     *past // nil before the first hand-out
 	op       op
 	inLine   bool   // the broker has it, or will
@@ -243,7 +245,7 @@ const (
 	postponing
 )
 
-// past has the state of a job that was handed out.
+// past is the state of a job that was handed out.
 type past struct {
 	run     *run // the present run
 	forget  int64
@@ -292,9 +294,9 @@ const (
 )
 
 // at sets the time of the next command. Time in which the machine stood still (stopped, swapped
-// out), or its store was away, does not count for deadlines and windows, and what has arrived
-// meanwhile is read before anybody is judged. Each stop counts for as long as it can go unnoticed,
-// so that a machine that is stopped again and again judges late, but does judge.
+// out), or its store was away, does not count for deadlines and windows. What has arrived
+// meanwhile is read before any deadline is judged. Each stop counts for as long as it can go
+// unnoticed, so that a machine that is stopped again and again judges late, but does judge.
 func (c *machine) at(clock, wall, host int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
@@ -341,7 +343,7 @@ func (r *record) running() *run {
 // waits reports whether the job may be handed out.
 func (r *record) waits() bool { return r.State == job.Queued || r.State == job.Retrying }
 
-// after returns a copy of the job with the next Rev, to be changed into what it is after one more
+// after returns a copy of the job with the next Rev, to be changed into its state after one more
 // transition.
 func (r *record) after() *job.Job {
 	j := *r.Job
@@ -349,7 +351,7 @@ func (r *record) after() *job.Job {
 	return &j
 }
 
-// become sets a job to what was written.
+// become sets a job to the state that was written.
 func (c *machine) become(r *record, j *job.Job) {
 	c.count(r, -1)
 	if j.Due != r.Due {
@@ -359,7 +361,7 @@ func (c *machine) become(r *record, j *job.Job) {
 	c.count(r, 1)
 }
 
-// rest returns how long a job has still to wait, by its delay or its backoff.
+// rest returns how long a job still has to wait, because of its delay or backoff.
 func (c *machine) rest(r *record) time.Duration {
 	return longAt(r.ripe - c.clock)
 }
@@ -401,8 +403,8 @@ func (r *record) size() int64 {
 	return int64(n)
 }
 
-// fewNames names cost nothing. Each further one, of jobs that have not ended, counts nameSize bytes:
-// it is a type of the broker.
+// fewNames names cost nothing. Each further name, of jobs that have not ended, counts nameSize
+// bytes, because it is a type of the broker.
 const fewNames, nameSize = 1000, 5 << 10
 
 // held returns the bytes that MaxBytes limits.
@@ -410,7 +412,8 @@ func (c *machine) held() int64 {
 	return c.bytes + c.keyBytes + c.arriving + c.schedules.bytes + nameSize*int64(max(0, c.busy-fewNames))
 }
 
-// live returns how many jobs have not ended, those on their way into the store included.
+// live returns how many jobs have not ended, including those on their way into the
+// store.
 func (c *machine) live() int {
 	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.entering
 }
@@ -485,7 +488,7 @@ func (c *machine) find(seq uint64) (int, bool) {
 	return low, low < len(c.order) && c.order[low].seq == seq
 }
 
-// settle calls what has waited for a transition, unless the next one has begun.
+// settle calls the functions that wait for a transition, unless the next one has begun.
 func (c *machine) settle(r *record) {
 	if r.op != idle || r.past == nil || r.past.waiting == nil {
 		return
@@ -505,7 +508,7 @@ func (c *machine) settle(r *record) {
 func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
 
 // write sends a transition to the store, and calls then when it is written. If the store fails, it
-// is not the one that this machine knows any more.
+// is no longer the store that this machine knows.
 func (c *machine) write(o op, r *record, send func(done func(error)), then func()) {
 	r.op = o
 	c.later(func() {

@@ -11,9 +11,9 @@ import (
 	"gloom/wire"
 )
 
-// TestSeeds: worlds in which everything happens that may, and after each command
-// the counts are right; in the end all that was taken in has ended as its workers
-// and pushers were told.
+// TestSeeds: worlds in which everything happens that may happen. After each command the
+// counts are right; in the end all accepted jobs have ended as their workers and
+// pushers were told.
 func TestSeeds(t *testing.T) {
 	if *seedFlag != 0 {
 		newWorld(t, *seedFlag).run(400)
@@ -44,7 +44,7 @@ func pickOne[T any](w *world, all []T) (v T, ok bool) {
 	return all[w.rng.IntN(len(all))], true
 }
 
-// settleDown lets the surroundings do some of what they were asked.
+// settleDown lets the surroundings carry out some of their requests.
 func (w *world) settleDown() {
 	if w.rng.IntN(2) == 0 {
 		w.st.flush()
@@ -206,8 +206,8 @@ func (w *world) heal() {
 	}
 }
 
-// TestSurplus: what has ended is forgotten down to the limit and no further, also
-// when the store is slow to forget it.
+// TestSurplus: ended jobs are forgotten down to the limit and no further, even if the
+// store is slow to forget them.
 func TestSurplus(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -230,8 +230,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestSurplusBytes: jobs that have ended do not take the room of those to come, but
-// results do.
+// TestSurplusBytes: ended jobs do not take the room of new jobs, but results do.
 func TestSurplusBytes(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -278,7 +277,7 @@ func TestLoadInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestSize: what failures have left behind counts.
+// TestSize: the errors that failures have left count.
 func TestSize(t *testing.T) {
 	r := record{Job: &job.Job{Message: "four", Attempts: []job.Attempt{{Message: "one"}, {Message: "four"}}}}
 	if n := r.size(); n != 4+3+4 {
@@ -286,7 +285,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestLineOfThen: what a step has for a broker does not go to the next one.
+// TestLineOfThen: a step's requests for one broker do not go to the next broker.
 func TestLineOfThen(t *testing.T) {
 	w := newWorld(t, 1)
 	c, next := w.c, &naiveBroker{w: w}
@@ -313,8 +312,8 @@ func (w *world) waiting(timeout float64) *record {
 	return r
 }
 
-// TestStoodStill: time in which the machine does not run is nobody's, also when that
-// comes again and again, and what has arrived meanwhile is read first.
+// TestStoodStill: time in which the machine does not run does not count, even if that
+// happens again and again, and messages that arrived meanwhile are read first.
 func TestStoodStill(t *testing.T) {
 	for _, v := range []struct {
 		stood, ran time.Duration
@@ -349,8 +348,8 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
-// TestStutter: a machine that is stopped again and again judges all the same, however
-// little it runs in between.
+// TestStutter: a machine that is stopped again and again still judges, however little
+// it runs in between.
 func TestStutter(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beats, 2*beats - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beats + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
@@ -381,8 +380,8 @@ func TestStutter(t *testing.T) {
 	}
 }
 
-// TestSlowStart: what the store takes to write the start of a run is not its worker's
-// time, and neither is what it is away.
+// TestSlowStart: time that the store takes to write the start of a run, or in which it
+// is away, does not count as its worker's time.
 func TestSlowStart(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -407,8 +406,8 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestBrokerGivesUp: a broker that has ended a run, and its job, while the store took
-// longer than a run may, gets the job anew when that waits again.
+// TestBrokerGivesUp: the broker has ended a run, and its job, while the store took
+// longer than a run may last. The job is submitted again when it waits again.
 func TestBrokerGivesUp(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -434,8 +433,8 @@ func TestBrokerGivesUp(t *testing.T) {
 	}
 }
 
-// TestClockIsSet: when the wall clock is set, delays and backoffs last as long as they were to,
-// the broker is told nothing that it refuses, and what has ended is forgotten.
+// TestClockIsSet: when the wall clock is set, delays and backoffs last as long as intended, the
+// broker gets nothing that it refuses, and ended jobs are forgotten.
 func TestClockIsSet(t *testing.T) {
 	for _, set := range []time.Duration{-time.Hour, time.Hour, 20 * 365 * 24 * time.Hour} {
 		t.Run(set.String(), func(t *testing.T) {

@@ -33,10 +33,10 @@ type Options struct {
 	// Namespace is part of the names of the broker's groups.
 	Namespace string
 	// Prefix begins the types of the broker's jobs. It ends with a character that no pattern of
-	// another master has there.
+	// another master has in that place.
 	Prefix string
-	// Once begins the types of jobs with max_retry 0. Where socket workers may join, nobody else
-	// can guess it: such a worker would run a job before that is written, and after a crash again.
+	// Once begins the types of jobs with max_retry 0. If socket workers may join, nobody else can
+	// guess it: such a worker would run a job before that is written, and after a crash again.
 	// Otherwise it is Prefix.
 	Once string
 	// Schedules is the file of the namespace's schedules; nil: there is none.
@@ -114,7 +114,7 @@ func (m *Master) wind(c *machine) {
 	}
 }
 
-// Run waits for the lease and then is the active master, until ctx ends or the store can never be
+// Run waits for the lease. Then it is the active master, until ctx ends or the store can never be
 // used. A master that is fenced, or whose store has lost something, begins again.
 func (m *Master) Run(ctx context.Context) error {
 	m.opt.Store.Watch(func(away error) {
@@ -202,7 +202,7 @@ func (m *Master) serve(ctx context.Context) error {
 		begin()
 		again := m.work(ctx, c, line, &alone, failed)
 		if again == nil {
-			m.log.Warn().Msg("the broker has gone, or the token allows too little; all jobs are brought to it anew")
+			m.log.Warn().Msg("the broker has gone, or the token allows too little; all jobs are submitted to it again")
 			m.mu.Lock()
 			c.at(m.clock())
 			c.unlink()
@@ -218,7 +218,7 @@ func (m *Master) serve(ctx context.Context) error {
 	}
 }
 
-// load reads what the store holds.
+// load reads the content of the store.
 func (m *Master) load(ctx context.Context, c *machine) error {
 	began := time.Now()
 	err := m.opt.Store.Load(ctx, store.Loaded{
@@ -280,7 +280,7 @@ func (m *Master) activate(c *machine, line *brokerLine) {
 	m.mu.Unlock()
 }
 
-// flush sends the store everything that was meant for it.
+// flush sends the store everything that is meant for it.
 func (m *Master) flush(c *machine) {
 	sent := make(chan struct{})
 	m.step(c, func() {
@@ -290,7 +290,7 @@ func (m *Master) flush(c *machine) {
 	<-sent
 }
 
-// deactivate makes the master refuse requests again, also those that wait.
+// deactivate makes the master refuse requests again, including those that wait.
 func (m *Master) deactivate(c *machine) {
 	m.mu.Lock()
 	m.c, m.line = nil, nil
@@ -302,7 +302,7 @@ func (m *Master) deactivate(c *machine) {
 	m.order(command{})
 }
 
-// ring does what is due.
+// ring does the work that is due.
 func (m *Master) ring(c *machine) {
 	m.step(c, func() {
 		m.rings = never
@@ -313,7 +313,7 @@ func (m *Master) ring(c *machine) {
 // beats is how often workers are checked.
 const beats = 200 * time.Millisecond
 
-// work drives the machine. It returns nil when the broker has to be connected anew.
+// work drives the machine. It returns nil when the broker must be connected again.
 func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, alone *loneliness, failed <-chan error) error {
 	beat := time.NewTicker(beats)
 	defer beat.Stop()
@@ -357,8 +357,8 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 		if ahead <= manyAtOnce/2 {
 			c.linkSlice(manyAtOnce)
 		}
-		// The broker has done all of the slice before, so this process has nothing to do for a
-		// moment. While it has, no requests are read.
+		// The broker has done all of the last slice, so this process has nothing to do for a
+		// moment. While it has work, no requests are read.
 		if c.brought && ahead <= sliceLooks/sliceCost && changes == 0 {
 			part = c.nextSlice(sliceLooks)
 		}
@@ -424,7 +424,7 @@ func (m *Master) Ready() error {
 	return nil
 }
 
-// nowhere is the line while there is no broker.
+// nowhere stands in for the line while there is no broker.
 type nowhere struct{}
 
 func (nowhere) submit(submission)                               {}

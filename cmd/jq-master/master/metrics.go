@@ -16,10 +16,10 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descEnqueued  = desc("enqueued_total", "Jobs taken in, those found in the store at the start included.")
+	descEnqueued  = desc("enqueued_total", "Jobs accepted, including those found in the store at the start.")
 	descRevived   = desc("revived_total", "Jobs that had ended and were told to run again.")
 	descHandedOut = desc("handed_out_total", "Attempts that began.")
-	descReleased  = desc("released_total", "Hand-outs that were taken back and are no attempts.")
+	descReleased  = desc("released_total", "Hand-outs that were taken back and do not count as attempts.")
 	descEnded     = desc("ended_total", "Jobs that ended, by outcome.", "outcome")
 	descRetries   = desc("retries_total", "Retries that were scheduled.")
 	descTimeouts  = desc("timeouts_total", "Attempts that ended by their timeout.")
@@ -31,16 +31,16 @@ var (
 	descPushes    = desc("pushes_total", "Answers to pushes, by kind.", "answer")
 	descResults   = desc("results_kept", "Results that wait to be fetched.")
 	descFetched   = desc("results_fetched_total", "Results that were fetched.")
-	descExpired   = desc("results_expired_total", "Results whose time was over before anybody fetched them.")
+	descExpired   = desc("results_expired_total", "Results that expired before they were fetched.")
 	descWaiters   = desc("waiters", "Requests that wait for the end of a job, or for a job.")
 	descBytes     = desc("bytes", "Bytes of arguments, results, errors and idempotency keys held.")
 	descKeys      = desc("idempotency_keys", "Idempotency keys that are remembered.")
-	descStoreUp   = desc("store_up", "Whether the store takes what is written.")
-	descImbalance = desc("ledger_imbalance", "Jobs that the counts do not agree about; 0 unless the master is wrong.")
+	descStoreUp   = desc("store_up", "Whether the store accepts writes.")
+	descImbalance = desc("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a fault of the master.")
 	descActive    = desc("active", "Whether this master is the active one of its namespace.")
 	descBlocked   = desc("blocked", "Jobs that a constraint holds back.", "constraint")
-	descSchedules = desc("schedules", "Schedules that there are.")
-	descDueTimes  = desc("due_times_total", "Due times of schedules that were settled: a job was made, or why not.", "outcome")
+	descSchedules = desc("schedules", "Schedules.")
+	descDueTimes  = desc("due_times_total", "Due times of schedules that were settled, by result: a job was made, or why not.", "outcome")
 	descWait      = desc("wait_seconds", "How long jobs waited before an attempt, delays left out.")
 	descRun       = desc("run_seconds", "How long attempts took.")
 )
@@ -48,8 +48,8 @@ var (
 // Describe implements prometheus.Collector.
 func (m *Master) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
 
-// scraped remembers the constraints for those who scrape the metrics, which needs no token: with many
-// groups at the broker it takes long to find what they hold back.
+// scraped caches the constraints for clients that scrape the metrics, which needs no token: with
+// many groups at the broker it takes long to find what they hold back.
 type scraped struct {
 	mu   sync.Mutex // guards all
 	at   time.Time

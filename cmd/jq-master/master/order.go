@@ -2,8 +2,8 @@ package master
 
 import "sync"
 
-// orders is a queue of commands. One goroutine at a time runs them, and what they have left to do:
-// many that come at once would wait for one lock.
+// orders is a queue of commands. One goroutine at a time runs them, and the work that they leave:
+// many goroutines would wait for one lock.
 type orders struct {
 	mu      sync.Mutex // guards what follows; held for moments only
 	queue   []command
@@ -13,7 +13,7 @@ type orders struct {
 
 // command is a function for a machine.
 type command struct {
-	of   *machine // nil: by none
+	of   *machine // nil: for any machine
 	do   func()   // with the master's lock held
 	gone func()   // called instead, without the lock, if the machine has ended; may be nil
 }

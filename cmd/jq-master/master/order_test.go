@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestOrders: what many goroutines order is done, by one at a time and in the order
-// of each; what comes too late is told so.
+// TestOrders: commands of many goroutines are run one at a time, in the order of each
+// goroutine; commands that come too late are told so.
 func TestOrders(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 	alive(m)

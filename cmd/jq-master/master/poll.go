@@ -63,7 +63,7 @@ func (c *machine) poll(id job.ID, p *poller) {
 		c.later(func() { p.reply(nil, errDraining) })
 	case c.waiters >= c.MaxWaiters:
 		c.later(func() {
-			p.reply(nil, overloaded("%d requests wait, as many as are allowed (max-waiters)", c.MaxWaiters))
+			p.reply(nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", c.MaxWaiters))
 		})
 	default:
 		c.waiters++
@@ -90,7 +90,7 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 }
 
 // wakePollers answers all requests that wait for a job. A result goes to all of them, and counts
-// as fetched when one of those that fetch it has got all of it.
+// as fetched when one of those that fetch it has received all of it.
 func (c *machine) wakePollers(r *record) {
 	all := r.past.pollers
 	if len(all) == 0 {

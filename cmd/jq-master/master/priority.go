@@ -4,8 +4,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// reprioritize gives a job that waits another priority, and has it come under the constraints
-// that match it then. It keeps its age.
+// reprioritize gives a waiting job another priority, and applies the constraints that match
+// it then. It keeps its age.
 func (c *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	r := c.jobs.Get(id)

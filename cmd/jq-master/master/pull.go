@@ -64,7 +64,7 @@ func (p *puller) offer(c *machine) {
 	}
 }
 
-// endPull ends a request. Jobs that nobody takes go back.
+// endPull ends a request. Jobs that it does not take go back.
 func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	if p.closed {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestPullMisses: a request for jobs gets what has come when the store goes away,
-// and is not left waiting for a job that was on its way.
+// TestPullMisses: when the store goes away, a request for jobs gets the jobs that have
+// come, and does not wait for a job that was on its way.
 func TestPullMisses(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c

@@ -7,13 +7,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// answer is what a command replies.
+// answer is the reply of a command.
 type answer[T any] struct {
 	v   T
 	err error
 }
 
-// do runs a command and waits for what it replies, unless the machine ends first.
+// do runs a command and waits for its reply, unless the machine ends first.
 func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, dead, err := send(m, f)
 	if err != nil {
@@ -39,8 +39,8 @@ func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err
 	return a.v, m.judged(a.err)
 }
 
-// judged replaces an error that was judged from memory: past the end of the lease nobody knows
-// whether it is true. What was written to the store is true, whoever is the master now.
+// judged replaces an error that was judged from memory: past the end of the lease it may no
+// longer be true. What was written to the store is true, whoever is the master now.
 func (m *Master) judged(err error) error {
 	if err != nil && !m.opt.Store.Holds() {
 		return errStandby
@@ -48,7 +48,7 @@ func (m *Master) judged(err error) error {
 	return err
 }
 
-// send runs a command soon, which replies once at most. Dead is closed when the machine ends.
+// send runs a command soon, which replies at most once. Dead is closed when the machine ends.
 func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
 	s, err := m.service()
 	if err != nil {
@@ -91,9 +91,9 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 type none = struct{}
 
 // Enqueue adds jobs, all or none; their ids are in the same order. With a key that came before
-// with the same body, the ids are the earlier ones. It returns the outcome also if the master ends
-// meanwhile. A job with Sharing comes alone and without a key; if another job holds its key,
-// unique says what became of that: "kept", "replaced" or "extended".
+// with the same body, the ids are the earlier ones. It returns the outcome even if the master ends
+// meanwhile. A job with Sharing comes alone and without a key. If another job holds its key,
+// unique says what happened to that job: "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueing{jobs: jobs, key: key}
 	e.match(m.list())
@@ -148,7 +148,7 @@ func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 	return st, nil
 }
 
-// putBack is called when nobody gets a status.
+// putBack is called when the client does not get a status.
 func (st *Status) putBack() {
 	if st != nil && st.Fetch != nil {
 		st.Fetch(false)
@@ -200,7 +200,7 @@ func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 
 func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
 
-// Cancel ends a waiting job, with force also a running one.
+// Cancel ends a waiting job; with force, also a running one.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.cancel(id, force, func(err error) { reply(none{}, err) })
@@ -238,14 +238,14 @@ func (m *Master) Dismiss(id job.ID) error {
 	return err
 }
 
-// Known returns nil when there is such a worker, one that is leaving included. It
-// counts as a sign of life.
+// Known returns nil if there is such a worker, including one that is leaving. It counts
+// as a sign of life.
 func (m *Master) Known(from job.Caller) error {
 	_, err := look(m, func(c *machine) (*worker, error) { return c.known(from, true) })
 	return err
 }
 
-// Done is told how a run has ended.
+// Done reports how a run has ended.
 func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
 	defer cancel()
@@ -296,11 +296,11 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 		case err != nil:
 			return nil, err
 		case !w.Pulls():
-			return nil, job.Refuse(job.InvalidValue, "worker-id", "the worker %v has an address that jobs are pushed to", from.ID)
+			return nil, job.Refuse(job.InvalidValue, "worker-id", "the worker %v has an address, to which jobs are pushed", from.ID)
 		case c.draining:
 			return nil, errDraining
 		case c.waiters >= c.MaxWaiters:
-			return nil, overloaded("%d requests wait, as many as are allowed (max-waiters)", c.MaxWaiters)
+			return nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", c.MaxWaiters)
 		}
 		of, dead = c, m.serves.Load().dead
 		c.waiters++
@@ -348,7 +348,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 	return jobs, err
 }
 
-// Retry has a job run again from zero, or at once.
+// Retry lets a job run again from zero, or at once.
 func (m *Master) Retry(ctx context.Context, id job.ID) error {
 	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.revive(id, func(err error) { reply(none{}, err) })
@@ -381,7 +381,7 @@ func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// Constraints are all constraints, by id.
+// Constraints returns all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
 	var line *brokerLine
 	all, err := look(m, func(c *machine) ([]*ConstraintView, error) {
@@ -399,7 +399,7 @@ func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
 	}
 	held, err := m.held.get(func() (map[string]int, bool, error) { return m.heldBack(line) })
 	if err != nil {
-		m.log.Warn().Err(err).Msg("the broker does not say what its groups hold back")
+		m.log.Warn().Err(err).Msg("the broker did not report what its groups hold back")
 		return
 	}
 	for _, v := range all {
@@ -439,8 +439,8 @@ func (m *Master) Constraint(id string) (*ConstraintView, error) {
 	return v, err
 }
 
-// PutConstraint sets a constraint. With ifMatch, or must, it has to be there in that
-// version, or any.
+// PutConstraint sets a constraint. With ifMatch the constraint must exist in that
+// version; with must it must exist in any version.
 func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch uint64, must bool) (v *ConstraintView, created bool, err error) {
 	pick, fault := Compile(k)
 	if fault != nil {

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestEndMeanwhile: when the machine ends while the store is asked, who waits is told
-// what the store says.
+// TestEndMeanwhile: if the machine ends while the store is asked, waiting callers get
+// the store's answer.
 func TestEndMeanwhile(t *testing.T) {
 	for _, v := range []struct {
 		name   string
@@ -80,7 +80,7 @@ func alive(m *Master) {
 	m.serves.Store(&service{c, make(chan struct{})})
 }
 
-// heldStore hands out the answers to what it was asked.
+// heldStore returns the answers when it is told to.
 type heldStore struct {
 	store.Store
 	asked chan func(error)

@@ -16,8 +16,8 @@ func code(err error) job.Code {
 	return ""
 }
 
-// TestResultsBounded: results beyond max-bytes are refused, their runs wait for the
-// worker to come again, and when there is room again all of them end well.
+// TestResultsBounded: results beyond max-bytes are refused and their runs wait for the
+// worker to report again; when there is room again, all of them end well.
 func TestResultsBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -76,7 +76,7 @@ func TestResultsBounded(t *testing.T) {
 	}
 }
 
-// TestLoneResult: a result has room in any case where there is no other one.
+// TestLoneResult: a result always has room if there is no other one.
 func TestLoneResult(t *testing.T) {
 	c := newMachine(DefaultLimits(), 1)
 	c.MaxBytes = 10

@@ -14,15 +14,15 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// Rules is the side for operators of a broker.
+// Rules is a broker's interface for operators.
 type Rules struct {
 	HTTP  *http.Client
 	Base  string // "http://host:port"
 	Token string
 }
 
-// Set sets the rule of a pattern of groups, or drops it. Rate 0 and concurrency -1
-// are not said.
+// Set sets the rule of a pattern of groups, or drops it. Rate 0 and concurrency -1 are
+// left out.
 func (r *Rules) Set(ctx context.Context, pattern string, drop bool, rate float64, burst, concurrency int64) error {
 	path := "/v1/groups/" + url.PathEscape(pattern)
 	if drop {
@@ -54,7 +54,7 @@ func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 // errRefused is an answer that would be the same again.
 var errRefused = errors.New("the broker refuses")
 
-// manyGroups is how many groups the broker is asked about, the busiest.
+// manyGroups is how many groups the broker is asked about, the busiest ones.
 const manyGroups = 10_000
 
 // Groups asks about groups with jobs in them.

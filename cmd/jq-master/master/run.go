@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// handed is told that the broker gives a job to a worker; own says that it had the
+// handed is called when the broker gives a job to a worker; own says that it had the
 // job as one of this worker alone, which runs already.
 func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	w, r := c.workers[worker], c.jobs.Get(id)
@@ -53,7 +53,7 @@ func (c *machine) giveBack(h handle, delay time.Duration) {
 	c.later(func() { h.release(delay) })
 }
 
-// start begins an attempt. The worker is told when it is written.
+// start begins an attempt. The worker gets the job when the attempt is written.
 func (c *machine) start(r *record, w *worker, h handle) {
 	before := r.State
 	j := r.after()
@@ -79,7 +79,7 @@ func (c *machine) start(r *record, w *worker, h handle) {
 
 // started sends a run to its worker, unless it has come too late.
 func (c *machine) started(r *record, u *run) {
-	if c.now > u.began { // what the store took is not the worker's time
+	if c.now > u.began { // time that the store took does not count as the worker's
 		u.deadline += c.now - u.began
 		c.timers.set(r, u.deadline)
 	}
@@ -107,7 +107,7 @@ func (c *machine) started(r *record, u *run) {
 	})
 }
 
-// unstart makes a run one that never was: the job keeps its place and attempt.
+// unstart undoes a run as if it had never been: the job keeps its place and attempt.
 func (c *machine) unstart(r *record) {
 	u := r.past.run
 	j := r.after()
@@ -122,8 +122,8 @@ func (c *machine) unstart(r *record) {
 	})
 }
 
-// leave ends a run's hold of its worker, and the broker's hand-out by the answer;
-// nil: the job has ended.
+// leave ends a run's hold of its worker, and the broker's hand-out by the answer; nil:
+// the job has ended.
 func (c *machine) leave(r *record, u *run, answer func(handle)) {
 	r.past.run = nil
 	c.timers.remove(r)
@@ -146,7 +146,7 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 			break
 		}
 		// The broker has ended the job, or may have ended this run while the store or the
-		// master stood still: the job comes to it anew.
+		// master stood still: the job is submitted to it again.
 		c.later(func() { h.release(crossing) })
 		fallthrough
 	case r.inLine: // to be handed to the worker again
@@ -165,7 +165,7 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 	c.dismiss(u.w)
 }
 
-// pushed is told what came of a push.
+// pushed is called with the outcome of a push.
 func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 	w := u.w
 	current := r.past != nil && r.past.run == u && r.Attempt == attempt
@@ -222,7 +222,7 @@ func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 
 var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not with this worker: it has timed out, was cancelled, or is elsewhere")
 
-// done is what a worker says about the end of a run.
+// done handles a worker's report of the end of a run.
 func (c *machine) done(w *worker, p *Report, answer reply) {
 	tell := func(err error) { c.later(func() { answer(err) }) }
 	r := c.jobs.Get(p.Job)
@@ -237,7 +237,7 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 		u.dones = append(u.dones, answer)
 	case mine && u.sent && r.op == idle:
 		if err := c.admitsResult(r, &p.Outcome); err != nil {
-			// The worker comes again, and the run does not end before.
+			// The worker sends it again, and the run does not end before.
 			u.deadline = max(u.deadline, c.now+missedBeats*ms(c.Heartbeat))
 			c.timers.set(r, u.deadline)
 			tell(err)
@@ -257,7 +257,8 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	}
 }
 
-// reported says whether a worker has told the end of an attempt before (0: of its last one).
+// reported says whether a worker has already reported the end of an attempt (0: of its last
+// one).
 func (c *machine) reported(r *record, w job.ID, attempt int32) bool {
 	for _, a := range slices.Backward(r.Attempts) {
 		if a.Worker == w && (attempt == 0 || attempt == a.Number) {
@@ -273,12 +274,12 @@ func (c *machine) replyAll(all []reply, err error) {
 	}
 }
 
-// fail ends a run as the master has found it to end.
+// fail ends a run in the way that the master has found out.
 func (c *machine) fail(r *record, reason job.Reason, message string) {
 	c.end(r, &job.Outcome{Reason: reason, Retry: true, Message: message}, false)
 }
 
-// end writes how a run has ended, and then what comes of it.
+// end writes how a run has ended, and then what follows from it.
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.past.run
 	o = c.bounded(o)
@@ -331,9 +332,9 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	})
 }
 
-const noRoom = " [its error is left out, max-bytes is reached]"
+const noRoom = " [its error is left out: max-bytes is reached]"
 
-// null is what a result without a value is: it is there, and null.
+// null is the result of a run without a value: it exists, and is null.
 var null = []byte{0xc0}
 
 // retry has a failed job wait for its backoff.
@@ -378,7 +379,7 @@ func (c *machine) bounded(o *job.Outcome) *job.Outcome {
 	b := *o
 	note := ""
 	if n := len(b.Error); n > c.MaxError {
-		note = fmt.Sprintf(" [its error of %d bytes is left out, it may have %d (max-error)]", n, c.MaxError)
+		note = fmt.Sprintf(" [its error of %d bytes is left out: at most %d are allowed (max-error)]", n, c.MaxError)
 		b.Error = nil
 	}
 	b.Message = cut(b.Message, job.MaxMessage-len(note)) + note

@@ -14,17 +14,17 @@ import (
 
 const (
 	// madeAtOnce is how many jobs of one schedule a step makes; after manyAtOnce jobs, or
-	// madeBytes, it leaves other schedules to the next one.
+	// madeBytes, it leaves other schedules to the next step.
 	madeAtOnce = 100
 	madeBytes  = 8 << 20
 )
 
-// schedules are all schedules, of which this machine makes the jobs.
+// schedules are all schedules; this machine makes their jobs.
 type schedules struct {
 	byName map[string]*scheduled
 	watch  schedule.Watch
 	bytes  int64
-	due    map[string]uint64 // due times that were settled, by what became of them
+	due    map[string]uint64 // due times that were settled, by result
 	read   func(json.RawMessage) (*New, error)
 }
 
@@ -32,7 +32,7 @@ type schedules struct {
 type scheduled struct {
 	*schedule.Schedule // as it is stored; replaced, never changed; nil: not yet
 	job                *New
-	wake               int64 // wall time at which something is due, perhaps
+	wake               int64 // wall time at which something may be due
 	busy               bool  // it is being written
 	waits              []func()
 }
@@ -64,7 +64,7 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 	}
 }
 
-// wallTime is the time that schedules are judged by.
+// wallTime is the time by which schedules are judged.
 func (c *machine) wallTime() time.Time { return time.UnixMilli(c.host).UTC() }
 
 func (c *machine) loadSchedule(name string, text []byte) error {
@@ -80,8 +80,9 @@ func (c *machine) loadSchedule(name string, text []byte) error {
 	return nil
 }
 
-// changeSchedule writes what becomes of a schedule by change, which gets nil for one that
-// is not there, and returns nil for one that is to go; the same: nothing changes.
+// changeSchedule writes the result of change. change gets nil for a schedule that does
+// not exist, and returns nil for one that is to be dropped; if it returns its argument,
+// nothing changes.
 func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Schedule) (*schedule.Schedule, error), reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	s := c.schedules.byName[name]
@@ -98,7 +99,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 	now, err := change(s.Schedule)
 	if err == nil && n != nil && now != s.Schedule {
 		if err = c.admits(0, int64(len(n.Argument))); s.Schedule == nil && len(c.schedules.byName) >= schedule.Most {
-			err = overloaded("there are %d schedules, as many as are allowed", schedule.Most)
+			err = overloaded("there are %d schedules, and no more are allowed", schedule.Most)
 		}
 	}
 	if err != nil || now == s.Schedule {
@@ -114,7 +115,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 	})
 }
 
-// writeSchedule writes a schedule with jobs of it, or that it is gone.
+// writeSchedule writes a schedule with its due jobs, or that it is gone.
 func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *New, jobs []*job.Job, then func(error)) {
 	s.busy = true
 	written := func(err error) {
@@ -173,13 +174,13 @@ func (c *machine) dropSchedule(name string, fromFile bool, reply func(error)) {
 	}, reply)
 }
 
-var errFromFile = job.Refuse(job.FromFile, "name", "the schedule stands in the file that --schedules names, and is changed there")
+var errFromFile = job.Refuse(job.FromFile, "name", "the schedule is in the file that --schedules names, and can only be changed there")
 
 func unknownSchedule(name string) *job.Fault {
 	return job.Refuse(job.UnknownSchedule, "name", "there is no schedule %.60q", name)
 }
 
-// unended tells whether a job, by its id in words, has not ended.
+// unended tells whether a job, given by its id as text, has not ended.
 func (c *machine) unended(id string) bool {
 	j, _ := job.ParseID(id)
 	r := c.jobs.Get(j)
@@ -285,7 +286,7 @@ func (m *Master) Schedule(name string) (ScheduleView, error) {
 	})
 }
 
-// PutSchedule sets a schedule; fromFile tells that it stands in the file.
+// PutSchedule sets a schedule; fromFile tells that it is in the file.
 func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spec, fromFile bool) error {
 	n, err := m.opt.ReadJob(spec.Job)
 	if err != nil {
@@ -305,10 +306,11 @@ func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) e
 	return err
 }
 
-// fileRetry is how long after a failure the schedules of the file are put again.
+// fileRetry is the pause after a failure before the schedules of the file are stored
+// again.
 const fileRetry = time.Second
 
-// keepFile has the schedules of the file be the master's, until ctx ends.
+// keepFile keeps the master's schedules in step with the file, until ctx ends.
 func (m *Master) keepFile(ctx context.Context) {
 	file := m.opt.Schedules
 	if file == nil {
@@ -333,7 +335,7 @@ func (m *Master) keepFile(ctx context.Context) {
 	}
 }
 
-// putFile puts what is in the file, and drops what was in it before.
+// putFile stores the schedules of the file, and drops those that were in it before.
 func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec) error {
 	old, err := m.Schedules("", schedule.Most)
 	if err != nil {

@@ -31,7 +31,7 @@ func (w *clockwork) read() {
 	}
 }
 
-// again is a machine that begins from what the store holds.
+// again is a machine that begins with the content of the store.
 func (w *clockwork) again() {
 	w.start()
 	w.read()
@@ -57,7 +57,7 @@ func (w *clockwork) put(name, text string, fromFile bool) (told error) {
 	return told
 }
 
-// watch has time pass, with beats.
+// watch lets time pass, with beats.
 func (w *clockwork) watch(d time.Duration) {
 	for range d / beats {
 		w.now += ms(beats)
@@ -89,7 +89,7 @@ func (w *clockwork) want(name, want string) {
 const tick = `{"cron":"@every 10s","job":1`
 
 // TestScheduledJobs: each due time has one job, whether the store is slow, away or read
-// again; what nobody was there for is caught up as asked.
+// again; due times without a running master are caught up as requested.
 func TestScheduledJobs(t *testing.T) {
 	w := newClockwork(t)
 	for name, more := range map[string]string{"none": `}`, "all": `,"catch_up":"all"}`, "skip": `,"overlap":"skip"}`} {
@@ -120,8 +120,8 @@ func TestScheduledJobs(t *testing.T) {
 	w.want("none", "[10 20 30 40missed 50missed 60 70 40 50 80]") // those that were missed come
 }
 
-// TestScheduledWithoutRoom: jobs that there is no room for are made when there is, and
-// none is lost or made twice over it.
+// TestScheduledWithoutRoom: jobs for which there is no room are made when there is
+// room; none is lost or made twice.
 func TestScheduledWithoutRoom(t *testing.T) {
 	w := newClockwork(t)
 	if err := w.put("x", tick+`}`, false); err != nil {
@@ -138,8 +138,8 @@ func TestScheduledWithoutRoom(t *testing.T) {
 	w.want("x", "[10missed 20]")
 }
 
-// TestChangesOfSchedules: changes that come at once follow each other, and what is in
-// the file is changed by the file alone.
+// TestChangesOfSchedules: changes that come at once are made one after the other, and
+// schedules of the file are changed only by the file.
 func TestChangesOfSchedules(t *testing.T) {
 	w := newClockwork(t)
 	c := w.c

@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// spread has all jobs told of a constraint (nil: that one is gone), in slices, and
-// calls told when they were. A sweep that goes on begins anew.
+// spread applies a constraint to all jobs (nil: that one is gone), in slices, and calls
+// told when that is done. A sweep that is under way begins again.
 func (s *constraints) spread(k *constraint, told func()) {
 	news := make([]*constraint, 0, len(s.news)+1)
 	for _, n := range append(slices.Clip(s.news), k) {
@@ -20,8 +20,7 @@ func (s *constraints) spread(k *constraint, told func()) {
 	s.tell(told, 0)
 }
 
-// tell calls told at the end of the sweep that goes on, or else of one from an index
-// on.
+// tell calls told at the end of the sweep under way, or else of one from an index on.
 func (s *constraints) tell(told func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from
@@ -36,7 +35,7 @@ type slice struct {
 	looks []looked
 }
 
-// looked is a job that a sweep looks at, with what it has found.
+// looked is a job that a sweep examines, with what it has found.
 type looked struct {
 	rec   *record
 	job   *job.Job
@@ -45,14 +44,14 @@ type looked struct {
 }
 
 const (
-	// sliceLooks is how much a slice does: a millisecond or two, until the broker
-	// has it. Longer ones would keep requests waiting.
+	// sliceLooks bounds the work of a slice: a millisecond or two, until the broker has
+	// it. Longer slices would keep requests waiting.
 	sliceLooks = 2000
-	// sliceCost is how many looks it is worth to change a job's groups.
+	// sliceCost is the cost of changing a job's groups, in looks.
 	sliceCost = 10
 )
 
-// weight is how many looks a job costs that is matched, by its argument.
+// weight is the cost of matching a job, in looks, which depends on its argument.
 func weight(j *job.Job) int { return 1 + len(j.Argument)/512 }
 
 // nextSlice takes the next jobs of a sweep; nil when there is none.
@@ -80,11 +79,11 @@ func (p *slice) match() {
 	}
 }
 
-// sweepSlice puts the jobs of a slice under the constraints of now.
+// sweepSlice applies the present constraints to the jobs of a slice.
 func (c *machine) sweepSlice(p *slice) {
 	s := c.constraints
 	if !same(p.list, s.list) {
-		return // the sweep has begun anew
+		return // the sweep has begun again
 	}
 	var last struct { // most jobs in a row go from one set to one other
 		found   []membership
@@ -114,8 +113,8 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// after is the set of jobs that leave the constraints of a set that are gone, and
-// come under those found that it did not know.
+// after is the set of jobs that leave the constraints of a set that are gone, and get
+// those found that it did not have.
 func (s *constraints) after(was *set, found []membership) *set {
 	var members []membership
 	if was != nil {
@@ -130,7 +129,7 @@ func (s *constraints) after(was *set, found []membership) *set {
 	return s.setOf(members)
 }
 
-// regroupBy has a job come under the constraints of a set alone.
+// regroupBy puts a job under the constraints of a set and no others.
 func (c *machine) regroupBy(r *record, g *set) {
 	was := r.groups
 	if was == g {
@@ -154,7 +153,7 @@ func (c *machine) fit(groups []string) []string {
 	return groups[:min(len(groups), c.maxGroups)]
 }
 
-// regroup tells the broker the groups of a job that waits, and its rank where that has changed.
+// regroup sends the broker the groups of a waiting job, and its rank if that has changed.
 func (c *machine) regroup(r *record) {
 	if !r.inLine {
 		return

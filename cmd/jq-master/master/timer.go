@@ -2,8 +2,8 @@ package master
 
 import "container/heap"
 
-// timers are the jobs of which something is due: the deadline of a run, the end of
-// a result's time or of the job's own.
+// timers are the jobs for which something is due: the deadline of a run, or the end of
+// the time of a result or a job.
 type timers []*record
 
 func (t timers) Len() int           { return len(t) }

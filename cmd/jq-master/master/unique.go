@@ -10,17 +10,17 @@ type uniqueKey struct{ name, key string }
 
 func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key} }
 
-// claim is who holds a unique key. The active master alone decides that, from what the
-// jobs say: a key is stored in its job's record and in the same step, so that it survives
+// claim says which job holds a unique key. Only the active master decides that, from the
+// stored jobs: a key is stored in its job's record and in the same step. So it survives
 // what the job survives, and a master that has lost the lease stores neither.
 type claim struct {
 	rec     *record  // nil: its job is on its way into the store
-	before  *record  // who has the key again if that job is not stored; nil: nobody
+	before  *record  // the job that gets the key back if that job is not stored; nil: none
 	waiting []func() // for that job
 }
 
 // share finds the job that holds the key of a new one, and does with it what the mode
-// says. It reports whether the enqueueing goes on, by now or later.
+// says. It reports whether the enqueueing goes on, now or later.
 func (c *machine) share(e *enqueueing) (goesOn bool) {
 	n := e.jobs[0]
 	if err := c.closed(); err != nil {
@@ -65,7 +65,7 @@ func (c *machine) shared(e *enqueueing, r *record, how string) {
 }
 
 // postpone delays the job that holds a key by the delay of a new one, from now, but not
-// beyond the longest time from its coming. It is never brought forward.
+// beyond the longest time from its submission. The job never becomes due earlier.
 func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	due := c.wall + ms(n.Delay)
 	if n.Sharing.Max > 0 {
@@ -87,7 +87,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	})
 }
 
-// replaced is the job whose place a new one is to have, held still until settleShare.
+// replaced is the job whose place a new one is to take, held until settleShare.
 func (c *machine) replaced(n *New) *record {
 	if n.Sharing == nil || n.Unique.Replaces.None() {
 		return nil
@@ -97,8 +97,9 @@ func (c *machine) replaced(n *New) *record {
 	return old
 }
 
-// settleShare is told whether the job that wanted a key is stored: r is nil when not. A
-// job that it replaces is to be cancelled after that, so that no crash loses both.
+// settleShare is called when the job that wanted a key is stored, or with r nil when it
+// is not. A job that it replaces is cancelled only after that, so that no crash loses
+// both.
 func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {
 		return
@@ -126,7 +127,7 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 }
 
 // claimed gives a job that the store holds its key. Of several jobs with one key, those
-// that hold it now come first, then the one that came last: the others had let it go.
+// that hold it now come first, then the one that came last: the others have let it go.
 func (c *machine) claimed(r *record) {
 	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {
 		return
@@ -144,8 +145,8 @@ func better(a, b *record, now int64) bool {
 	return a.Seq > b.Seq
 }
 
-// finishReplacing cancels what was to be cancelled when the master ended. A job that was cancelled
-// then, and that an operator has revived since, is another matter.
+// finishReplacing cancels the jobs that were to be cancelled when the master ended, except
+// those that were cancelled then and that an operator has revived since.
 func (c *machine) finishReplacing() {
 	for _, held := range c.uniques {
 		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
@@ -174,7 +175,7 @@ func (c *machine) reclaim(r *record) error {
 	return job.Refuse(job.WrongState, "", "the job %v holds its unique key %q", held.rec.ID, k.key)
 }
 
-// disclaim is told that a job is forgotten.
+// disclaim is called when a job is forgotten.
 func (c *machine) disclaim(r *record) {
 	if r.Unique == nil {
 		return

@@ -36,8 +36,8 @@ func (h *holding) holds(now int64) bool {
 	return !h.state.Ended()
 }
 
-// TestUniqueKeys has a naive oracle, which looks at all jobs each time, foretell what
-// becomes of each job that shares a key, over transitions of all kinds and restarts.
+// TestUniqueKeys: a naive oracle, which examines all jobs each time, predicts the
+// result for each job that shares a key, over transitions of all kinds and restarts.
 func TestUniqueKeys(t *testing.T) {
 	for seed := range uint64(40) {
 		w := newWorld(t, seed)
@@ -137,7 +137,7 @@ func TestUniqueKeys(t *testing.T) {
 	}
 }
 
-// reown finds the owners as a master that begins does.
+// reown finds the holders as a master does at its start.
 func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
 	clear(owner)
 	for _, h := range all {
@@ -150,10 +150,10 @@ func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
 	}
 }
 
-// settled lets the slow store do all that is pending.
+// settled lets the slow store do all pending writes.
 func (w *world) settled() { w.st.flush() }
 
-// force has the store move a job on, and a new machine begin with that.
+// force moves a job on in the store, and begins a new machine with that.
 func force(w *world, h *holding, rng *rand.Rand) {
 	j := w.c.jobs.Get(h.id).after()
 	fine := func(err error) {
@@ -188,7 +188,8 @@ func force(w *world, h *holding, rng *rand.Rand) {
 	w.start()
 }
 
-// TestHalfReplaced: what a master has begun to replace when it ends, the next one ends.
+// TestHalfReplaced: if a master ends while it replaces a job, the next one completes
+// that.
 func TestHalfReplaced(t *testing.T) {
 	w := newWorld(t, 1)
 	old := &job.Job{ID: w.c.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{

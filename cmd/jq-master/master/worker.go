@@ -10,18 +10,18 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// worker is a worker of ours, to the broker a worker as well.
+// worker is one of our workers, which is also a worker at the broker.
 type worker struct {
 	job.Worker
 	seen     int64 // last request, monotonic
-	gone     bool  // it serves nothing any more and is not known to anybody
+	gone     bool  // it serves nothing any more and nobody knows it
 	runs     map[*record]struct{}
 	pausedTo int64
 	why      string           // the reason for the pause
-	failing  int64            // since when it has not been reached; 0: it was
-	pause    time.Duration    // the last one for not having been reached
+	failing  int64            // since when it has been unreachable; 0: it is not
+	pause    time.Duration    // the last pause because it was unreachable
 	excepts  map[string]int64 // names it does not know, until when
-	cancels  map[job.ID]int64 // runs that were cancelled by force, until when to say so
+	cancels  map[job.ID]int64 // runs that were cancelled by force, until when to report them
 	pullers  []*puller
 	orphans  bool // it has runs that the broker is to hand to it again
 	told     serving
@@ -57,8 +57,8 @@ func (w *worker) takes(c *machine) bool {
 	return c.now >= w.pausedTo
 }
 
-// ours reports whether a job is for our workers alone: it runs already, may not run
-// before that is written, or its argument does not get through the broker.
+// ours reports whether a job is only for our workers: it runs already, may not run
+// before that is written, or its argument does not fit through the broker.
 func (c *machine) ours(r *record) bool {
 	return r.State == job.Running || r.long || r.MaxRetry == 0 && c.once != c.prefix
 }
@@ -79,7 +79,7 @@ func (c *machine) addTypes(all []string, name string) []string {
 	return append(all, c.prefix+name)
 }
 
-// ownType is the type of jobs that run with a worker already.
+// ownType is the type of jobs that run at a worker already.
 func (c *machine) ownType(w *worker) string { return c.ownPrefix() + w.ID.String() }
 
 func (c *machine) ownPrefix() string { return strings.TrimSuffix(c.prefix, ".") + "~" }
@@ -152,11 +152,12 @@ func (c *machine) byAge() []*worker {
 	return all
 }
 
-// silentFor is how long a worker that pulls may be silent before it is forgotten for another one.
+// silentFor is how long a worker that pulls may be silent before it is forgotten to make room for
+// another.
 const silentFor = 10 * time.Minute
 
-// dropSilent forgets the worker that pulls and has been silent for longest. Nothing else tells that
-// it has gone, if it sends no heartbeats; if it has not, it registers again.
+// dropSilent forgets the worker that pulls and has been silent for longest. Nothing else shows that
+// a worker without heartbeats has gone; if it has not, it registers again.
 func (c *machine) dropSilent() {
 	var silent *worker
 	for _, w := range c.workers {
@@ -169,7 +170,7 @@ func (c *machine) dropSilent() {
 	}
 }
 
-// register takes a worker in.
+// register adds a worker.
 func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	fail := func(err error) { c.later(func() { reply(nil, err) }) }
 	if len(c.workers) >= c.MaxWorkers && c.away == nil {
@@ -183,7 +184,7 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 		fail(c.storeAway())
 		return
 	case len(c.workers) >= c.MaxWorkers:
-		fail(overloaded("%d workers are registered, as many as are allowed (max-workers)", len(c.workers)))
+		fail(overloaded("%d workers are registered, and no more are allowed (max-workers)", len(c.workers)))
 		return
 	}
 	w := &worker{Worker: job.Worker{
@@ -211,12 +212,12 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	})
 }
 
-// known returns the worker that a request is of, which has given a sign of life; also one that
-// is leaving, if that does.
+// known returns the worker that sent a request, which counts as a sign of life; a worker that
+// is leaving, only if leaving is set.
 func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
 	w := c.workers[from.ID]
 	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {
-		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v of this token; it has unregistered, was lost, or registered with another token, and can register again", from.ID)
+		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v of this token: it has unregistered, was lost, or registered with another token; it can register again", from.ID)
 	}
 	w.seen = c.now
 	return w, nil
@@ -247,7 +248,7 @@ func (c *machine) dismiss(w *worker) {
 	c.tellStore(func(done func(error)) { c.out.store.DropWorker(id, done) })
 }
 
-// tellStore sends what nobody waits for.
+// tellStore sends a transition for which nobody waits.
 func (c *machine) tellStore(send func(done func(error))) {
 	c.later(func() {
 		send(func(err error) {
@@ -263,7 +264,7 @@ func (w *worker) ranked() []*record {
 	return slices.SortedFunc(maps.Keys(w.runs), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-// lose ends what a silent worker runs.
+// lose ends the runs of a silent worker.
 func (c *machine) lose(w *worker) {
 	w.gone = true
 	c.serve(w)
@@ -288,8 +289,8 @@ func (c *machine) lostRun(r *record) {
 	c.end(r, &job.Outcome{Reason: job.Other, Retry: true, Message: "worker lost", Lost: true}, false)
 }
 
-// except keeps jobs of a name away from a worker that did not know it: the broker
-// does, and handed if it does not.
+// except keeps jobs of a name away from a worker that did not know it. The broker does
+// that, and handed does if the broker does not.
 func (c *machine) except(w *worker, name string) {
 	if w.excepts == nil {
 		w.excepts = make(map[string]int64)
@@ -302,16 +303,16 @@ func (c *machine) except(w *worker, name string) {
 	c.serve(w)
 }
 
-// setPause has a worker get nothing for a while.
+// setPause lets a worker get nothing for a while.
 func (c *machine) setPause(w *worker, d time.Duration, why string) {
 	w.pausedTo, w.why = max(w.pausedTo, c.now+ms(d)), why
 	c.serve(w)
 }
 
-// reached is told that a worker answers.
+// reached notes that a worker answers.
 func (c *machine) reached(w *worker) { w.failing, w.pause = 0, 0 }
 
-// missed is told that a worker does not.
+// missed notes that a worker does not.
 func (c *machine) missed(w *worker, why string) {
 	if w.Leaving || w.gone {
 		return
@@ -330,8 +331,8 @@ func (c *machine) missed(w *worker, why string) {
 	c.setPause(w, w.pause, why)
 }
 
-// heartbeat returns which of its runs a worker may give up. From the first one on it
-// is lost when they stop, if it has not asked for that before.
+// heartbeat returns which of its runs a worker may give up. From the first heartbeat
+// on, the worker is lost when they stop, even if it did not ask for that before.
 func (c *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true
@@ -344,12 +345,12 @@ func (c *machine) heartbeat(w *worker) []job.ID {
 	return ids
 }
 
-// lapse drops what held until now.
+// lapse drops entries whose time has passed.
 func lapse[K comparable](until map[K]int64, now int64) {
 	maps.DeleteFunc(until, func(_ K, t int64) bool { return now >= t })
 }
 
-// beat does what time has made due for workers, and for jobs that ended long ago.
+// beat does the work that is due for workers, and for jobs that ended long ago.
 func (c *machine) beat() {
 	c.forgetKeys()
 	if c.away == nil {

@@ -21,8 +21,8 @@ func (w *world) someWorker() *worker {
 	return k
 }
 
-// TestUnknownName: a worker that does not know a name gets no jobs of it for a
-// while, but those of others, whatever the name looks like.
+// TestUnknownName: a worker that does not know a name gets no jobs of it for a while,
+// but still gets jobs of others, whatever the name looks like.
 func TestUnknownName(t *testing.T) {
 	for _, name := range []string{"some", "so*", "*"} {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +81,8 @@ func (p *pushes) Push(_ *job.Worker, h *job.Handout, answered func(Answer)) {
 	p.names, p.answered = append(p.names, h.Name), append(p.answered, answered)
 }
 
-// TestCancelsLapse: a worker that never asks which runs to give up costs nothing
-// when their time is over.
+// TestCancelsLapse: a worker that never asks which runs to give up costs nothing once
+// they have lapsed.
 func TestCancelsLapse(t *testing.T) {
 	w := newWorld(t, 1)
 	k := w.someWorker()
@@ -93,8 +93,7 @@ func TestCancelsLapse(t *testing.T) {
 	}
 }
 
-// TestAwayWithFetches: what was fetched while the store is away does not keep the
-// alarm ringing.
+// TestAwayWithFetches: fetches while the store is away do not keep the alarm firing.
 func TestAwayWithFetches(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -127,8 +126,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestGroupNames: the constraint of a group is found by its name, and no other one has
-// the name, with per or without; it is no longer than the broker takes.
+// TestGroupNames: the constraint of a group is found by its name, with or without per,
+// and no other constraint has that name; the name is no longer than the broker allows.
 func TestGroupNames(t *testing.T) {
 	names := map[string]string{}
 	per := func(*job.Attributes) []byte { return nil }
@@ -168,8 +167,8 @@ func TestGroupNames(t *testing.T) {
 	}
 }
 
-// TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, also
-// if it did not ask for that.
+// TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, even if
+// it did not ask for that.
 func TestHeartbeatStops(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -190,7 +189,8 @@ func TestHeartbeatStops(t *testing.T) {
 	}
 }
 
-// TestSilentWorkers: workers that have gone without a word do not keep others away for ever.
+// TestSilentWorkers: workers that have gone without unregistering do not keep others out for
+// ever.
 func TestSilentWorkers(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c

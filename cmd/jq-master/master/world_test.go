@@ -22,8 +22,8 @@ var (
 	seedsFlag = flag.Int("seeds", 60, "how many seeds to run")
 )
 
-// world is a machine with everything around it, driven by a seed: a store that is
-// slow and goes away, a naive broker, workers of all manners, pushers.
+// world is a machine with its surroundings, driven by a seed: a store that is slow and
+// goes away, a naive broker, workers of all kinds, pushers.
 type world struct {
 	t    *testing.T
 	seed uint64
@@ -46,7 +46,7 @@ type world struct {
 	lags    bool // the broker's connections
 }
 
-// expected is what must be true of a job by what its pusher and workers were told.
+// expected is what must be true of a job, from the answers to its pusher and workers.
 type expected struct {
 	id        job.ID
 	maxRetry  int32
@@ -89,7 +89,7 @@ func (w *world) fatalf(format string, args ...any) {
 	w.t.Fatalf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
 }
 
-// start makes a machine of what the store holds.
+// start makes a machine from the content of the store.
 func (w *world) start() {
 	l := DefaultLimits()
 	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
@@ -152,7 +152,7 @@ func (w *world) step(c *machine, f func()) bool {
 	return true
 }
 
-// check demands what holds after each command.
+// check checks what must hold after each command.
 func (w *world) check() {
 	c := w.c
 	if n := c.ledger.imbalance(&c.counts); n != 0 {
@@ -249,7 +249,7 @@ func (w *world) check() {
 	}
 }
 
-// sweep does a slice of a sweep, with whatever happens in between.
+// sweep does a slice of a sweep, with other commands in between.
 func (w *world) sweep() {
 	var part *slice
 	w.step(w.c, func() { part = w.c.nextSlice(5) })
@@ -315,7 +315,7 @@ func (s *slowStore) Forget(ids []job.ID, done func(error)) {
 	s.put(func() { s.Memory.Forget(ids, done) })
 }
 
-// naiveBroker keeps all jobs in a list and looks at all of them each time.
+// naiveBroker keeps all jobs in a list and examines all of them each time.
 type naiveBroker struct {
 	w       *world
 	c       *machine
@@ -388,7 +388,7 @@ func (b *naiveBroker) part(w job.ID)             { b.later(func() { delete(b.wor
 func (b *naiveBroker) rules(r ruleChange)        { b.later(func() { b.ruled[r.pattern] = r }) }
 func (b *naiveBroker) settled(told func())       { b.later(told) }
 
-// some does some of what was asked, in order.
+// some does some of the pending requests, in order.
 func (b *naiveBroker) some(n int) {
 	for ; n > 0 && len(b.todo) > 0 && b.w.c == b.c; n-- {
 		f := b.todo[0]
@@ -398,8 +398,8 @@ func (b *naiveBroker) some(n int) {
 	b.deliver()
 }
 
-// deliver has the machine read the hand-outs. They may come later than what is told to
-// the submitter, but not much.
+// deliver lets the machine read the hand-outs. They may come later than the submitter's
+// frames, but not much.
 func (b *naiveBroker) deliver() {
 	for ; len(b.outs) > 0 && b.w.c == b.c; b.outs = b.outs[1:] {
 		b.outs[0]()
@@ -416,7 +416,7 @@ func (b *naiveBroker) meddle() {
 	}
 	b.w.say("the broker ends %v, running %v, run %d of %d", j.id, j.running, j.runs, j.retries+1)
 	if j.running && j.runs <= j.retries {
-		again := *j // what is said about the run before is discarded
+		again := *j // an answer to the run before is discarded
 		again.running = false
 		b.jobs[j.id] = &again
 		return

@@ -1,5 +1,5 @@
 // Package matcher selects jobs: a matcher is a condition on a job's attributes. It reads the
-// argument as it was sent, and no more of it than the fields in question.
+// argument as it was sent, and only the fields in question.
 package matcher
 
 import (
@@ -18,8 +18,8 @@ const (
 	MaxNodes = 64
 	MaxDepth = 8
 	MaxBytes = 64 << 10
-	// MaxRegexText is the longest string that a regular expression is tried on, in bytes. MaxRegex
-	// is the largest number of its steps.
+	// MaxRegexText is the longest string on which a regular expression is tried, in bytes.
+	// MaxRegex is the largest number of its steps.
 	MaxRegexText = 64 << 10
 	MaxRegex     = 1000
 )
@@ -41,7 +41,7 @@ type Matcher struct {
 // Parse reads a matcher from a value that pack has checked. The fault's field begins with match.
 func Parse(v pack.Value) (*Matcher, *job.Fault) {
 	if len(v) > MaxBytes {
-		return nil, job.Refuse(job.InvalidValue, "match", "a matcher may have %d bytes, this one has %d", MaxBytes, len(v))
+		return nil, job.Refuse(job.InvalidValue, "match", "a matcher may have at most %d bytes, this one has %d", MaxBytes, len(v))
 	}
 	p := parser{}
 	m := p.parse(v, "match", 1)
@@ -197,7 +197,7 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 	if err == nil {
 		var prog *syntax.Prog
 		if prog, err = syntax.Compile(parsed.Simplify()); err == nil && len(prog.Inst) > MaxRegex {
-			err = fmt.Errorf("it is made of %d steps, it may have %d", len(prog.Inst), MaxRegex)
+			err = fmt.Errorf("it has %d steps; at most %d are allowed", len(prog.Inst), MaxRegex)
 		}
 	}
 	var re *regexp.Regexp
@@ -205,7 +205,7 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 		re, err = regexp.Compile(text)
 	}
 	if err != nil {
-		p.refuse(job.InvalidValue, at, "is no regular expression: %v", err)
+		p.refuse(job.InvalidValue, at, "is not a regular expression: %v", err)
 	}
 	return re
 }
@@ -226,7 +226,7 @@ func (m *Matcher) always(told bool) bool {
 	case "": // true
 		return told
 	}
-	if told == (m.form == "all") { // each part has to be so
+	if told == (m.form == "all") { // each part must be so
 		return !slices.ContainsFunc(m.parts, other)
 	}
 	return slices.ContainsFunc(m.parts, same)

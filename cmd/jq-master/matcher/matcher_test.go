@@ -35,7 +35,7 @@ func field(path, op, value string) string {
 	return fmt.Sprintf(`{"field":%q,"op":%q,"value":%s}`, path, op, value)
 }
 
-// TestMatch: what is meant by each form and operator.
+// TestMatch: the meaning of each form and operator.
 func TestMatch(t *testing.T) {
 	a := sample(t)
 	yes, no := field("/name", "exists", "true"), field("/name", "exists", "false")
@@ -108,7 +108,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPicksAll: a matcher without a field is told to mean all jobs, or none.
+// TestPicksAll: a matcher without a field is recognised as picking all jobs, or none.
 func TestPicksAll(t *testing.T) {
 	is := field("/name", "exists", "true")
 	for text, want := range map[string]bool{
@@ -126,7 +126,7 @@ func TestPicksAll(t *testing.T) {
 	}
 }
 
-// TestPointerValue: equal values have the same bytes, unequal ones others.
+// TestPointerValue: equal values have the same bytes, unequal ones different bytes.
 func TestPointerValue(t *testing.T) {
 	a := sample(t)
 	of := func(path string) []byte {
@@ -189,7 +189,7 @@ func TestPlainValues(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever comes, nothing panics, neither in parsing nor in matching.
+// FuzzParse: no input causes a panic, neither in parsing nor in matching.
 func FuzzParse(f *testing.F) {
 	a := sample(f)
 	for _, text := range []string{`{}`, `{"all":[{"not":{}}]}`, field("/argument/n", "eq", "5"), field("/name", "regex", `"a.*"`), field("/argument/list/2/0", "in", `[1,{"a":{}}]`), field("/argument/user", "eq", `{}`)} {

@@ -116,7 +116,7 @@ func (o *operand) compare(want *operand) (order int, ok bool) {
 }
 
 // appendSettled appends the form that equal values share: numbers by value, the pairs of maps in
-// the order of their keys, and only the last pair of a key.
+// the order of their keys, and of pairs with one key only the last one.
 func appendSettled(dst []byte, v pack.Value) []byte {
 	switch v.Kind() {
 	case pack.Int, pack.Uint, pack.Float:

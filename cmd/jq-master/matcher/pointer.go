@@ -24,7 +24,7 @@ var attributes = []string{"name", "argument", "priority", "max_retry", "keep_res
 // token is a step: the key of a map, or the index in an array.
 type token struct {
 	key   string
-	index int // -1 if it is no index
+	index int // -1 if it is not an index
 }
 
 // ParsePointer reads a pointer.
@@ -36,7 +36,7 @@ func ParsePointer(text string) (Pointer, *job.Fault) {
 	for i, part := range strings.Split(text[1:], "/") {
 		key, ok := unescape(part)
 		if !ok {
-			return Pointer{}, job.Refuse(job.InvalidValue, "", "must be a JSON Pointer, where ~ stands for itself only as ~0, not %.80q", text)
+			return Pointer{}, job.Refuse(job.InvalidValue, "", "must be a JSON Pointer, in which ~ is written ~0, not %.80q", text)
 		}
 		if i == 0 {
 			p.attribute = key
@@ -46,7 +46,7 @@ func ParsePointer(text string) (Pointer, *job.Fault) {
 			continue
 		}
 		if p.attribute != "argument" {
-			return Pointer{}, job.Refuse(job.InvalidValue, "", "goes on behind /%s, which has nothing in it: %.80q", p.attribute, text)
+			return Pointer{}, job.Refuse(job.InvalidValue, "", "goes on after /%s, which has no parts: %.80q", p.attribute, text)
 		}
 		index := -1
 		if n, err := strconv.Atoi(key); err == nil && n >= 0 && strconv.Itoa(n) == key {

@@ -16,9 +16,9 @@ import (
 	"gloom/wire"
 )
 
-// FromJSON returns the MessagePack of a JSON text, and understands what AppendJSON writes for
+// FromJSON returns the MessagePack of a JSON text, including the forms in which AppendJSON writes
 // values that JSON lacks. Integers beyond 64 bits, numbers beyond a float64, and objects that look
-// like such a value but are not one are an invalid_value; all other faults are an invalid_body.
+// like such a form but are not one are an invalid_value; all other faults are an invalid_body.
 func FromJSON(text []byte) ([]byte, *job.Fault) {
 	if !utf8.Valid(text) {
 		return nil, job.Refuse(job.InvalidBody, "", "the body is not UTF-8")
@@ -42,9 +42,9 @@ func syntaxFault(text []byte) *job.Fault {
 	err := json.Unmarshal(text, &any)
 	var at *json.SyntaxError
 	if errors.As(err, &at) {
-		return job.Refuse(job.InvalidBody, "", "the body is no valid JSON: %v at byte %d", err, at.Offset)
+		return job.Refuse(job.InvalidBody, "", "the body is not valid JSON: %v at byte %d", err, at.Offset)
 	}
-	return job.Refuse(job.InvalidBody, "", "the body is no valid JSON: %v", err)
+	return job.Refuse(job.InvalidBody, "", "the body is not valid JSON: %v", err)
 }
 
 // reader converts a text that is known to be valid into MessagePack.
@@ -96,7 +96,7 @@ func tooDeep(at int) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is nested deeper than %d at byte %d", MaxDepth, at)
 }
 
-// peek returns the next byte that is no space.
+// peek returns the next byte that is not a space.
 func (r *reader) peek() byte {
 	for r.at < len(r.in) && (r.in[r.at] == ' ' || r.in[r.at] == '\t' || r.in[r.at] == '\n' || r.in[r.at] == '\r') {
 		r.at++
@@ -107,7 +107,7 @@ func (r *reader) peek() byte {
 	return r.in[r.at]
 }
 
-// pass skips the next byte that is no space.
+// pass skips the next byte that is not a space.
 func (r *reader) pass() {
 	r.peek()
 	r.at++
@@ -227,7 +227,7 @@ func (r *reader) object(n uint32, depth int) *job.Fault {
 	return nil
 }
 
-// special appends the value that an object with one special key stands for.
+// special appends the value for which an object with one special key stands.
 func (r *reader) special(key string, depth int) *job.Fault {
 	at := r.at
 	wrong := func(want string) *job.Fault {

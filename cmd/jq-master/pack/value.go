@@ -83,7 +83,7 @@ func next(b Value) (first, rest Value) {
 }
 
 // Field returns the value of a string key of a map, the last one of several; nil if there is none,
-// or v is no map.
+// or if v is not a map.
 func (v Value) Field(key string) (found Value) {
 	if v.Kind() != Map {
 		return nil

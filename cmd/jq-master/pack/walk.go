@@ -1,6 +1,6 @@
-// Package pack reads and writes MessagePack as bytes. It decodes only what is asked for, allocates
-// nothing for announced lengths, and converts values to JSON and back. Values are passed on byte
-// by byte.
+// Package pack reads and writes MessagePack as bytes. It decodes only the values that are read,
+// allocates nothing for announced lengths, and converts values to JSON and back. Values are passed
+// on byte by byte.
 package pack
 
 import (
@@ -138,7 +138,7 @@ func Check(b []byte) *job.Fault {
 }
 
 func invalid(format string, args ...any) *job.Fault {
-	return job.Refuse(job.InvalidBody, "", "the body is no valid MessagePack: "+format, args...)
+	return job.Refuse(job.InvalidBody, "", "the body is not valid MessagePack: "+format, args...)
 }
 
 // cut returns the value at the beginning of b.
@@ -152,7 +152,7 @@ func cut(b []byte) (Value, *job.Fault) {
 		case h.kind == cutShort:
 			return nil, invalid("it is cut short at byte %d", len(b))
 		case h.kind == None:
-			return nil, invalid("byte %d is 0xc1, which begins nothing", at)
+			return nil, invalid("byte %d is 0xc1, which begins no value", at)
 		case h.kind == Array || h.kind == Map:
 			n := h.n
 			if h.kind == Map {

@@ -59,8 +59,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCutEverywhere: of a right value no shorter beginning is one, and nothing is
-// read beyond what there is.
+// TestCutEverywhere: no shorter beginning of a valid value is one, and nothing is read
+// beyond the end.
 func TestCutEverywhere(t *testing.T) {
 	whole, err := msgpack.Marshal(map[string]any{
 		"a": []any{1, -1, 200, 70000, int64(1) << 40, 1.5, float32(2.5), true, nil, "text", []byte("bin")},
@@ -79,7 +79,7 @@ func TestCutEverywhere(t *testing.T) {
 	}
 }
 
-// TestValue: what another library writes is read as what it is.
+// TestValue: values that another library writes are read correctly.
 func TestValue(t *testing.T) {
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)

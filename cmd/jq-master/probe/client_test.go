@@ -88,7 +88,7 @@ func (d *daemon) ask(t testing.TB, method, path string, body any, more ...string
 	return r
 }
 
-// wants asks, and demands a status.
+// wants sends a request and expects a status.
 func (d *daemon) wants(t testing.TB, status int, method, path string, body any, more ...string) reply {
 	t.Helper()
 	r := d.ask(t, method, path, body, more...)
@@ -98,7 +98,7 @@ func (d *daemon) wants(t testing.TB, status int, method, path string, body any, 
 	return r
 }
 
-// refuses asks, and demands an error: a status, a code and a reason.
+// refuses sends a request and expects an error: a status, a code and a reason.
 func (d *daemon) refuses(t testing.TB, status int, code, method, path string, body any, more ...string) {
 	t.Helper()
 	r := d.ask(t, method, path, body, more...)
@@ -112,7 +112,7 @@ var number atomic.Int64
 // fresh is a name that no other test uses.
 func fresh() string { return fmt.Sprintf("name-%d", number.Add(1)) }
 
-// job enqueues one; more are attributes.
+// job enqueues a job; more are attributes.
 func (d *daemon) job(t testing.TB, name string, more ...any) string {
 	t.Helper()
 	o := object{"name": name, "argument": object{"n": 1}}
@@ -157,7 +157,7 @@ type worker struct {
 	out, top int // jobs that it has, and the most it ever had
 }
 
-// worker registers one; more are further keys.
+// worker registers a worker; more are further keys.
 func (d *daemon) worker(t *testing.T, max int, names []string, answer func(push) (int, string), more ...any) *worker {
 	t.Helper()
 	w := &worker{d: d, got: make(chan push, 10000), answer: answer}

@@ -44,7 +44,7 @@ func start(t *testing.T, flags ...string) *daemon {
 	return d
 }
 
-// ready waits until the daemon hands out.
+// ready waits until the daemon hands out jobs.
 func (d *daemon) ready(t *testing.T) {
 	t.Helper()
 	until(t, "ready", func() error {
@@ -59,7 +59,7 @@ func (d *daemon) ready(t *testing.T) {
 // quick are options with which nothing takes long.
 var quick = []string{"--backoff-base=50ms", "--backoff-cap=200ms", "--timeout-grace=200ms", "--heartbeat=1s", "--max-body=65536", "--worker-allow=127.0.0.0/8"}
 
-// shared are daemons for all tests that disturb nobody: one with its jobs in
+// shared are daemons for all tests that disturb no other test: one with its jobs in
 // memory, one with them in Redis.
 var shared struct {
 	sync.Mutex

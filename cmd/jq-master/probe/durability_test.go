@@ -10,7 +10,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// load pushes jobs and works them off while something goes wrong.
+// load pushes jobs and runs them while something fails.
 type load struct {
 	mu    sync.Mutex
 	d     *daemon
@@ -112,8 +112,8 @@ func (l *load) work(name string, idle chan struct{}) {
 	}
 }
 
-// check ends the load: every job that was acknowledged ends, those with
-// max_retry 0 have run once at most.
+// check ends the load: every acknowledged job ends, and those with max_retry 0 have run
+// at most once.
 func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) {
 	t.Helper()
 	close(l.stop)
@@ -169,8 +169,7 @@ func trouble(t *testing.T, name string, flags []string, server *redistest.Server
 	l.check(t, idle, &workers)
 }
 
-// TestDurability: no job that was acknowledged is lost, none with max_retry 0
-// runs twice.
+// TestDurability: no acknowledged job is lost, and none with max_retry 0 runs twice.
 func TestDurability(t *testing.T) {
 	redis := func(t *testing.T) (*redistest.Server, []string) {
 		s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")

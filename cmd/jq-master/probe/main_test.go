@@ -1,5 +1,5 @@
-// Package probe tries jq-master from outside: the real program, over HTTP, by
-// what its documentation promises and nothing that its code says.
+// Package probe tests jq-master from outside: the real program, over HTTP, against its
+// documentation, without knowledge of its code.
 package probe
 
 import (

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestConstraints: what holds jobs back, and what is told of it.
+// TestConstraints: which jobs are held back, and what is shown of that.
 func TestConstraints(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct {
@@ -218,7 +218,7 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// TestTokens: what a token may.
+// TestTokens: what each scope of a token allows.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -246,7 +246,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestOptions: what cannot be is refused with its name.
+// TestOptions: an error names the option that is invalid.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--addr=0.0.0.0:0", "--max-body=frob", "--redis=http://x", "--heartbeat=-1s", "--worker-allow=10.0.0.0", "--frob"} {
@@ -263,7 +263,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRuns: a job's runs are told in the words of the broker, and survive the master.
+// TestRuns: a job's runs are shown in the words of the broker, and survive the master.
 func TestRuns(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -302,7 +302,8 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestPriority: an operator has one job, or all that fit, run before others; they are counted first.
+// TestPriority: an operator lets one job, or all matching ones, run before others; they are counted
+// first.
 func TestPriority(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -344,7 +345,7 @@ func TestPriority(t *testing.T) {
 	})
 }
 
-// TestLostRun: the run of a worker that stops beating is lost.
+// TestLostRun: the run of a worker that stops sending heartbeats is lost.
 func TestLostRun(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()

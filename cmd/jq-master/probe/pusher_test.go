@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestEnqueue: what a job may be.
+// TestEnqueue: valid jobs.
 func TestEnqueue(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		for _, c := range []struct{ name, body string }{
@@ -44,7 +44,7 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
-// TestBadJobs: what it may not be.
+// TestBadJobs: invalid jobs.
 func TestBadJobs(t *testing.T) {
 	d := sharing(t, "memory")
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestBadJobs(t *testing.T) {
 	}
 }
 
-// TestEncoding: what is asked for is what comes.
+// TestEncoding: the reply has the requested encoding.
 func TestEncoding(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		id := d.job(t, fresh(), "delay", 3600)
@@ -204,7 +204,7 @@ func TestEncoding(t *testing.T) {
 	})
 }
 
-// TestFetch: a kept result is there once, one that is not kept never.
+// TestFetch: a kept result can be fetched once, one that is not kept never.
 func TestFetch(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -289,7 +289,7 @@ func TestFetch(t *testing.T) {
 	})
 }
 
-// TestCancel: what waits may be cancelled, what runs by force.
+// TestCancel: waiting jobs can be cancelled, running ones with force.
 func TestCancel(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
@@ -397,7 +397,7 @@ func TestBatch(t *testing.T) {
 		}
 		w := d.puller(t, 100, []string{name})
 		var order []string
-		for len(order) < 100 { // one by one: those that come together have no order
+		for len(order) < 100 { // one by one, because jobs that come together have no order
 			for _, j := range w.pull(t, "50", 1) {
 				order = append(order, fmt.Sprint(j.(object)["argument"].(object)["i"]))
 			}

@@ -85,7 +85,7 @@ func TestBadUnique(t *testing.T) {
 	d.refuses(t, 400, "invalid_value", "POST", "/job", `{"name":"x","argument":{},"unique":{"key":"k"}}`, "Idempotency-Key: a")
 }
 
-// TestUniqueAtOnce: of a hundred that come at once one makes the job.
+// TestUniqueAtOnce: of a hundred requests at once, one makes the job.
 func TestUniqueAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		var mu sync.Mutex
@@ -112,8 +112,9 @@ func TestUniqueAtOnce(t *testing.T) {
 	})
 }
 
-// TestUniqueKilled: hundreds add one key through a master, which is killed, and its
-// standby: one job comes of it. A window outlives its job and both masters.
+// TestUniqueKilled: hundreds of clients add one key through a master, which is killed,
+// and its standby: there is one job in the end. A window outlives its job and both
+// masters.
 func TestUniqueKilled(t *testing.T) {
 	t.Parallel()
 	s := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")

@@ -101,7 +101,7 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// TestLost: a worker that does not say that it lives.
+// TestLost: a worker that sends no sign of life.
 func TestLost(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()

@@ -91,7 +91,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.in.Read(b)
 }
 
-// skipHead reads up to an empty line, which it includes.
+// skipHead reads up to and including an empty line.
 func (c *conn) skipHead() error {
 	for whole := true; ; {
 		line, err := c.in.ReadSlice('\n')
@@ -105,8 +105,7 @@ func (c *conn) skipHead() error {
 	}
 }
 
-// closed reports whether the connection has ended, or has bytes to read, for which nobody has
-// asked.
+// closed reports whether the connection has ended, or has unexpected bytes to read.
 func (c *conn) closed() bool {
 	if c.in.Buffered() > 0 {
 		return true

@@ -26,8 +26,7 @@ import (
 )
 
 const (
-	// answerTime is how long a worker may take to answer, connectTime how long connecting to it
-	// may take.
+	// answerTime bounds the time for a worker's answer, connectTime the time to connect.
 	answerTime  = 5 * time.Second
 	connectTime = 5 * time.Second
 	idleTime    = 90 * time.Second
@@ -58,8 +57,8 @@ type target struct {
 	client fasthttp.HostClient
 }
 
-// New returns a client that dials loopback addresses, those that workers register
-// from, and those in allow.
+// New returns a client that dials loopback addresses, the addresses from which workers
+// register, and those in allow.
 func New(allow []netip.Prefix) *Client {
 	return &Client{allow: allow, targets: map[address]*target{}, sweepAt: leastSweep}
 }
@@ -131,7 +130,7 @@ func (c *Client) check(at netip.Addr, host string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is neither a loopback address nor the one that the worker registered from; --worker-allow names others", at)
+	return fmt.Errorf("%s is neither a loopback address nor the one from which the worker registered; --worker-allow allows others", at)
 }
 
 // Check returns why a worker that registers from a host cannot have a URL, nil if it can. The

@@ -30,7 +30,7 @@ func handout(t *testing.T) *job.Handout {
 	return &job.Handout{ID: job.NewID(), Name: "mail", Argument: argument, Timeout: 30_000, Attempt: 2, Deadline: 1767225600123}
 }
 
-// carry pushes to a URL and waits for what comes of it.
+// carry pushes to a URL and waits for the outcome.
 func carry(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answer {
 	t.Helper()
 	answers := make(chan master.Answer, 2)
@@ -120,8 +120,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestSilence: who takes a request and says nothing has it; who cannot be reached
-// has not.
+// TestSilence: a worker that takes a request and says nothing has the job; one that
+// cannot be reached does not.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -178,7 +178,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestSecure: a certificate that nobody knows is no worker's.
+// TestSecure: a worker with an unknown certificate gets nothing.
 func TestSecure(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }))
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -188,7 +188,7 @@ func TestSecure(t *testing.T) {
 	}
 }
 
-// mute is the address of a server that closes what it is told.
+// mute is the address of a server that closes each connection after the request.
 func mute(t *testing.T) string {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(srv.Close)
@@ -215,7 +215,7 @@ func TestAllowed(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.url, fault, c.says)
 		}
 	}
-	// What passed as a name is looked at again where it leads.
+	// An allowed name is checked again by its address.
 	a := carry(t, allow, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
 	if a.Kind != master.Unreachable || !strings.Contains(a.Reason, "--worker-allow") {
 		t.Errorf("a forbidden address: %+v", a)

@@ -7,22 +7,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// kind is what an error of Redis means for who asked.
+// kind is the meaning of an error of Redis for the caller.
 type kind int
 
 const (
-	faulty   kind = iota // the command or the data is at fault: repeating it is in vain
-	away                 // Redis does not take it now, or nobody knows: repeat it later
+	faulty   kind = iota // the command or the data is at fault: repeating it is useless
+	away                 // Redis does not accept it now, or the outcome is unknown: repeat it later
 	fenced               // another master has the lease
 	lost                 // the store is another one, or went back
 	conflict             // the job is not where the master believes it to be
-	full                 // Redis is at its maxmemory: it takes what frees memory alone
+	full                 // Redis is at its maxmemory: it accepts only commands that free memory
 )
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// absences are the first words of answers of a Redis that cannot do anything at
-// the moment, or lets us do nothing.
+// absences are the first words of answers of a Redis that cannot do anything at the
+// moment, or refuses to do anything for us.
 var absences = []string{
 	"LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
@@ -35,7 +35,7 @@ var absences = []string{
 func kindOf(err error) kind {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
-		return away // no answer: the connection, or it took too long
+		return away // no answer: the connection broke, or it took too long
 	}
 	text := answer.Error()
 	switch {

@@ -31,7 +31,7 @@ func init() {
 	}
 }
 
-// lives drives a store from several goroutines and remembers what it was told.
+// lives drives a store from several goroutines and remembers the answers.
 type lives struct {
 	t    *testing.T
 	r    *Redis
@@ -184,8 +184,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// settle ends the load and compares: what was acknowledged is there as it was, and
-// what was refused is not.
+// settle ends the load and compares: acknowledged jobs are there as they were, and
+// refused ones are not.
 func (l *lives) settle() {
 	l.t.Helper()
 	close(l.stop)
@@ -211,8 +211,8 @@ func (l *lives) wentAway(before int64) {
 // With appendfsync everysec a killed server may lose what it has acknowledged (it
 // puts off writing while it flushes), so these tests ask for always.
 
-// A fault comes and goes under load, twice: nothing that was acknowledged is
-// lost, nothing that was refused stays.
+// A fault comes and goes under load, twice: nothing that was acknowledged is lost,
+// nothing that was refused stays.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]struct {
@@ -375,7 +375,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// What a dead connection sent reaches the server late: it does nothing.
+// Commands of a dead connection reach the server late: they have no effect.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	gate := redistest.NewGate(t, shared.Addr())
@@ -402,7 +402,7 @@ func TestLate(t *testing.T) {
 }
 
 // Over a slow link as well, many large results are written, and read again: no round
-// trip has more of them than get through while an answer is waited for.
+// trip has more of them than get through within the time for an answer.
 func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	const jobs, size = 48, 1 << 20
@@ -448,8 +448,8 @@ func TestSlowLink(t *testing.T) {
 	}
 }
 
-// A replica takes over: with all writes the master goes on, without some it says
-// that they are lost.
+// A replica takes over: with all writes the master goes on; if some are missing, the
+// store says that they are lost.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []bool{false, true} {

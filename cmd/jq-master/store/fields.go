@@ -11,10 +11,10 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// fieldNames are the fields of a job's hash, in the order in which decode expects
-// them. Numbers are decimal, times milliseconds since 1970, the timeout is in seconds with
-// up to three decimals, MessagePack is raw. A
-// field that is missing or empty is zero, those of a pusher have their default.
+// fieldNames are the fields of a job's hash, in the order in which decode expects them.
+// Numbers are decimal, times milliseconds since 1970, the timeout is in seconds with up to
+// three decimals, MessagePack is raw. A field that is missing or empty is zero; fields of
+// a pusher have their defaults.
 var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
 	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
@@ -60,8 +60,8 @@ func run(args []any, j *job.Job) []any {
 	return append(args, "worker", worker, "started", j.Started, "deadline", j.Deadline)
 }
 
-// outcome are the fields that the end of a run changes. Of a job that has just had
-// its first run, those that are zero are missing anyway.
+// outcome are the fields that the end of a run changes. For a job that has just had its
+// first run, those that are zero are missing anyway.
 func outcome(args []any, j *job.Job, forget, drop int64) []any {
 	add := func(name string, value any, zero bool) {
 		if !zero || j.Rev > 2 {
@@ -180,9 +180,9 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	case j.Name == "" || len(j.Name) > job.MaxName:
 		err = fmt.Errorf("job %s: name: %q", id, j.Name)
 	case fault != nil || pack.Value(j.Argument).Kind() != pack.Map:
-		err = fmt.Errorf("job %s: argument: %d bytes that are no map", id, len(j.Argument))
+		err = fmt.Errorf("job %s: argument: %d bytes that are not a map", id, len(j.Argument))
 	case j.Seq == 0 || j.Seq > 1<<53 || j.Timeout <= 0 || j.Retries < 0 || j.Attempt < 0:
-		err = fmt.Errorf("job %s: seq %d, timeout %d, retries %d, attempt %d: one of them cannot be", id, j.Seq, j.Timeout, j.Retries, j.Attempt)
+		err = fmt.Errorf("job %s: seq %d, timeout %d, retries %d, attempt %d: one of them is invalid", id, j.Seq, j.Timeout, j.Retries, j.Attempt)
 	}
 	for _, raw := range [][]byte{j.Result, j.Error} {
 		if err == nil && raw != nil {
@@ -194,7 +194,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	return j, forget, drop, err
 }
 
-// remembered is what an idempotency key stands for: the body's hash and the ids.
+// remembered encodes the content of an idempotency key: the body's hash and the ids.
 func remembered(k *Key, jobs []*job.Job) string {
 	b := append(make([]byte, 0, len(k.Body)+16*len(jobs)), k.Body[:]...)
 	for _, j := range jobs {
@@ -203,11 +203,11 @@ func remembered(k *Key, jobs []*job.Job) string {
 	return string(b)
 }
 
-// recall takes what remembered made apart.
+// recall decodes what remembered has encoded.
 func recall(k *Key, text string) ([]job.ID, error) {
 	n := len(k.Body)
 	if len(text) < n+16 || len(text)%16 != 0 {
-		return nil, fmt.Errorf("idempotency key %q stands for %d bytes, which are no hash and ids", k.Name, len(text))
+		return nil, fmt.Errorf("idempotency key %q has %d bytes, which are not a hash and ids", k.Name, len(text))
 	}
 	if text[:n] != string(k.Body[:]) {
 		return nil, ErrKeyReused

@@ -22,7 +22,7 @@ func self() holder {
 	return holder{cmp.Or(strings.Join(strings.Fields(name), "-"), unknown), process.Self()}
 }
 
-// unknown stands for what is empty.
+// unknown replaces an empty text.
 const unknown = "unknown"
 
 func (h holder) String() string {
@@ -39,5 +39,5 @@ func holderOf(lease string) (h holder, ok bool) {
 	return holder{f[4], process.Process{Boot: f[5], Space: f[6], PID: pid, Start: f[8]}}, err == nil
 }
 
-// gone reports whether the holder surely runs no more, as this process sees it.
+// gone reports whether the holder has certainly ended, as far as this process can see.
 func (h holder) gone() bool { return h.host == self().host && h.Gone() }

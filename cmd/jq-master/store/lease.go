@@ -79,7 +79,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			}
 			r.metrics.unreadable.Set(0)
 			for _, key := range answer[3:] {
-				r.unreadable(key.(string), errors.New("it is not what it must be, and was set aside under this name"))
+				r.unreadable(key.(string), errors.New("it has the wrong type, and was set aside under this name"))
 			}
 			t.until.Store(int64(asked + leaseTerm))
 			f := strings.Fields(lease)
@@ -92,7 +92,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 		}
 		h, ok := holderOf(lease)
 		if !ok { // until it ends: a later version may have written it
-			return nil, fmt.Errorf("the lease reads %q, which this version of jq-master does not write", lease)
+			return nil, fmt.Errorf("the lease is %q, which this version of jq-master does not write", lease)
 		}
 		if !h.gone() {
 			return nil, fmt.Errorf("process %d on %s is the master", h.PID, h.host)
@@ -121,7 +121,8 @@ func (r *Redis) current() *term {
 	return r.term
 }
 
-// hold renews the lease under a fencing number; 0 as time gives it back.
+// hold renews the lease under a fencing number; with 0 as the length it gives the lease
+// back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := Uptime()
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
@@ -147,7 +148,7 @@ func (r *Redis) Resign(ctx context.Context) error {
 	return r.hold(ctx, t, t.fence, 0)
 }
 
-// check refuses a Redis that forgets by design and one that is too old.
+// check refuses a Redis that evicts keys by policy and one that is too old.
 func (r *Redis) check(ctx context.Context) error {
 	info := map[string]string{}
 	for _, section := range []string{"server", "memory", "persistence"} {
@@ -167,7 +168,7 @@ func (r *Redis) check(ctx context.Context) error {
 		return unusable{fmt.Errorf("redis is version %s; 7.0 or later is needed", info["redis_version"])}
 	}
 	if policy := info["maxmemory_policy"]; policy != "noeviction" {
-		return unusable{fmt.Errorf("maxmemory-policy is %s, which would throw jobs away; it must be noeviction", policy)}
+		return unusable{fmt.Errorf("maxmemory-policy is %s, which would evict jobs; it must be noeviction", policy)}
 	}
 	if info["aof_enabled"] == "0" && !r.warned {
 		r.warned = true
@@ -176,7 +177,7 @@ func (r *Redis) check(ctx context.Context) error {
 	return nil
 }
 
-// retries is how long to wait between attempts to reach Redis.
+// retries is the pause between attempts to reach Redis.
 func retries() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, time.Second

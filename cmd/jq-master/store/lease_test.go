@@ -31,7 +31,7 @@ func over(t *testing.T, r *Redis, want error) {
 	}
 }
 
-// waiting is a store that has been told to wait for the lease.
+// waiting is a store that waits for the lease.
 type waiting struct {
 	*Redis
 	told chan string
@@ -78,7 +78,7 @@ func TestStandby(t *testing.T) {
 	if why := <-second.told; !strings.Contains(why, fmt.Sprintf("process %d on ", os.Getpid())) {
 		t.Errorf("the standby says %q", why)
 	}
-	// A renewed lease is not free: the first goes on for longer than its term.
+	// A renewed lease is not free: the first store goes on for longer than its term.
 	before := lease(t, first)
 	deadline := time.Now().Add(within)
 	for lease(t, first) == before && time.Now().Before(deadline) {
@@ -101,8 +101,8 @@ func TestStandby(t *testing.T) {
 	third.acquired(t)
 }
 
-// TestGivesWay: a standby that could not serve leaves the lease to one that could, for as long as there
-// is one.
+// TestGivesWay: a standby that could not serve leaves the lease to one that could, for as
+// long as there is one.
 func TestGivesWay(t *testing.T) {
 	t.Parallel()
 	unable := func() bool { return false }
@@ -135,13 +135,13 @@ func TestGivesWay(t *testing.T) {
 		t.Fatalf("the one that could not serve took the lease: %v", err)
 	default:
 	}
-	if err := second.Resign(context.Background()); err != nil { // and nobody waits who could serve
+	if err := second.Resign(context.Background()); err != nil { // nobody who could serve waits
 		t.Fatal(err)
 	}
 	lame.acquired(t)
 	first = lame.Redis
 	shared.Do(t, "DEL", first.keys.standbys)
-	shared.Do(t, "SET", first.keys.standbys, "no list") // of which everybody is independent
+	shared.Do(t, "SET", first.keys.standbys, "no list") // a foreign value must not disturb anybody
 	third := standby(t, twin(t, first))
 	if err := first.Resign(context.Background()); err != nil {
 		t.Fatal(err)
@@ -149,11 +149,11 @@ func TestGivesWay(t *testing.T) {
 	third.acquired(t)
 	load(t, third)
 	if kind := shared.Do(t, "TYPE", first.keys.standbys); kind != "none" {
-		t.Errorf("what is no list is still there: %v", kind)
+		t.Errorf("the foreign value is still there: %v", kind)
 	}
 }
 
-// A lease that has run out is anybody's, and whoever had it writes nothing more.
+// Anybody may take a lease that has run out, and its former owner writes nothing more.
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
@@ -182,8 +182,8 @@ func TestFenced(t *testing.T) {
 	holds(t, first, j)
 }
 
-// The answer to an enqueueing is lost, and then the lease: what was stored is told
-// as stored, what was not as refused.
+// The answer to an enqueueing is lost, and then the lease: stored jobs are reported as
+// stored, others as refused.
 func TestFencedMeanwhile(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		t.Run(fmt.Sprintf("written %t", written), func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestFencedMeanwhile(t *testing.T) {
 	}
 }
 
-// The lease of a process that is gone is taken over at once.
+// The lease of a process that has gone is taken over at once.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "60")
@@ -263,8 +263,8 @@ func TestGone(t *testing.T) {
 	cmd.Wait()
 }
 
-// A store that was emptied, exchanged or set back is noticed by the next write,
-// and at the latest by the next renewal.
+// A store that was emptied, exchanged or set back is noticed by the next write, and at
+// the latest by the next renewal.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, r *Redis){

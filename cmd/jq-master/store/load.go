@@ -14,11 +14,11 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// page is how many records are read in one go; of jobs, fewer where they are large.
+// page is how many records are read at once; fewer jobs if they are large.
 const page = 1000
 
-// Load implements Store. What cannot be read is left where it is, counted and logged;
-// a key of another type is set aside, as nothing could be written there.
+// Load implements Store. A record that cannot be read is left where it is, counted and
+// logged; a key of another type is set aside, because nothing could be written there.
 func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	if err := r.checkTypes(ctx); err != nil {
 		return err
@@ -110,9 +110,9 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 	return err
 }
 
-// loadSet reads the jobs of a sorted set, page by page. Of those with the score at
-// which a page ended, the next one skips as many as were read. A page is half as long
-// as the one before when that had many bytes or did not come, else up to twice as long.
+// loadSet reads the jobs of a sorted set, page by page. The next page skips as many
+// jobs with the score at which a page ended as were read. A page is half as long as the
+// one before if that had many bytes or did not come, else up to twice as long.
 func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
 	from, skip := "-inf", int64(0)
 	for length := int64(page); ; {
@@ -142,7 +142,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			switch {
 			case err != nil:
 			case j.State.Ended() != ended:
-				err = fmt.Errorf("it is %v, and stands in %s", j.State, set)
+				err = fmt.Errorf("it is %v, but is in %s", j.State, set)
 			case !ended && float64(j.Seq) != m.Score:
 				err = fmt.Errorf("its seq is %d, and %v in %s", j.Seq, m.Score, set)
 			default:
@@ -163,7 +163,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 	}
 }
 
-// loadKeys tells of idempotency keys that still hold, page by page.
+// loadKeys reads the idempotency keys that are still valid, page by page.
 func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) error {
 	for at := int64(0); ; at += page {
 		var names []redis.Z
@@ -203,7 +203,7 @@ func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) 
 func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forget, drop int64, err error) {
 	id, ok := job.ParseID(name)
 	if !ok {
-		return nil, 0, 0, errors.New("its name is no id")
+		return nil, 0, 0, errors.New("its name is not an id")
 	}
 	if err := hash.Err(); err != nil {
 		return nil, 0, 0, err
@@ -211,7 +211,7 @@ func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forget, drop int64,
 	return decode(id, hash.Val())
 }
 
-// hashes asks for the fields of jobs. Each answer may be an error of its own.
+// hashes requests the fields of jobs. Each answer may be an error of its own.
 func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCmd, error) {
 	pipe := r.client.Pipeline()
 	answers := make([]*redis.SliceCmd, len(members))

@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Memory is a Store that lasts as long as its process. It keeps the jobs as it is
-// given them, so a master that does the same pays for them once.
+// Memory is a Store that lasts as long as its process. It keeps the jobs as they are
+// given, so a master that does the same pays for them once.
 type Memory struct {
 	now   func() time.Time
 	clock clock

@@ -22,7 +22,7 @@ func newMetrics() metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 		}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "gloom_jq_store_errors_total", Help: "Transitions that Redis did not take: it was away, another master had the lease, it had lost something, it was full, or the transition was at fault.",
+			Name: "gloom_jq_store_errors_total", Help: "Transitions that Redis did not accept: it was away, another master had the lease, it had lost data, it was full, or the transition was at fault.",
 		}, []string{"kind"}),
 	}
 	m.unreadable = prometheus.NewGauge(prometheus.GaugeOpts{

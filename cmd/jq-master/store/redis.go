@@ -74,11 +74,11 @@ type op struct {
 	keys []string // without lease and seq
 	args []any    // without the lease's text and seq
 	done func(answer any, err error)
-	// takesBack undoes an enqueueing; other transitions are resent instead.
+	// takesBack undoes an enqueueing; other transitions are sent again instead.
 	takesBack *op
 }
 
-func init() { redis.SetLogger(&logging.VoidLogger{}) } // everything important is returned as an error
+func init() { redis.SetLogger(&logging.VoidLogger{}) } // every important error is returned
 
 // Open prepares a store. It connects to Redis in Acquire.
 func Open(opt Options) (*Redis, error) {

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// loadSchedules are the schedules that a store says it holds.
+// loadSchedules returns the schedules in a store.
 func loadSchedules(t *testing.T, s Store) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -23,8 +23,8 @@ func loadSchedules(t *testing.T, s Store) map[string]string {
 	return all
 }
 
-// TestSchedules: a schedule is stored with the jobs that are due of it, and told again
-// when it is read.
+// TestSchedules: a schedule is stored with its due jobs, and is there when the store is
+// read.
 func TestSchedules(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		put := func(name, text string, jobs ...*job.Job) {
@@ -50,8 +50,8 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// TestScheduleRepeated: what was written with a lost answer is sent again, and changes
-// nothing, though its jobs have gone on since.
+// TestScheduleRepeated: a write whose answer was lost is sent again, and changes
+// nothing, although its jobs have gone on since.
 func TestScheduleRepeated(t *testing.T) {
 	r := open(t, shared)
 	acquire(t, r)

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The transitions as Redis runs them. Each is atomic, does nothing without the lease, and answers
-// a repeat as it did at first.
+// The transitions as Redis scripts. Each is atomic, does nothing without the lease, and answers a
+// repeat as it did the first time.
 var (
 	//go:embed lua/held.lua
 	held string
@@ -50,8 +50,8 @@ var (
 )
 
 // At maxmemory Redis refuses scripts that do not allow it. Only enqueueing, constraints and
-// schedules are refused: with the others jobs go on and end, at workers that come for them, and
-// ended jobs are forgotten.
+// schedules are refused. The others let jobs go on and end at workers that come for them, and
+// let ended jobs be forgotten.
 const (
 	grows = "#!lua\n"
 	frees = "#!lua flags=allow-oom\n"

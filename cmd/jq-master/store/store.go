@@ -24,7 +24,7 @@ var (
 	ErrFenced = errors.New("another master has taken over")
 	// ErrLost: the store is another one, or has lost data (its epoch has changed, a job is not in
 	// the expected state). The master's memory cannot be trusted.
-	ErrLost = errors.New("the store has lost what it held")
+	ErrLost = errors.New("the store has lost data")
 	// ErrKeyReused: the idempotency key came with another body before.
 	ErrKeyReused = errors.New("the idempotency key was used with another body")
 	// ErrClosed: the store was closed.
@@ -45,21 +45,22 @@ func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID
 //
 // The methods with done are asynchronous: they return soon and call done exactly once, perhaps
 // before they return, on any goroutine. done must return soon, too, and may call the store. A
-// transition that is repeated after an unknown outcome answers as it did at first. The master asks
-// for a transition of a job only when the one before was answered. Neither side changes the bytes
-// and slices given. Each transition of a job has the next Rev: a job with Rev - 1 is changed, a
-// job with Rev shows a repeat, anything else is ErrLost. Fetch and Forget do not count.
+// transition that is repeated after an unknown outcome answers as it did the first time. The
+// master requests a transition of a job only when the one before was answered. Neither side
+// changes the bytes and slices given. Each transition of a job has the next Rev: it changes a job
+// with Rev - 1; a job that has Rev already shows a repeat; anything else is ErrLost. Fetch and
+// Forget do not count.
 type Store interface {
-	// Enqueue stores new jobs, all or none, with State Queued. With a known key nothing is stored,
-	// and ids are those of the first time. After ErrAway it is not known whether the jobs were
-	// stored: the store removes them as soon as it is back, before anything else is enqueued under
+	// Enqueue stores new jobs, all or none, with State Queued. With a known key it stores nothing,
+	// and ids are those of the first time. After ErrAway it is unknown whether the jobs were
+	// stored: the store removes them as soon as it is back, before it enqueues anything else under
 	// the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
 	// Start: queued or retrying → running. The job has State Running, and Attempt, Worker, Started
 	// and Deadline of the run.
 	Start(j *job.Job, done func(error))
-	// Release: running → the state before. The job has State, Attempt, Worker and so on as they
-	// are then. The run was not an attempt.
+	// Release: running → the state before. The job has State, Attempt, Worker and so on with
+	// their values before the run, which was not an attempt.
 	Release(j *job.Job, done func(error))
 	// Retry: running → retrying, with Retries, Due, Error, Message, Reason and
 	// Attempts. A revived job (ended → queued) is written by Revive.
@@ -100,7 +101,7 @@ type Store interface {
 	Acquire(ctx context.Context, able func() bool, waits func(error)) error
 	// Load reads everything stored, after Acquire. The functions are called on the caller's
 	// goroutine and in order: workers, constraints, schedules, then jobs that have not ended by
-	// Seq, then ended ones by the time to forget them. If the store goes away meanwhile Load
+	// Seq, then ended ones by the time to forget them. If the store goes away meanwhile, Load
 	// continues when it is back.
 	Load(ctx context.Context, each Loaded) error
 	// Lost is closed when the lease of the last Acquire is lost or the store has lost data; Err
@@ -111,8 +112,8 @@ type Store interface {
 	// reason) or is back (nil). It is away from the first failed write on, and back when a write
 	// has succeeded and everything that had to be undone is undone.
 	Watch(changed func(away error))
-	// Holds reports whether this master certainly still has the lease: the time of the last
-	// renewal, counted from before it was sent, is not over.
+	// Holds reports whether this master certainly still has the lease: its time, counted
+	// from before the last renewal was sent, is not over.
 	Holds() bool
 	// Awaited reports whether another master that could serve waits for the lease, as it was when
 	// the lease was renewed last.

@@ -89,7 +89,7 @@ func await[T any](t *testing.T, ask func(func(T))) T {
 	}
 }
 
-// must waits for a transition that has to succeed.
+// must waits for a transition that must succeed.
 func must(t *testing.T, ask func(func(error))) {
 	t.Helper()
 	if err := await(t, ask); err != nil {
@@ -116,7 +116,7 @@ func add(t *testing.T, s Store, jobs ...*job.Job) {
 	}
 }
 
-// world is what a store says it holds.
+// world is the content of a store.
 type world struct {
 	Seq          uint64
 	Live, Ended  []job.ID

@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestUnreadable: whatever stands where a record must be, it is counted and left out,
-// and all others are read and go on.
+// TestUnreadable: anything in the place of a record is counted and left out, and all
+// others are read and go on.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	type place struct {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uptime returns the time since the boot of this host, suspends included.
+// Uptime returns the time since the boot of this host, including suspends.
 func Uptime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)

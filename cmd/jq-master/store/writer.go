@@ -21,8 +21,8 @@ const (
 	roundBytes = 4 << 20
 )
 
-// write sends queued transitions, one pipeline after the other, until the term ends. Those that
-// come meanwhile go together in the next one.
+// write sends queued transitions, one pipeline after the other, until the term ends.
+// Transitions that come meanwhile go together in the next pipeline.
 func (r *Redis) write(t *term) {
 	defer close(t.done)
 	renew := time.NewTicker(leaseRenew)
@@ -159,7 +159,7 @@ func (r *Redis) load(ctx context.Context) error {
 	return err
 }
 
-// send makes one round trip and delivers the answers. It returns the transitions that have to be
+// send makes one round trip and delivers the answers. It returns the transitions that must be
 // sent again, in order, and why.
 func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	if len(round) == 0 {
@@ -261,8 +261,8 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 }
 
 // abandon ends the term: it answers everything that is under way or queued. A master that is
-// fenced cannot undo an enqueueing whose outcome is unknown, but it can look before anybody hears
-// of the end: jobs that are there belong to the next master, and no late command adds to them.
+// fenced cannot undo an enqueueing whose outcome is unknown, but it can check before anybody
+// hears of the end: jobs that exist belong to the next master, and no late command adds to them.
 func (r *Redis) abandon(t *term, round []*op, why error) {
 	if errors.Is(why, ErrFenced) {
 		round = slices.DeleteFunc(round, func(o *op) bool {

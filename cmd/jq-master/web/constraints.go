@@ -37,7 +37,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	}
 	switch rate := f.value("rate"); {
 	case rate == nil && c.Concurrency < 0:
-		f.refuse(job.MissingField, "rate", "or concurrency must be there, or both")
+		f.refuse(job.MissingField, "rate", "or concurrency is required, or both")
 	case rate == nil && c.Burst > 0:
 		f.refuse(job.InvalidValue, "burst", "needs a rate")
 	case c.Rate > 0 && c.Burst == 0:
@@ -46,7 +46,7 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 	if per := f.is("per", f.value("per"), pack.String); per != nil {
 		c.Per = string(per.Bytes())
 		if len(c.Per) > maxPointer {
-			f.refuse(job.InvalidValue, "per", "must have at most %d bytes, it has %d", maxPointer, len(c.Per))
+			f.refuse(job.InvalidValue, "per", "must have at most %d bytes, but has %d", maxPointer, len(c.Per))
 		} else if _, fault := matcher.ParsePointer(c.Per); fault != nil && f.fault == nil {
 			f.fault = fault
 			f.fault.Field = "per"
@@ -74,7 +74,7 @@ func (x *exchange) ifMatch() (version uint64, must bool, fault *job.Fault) {
 	}
 	version, err := strconv.ParseUint(strings.Trim(text, `"`), 10, 64)
 	if err != nil || version == 0 {
-		return 0, false, job.Refuse(job.PreconditionFailed, "If-Match", "If-Match must be * or the ETag of the constraint, not %.40q", text)
+		return 0, false, job.Refuse(job.PreconditionFailed, "If-Match", "If-Match must be * or an ETag of the constraint, not %.40q", text)
 	}
 	return version, true, nil
 }

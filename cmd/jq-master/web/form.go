@@ -15,8 +15,8 @@ import (
 // maxFields is the number of fields that a form may have.
 const maxFields = 14
 
-// form has the fields of a map. Null fields count as absent; of equal ones the last one counts.
-// The first fault is kept in fault; after it all values are zero.
+// form has the fields of a map. Null fields count as absent; of fields with one name the last
+// one counts. The first fault is kept in fault; after it all values are zero.
 type form struct {
 	prefix string // begins the names of fields in faults
 	names  []string
@@ -25,7 +25,8 @@ type form struct {
 }
 
 // strict reads the fields of a value that must be a map and must have no others. It is for
-// requests that people write: they would not learn that a misspelt field has no effect.
+// requests that people write: otherwise they would not notice that a misspelt field has no
+// effect.
 func strict(v pack.Value, prefix string, names ...string) form {
 	f := lax(v, prefix, names...)
 	if f.fault != nil {
@@ -215,7 +216,7 @@ func badName(s string, most int) string {
 	case s == "":
 		return "must not be empty"
 	case len(s) > most:
-		return fmt.Sprintf("must have at most %d bytes, it has %d", most, len(s))
+		return fmt.Sprintf("must have at most %d bytes, but has %d", most, len(s))
 	case !utf8.ValidString(s):
 		return "must be UTF-8"
 	case strings.ContainsFunc(s, unicode.IsControl):
@@ -224,7 +225,7 @@ func badName(s string, most int) string {
 	return ""
 }
 
-// id returns the id of a job or a worker. An impossible one is reported with the code unknown.
+// id returns the id of a job or a worker. An invalid one is reported with the code unknown.
 func (f *form) id(name string, unknown job.Code) job.ID {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -232,7 +233,7 @@ func (f *form) id(name string, unknown job.Code) job.ID {
 	}
 	id, ok := job.ParseID(string(v.Bytes()))
 	if !ok && f.fault == nil {
-		f.fault = job.Refuse(unknown, f.prefix+name, "there is none with the id %.80s", shown(v))
+		f.fault = job.Refuse(unknown, f.prefix+name, "there is nothing with the id %.80s", shown(v))
 	}
 	return id
 }

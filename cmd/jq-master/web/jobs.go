@@ -20,7 +20,8 @@ import (
 
 const (
 	defaultPoll = 5 * time.Second
-	// longestWait is what longer polls and pulls are shortened to.
+	// longestWait is the longest wait of polls and pulls; longer ones are shortened to
+	// it.
 	longestWait = 60 * time.Second
 	// keyLife is how long an idempotency key is remembered.
 	keyLife = 24 * time.Hour
@@ -29,7 +30,7 @@ const (
 
 var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay", "unique"}
 
-// readJob takes the attributes of a job out of a value, which need not stay.
+// readJob reads the attributes of a job from a value, which need not stay.
 func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
 	f := strict(v, prefix, jobFields...)
 	if f.value("name") == nil {
@@ -43,7 +44,7 @@ func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
 	return n, f.fault
 }
 
-// attributes are those of a job but for its argument.
+// attributes are those of a job, except its argument.
 func attributes(f *form) *master.New {
 	return &master.New{
 		Attributes: job.Attributes{
@@ -57,7 +58,7 @@ func attributes(f *form) *master.New {
 	}
 }
 
-// readSharing takes what is asked of a unique key out of a value.
+// readSharing reads the request for a unique key from a value.
 func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	f := strict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.need("key", pack.String)
@@ -83,7 +84,7 @@ func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	return s, f.fault
 }
 
-// milliseconds is a number of them from 1 to a year, 0 when it is absent.
+// milliseconds is a number of milliseconds from 1 to a year, 0 when it is absent.
 func (f *form) milliseconds(name string) time.Duration {
 	return time.Duration(f.integer(name, 1, unique.MaxTime.Milliseconds(), 0)) * time.Millisecond
 }
@@ -102,7 +103,7 @@ func postJob(x *exchange) (int, error) {
 		return 0, fault
 	}
 	if n.Sharing != nil && key != nil {
-		return 0, job.Refuse(job.InvalidValue, "unique", "unique and Idempotency-Key do not go together: send one of them")
+		return 0, job.Refuse(job.InvalidValue, "unique", "unique and Idempotency-Key exclude each other: send one of them")
 	}
 	ids, unique, err := x.enqueue([]*master.New{n}, key)
 	if err != nil {
@@ -134,18 +135,18 @@ func postJobs(x *exchange) (int, error) {
 	case v.Kind() != pack.Array:
 		return 0, job.Refuse(job.InvalidType, "", "the body must be an array of jobs, not %s", shown(v))
 	case v.Len() < 1 || v.Len() > job.MaxBatch:
-		return 0, job.Refuse(job.InvalidValue, "", "the body must be an array of 1 to %d jobs, it has %d", job.MaxBatch, v.Len())
+		return 0, job.Refuse(job.InvalidValue, "", "the body must be an array of 1 to %d jobs, but has %d", job.MaxBatch, v.Len())
 	}
 	jobs := make([]*master.New, 0, v.Len())
 	for item := range v.Items() {
 		n, fault := readJob(item, "")
-		if fault != nil { // once more, to say where
+		if fault != nil { // read again, to say where
 			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)))
 			return 0, fault
 		}
 		if n.Sharing != nil {
 			field := fmt.Sprintf("[%d].unique", len(jobs))
-			return 0, job.Refuse(job.InvalidValue, field, "%s: a job with unique comes alone, by POST /job", field)
+			return 0, job.Refuse(job.InvalidValue, field, "%s: send a job with unique alone, with POST /job", field)
 		}
 		jobs = append(jobs, n)
 	}
@@ -173,8 +174,8 @@ func (x *exchange) enqueue(jobs []*master.New, key *master.Key) (ids []job.ID, u
 	return ids, unique, err
 }
 
-// idempotency is the request's idempotency key, nil without one. It stands for the token
-// and the path, too.
+// idempotency is the request's idempotency key, nil without one. It includes the token
+// and the path.
 func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 	const header = "Idempotency-Key"
 	values, ok := x.r.Header[header]
@@ -182,7 +183,7 @@ func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 		return nil, nil
 	}
 	if n := utf8.RuneCountInString(values[0]); n < 1 || n > maxKey {
-		return nil, job.Refuse(job.InvalidValue, header, "%s must have 1 to %d characters, it has %d", header, maxKey, n)
+		return nil, job.Refuse(job.InvalidValue, header, "%s must have 1 to %d characters, but has %d", header, maxKey, n)
 	}
 	owner := ""
 	if x.grant != nil {
@@ -191,8 +192,8 @@ func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}, nil
 }
 
-// standby is why nothing is judged here, where another master may be active: not even
-// that there is nothing of a name that cannot be.
+// standby is why nothing is judged here, when another master may be active: not even
+// that an invalid name does not exist.
 func (x *exchange) standby() *job.Fault {
 	var fault *job.Fault
 	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
@@ -214,13 +215,13 @@ func (x *exchange) jobID() (job.ID, *job.Fault) {
 	return id, nil
 }
 
-// peek tells that a result is to stay for others.
+// peek tells whether a result is to stay for others.
 func (x *exchange) peek() (bool, *job.Fault) {
 	set, fault := x.flag("peek")
 	return set || x.r.Method == http.MethodHead, fault
 }
 
-// flag is a query parameter that is there and not false.
+// flag is a query parameter that is present and not false.
 func (x *exchange) flag(name string) (bool, *job.Fault) {
 	text := x.query.Get(name)
 	if text == "" {
@@ -249,8 +250,9 @@ func getJob(x *exchange) (int, error) {
 	return x.sendStatus(st)
 }
 
-// sendStatus sends a job's status. Its result is fetched once all of it is on its
-// way. A large one waits while many others are being written: each is in memory as long.
+// sendStatus sends a job's status. Its result counts as fetched once all of it has been
+// sent. A large result waits while many others are being written, because each is in
+// memory as long.
 func (x *exchange) sendStatus(st *master.Status) (int, error) {
 	fetched := func(bool) {}
 	if st.Fetch != nil {
@@ -303,12 +305,12 @@ func pollJob(x *exchange) (int, error) {
 		return x.sendStatus(st)
 	}
 	x.object(3)
-	x.fault(job.Refuse(job.PollTimeout, "", "the job has not ended within %v", wait))
+	x.fault(job.Refuse(job.PollTimeout, "", "the job did not end within %v", wait))
 	x.text("status", st.State.String())
 	return http.StatusRequestTimeout, nil
 }
 
-// wait is how long a query says that the request may stay unanswered.
+// wait is how long the request may stay unanswered, from its query.
 func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fault) {
 	door.Wait(x.w)
 	text := x.query.Get(name)
@@ -317,7 +319,7 @@ func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fau
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n >= 0) {
-		return 0, job.Refuse(job.InvalidValue, name, "%s must be a number of seconds, 0 or more, not %.40q", name, text)
+		return 0, job.Refuse(job.InvalidValue, name, "%s must be a number of seconds of at least 0, not %.40q", name, text)
 	}
 	return time.Duration(min(n, longestWait.Seconds()) * float64(time.Second)), nil
 }

@@ -22,11 +22,11 @@ const (
 	defaultBulk, maxBulk = 1000, 10_000
 )
 
-// filterFields say which jobs are meant, in queries; in bodies match does, too.
+// filterFields select jobs in queries; in bodies match does so, too.
 var filterFields = []string{"status", "name", "worker", "from", "to"}
 
-// filter reads which jobs are meant, out of a map or of a query. It is nil where all
-// are, as nothing is said, or a matcher that picks all.
+// filter reads which jobs are selected, from a map or a query. It is nil if all are,
+// because nothing is given or a matcher picks all.
 func filter(f *form) *master.Filter {
 	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
 	given := false
@@ -53,7 +53,7 @@ func filter(f *form) *master.Filter {
 	return out
 }
 
-// cursor is where a list goes on.
+// cursor is the place where a list goes on.
 func cursor(f *form) uint64 {
 	text := f.text("cursor")
 	if text == "" {
@@ -61,7 +61,7 @@ func cursor(f *form) uint64 {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		f.refuse(job.InvalidValue, "cursor", "must be what the page before gave, not %.40q", text)
+		f.refuse(job.InvalidValue, "cursor", "must be the cursor of the page before, not %.40q", text)
 	}
 	return n
 }
@@ -72,8 +72,8 @@ var (
 	bulkFields  = slices.Concat([]string{"match"}, filterFields, []string{"limit", "all", "cursor", "count"})
 )
 
-// fromQuery is a query as a form: limits are numbers, all else strings. Of a name
-// that comes twice the last value counts.
+// fromQuery is a query as a form: limits are numbers, all else strings. If a name comes
+// twice, the last value counts.
 func fromQuery(q url.Values, names ...string) form {
 	a := answer{}
 	given := 0
@@ -136,7 +136,7 @@ func (x *exchange) list(f *form) (int, error) {
 // jobKeys is the number of keys that job writes.
 const jobKeys = 18
 
-// job writes what lists tell of a job: all that is short.
+// job writes a job as in lists: only its short fields.
 func (a *answer) job(j *job.Job) {
 	a.key("id")
 	a.id(j.ID)
@@ -223,7 +223,7 @@ const (
 	longError     = 1 << 10 // bytes of a run's error
 )
 
-// run tells of an attempt as the broker tells of its runs.
+// run writes an attempt in the form in which the broker shows its runs.
 func (a *answer) run(t *job.Attempt) {
 	said := t.Message
 	if len(said) > longError {
@@ -297,7 +297,7 @@ func prioritize(f *form) master.Action {
 	return master.Prioritizing(int32(f.integer("priority", -1<<31, 1<<31-1, 0)))
 }
 
-// bulk acts on many jobs, or only counts them. Fields are those that the action has beside.
+// bulk acts on many jobs, or only counts them. Fields are the further fields of the action.
 func bulk(action func(*form) master.Action, fields ...string) handler {
 	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {
@@ -309,7 +309,7 @@ func bulk(action func(*form) master.Action, fields ...string) handler {
 		which, limit, all := filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk)), f.boolean("all", false)
 		act, from, count := action(&f), cursor(&f), f.boolean("count", false)
 		if which == nil && !all {
-			f.refuse(job.MissingField, "all", "must be true where nothing says which jobs are meant: give %s, or a match that does not pick every job",
+			f.refuse(job.MissingField, "all", "must be true if no field selects jobs: give %s, or a match that does not pick every job",
 				strings.Join(filterFields, ", "))
 		}
 		if f.fault != nil {
@@ -331,7 +331,7 @@ func bulk(action func(*form) master.Action, fields ...string) handler {
 	}
 }
 
-// cursor has null for none.
+// cursor writes null for none.
 func (a *answer) cursor(k string, at uint64) {
 	if at == 0 {
 		a.null(k)
@@ -360,7 +360,7 @@ func postPriority(x *exchange) (int, error) {
 	return http.StatusNoContent, x.Master.Reprioritize(x.r.Context(), id, int32(priority))
 }
 
-// getStatus is what a person wants to know before all else.
+// getStatus answers with what a person wants to know first.
 func getStatus(x *exchange) (int, error) {
 	st, err := x.Master.Stats(0)
 	if err != nil {
@@ -461,10 +461,10 @@ func (a *answer) counts(k string, counts []uint64) {
 	}
 }
 
-// statNames is how many names the statistics have, unless less are asked for.
+// statNames is how many names the statistics have, unless the request asks for fewer.
 const statNames = 1000
 
-// count is a parameter that is a number of things, the most there may be if it is absent.
+// count is a numeric parameter; if it is absent, it has the largest value.
 func (x *exchange) count(name string, least, most int) (int, *job.Fault) {
 	text := x.query.Get(name)
 	if text == "" {
@@ -485,7 +485,8 @@ func (a *answer) states(k string, states map[job.State]int) {
 	}
 }
 
-// maxWorkers is how many workers a reply has, unless less are asked for: as many as there can be.
+// maxWorkers is how many workers a reply has, unless the request asks for fewer: as many as there
+// can be.
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {
@@ -497,7 +498,7 @@ func getWorkers(x *exchange) (int, error) {
 	if text := x.query.Get("cursor"); text != "" {
 		var ok bool
 		if after, ok = job.ParseID(text); !ok {
-			return 0, job.Refuse(job.InvalidValue, "cursor", "cursor must be what the page before gave, not %.40q", text)
+			return 0, job.Refuse(job.InvalidValue, "cursor", "cursor must be that of the page before, not %.40q", text)
 		}
 	}
 	workers, err := x.Master.Workers(after, limit)

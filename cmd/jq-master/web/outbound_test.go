@@ -30,7 +30,7 @@ func (u *unread) Write(b []byte) (int, error) {
 func (u *unread) Flush() {}
 
 // TestUnread: however many clients do not read a large result, few of them cost memory. Small
-// ones do not wait, and whoever leaves has fetched nothing.
+// results do not wait, and a client that disconnects has fetched nothing.
 func TestUnread(t *testing.T) {
 	const most = 4 * large
 	s := &Server{Config: Config{MaxBody: most}}

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jq-master/page"
 )
 
-// TestTold: what the metrics count of the page's files is what was answered.
+// TestTold: the metrics count the page's files by their answers.
 func TestTold(t *testing.T) {
 	ask := func(tag string) (status int, got string) {
 		w := httptest.NewRecorder()

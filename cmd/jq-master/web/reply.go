@@ -24,7 +24,7 @@ func (a *answer) text(k, v string) {
 	a.item(v)
 }
 
-// textOrNull has null for "".
+// textOrNull writes null for "".
 func (a *answer) textOrNull(k, v string) {
 	if v == "" {
 		a.null(k)
@@ -66,7 +66,7 @@ func (a *answer) boolean(k string, v bool) {
 	a.b = msgp.AppendBool(a.b, v)
 }
 
-// raw has a value as it came; nil is null.
+// raw writes a value as it came; nil is null.
 func (a *answer) raw(k string, v []byte) {
 	if v == nil {
 		a.null(k)
@@ -76,7 +76,7 @@ func (a *answer) raw(k string, v []byte) {
 	a.b = append(a.b, v...)
 }
 
-// idOrNull has null for none.
+// idOrNull writes null for none.
 func (a *answer) idOrNull(k string, id job.ID) {
 	if id.None() {
 		a.null(k)
@@ -90,7 +90,7 @@ func (a *answer) id(id job.ID) {
 	a.b = pack.AppendID(a.b, id)
 }
 
-// moment has null for 0.
+// moment writes null for 0.
 func (a *answer) moment(k string, milliseconds int64) {
 	if milliseconds == 0 {
 		a.null(k)
@@ -115,7 +115,7 @@ const (
 )
 
 // mediaType is the encoding of a media type without its parameters, "" for none of
-// ours: the name itself, so that a reply can use the one that was asked for.
+// ours. It is the name itself, so that a reply can use the one that was requested.
 func mediaType(s string) string {
 	s, _, _ = strings.Cut(s, ";")
 	s = strings.ToLower(strings.TrimSpace(s))
@@ -126,8 +126,8 @@ func mediaType(s string) string {
 	return ""
 }
 
-// accepted is the media type of a reply: what the Accept header prefers, else that
-// of the request. It is "" when none of ours is acceptable.
+// accepted is the media type of a reply: what the Accept header prefers, else that of
+// the request. It is "" when none of ours is acceptable.
 func accepted(header []string, request string) string {
 	if len(header) == 0 {
 		return request
@@ -140,7 +140,8 @@ func accepted(header []string, request string) string {
 			return header[0]
 		}
 	}
-	// How much each is wanted, and how closely it was named: the closest counts.
+	// How much each is wanted, and how specifically it was named: the most specific
+	// counts.
 	packed, text := wish{name: msgpackType}, wish{name: jsonType}
 	if request == jsonType {
 		text.place = -1
@@ -195,7 +196,7 @@ type wish struct {
 	name  string
 	close int
 	q     float64
-	place int // in the header; of those wanted and named alike the first is taken
+	place int // in the header; among equals the first is taken
 }
 
 func (w *wish) hear(close int, q float64, place int, name string) {
@@ -211,5 +212,5 @@ func (w *wish) hear(close int, q float64, place int, name string) {
 	}
 }
 
-// inJSON appends the JSON of an answer, with a line's end for people.
+// inJSON appends the JSON of an answer, with a newline for people.
 func inJSON(dst, packed []byte) []byte { return append(pack.AppendJSON(dst, packed), '\n') }

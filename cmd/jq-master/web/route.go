@@ -8,12 +8,12 @@ import (
 )
 
 // toPush, toWork and toAdmin are operations for a scope, with the parameters that their
-// queries may have; of what workers send, others are ignored.
+// queries may have; further ones from workers are ignored.
 func toPush(serve handler, query ...string) operation  { return operation{mayPush, serve, query} }
 func toWork(serve handler) operation                   { return operation{mayWork, serve, nil} }
 func toAdmin(serve handler, query ...string) operation { return operation{mayAdmin, serve, query} }
 
-// routes are all paths that tell of jobs, with what their methods do.
+// routes are all paths that reveal jobs, with their methods.
 var routes = map[string]map[string]operation{
 	"/job":              {http.MethodPost: toPush(postJob)},
 	"/jobs":             {http.MethodPost: toPush(postJobs)},
@@ -56,7 +56,7 @@ var routes = map[string]map[string]operation{
 	"/openapi.yaml": plain(openapi),
 }
 
-// ofConstraint is what works on a constraint; on one with the id test, too.
+// ofConstraint is the operations on a constraint, also on one with the id test.
 var ofConstraint = map[string]operation{
 	http.MethodGet: toAdmin(getConstraint), http.MethodPut: toAdmin(putConstraint), http.MethodDelete: toAdmin(deleteConstraint),
 }

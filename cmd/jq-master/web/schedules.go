@@ -19,7 +19,7 @@ const (
 	schedulesMost   = 1000
 )
 
-// scheduledFields are what a job may say that a schedule makes.
+// scheduledFields are the fields that the job of a schedule may have.
 var scheduledFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
 
 // ReadScheduledJob reads the job of a schedule from JSON. Its error is a *job.Fault.
@@ -40,7 +40,7 @@ func ReadScheduledJob(text json.RawMessage) (*master.New, error) {
 	return n, nil
 }
 
-// scheduleFault is the answer to what is wrong with a schedule.
+// scheduleFault is the answer to an invalid schedule.
 func scheduleFault(err error) error {
 	var f *schedule.Fault
 	switch {
@@ -58,7 +58,7 @@ func (x *exchange) scheduleName() (string, error) {
 	return name, scheduleFault(schedule.CheckName(name))
 }
 
-// asJSON makes a value of Go the reply.
+// asJSON makes a Go value the reply.
 func (x *exchange) asJSON(v any) (int, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

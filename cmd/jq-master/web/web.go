@@ -1,6 +1,6 @@
-// Package web is the HTTP side of JQ: it checks what comes in, asks the master,
-// and says in MessagePack or JSON what the master answers. It decides nothing
-// about jobs. openapi.yaml describes it.
+// Package web is the HTTP side of JQ: it checks requests, asks the master, and encodes
+// the master's answers in MessagePack or JSON. It decides nothing about jobs.
+// openapi.yaml describes it.
 package web
 
 import (
@@ -42,17 +42,17 @@ const (
 	mayAdmin
 )
 
-// Config is what the HTTP side is made of.
+// Config is the configuration of the HTTP side.
 type Config struct {
 	Master *master.Master
 	Door   *door.Door
 	// MaxBody bounds the body of a request in bytes.
 	MaxBody int
-	// WorkerPort is where workers that say neither url nor port are pushed to, at
-	// the address that they register from; 0 is none: they pull.
+	// WorkerPort is the port to which jobs are pushed if a worker gives neither url nor
+	// port, at the address from which it registers; 0 is none: it pulls.
 	WorkerPort int
-	// CheckURL returns what is wrong with pushing to a URL for a worker that
-	// registers from a host.
+	// CheckURL returns what is wrong with a URL to push to, for a worker that registers
+	// from a host.
 	CheckURL func(url, host string) *job.Fault
 	Registry *prometheus.Registry
 }
@@ -151,10 +151,11 @@ func (t *told) WriteHeader(status int) {
 	t.ResponseWriter.WriteHeader(status)
 }
 
-// index is the page, for who asks for HTML. It holds no secret, but says whether a token is needed.
+// index is the page, for clients that ask for HTML. It holds no secret, but says whether a token is
+// needed.
 func index(x *exchange) (int, error) {
 	if !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
-		return 0, job.Refuse(job.NotFound, "", "there is nothing at \"/\" but the page, for who accepts text/html")
+		return 0, job.Refuse(job.NotFound, "", "\"/\" has only the page, for clients that accept text/html")
 	}
 	first := "null"
 	if x.Door.Guarded() {
@@ -271,7 +272,7 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 		return op.serve(x)
 	}
 	if reply == "" {
-		return 0, job.Refuse(job.NotAcceptable, "", "replies are %s or %s, the Accept header takes neither: %.200q", msgpackType, jsonType, x.r.Header.Get("Accept"))
+		return 0, job.Refuse(job.NotAcceptable, "", "replies are %s or %s, but the Accept header allows neither: %.200q", msgpackType, jsonType, x.r.Header.Get("Accept"))
 	}
 	if fault := x.readQuery(op); fault != nil {
 		return 0, fault
@@ -290,7 +291,7 @@ func (x *exchange) readQuery(op operation) *job.Fault {
 	case op.scope == mayWork:
 		return nil
 	case err != nil:
-		return job.Refuse(job.InvalidValue, "", "the query cannot be read: %.200q: %v", x.r.URL.RawQuery, err)
+		return job.Refuse(job.InvalidValue, "", "the query is malformed: %.200q: %v", x.r.URL.RawQuery, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.query)) {
 		if !slices.Contains(op.query, name) {
@@ -315,7 +316,7 @@ type exchange struct {
 	answer
 }
 
-// kept is the largest size of a buffer that is used again.
+// kept is the largest size of a buffer that is reused.
 const kept = 64 << 10
 
 func (x *exchange) release() {
@@ -399,7 +400,7 @@ func (x *exchange) send(status int) (whole bool) {
 
 var noSniff = []string{"nosniff"}
 
-// flush hands what was written to the system.
+// flush sends everything written to the system.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
 // value reads the body.
@@ -413,7 +414,7 @@ func (x *exchange) value() (pack.Value, *job.Fault) {
 		return nil, job.Refuse(job.UnsupportedMedia, "", "the Content-Type must be %s or %s, not %.200q", msgpackType, jsonType, sent)
 	}
 	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return nil, job.Refuse(job.UnsupportedMedia, "", "a body must come as it is, not encoded as %.200q", e)
+		return nil, job.Refuse(job.UnsupportedMedia, "", "a body must not be encoded, but is %.200q", e)
 	}
 	if fault := x.readBody(); fault != nil {
 		return nil, fault
@@ -428,8 +429,8 @@ func (x *exchange) value() (pack.Value, *job.Fault) {
 }
 
 const (
-	// largeReplies is how many results of the largest size may be written at a time, to clients that
-	// read slowly or not at all. Those up to large do not count.
+	// largeReplies is how many results of the largest size may be written at a time, to clients
+	// that read slowly or not at all. Results up to large do not count.
 	largeReplies = 32
 	large        = 16 << 10
 	// inboundBodies is how many bodies of the largest size may be read at a time.
@@ -450,7 +451,7 @@ func (x *exchange) readBody() *job.Fault {
 			counted += grown
 			if x.inbound.Add(int64(grown)) > inboundBodies*int64(most) {
 				x.w.Header().Set("Connection", "close")
-				return job.Refuse(job.Overloaded, "", "the bodies that are being read have more than %d bytes", inboundBodies*most)
+				return job.Refuse(job.Overloaded, "", "the bodies being received have more than %d bytes", inboundBodies*most)
 			}
 		}
 		n, err := x.in.ReadFrom(io.LimitReader(x.r.Body, min(step, int64(most+1-x.in.Len()))))
@@ -459,7 +460,7 @@ func (x *exchange) readBody() *job.Fault {
 			return x.tooLarge("more")
 		case err != nil:
 			x.w.Header().Set("Connection", "close")
-			return job.Refuse(job.InvalidBody, "", "the body ends after %d bytes: %v", x.in.Len(), err)
+			return job.Refuse(job.InvalidBody, "", "the body ended after %d bytes: %v", x.in.Len(), err)
 		case n < step:
 			return nil
 		}
@@ -470,7 +471,7 @@ func (x *exchange) readBody() *job.Fault {
 // see the answer.
 func (x *exchange) tooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
-	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes, it may have %d (max-body)", bytes, x.MaxBody)
+	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)
 	_ = http.NewResponseController(x.w).EnableFullDuplex()
 	x.sent = x.refuse(fault)
 	if x.send(x.sent) && x.flush() == nil {

@@ -94,14 +94,14 @@ func postWorker(x *exchange) (int, error) {
 	return http.StatusCreated, nil
 }
 
-// globs returns the names that a worker takes; without the field all.
+// globs returns the names that a worker takes; without the field, all.
 func globs(f *form) []string {
 	v := f.is("names", f.value("names"), pack.Array)
 	if v == nil {
 		return []string{"*"}
 	}
 	if n := v.Len(); n < 1 || n > job.MaxWorkerNames {
-		f.refuse(job.InvalidValue, "names", "must have 1 to %d names, it has %d", job.MaxWorkerNames, n)
+		f.refuse(job.InvalidValue, "names", "must have 1 to %d names, but has %d", job.MaxWorkerNames, n)
 		return nil
 	}
 	var names []string
@@ -208,7 +208,7 @@ func readReport(v pack.Value) (*master.Report, *job.Fault) {
 	f := lax(v, "", reportFields...)
 	id := "job_id"
 	if f.value(id) == nil && f.value("id") != nil {
-		id = "id" // workers of the original program send it so
+		id = "id" // workers of the original program send it in this way
 	}
 	idValue := f.need(id, pack.String)
 	r := &master.Report{Attempt: int32(f.integer("attempt", 1, 1<<31-1, 0))}

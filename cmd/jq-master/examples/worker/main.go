@@ -54,7 +54,7 @@ func main() {
 	log.Fatal(http.Serve(ln, w))
 }
 
-// ServeHTTP takes a job and runs it behind the answer.
+// ServeHTTP takes a job and runs it after the answer.
 func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var j job
 	if err := msgpack.NewDecoder(r.Body).Decode(&j); err != nil {
@@ -76,7 +76,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			report["result"] = result
 		}
 		if err := w.ask("/done", report, nil); err != nil {
-			log.Print(err) // too late, say
+			log.Print(err) // for example because it is late
 		}
 	}()
 }

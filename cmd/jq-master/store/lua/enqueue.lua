@@ -1,6 +1,6 @@
--- Stores new jobs. KEYS: lease, seq, live, an idempotency key and the list of them by
--- their end if ARGV[3] is not empty, a key for each job. ARGV: …, what the idempotency key
--- stands for, its seconds, then the jobs as store has them.
+-- Stores new jobs. KEYS: lease, seq, live; if ARGV[3] is not empty, an idempotency key and
+-- the list of such keys by their end; a key for each job. ARGV: …, the content of the
+-- idempotency key, its seconds, then the jobs in the form of store.
 local first = 4
 if ARGV[3] ~= '' then
   first = 6

@@ -1,9 +1,9 @@
--- Renews the lease under the fencing number given, or gives it back with 0
--- milliseconds. What a dead connection had sent under a lower number is void from
--- then on, even if the server reads it only now; hence numbers only rise.
--- It also takes idempotency keys off the list that have ended, at most a thousand.
--- KEYS: lease, seq, that list, standbys. ARGV: epoch and name, seq acknowledged, number,
--- milliseconds. It returns how many standbys there are that can serve, and the time.
+-- Renews the lease under the fencing number given, or gives it back with 0 milliseconds.
+-- Commands that a dead connection sent under a lower number are void from then on, even if
+-- the server reads them only now; for this reason numbers only rise. It also removes at most
+-- a thousand expired idempotency keys from the list. KEYS: lease, seq, that list, standbys.
+-- ARGV: epoch and name, seq acknowledged, number, milliseconds. It returns the number of
+-- standbys that can serve, and the time.
 local lease, seq = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if not lease or string.sub(lease, 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then
   return redis.error_reply('LOST lease "' .. tostring(lease) .. '", seq ' .. seq .. ' after ' .. ARGV[2])

@@ -1,5 +1,5 @@
--- store writes new jobs, whose keys are KEYS[first] and those behind it, to the jobs that
--- live, and returns the last seq. ARGV from 5 on: for each job its seq, how many words of
+-- store writes new jobs, whose keys are KEYS[first] and the following ones, to the live
+-- jobs, and returns the last seq. ARGV from 5 on: for each job its seq, how many words of
 -- fields follow, the fields.
 local function store(live, first)
   local at, last, places = 5, 0, {}

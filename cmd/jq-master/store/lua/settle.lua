@@ -1,6 +1,6 @@
--- Writes how far a schedule has come, with the jobs that are due of it. KEYS: lease, seq,
--- schedules, live, a key for each job. ARGV: …, the schedule's name and text, then the jobs
--- as store has them.
+-- Writes the progress of a schedule, with its due jobs. KEYS: lease, seq, schedules, live,
+-- a key for each job. ARGV: …, the schedule's name and text, then the jobs in the form of
+-- store.
 if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[4] then
   return seq -- written before
 end

@@ -1,10 +1,9 @@
 -- Takes the lease if nobody has it. KEYS: lease, seq, epoch, standbys. ARGV: the epoch of a
 -- new store, our name, milliseconds, our process, the lease of a dead process, for how
--- many milliseconds others give way to us (0: we cannot serve, and give way to those who can).
--- The standbys that can serve are listed by when that ends.
--- The lease reads: epoch, name, fencing number, its end, process. What cannot be read
--- is set aside, and its new name follows in the answer: whoever had the lease before
--- finds another one.
+-- many milliseconds others give way to us (0: we cannot serve, and give way to those who
+-- can). The list of standbys that can serve is ordered by the end of that time. The lease
+-- has: epoch, name, fencing number, its end, process. A lease that cannot be read is
+-- set aside, and the answer has its new name: its owner will find another lease.
 local set = {}
 local function read(key, pattern)
   local kind = redis.call('TYPE', key).ok

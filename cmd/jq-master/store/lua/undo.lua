@@ -1,5 +1,4 @@
--- Takes back an enqueueing whose outcome was unknown. KEYS and ARGV[3] as for
--- enqueue.
+-- Undoes an enqueueing whose outcome was unknown. KEYS and ARGV[3] as for enqueue.
 local first = 4
 if ARGV[3] ~= '' then
   first = 6
