@@ -38,6 +38,6 @@ daemon may be using it. Doing it twice does no harm.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVar(&stores, "store", nil, "as that daemon's; by default the one in DIR")
+	cmd.Flags().StringArrayVar(&stores, "store", nil, "the --store of that daemon; by default the one in DIR")
 	return cmd
 }

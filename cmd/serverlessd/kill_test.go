@@ -142,7 +142,7 @@ func (s *site) post(method, path, body string) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }
 
-// handler has a run append the job's id and payload to a file.
+// handler makes a run append the job's id and payload to a file.
 func (s *site) handler() bool {
 	return s.post("POST", "/a/handler/add/x?lang=sh", `echo "$JOB_ID $1" >> `+s.runs()+"; echo R: 200 done\n")
 }
@@ -162,7 +162,7 @@ func (s *site) state() (c counts, ok bool) {
 	return answer.Types["x"], true
 }
 
-// moments are where a daemon is killed.
+// moments are the points at which a daemon is killed.
 var moments = []string{
 	"journal: before a segment", "journal: before write", "journal: written", "journal: synced",
 	"ingest: before commit", "ingest: after commit",
@@ -172,9 +172,8 @@ var moments = []string{
 	"put handler: before commit", "put handler: after commit",
 }
 
-// At whatever moment the daemon is killed: what was accepted runs, is in the store
-// once, and the counts are right. Cut short, some moments are tried on MariaDB, else
-// all.
+// At whatever moment the daemon is killed: accepted jobs run, are in the store once,
+// and the counts are right. Short runs try some moments on MariaDB, long ones all.
 func TestKills(t *testing.T) {
 	seed := *killSeed
 	if seed == 0 {
@@ -268,8 +267,8 @@ func walk(s *site, at string) {
 	}
 }
 
-// TestNoRunBesideTheNext: daemon and guard are killed at one instant. What a run has
-// left behind, in its group or out of it, is gone when the job runs again.
+// TestNoRunBesideTheNext: daemon and guard are killed at one instant. Processes that a
+// run has left, in its group or outside, are gone when the job runs again.
 func TestNoRunBesideTheNext(t *testing.T) {
 	for name, starts := range map[string]string{"in its group": "sleep 1000", "out of its group": "setsid sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +327,7 @@ func guardOf(daemon int) int {
 	return 0
 }
 
-// ingest runs the command on what a daemon left.
+// ingest runs the command on the journal that a daemon left.
 func (s *site) ingest(args ...string) (string, int) {
 	var out, errs bytes.Buffer
 	cmd := command()
@@ -338,8 +337,8 @@ func (s *site) ingest(args ...string) (string, int) {
 	return out.String() + errs.String(), code
 }
 
-// What a dead host's daemon had accepted is brought into a store by hand, once,
-// and not into one that did not get it before.
+// Jobs that a dead host's daemon had accepted are brought into a store by hand, once,
+// and not into one that did not get the journal before.
 func TestIngestCommand(t *testing.T) {
 	s := newSite(t)
 	s.start("ingest: before commit#1")
@@ -362,8 +361,8 @@ func TestIngestCommand(t *testing.T) {
 	})
 }
 
-// TestMovedDirectory: a directory's journal goes to the store in it, wherever both
-// are moved, though notes of an earlier version say where that was.
+// TestMovedDirectory: a directory's journal goes to the store in it, wherever both are
+// moved, although notes of an earlier version say where that was.
 func TestMovedDirectory(t *testing.T) {
 	for _, c := range []struct{ name, lane, dies, want string }{
 		{"stored", "", "-", "0 jobs ingested"},
@@ -413,7 +412,7 @@ func TestMovedDirectory(t *testing.T) {
 }
 
 // TestKillsBetweenDueTimes: daemons of one store die while they make the jobs of a
-// schedule. The one that lives makes what they have not: each due time has one job.
+// schedule. A living one makes those that are missing: each due time has one job.
 func TestKillsBetweenDueTimes(t *testing.T) {
 	t.Parallel()
 	server := mariadbtest.Shared(t)

@@ -78,7 +78,7 @@ func announce(opt *options, d *door.Door, log zerolog.Logger) {
 		Bool("tls", d.Secure()).Bool("tokens", opt.door.TokenFile != "").Strs("langs", opt.Languages).
 		Int("concurrency", opt.Concurrency).Bool("handing_out", opt.start).Msg("serverlessd is ready")
 	if d.Exposed() {
-		log.Warn().Msg("--insecure: whoever reaches this address may add jobs and handlers")
+		log.Warn().Msg("--insecure: everybody who reaches this address may add jobs and handlers")
 	}
 	daemon.Ready()
 }
@@ -103,7 +103,7 @@ func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.L
 		log.Info().Msg("serverlessd has stopped")
 		return nil
 	case <-signals.Kill.Done():
-		log.Warn().Msg("stopped at once; what was in hand runs again")
+		log.Warn().Msg("stopped at once; running jobs will run again")
 		return cli.Quiet(cli.ExitCut)
 	}
 }

@@ -59,7 +59,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestReadmeOptions: every option that the README names is there.
+// TestReadmeOptions: every option that the README names exists.
 func TestReadmeOptions(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

@@ -18,8 +18,8 @@ const patience = 45 * time.Second
 
 var idForm = regexp.MustCompile(`[0-9a-z]{9}-[0-9a-z]{6}-[0-9a-z]{5}`)
 
-// TestReadme runs the README's example against a daemon, step by step: each gives
-// what the README shows, but for the ids.
+// TestReadme runs the README's example against a daemon, step by step: each gives what
+// the README shows, except for the ids.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// blocks are what stands between lines of three backticks.
+// blocks are the texts between lines of three backticks.
 func blocks(text string) (all []string) {
 	for i, part := range regexp.MustCompile("(?m)^```(?:sh)?\n").Split(text, -1) {
 		if i%2 == 1 {

@@ -1,5 +1,5 @@
-// Package deploy holds what installs and watches a serverlessd; its tests hold
-// these files to what the daemon really has.
+// Package deploy has the files that install and watch a serverlessd; its tests compare
+// these files with the real daemon.
 package deploy
 
 import (

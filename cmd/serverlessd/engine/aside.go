@@ -12,10 +12,11 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// ErrDamaged says that what was set aside cannot be put back: it cannot be read.
-var ErrDamaged = errors.New("what is damaged cannot be put back")
+// ErrDamaged says that a file with damage cannot be put back, because it cannot be
+// read.
+var ErrDamaged = errors.New("a damaged file cannot be put back")
 
-// Asides are the files of what was set aside.
+// Asides are the files of jobs that were set aside.
 func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
 
 // PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns

@@ -26,7 +26,7 @@ type backend struct {
 	mu      sync.Mutex       // guards the following
 	sysid   string           // "" while none is reserved
 	old     []string         // sysids of an earlier life that have to be released
-	off     int64            // by how many jobs the store's counts are wrong
+	off     int64            // the number of jobs by which the store's counts are wrong
 	gone    []string         // segments whose read points have to be dropped
 	renewed time.Time        // when the last call that reserved or renewed the sysid began
 	away    error            // why the store is away; nil: it answers
@@ -89,7 +89,7 @@ func (b *backend) ail(what string, err error) {
 	case err != nil:
 		b.log.Error().Err(err).Msg("cannot " + what + "; trying again")
 	default:
-		b.log.Info().Msg("it is possible again to " + what)
+		b.log.Info().Msg("it works again: " + what)
 	}
 }
 
@@ -117,8 +117,9 @@ func (b *backend) answers(err error) {
 	}
 }
 
-// asked is note for a call that a request has made: that its time is over, or that it takes too
-// long, says nothing about the store. The caller has to repeat what the store refuses.
+// asked is note for a call that a request has made. That the request's time is over, or that
+// the call takes too long, says nothing about the store. The caller must repeat a call that the
+// store refuses.
 func (b *backend) asked(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
 		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.e.life.Err() == nil {
@@ -160,7 +161,7 @@ func (b *backend) look() {
 	b.e.nudge()
 }
 
-// identity is the sysid that takes jobs, "" when none may be taken.
+// identity is the sysid that takes jobs, "" if none may be taken.
 func (b *backend) identity() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -371,7 +372,7 @@ func (b *backend) renew() bool {
 
 // lose gives up a sysid, whose jobs other daemons may have taken.
 func (b *backend) lose(sysid string) {
-	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.e.cfg.LockTTL).Msg("locks could not be renewed in time: what runs is ended, its jobs will run again")
+	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.e.cfg.LockTTL).Msg("locks could not be renewed in time: running jobs are killed and will run again")
 	b.e.meter.sysidsLost.Inc()
 	b.mu.Lock()
 	b.sysid = ""
@@ -436,7 +437,7 @@ func (b *backend) sweepOnce() (more bool) {
 		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts are not those of its jobs")
 	}
 	if swept.Righted > 0 {
-		b.log.Warn().Int("jobs", swept.Righted).Msg("the store's clock was ahead when it said until when these jobs wait; they wait no longer than was asked for")
+		b.log.Warn().Int("jobs", swept.Righted).Msg("the store's clock was ahead when the due times of these jobs were set; they wait no longer than requested")
 	}
 	if swept.Freed+swept.Abandoned+swept.Righted > 0 {
 		b.look()

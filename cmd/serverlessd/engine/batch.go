@@ -23,7 +23,7 @@ type run struct {
 // age is how long ago the job's first run began.
 func (r *run) age() time.Duration { return r.Age + time.Since(r.taken) }
 
-// batch is jobs of one type, in a slot: they run here, one after the other, or at the same
+// batch is jobs of one type, in a slot. They run here, one after the other, or at the same
 // time at Gloom workers, where each is a job of the broker.
 type batch struct {
 	e           *Engine

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// broker is one that several daemons share.
+// broker is a broker that several daemons share.
 func broker(t *testing.T, tokens string) *server.Server {
 	t.Helper()
 	opt := settings.Default()
@@ -32,8 +32,8 @@ func broker(t *testing.T, tokens string) *server.Server {
 	return s
 }
 
-// TestBrokerAway: a daemon whose broker is away runs its own handlers as ever. Jobs for Gloom
-// workers wait, or are run by others, whose broker is not away.
+// TestBrokerAway: a daemon whose broker is away still runs its own handlers. Jobs for Gloom
+// workers wait, or other daemons, whose broker is not away, run them.
 func TestBrokerAway(t *testing.T) {
 	path, file := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "go")
 	s := broker(t, "secret submit,work\n")
@@ -80,7 +80,7 @@ func TestBrokerAway(t *testing.T) {
 	}
 }
 
-// TestLostDuringTake: what is taken with a sysid that is lost meanwhile is given
+// TestLostDuringTake: jobs that are taken with a sysid that is lost meanwhile are given
 // back.
 func TestLostDuringTake(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")

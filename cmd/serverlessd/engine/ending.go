@@ -14,7 +14,7 @@ import (
 // maxData is what a MEDIUMBLOB holds, in bytes.
 const maxData = 16<<20 - 1
 
-// ending is the end of a run, which has to be written.
+// ending is the end of a run, which must be written.
 type ending struct {
 	store.Ending
 	run  *run
@@ -24,7 +24,7 @@ type ending struct {
 // loggedReason is how many bytes of a run's data the log shows.
 const loggedReason = 500
 
-// judge decides what becomes of a job whose run has ended.
+// judge decides what happens to a job whose run has ended.
 func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 	verdict, status := job.Judge(o.Status)
 	if o.Again {
@@ -36,7 +36,7 @@ func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 	if o.Code != "" {
 		end.Code = o.Code
 		e.log.Info().Stringer("id", r.ID).Str("type", r.Jobtype).Int("try", r.Tries).Str("code", o.Code).
-			Bytes("reason", o.Data[:min(len(o.Data), loggedReason)]).Msg("a run went wrong")
+			Bytes("reason", o.Data[:min(len(o.Data), loggedReason)]).Msg("a run failed")
 	}
 	if verdict != job.OK || r.Tries > 1 {
 		end.Last = &store.Last{
@@ -95,7 +95,7 @@ func (e *Engine) follow(end *ending, typ string, payload []byte) {
 	})
 }
 
-// broken is the ending of a run of which no end was reported: it was not begun, or this daemon has
+// broken is the ending of a run whose end was not reported: it was not begun, or this daemon has
 // ended it.
 func (e *Engine) broken(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}

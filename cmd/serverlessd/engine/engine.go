@@ -36,7 +36,7 @@ type Engine struct {
 	backends []*backend
 	handlers *handlers
 	runner   *runner.Runner
-	guard    *launch.Guard // ends the runner's processes when we are gone
+	guard    *launch.Guard // ends the runner's processes when this daemon is gone
 	events   *events
 	link     *link.Link
 	jobs     *link.Jobs

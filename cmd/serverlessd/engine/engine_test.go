@@ -53,7 +53,7 @@ func closed(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// gated is a store some of whose calls can be held up or made to fail.
+// gated is a store whose calls can be delayed or made to fail.
 type gated struct {
 	store.Store
 	counting, taking gate
@@ -64,7 +64,7 @@ type gated struct {
 	largest          atomic.Int64 // bytes that one Take brought
 }
 
-// gate holds up who passes once it is shut.
+// gate holds up callers once it is shut.
 type gate struct{ reached, open chan struct{} }
 
 func newGate() gate { return gate{make(chan struct{}, 100), make(chan struct{})} }
@@ -235,8 +235,8 @@ func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
 	return ids
 }
 
-// TestLargePayloads: however many jobs a handler wants at a time, no more than a
-// share of their payloads is in memory; all of them run, and others beside them.
+// TestLargePayloads: however many jobs a handler wants at a time, only a share of their
+// payloads is in memory; all of them run, and others beside them.
 func TestLargePayloads(t *testing.T) {
 	const line, n = 1 << 20, 18
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
@@ -262,8 +262,8 @@ func TestLargePayloads(t *testing.T) {
 	}
 }
 
-// TestTakenDuringShutdown: what a pick brings when the daemon stops is given back,
-// and no try is used.
+// TestTakenDuringShutdown: jobs that a pick brings when the daemon stops are given
+// back, and no try is used.
 func TestTakenDuringShutdown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := sqlite(t, path)
@@ -299,8 +299,8 @@ func TestTakenDuringShutdown(t *testing.T) {
 	}
 }
 
-// TestOldSysids: what an earlier life held is freed, though the store refuses at
-// first, and not before the end of the lock.
+// TestOldSysids: jobs of an earlier life are freed, even if the store refuses at first,
+// and not before the end of the lock.
 func TestOldSysids(t *testing.T) {
 	const old = "0d0d0d"
 	dir, s := t.TempDir(), sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
@@ -333,8 +333,8 @@ func TestOldSysids(t *testing.T) {
 	}
 }
 
-// TestStateHoldsUpNobody: while one store is slow to count, another gets what the
-// journal has; and who goes there meanwhile is counted once.
+// TestStateHoldsUpNobody: while one store is slow to count, another gets the journal's
+// jobs; and jobs that move meanwhile are counted once.
 func TestStateHoldsUpNobody(t *testing.T) {
 	fast, slow := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
 	slow.counting = newGate()
@@ -371,8 +371,8 @@ func TestStateHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestLastRun: a job that waits for its next try tells why the last one failed, and so
-// it does at another daemon and after a restart.
+// TestLastRun: a job that waits for its next try shows why the last one failed, also at
+// another daemon and after a restart.
 func TestLastRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	e := runningAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, path))

@@ -57,7 +57,7 @@ func put(t *testing.T, e *Engine) error {
 }
 
 // TestFullDisk: a daemon starts on a disk that is full of its journal, refuses adds,
-// brings what is there to its stores, and so makes room for adds again.
+// brings the journal's jobs to its stores, and so makes room for adds again.
 func TestFullDisk(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -110,8 +110,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskOfTheStore: a store on the same disk cannot take anything either. The
-// daemon starts, says why it is not ready, and goes on by itself once there is room.
+// TestFullDiskOfTheStore: a store on the same disk cannot write either. The daemon
+// starts, says why it is not ready, and goes on by itself once there is room.
 func TestFullDiskOfTheStore(t *testing.T) {
 	dir := smallDisk(t, 8<<20)
 	path := filepath.Join(dir, "store.db")

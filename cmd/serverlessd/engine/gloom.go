@@ -12,7 +12,7 @@ import (
 )
 
 // Jobs of a gloom handler are taken only while a worker is idle. The workers of a shared broker
-// cannot be seen, so each job is submitted with a deadline that is over at once: an idle worker
+// cannot be seen, so each job is submitted with a deadline that passes at once: an idle worker
 // gets it in the same step. Otherwise the job expires and is given back, and the type rests for a
 // while.
 
@@ -127,8 +127,8 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	return t.e.judge(r, &o), nil
 }
 
-// goesBy reports that no worker got the job, and that one may get it later. It is false where the
-// broker would say the same about this job again.
+// goesBy reports that no worker got the job, and that one may get it later. It is false if the
+// broker would give the same answer about this job again.
 func goesBy(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError

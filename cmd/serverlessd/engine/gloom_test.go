@@ -44,8 +44,8 @@ func works(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
 
 func echo(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }
 
-// TestRefusedByTheBroker: what the broker will never take is a failed run, as many
-// as there is time for and no more.
+// TestRefusedByTheBroker: a job that the broker will never accept is a failed run,
+// repeated as often as there is time and no more.
 func TestRefusedByTheBroker(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"too large": func(c *Config) { c.Broker.MaxFrame = 64 << 10 },
@@ -88,8 +88,8 @@ func TestDeepBodies(t *testing.T) {
 	}
 }
 
-// TestConcurrencyOfWorkers: options.concurrency bounds what runs of a type at one
-// moment, at workers too.
+// TestConcurrencyOfWorkers: options.concurrency bounds the runs of a type at one
+// moment, also those at workers.
 func TestConcurrencyOfWorkers(t *testing.T) {
 	t.Run("fewer than slots", func(t *testing.T) { concurrencyOfWorkers(t, 2, 10) })
 	t.Run("more than slots", func(t *testing.T) { concurrencyOfWorkers(t, 10, 2) })
@@ -127,7 +127,7 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 	}
 }
 
-// TestStartedBeforeTheAnswer: the events tell that a worker's job was started while it
+// TestStartedBeforeTheAnswer: the event that a worker's job was started comes while it
 // runs, not once it is answered.
 func TestStartedBeforeTheAnswer(t *testing.T) {
 	dir := t.TempDir()

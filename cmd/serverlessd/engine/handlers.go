@@ -152,7 +152,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 		return err
 	}
 	h.ID = e.ids.Next(1).String()
-	for _, b := range e.backends { // all stores or, when one is away, an error: to repeat it does no harm
+	for _, b := range e.backends { // all stores or, when one is away, an error; repeating it does no harm
 		if err := b.asked(ctx, b.store.PutHandler(ctx, h)); err != nil {
 			return err
 		}

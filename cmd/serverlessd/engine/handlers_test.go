@@ -48,7 +48,7 @@ func putHandler(t *testing.T, b *backend, jobtype, body string) {
 	}
 }
 
-// TestHandlersOfSeveralStores: a store that lacks some takes none away.
+// TestHandlersOfSeveralStores: a store without some handlers does not remove them.
 func TestHandlersOfSeveralStores(t *testing.T) {
 	e := withStores(t, 2)
 	putHandler(t, e.backends[1], "a-x", "old")
@@ -69,8 +69,8 @@ func TestHandlersOfSeveralStores(t *testing.T) {
 	}
 }
 
-// TestSweepKnowsHandlers: jobs that waited for longer than --retry-for while the
-// daemon was down are not abandoned when it starts, unless nobody handles them.
+// TestSweepKnowsHandlers: jobs that waited for longer than --retry-for while the daemon
+// was down are not abandoned when it starts, unless they have no handler.
 func TestSweepKnowsHandlers(t *testing.T) {
 	e := withStores(t, 2)
 	e.cfg.KeepDone, e.cfg.KeepUnrun = time.Hour, time.Hour

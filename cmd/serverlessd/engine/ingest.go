@@ -190,7 +190,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 		}
 	}
 	if left := j.Stats().Jobs; left > 0 {
-		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left, which a store that was not given may have; if that is gone for good, remove %s",
+		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left, which another store may have that was not given; if that store is gone for good, remove %s",
 			left, filepath.Join(dir, "routes.json"))
 	}
 	return jobs, j.Stats().Damaged, nil

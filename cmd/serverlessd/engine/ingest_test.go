@@ -34,8 +34,8 @@ func (s small) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 	return s.Store.Ingest(ctx, piece, jobs, host)
 }
 
-// TestRefusedLines: a line that the store does not take holds up no other; a copy
-// of it is kept and counted.
+// TestRefusedLines: a line that the store does not accept delays no other; a copy of it
+// is kept and counted.
 func TestRefusedLines(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.Store = small{s.Store, new(atomic.Bool)}
@@ -94,7 +94,7 @@ func (s *torn) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 }
 
 // TestSetAsideStays: a line of which a copy was set aside is in no store until it is put
-// back, also where the rest of its piece was not written, and the store would take it then.
+// back, even if the rest of its piece was not written and the store would accept it then.
 func TestSetAsideStays(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	away := &torn{small: small{s.Store, new(atomic.Bool)}}
@@ -169,8 +169,8 @@ func TestPointsOfGoneSegments(t *testing.T) {
 	}
 }
 
-// TestPutBack: what no store took is listed and counted, and given to the store once that
-// takes it, once, also where the daemon was killed before it could remove the file.
+// TestPutBack: jobs that no store accepted are listed and counted, and given once to the
+// store that accepts them, even if the daemon was killed before it could remove the file.
 func TestPutBack(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	grown := new(atomic.Bool)
@@ -226,7 +226,7 @@ func TestPutBack(t *testing.T) {
 	}
 	e.Shutdown(context.Background())
 
-	// As it would be had the daemon been killed before it removed the file.
+	// As if the daemon had been killed before it removed the file.
 	if err := os.WriteFile(filepath.Join(dir, "journal", file), copied, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func laneOf(dir, store string) string {
 }
 
 // renamed changes the lanes in the notes of an earlier version, which named stores by their
-// address as it was given. The default store of a directory is still in it after the directory was
+// address as it was given. The default store of a directory stays in it when the directory is
 // moved.
 func renamed(dir string, lanes []string, notes []journal.Note) []journal.Note {
 	earlier := len(notes) > 0

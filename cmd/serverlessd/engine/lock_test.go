@@ -16,9 +16,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestLockOrders: a run's lock may expire, be renewed and be taken by another
-// daemon in any order before its end is written. The end counts unless somebody has
-// taken the job since.
+// TestLockOrders: a run's lock may expire, be renewed and be taken by another daemon in
+// any order before its end is written. The end counts unless another daemon has taken
+// the job since.
 func TestLockOrders(t *testing.T) {
 	const other = "0d0d0d"
 	for _, c := range []struct {
@@ -118,8 +118,8 @@ func TestLockOrders(t *testing.T) {
 	}
 }
 
-// TestClockIsSet: a store's clock that is set forward by more than a lock has costs
-// who lives nothing.
+// TestClockIsSet: if a store's clock is set forward by more than the time of a lock,
+// daemons that are alive lose nothing.
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	e := withStores(t, 0)
@@ -171,8 +171,8 @@ func reaches(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
 	return rec
 }
 
-// TestAwayAndBack: while a store is away runs go on and jobs are accepted; when it
-// is back their ends are written, and the others run.
+// TestAwayAndBack: while a store is away, runs go on and jobs are accepted; when it is
+// back, their ends are written, and the others run.
 func TestAwayAndBack(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	e := running(t, t.TempDir(), s)
@@ -215,7 +215,7 @@ func TestAwayAndBack(t *testing.T) {
 	}
 }
 
-// TestLostSysid: who finds its sysid gone ends what it runs, and takes the jobs
+// TestLostSysid: a daemon that finds its sysid gone ends its runs, and takes the jobs
 // again under a new one.
 func TestLostSysid(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
@@ -294,8 +294,8 @@ func TestOneStoreAway(t *testing.T) {
 	reaches(t, e, of[1], job.Succeeded)
 }
 
-// TestLimitOfSeveralStores: what runs here may go on until the first of the stores'
-// sysids expires, whichever was renewed last.
+// TestLimitOfSeveralStores: runs here may go on until the first of the stores' sysids
+// expires, whichever was renewed last.
 func TestLimitOfSeveralStores(t *testing.T) {
 	e := withStores(t, 2)
 	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute}
@@ -313,7 +313,7 @@ func TestLimitOfSeveralStores(t *testing.T) {
 	if got, want := e.limit(), a.renewed.Add(time.Minute); !got.Equal(want) {
 		t.Errorf("the limit is %v, want %v", got, want)
 	}
-	// A store that could not be asked is given up before the guard ends all that runs.
+	// A store that could not be asked is given up before the guard ends all runs.
 	a.renewed = time.Now().Add(-time.Minute + lostEarly/2)
 	if a.renew() || a.current() != "" {
 		t.Fatal("renewed too late")

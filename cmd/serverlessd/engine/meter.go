@@ -38,7 +38,7 @@ func newMeter(r prometheus.Registerer) meter {
 		expired:      counter("expired_total", "Jobs that were never run and have expired."),
 		purged:       counter("purged_total", "Ended jobs that were forgotten."),
 		endedJobs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
-		dueTimes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that were settled here: a job was made, or why not."}, []string{"outcome"}),
+		dueTimes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that were settled here, by result: a job was made, or why not."}, []string{"outcome"}),
 		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gloom_sq_store_seconds", Help: "Time that the store took, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"call"}),
@@ -107,17 +107,17 @@ var (
 	descBacklogAge   = prometheus.NewDesc("gloom_sq_journal_age_seconds", "Age of the oldest of them.", nil, nil)
 	descSyncs        = prometheus.NewDesc("gloom_sq_journal_syncs_total", "Times the journal was synced.", nil, nil)
 	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Time that took.", nil, nil)
-	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were put aside.", nil, nil)
+	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", nil, nil)
 	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
 	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files of the journal with what could not be read.", nil, nil)
-	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable, and does all that it is asked to.", []string{"store"}, nil)
+	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable and refuses nothing.", []string{"store"}, nil)
 	descContexts     = prometheus.NewDesc("gloom_sq_contexts", "Processes that stand ready or run jobs.", nil, nil)
 	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs taken whose end is not written.", nil, nil)
 	descBatches      = prometheus.NewDesc("gloom_sq_batches", "Batches at work.", nil, nil)
 	descHandsOut     = prometheus.NewDesc("gloom_sq_running", "1 while jobs are handed out.", nil, nil)
 	descJobs         = prometheus.NewDesc("gloom_sq_jobs", "Jobs, by state, as last counted.", []string{"state"}, nil)
-	descOldest       = prometheus.NewDesc("gloom_sq_oldest_seconds", "How long the job has been due that has waited longest, 0 if there is none.", nil, nil)
-	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "Jobs by which the stores' counts are off; anything but 0 is a bug.", nil, nil)
+	descOldest       = prometheus.NewDesc("gloom_sq_oldest_seconds", "How long the oldest waiting job has been due, 0 if there is none.", nil, nil)
+	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "Error of the stores' counts of jobs; anything but 0 is a bug.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -24,7 +24,8 @@ func scrape(e *Engine, part string) (found []prometheus.Metric) {
 	return found
 }
 
-// TestScrapes: they wait for no count of the jobs, have few made, and hold up nobody.
+// TestScrapes: scrapes wait for no count of the jobs, cause few counts, and delay
+// nobody.
 func TestScrapes(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()

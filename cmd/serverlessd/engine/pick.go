@@ -85,8 +85,8 @@ func (e *Engine) pick() (wait time.Duration) {
 	return wait
 }
 
-// plan is a candidate whose jobs have to be taken, and how many batches of them. Their slots are
-// taken already.
+// plan is a candidate whose jobs are to be taken, and the number of batches of them. Their slots
+// are taken already.
 type plan struct {
 	candidate
 	size, batches int
@@ -157,7 +157,7 @@ func (b *backend) ask() (next time.Duration) {
 		return max(time.Millisecond, rest)
 	}
 	b.mu.Lock()
-	b.seen = now // set before asking, so that jobs that come meanwhile are looked for again
+	b.seen = now // set before the question, so that jobs that come meanwhile are looked for again
 	b.mu.Unlock()
 	ctx, cancel := b.call()
 	defer cancel()
@@ -175,7 +175,7 @@ func (b *backend) ask() (next time.Duration) {
 	return next
 }
 
-// eligible returns a candidate as the scheduler sees it, and false if it cannot run at all.
+// eligible returns a candidate in the scheduler's form, and false if it cannot run at all.
 func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	h := c.handler
 	if h == nil || c.due.Count == 0 {

@@ -13,8 +13,8 @@ const (
 	// scheduleEvery is the longest time between two looks for due schedules: other daemons may
 	// have changed them.
 	scheduleEvery = 500 * time.Millisecond
-	// scheduleLull is how long a daemon that has just started leaves due schedules to the others,
-	// which were there in time, before it takes any for missed.
+	// scheduleLull is how long a daemon that has just started leaves due schedules to daemons
+	// that were there in time. After that it counts due times as missed.
 	scheduleLull = 2 * time.Second
 )
 
@@ -33,7 +33,7 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 	skipped := make(map[string]int)
 	defer func() {
 		if n := skipped[schedule.Missed]; n > 0 {
-			b.log.Warn().Int("due_times", n).Msg("schedules were due while nobody was there to make their jobs; no job is made later")
+			b.log.Warn().Int("due_times", n).Msg("schedules were due while no daemon was running; their jobs are not made later")
 		}
 	}()
 	for b.reachable() == nil && !b.e.isLeaving() {
@@ -45,7 +45,7 @@ func (b *backend) settle(watch *schedule.Watch) time.Duration {
 		}
 		since, set := watch.Look(now)
 		if set {
-			b.log.Warn().Msg("the store's clock was set back; no schedule makes a job again")
+			b.log.Warn().Msg("the store's clock was set back; no schedule makes a job twice")
 		}
 		if lull := scheduleLull - now.Sub(since); lull > 0 {
 			return min(lull, scheduleEvery)
@@ -84,7 +84,7 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 		b.e.events.followed(&all.Made[i])
 	}
 	for _, key := range all.Unreadable {
-		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read, and makes no jobs; put it again, or delete it")
+		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read and makes no jobs; set it again, or delete it")
 	}
 	for why, n := range all.Skipped {
 		skipped[why] += n

@@ -30,22 +30,23 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	return old, nil
 }
 
-// orphanTime bounds the wait for processes that an earlier life of this directory has left.
+// orphanTime bounds the wait for processes that are left from an earlier life of this
+// directory.
 const orphanTime = 10 * time.Second
 
 // ownerOf is the name under which the guard knows the processes of a life of this directory.
 func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
 
-// endOrphans kills the processes that the lives with these sysids have left running: their guards
-// may have been killed with them. It returns the sysids of which nothing runs any more, whose jobs
-// may run again at once. The jobs of the others wait until their locks expire.
+// endOrphans kills the processes that are left from the lives with these sysids, because their
+// guards may have been killed with them. It returns the sysids that have no process left: their
+// jobs may run again at once. The jobs of the others wait until their locks expire.
 func (e *Engine) endOrphans(old []string) []string {
 	ctx, cancel := context.WithTimeout(e.life, orphanTime)
 	defer cancel()
 	return slices.DeleteFunc(old, func(sysid string) bool {
 		n, err := launch.KillOrphans(ctx, e.ownerOf(sysid))
 		if n > 0 {
-			e.log.Warn().Str("sysid", sysid).Int("processes", n).Msg("killed what an earlier run of this directory's daemon had left")
+			e.log.Warn().Str("sysid", sysid).Int("processes", n).Msg("killed processes that an earlier run of this directory's daemon had left")
 		}
 		if err != nil {
 			e.log.Error().Err(err).Str("sysid", sysid).Msg("processes of an earlier run do not end: its jobs wait for their locks to expire")

@@ -16,9 +16,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestPassingState: while the store refuses what the journal has, nothing is set
-// aside, the daemon says why it is not ready and steadily so, and what the store has
-// runs. All is well by itself once that is over.
+// TestPassingState: while the store refuses the journal's jobs, nothing is set aside,
+// the daemon steadily says why it is not ready, and the store's jobs run. Everything
+// recovers by itself once that is over.
 func TestPassingState(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	do := func(text string) {
@@ -74,8 +74,8 @@ func TestPassingState(t *testing.T) {
 	until(t, "all is well", e.Health)
 }
 
-// TestUnwellForTaking: a call that is not made any more does not keep the daemon
-// unwell.
+// TestUnwellForTaking: a call that is no longer made does not keep the daemon
+// unhealthy.
 func TestUnwellForTaking(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
@@ -133,8 +133,8 @@ func (s *tight) End(ctx context.Context, sysid string, ends []store.Ending) ([]b
 	return s.Store.End(ctx, sysid, ends)
 }
 
-// TestTooSmall: a store that has no room for what every daemon writes is not well, which
-// is told; all goes on once it has.
+// TestTooSmall: a store that has no room for what every daemon writes is unhealthy,
+// which is reported; everything goes on once it has room.
 func TestTooSmall(t *testing.T) {
 	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s := &tight{Store: g.Store}

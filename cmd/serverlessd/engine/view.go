@@ -248,8 +248,9 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	return types, nil
 }
 
-// figures are the sums of State over all types, nearly: a job that goes from the journal to a
-// store meanwhile may be counted twice or not at all. No other call waits for it.
+// figures are the sums of State over all types, approximately: a job that goes from the
+// journal to a store meanwhile may be counted twice or not at all. No other call waits for
+// it.
 func (e *Engine) figures(ctx context.Context) (sum store.Counts, err error) {
 	for _, b := range e.backends {
 		if err := b.reachable(); err != nil {

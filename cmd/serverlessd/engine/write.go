@@ -28,8 +28,8 @@ func (b *backend) put(end *ending) {
 	}
 }
 
-// write writes endings until the engine ends, all that have come meanwhile together. While the
-// store is away they wait.
+// write writes endings until the engine ends, each time all that have come meanwhile. While
+// the store is away they wait.
 func (b *backend) write() {
 	for {
 		select {
@@ -64,8 +64,8 @@ func (b *backend) queued() []*ending {
 }
 
 // writeAll writes endings. If the store refuses them together, it writes them one by one, so that
-// no ending waits for another. One that is refused is written without its data, then without the
-// jobs that follow.
+// no ending waits for another. An ending that is refused is written without its data, then
+// without the jobs that follow.
 func (b *backend) writeAll(ends []*ending) error {
 	err := b.writeOnce(ends)
 	if err == nil || errors.Is(err, store.ErrAway) || b.e.life.Err() != nil {

@@ -34,7 +34,7 @@ func (s *strict) End(_ context.Context, _ string, ends []store.Ending) ([]bool, 
 	return make([]bool, len(ends)), nil
 }
 
-// TestRefusedEndings: one that the store refuses holds up no other.
+// TestRefusedEndings: an ending that the store refuses delays no other.
 func TestRefusedEndings(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]

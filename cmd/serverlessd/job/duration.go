@@ -25,7 +25,7 @@ var (
 func ParseDuration(s string) (time.Duration, error) {
 	m := durationForm.FindStringSubmatch(s)
 	if m == nil {
-		return 0, fmt.Errorf("%.40q is no duration; write 250ms, 30s, 5m, 6h, 14d, or a number of milliseconds", s)
+		return 0, fmt.Errorf("%.40q is not a duration; write 250ms, 30s, 5m, 6h, 14d, or a number of milliseconds", s)
 	}
 	n, err := strconv.ParseInt(m[1], 10, 64)
 	if unit := units[m[2]]; err != nil || n > math.MaxInt64/int64(unit) {

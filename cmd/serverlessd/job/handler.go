@@ -15,7 +15,7 @@ const (
 // Languages are all languages.
 var Languages = []string{HTTP, Node, PHP, Python, Shell, Gloom}
 
-// Handler is a version of how the jobs of a type are run.
+// Handler is a version of a handler: how the jobs of a type are run.
 type Handler struct {
 	ID      string // sorts by age, as job ids do
 	Jobtype string

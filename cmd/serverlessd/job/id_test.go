@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestIDs: ids go up and count up, whatever the clock does, over a new sysid and
-// over a restart too.
+// TestIDs: ids rise and count up, whatever the clock does, also across a new sysid and
+// a restart.
 func TestIDs(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	ids := NewIDs("zzzzzz", func() time.Time { return now })

@@ -32,7 +32,7 @@ func CheckType(name string) error {
 
 func checkName(what, name string, form *regexp.Regexp, most int, allowed string) error {
 	if len(name) > most {
-		return fmt.Errorf("%s %.40q… has %d bytes, at most %d are allowed", what, name, len(name), most)
+		return fmt.Errorf("%s %.40q… has %d bytes; at most %d are allowed", what, name, len(name), most)
 	}
 	if !form.MatchString(name) {
 		return fmt.Errorf("%s %q: must be 1 to %d of %s", what, name, most, allowed)

@@ -49,14 +49,14 @@ func Judge(status int) (Verdict, int) {
 	return Verdict(status / 100), status
 }
 
-// Codes are kept with a job: the reason why it stopped last.
+// Codes are kept with a job: the reason of its last stop.
 const (
 	CodeOK          = "ok"
 	CodeFailed      = "failed"
 	CodeRetry       = "retry"
 	CodeError       = "error"
 	CodeAbandoned   = "abandoned"
-	CodeExpired     = "expired"      // never run for too long
+	CodeExpired     = "expired"      // not run for too long
 	CodeLockExpired = "lock_expired" // its daemon was lost
 	CodeNoHandler   = "no_handler"
 	CodeTimeout     = "timeout"

@@ -49,7 +49,7 @@ func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
 	}
 	switch {
 	case len(of.Payload) > maxLine:
-		return refuse("payload", "job.payload has %d bytes, at most %d are allowed (--max-line)", len(of.Payload), maxLine)
+		return refuse("payload", "job.payload has %d bytes; at most %d are allowed (--max-line)", len(of.Payload), maxLine)
 	case strings.Contains(of.Payload, "\n"):
 		return refuse("payload", "job.payload has a newline; a payload is one line")
 	}

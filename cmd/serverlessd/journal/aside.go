@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Aside is a file of lines that were accepted, or stood in the journal, and are not run.
+// Aside is a file of lines that were accepted, or were in the journal, and are not run.
 type Aside struct {
 	File     string
 	Bytes    int64
@@ -19,9 +19,10 @@ type Aside struct {
 }
 
 // ErrNoAside says that there is no such file.
-var ErrNoAside = errors.New("there is no such file of what was set aside")
+var ErrNoAside = errors.New("there is no such file of jobs that were set aside")
 
-// Asides returns the files of what was set aside, the oldest first, without payloads.
+// Asides returns the files of jobs that were set aside, the oldest first, without
+// payloads.
 func (j *Journal) Asides() (found []Aside, err error) {
 	names, err := j.opt.Files.List()
 	if err != nil {
@@ -86,7 +87,7 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 	return a, err
 }
 
-// Readmit removes a file of what was set aside once its jobs are in a store.
+// Readmit removes a file of jobs that were set aside once its jobs are in a store.
 func (j *Journal) Readmit(a *Aside) error {
 	if err := j.opt.Files.Remove(a.File); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (j *Journal) countAsides(names []string) {
 		j.stats.Bad++
 		a, err := j.Aside(name)
 		if err != nil {
-			j.opt.Log.Error().Err(err).Str("file", name).Msg("cannot count what was set aside")
+			j.opt.Log.Error().Err(err).Str("file", name).Msg("cannot count the jobs that were set aside")
 		}
 		j.noteAside(a.Jobs)
 	}

@@ -121,8 +121,7 @@ func sealed(jobtype, more string, lines ...string) []byte {
 	return fmt.Appendf(nil, "%s,crc=%08x\n%s#:EndBatch\n", head, crc, body)
 }
 
-// What a client's line says is nobody's record, however the one is damaged that it
-// stands in.
+// A client's line is never read as a record, however the record around it is damaged.
 func TestLinesThatLookLikeRecords(t *testing.T) {
 	forged := []string{"before", "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1", "x", "#:EndBatch"}
 	forged = append(forged, strings.Split(string(sealed("other-x", "", "y")), "\n")...)
@@ -171,8 +170,8 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 	}
 }
 
-// TestUnreadable: what the disk does not give is no damage, at the start and later. It
-// is asked for until it comes, and what is added meanwhile is accepted.
+// TestUnreadable: data that the disk does not return is not damage, at the start and
+// later. It is read again until it comes, and new lines are accepted meanwhile.
 func TestUnreadable(t *testing.T) {
 	const size = 5000
 	lines := make([]string, 3)
@@ -252,7 +251,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestMissingEnd: that the end of a segment is gone, which another one tells of, is
+// TestMissingEnd: if the end of a segment is gone, which the next one shows, it is
 // counted.
 func TestMissingEnd(t *testing.T) {
 	d := newDisk()
@@ -268,8 +267,8 @@ func TestMissingEnd(t *testing.T) {
 	equal(t, "lines", len(rest(t, j)), 2)
 }
 
-// TestSegmentsWithoutSalt: what an earlier version wrote is read as it did, and lines
-// that stand behind damage are nobody's without a checksum.
+// TestSegmentsWithoutSalt: records of an earlier version are read as that version did,
+// and lines after damage without a checksum do not count.
 func TestSegmentsWithoutSalt(t *testing.T) {
 	name := string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal"
 	records := func() (r [][]byte) {
@@ -315,8 +314,8 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 	}
 }
 
-// Journals of the text's own form are read: lines that stand alone, and records
-// without ids or checksums.
+// Journals in the text's own form are read: lines on their own, and records without ids
+// or checksums.
 func TestTextForm(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -361,9 +360,9 @@ func (n *naive) ingest(r *Reservation) {
 	n.points[r.Segment] = max(n.points[r.Segment], r.To)
 }
 
-// Whatever fails, and whenever the power or the program goes: what was accepted
-// is stored once and in order, what was refused never, and what was neither is
-// stored as a whole or not at all.
+// Whatever fails, and whenever the power or the program goes: accepted lines are stored
+// once and in order, refused ones never, and a request without an answer as a whole or
+// not at all.
 func TestRandomLosses(t *testing.T) {
 	rounds := 100
 	if os.Getenv("JOURNAL_SEED") != "" {
@@ -427,7 +426,7 @@ func losses(t *testing.T, r *rand.Rand) {
 				res := held[0]
 				held = held[1:]
 				if r.IntN(4) == 0 {
-					// What stands behind it goes back, too: it is ingested in order.
+					// What follows it goes back, too: it is ingested in order.
 					for _, later := range held {
 						later.Cancel()
 					}
@@ -501,8 +500,8 @@ func (n *naive) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Ra
 	}
 }
 
-// check tries what is stored. A request of which nobody was told may be stored in
-// part where the rest was set aside: it might have been accepted.
+// check checks what is stored. A request without an answer may be stored in part if the
+// rest was set aside: it might have been accepted.
 func (n *naive) check(t *testing.T, damaged bool) {
 	t.Helper()
 	seen := make(map[string]bool)
@@ -540,7 +539,8 @@ func (n *naive) check(t *testing.T, damaged bool) {
 	}
 }
 
-// TestDamagedIsNotStored: who waits for a store hears of what will be in none.
+// TestDamagedIsNotStored: a caller that waits for a store is told about lines that will
+// be in none.
 func TestDamagedIsNotStored(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -555,8 +555,8 @@ func TestDamagedIsNotStored(t *testing.T) {
 	equal(t, "stored", []error{j.Stored(t.Context(), spoilt), j.Stored(t.Context(), whole)}, []error{ErrAside, nil})
 }
 
-// TestSetAside: what a store does not take is kept as the journal has it, once, and
-// waits no more when the rest is synced.
+// TestSetAside: lines that a store does not accept are kept once, in the journal's
+// form, and no longer wait when the rest is synced.
 func TestSetAside(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -569,7 +569,7 @@ func TestSetAside(t *testing.T) {
 	if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
 		t.Fatal(err)
 	}
-	// It stays aside where the rest is read again.
+	// It stays aside if the rest is read again.
 	for range 2 {
 		equal(t, "left", text(r.Read()), "b-y:0 a-x:1 a-x:3")
 		r.Cancel()
@@ -597,9 +597,9 @@ func TestSetAside(t *testing.T) {
 	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
 }
 
-// TestSetAsideBeforeAKill: what was set aside stays so after a kill, before which the rest
-// of its piece was not written, though the piece has grown since. The store is told that
-// it gets none of a piece of which nothing is left.
+// TestSetAsideBeforeAKill: lines that were set aside stay so after a kill, before which
+// the rest of their piece was not written, even if the piece has grown since. The store is
+// told that it gets nothing of a piece of which nothing is left.
 func TestSetAsideBeforeAKill(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)

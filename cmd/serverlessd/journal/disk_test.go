@@ -17,8 +17,8 @@ import (
 
 var errPower = errors.New("no power")
 
-// disk is a directory that forgets what was not synced when it loses power, and
-// fails when told to.
+// disk is a directory that forgets what was not synced when it loses power, and fails
+// when told to.
 type disk struct {
 	mu      sync.Mutex
 	names   map[string]*inode // as programs see them
@@ -41,8 +41,8 @@ func newDisk() *disk {
 	return &disk{names: make(map[string]*inode), durable: make(map[string]*inode)}
 }
 
-// boot returns the directory as it is seen next time, after a loss of power or
-// only of the program.
+// boot returns the directory as the next start sees it, after a loss of power or only
+// of the program.
 func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,8 +76,8 @@ func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 	return n
 }
 
-// afterwards is what the disk has of a file: what was synced, and any sectors of
-// what was not.
+// afterwards is the content of a file on the disk: everything that was synced, and any
+// sectors of the rest.
 func (i *inode) afterwards(r *rand.Rand) []byte {
 	switch r.IntN(3) {
 	case 0:

@@ -10,7 +10,7 @@ import (
 )
 
 // TestFullDiskDrains: on a full disk nothing is accepted, in this life and after a
-// start, until what is there has gone to a store: then it makes room.
+// start, until the journal's jobs have gone to a store, which makes room.
 func TestFullDiskDrains(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
@@ -51,8 +51,8 @@ func TestFullDiskDrains(t *testing.T) {
 	}
 }
 
-// TestNotesOnAFullDisk: that they cannot be saved keeps no journal from opening, and
-// what they have already said is read.
+// TestNotesOnAFullDisk: a journal opens even if its notes cannot be saved, and the
+// notes that were saved are read.
 func TestNotesOnAFullDisk(t *testing.T) {
 	d := newDisk()
 	var saved []Note

@@ -17,7 +17,7 @@ type memory struct {
 
 func (m memory) ReadAt(p []byte, at int64) (int, error) { return m.bytes.ReadAt(p, at) }
 
-// Whatever bytes a segment has: scanning ends, covers every byte once, and what
+// For any bytes in a segment: scanning ends, covers every byte once, and a record that
 // is found whole is the same when it is encoded again.
 func FuzzScan(f *testing.F) {
 	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2,

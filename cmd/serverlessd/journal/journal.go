@@ -21,9 +21,9 @@ var (
 	ErrNoSpace = fmt.Errorf("%w: the disk is", ErrFull)
 	ErrFailed  = errors.New("the journal could not be written")
 	ErrClosed  = errors.New("the journal is closed")
-	ErrExpired = errors.New("the reservation is over: others may read what it had")
+	ErrExpired = errors.New("the reservation is over: others may read its lines")
 	// ErrAside is returned by Stored.
-	ErrAside = errors.New("a part is in no store, as it was damaged or no store takes it; a copy is kept in the journal's directory, as *.bad")
+	ErrAside = errors.New("a part is in no store, because it was damaged or no store accepts it; a copy is in the journal's directory, as *.bad")
 )
 
 // Batch has lines of one type that are accepted together.
@@ -66,7 +66,7 @@ type Options struct {
 
 	// Lanes are the names of the readers, each of which has a store of its own. If there are
 	// several, Save makes durable which piece went to which lane, before the piece is handed out.
-	// Notes are what Save was given last in an earlier life.
+	// Notes are what an earlier life last gave to Save.
 	Lanes []string
 	Notes []Note
 	Save  func([]Note) error
@@ -89,7 +89,8 @@ type Stats struct {
 // delay.
 type Count struct{ Jobs, Delayed int64 }
 
-// plus is never below 0: jobs that the disk did not give at first were not counted.
+// plus is never below 0, because jobs that the disk did not return at first were not
+// counted.
 func (c Count) plus(n int, due time.Time) Count {
 	c.Jobs = max(0, c.Jobs+int64(n))
 	if !due.IsZero() {
@@ -131,8 +132,8 @@ type Journal struct {
 	ended   chan struct{}
 }
 
-// Open reads the directory. It never fails because of what it finds there. What the disk does not
-// give is read again by the next reservation.
+// Open reads the directory. It never fails because of the directory's content. The next
+// reservation reads again what the disk did not return.
 func Open(opt Options) (*Journal, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -143,7 +144,7 @@ func Open(opt Options) (*Journal, error) {
 	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]string), ended: make(chan struct{}),
 		work: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
 	if opt.NoSync {
-		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
+		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power may lose accepted jobs")
 	}
 	if err := j.load(); err != nil {
 		return nil, err
@@ -169,15 +170,15 @@ func (j *Journal) load() error {
 		j.old = append(j.old, s)
 	}
 	if err := j.learn(); err != nil {
-		j.opt.Log.Error().Err(err).Msg("cannot read yet what an earlier life left in the journal; what is added meanwhile waits behind it")
+		j.opt.Log.Error().Err(err).Msg("cannot read yet what an earlier life left in the journal; new jobs wait behind it")
 	}
 	return nil
 }
 
 // learn reads what earlier lives have left, and decides to which lane it goes. Nothing can be
-// reserved before. After an error it may be called again.
+// reserved before that. After an error it may be called again.
 func (j *Journal) learn() error {
-	told := make(map[string]int64) // where segments end, as the next ones say
+	told := make(map[string]int64) // ends of segments, from the segments that follow
 	for _, s := range j.old {
 		if err := j.open(s); err != nil {
 			return err
@@ -232,7 +233,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 		if err == nil && !j.opt.NoSync {
 			// Nothing that is read from here on may be lost on an error.
 			if err := s.file.Sync(); err != nil {
-				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync what an earlier life wrote")
+				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync the writes of an earlier life")
 			}
 		}
 	case end > s.end:
@@ -250,7 +251,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 		j.stats.Cut += s.end - end
 		j.mu.Unlock()
 		j.opt.Log.Warn().Str("segment", s.name).Int64("at", end).Int64("bytes", s.end-end).
-			Msg("cut off what was not written whole and so never accepted")
+			Msg("cut off records that were not written whole and so never accepted")
 		if err := s.file.Truncate(end); err != nil {
 			j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot truncate")
 		}
@@ -376,13 +377,13 @@ func (j *Journal) Age() time.Duration {
 	return age
 }
 
-// Find returns a job that is in no store yet. An error says that the disk does not give a piece
-// which may have it.
+// Find returns a job that is in no store yet. An error says that the disk does not return a
+// piece that may have it.
 func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
 	if len(j.old) > 0 {
-		err = errors.New("it is not known yet what an earlier life left in the journal")
+		err = errors.New("the part of the journal from an earlier life has not been read yet")
 	}
 	for _, each := range j.segments {
 		if each.id() < id {

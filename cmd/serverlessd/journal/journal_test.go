@@ -259,9 +259,9 @@ func TestLimit(t *testing.T) {
 	add(t, j, batch("a-x", line))
 }
 
-// TestLimitOfOne: who has no room is refused alone, and not with those who would
-// have been written with him.
-// holdSync holds up the next sync until block is closed; blocked is when it is there.
+// TestLimitOfOne: a request without room is refused alone, and not together with others
+// of its group. holdSync holds up the next sync until block is closed; blocked is when
+// it is there.
 func (d *disk) holdSync() (block, blocked chan struct{}) {
 	block, blocked = make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -345,8 +345,8 @@ func TestFullDisk(t *testing.T) {
 	equal(t, "damaged", j.Stats().Damaged, 0)
 }
 
-// A file is never synced again after it failed, and nothing that was refused is
-// read, whatever the disk kept.
+// A file is never synced again after it failed, and nothing that was refused is read,
+// whatever the disk kept.
 func TestFailedSync(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		for _, truncates := range []bool{false, true} {
@@ -381,7 +381,7 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// One sync serves all who wait.
+// One sync serves all waiting appends.
 func TestOneSyncForAll(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -450,8 +450,8 @@ func TestConcurrentAppends(t *testing.T) {
 	wg.Wait()
 }
 
-// TestParentsAreDurable: the names of all directories above the journal are, before
-// anything is accepted.
+// TestParentsAreDurable: the names of all directories above the journal are durable
+// before anything is accepted.
 func TestParentsAreDurable(t *testing.T) {
 	root := t.TempDir()
 	var synced []string
@@ -498,7 +498,7 @@ func TestDirectoryIsLocked(t *testing.T) {
 	}
 }
 
-// Large requests are several records, all or none of which are read.
+// Large requests are several records; either all of them are read or none.
 func TestLargeRequest(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -538,7 +538,7 @@ func TestLargeRequest(t *testing.T) {
 	}
 }
 
-// cancelled is over: what waits with it takes what there is.
+// cancelled is a context that has ended: a wait with it takes only what is there.
 func cancelled(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

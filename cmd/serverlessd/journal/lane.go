@@ -20,7 +20,7 @@ func (p Place) compare(q Place) int {
 // note that is in no note is in a store. A lane has one reader, which reads one piece at a time.
 type Note struct {
 	Lane     string
-	From, To Place // an empty segment in To means that everything behind From belongs to the lane
+	From, To Place // an empty segment in To means that everything after From belongs to the lane
 }
 
 // piece is a piece that has to be read again.
@@ -41,7 +41,7 @@ func (j *Journal) note(lane string, r *Reservation) error {
 	return nil
 }
 
-// save makes the notes durable, unless they are.
+// save makes the notes durable, unless they are durable already.
 func (j *Journal) save() error {
 	if !j.unsaved || j.opt.Save == nil {
 		return nil
@@ -79,16 +79,16 @@ func (j *Journal) assign() error {
 	j.mu.Unlock()
 	j.remove(gone)
 	if err := j.save(); err != nil {
-		j.opt.Log.Warn().Err(err).Msg("cannot note yet which store gets what of the journal")
+		j.opt.Log.Warn().Err(err).Msg("cannot note yet which store gets which part of the journal")
 	}
 	return nil
 }
 
-// route returns to which lanes the pieces go that earlier lives have left. It subtracts what is in
-// a store already.
+// route returns to which lanes the pieces go that earlier lives have left. It leaves out what is
+// in a store already.
 func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	var notes []Note
-	var end, known Place // from where nothing is noted: everything before is in a note or a store
+	var end, known Place // where the notes end: everything before is in a note or a store
 	if n := len(j.old); n > 0 {
 		end = Place{j.old[n-1].name, j.old[n-1].end}
 		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // it belonged to the first lane
@@ -163,7 +163,7 @@ func (s *segment) clip(p Place) int64 {
 	return 0
 }
 
-// skip notes that a piece is in a store since an earlier life.
+// skip notes that a piece has been in a store since an earlier life.
 func (s *segment) skip(from, to int64, jobs map[string]Count) error {
 	if from >= to {
 		return nil

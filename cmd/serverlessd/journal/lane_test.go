@@ -24,7 +24,7 @@ func of(t *testing.T, j *Journal, lane string, n int) *Reservation {
 	return r
 }
 
-// What a lane had comes back to that lane alone.
+// A lane's pieces come back to that lane alone.
 func TestLanes(t *testing.T) {
 	var saved []Note
 	keep := func(o *Options) {
@@ -81,8 +81,8 @@ type partition struct {
 	away bool
 }
 
-// Over lives with one store or several, losses of power and stores that are away:
-// each line that was accepted is in one store, once.
+// Over lives with one store or several, losses of power and stores that are away: each
+// accepted line is in one store, once.
 func TestRandomLanes(t *testing.T) {
 	for round := range 60 {
 		seed := rand.Uint64()

@@ -31,7 +31,7 @@ type Reservation struct {
 func (r *Reservation) Read() []Entry { return r.entries }
 
 // Reserve takes records with n lines in all, but at least one record, from the front of a lane. It
-// waits until there is one. What is not synced before the timeout goes back to the front.
+// waits until there is one. Records that are not synced before the timeout go back to the front.
 func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.Duration) (*Reservation, error) {
 	for {
 		r, news, err := j.reserve(lane, n, timeout)
@@ -200,7 +200,7 @@ func (j *Journal) setAside(s *segment, at, size int64) error {
 	fresh, err := j.keep(name, size, func(to File) error { return s.copyTo(to, at, size) })
 	if fresh {
 		j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
-			Msg("part of the journal is damaged; what it held is not run")
+			Msg("part of the journal is damaged; its jobs are not run")
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		s.setAside(span{at, at + size})
@@ -208,8 +208,8 @@ func (j *Journal) setAside(s *segment, at, size int64) error {
 	return err
 }
 
-// SetAside takes jobs that no store takes out of a reservation, and copies them to a file, in the
-// journal's format.
+// SetAside takes jobs that no store accepts out of a reservation, and copies them to a file, in
+// the journal's format.
 func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	var copied []byte
 	left := make([]Entry, 0, len(r.entries))
@@ -238,7 +238,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	r.j.noteAside(aside)
 	r.j.mu.Unlock()
 	r.j.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
-		Msg("the store does not take what was accepted; it is not run")
+		Msg("the store does not accept these jobs; they are not run")
 	r.entries, r.aside = left, append(r.aside, aside...)
 	return nil
 }
@@ -387,8 +387,8 @@ func (j *Journal) finish(s *segment, from, to int64) []*segment {
 	return j.sweep()
 }
 
-// sweep takes out the segments whose lines are in stores, except the last one and those that say
-// where another one ends.
+// sweep removes from the list the segments whose lines are in stores, except the last one and
+// those that say where another one ends.
 func (j *Journal) sweep() (gone []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {

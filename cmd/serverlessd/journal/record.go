@@ -82,13 +82,13 @@ func (r *record) appendTo(b []byte) []byte {
 	return append(b, end...)
 }
 
-// form says what parse has found.
+// form is the result of parse.
 type form int
 
 const (
 	whole  form = iota
-	short       // it continues behind the end of the bytes
-	broken      // it is no record
+	short       // it continues after the end of the bytes
+	broken      // it is not a record
 )
 
 // parse reads the record at the beginning of b. The size of a broken record is where it ends by

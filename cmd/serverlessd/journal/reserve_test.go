@@ -19,8 +19,8 @@ type scarce struct {
 
 func (s *scarce) Space() (size, free int64, err error) { return 1 << 20, s.free, nil }
 
-// TestReserveOfADrainedJournal: that there is nothing left to drain gives no right to
-// what is left to the store.
+// TestReserveOfADrainedJournal: an empty journal must not use the space that is
+// reserved for the store.
 func TestReserveOfADrainedJournal(t *testing.T) {
 	d := &scarce{newDisk(), 1 << 19}
 	j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 64 << 10})

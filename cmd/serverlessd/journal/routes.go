@@ -19,7 +19,7 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 		err = json.Unmarshal(text, &notes)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, nil, fmt.Errorf("%s, which says what of the journal went to which store: %w", path, err)
+		return nil, nil, fmt.Errorf("%s, which says which part of the journal went to which store: %w", path, err)
 	}
 	// The two files that replace writes in turn are made while the disk has room.
 	if errors.Is(err, os.ErrNotExist) {
@@ -31,7 +31,7 @@ func Routes(dir string) (notes []Note, save func([]Note) error, err error) {
 	return notes, func(notes []Note) error { return replace(path, notes) }, nil
 }
 
-// block is by how many bytes files grow.
+// block is the number of bytes by which files grow.
 const block = 4096
 
 // replace writes a file so that either the old or the new content is there. The old file stays

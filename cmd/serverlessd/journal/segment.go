@@ -27,7 +27,7 @@ type segment struct {
 	// salt is in all records that this program has written here. Clients do not know it, so none
 	// of their lines looks like such a record. "": an earlier version wrote the segment.
 	salt string
-	// refused: behind its end there are, or were, bytes that count for nothing. Only the next
+	// refused: after its end there are, or were, bytes that do not count. Only the next
 	// segment says so.
 	refused bool
 
@@ -39,7 +39,7 @@ type segment struct {
 	aside []span // jobs that were set aside
 	marks []mark
 
-	// Of a segment of an earlier life, until its content is known.
+	// For a segment of an earlier life, until its content is known.
 	loaded bool
 	jobs   map[string]Count
 }
@@ -91,8 +91,8 @@ func (s *segment) stored(from, to int64) bool {
 	return to <= s.low || slices.ContainsFunc(s.done, func(d span) bool { return max(from, s.low) >= d.from && to <= d.to })
 }
 
-// scan calls found for what is between from and to: for records, and for the broken pieces between
-// them. It stops when found returns false. The caller may keep what it gets.
+// scan calls found for everything between from and to: for records, and for the broken pieces
+// between them. It stops when found returns false. The caller may keep the arguments.
 func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bool) error {
 	at := from
 	behind := false // damage: this place may be inside a record
@@ -193,7 +193,7 @@ func (s *segment) standsAt(at, to int64) (bool, error) {
 }
 
 // read returns n bytes. Bytes that are missing are returned as zeros, which are damage. If the
-// disk does not give bytes that are there, that is an error and never damage.
+// disk does not return bytes that are there, that is an error and never damage.
 func (s *segment) read(at, n int64) ([]byte, error) {
 	buf := make([]byte, n)
 	if got, err := s.file.ReadAt(buf, at); int64(got) < n && err != nil && err != io.EOF {
@@ -202,7 +202,7 @@ func (s *segment) read(at, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// tail returns where a segment ends that a daemon has left: behind its last whole request, unless
+// tail returns the end of a segment that a daemon has left: after its last whole request, unless
 // damage follows rather than the beginning of a request. size is the file's.
 func (s *segment) tail(size int64) (int64, error) {
 	size, err := s.trimZeros(size)

@@ -170,8 +170,8 @@ func (j *Journal) commit(group []*request) error {
 	start := time.Now()
 	if err := j.sync(s); err != nil {
 		j.failed(err, "sync")
-		// The kernel may have dropped what it could not write, and would report the next sync as a
-		// success: this file is never written again.
+		// The kernel may have dropped data that it could not write, and would report the next sync
+		// as a success. So this file is never written again.
 		_ = s.file.Truncate(s.end)
 		j.leave()
 		return classify(err)
@@ -199,7 +199,7 @@ func (j *Journal) commit(group []*request) error {
 	return nil
 }
 
-// sync makes what was written to a segment durable.
+// sync makes everything written to a segment durable.
 func (j *Journal) sync(s *segment) error {
 	if j.opt.NoSync {
 		return nil
@@ -207,8 +207,8 @@ func (j *Journal) sync(s *segment) error {
 	return s.file.Sync()
 }
 
-// leave ends the current segment behind the last accepted line. The next segment says so, which
-// makes what was refused invalid even if the disk kept it: it is begun at once.
+// leave ends the current segment after the last accepted line. The next segment says so, which
+// makes refused lines invalid even if the disk kept them: it is begun at once.
 func (j *Journal) leave() {
 	j.mu.Lock()
 	j.current.refused = true
@@ -267,7 +267,7 @@ func (j *Journal) room(size int64) error {
 	waits, full := j.bytes(), j.full(size)
 	j.mu.Unlock()
 	if full {
-		return fmt.Errorf("%w: %d bytes wait for a store, at most %d may", ErrFull, waits, j.opt.Max)
+		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waits, j.opt.Max)
 	}
 	if err := j.Spare(size); err != nil && (!j.makeRoom() || j.Spare(size) != nil) {
 		return err
@@ -282,15 +282,15 @@ func (j *Journal) room(size int64) error {
 const reserveShare = 16
 
 // Spare returns ErrNoSpace, wrapped, if the disk has no room for so many bytes besides the space
-// that is left to a store on it. The store needs that space to take the waiting jobs before the
-// journal can free any.
+// that is reserved for a store on it. The store needs that space to take the waiting jobs before
+// the journal can free any.
 func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil
 	}
 	all, free, err := j.opt.Files.Space()
 	if left := min(j.opt.Reserve, all/reserveShare); err == nil && free-size < left {
-		return fmt.Errorf("%w: %d bytes are free, and %d are left to the store (--disk-reserve)", ErrNoSpace, free, left)
+		return fmt.Errorf("%w: %d bytes are free, of which %d are reserved for the store (--disk-reserve)", ErrNoSpace, free, left)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 var idForm = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}-[0-9a-hjkmnp-tv-z]{5}$`)
 
-// TestAdd: the ways to add lines, and what is answered.
+// TestAdd: the ways to add lines, and the answers.
 func TestAdd(t *testing.T) {
 	d := sharing(t)
 	who := tenant()

@@ -71,8 +71,8 @@ func (c *client) ask(t testing.TB, method, path, body string, more ...string) re
 	return r
 }
 
-// wants asks, and demands a status. A store that is slow for a moment is away: who
-// reads is told to come back, and does.
+// wants sends a request and expects a status. A store that is slow for a moment counts
+// as away: a reader is told to try again, and does.
 func (c *client) wants(t testing.TB, status int, method, path, body string, more ...string) reply {
 	t.Helper()
 	r := c.ask(t, method, path, body, more...)
@@ -86,8 +86,8 @@ func (c *client) wants(t testing.TB, status int, method, path, body string, more
 	return r
 }
 
-// refuses asks, and demands a status with an error's code, whose reason has all
-// of words.
+// refuses sends a request, and expects a status with an error's code, whose reason
+// contains all words.
 func (c *client) refuses(t testing.TB, status int, code, method, path, body string, words ...string) {
 	t.Helper()
 	var more []string
@@ -154,7 +154,7 @@ func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...s
 	c.wants(t, 200, "POST", "/"+who+"/handler/add/"+typ, string(b), "Content-Type: application/json")
 }
 
-// job is what job/get says.
+// job is the answer of job/get.
 func (c *client) job(t testing.TB, who, id string) reply {
 	t.Helper()
 	return c.wants(t, 200, "GET", "/"+who+"/job/get/"+id, "")
@@ -186,8 +186,8 @@ func (c *client) stops(t *testing.T, who, id, code string) {
 	})
 }
 
-// slow tells of a job that was abandoned after its first run, which took longer than
-// the shared daemon's --retry-for on a machine that is busy.
+// slow tells whether a job was abandoned after its first run because on a busy machine
+// it took longer than the shared daemon's --retry-for.
 func (r reply) slow() bool {
 	created, err1 := time.Parse(time.RFC3339, r.text("create_dt"))
 	done, err2 := time.Parse(time.RFC3339, r.text("done_dt"))

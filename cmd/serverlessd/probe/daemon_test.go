@@ -72,7 +72,7 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// shared is one daemon for all tests that disturb nobody; each has clients of
+// shared is one daemon for all tests that disturb no other test; each has clients of
 // its own.
 type shared struct {
 	once sync.Once

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHandlers: what a handler may be, what is told of it, versions.
+// TestHandlers: valid handlers, what is shown of them, and versions.
 func TestHandlers(t *testing.T) {
 	d := sharing(t)
 	who := tenant()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestHTTPHandlers: a service that does jobs, and all that it may answer.
+// TestHTTPHandlers: a service that runs jobs, with all its possible answers.
 func TestHTTPHandlers(t *testing.T) {
 	d := sharing(t)
 	type call struct {
@@ -157,7 +157,7 @@ func TestHTTPHandlers(t *testing.T) {
 	})
 }
 
-// TestBadHTTP: requests that are none.
+// TestBadHTTP: invalid requests.
 func TestBadHTTP(t *testing.T) {
 	d := sharing(t)
 	who := tenant()

@@ -57,8 +57,8 @@ func ledger(d *daemon, who string) (map[string]float64, error) {
 }
 
 // crash adds lines to daemons of one store that are killed and started again, and
-// checks that each acknowledged line has run, that none was ingested twice, and
-// that all is accounted for.
+// checks that each acknowledged line has run, that none was ingested twice, and that
+// the counts add up.
 func crash(t *testing.T, dirs []string, flags ...string) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -149,7 +149,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 		}
 		return nil
 	})
-	// What was written for an add that got no answer may have run as well.
+	// Lines of an add that got no answer may have run as well.
 	k, child := daemons[0].counts(t, who, "k"), daemons[0].counts(t, who, "child")
 	if n := k["added"].(float64); n < float64(len(acked)) || n > float64(sent) || child["added"] != k["ok"] {
 		t.Errorf("%d acknowledged of %d sent; %v, their follow-on jobs %v", len(acked), sent, k, child)
@@ -162,7 +162,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 	t.Logf("%d accepted of %d sent, %v", len(acked), sent, k)
 }
 
-// TestKill: nothing that was accepted is lost.
+// TestKill: no accepted job is lost.
 func TestKill(t *testing.T) {
 	t.Run("one daemon, SQLite", func(t *testing.T) {
 		t.Parallel()
@@ -178,8 +178,8 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// TestDamage: what is damaged in the middle of the journal is kept aside and
-// counted, and what follows it runs.
+// TestDamage: damaged parts in the middle of the journal are kept aside and counted,
+// and the lines after them run.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -204,7 +204,7 @@ func TestDamage(t *testing.T) {
 		if at := strings.Index(string(b), "to be damaged"); at >= 0 {
 			b[at] ^= 0x20
 			hit = true
-			// And the daemon died while it wrote.
+			// The daemon also died while it wrote.
 			b = append(b, "#:Batch date=2026-01-01T00:00:00.000Z,bytes=100,jobt"...)
 			if err := os.WriteFile(name, b, 0o600); err != nil {
 				t.Fatal(err)

@@ -236,8 +236,8 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestLast: a job whose run has not succeeded tells why, while it waits for its next
-// try, in lists that ask for it, and at a daemon that comes after.
+// TestLast: a job whose run has not succeeded says why, while it waits for its next
+// try, in lists that ask for it, and at a later daemon.
 func TestLast(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--retry-delay=1h", "--retry-max=1h")
@@ -282,8 +282,8 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// TestReadyKnowsHandlers: the first add to a daemon that is ready says that its type
-// has no handler, as later ones do.
+// TestReadyKnowsHandlers: the first add to a ready daemon says that its type has no
+// handler, as later ones do.
 func TestReadyKnowsHandlers(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -292,7 +292,7 @@ func TestReadyKnowsHandlers(t *testing.T) {
 	}
 }
 
-// TestRuns: each run of a job is told in the words of the broker.
+// TestRuns: each run of a job is shown in the words of the broker.
 func TestRuns(t *testing.T) {
 	d, who := sharing(t), tenant()
 	d.handler(t, who, "r", "sh", `exit 0`)

@@ -1,5 +1,5 @@
-// Package probe tries serverlessd from outside: the real program, over HTTP, by
-// what its documentation promises and nothing that its code says.
+// Package probe tests serverlessd from outside: the real program, over HTTP, against
+// its documentation, without knowledge of its code.
 package probe
 
 import (

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestStatuses: what a job's handler says is what becomes of the job.
+// TestStatuses: the status of a job's handler decides what happens to the job.
 func TestStatuses(t *testing.T) {
 	d := sharing(t)
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestContexts: what lives from job to job, and what does not reach another.
+// TestContexts: what stays from job to job, and what does not reach another job.
 func TestContexts(t *testing.T) {
 	d := sharing(t)
 	for _, c := range []struct{ lang, before, each, body, after string }{

@@ -66,8 +66,8 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestSchedulesOfAFile are put at the start and at SIGHUP, and changed by nobody else; a
-// file that is wrong changes nothing.
+// TestSchedulesOfAFile: they are stored at the start and at SIGHUP, and nothing else
+// changes them; an invalid file changes nothing.
 func TestSchedulesOfAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

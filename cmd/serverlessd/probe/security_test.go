@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestTokens: scopes, and types that a token is good for.
+// TestTokens: scopes, and the types that a token covers.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestLangs: code runs only where it was allowed.
+// TestLangs: code runs only if its language was allowed.
 func TestLangs(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--langs=http,gloom")
@@ -85,7 +85,7 @@ func TestLangs(t *testing.T) {
 	}
 }
 
-// TestPrivate: nobody else on the host reads what is kept.
+// TestPrivate: no other user of the host can read the daemon's files.
 func TestPrivate(t *testing.T) {
 	d := sharing(t)
 	d.wants(t, 200, "POST", "/"+tenant()+"/job/a/add?wait=store", "x")
@@ -103,7 +103,7 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestOptions: what cannot be is refused with its name, and the program ends.
+// TestOptions: an error names the option that is invalid, and the program ends.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ flag, says string }{

@@ -99,8 +99,9 @@ func TestBadUnique(t *testing.T) {
 	}
 }
 
-// TestUniqueKilled: many add one key through two daemons of a store, of which one is
-// killed and started again: one job comes of it, whoever answered.
+// TestUniqueKilled: many clients add one key through two daemons of a store, of which
+// one is killed and started again: there is one job in the end, whichever daemon
+// answered.
 func TestUniqueKilled(t *testing.T) {
 	for name, store := range map[string]func(t *testing.T) string{
 		"SQLite":  func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "shared.db") },

@@ -10,9 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestClientsApart: with the same handler, version and eid, nothing that one
-// client leaves is there for another: no global, variable of the environment,
-// file, nor line that makes a job.
+// TestClientsApart: with the same handler, version and eid, one client leaves nothing
+// to another: no global, environment variable, file, nor line that makes a job.
 func TestClientsApart(t *testing.T) {
 	bodies := map[string][2]string{
 		job.Node: {
@@ -115,8 +114,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a killed daemon's folder goes, nothing else: a folder that is called so
-// but has no mark is somebody else's.
+// TestLeftovers: a killed daemon's folder is removed, and nothing else: a folder with
+// that name but without the mark belongs to others.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	killed, err := makeFolder(dir)

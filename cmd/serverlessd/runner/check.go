@@ -26,7 +26,7 @@ var nodeCheck string
 var pythonCheck string
 
 // compiler says how sources of a language are checked: by a command that reads a source from its
-// input, and ends with 0 or says what is wrong with it.
+// input, and ends with 0 or prints what is wrong with it.
 type compiler struct {
 	args func(o *Options, hook bool) []string
 	text func(source string, hook bool) string
@@ -80,8 +80,8 @@ const (
 // ErrCheckBusy is returned for a source that could not be checked in time.
 var ErrCheckBusy = errors.New("the handler could not be checked in time; try again")
 
-// compile checks the code of a source. It returns a *CheckError, or ErrCheckBusy. It takes as long
-// as a context may take to start, at most.
+// compile checks the code of a source. It returns a *CheckError, or ErrCheckBusy. It takes at most
+// as long as a context may take to start.
 func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	c, ok := compilers[s.Lang]
 	if !ok {

@@ -40,8 +40,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSyntax: code that does not compile is refused with its line and what is wrong,
-// and none is run for that.
+// TestSyntax: code that does not compile is refused with its line and the error, and
+// none of it is run.
 func TestSyntax(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	for lang, c := range map[string]struct{ good, bad, says string }{
@@ -74,8 +74,8 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-// TestNoInterpreter: a handler whose interpreter is not there is refused, as its jobs
-// could not run.
+// TestNoInterpreter: a handler whose interpreter is missing is refused, because its
+// jobs could not run.
 func TestNoInterpreter(t *testing.T) {
 	r := newRunner(t, func(o *Options) { o.Path = t.TempDir() })
 	for _, lang := range []string{job.Node, job.PHP, job.Python, job.Shell} {
@@ -86,7 +86,7 @@ func TestNoInterpreter(t *testing.T) {
 	}
 }
 
-// TestCheckTakesItsTime: a check that does not end is ended.
+// TestCheckTakesItsTime: a check that does not end is killed.
 func TestCheckTakesItsTime(t *testing.T) {
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "php"), []byte("#!/bin/sh\nsleep 1000\n"), 0o755); err != nil {

@@ -54,10 +54,10 @@ type process struct {
 	in      *os.File
 	out     *output
 	p       *launch.Process
-	sources map[string]int  // sources that it has been told so far
+	sources map[string]int  // sources that it has so far
 	befores map[string]bool // jobs that it has run so far
 	payload *os.File        // of sh: the standard input of its jobs
-	excess  atomic.Int64    // how many bytes of memory it was killed for
+	excess  atomic.Int64    // how many bytes of memory it had when it was killed for that
 
 	era     int // for the pool
 	jobs    int // run
@@ -66,8 +66,8 @@ type process struct {
 	expiry  *time.Timer
 }
 
-// endPatience is how long a context may take to end in order, killPatience how long killing it may
-// take.
+// endPatience bounds the time in which a context may end in order, killPatience the time to kill
+// it.
 const (
 	endPatience  = time.Second
 	killPatience = 10 * time.Second
@@ -92,7 +92,7 @@ func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fa
 		case "":
 			return nil, f
 		case codeTimeout:
-			f.text = fmt.Sprintf("the context was not there after %v", r.o.Start)
+			f.text = fmt.Sprintf("the context was not ready after %v", r.o.Start)
 		case codeContextDied:
 			f.text = "the context ended at its start" + f.text[len(died):]
 		}
@@ -151,7 +151,7 @@ func (c *process) start(name string) error {
 
 const died = "the context ended before the job did"
 
-// step makes a context do something and waits for the mark that ends it: for limit at most, and,
+// step makes a context do something and waits for the mark that ends it: at most for limit and,
 // unless cpu is 0, for cpu of processor time. After a fault the context is useless. A fault
 // without a code means that ctx has ended.
 func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
@@ -181,7 +181,7 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 			default:
 			}
 			if bytes := c.excess.Load(); bytes > 0 {
-				return m, &fault{codeMemory, fmt.Sprintf("its processes held %d bytes of memory, at most %d may be", bytes, c.r.o.Memory)}
+				return m, &fault{codeMemory, fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.r.o.Memory)}
 			}
 			return m, &fault{codeContextDied, died + c.cause()}
 		case <-ctx.Done():
@@ -202,8 +202,8 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	}
 }
 
-// leastCheck is the shortest time between two looks at a job's processor time, each of which reads
-// about all processes. The first look starts the count; most jobs have ended before it.
+// leastCheck is the shortest time between two readings of a job's processor time, each of which
+// reads about all processes. The first reading starts the count; most jobs have ended before it.
 const leastCheck = 10 * time.Millisecond
 
 // nextCheck returns when so much processor time can have been used up at the earliest, or when the
@@ -276,7 +276,7 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 }
 
 // forgetErrors drops what was printed on the standard error before the next step. It is not called
-// before the hello: what a context prints at its start may explain why there is none.
+// before the hello, because a context's output at its start may explain why no hello came.
 func (c *process) forgetErrors() {
 	c.p.Flush()
 	c.out.forget()

@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestGlobals: what the befores set is there for the jobs; before runs once in a
-// context, beforeEach and afterEach once a batch.
+// TestGlobals: jobs can use what the befores set; before runs once in a context,
+// beforeEach and afterEach once a batch.
 func TestGlobals(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
@@ -114,8 +114,8 @@ func TestContextsThatDieIdle(t *testing.T) {
 	})
 }
 
-// TestBeforesThatFail: the batch is not run. A before that failed ends the
-// context, a beforeEach or afterEach does not; afterEach changes no status.
+// TestBeforesThatFail: the batch is not run. A failed before ends the context; a failed
+// beforeEach or afterEach does not; afterEach changes no status.
 func TestBeforesThatFail(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
@@ -196,8 +196,8 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-// TestContextsThatAreEnded: the end of the context, or Kill, ends a job and its
-// context at once; nothing is reported of it.
+// TestContextsThatAreEnded: the end of the context, or Kill, ends a job and its context
+// at once; nothing is reported about it.
 func TestContextsThatAreEnded(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
@@ -246,7 +246,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestInputIsTheJobs: what a job starts cannot take the next payload for its
+// TestInputIsTheJobs: a process that a job starts cannot read the next payload as its
 // input.
 func TestInputIsTheJobs(t *testing.T) {
 	eat := map[string]string{
@@ -261,8 +261,8 @@ func TestInputIsTheJobs(t *testing.T) {
 	})
 }
 
-// TestPayloadFile: a run whose payload cannot be written has failed like others, and
-// costs no mate.
+// TestPayloadFile: a run whose payload cannot be written fails like others, and does
+// not affect the other jobs.
 func TestPayloadFile(t *testing.T) {
 	r := newRunner(t, nil)
 	h := handler(job.Source{Lang: job.Shell, Body: "cat >&2"})

@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// The contexts' directories are in a folder with a name and a mark that nothing else has. Only
-// what such a folder holds is ever removed.
+// The contexts' directories are in a folder with a unique name and a mark. Only the content of
+// such a folder is ever removed.
 const (
 	folderPrefix = "contexts-"
 	folderMark   = "serverlessd-contexts.mark"
-	folderText   = "Directories of handlers' processes; the next start of serverlessd removes them when their daemon is gone.\n"
+	folderText   = "Directories of handlers' processes. A later start of serverlessd removes them once their daemon has gone.\n"
 )
 
 // makeFolder makes a folder in a directory that belongs to this daemon, and removes those that

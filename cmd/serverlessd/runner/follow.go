@@ -38,8 +38,8 @@ var (
 	millisForm = regexp.MustCompile(`^\d{10,13}$`)
 )
 
-// isTime reports whether a type reads as a time: the lines of some journals begin with one where
-// ours have the type.
+// isTime reports whether a type looks like a time: the lines of some journals begin with a time
+// where ours have the type.
 func isTime(s string) bool { return dateForm.MatchString(s) || millisForm.MatchString(s) }
 
 // status reads "STATUS[ data]".

@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// GloomBody returns a payload as a Gloom worker gets it: unchanged if it is JSON that a broker
-// takes, else as a JSON string.
+// GloomBody returns a payload in the form for a Gloom worker: unchanged if it is JSON that a
+// broker accepts, else as a JSON string.
 func GloomBody(payload []byte) []byte {
 	if wire.ValidBody(payload) {
 		return payload

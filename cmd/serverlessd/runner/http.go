@@ -20,8 +20,8 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// webIdle is shorter than the time for which common servers keep a connection: a request on a
-	// connection that is just being closed fails.
+	// webIdle is shorter than the time for which common servers keep a connection, because a
+	// request on a connection that is just being closed fails.
 	webIdle = 4 * time.Second
 	// webIdleConns is how many idle connections are kept for a host.
 	webIdleConns = 256
@@ -67,7 +67,7 @@ func mayDial(address string, allow []netip.Prefix) error {
 	if len(allow) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s is not in what --http-allow allows", ip)
+	return fmt.Errorf("%s is not in a network that --http-allow allows", ip)
 }
 
 // request sends a body to a handler and reads the reply. A fault without a code means that ctx has

@@ -93,7 +93,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestBadServers: what does not answer in order is an error of its own.
+// TestBadServers: each kind of invalid answer has an error of its own.
 func TestBadServers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -229,8 +229,8 @@ func TestBatchReplies(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreEnded: the end of the context, or Kill, ends a request that
-// is under way, and nothing is reported of its job, nor begun after it.
+// TestRequestsThatAreEnded: the end of the context, or Kill, ends a request that is
+// under way; nothing is reported about its job, and no further job begins.
 func TestRequestsThatAreEnded(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		r := newRunner(t, nil)

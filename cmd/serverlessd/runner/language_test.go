@@ -7,10 +7,10 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// tongue is how a language says what all of them can.
+// tongue is how a language expresses the same bodies.
 type tongue struct {
 	lang string
-	// returns are bodies, and what becomes of the payload "p|x"; … is the
+	// returns are bodies, and the outcomes for the payload "p|x"; … is the
 	// interpreter's message.
 	returns map[string]string
 	echo    string // returns the payload
@@ -184,7 +184,7 @@ func TestReturns(t *testing.T) {
 	})
 }
 
-// TestPayloads: what a line may hold comes through.
+// TestPayloads: everything that a line may hold comes through.
 func TestPayloads(t *testing.T) {
 	all := make([]byte, 0, 255)
 	for c := range 256 {

@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestLimits: what goes too far is ended with its context; the next job has
+// TestLimits: a job that passes a limit is killed with its context; the next job has
 // another one.
 func TestLimits(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
@@ -73,7 +73,7 @@ func spinningChild(l tongue) string {
 	}[l.lang]
 }
 
-// TestProcessorTimeIsTheJobsOwn: what earlier jobs of a context used does not
+// TestProcessorTimeIsTheJobsOwn: time that earlier jobs of a context used does not
 // count.
 func TestProcessorTimeIsTheJobsOwn(t *testing.T) {
 	burn := map[string]string{
@@ -91,7 +91,7 @@ func TestProcessorTimeIsTheJobsOwn(t *testing.T) {
 	}
 }
 
-// TestMemory: who takes too much has no more; others go on.
+// TestMemory: a context that takes too much memory is killed; others go on.
 func TestMemory(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, func(o *Options) { o.Memory = 128 << 20 })
@@ -110,8 +110,8 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryOfAll: what stands beside an interpreter's own heap counts, and what it
-// has started.
+// TestMemoryOfAll: memory outside of an interpreter's own heap counts, and that of the
+// processes that it has started.
 func TestMemoryOfAll(t *testing.T) {
 	const child = `python3 -c "a = 'x' * 60000000; import time; time.sleep(1000)"`
 	for _, c := range []struct{ name, lang, body string }{
@@ -129,7 +129,7 @@ func TestMemoryOfAll(t *testing.T) {
 	}
 }
 
-// TestFilesAndCores: a file may not grow for ever, and nothing dumps core.
+// TestFilesAndCores: a file may not grow without limit, and nothing dumps core.
 func TestFilesAndCores(t *testing.T) {
 	r := newRunner(t, func(o *Options) { o.FileSize, o.Files = 1<<20, 50 })
 	body := `echo "R: 200 $(ulimit -c) $(ulimit -n) $(head -c 2000000 /dev/zero >big; wc -c <big | tr -d ' ')"`

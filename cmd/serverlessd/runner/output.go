@@ -13,7 +13,7 @@ import (
 
 const (
 	logLine = 1 << 10 // how many bytes of a line are logged
-	// lastSize is how many bytes of its last output the reason for a context's death has.
+	// lastSize is how many bytes of a context's last output the reason for its death has.
 	lastSize = 1 << 10
 )
 
@@ -43,7 +43,7 @@ type output struct {
 	marks  chan mark // its capacity is one: a step begins after the last mark was taken
 
 	now  mark
-	line []byte // the line that has begun, as far as it is kept
+	line []byte // the current line, as far as it is kept
 	want int    // bytes of data to come
 
 	mu   sync.Mutex // guards the following
@@ -110,7 +110,7 @@ func (o *output) over(code, format string, args ...any) error {
 	return fmt.Errorf("%s: %s", f.code, f.text)
 }
 
-// keep adds to the line that has begun. It keeps all of a line that may have a meaning, and the
+// keep adds to the current line. It keeps all of a line that may have a meaning, and the
 // beginning of others.
 func (o *output) keep(part []byte) {
 	if head := 4 - len(o.line); head > 0 {
@@ -168,7 +168,7 @@ func (o *output) endStep(rest []byte) error {
 		return o.over(codeContextDied, "the context printed a bad mark")
 	}
 	if int64(size) > o.size {
-		return o.over(codeOutput, "the data have %d bytes, at most %d are allowed", size, o.size)
+		return o.over(codeOutput, "the data have %d bytes; at most %d are allowed", size, o.size)
 	}
 	o.now.number, o.want = number, size
 	if size == 0 {
@@ -187,7 +187,7 @@ func (o *output) ended() error {
 	case o.marks <- done:
 		return nil
 	default:
-		return o.over(codeContextDied, "the context printed a mark that nobody asked for")
+		return o.over(codeContextDied, "the context printed an unexpected mark")
 	}
 }
 
@@ -220,7 +220,7 @@ func (o *output) errors() []byte {
 	return bytes.Clone(o.tail)
 }
 
-// forget drops that: what was printed before belongs to another step.
+// forget drops it, because earlier output belongs to another step.
 func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -110,8 +110,8 @@ func TestOutputWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// TestHostileOutput feeds noise that has all that means something, but the
-// secret: no mark comes of it.
+// TestHostileOutput feeds noise that has everything with a meaning except the secret:
+// it contains no mark.
 func TestHostileOutput(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()

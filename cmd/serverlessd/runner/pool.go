@@ -23,7 +23,7 @@ type pool struct {
 	idle   []*process // the one that was used last is at the end
 	all    map[*process]bool
 	serial uint64
-	era    int // each Kill begins another; contexts of an earlier one are not kept
+	era    int // each Kill begins another generation; contexts of an earlier one are not kept
 	closed bool
 }
 
@@ -33,8 +33,8 @@ func newPool(r *Runner, user *syscall.Credential) *pool {
 	return p
 }
 
-// The memory of contexts is checked after so many times what the last check took, within these
-// bounds: a check reads a line about each process of this host.
+// The memory of contexts is checked at an interval that is a multiple of the duration of the
+// last check, within these bounds: a check reads a line about each process of this host.
 const (
 	memoryShare    = 50
 	memoryPause    = 250 * time.Millisecond

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestPool: there are as many contexts as may be, used for as many jobs as said,
-// and not for longer.
+// TestPool: there are at most as many contexts as allowed, and each is used for as many
+// jobs, and for as long, as set.
 func TestPool(t *testing.T) {
 	pid := func(r *Runner, client string) string {
 		b := batch(&job.Handler{ID: "1", Jobtype: "c-t", Source: job.Source{Lang: job.Shell, Body: `echo "R: 200 $$"`}}, "")

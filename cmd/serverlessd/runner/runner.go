@@ -90,8 +90,8 @@ type Batch struct {
 	Held func() bool
 }
 
-// Reporter is told what happens to the jobs of a batch, by their index and in order, from one
-// goroutine.
+// Reporter receives what happens to the jobs of a batch, by their index and in order, from
+// one goroutine.
 type Reporter interface {
 	Started(i int)
 	Ended(i int, o job.Outcome)
@@ -139,14 +139,14 @@ func credential(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		if u, err = user.LookupId(name); err != nil {
-			return nil, fmt.Errorf("user %q: there is none of that name or number", name)
+			return nil, fmt.Errorf("user %q: there is no user with that name or number", name)
 		}
 	}
 	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
 	switch {
 	case err1 != nil || err2 != nil:
-		return nil, fmt.Errorf("user %q: its ids %s and %s are no numbers", name, u.Uid, u.Gid)
+		return nil, fmt.Errorf("user %q: its ids %s and %s are not numbers", name, u.Uid, u.Gid)
 	case int(uid) == os.Getuid():
 		return nil, nil
 	case os.Getuid() != 0:
@@ -216,21 +216,21 @@ func (r *Runner) Close() {
 	_ = os.Remove(r.o.Dir)
 }
 
-// CheckError is what Check refuses: a code of the HTTP side, and the field.
+// CheckError is the error of Check: a code of the HTTP side, and the field.
 type CheckError struct{ Code, Field, Reason string }
 
 func (e *CheckError) Error() string { return e.Reason }
 
-// Check tells what is wrong with a source, if anything: a *CheckError, or
+// Check returns what is wrong with a source, if anything: a *CheckError, or
 // ErrCheckBusy. Code is compiled, and not run.
 func (r *Runner) Check(ctx context.Context, s *job.Source) error {
 	switch {
 	case s.Lang == "":
 		return &CheckError{"missing_field", "lang", "the handler has no lang"}
 	case !slices.Contains(job.Languages, s.Lang):
-		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %.40q is none of %s", s.Lang, strings.Join(job.Languages, ", "))}
+		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %.40q must be one of %s", s.Lang, strings.Join(job.Languages, ", "))}
 	case !slices.Contains(r.o.Languages, s.Lang):
-		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %q is off here; on are %s", s.Lang, strings.Join(r.o.Languages, ", "))}
+		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %q is disabled here; enabled are %s", s.Lang, strings.Join(r.o.Languages, ", "))}
 	case s.Body == "":
 		return &CheckError{"missing_field", "body", "the handler has no body"}
 	case s.Lang == job.HTTP:
@@ -254,7 +254,7 @@ func checkURL(body string) error {
 	return &CheckError{"invalid_value", "body", fmt.Sprintf("the URL %.200q is not valid: %v", body, err)}
 }
 
-// fault is why a run did not end by its handler's own word.
+// fault is why a run did not end with an outcome of its handler.
 type fault struct{ code, text string }
 
 // Codes of outcomes that the handler did not give.
@@ -270,7 +270,7 @@ const (
 	codeConnection    = "connection_failed" // refused, not allowed, cut off
 	codeNoResponse    = "no_response"       // a batch's reply has no line for the job
 	codeBadResponse   = "bad_response"      // or a bad one before it
-	codeWorkerLost    = "worker_lost"       // a Gloom worker went with the job
+	codeWorkerLost    = "worker_lost"       // a Gloom worker was lost with the job
 	codeRefused       = "refused"           // by the broker, for good
 )
 
@@ -278,7 +278,7 @@ func (f fault) outcome() job.Outcome {
 	return job.Outcome{Status: http.StatusInternalServerError, Code: f.code, Data: []byte(f.text)}
 }
 
-// failAll reports all jobs as having met the same end.
+// failAll reports that all jobs ended in the same way.
 func (b Batch) failAll(o job.Outcome, to Reporter) {
 	for i := range b.Jobs {
 		to.Started(i)

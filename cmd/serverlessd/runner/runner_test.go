@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 
 const patience = 45 * time.Second
 
-// newRunner starts a runner that has all languages. Its limits are generous: what
-// is measured is set by who measures it.
+// newRunner starts a runner that has all languages. Its limits are generous: tests of a
+// limit set their own.
 func newRunner(t testing.TB, change func(*Options)) *Runner {
 	t.Helper()
 	guard, err := launch.NewGuard(fmt.Sprintf("runner-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
@@ -174,8 +174,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func hexOf(s string) string { return fmt.Sprintf("%x", s) }
 
-// replaced is UTF-8; how many characters stand for bad bytes in a row is left to
-// the languages.
+// replaced is the text in UTF-8; languages differ in how many characters replace
+// several bad bytes in a row.
 func replaced(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func collapsed(s string) string {

@@ -12,7 +12,7 @@ import (
 // subshell, which has what the befores have set.
 type shell struct{}
 
-// maxArgument is above what a payload is not given as an argument: the system
+// maxArgument is the size above which a payload is not given as an argument: the system
 // takes 128 KiB.
 const maxArgument = 100 << 10
 
@@ -35,7 +35,7 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// mark prints the exit status of what came before. The text of the secret is in
+// mark prints the exit status of the commands before it. The text of the secret is in
 // no variable.
 func (shell) mark(c *process) string { return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n" }
 
@@ -57,7 +57,7 @@ func (s shell) task(c *process, b Batch, j Job) ([]byte, error) {
 	if len(j.Payload) <= maxArgument {
 		argument = quote(string(j.Payload))
 	}
-	// An exit on error, set by a before, is not to end the context.
+	// An exit on error that a before has set must not end the context.
 	return fmt.Appendf(nil, "set +e\n(exec </dev/fd/4 4<&-; export JOB_ID=%s JOB_TYPE=%s JOB_TRY=%d; set -- %s; eval %s)\n%s",
 		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.mark(c)), err
 }

@@ -7,7 +7,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestStderr: a run that goes wrong says why, and only what it has said itself.
+// TestStderr: a failed run reports its standard error, and only its own.
 func TestStderr(t *testing.T) {
 	says := map[string]struct{ body, exception, before string }{
 		job.Node:   {"console.error('about', payload); if (payload != 'ok') throw new Error('no ' + payload)", "Error: no x", "throw new Error('no start')"},

@@ -1,9 +1,10 @@
 // Package schedule decides whose jobs are taken next. It is a pure function of counts, of running
 // batches, and of time: it has no store and no clock.
 //
-// Clients take turns. A turn ends when the client's credit is used up: run time, counted while it
-// runs, so that a client of long batches is charged for them before they end. When no waiting
-// client has credit left all get more (deficit round robin). A new client has the next turn.
+// Clients take turns. A turn ends when the client's credit is used up. Credit is run time,
+// counted while a batch runs, so that a client of long batches is charged for them before they
+// end. When no waiting client has credit left, all get more (deficit round robin). A new client
+// has the next turn.
 package schedule
 
 import (
@@ -15,7 +16,7 @@ const (
 	// quantum is the run time that a client gets per round, and that a batch pays in advance. It
 	// is short: while two clients wait, short batches alternate.
 	quantum = 10 * time.Millisecond
-	// tie is by how much the ages of two types may differ and still count as equal.
+	// tie is the difference in age up to which two types count as equal.
 	tie = 100 * time.Millisecond
 	// warmRow is how many times in a row a warm context may decide a tie.
 	warmRow = 4
@@ -40,7 +41,7 @@ type Scheduler struct {
 	now     time.Time // until when clients were charged
 	running int
 	clients map[string]*client
-	ring    []*client // in the order of turns, which is the first one's
+	ring    []*client // in the order of turns; the first one has the turn
 }
 
 // client is a client that waits, runs, or owes.
@@ -63,7 +64,7 @@ func New(limits Limits) *Scheduler {
 }
 
 // SelectJobtypeToRun returns the index of the type whose jobs to take next, -1 if nothing may run.
-// It changes nothing but whose turn it is.
+// It changes only whose turn it is.
 func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	s.charge(now)
 	s.look(types)
@@ -92,7 +93,7 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	}
 }
 
-// look enters waiting clients, and forgets those that neither wait nor run nor owe.
+// look adds waiting clients, and forgets those that neither wait nor run nor owe.
 func (s *Scheduler) look(types []Type) {
 	for _, c := range s.ring {
 		c.waiting, c.oldest, c.warmest = false, -1, -1
@@ -143,7 +144,7 @@ func (s *Scheduler) enter(name string) *client {
 }
 
 // round gives all clients so many quanta that one with this debt has some credit. No client saves
-// more than one.
+// more than one quantum.
 func (s *Scheduler) round(debt time.Duration) {
 	gift := (debt/quantum + 1) * quantum
 	for _, c := range s.ring {

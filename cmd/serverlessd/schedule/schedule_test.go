@@ -110,8 +110,8 @@ func (w *world) stop() {
 	w.JobsStopped(after(w.now), b.Client, b.Jobtype)
 }
 
-// TestWorlds has clients come and go with types of all limits: the limits hold,
-// no slot stays free that somebody could use, and in the end nothing is left.
+// TestWorlds: clients come and go with types of all limits. The limits hold, no usable
+// slot stays free, and in the end nothing is left.
 func TestWorlds(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newWorld(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})
@@ -152,8 +152,8 @@ func TestWorlds(t *testing.T) {
 	})
 }
 
-// TestFairness has clients with a backlog each, whose batches are of different
-// lengths: they get the same run time, as near as batches allow.
+// TestFairness: clients with a backlog each, whose batches are of different lengths,
+// get the same run time, as near as batches allow.
 func TestFairness(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		slots := 1 + r.IntN(6)
@@ -185,8 +185,8 @@ func TestFairness(t *testing.T) {
 	})
 }
 
-// TestNewcomer lets a client come while others have backlogs: its first job has
-// the next slot that is free. Who comes later waits for who came before.
+// TestNewcomer lets a client come while others have backlogs: its first job has the
+// next free slot. A later client waits for an earlier one.
 func TestNewcomer(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newWorld(t, Limits{Slots: 1 + r.IntN(4)})
@@ -224,7 +224,7 @@ func TestNewcomer(t *testing.T) {
 	})
 }
 
-// TestLongBatchesArePaidForBeforeTheyEnd: who fills all slots for long is not
+// TestLongBatchesArePaidForBeforeTheyEnd: a client that fills all slots for long is not
 // served again before others.
 func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
 	w := newWorld(t, Limits{Slots: 2})
@@ -242,8 +242,8 @@ func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
 	}
 }
 
-// TestDebtsOfQuietTimes: what a client ran while nobody else wanted to does not
-// count against it.
+// TestDebtsOfQuietTimes: run time that a client had while no other client waited does
+// not count against it.
 func TestDebtsOfQuietTimes(t *testing.T) {
 	w := newWorld(t, Limits{Slots: 1})
 	a, b := Type{Client: "a", Jobtype: "t"}, Type{Client: "b", Jobtype: "t"}

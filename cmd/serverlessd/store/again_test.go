@@ -9,12 +9,13 @@ import (
 
 var errInTheWay = errors.New("another transaction is in the way")
 
-// crowded is a database in which there is always another transaction in the way.
+// crowded is a database in which another transaction is always in the way.
 type crowded struct{ dialect }
 
 func (crowded) kind(error) kind { return conflict }
 
-// TestAwayTellsWhy: who repeats a transaction until his time is over is told what for.
+// TestAwayTellsWhy: if a transaction is repeated until its time is over, the error says
+// why.
 func TestAwayTellsWhy(t *testing.T) {
 	s := &SQL{dialect: crowded{}, ready: true}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

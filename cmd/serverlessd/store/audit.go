@@ -8,7 +8,7 @@ import (
 
 const (
 	auditTypes = 16     // of a sweep
-	auditJobs  = 10_000 // that wait; what waits of a type with more is not counted
+	auditJobs  = 10_000 // waiting jobs; if a type has more, its waiting jobs are not counted
 )
 
 // audited says up to which type, in the order of names, the counts have been compared.

@@ -16,7 +16,7 @@ import (
 
 var rows = flag.Int("rows", 1_000_000, "of BenchmarkPick")
 
-// on runs a benchmark on the databases that people use, as durable as there.
+// on runs a benchmark on the real databases, with their usual durability.
 func on(b *testing.B, f func(b *testing.B, s Store)) {
 	b.Run("sqlite", func(b *testing.B) {
 		f(b, opened(b, "sqlite:"+filepath.Join(b.TempDir(), "store.db")))

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// settle is how long a store's clock must have gone evenly before a job that looks old by it
-	// is taken to be old, unless it need not be so old.
+	// settle is how long a store's clock must have run evenly before a job that looks old by it
+	// counts as old, unless a younger age is enough.
 	settle = time.Hour
 	// tellEvery is how often the store is told that its clock goes evenly.
 	tellEvery = time.Minute
@@ -22,7 +22,7 @@ type clock struct {
 	looked bool
 	untold bool          // the store had no note about its clock, which has not been set since
 	ahead  time.Duration // by how much the store's clock was ahead when it was read last
-	even   time.Duration // up since when it has gone evenly, as far as is known
+	even   time.Duration // up since when it has run evenly, as far as known
 	seen   time.Duration // up since when this daemon has seen that
 	told   time.Duration // up when the store's note was written last
 	// sets counts how often rows may have got times of a clock that was ahead: the clock was set
@@ -32,12 +32,12 @@ type clock struct {
 	sought        place
 }
 
-// steady reports whether the store's clock has gone evenly for so long, or for an hour: it was not
-// set since, so what looks old by it is old. ttl is that of locks: a jump by a quarter of it
-// counts.
+// steady reports whether the store's clock has run evenly for so long, or for an hour: it was not
+// set since, so a thing that looks old by it is old. ttl is that of locks: a jump by a quarter of
+// it counts.
 //
-// At first there is only the store's note that its clock went evenly until then. Within an hour of
-// the note it is believed. Without a note the clock is believed as far as locks go.
+// At first there is only the store's note that its clock ran evenly until then. Within an hour of
+// the note it is believed. Without a note the clock is believed for locks only.
 func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	c := &t.s.clock
 	t.s.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// tally is by how much a transaction changes the counts of a type. The counts of a type are spread
-// over several rows and added up, so that daemons do not wait for each other.
+// tally is the change of a type's counts by a transaction. The counts of a type are spread over
+// several rows and added up, so that daemons do not wait for each other.
 type tally struct {
 	open, running, ok, failed, abandoned, expired, deleted int
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // TestRepeatedEnds: an end whose answer was lost is written again. Whatever has
-// become of the job since, it touches no later run.
+// happened to the job since, it touches no later run.
 func TestRepeatedEnds(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -65,8 +65,8 @@ func TestRepeatedEnds(t *testing.T) {
 	}
 }
 
-// cutter passes bytes on to a server, but for the answer to the next COMMIT once it
-// is armed: then it cuts the connection.
+// cutter passes bytes on to a server. Once it is armed, it cuts the connection instead
+// of passing the answer to the next COMMIT.
 type cutter struct {
 	net.Listener
 	armed, cut atomic.Bool
@@ -149,8 +149,8 @@ func TestLostCommit(t *testing.T) {
 	equal(t, "the new run", end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
 }
 
-// TestFenceIsAdded: a table that a daemon of an earlier version made gets its
-// fence, and that daemon goes on using it.
+// TestFenceIsAdded: a table of an earlier version gets its fence, and a daemon of that
+// version goes on using it.
 func TestFenceIsAdded(t *testing.T) {
 	try := func(t *testing.T, open func() Store, db *sql.DB) {
 		defer db.Close()

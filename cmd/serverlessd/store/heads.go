@@ -40,8 +40,8 @@ func (s *SQL) touch(counts map[string]*tally) {
 	}
 }
 
-// types calls found for each type that has an open job, with the dt of the oldest one. It looks at
-// one job of a type at most.
+// types calls found for each type that has an open job, with the dt of the oldest one. It reads at
+// most one job of a type.
 func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64)) error {
 	s.mu.Lock()
 	changes := s.heads.changes

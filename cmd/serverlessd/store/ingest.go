@@ -12,11 +12,11 @@ import (
 const (
 	// shortData is how many bytes a job's own row holds.
 	shortData = 1024
-	// maxBacklog is the age that a job without a delay has at most when it is ingested, even if
-	// the host's clock jumped.
+	// maxBacklog is the largest age of a job without a delay when it is ingested, even if the
+	// host's clock jumped.
 	maxBacklog = 24 * time.Hour
-	// maxJitter is by how much the distance between two clocks may change and still count as the
-	// same.
+	// maxJitter is the change in the distance between two clocks up to which the distance counts
+	// as the same.
 	maxJitter = 100 * time.Millisecond
 )
 
@@ -91,7 +91,7 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 	return r
 }
 
-// insert adds jobs. It leaves out those that the store has already, from a copy of the journal.
+// insert adds jobs. It leaves out jobs that the store already has, from a copy of the journal.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
 		n := t.s.atOnce(min(slice, len(rows)))

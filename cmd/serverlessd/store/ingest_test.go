@@ -38,7 +38,8 @@ func TestIngestionIsExactlyOnce(t *testing.T) {
 		equal(t, "payloads", payloads(take(t, s, sysid, "a-x", 100, ttl)), "0 1 2 3 4 5 6 7 8 9")
 		point, err := s.Ingest(t.Context(), journal.Range{Segment: "seg", From: 90, To: 100}, jobs[9:], time.Now)
 		equal(t, "point", []any{point, err}, []any{100, nil})
-		// A copy of the journal, under another name: what is there is not added.
+		// A copy of the journal, under another name: jobs that are in the store are not
+		// added.
 		if _, err := s.Ingest(t.Context(), journal.Range{Segment: "copy", To: 100}, append(jobs, entry("a-x", "new")), time.Now); err != nil {
 			t.Fatal(err)
 		}
@@ -88,8 +89,8 @@ func TestHostClocks(t *testing.T) {
 	})
 }
 
-// TestAHostThatWasAhead: a delay is as long as was asked for, though the host's clock was
-// ahead when the job was accepted, and is right again when it is ingested. A date is a date.
+// TestAHostThatWasAhead: a delay is as long as requested, although the host's clock was
+// ahead when the job was accepted and is right again when it is ingested. A date is a date.
 func TestAHostThatWasAhead(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		date := entry("a-x", "1")
@@ -125,8 +126,8 @@ func TestForgottenSegments(t *testing.T) {
 	})
 }
 
-// TestIngestRefused: of a piece with jobs that a database cannot take these are
-// named, and nothing is written; without them the rest is.
+// TestIngestRefused: if a database cannot accept some jobs of a piece, they are named
+// and nothing is written; without them the rest is.
 func TestIngestRefused(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=1M")
 	s, err := Open(address(t, server))

@@ -7,8 +7,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// keeper opens connections to SQLite that keep their prepared statements: to parse a statement
-// takes about as long as to run it.
+// keeper opens connections to SQLite that keep their prepared statements: parsing a statement
+// takes about as long as running it.
 type keeper struct {
 	driver sqlite.Driver
 	name   string
@@ -68,7 +68,7 @@ func (c *keeping) statement(ctx context.Context, text string) (*prepared, error)
 }
 
 // ExecContext implements driver.ExecerContext. It does not interrupt a statement that has begun:
-// none of them takes long, and to watch over each would take longer than most.
+// none of them takes long, and watching over each would take longer than most.
 func (c *keeping) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (r *reading) Close() error {
 // Close closes the connection with its statements.
 func (c *keeping) Close() error {
 	for _, p := range c.kept {
-		_ = p.Close() // the connection's error tells
+		_ = p.Close() // the connection's error says it
 	}
 	return c.connection.Close()
 }

@@ -19,7 +19,7 @@ type Keyed struct {
 	Key string
 }
 
-// Shared is what became of a new job.
+// Shared is what happened to a new job.
 type Shared struct {
 	ID  job.ID // of the job that has the key now
 	How string // unique.Kept, Replaced or Extended; "": nobody had the key
@@ -135,7 +135,7 @@ type sharing struct {
 	replaced []held
 }
 
-// share decides what becomes of a line.
+// share decides what happens to a line.
 func (c *sharing) share(l Keyed) Shared {
 	k := c.holders[l.Jobtype][l.Key]
 	r := translate(l.Entry, c.ahead, c.now)
@@ -169,7 +169,7 @@ func (c *sharing) share(l Keyed) Shared {
 	return Shared{ID: l.ID, How: how}
 }
 
-// write writes what was decided.
+// write writes the decisions.
 func (c *sharing) write() error {
 	if err := c.disclaim(c.free); err != nil {
 		return err
@@ -186,8 +186,8 @@ func (c *sharing) write() error {
 	return c.insert(c.rows)
 }
 
-// extend delays the job that holds a key, within the limit from its coming. It never brings it
-// forward.
+// extend delays the job that holds a key, within the limit from its submission. The job never
+// becomes due earlier.
 func (c *sharing) extend(k *key, due time.Time) {
 	if most := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(most) {
 		due = most
@@ -219,8 +219,8 @@ func (t *tx) insertKeys(args []any) error {
 	return nil
 }
 
-// reclaim gives a job that runs again the key that it came with. It returns an ErrHeld if another
-// job holds it.
+// reclaim gives a job that runs again the key with which it came. It returns an ErrHeld if
+// another job holds it.
 func (t *tx) reclaim(h held) error {
 	var name string
 	var until moment

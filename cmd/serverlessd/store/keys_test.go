@@ -24,7 +24,7 @@ func share(t *testing.T, s Store, ask unique.Ask, lines ...Keyed) []Shared {
 
 func keyed(jobtype, key string) Keyed { return Keyed{Entry: entry(jobtype, key), Key: key} }
 
-// TestShare holds the store against what is said of unique keys, in any order of events.
+// TestShare compares the store with the rules for unique keys, in any order of events.
 func TestShare(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -145,8 +145,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestShareAtOnce: of many that bring the same keys at once, over two daemons, one makes
-// each job.
+// TestShareAtOnce: if many clients bring the same keys at once, over two daemons, one
+// makes each job.
 func TestShareAtOnce(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		two := [2]Store{open(), open()}
@@ -178,8 +178,8 @@ func TestShareAtOnce(t *testing.T) {
 	})
 }
 
-// TestShareTimes: who replaces has the other's place in line; who extends delays it, not
-// beyond what is asked, and never brings it forward.
+// TestShareTimes: a job that replaces takes the other's place in line; one that extends
+// delays it, not beyond the limit, and never makes it due earlier.
 func TestShareTimes(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		old := keyed("c-t", "first")
@@ -206,8 +206,8 @@ func TestShareTimes(t *testing.T) {
 	})
 }
 
-// TestKeysGo: a key goes with its job, but for a window, which is longer than what the job
-// is kept for, and ends by itself. A bulk retry passes over jobs whose key another one has.
+// TestKeysGo: a key goes with its job, except that of a window, which outlives its job and
+// ends by itself. A bulk retry skips jobs whose key another one has.
 func TestKeysGo(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		run := func(jobtype string) {

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Last tells how the last run of a job went. It is kept for jobs of which a run has not succeeded.
+// Last is how the last run of a job went. It is kept for jobs that had a run without success.
 type Last struct {
 	Try          int
 	At           time.Time // when it ended; in an Ending by this process's clock
@@ -35,7 +35,7 @@ func (t *tx) keepLast(sysid string, e *Ending) {
 		nonNil(l.Data[:min(len(l.Data), LastKept)]), nonNil(l.Stderr[max(0, len(l.Stderr)-LastKept):]))
 }
 
-// hasLast reports whether a run has not succeeded, as far as the job's row tells.
+// hasLast reports whether a run has not succeeded, as far as the job's row shows.
 func (r *Record) hasLast() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
 
 // addLast reads how the last runs of jobs went. A row of more tries than the job has is old: a

@@ -11,8 +11,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestLast: how a job's last run went is there as soon as one has not succeeded, for
-// all daemons, until the job is run again from the beginning or forgotten.
+// TestLast: once a run has not succeeded, the job's last run can be read by all
+// daemons, until the job is run again from the beginning or forgotten.
 func TestLast(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		s, beside := open(), open()

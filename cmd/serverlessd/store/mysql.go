@@ -47,7 +47,7 @@ func newMy(address *url.URL) (*my, error) {
 		case "tls":
 			c.TLSConfig = values[0]
 		default:
-			return nil, fmt.Errorf("%q is no option of a mysql store; there are socket and tls", key)
+			return nil, fmt.Errorf("%q is not an option of a mysql store; the options are socket and tls", key)
 		}
 	}
 	if c.Net == "tcp" && address.Port() == "" {
@@ -67,8 +67,8 @@ func (m *my) name() string {
 	return "mysql://" + at + "/" + m.config.DBName
 }
 
-// open uses READ COMMITTED: otherwise a daemon that takes jobs of a type would block all that add
-// some.
+// open uses READ COMMITTED: otherwise a daemon that takes jobs of a type would block all daemons
+// that add some.
 func (m *my) open() (write, read *sql.DB, err error) {
 	if m.link, err = mariadb.NewConnector(m.config, ioTimeout); err != nil {
 		return nil, nil, err

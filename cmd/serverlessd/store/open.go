@@ -22,7 +22,7 @@ func Open(address string) (Store, error) {
 	case scheme == "mysql":
 		u, err := url.Parse(address)
 		if err != nil {
-			return nil, fmt.Errorf("the address of the mysql store cannot be read: %w", err.(*url.Error).Err)
+			return nil, fmt.Errorf("the address of the mysql store is malformed: %w", err.(*url.Error).Err)
 		}
 		m, err := newMy(u)
 		if err != nil {
@@ -30,7 +30,7 @@ func Open(address string) (Store, error) {
 		}
 		return newSQL(m), nil
 	}
-	return nil, fmt.Errorf("%.60q is no store: sqlite:PATH or mysql://USER:PASSWORD@HOST/DATABASE", scheme+":…")
+	return nil, fmt.Errorf("%.60q is not a store; write sqlite:PATH or mysql://USER:PASSWORD@HOST/DATABASE", scheme+":…")
 }
 
 func newSQL(d dialect) *SQL {

@@ -27,7 +27,7 @@ func TestAddresses(t *testing.T) {
 	fails(t, err, ErrAway)
 }
 
-// What jobs hold is nobody else's on the host.
+// No other user of the host can read the jobs.
 func TestFileIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s, err := Open("sqlite:" + path)

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// TestSmallPackets: what goes out together fits into what the server takes.
+// TestSmallPackets: statements that are sent together fit into the server's packets.
 func TestSmallPackets(t *testing.T) {
 	for _, p := range []string{"256K", "512K", "1M", "16M"} {
 		t.Run(p, func(t *testing.T) {
@@ -37,8 +37,8 @@ func TestSmallPackets(t *testing.T) {
 	}
 }
 
-// TestPacketsThatGrow: a server is set to larger packets while connections stand that were
-// made before. What goes out together fits into theirs, too.
+// TestPacketsThatGrow: a server is set to larger packets while older connections stay
+// open. Statements that are sent together fit into their packets, too.
 func TestPacketsThatGrow(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=256K")
 	s := opened(t, address(t, server))

@@ -17,8 +17,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// passes tries a state of a store that passes: no job is blamed for it, and all are
-// taken once it is over.
+// passes tries a temporary state of a store: no job is blamed for it, and all are
+// accepted once it is over.
 func passes(t *testing.T, address string, begin, over func()) {
 	t.Helper()
 	piece := []journal.Entry{entry("a-x", "short"), entry("a-x", strings.Repeat("long", 1000)), entry("a-y", strings.Repeat("middle", 20))}
@@ -133,7 +133,7 @@ func TestPassingStates(t *testing.T) {
 }
 
 // TestTooLargeInAPassingState: a job that is too large is not blamed while the store
-// takes no job that is not.
+// also refuses jobs that are not.
 func TestTooLargeInAPassingState(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=1M")
 	name := server.Database(t)

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// RefusedError names jobs that a database does not take, whatever is done: they
-// are larger than its packets may be, and one like them that is not was taken.
+// RefusedError names jobs that a database refuses in any case: they are larger than its
+// packets may be, and a similar job that is not too large was accepted.
 type RefusedError struct {
 	IDs []job.ID
 	Err error // of one of them
@@ -53,7 +53,7 @@ func (t *tx) try(rows []row, found *RefusedError) error {
 		return err
 	}
 	if len(rows) == 1 {
-		// The fault may be the store's: it has to accept a row that is not too large.
+		// The store may be at fault: it must accept a row that is not too large.
 		good := rows[0]
 		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), shortData+1)]
 		if err := t.put([]row{good}); err != nil {

@@ -6,8 +6,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// rest is the type under which a client's counts go on when a type has neither a job nor a handler
-// any more. Otherwise the store would keep counts of every type that ever was. No real type has
+// rest is the type under which a client's counts go on when a type no longer has a job or a
+// handler. Otherwise the store would keep counts of every type that ever existed. No real type has
 // this name.
 const rest = "*"
 

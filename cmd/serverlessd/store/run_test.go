@@ -138,7 +138,7 @@ func TestOldRuns(t *testing.T) {
 	})
 }
 
-// A run that lost its lock counts if nobody has taken the job since.
+// A run that lost its lock counts if no daemon has taken the job since.
 func TestFreedRunsCount(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"))

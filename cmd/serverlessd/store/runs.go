@@ -17,7 +17,7 @@ const (
 	longError = 1 << 10
 )
 
-// PastRun is a run that has ended, as the broker tells of its runs.
+// PastRun is a run that has ended, in the words of the broker.
 type PastRun struct {
 	N       int       // from 1
 	Worker  string    // the sysid of the daemon; "" if it is not kept
@@ -41,7 +41,7 @@ func outcomeOf(code string) string {
 }
 
 // keepRun writes how a run went. For a job that succeeds at once nothing is written: its own row
-// tells.
+// says it.
 func (t *tx) keepRun(id job.ID, r PastRun) {
 	var started any
 	if !r.Started.IsZero() {

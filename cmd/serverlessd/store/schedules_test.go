@@ -39,8 +39,8 @@ func theSchedule(t *testing.T, s Store, name string) Named {
 	return n
 }
 
-// settle does what a daemon does that has watched since long ago; a store that is slow for
-// a moment is away.
+// settle does what a daemon does that has watched for a long time; a store that is slow
+// for a moment counts as away.
 func settle(t *testing.T, s Store) (made []Follow) {
 	t.Helper()
 	for {
@@ -157,8 +157,8 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 	at(40, 1)
 }
 
-// TestScheduledClocks: a store's clock that is set back makes nothing again, and what
-// was not made while it was ahead comes in time.
+// TestScheduledClocks: a store's clock that is set back makes no job twice, and due
+// times that were missed while it was ahead come in time.
 func TestScheduledClocks(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	s := NewMemory(func() time.Time { return now })
@@ -194,7 +194,8 @@ func TestScheduledClocks(t *testing.T) {
 	equal(t, "made", made, "[09:00 09:05 09:10 12:05 12:10 12:15]")
 }
 
-// TestScheduleKept: a schedule is changed by who may, and goes on where it was.
+// TestScheduleKept: only the allowed sources change a schedule, and it goes on where it
+// was.
 func TestScheduleKept(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		const text = `{"cron":"@daily","job":{"type":"x"}}`

@@ -15,8 +15,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// Several daemons on one store, all at once: every job ends once, whoever runs it,
-// and the counts are right whatever happened on the way.
+// Several daemons on one store, all at once: every job ends once, whichever daemon runs
+// it, and the counts are right whatever happened on the way.
 func TestSeveralDaemons(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		seed := rand.Uint64()
@@ -33,7 +33,7 @@ func TestSeveralDaemons(t *testing.T) {
 				mine := job.NewIDs(owner, time.Now)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				// again repeats what other daemons were in the way of.
+				// again repeats an action that other daemons were in the way of.
 				again := func(f func() error) {
 					for {
 						err := f()
@@ -115,7 +115,7 @@ func TestSeveralDaemons(t *testing.T) {
 const patience = 45 * time.Second
 
 // A server that is stopped, killed or hangs is away, and then there again, with
-// all that it was told.
+// everything that was written.
 func TestOutage(t *testing.T) {
 	server, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
 	if err != nil {

@@ -64,11 +64,12 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 
 const (
 	pageSize = 4096
-	// After maxWAL bytes the WAL is copied to the file. SQLite's own limit is 4 MiB; this one
-	// copies pages that change all the time less often.
+	// After maxWAL bytes the WAL is copied to the file. SQLite's own limit is 4 MiB; with
+	// this one, pages that change all the time are copied less often.
 	maxWAL = 16 << 20
-	// walShare is the part of its disk that the WAL takes at most. The WAL of a full disk
-	// cannot be copied, as the file has no room to grow: nothing is written any more.
+	// walShare is the largest part of its disk that the WAL takes. On a full disk the WAL
+	// cannot be copied, because the file has no room to grow: then nothing is written any
+	// more.
 	walShare = 32
 )
 

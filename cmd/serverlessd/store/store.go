@@ -25,13 +25,13 @@ var (
 	ErrDone    = errors.New("the job has ended")     // and cannot be deleted
 	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
 	ErrTaken   = errors.New("the sysid is taken")
-	ErrHeld    = errors.New("another job has taken the unique key since") // and the job cannot be run again
-	// ErrFromFile: a schedule stands in the file of schedules, and can only be changed there.
-	ErrFromFile  = errors.New("the schedule stands in the file that --schedules names, and is changed there")
-	ErrSchedules = fmt.Errorf("the client has %d schedules, as many as are allowed", schedule.Most)
+	ErrHeld    = errors.New("another job has taken the unique key meanwhile") // and the job cannot be run again
+	// ErrFromFile: a schedule is in the file of schedules, and can only be changed there.
+	ErrFromFile  = errors.New("the schedule is in the file that --schedules names, and can only be changed there")
+	ErrSchedules = fmt.Errorf("the client has %d schedules, and no more are allowed", schedule.Most)
 	// ErrUnwell is an ErrAway of a store that answers but refuses, because of its schema, rights,
 	// settings, disk or files. Other calls may succeed.
-	ErrUnwell = fmt.Errorf("%w: it answers, and refuses", ErrAway)
+	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
 )
 
 // Store is a store. A method ends when its context does, and does not repeat anything on its own
@@ -64,18 +64,18 @@ type Store interface {
 	Leave(ctx context.Context, sysid string) error
 
 	// Waiting returns the types with due jobs, each with the age of the oldest and a count up to
-	// 1,000, and when the next deferred job is due (0: none within the hour). It looks at one job
-	// of each type.
+	// 1,000, and when the next deferred job is due (0: none within the hour). It reads one job of
+	// each type.
 	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
-	// Take locks up to N due jobs of a type, the oldest first. It stops behind the job with which
-	// their payloads have Bytes.
+	// Take locks up to N due jobs of a type, the oldest first. It stops after the job with which
+	// their payloads reach Bytes.
 	Take(ctx context.Context, t Taking) ([]Taken, error)
-	// End writes how runs ended, all in one transaction. counted tells of each run whether it
+	// End writes how runs ended, all in one transaction. counted says of each run whether it
 	// counted: the sysid had its lock, or nobody had taken the job since.
 	End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error)
 
-	// Sweep does a slice of each kind of maintenance, at most Limit rows, and tells what it did
-	// and whether there is more.
+	// Sweep does a slice of each kind of maintenance, at most Limit rows, and returns what it
+	// did and whether there is more.
 	Sweep(ctx context.Context, s Sweeping) (Swept, error)
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
@@ -91,8 +91,8 @@ type Store interface {
 	// job has taken.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
 	// Counts returns the exact numbers of jobs by jobtype, of one client unless client is "". The
-	// counts of types of which nothing else is left are added up as CLIENT-*. Deferred jobs are
-	// counted as waiting until Divide, which looks at them one by one, has divided them.
+	// counts of types that have nothing left are added up as CLIENT-*. Deferred jobs are counted
+	// as waiting until Divide, which reads them one by one, has divided them.
 	Counts(ctx context.Context, client string) (map[string]Counts, error)
 	Divide(ctx context.Context, counts map[string]Counts) error
 
@@ -105,19 +105,19 @@ type Store interface {
 	// each change; nil if the number is still since.
 	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
 
-	// PutSchedule sets a schedule; fromFile says whether it stands in the file of schedules.
-	// ErrFromFile: it stands there, and fromFile is false. ErrSchedules: there are too many.
+	// PutSchedule sets a schedule; fromFile says whether it is in the file of schedules.
+	// ErrFromFile: it is there, and fromFile is false. ErrSchedules: there are too many.
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error
-	// DropSchedule removes a schedule that stands in the file, or one that does not. ErrUnknown,
-	// ErrFromFile.
+	// DropSchedule removes a schedule, from the file if fromFile is set, otherwise one that is
+	// not in the file. ErrUnknown, ErrFromFile.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
-	// Schedules returns a client's schedules behind a name, in the order of names, and the store's
-	// time. Schedule returns one, or ErrUnknown. FileSchedules returns all that stand in files.
+	// Schedules returns a client's schedules after a name, in the order of names, and the store's
+	// time. Schedule returns one, or ErrUnknown. FileSchedules returns all that are in files.
 	Schedules(ctx context.Context, client, after string, limit int) (list []Named, now time.Time, err error)
 	Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error)
 	FileSchedules(ctx context.Context) ([]Named, error)
-	// DueSchedules returns some of the schedules that have to be settled, and when the next one
-	// has to be (zero: none is known).
+	// DueSchedules returns some of the schedules that must be settled, and when the next one
+	// must be (zero: none is known).
 	DueSchedules(ctx context.Context) (due []schedule.Key, now, next time.Time, err error)
 	// SettleSchedules makes the due jobs of these schedules, in one transaction with the note that
 	// they are made. A time that was due before watched counts as missed.
@@ -156,7 +156,7 @@ type Taken struct {
 	Age     time.Duration // since its first run, 0 if this is it, or the store's clock may have been set
 }
 
-// Fate is what becomes of a run.
+// Fate is what happens after a run.
 type Fate uint8
 
 // The fates.
@@ -226,7 +226,7 @@ type Ended struct {
 	Jobtype, Code string
 }
 
-// Record is what the store knows of a job.
+// Record is a job in the store.
 type Record struct {
 	ID           job.ID
 	Jobtype      string

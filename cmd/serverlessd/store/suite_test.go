@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
-// places are where a test's stores are: each call of the function opens the same
-// one again, as another daemon would.
+// places are the stores of a test: each call of the function opens the same one again,
+// as another daemon would.
 func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 	opener := func(t *testing.T, address string) func() Store {
 		return func() Store {
@@ -64,7 +64,7 @@ func entry(jobtype, payload string) journal.Entry {
 
 var segments int
 
-// ingest adds jobs as of a segment of their own.
+// ingest adds jobs as from a segment of their own.
 func ingest(t *testing.T, s Store, jobs ...journal.Entry) {
 	t.Helper()
 	segments++

@@ -88,7 +88,7 @@ type place struct{ dt, id string }
 const sought = 10
 
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
-// they wait no longer than was asked. It looks for them once after the clock was set back, or
+// they wait no longer than requested. It looks for them once after the clock was set back, or
 // after this store was opened, a slice in each sweep.
 func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error) {
 	s.mu.Lock()
@@ -151,8 +151,9 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	return did, nil
 }
 
-// ahead returns by how much the clock was ahead that wrote a waiting job's times, as far as they
-// tell: no job is added or run in the future, and none is delayed for longer than it is retried.
+// ahead returns how far the clock that wrote a waiting job's times was ahead, as far as the
+// times show: no job is added or run in the future, and none is delayed for longer than it is
+// retried.
 func (h *held) ahead(now time.Time, retryFor time.Duration) time.Duration {
 	by := max(h.created.Sub(now), h.first.Sub(now))
 	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {

@@ -17,8 +17,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestSweepInPart ends with an error behind its first transaction: what that did is
-// told, and nothing of the one that was taken back.
+// TestSweepInPart ends with an error after its first transaction: the result of that
+// one is returned, and nothing of the one that was rolled back.
 func TestSweepInPart(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "first"), entry("a-y", "second"))
@@ -87,8 +87,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestClockIsSet: when the store's clock is set forward, by more than all locks
-// have, those who live keep theirs, and those who do not lose them a ttl later.
+// TestClockIsSet: when the store's clock is set forward, by more than all locks last,
+// living daemons keep theirs, and dead ones lose them a ttl later.
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
@@ -118,9 +118,9 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// TestClockJumps: whatever a clock says that was set, nothing is expired, purged or
-// abandoned, by who sees the jump and by who starts behind it. What is old by a clock
-// that went evenly is.
+// TestClockJumps: whatever a clock that was set shows, nothing is expired, purged or
+// abandoned, neither by a daemon that sees the jump nor by one that starts after it.
+// Jobs that are old by a clock that ran evenly are.
 func TestClockJumps(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -189,7 +189,7 @@ func TestClockJumps(t *testing.T) {
 	equal(t, "age after a start", aged(s) > 6*time.Hour, true)
 	equal(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
 	equal(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
-	// A start after a long time believes nothing for an hour.
+	// A start after a long time believes no clock for an hour.
 	e := entry("a-unrun", "1")
 	e.Accepted = time.Time{}
 	ingest(t, s, e)
@@ -199,9 +199,9 @@ func TestClockJumps(t *testing.T) {
 	equal(t, "then", pass(s, 20*time.Minute).Expired, 1)
 }
 
-// TestClockWasAhead: what was written while the store's clock was ahead waits for no
-// longer than was asked for once it is right, whether that is seen or was before the
-// start. The lock of who is lost is free within a day.
+// TestClockWasAhead: jobs that were written while the store's clock was ahead wait no
+// longer than requested once it is right, whether the change is seen or was before the
+// start. The lock of a lost daemon is free within a day.
 func TestClockWasAhead(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, seen := range []bool{true, false} {
@@ -286,8 +286,8 @@ func TestClockWasAhead(t *testing.T) {
 	}
 }
 
-// TestAudit: counts that are not those of the jobs are found, whatever made them so,
-// and no longer when they are right again.
+// TestAudit: counts that do not match the jobs are found, whatever the cause, and no
+// longer once they match again.
 func TestAudit(t *testing.T) {
 	try := func(t *testing.T, s Store, db *sql.DB) {
 		defer db.Close()

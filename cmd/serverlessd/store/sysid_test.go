@@ -55,7 +55,7 @@ func TestSysid(t *testing.T) {
 	})
 }
 
-// A run whose lock expired, but which nobody has taken since, is locked again.
+// A run whose lock expired, but whose job no daemon has taken since, is locked again.
 func TestRenewLocksAgain(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
@@ -89,7 +89,7 @@ func TestRenewLeavesEndedRuns(t *testing.T) {
 	})
 }
 
-// After a kill the locks of the old sysid are over at once, and tries count.
+// After a kill the locks of the old sysid end at once, and tries count.
 func TestLeaveAfterKill(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {

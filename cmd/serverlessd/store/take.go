@@ -167,8 +167,8 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 	return h, err
 }
 
-// is reports whether a row is as a run took it: nobody has taken the job since, or undone the run.
-// To compare the tries is not enough: a job that is given back has one try less.
+// is reports whether a row is still as a run took it: nobody has taken the job since, or undone
+// the run. Comparing the tries is not enough, because a job that is given back has one try less.
 func (h held) is(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks rows and returns them.

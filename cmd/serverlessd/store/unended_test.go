@@ -12,8 +12,9 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestRefusedRollback: a server that refuses a transaction's rollback, too, as it does once
-// an account has used up its queries, does not commit half of it with the next one.
+// TestRefusedRollback: a server also refuses a transaction's rollback, as it does once an
+// account has used up its queries. It must not commit half of that transaction with the
+// next one.
 func TestRefusedRollback(t *testing.T) {
 	server := mariadbtest.Shared(t)
 	name := server.Database(t)

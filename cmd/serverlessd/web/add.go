@@ -56,7 +56,7 @@ func (s *Web) add(r *request) error {
 	}
 	wait := r.query.Get("wait")
 	if r.query.Has("wait") && wait != "store" {
-		return invalid("wait", "wait=%.40q: must be store, or not be there", wait)
+		return invalid("wait", "wait=%.40q: must be store, or absent", wait)
 	}
 	ask, err := r.unique()
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *Web) append(r *request, p *parser, a *added) (receipt journal.Receipt, 
 	return receipt, nil
 }
 
-// ids is a list of ids as it is answered: as strings they take more than the lines
-// of most requests.
+// ids is a list of ids in the form of the answer: as strings they would take more
+// memory than the lines of most requests.
 type ids []byte
 
 // idRoom is what an id takes of a list.
@@ -160,9 +160,10 @@ type added struct {
 	Count  int    `json:"count"` // of new jobs
 	ID     job.ID `json:"id,omitempty"`
 	IDs    ids    `json:"ids"`
-	Unique any    `json:"unique,omitempty"` // what became of lines whose key was held
+	Unique any    `json:"unique,omitempty"` // what happened to lines whose key was held
 	Stored *bool  `json:"stored,omitempty"`
-	// Handlers is there, and 0, when a type of the lines has none: its jobs wait for one.
+	// Handlers is present, and 0, if a type of the lines has no handler: its jobs wait
+	// for one.
 	Handlers *int `json:"handlers,omitempty"`
 	// Reason is why not, if no store ever will.
 	Reason string `json:"reason,omitempty"`
@@ -217,5 +218,5 @@ func parseTime(s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, invalid("dt", "dt %.40q is no time; write 2006-01-02T15:04:05Z, or milliseconds since 1970", s)
+	return time.Time{}, invalid("dt", "dt %.40q is not a time; write 2006-01-02T15:04:05Z, or milliseconds since 1970", s)
 }

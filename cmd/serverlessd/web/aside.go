@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// shownAside is a file of what was set aside.
+// shownAside is a file of jobs that were set aside.
 type shownAside struct {
 	File     string   `json:"file"`
 	Jobs     int      `json:"jobs"`
@@ -19,10 +19,10 @@ type shownAside struct {
 	Accepted *string  `json:"accepted,omitempty"`
 }
 
-// asideIDs is how many ids of a file are told.
+// asideIDs is how many ids of a file are shown.
 const asideIDs = 100
 
-// asides lists what was set aside: what no store took, and what was damaged.
+// asides lists what was set aside: jobs that no store accepted, and damaged parts.
 func (s *Web) asides(r *request) error {
 	found, err := s.queue.Asides()
 	if err != nil {
@@ -51,7 +51,8 @@ func showAside(a *journal.Aside) shownAside {
 	return shown
 }
 
-// putBack gives what no store took to the store once more: a file, or all of them.
+// putBack gives jobs that no store accepted to the store once more: a file, or all of
+// them.
 func (s *Web) putBack(r *request) error {
 	file := r.query.Get("file")
 	all, err := r.flag("all")
@@ -59,7 +60,7 @@ func (s *Web) putBack(r *request) error {
 		return err
 	}
 	if (file != "") == all {
-		return missing("file", "put-back wants file=NAME, as GET /aside tells it, or all=true")
+		return missing("file", "put-back needs file=NAME, with a name from GET /aside, or all=true")
 	}
 	files := []string{file}
 	if file == "" {
@@ -84,7 +85,7 @@ func (s *Web) putBack(r *request) error {
 		if file != "" || !errors.As(err, new(*store.RefusedError)) {
 			return err
 		}
-		refused[name] = err.Error() // the others may go in
+		refused[name] = err.Error() // the others may be accepted
 	}
 	answer(r.w, http.StatusOK, map[string]any{"ok": len(refused) == 0, "jobs": jobs, "refused": refused})
 	return nil

@@ -23,7 +23,7 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	}()
 	most := int64(s.opt.MaxBody)
 	tooLarge := func() error {
-		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes, which is what --max-body allows", most)
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes (--max-body)", most)
 	}
 	if r.ContentLength > most {
 		r.w.Header().Set("Connection", "close") // the rest is not read
@@ -37,7 +37,7 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	if _, err = io.CopyN(&b, from, smallBody); err == nil {
 		if !s.places.take(r.Context(), r.client) {
 			r.w.Header().Set("Connection", "close")
-			return nil, leave, busy("overloaded", "of %d large bodies in memory, which is what --max-bodies allows, client %q has half, or all clients the whole", s.places.most, r.client)
+			return nil, leave, busy("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or all clients have all", s.places.most, r.client)
 		}
 		leave = func() { s.places.leave(r.client) }
 		_, err = b.ReadFrom(from)
@@ -74,7 +74,7 @@ type parser struct {
 	count   int
 }
 
-// parse reads a whole body: all of it is right, or nothing of it counts.
+// parse reads a whole body: if any part is wrong, nothing of it counts.
 func (p *parser) parse(body []byte) error {
 	for len(body) > 0 {
 		line, rest := cut(body)
@@ -108,11 +108,11 @@ func (p *parser) add(jobtype string, line []byte) error {
 	}
 	if len(line) > p.maxLine {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "line "+strconv.Itoa(p.at),
-			"line %d has %d bytes, at most %d are allowed (--max-line)", p.at, len(line), p.maxLine)
+			"line %d has %d bytes; at most %d are allowed (--max-line)", p.at, len(line), p.maxLine)
 	}
 	if p.count == p.maxLines {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body",
-			"the body has more than %d lines, which is what --max-lines allows; line %d is one too many", p.maxLines, p.at)
+			"the body has more than %d lines (--max-lines); line %d is one too many", p.maxLines, p.at)
 	}
 	last := len(p.batches) - 1
 	if last < 0 || p.batches[last].Jobtype != jobtype {
@@ -135,7 +135,7 @@ func (p *parser) refuse(format string, args ...any) error {
 func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	fields, ok := strings.CutPrefix(head, batchHead+" ")
 	if !ok {
-		return nil, p.refuse("%.60q is no directive that begins here; there is %q, and payloads do not begin with %q", head, batchHead+" bytes=N", directive)
+		return nil, p.refuse("%.60q is not a directive that may begin here; use %q; payloads must not begin with %q", head, batchHead+" bytes=N", directive)
 	}
 	size, jobtype, err := p.fields(fields)
 	if err != nil {
@@ -146,7 +146,7 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	}
 	lines, rest := body[:size], body[size:]
 	if size > 0 && lines[size-1] != '\n' {
-		return nil, p.refuse("bytes=%d does not end behind a newline", size)
+		return nil, p.refuse("bytes=%d does not end after a newline", size)
 	}
 	begin := p.at
 	for len(lines) > 0 {
@@ -160,7 +160,7 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	end, rest := cut(rest)
 	p.at++
 	if string(bytes.TrimSuffix(end, []byte("\r"))) != batchEnd {
-		return nil, p.refuse("%q has to follow the %d bytes of the batch that begins in line %d, but %.60q does", batchEnd, size, begin, end)
+		return nil, p.refuse("%q must follow the %d bytes of the batch that begins in line %d, but %.60q follows", batchEnd, size, begin, end)
 	}
 	return rest, nil
 }
@@ -172,17 +172,17 @@ func (p *parser) fields(text string) (size int, jobtype string, err error) {
 		key, value, ok := strings.Cut(field, "=")
 		switch key = strings.TrimSpace(key); {
 		case !ok:
-			return 0, "", p.refuse("%.60q is no field; a batch has bytes=N, jobtype=T and date=D", field)
+			return 0, "", p.refuse("%.60q is not a field; a batch has bytes=N, jobtype=T and date=D", field)
 		case key == "bytes":
 			if size, err = strconv.Atoi(value); err != nil || size < 0 || value[0] == '+' {
-				return 0, "", p.refuse("bytes=%.40s is no number of bytes", value)
+				return 0, "", p.refuse("bytes=%.40s is not a number of bytes", value)
 			}
 		case key == "jobtype":
 			if jobtype, err = p.typed(value); err != nil {
 				return 0, "", err
 			}
 		case key != "date":
-			return 0, "", p.refuse("%.60q is no field; a batch has bytes=N, jobtype=T and date=D", key)
+			return 0, "", p.refuse("%.60q is not a field; a batch has bytes=N, jobtype=T and date=D", key)
 		}
 	}
 	if size < 0 {
@@ -205,7 +205,7 @@ func (p *parser) typed(value string) (string, error) {
 	}
 	if client != p.client {
 		return "", fail(http.StatusForbidden, "forbidden", "jobtype",
-			"line %d: jobtype=%s is read as client %q and type %q, but these are jobs of client %q; for its type %q write jobtype=%s",
+			"line %d: jobtype=%s means client %q and type %q, but these are jobs of client %q; for its type %q write jobtype=%s",
 			p.at, value, client, typ, p.client, value, job.Jobtype(p.client, value))
 	}
 	jobtype := job.Jobtype(client, typ)

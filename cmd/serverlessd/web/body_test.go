@@ -69,7 +69,7 @@ func TestBadBody(t *testing.T) {
 		{"malformed type", "#:Batch bytes=2,jobtype=u v\na\n#:EndBatch\n", "invalid_type", "\"u v\""},
 		{"another client", "#:Batch bytes=2,jobtype=x-y\na\n#:EndBatch\n", "forbidden", "write jobtype=acme-x-y"},
 		{"a line too long", "a\n0123456789x\n", "too_large", "line 2 has 11 bytes, at most 10"},
-		{"a line too many", "a\nb\n\n#:Batch bytes=4\nc\nd\n#:EndBatch\ne\nf\n", "too_large", "more than 5 lines, which is what --max-lines allows; line 9 "},
+		{"a line too many", "a\nb\n\n#:Batch bytes=4\nc\nd\n#:EndBatch\ne\nf\n", "too_large", "more than 5 lines (--max-lines); line 9 "},
 		{"a line too long in a batch", "#:Batch bytes=12\n0123456789x\n#:EndBatch\n", "too_large", "line 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestBadBody(t *testing.T) {
 	}
 }
 
-// FuzzBody: what is accepted has no newline in a payload and none that is empty.
+// FuzzBody: an accepted payload has no newline and is not empty.
 func FuzzBody(f *testing.F) {
 	f.Add("a\n#:Batch bytes=4,jobtype=u\na\nb\n#:EndBatch\nb")
 	f.Add("#:Batch bytes=0\n#:EndBatch")

@@ -41,7 +41,7 @@ func (s *Web) quit(r *request) error {
 	return err
 }
 
-// shownCounts are the jobs of a type as they are answered.
+// shownCounts are the jobs of a type in the form of the answer.
 type shownCounts struct {
 	Added     int64 `json:"added"`
 	Waiting   int64 `json:"waiting"`
@@ -56,7 +56,7 @@ type shownCounts struct {
 	OldestMS  int64 `json:"oldest_ms"`
 }
 
-// state tells the jobs by type: bare types of a client, jobtypes of all.
+// state shows the jobs by type: bare types of a client, jobtypes of all.
 func (s *Web) state(r *request) error {
 	types, err := s.queue.State(r.Context(), r.client)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// fault is an error as it is answered.
+// fault is an error in the form of the answer.
 type fault struct {
 	Code   string `json:"error"`
 	Reason string `json:"reason"`

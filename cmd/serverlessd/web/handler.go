@@ -37,7 +37,7 @@ func (s *Web) putHandler(r *request) error {
 	leave() // do not keep the place while waiting for a store
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		if r.query.Has("lang") {
-			return invalid("lang", "the language of a handler in JSON stands in its lang, not in the query")
+			return invalid("lang", "a handler in JSON has its language in lang, not in the query")
 		}
 		err = readSource(body, &h.Source)
 	} else if h.Lang, h.Body = r.query.Get("lang"), string(body); h.Lang == "" {
@@ -71,16 +71,16 @@ func readSource(body []byte, to *job.Source) error {
 	var fields map[string]json.RawMessage
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(body, &fields); errors.As(err, &syntax) {
-		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is no JSON: %v at byte %d", err, syntax.Offset)
+		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is not JSON: %v at byte %d", err, syntax.Offset)
 	} else if err != nil || fields == nil {
-		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is JSON, but no object: %s", clip(bytes.TrimSpace(body)))
+		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is JSON, but not an object: %s", clip(bytes.TrimSpace(body)))
 	}
 	for name := range fields {
 		if name == "method" {
-			return invalid(name, "the method of an http handler stands in the query: ?method=PUT")
+			return invalid(name, "the method of an http handler must be in the query: ?method=PUT")
 		}
 		if !slices.Contains(sourceNames, name) {
-			return invalid(clip([]byte(name)), "a handler has no %.60q; there are %s", name, strings.Join(sourceNames, ", "))
+			return invalid(clip([]byte(name)), "a handler has no key %.60q; its keys are %s", name, strings.Join(sourceNames, ", "))
 		}
 	}
 	for _, f := range []struct {
@@ -121,13 +121,13 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 	for name, value := range fields {
 		// A decoder would also take keys in another case, past the bounds below.
 		if !slices.Contains(optionNames, name) {
-			return invalid("options", "there is no option %.60q; there are %s", name, strings.Join(optionNames, ", "))
+			return invalid("options", "there is no option %.60q; the options are %s", name, strings.Join(optionNames, ", "))
 		}
 		d := json.NewDecoder(bytes.NewReader([]byte(`{"` + name + `":` + string(value) + `}`)))
 		if err := d.Decode(to); err != nil {
 			var kind *json.UnmarshalTypeError
 			if errors.As(err, &kind) {
-				return invalid("options."+name, "options.%s: %s is not of the right kind", name, clip(value))
+				return invalid("options."+name, "options.%s: %s has the wrong type", name, clip(value))
 			}
 			return invalid("options."+name, "options.%s: %v", name, err)
 		}
@@ -167,7 +167,7 @@ func checkSource(s *job.Source) error {
 		}
 	}
 	if len(s.EID) > job.MaxType {
-		return invalid("eid", "eid has %d bytes, at most %d are allowed", len(s.EID), job.MaxType)
+		return invalid("eid", "eid has %d bytes; at most %d are allowed", len(s.EID), job.MaxType)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func unknownHandler(jobtype string) error {
 	return fail(http.StatusNotFound, "unknown_handler", "type", "there is no handler for %s", jobtype)
 }
 
-// shownHandler is a handler as it is answered.
+// shownHandler is a handler in the form of the answer.
 type shownHandler struct {
 	ID         string      `json:"id"`
 	Type       string      `json:"type"`

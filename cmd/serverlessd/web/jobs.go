@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// shownJob is a job as it is answered.
+// shownJob is a job in the form of the answer.
 type shownJob struct {
 	ID        job.ID    `json:"id"`
 	Type      string    `json:"type"`
@@ -32,7 +32,7 @@ type shownJob struct {
 	Runs []shownRun `json:"runs,omitzero"` // none in lists
 }
 
-// shownRun is a run that has ended, as the broker tells of its runs.
+// shownRun is a run that has ended, in the words of the broker.
 type shownRun struct {
 	N         int        `json:"n"`
 	Worker    *runWorker `json:"worker"`
@@ -66,7 +66,8 @@ func showRuns(runs []store.PastRun) []shownRun {
 	return list
 }
 
-// shownLast is the last run as it is answered. Bytes of its data that are not UTF-8 are replaced.
+// shownLast is the last run in the form of the answer. Bytes of its data that are not UTF-8 are
+// replaced.
 type shownLast struct {
 	Try      int    `json:"try"`
 	At       string `json:"at"`
@@ -203,7 +204,7 @@ func (s *Web) result(r *request) error {
 	if len(data) > smallBody {
 		data = nil // it is read again, so that none is in memory without a place
 		if !s.unread.take(r.Context(), r.client) {
-			return busy("overloaded", "of %d large results that are being written, which is what --max-bodies allows, client %q has half, or all clients the whole", s.unread.most, r.client)
+			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or all clients have all", s.unread.most, r.client)
 		}
 		defer s.unread.leave(r.client)
 		if rec, data, err = s.queue.Result(r.Context(), id); err != nil {
@@ -236,7 +237,7 @@ func (r *request) find() (q store.Query, err error) {
 			return q, err
 		}
 	} else if !r.grant.Covers(job.Jobtype(q.Client, "*")) {
-		return q, fail(http.StatusForbidden, "forbidden", "type", "the token is not good for all types of client %s; name one with type=", q.Client)
+		return q, fail(http.StatusForbidden, "forbidden", "type", "the token does not cover all types of client %s; name one with type=", q.Client)
 	}
 	if q.State != "" && !slices.Contains(allStates, q.State) {
 		return q, invalid("state", "state=%.40q: must be one of %v", q.State, allStates)
@@ -305,7 +306,7 @@ func (s *Web) retryAll(r *request) error {
 		return err
 	}
 	if !all && q.Type == "" && q.State == "" {
-		return missing("all", "neither type nor state says which jobs are to run again; all=true has all run that failed or were abandoned")
+		return missing("all", "give type or state to say which jobs are to run again, or all=true for all jobs that failed or were abandoned")
 	}
 	states := []job.State{q.State}
 	switch q.State {

@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestSlowBodies: bodies that do not end keep nobody else from adding, nor their own
-// client from adding little; it gets its places back when they have ended.
+// TestSlowBodies: bodies that do not end keep no other client from adding, nor their
+// own client from adding little; the client gets its places back when they have ended.
 func TestSlowBodies(t *testing.T) {
 	const most = 4
 	s := &Web{queue: away{}, places: newPlaces(most), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: most}}
@@ -83,8 +83,8 @@ func (w stalled) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestUnreadResults: results that clients do not read are in memory by the number, and keep
-// nobody from small ones.
+// TestUnreadResults: results that clients do not read are in memory in a limited number,
+// and delay no small ones.
 func TestUnreadResults(t *testing.T) {
 	const most = 4
 	q := &results{data: bytes.Repeat([]byte("a"), smallBody+1)}

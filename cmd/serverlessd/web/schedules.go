@@ -80,7 +80,7 @@ func (s *Web) showSchedule(r *request, key schedule.Key) error {
 		return unknownSchedule(key.Name)
 	}
 	if err == nil && n.Schedule == nil {
-		err = fail(http.StatusInternalServerError, "internal", "name", "the store's schedule %.60q cannot be read; put it again, or delete it", key.Name)
+		err = fail(http.StatusInternalServerError, "internal", "name", "the store's schedule %.60q cannot be read; set it again, or delete it", key.Name)
 	}
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (s *Web) deleteSchedule(r *request) error {
 
 func (s *Web) schedules(r *request) error {
 	if !r.grant.Covers(job.Jobtype(r.client, "*")) {
-		return fail(http.StatusForbidden, "forbidden", "type", "the token is not good for all types of client %s", r.client)
+		return fail(http.StatusForbidden, "forbidden", "type", "the token does not cover all types of client %s", r.client)
 	}
 	limit := listed
 	if text := r.query.Get("limit"); text != "" {

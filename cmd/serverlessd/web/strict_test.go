@@ -44,8 +44,8 @@ func (a *acting) Stop() { a.did = append(a.did, "stop") }
 
 func (*acting) Unhandled(string) bool { return true }
 
-// TestStrict: what a person misspells, or writes where nobody reads it, is refused with
-// what there is, and nothing is done.
+// TestStrict: a misspelt name, or input where none is read, is refused with the known
+// names, and nothing is done.
 func TestStrict(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {

@@ -20,13 +20,13 @@ const (
 	mostKeyed = 10_000
 )
 
-// asked is a unique key and what is asked of it.
+// asked is a unique key and the request for it.
 type asked struct {
 	key string
 	unique.Ask
 }
 
-// unique returns what the request asks of a unique key, nil if it has none.
+// unique returns the request for a unique key, nil if there is none.
 func (r *request) unique() (*asked, error) {
 	if !r.query.Has("key") {
 		for _, name := range []string{"while", "for_ms", "mode", "max_ms"} {
@@ -82,9 +82,9 @@ func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
 	own := ask.key == payloadKey
 	switch {
 	case p.count > 1 && !own:
-		return invalid("key", "key=%.40q is the key of one job, and the body has %d lines; key=%s makes each line its own key", ask.key, p.count, payloadKey)
+		return invalid("key", "key=%.40q is the key of one job, but the body has %d lines; key=%s makes each line its own key", ask.key, p.count, payloadKey)
 	case p.count > mostKeyed:
-		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has %d lines, at most %d are allowed with a key", p.count, mostKeyed)
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has %d lines; at most %d are allowed with a key", p.count, mostKeyed)
 	}
 	lines := make([]store.Keyed, 0, p.count)
 	for _, b := range p.batches {
@@ -98,7 +98,7 @@ func (s *Web) share(r *request, p *parser, ask *asked, a *added) error {
 	}
 	all, err := s.queue.Share(r.Context(), lines, ask.Ask)
 	if refused := (*store.RefusedError)(nil); errors.As(err, &refused) {
-		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not take lines of this size: %v", refused.Err)
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the store does not accept lines of this size: %v", refused.Err)
 	} else if err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ type Queue interface {
 	Jobs(ctx context.Context, q store.Query) ([]store.Record, error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
-	// Asides returns the files of what was set aside; PutBack gives the jobs of one to a store.
+	// Asides returns the files of jobs that were set aside; PutBack gives the jobs of one to a
+	// store.
 	Asides() ([]journal.Aside, error)
 	PutBack(ctx context.Context, file string) (jobs int, err error)
 	PutHandler(ctx context.Context, h *job.Handler) error
@@ -127,7 +128,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 		return a.do(s, req)
 	}
 	if req.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		return fail(http.StatusBadRequest, "invalid_value", "query", "the query cannot be read: %v", err)
+		return fail(http.StatusBadRequest, "invalid_value", "query", "the query is malformed: %v", err)
 	}
 	if err := req.strict(a); err != nil {
 		return err
@@ -150,7 +151,7 @@ func (r *request) strict(a *action) error {
 			return invalid(clip([]byte(name)), "%s has no parameter %.60q; %s", r.URL.Path, name, takes)
 		}
 		if len(values) > 1 {
-			return invalid(name, "%s is given %d times; once is all that is read", name, len(values))
+			return invalid(name, "%s is given %d times; it may be given once", name, len(values))
 		}
 	}
 	if a.body || r.ContentLength == 0 {
@@ -158,7 +159,7 @@ func (r *request) strict(a *action) error {
 	}
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
 		r.w.Header().Set("Connection", "close") // the rest is not read
-		return invalid("body", "%s takes no body; what it takes stands in its query: %s", r.URL.Path, takes)
+		return invalid("body", "%s takes no body; its parameters are in the query: %s", r.URL.Path, takes)
 	}
 	return nil
 }
@@ -183,7 +184,7 @@ func (r *request) jobtype() (string, error) {
 
 func (r *request) covered(jobtype string) (string, error) {
 	if !r.grant.Covers(jobtype) {
-		return "", fail(http.StatusForbidden, "forbidden", "type", "the token is not good for %s", jobtype)
+		return "", fail(http.StatusForbidden, "forbidden", "type", "the token does not cover %s", jobtype)
 	}
 	return jobtype, nil
 }

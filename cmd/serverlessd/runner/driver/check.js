@@ -1,5 +1,5 @@
 // Compiles the source on the standard input as node.js does, and runs nothing of it.
-// What is wrong goes to the standard error.
+// Errors go to the standard error.
 const source = require('fs').readFileSync(0, 'utf8');
 try {
   new (async () => {}).constructor('payload', 'job', source);

@@ -1,5 +1,5 @@
 # Compiles the source on the standard input as python.py does, and runs nothing of it.
-# What is wrong goes to the standard error.
+# Errors go to the standard error.
 import ast, sys, warnings
 
 warnings.simplefilter("ignore")

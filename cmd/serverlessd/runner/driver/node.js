@@ -1,6 +1,7 @@
-// What runs the jobs of a Node context. Frames come in on descriptor 3: a line of
-// JSON, then as many bytes as its size says. Each but "code" is answered on the
-// standard output: a line with the secret, a status and a size, then the data.
+// Runs the jobs of a Node context. Frames come in on descriptor 3: a line of
+// JSON, then as many bytes as its size says. Each except "code" is answered on
+// the standard output: a line with the secret, a status and a size, then the
+// data.
 (() => {
   const AsyncFunction = (async () => {}).constructor;
   const { stdout, stderr } = process, { writeSync } = require('fs');
@@ -18,7 +19,8 @@
     if (left.length) print(left);
   }
 
-  // compiled returns the function of a source; what does not compile throws at each run.
+  // compiled returns the function of a source; a source that does not compile throws at
+  // each run.
   function compiled(n) {
     let f = sources.get(n);
     if (typeof f === 'string') sources.set(n, f = new AsyncFunction('payload', 'job', f));
@@ -50,7 +52,7 @@
     answer(Number.isInteger(status) && status >= 0 && status < 1000 ? status : 500, data);
   }
 
-  // take returns the first n bytes of what came in.
+  // take returns the first n bytes of the input.
   function take(n) {
     const all = chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
     chunks = [all.subarray(n)];

@@ -1,9 +1,10 @@
-// What runs the jobs of a PHP context. Frames come in on descriptor 3: a line of
-// JSON, then as many bytes as its size says. Each but "code" is answered on the
-// standard output: a line with the secret, a status and a size, then the data.
+// Runs the jobs of a PHP context. Frames come in on descriptor 3: a line of
+// JSON, then as many bytes as its size says. Each except "code" is answered on
+// the standard output: a line with the secret, a status and a size, then the
+// data.
 namespace Gloom;
 
-// compile stands outside of the class, whose secret is not the handler's.
+// compile is outside of the class, because a handler must not see its secret.
 function compile($source)
 {
     return eval('return static function ($payload, $job) {' . $source . "\n};");
@@ -13,7 +14,7 @@ final class Context
 {
     private static $input, $secret, $process, $frame, $sources = [], $bodies = [];
 
-    // next runs jobs until there is a hook, which is to be evaluated where its
+    // next runs jobs until there is a hook, which must be evaluated where its
     // variables are global. It returns false at the end of the input.
     static function next()
     {

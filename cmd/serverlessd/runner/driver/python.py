@@ -1,5 +1,5 @@
-# What runs the jobs of a Python context. Frames come in on descriptor 3: a line
-# of JSON, then as many bytes as its size says. Each but "code" is answered on the
+# Runs the jobs of a Python context. Frames come in on descriptor 3: a line of
+# JSON, then as many bytes as its size says. Each except "code" is answered on the
 # standard output: a line with the secret, a status and a size, then the data.
 def main():
     import ast, json, os, sys, traceback, types
@@ -30,7 +30,7 @@ def main():
         tree = ast.parse("def handler(payload, job): pass")
         tree.body[0].body = ast.parse(text, "<body>").body or tree.body[0].body
         names = {}
-        # Globals are the module's, and its name for the function is free.
+        # Globals are the module's, and the name of the function stays free.
         exec(compile(tree, "<body>", "exec"), module.__dict__, names)
         return names["handler"]
 
