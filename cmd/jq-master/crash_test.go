@@ -22,7 +22,7 @@ import (
 
 	"gloom/bench/throwaway/jqtest"
 	"gloom/bench/throwaway/redistest"
-	points "gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 )
 
 const childArg = "be-jq-master"
@@ -36,7 +36,7 @@ func becomeChild() {
 	name, text, _ := strings.Cut(os.Args[2], ":")
 	count, _ := strconv.Atoi(text)
 	var passed atomic.Int64
-	points.Hook = func(at string) {
+	failpoint.Hook = func(at string) {
 		if at == name && passed.Add(1) == int64(count) {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}

@@ -23,7 +23,7 @@ import (
 	"gloom/bench/throwaway"
 	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/internal/cli"
-	points "gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/launch"
 )
 
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	launch.Main()
 	if at := os.Getenv(envFault); at != "" {
 		os.Unsetenv(envFault)
-		points.Hook = deathAt(at)
+		failpoint.Hook = deathAt(at)
 		os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
 	}
 	os.Exit(mariadbtest.Main(m))

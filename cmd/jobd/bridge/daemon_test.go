@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"gloom/bench/throwaway/mariadbtest"
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/config"
 
@@ -54,7 +54,7 @@ func daemon(text string) {
 	}
 	var cfg config.Worker
 	must(json.Unmarshal([]byte(text), &cfg))
-	fault.Hook = hook(os.Getenv(envFault), os.Getenv(envPoints))
+	failpoint.Hook = hook(os.Getenv(envFault), os.Getenv(envPoints))
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
 	b, err := Open(context.Background(), cfg, zerolog.New(os.Stderr).With().Timestamp().Logger().Level(zerolog.DebugLevel), nil)

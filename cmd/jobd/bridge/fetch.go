@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/store"
 )
@@ -37,7 +37,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		b.fetched.note("fetch", err)
 		if err == nil {
 			fails = 0
-			fault.Point("bridge: accepted")
+			failpoint.Point("bridge: accepted")
 			b.arrive(page, took)
 			if len(page.Busy) == 0 {
 				busy = 0

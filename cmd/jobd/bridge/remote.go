@@ -6,7 +6,7 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/jobd/store"
 
 	"github.com/goccy/go-json"
@@ -28,11 +28,11 @@ func (b *Bridge) driveRemote(r *row) {
 		return
 	}
 	r.at = v.at
-	fault.Point("remote: running")
+	failpoint.Point("remote: running")
 	began := time.Now()
 	f, known := b.askWorkers(r)
 	b.m.runTime.Observe(time.Since(began).Seconds())
-	fault.Point("remote: ended")
+	failpoint.Point("remote: ended")
 	if known {
 		b.finish(r, f)
 		return
@@ -52,7 +52,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 		p, err := b.submit(r, r.Fields)
 		var res gloom.Result
 		if err == nil {
-			fault.Point("remote: submitted")
+			failpoint.Point("remote: submitted")
 			res, err = p.Result(b.life)
 		}
 		b.jobs.Note(b.typeOf(r.Target), err, true)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
@@ -119,18 +119,18 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 		return nil, gloom.Fatal(fmt.Errorf("row %d does not wait for a slot of this daemon", id))
 	}
 	defer close(r.ended)
-	fault.Point("slot: begun")
+	failpoint.Point("slot: begun")
 	v := b.writer.write(&change{verb: start, id: id})
 	if !v.written() {
 		b.gone(r, v)
 		return "gone", nil
 	}
 	r.at = v.at
-	fault.Point("slot: running")
+	failpoint.Point("slot: running")
 	began := time.Now()
 	final, ran := b.perform(r)
 	b.m.runTime.Observe(time.Since(began).Seconds())
-	fault.Point("slot: ended")
+	failpoint.Point("slot: ended")
 	if !ran {
 		v := b.writer.write(&change{verb: requeue, id: id})
 		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was stopped because the database is away: it may be run again", id)})
@@ -176,7 +176,7 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 		return store.Final{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, true
 	}
 	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
-	fault.Point("slot: launched")
+	failpoint.Point("slot: launched")
 	b.mu.Lock()
 	r.process = p
 	if b.signal != 0 {
@@ -247,7 +247,7 @@ func (b *Bridge) finish(r *row, f store.Final) {
 	} else {
 		v = <-written
 	}
-	fault.Point("slot: finished")
+	failpoint.Point("slot: finished")
 	b.noteLost(r, v)
 	b.leaveBroker(r, answer.outcome.Result, answer)
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 )
 
 // Accept takes waiting rows. There is one range read per target, which the index
@@ -47,7 +47,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 				p.More = append(p.More, want.Target)
 			}
 		}
-		fault.Point("accept: rows locked")
+		failpoint.Point("accept: rows locked")
 		if err := s.take(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+byID+" SET status = 'accepted' WHERE id IN ("+list(ids)+")"); err != nil {
 		return err
 	}
-	fault.Point("accept: rows updated")
+	failpoint.Point("accept: rows updated")
 	if !s.claimed {
 		return nil
 	}
@@ -252,7 +252,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	}
 	// A claim that already exists is on a row that somebody set back by hand.
 	_, err := tx.ExecContext(ctx, "REPLACE INTO "+s.table().claims+claimValues(len(ids)), claims...)
-	fault.Point("accept: rows claimed")
+	failpoint.Point("accept: rows claimed")
 	return err
 }
 
@@ -310,7 +310,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 				found[id] = r
 			}
 			slices.SortFunc(taken, byRowID)
-			fault.Point("manual: rows locked")
+			failpoint.Point("manual: rows locked")
 			if err := s.take(ctx, tx, taken, Manual); err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/mariadb"
 	"gloom/cmd/internal/process"
 )
@@ -351,7 +351,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 	if sum.Left {
 		return sum, nil
 	}
-	fault.Point("settle: before the record goes")
+	failpoint.Point("settle: before the record goes")
 	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -o.Token)
 	return sum, s.direct(err)
 }
@@ -446,7 +446,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 		p.free = freed
 		part.Returned = len(p.back) + len(p.hand) + len(p.requeue) + len(p.rehand)
 		part.Failed = len(p.finish)
-		fault.Point("settle: rows locked")
+		failpoint.Point("settle: rows locked")
 		return s.carryOut(ctx, tx, 0, &p)
 	})
 	if err != nil {

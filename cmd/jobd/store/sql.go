@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/mariadb"
 	"gloom/cmd/jobd/config"
 
@@ -256,13 +256,13 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 		}
 		return err
 	}
-	fault.Point(name + ": before commit")
+	failpoint.Point(name + ": before commit")
 	if err := tx.Commit(); err != nil {
 		if isNumber(err, 1213) {
 			return err // the server has undone it; only here is that certain
 		}
 		return &undecidedError{err}
 	}
-	fault.Point(name + ": after commit")
+	failpoint.Point(name + ": after commit")
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 )
 
 const (
@@ -184,7 +184,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		if err != nil {
 			return err
 		}
-		fault.Point("write: rows locked")
+		failpoint.Point("write: rows locked")
 		if lost, busy, err = s.absent(ctx, tx, b.Token, ids, held, &todo); err != nil {
 			return err
 		}
@@ -345,7 +345,7 @@ func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error
 			return err
 		}
 	}
-	fault.Point("write: rows updated")
+	failpoint.Point("write: rows updated")
 	return s.unclaim(ctx, tx, p.free)
 }
 

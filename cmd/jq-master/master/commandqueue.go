@@ -2,9 +2,9 @@ package master
 
 import "sync"
 
-// orders is a queue of commands. One goroutine at a time runs them, and the work that they leave:
+// commandQueue is a queue of commands. One goroutine at a time runs them, and the work that they leave:
 // many goroutines would wait for one lock.
-type orders struct {
+type commandQueue struct {
 	mu      sync.Mutex // guards what follows; held for moments only
 	queue   []command
 	spare   []command
@@ -20,11 +20,11 @@ type command struct {
 
 // order runs a command soon: in this goroutine, or in the one that runs commands now.
 func (m *Master) order(o command) {
-	m.orders.mu.Lock()
-	m.orders.queue = append(m.orders.queue, o)
-	first := !m.orders.running
-	m.orders.running = true
-	m.orders.mu.Unlock()
+	m.commands.mu.Lock()
+	m.commands.queue = append(m.commands.queue, o)
+	first := !m.commands.running
+	m.commands.running = true
+	m.commands.mu.Unlock()
 	if first {
 		m.run(manyRounds)
 	}
@@ -41,7 +41,7 @@ func (m *Master) run(rounds int) {
 			go m.run(1 << 20)
 			return
 		}
-		queue := m.orders.take()
+		queue := m.commands.take()
 		if len(queue) == 0 {
 			return
 		}
@@ -75,12 +75,12 @@ func (m *Master) run(rounds int) {
 		if todo = todo[:0]; cap(todo) > 1<<16 {
 			todo = nil
 		}
-		m.orders.giveBack(queue)
+		m.commands.giveBack(queue)
 	}
 }
 
 // take returns all queued commands; if there are none the run ends.
-func (o *orders) take() []command {
+func (o *commandQueue) take() []command {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	queue := o.queue
@@ -89,7 +89,7 @@ func (o *orders) take() []command {
 	return queue
 }
 
-func (o *orders) giveBack(queue []command) {
+func (o *commandQueue) giveBack(queue []command) {
 	if cap(queue) > 1<<12 {
 		return
 	}

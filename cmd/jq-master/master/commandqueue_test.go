@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestOrders: commands of many goroutines are run one at a time, in the order of each
+// TestCommandQueue: commands of many goroutines are run one at a time, in the order of each
 // goroutine; commands that come too late are told so.
-func TestOrders(t *testing.T) {
+func TestCommandQueue(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 	alive(m)
 	c := m.serves.Load().c

@@ -56,10 +56,10 @@ type Master struct {
 	began time.Duration // as store.Uptime tells it
 	start int64         // wall time of began, in milliseconds
 
-	scraped scraped
-	drained chan struct{} // closed when Drain was called
-	serves  atomic.Pointer[service]
-	orders  orders
+	scraped  scraped
+	drained  chan struct{} // closed when Drain was called
+	serves   atomic.Pointer[service]
+	commands commandQueue
 
 	mu    sync.Mutex // guards what follows
 	c     *machine   // nil unless this master is the active one

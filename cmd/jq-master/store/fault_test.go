@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"gloom/bench/throwaway/redistest"
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -24,7 +24,7 @@ import (
 var point atomic.Pointer[func(string)]
 
 func init() {
-	fault.Hook = func(name string) {
+	failpoint.Hook = func(name string) {
 		if f := point.Load(); f != nil {
 			(*f)(name)
 		}

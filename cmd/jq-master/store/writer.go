@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 )
 
 // A round trip carries at most this many transitions, keys and bytes, but at least one transition.
@@ -174,12 +174,12 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 		args := append([]any{lease, t.acked}, o.args...)
 		answers[i] = pipe.EvalSha(ctx, o.Hash(), keys, args...)
 	}
-	fault.Point("before " + round[0].name)
+	failpoint.Point("before " + round[0].name)
 	began := time.Now()
 	_, _ = pipe.Exec(ctx) // the answers have the errors
 	r.metrics.round.Observe(time.Since(began).Seconds())
 	r.metrics.size.Observe(float64(len(round)))
-	fault.Point("after " + round[0].name)
+	failpoint.Point("after " + round[0].name)
 	for i, o := range round {
 		answer, err := answers[i].Result()
 		if err == nil {

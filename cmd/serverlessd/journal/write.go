@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/serverlessd/job"
 )
 
@@ -154,7 +154,7 @@ func (j *Journal) commit(group []*request) error {
 		j.encode(r)
 		r.receipt.to = s.end + int64(len(j.buf))
 	}
-	fault.Point("journal: before write")
+	failpoint.Point("journal: before write")
 	if _, err := s.file.WriteAt(j.buf, s.end); err != nil {
 		j.failed(err, "write")
 		err = classify(err)
@@ -166,7 +166,7 @@ func (j *Journal) commit(group []*request) error {
 		}
 		return err
 	}
-	fault.Point("journal: written")
+	failpoint.Point("journal: written")
 	start := time.Now()
 	if err := j.sync(s); err != nil {
 		j.failed(err, "sync")
@@ -177,7 +177,7 @@ func (j *Journal) commit(group []*request) error {
 		return classify(err)
 	}
 	took := time.Since(start)
-	fault.Point("journal: synced")
+	failpoint.Point("journal: synced")
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -330,7 +330,7 @@ func (j *Journal) beginOne() error {
 		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].end
 	}
 	j.mu.Unlock()
-	fault.Point("journal: before a segment")
+	failpoint.Point("journal: before a segment")
 	f, err := j.opt.Files.Create(s.name)
 	if err != nil {
 		j.failed(err, "create")

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/failpoint"
 
 	"github.com/cenkalti/backoff/v5"
 )
@@ -151,11 +151,11 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 		if err := s.exec(ctx, t, t.list); err != nil {
 			return err
 		}
-		fault.Point(name + ": before commit")
+		failpoint.Point(name + ": before commit")
 		if err := inner.Commit(); err != nil {
 			return err
 		}
-		fault.Point(name + ": after commit")
+		failpoint.Point(name + ": after commit")
 		s.touch(t.counts)
 		return nil
 	})

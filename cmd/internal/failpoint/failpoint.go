@@ -1,5 +1,5 @@
-// Package fault marks points at which a test may end the daemon. Only tests set the hook.
-package fault
+// Package failpoint marks points at which a test may end the daemon. Only tests set the hook.
+package failpoint
 
 // Hook is called at every point with its name. It is set once, before any
 // point is reached.
