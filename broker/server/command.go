@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/bits"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -76,96 +75,6 @@ func (b *batch) done() {
 		}
 	}
 	b.n, b.big, b.now = 0, false, false
-}
-
-// received takes in what a read has brought and makes commands of it, unless the connection is
-// not read for now.
-func (c *conn) received(data []byte) {
-	defer c.rescue()
-	if c.state >= draining {
-		c.throw(len(data))
-		return
-	}
-	c.in.feed(data)
-	if was := c.reading; was == ready || was == forTurn {
-		c.reading = ready
-		used := len(c.in.data)
-		c.take(c.loop.batch)
-		if c.state < draining {
-			used -= len(c.in.data)
-		}
-		c.srv.bytesIn.Add(uint64(used))
-		if c.bite = min(c.bite+c.bite/4, readBuffer); c.reading == forTurn {
-			c.bite = max(used, leastBite)
-			c.src.again()
-		} else if c.reading == ready && was != ready {
-			c.src.again() // what came meanwhile has not been read
-		}
-	}
-	if c.state >= draining {
-		c.throw(0)
-		return
-	}
-	if len(c.in.waiting) > 0 {
-		c.loop.carryOut() // commands that point there
-	}
-	c.in.keep()
-	c.peer.Partial(c.in.held(), c.in.frames)
-}
-
-// take makes commands of the frames that have come, until the turn is over (forTurn) or one of
-// them takes long (aside). What the batch has no room for is carried out at once, the rest with
-// the loop's round.
-func (c *conn) take(b *batch) {
-	for c.state < draining && c.reading == ready {
-		most := c.srv.opt.MaxFrame
-		if c.unauthenticated() {
-			most = min(most, helloFrame)
-		}
-		payload, kept, err := c.in.next(most)
-		switch {
-		case err != nil && c.unauthenticated():
-			c.wantHello(b)
-		case err != nil:
-			c.refuse(b, err)
-		case c.in.want > 0:
-			c.growAside()
-		case payload == nil:
-			return
-		case kept && len(payload) > c.in.most:
-			c.loop.carryOut()
-			c.decodeAside(payload)
-		default:
-			m := b.next(c.peer)
-			m.Kept, b.big = kept, b.big || kept
-			b.frames++
-			c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
-		}
-		if b.n == batchSize || b.now || c.in.used {
-			c.loop.carryOut()
-			c.in.release()
-			if c.reading == ready && (b.frames >= turnFrames || c.srv.hub.Now() >= b.end) && len(c.in.data) > 0 {
-				c.reading = forTurn
-			}
-		}
-	}
-}
-
-// rescue is deferred wherever frames are handled.
-func (c *conn) rescue() {
-	if e := recover(); e != nil {
-		c.fault(e, debug.Stack())
-	}
-}
-
-// fault closes the connection after a panic in decoding, which costs this peer only. (A
-// panic in the core ends the process before it gets here.)
-func (c *conn) fault(e any, stack []byte) {
-	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
-	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
-		b.n-- // the command that panicked
-	}
-	c.loop.close(c)
 }
 
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
