@@ -16,16 +16,6 @@ const (
 	// batchSize is how many requests are decoded before the hub is asked. In a larger batch
 	// the first requests would have left the processor's nearest cache by then.
 	batchSize = 16
-	// turnFrames and turnTime end a peer's turn; the rest of its frames wait for its next
-	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.)
-	// When several peers have more than fits a turn, all their turns together take
-	// roundTime, but each takes leastTurn at least.
-	turnFrames = 4096
-	turnTime   = 500 * time.Microsecond
-	roundTime  = 2 * time.Millisecond
-	leastTurn  = 40 * time.Microsecond
-	// crowded is the crowd that is assumed where none is counted.
-	crowded = int(roundTime / leastTurn)
 	// helloFrame is the longest payload that a peer may send before it has shown its
 	// token.
 	helloFrame = 32 << 10
@@ -49,12 +39,6 @@ type batch struct {
 
 func (s *Server) newBatch() *batch {
 	return &batch{dec: wire.Decoder{DefaultType: s.defaultType, MaxPrefetch: s.opt.MaxPrefetch, MaxGroups: s.opt.MaxJobGroups}}
-}
-
-// turn begins a turn; crowd is how many other peers have more than a turn's work.
-func (b *batch) turn(now int64, crowd int) {
-	b.frames = 0
-	b.end = now + int64(max(leastTurn, min(turnTime, roundTime/time.Duration(crowd+1))))
 }
 
 func (b *batch) next(from *hub.Conn) *hub.Command {
@@ -102,7 +86,7 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 	r := &m.Req
 	if c.unauthenticated() {
 		switch {
-		case r.Verb != wire.Hello || err != nil && r.Token == nil || len(payload) > helloFrame:
+		case r.Verb != wire.Hello || err != nil && r.Token == nil:
 			b.n--
 			c.wantHello(b)
 			return
@@ -169,7 +153,7 @@ func (c *conn) hello(m *hub.Command) {
 		m.Refuse = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
 		return
 	}
-	c.state = open
+	c.state, c.in.max = open, c.srv.opt.MaxFrame
 	if c.srv.tokens.Required() {
 		c.waiting.Stop()
 		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // just taken out of the file

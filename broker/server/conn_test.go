@@ -55,12 +55,12 @@ func TestPieces(t *testing.T) {
 			if most == len(stream) {
 				n = most
 			}
-			lp.batch.turn(s.hub.Now()-rng.Int64N(2)*int64(turnTime), 0) // every second one is over at once
+			lp.batch.frames, lp.batch.end = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime) // every second one is over at once
 			p.received(left[:n])
 			left = left[n:]
 			// More may come before what has come is carried out, but not after all.
 			for ; p.reading == forTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
-				lp.batch.turn(s.hub.Now()-int64(turnTime), 0) // it is over as soon as it begins
+				lp.batch.frames, lp.batch.end = 0, 0 // it is over as soon as it begins
 				p.received(nil)
 			}
 			if cap(p.in.frame) > max(container.MaxBuffer, growth*len(p.in.frame)) {

@@ -21,7 +21,7 @@ func FuzzInput(f *testing.F) {
 		const max = 2 * bigFrame
 		// A frame that may be a big one, so that there are some.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
-		in := input{pool: &container.Buffers{Most: maxPool}, most: int(most)}
+		in := input{pool: &container.Buffers{Most: maxPool}, max: max, most: int(most)}
 		var want, got [][]byte
 		var bad, refused bool
 		for left := stream; ; {
@@ -36,7 +36,7 @@ func FuzzInput(f *testing.F) {
 			in.feed(left[:n])
 			left = left[n:]
 			for {
-				payload, kept, err := in.next(max)
+				payload, kept, err := in.next()
 				if in.want > 0 {
 					in.frame, in.want = grown(in.frame, in.want), 0
 					continue

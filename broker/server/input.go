@@ -58,11 +58,7 @@ func (c *conn) received(data []byte) {
 // the loop's round.
 func (c *conn) take(b *batch) {
 	for c.state < draining && c.reading == ready {
-		most := c.srv.opt.MaxFrame
-		if c.unauthenticated() {
-			most = min(most, helloFrame)
-		}
-		payload, kept, err := c.in.next(most)
+		payload, kept, err := c.in.next()
 		switch {
 		case err != nil && c.unauthenticated():
 			c.wantHello(b)
@@ -114,6 +110,8 @@ func (c *conn) fault(e any, stack []byte) {
 // again.
 type input struct {
 	pool *container.Buffers
+	// max is the longest payload that a frame may have.
+	max int
 	// data is what has come and was not used yet, between feed and keep.
 	data []byte
 	// frame is what has come of the unfinished frame, with its header; size is its whole
@@ -147,10 +145,10 @@ func (in *input) feed(data []byte) {
 // next returns the payload of the next frame that is whole, nil if there is none, and whether
 // it lies in memory that nobody writes to again. Unless want says that the frame must grow
 // first, there is no data left then.
-func (in *input) next(max int) (payload []byte, kept bool, err *wire.Error) {
+func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		n := 0
-		payload, n, err = wire.SplitFrame(in.data, max)
+		payload, n, err = wire.SplitFrame(in.data, in.max)
 		if n > 0 || err != nil || len(in.data) == 0 {
 			in.frames += uint64(min(n, 1))
 			in.data = in.data[n:]
@@ -164,7 +162,7 @@ func (in *input) next(max int) (payload []byte, kept bool, err *wire.Error) {
 		if in.add(wire.HeaderLen); len(in.frame) < wire.HeaderLen {
 			return nil, false, nil
 		}
-		if _, _, err = wire.SplitFrame(in.frame, max); err != nil {
+		if _, _, err = wire.SplitFrame(in.frame, in.max); err != nil {
 			return nil, false, err
 		}
 		in.size = wire.HeaderLen + announced(in.frame)

@@ -118,9 +118,9 @@ func TestGather(t *testing.T) {
 			if announced/step > 200_000 {
 				continue
 			}
-			in := input{most: math.MaxInt}
+			in := input{max: announced, most: math.MaxInt}
 			in.feed(binary.BigEndian.AppendUint32(nil, uint32(announced)))
-			if payload, _, err := in.next(announced); payload != nil || len(in.data) > 0 || err != nil {
+			if payload, _, err := in.next(); payload != nil || len(in.data) > 0 || err != nil {
 				t.Fatalf("of the header %d bytes are left, %v", len(in.data), err)
 			}
 			if !in.big() {
@@ -130,7 +130,7 @@ func TestGather(t *testing.T) {
 			for left := announced; left > 0; {
 				// More may be there than belongs to this frame.
 				in.feed(make([]byte, step))
-				payload, kept, err := in.next(announced)
+				payload, kept, err := in.next()
 				used := step - len(in.data)
 				if used != min(step, left) || err != nil {
 					t.Fatalf("%d bytes of %d were used, %d are left of the frame: %v", used, step, left, err)
@@ -155,19 +155,19 @@ func TestGather(t *testing.T) {
 		}
 	}
 	for _, n := range []int{0, 1, bigFrame} {
-		var in input
+		in := input{max: 1 << 20}
 		in.feed(binary.BigEndian.AppendUint32(nil, uint32(n)))
-		if _, _, err := in.next(1 << 20); in.big() || err != nil {
+		if _, _, err := in.next(); in.big() || err != nil {
 			t.Errorf("a frame of %d bytes is assembled apart, %v", n, err)
 		}
 	}
-	var in input
+	in := input{max: 1 << 20}
 	in.feed([]byte{1, 0, 0})
-	if _, _, err := in.next(1 << 20); len(in.data) > 0 || in.big() || err != nil {
+	if _, _, err := in.next(); len(in.data) > 0 || in.big() || err != nil {
 		t.Errorf("of a header that is not whole %d bytes are left: %v", len(in.data), err)
 	}
 	in.feed([]byte{0})
-	if _, _, err := in.next(1 << 20); err == nil {
+	if _, _, err := in.next(); err == nil {
 		t.Error("a frame that is too long was begun: its header came in two pieces")
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -253,8 +254,21 @@ func (lp *loop) decode() {
 	}
 }
 
-// turn begins c's turn. The larger the crowd, which is least at least, the less c may do on
-// the loop.
+const (
+	// turnFrames and turnTime end a peer's turn; the rest of its frames wait for its next
+	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.)
+	// When several peers have more than fits a turn, all their turns together take
+	// roundTime, but each takes leastTurn at least.
+	turnFrames = 4096
+	turnTime   = 500 * time.Microsecond
+	roundTime  = 2 * time.Millisecond
+	leastTurn  = 40 * time.Microsecond
+	// crowded is the crowd that is assumed where none is counted.
+	crowded = int(roundTime / leastTurn)
+)
+
+// turn begins c's turn. The larger the crowd of other connections with more than a turn's
+// work, which is least at least, the less c may do on the loop.
 func (lp *loop) turn(c *conn, least int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.end {
@@ -264,7 +278,8 @@ func (lp *loop) turn(c *conn, least int) {
 	if c.in.most = giantFrom; crowd > 1 {
 		c.in.most = bigFrame
 	}
-	lp.batch.turn(now, crowd)
+	lp.batch.frames = 0
+	lp.batch.end = now + int64(max(leastTurn, min(turnTime, roundTime/time.Duration(crowd+1))))
 }
 
 // step has the hub carry out everything that was read.

@@ -99,7 +99,12 @@ func (l *loops) stop() {
 }
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
-	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: lp.pool, most: giantFrom}}
+	c := &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote}
+	c.in = input{pool: lp.pool, max: lp.srv.opt.MaxFrame, most: giantFrom}
+	if c.unauthenticated() {
+		c.in.max = min(c.in.max, helloFrame)
+	}
+	return c
 }
 
 // enroll hands an accepted connection over to a loop.
