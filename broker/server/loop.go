@@ -340,7 +340,8 @@ func (lp *loop) send(c *conn) {
 			return
 		}
 		if n >= 0 {
-			c.wrote(n)
+			lp.srv.bytesOut.Add(uint64(n))
+			c.peer.Wrote(n)
 		}
 		if n > 0 && c.peer.Keeps() {
 			turn = n
@@ -358,10 +359,4 @@ func (lp *loop) send(c *conn) {
 	} else if held > 0 && turn <= 0 {
 		c.src.again()
 	}
-}
-
-// wrote notes that n bytes of c's output have been written.
-func (c *conn) wrote(n int) {
-	c.srv.bytesOut.Add(uint64(n))
-	c.peer.Wrote(n)
 }

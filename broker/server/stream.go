@@ -123,7 +123,8 @@ func (s *stream) wrote(n int, err error) {
 	case err != nil:
 		c.loop.close(c)
 	default:
-		c.wrote(n)
+		c.srv.bytesOut.Add(uint64(n))
+		c.peer.Wrote(n)
 		c.loop.send(c)
 	}
 }
