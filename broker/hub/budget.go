@@ -30,9 +30,6 @@ type partial struct {
 	frame uint64       // its number; of the owner only
 }
 
-// slow tells that c should read before it is sent more than it must be.
-func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
-
 // credit gives a worker new credit when it has used its credit up and no more than half of it
 // is left to read.
 func (h *Hub) credit(c *Conn) {
@@ -44,13 +41,8 @@ func (h *Hub) credit(c *Conn) {
 	})
 }
 
-// count adds n bytes of memory to what the output of c occupies.
-func (c *Conn) count(n int64) {
-	c.out.memory.Add(n)
-	c.hub.unread[c.Port].Add(n)
-}
-
-// shedUnread closes hoarders if peers have not read too much.
+// shedUnread closes hoarders if there is too much that peers have not read. It is called
+// after each step, which may pass the bound by what it appends.
 func (h *Hub) shedUnread() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {

@@ -29,7 +29,7 @@ type outbox struct {
 	taken []piece
 	at    int
 	keeps bool   // there are kept outcomes among it
-	until uint64 // how far it may be written at once
+	until uint64 // if so: how far it may be written at once
 
 	// The owner writes these, anybody reads them: how long the stream was when the owner
 	// last looked, how far it is written and, if keeps, how far the peer may have read.
@@ -43,7 +43,7 @@ type outbox struct {
 	got  Bare
 }
 
-// piece is a part of an outbox.
+// piece is a part of an outbox. It occupies the capacity of mem.
 type piece struct {
 	mem  []byte
 	lent bool // it is a body that is kept
@@ -70,6 +70,9 @@ func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
 
 // waiting is how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
+
+// slow tells that c should read before it is sent more than it must be.
+func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
 
 // refBody is the length from which a kept body is referred to instead of copied.
 const refBody = 128 << 10
@@ -180,7 +183,7 @@ func (h *Hub) body(o *outbox, body []byte, refer bool) {
 	buf := o.buf
 	if refer {
 		o.seal()
-		o.add(piece{body, true})
+		o.add(piece{body[:len(body):len(body)], true})
 		h.grow(o, 1)
 		buf = o.buf
 	} else {
@@ -213,11 +216,16 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	h.mark(c)
 	if grown := o.queued() - memory; grown != 0 {
 		c.count(grown)
-		h.shedUnread()
 	}
-	if before > h.cfg.MaxOutbound && c.state == open { // and did not just go for what all hold
+	if before > h.cfg.MaxOutbound {
 		h.giveUp(c)
 	}
+}
+
+// count adds n bytes of memory to what the output of c occupies.
+func (c *Conn) count(n int64) {
+	c.out.memory.Add(n)
+	c.hub.unread[c.Port].Add(n)
 }
 
 // mark puts c on its owner's list.
@@ -261,14 +269,7 @@ func (o *outbox) seal() {
 func (o *outbox) add(p piece) {
 	o.full = append(o.full, p)
 	o.sealed += uint64(len(p.mem))
-	o.pieces += p.memory()
-}
-
-func (p *piece) memory() int64 {
-	if p.lent {
-		return int64(len(p.mem))
-	}
-	return int64(cap(p.mem))
+	o.pieces += int64(cap(p.mem))
 }
 
 // Take moves the output of all connections of the sink to outs.
@@ -314,11 +315,10 @@ func (o *outbox) take(now int64) {
 			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
 			o.answers = 0
 		}
-		o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 })
-		if o.keeps {
+		if o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 }); o.keeps {
 			o.begun.Store(o.took)
+			o.bound()
 		}
-		o.bound()
 	}
 	o.known.Store(o.end())
 }

@@ -97,7 +97,7 @@ func (c *Conn) Wrote(n int) {
 	for o.at += n; done < len(o.taken) && o.at >= len(o.taken[done].mem); done++ {
 		p := &o.taken[done]
 		o.at -= len(p.mem)
-		freed += p.memory()
+		freed += int64(cap(p.mem))
 		if s := c.sink; !p.lent && s.room >= cap(p.mem) {
 			s.room -= cap(p.mem)
 			s.spent = append(s.spent, p.mem[:0])

@@ -45,29 +45,18 @@ func (m *Command) String() string {
 
 // Step carries out commands of the sink's connections, in order, under one lock. The
 // owner must look for output itself.
-func (s *Sink) Step(cmds []Command) {
-	h, now := s.hub, s.hub.clock()
-	h.mu.Lock()
-	h.run(now, cmds) // the fleet sends once s looks for output
-	h.release(s)
-}
+func (s *Sink) Step(cmds []Command) { s.run(cmds, nil) }
 
 // Round is Step, and moves the output of all connections of the sink to outs, under the
 // same lock.
 func (s *Sink) Round(cmds []Command, outs []Output) []Output {
-	h, now := s.hub, s.hub.clock()
-	h.mu.Lock()
-	send := h.run(now, cmds)
-	outs = s.take(now, outs)
-	h.release(s)
-	if send {
-		h.fleet.Send()
-	}
+	s.run(cmds, &outs)
 	return outs
 }
 
-func (h *Hub) run(now int64, cmds []Command) (send bool) {
-	return h.step(now, func(now int64) {
+func (s *Sink) run(cmds []Command, outs *[]Output) {
+	h := s.hub
+	h.step(s, outs, func(now int64) {
 		for i := range cmds {
 			h.doing = &cmds[i]
 			h.carryOut(now, cmds[i].From, &cmds[i])
@@ -76,20 +65,30 @@ func (h *Hub) run(now int64, cmds []Command) (send bool) {
 	})
 }
 
-// step carries out f and its immediate consequences, and tells whether the fleet has
-// something to send. The core changes only in here.
-func (h *Hub) step(now int64, f func(now int64)) (send bool) {
+// act has f change the core and its connections. It is for everything that is not a peer's
+// command.
+func (h *Hub) act(f func(now int64)) { h.step(nil, nil, f) }
+
+// step carries out f and its immediate consequences under the lock. The core changes only in
+// here. self is the sink that asks, if any; its output is moved to outs, if that is not nil.
+func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 	defer h.guard()
+	now := h.clock()
+	h.mu.Lock()
 	f(now)
-	if h.fleet != nil {
-		send = h.fleet.Step(h.clock())
-	}
-	for len(h.late) > 0 {
+	send := h.fleet != nil && h.fleet.Step(h.clock())
+	for h.shedUnread(); len(h.late) > 0; h.shedUnread() {
 		c := h.late[len(h.late)-1]
 		h.late = h.late[:len(h.late)-1]
 		h.leave(c, "")
 	}
-	return send
+	if outs != nil {
+		*outs = self.take(now, *outs)
+	}
+	h.release(self)
+	if send && (self == nil || outs != nil) { // a sink that has more to come looks for output later
+		h.fleet.Send()
+	}
 }
 
 // guard ends the process when the core panics, because half-changed state would lie.
@@ -104,17 +103,6 @@ func (h *Hub) guard() {
 	}
 	h.cfg.Fatal(fmt.Sprintf("the core broke down on %s: %v\n%s", what, e, debug.Stack()))
 	panic(e)
-}
-
-// act has f change the core and its connections under the lock. It is for everything that is
-// not a peer's command.
-func (h *Hub) act(f func(now int64)) {
-	h.mu.Lock()
-	send := h.step(h.clock(), f)
-	h.release(nil)
-	if send {
-		h.fleet.Send()
-	}
 }
 
 // release arms the timer, releases the lock and wakes the owners with new output, except self.
