@@ -124,7 +124,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 	}
 	if unread > 0 {
 		for _, c := range h.Deaf(someClients) {
-			x := client(c.Peer())
+			x := client(c.Peer)
 			x.Unread, x.Stuck = c.Unread(), c.Stuck(h.Now())
 		}
 	}

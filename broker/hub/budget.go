@@ -36,7 +36,7 @@ func (h *Hub) credit(c *Conn) {
 	h.act(func(now int64) {
 		if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 {
 			c.spent.Store(false)
-			h.apply(h.core.Credit(now, c.peer, int64(most-c.out.waiting())))
+			h.apply(h.core.Credit(now, c.Peer, int64(most-c.out.waiting())))
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 type Conn struct {
 	hub  *Hub
 	sink *Sink
-	peer broker.Peer
+	// Peer is its number in the core.
+	Peer broker.Peer
 	// Port is the port it came in on.
 	Port wire.Port
 	// Owner belongs to the connection's owner, who may store anything here.
@@ -56,11 +57,11 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	c := &Conn{hub: h, sink: sink, Port: port, Owner: owner, Remote: remote, Opened: h.clock()}
 	c.out.bare = sink.owner.Bare
 	if port == wire.SubmitPort {
-		c.peer = h.core.AddSubmitter()
+		c.Peer = h.core.AddSubmitter()
 	} else {
-		c.peer = h.core.AddWorker()
+		c.Peer = h.core.AddWorker()
 	}
-	slot := int(c.peer.Slot())
+	slot := int(c.Peer.Slot())
 	for len(h.conns) <= slot {
 		h.conns = append(h.conns, nil)
 	}
@@ -127,22 +128,19 @@ func (h *Hub) giveUp(c *Conn) {
 
 // leave removes c from the core. For a worker, reason says why we close it.
 func (h *Hub) leave(c *Conn, reason string) {
-	if h.find(c.peer) != c {
+	if h.find(c.Peer) != c {
 		return
 	}
 	var fx []broker.Effect
 	if reason != "" {
-		fx = h.core.Expelled(h.clock(), c.peer, reason)
+		fx = h.core.Expelled(h.clock(), c.Peer, reason)
 	} else {
-		fx = h.core.Gone(h.clock(), c.peer)
+		fx = h.core.Gone(h.clock(), c.Peer)
 	}
-	h.conns[c.peer.Slot()] = nil
+	h.conns[c.Peer.Slot()] = nil
 	h.departed.add(c, h.clock())
 	h.apply(fx)
 }
-
-// Peer is the connection's number in the core.
-func (c *Conn) Peer() broker.Peer { return c.peer }
 
 // SetClient notes the name that a peer gave itself.
 func (c *Conn) SetClient(name string) { c.client.Store(&name) }

@@ -21,9 +21,9 @@ type departures struct {
 
 func (d *departures) add(c *Conn, now int64) {
 	delete(d.of, d.order[d.next])
-	d.order[d.next] = c.peer
+	d.order[d.next] = c.Peer
 	d.next = (d.next + 1) % mostDeparted
-	d.of[c.peer] = Departed{c.Remote, c.Client(), c.Opened, now}
+	d.of[c.Peer] = Departed{c.Remote, c.Client(), c.Opened, now}
 }
 
 // Departed returns what is remembered of a closed connection: nothing if it is not among the

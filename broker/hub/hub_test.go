@@ -423,7 +423,7 @@ func TestUnread(t *testing.T) {
 			}
 		}
 	}
-	gone := func(s *side) bool { return h.Find(s.conn.Peer()) == nil }
+	gone := func(s *side) bool { return h.Find(s.conn.Peer) == nil }
 	for range 40 {
 		s := open(t, h, wire.SubmitPort)
 		all = append(all, s)
@@ -499,7 +499,7 @@ func TestUnreadOfLeaving(t *testing.T) {
 		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
 	}
 	for name, s := range map[string]*side{"who has little to read": small, "who came last": other} {
-		if h.Find(s.conn.Peer()) == nil {
+		if h.Find(s.conn.Peer) == nil {
 			t.Errorf("%s was closed", name)
 		}
 	}

@@ -126,7 +126,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 }
 
 func (h *Hub) find(p broker.Peer) *Conn {
-	if s := int(p.Slot()); s < len(h.conns) && h.conns[s] != nil && h.conns[s].peer == p {
+	if s := int(p.Slot()); s < len(h.conns) && h.conns[s] != nil && h.conns[s].Peer == p {
 		return h.conns[s]
 	}
 	return nil

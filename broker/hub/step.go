@@ -135,7 +135,7 @@ func (h *Hub) release(self *Sink) {
 func (h *Hub) carryOut(now int64, c *Conn, m *Command) {
 	h.stats.Frames++
 	if m.Owner != 0 {
-		h.core.SetOwner(c.peer, m.Owner)
+		h.core.SetOwner(c.Peer, m.Owner)
 	}
 	switch {
 	case m.Ignore:
@@ -175,29 +175,29 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		if h.outcomes > 0 {
 			h.settle(now, r.ID)
 		}
-		fx = h.core.Submit(now, c.peer, &s)
+		fx = h.core.Submit(now, c.Peer, &s)
 	case wire.Respond:
-		fx = h.core.Respond(now, c.peer, r.ID, r.Body, m.Kept)
+		fx = h.core.Respond(now, c.Peer, r.ID, r.Body, m.Kept)
 	case wire.Join:
-		fx = h.core.Join(now, c.peer, &broker.Joining{
+		fx = h.core.Join(now, c.Peer, &broker.Joining{
 			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
 			Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders,
 		})
 		c.Named = c.Named || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
 	case wire.Cancel, wire.Change:
-		if typ := h.core.TypeOf(c.peer, r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
+		if typ := h.core.TypeOf(c.Peer, r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
 			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})
 			return
 		}
 		if r.Verb == wire.Cancel {
-			fx = h.core.Cancel(now, c.peer, r.ID)
+			fx = h.core.Cancel(now, c.Peer, r.ID)
 			break
 		}
-		fx = h.core.Change(now, c.peer, &broker.Changing{
+		fx = h.core.Change(now, c.Peer, &broker.Changing{
 			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: ms(r.AfterMS),
 		})
 	case wire.Attach:
-		fx = h.core.Attach(now, c.peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.out.waiting())
+		fx = h.core.Attach(now, c.Peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.out.waiting())
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
@@ -206,13 +206,13 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		if r.AfterMS >= 0 {
 			f.Delay = int64(ms(r.AfterMS))
 		}
-		fx = h.core.Fail(now, c.peer, &f)
+		fx = h.core.Fail(now, c.Peer, &f)
 	case wire.Release:
-		fx = h.core.Release(now, c.peer, &broker.Releasing{ID: r.ID, Delay: ms(max(r.AfterMS, 0))})
+		fx = h.core.Release(now, c.Peer, &broker.Releasing{ID: r.ID, Delay: ms(max(r.AfterMS, 0))})
 	case wire.Progress:
-		fx = h.core.Progress(now, c.peer, r.ID, r.Body, m.Kept)
+		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.Kept)
 	case wire.Leave:
-		fx = h.core.Leave(now, c.peer)
+		fx = h.core.Leave(now, c.Peer)
 	case wire.Ping:
 		h.put(c, 0, func(o *outbox) { o.buf = wire.AppendOK(o.buf) })
 		return

@@ -357,8 +357,8 @@ func (x *twins) join() {
 	} else {
 		p.shadow.peer = x.twin.core.AddWorker()
 	}
-	if p.shadow.peer != p.conn.Peer() {
-		x.t.Fatalf("peer %d, the twin's %d", p.conn.Peer(), p.shadow.peer)
+	if p.shadow.peer != p.conn.Peer {
+		x.t.Fatalf("peer %d, the twin's %d", p.conn.Peer, p.shadow.peer)
 	}
 	x.twin.shadows[p.shadow.peer] = p.shadow
 	x.pairs = append(x.pairs, p)
@@ -502,7 +502,7 @@ func (x *twins) taken(p *pair) []byte {
 func (x *twins) finish(o *owner) {
 	for _, w := range o.writing {
 		if got := front(w.pair.conn); !bytes.Equal(got, w.want) {
-			x.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.pair.conn.Peer(), got, w.want)
+			x.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.pair.conn.Peer, got, w.want)
 		}
 		n := w.pair.shadow.held
 		if x.rng.IntN(2) == 0 {

@@ -61,24 +61,24 @@ func (b *batch) done() {
 	b.n, b.big, b.now = 0, false, false
 }
 
-func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
-	err := d.DecodeMore(payload, from.Port, from.Named, &m.Req)
-	if m.Kept && err == nil {
-		loosen(m, payload)
-	}
-	return err
+// request makes a command of a frame.
+func (c *conn) request(b *batch, payload []byte, kept bool) {
+	m := b.next(c.peer)
+	m.Kept, b.big = kept, b.big || kept
+	b.frames++
+	c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
 }
 
-// loosen copies a kept body if the frame around it is much longer, because kept bodies are
-// counted by their own length.
-func loosen(m *hub.Command, payload []byte) {
-	n := len(m.Req.Body)
-	switch {
+func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
+	err := d.DecodeMore(payload, from.Port, from.Named, &m.Req)
+	switch n := len(m.Req.Body); {
+	case err != nil || !m.Kept:
 	case n < bigFrame:
 		m.Kept = false
-	case cap(payload)-n > n/16:
+	case cap(payload)-n > n/16: // the body keeps the frame, and only the body's length counts
 		m.Req.Body = bytes.Clone(m.Req.Body)
 	}
+	return err
 }
 
 // command turns what was decoded into m, the last command of b.

@@ -72,10 +72,7 @@ func (c *conn) take(b *batch) {
 			c.loop.carryOut()
 			c.decodeAside(payload)
 		default:
-			m := b.next(c.peer)
-			m.Kept, b.big = kept, b.big || kept
-			b.frames++
-			c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
+			c.request(b, payload, kept)
 		}
 		if b.n == batchSize || b.now || c.in.used {
 			c.loop.carryOut()

@@ -26,7 +26,7 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	p.want("ok", true)
 	var peer broker.Peer
 	var lp *loop
-	s.Hub().Each(func(c *hub.Conn) { peer, lp = c.Peer(), c.Owner.(*conn).loop })
+	s.Hub().Each(func(c *hub.Conn) { peer, lp = c.Peer, c.Owner.(*conn).loop })
 
 	reached, on := make(chan struct{}), make(chan struct{})
 	slow := s.Hub().NewSink(hub.Owner{Write: func() bool { close(reached); <-on; return true }})
@@ -35,7 +35,7 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	go func() {
 		defer close(done)
 		s.Hub().Do(func(*broker.Broker, int64) []broker.Effect {
-			return []broker.Effect{{Op: broker.OpOK, Peer: other.Peer(), ID: []byte("x")}, {Op: broker.OpOK, Peer: peer, ID: []byte("y")}}
+			return []broker.Effect{{Op: broker.OpOK, Peer: other.Peer, ID: []byte("x")}, {Op: broker.OpOK, Peer: peer, ID: []byte("y")}}
 		})
 	}()
 	<-reached

@@ -40,7 +40,7 @@ func TestBacklog(t *testing.T) {
 			}
 			want = wire.AppendProgress(want, []byte("a"), part)
 			s.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-				return []broker.Effect{{Op: broker.OpProgress, Peer: c.peer.Peer(), ID: []byte("a"), Body: part, Kept: kept}}
+				return []broker.Effect{{Op: broker.OpProgress, Peer: c.peer.Peer, ID: []byte("a"), Body: part, Kept: kept}}
 			})
 			if !kept {
 				clear(part)
