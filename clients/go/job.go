@@ -1,10 +1,13 @@
 package gloom
 
 import (
+	"context"
 	"errors"
 	"time"
 
 	"github.com/goccy/go-json"
+
+	"gloom/wire"
 )
 
 // NoRetries as Job.Retries asks for a single run.
@@ -79,17 +82,44 @@ type Job struct {
 	run *Run // set for a handler
 }
 
-// Progress sends news of the running job to a submitter that asked for it. The
-// body is as a handler's result: any value. It does not wait for the broker, but
+// Progress sends news of the running job to a submitter that asked for it: any
+// value, as a handler's result. It does not wait for the broker, but
 // for room when many reports are unanswered. It returns the cause of the
 // handler's context when that has ended, and ErrUnsupported when the job did not
 // come from a worker or the broker knows no progress.
-func (j *Job) Progress(body any) error {
-	if j.run == nil {
+func (j *Job) Progress(v any) error {
+	r := j.run
+	if r == nil || r.socket.conf.compat {
 		return ErrUnsupported
 	}
-	return j.run.progress(body)
+	s := r.socket
+	body, err := encodeAnswer(v, nil)
+	if err != nil {
+		return err
+	}
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	e.frame = wire.AppendWorkerProgress(e.frame[:0], r.name(), body)
+	if err := e.check(s, body); err != nil {
+		return err
+	}
+	return s.mu.until(r.ctx, true, func() error {
+		switch cause := context.Cause(r.ctx); {
+		case cause != nil:
+			return cause
+		case s.runs[r.key] != r:
+			return errAnswered
+		case s.full() || s.reports == maxReports:
+			return ErrWindowFull
+		}
+		s.reports++
+		s.post(e.frame, request{verb: wire.Progress, key: r.key, run: r})
+		return nil
+	})
 }
+
+// errAnswered is what Progress returns when it comes too late.
+var errAnswered = errors.New("gloom: job has been answered")
 
 // Result is the answer to a job.
 type Result struct {

@@ -144,27 +144,34 @@ func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 func (c *config) validate() error {
 	most := math.MaxInt32 - wire.MaxFrameOut(0)
 	const minBeat, maxBeat = wire.MinHeartbeatMS * time.Millisecond, wire.MaxHeartbeatMS * time.Millisecond
-	switch {
-	case len(c.addrs) == 0:
-		return errors.New("gloom: no broker address")
-	case c.dialTimeout <= 0:
-		return fmt.Errorf("gloom: dial timeout %v: must be above 0", c.dialTimeout)
-	case c.maxFrame < 1024 || c.maxFrame > most:
-		return fmt.Errorf("gloom: max frame %d: must be 1024 … %d", c.maxFrame, most)
-	case c.window < 1:
-		return fmt.Errorf("gloom: window %d: must be at least 1", c.window)
-	case c.backoffBase <= 0 || c.backoffMax < c.backoffBase:
-		return fmt.Errorf("gloom: backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax)
-	case c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat):
-		return fmt.Errorf("gloom: heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat)
-	case !utf8.ValidString(c.token) || !utf8.ValidString(c.client):
-		return errors.New("gloom: token and client name must be UTF-8")
-	case c.compat && c.wantsHello():
-		return errors.New("gloom: token, client name and heartbeat cannot be had from a Compat broker")
-	}
 	for _, a := range c.addrs {
 		if _, _, _, err := splitAddr(a); err != nil {
 			return err
+		}
+	}
+	return check(
+		rule{len(c.addrs) == 0, "no broker address"},
+		rule{c.dialTimeout <= 0, fmt.Sprintf("dial timeout %v: must be above 0", c.dialTimeout)},
+		rule{c.maxFrame < 1024 || c.maxFrame > most, fmt.Sprintf("max frame %d: must be 1024 … %d", c.maxFrame, most)},
+		rule{c.window < 1, fmt.Sprintf("window %d: must be at least 1", c.window)},
+		rule{c.backoffBase <= 0 || c.backoffMax < c.backoffBase, fmt.Sprintf("backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax)},
+		rule{c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), fmt.Sprintf("heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat)},
+		rule{!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"},
+		rule{c.compat && c.wantsHello(), "token, client name and heartbeat cannot be had from a Compat broker"},
+	)
+}
+
+// rule says what is wrong with a configuration if it is broken.
+type rule struct {
+	broken bool
+	reason string
+}
+
+// check is the error of the first rule that is broken.
+func check(rules ...rule) error {
+	for _, r := range rules {
+		if r.broken {
+			return errors.New("gloom: " + r.reason)
 		}
 	}
 	return nil

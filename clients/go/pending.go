@@ -38,6 +38,21 @@ type Pending struct {
 // latch is a channel to be closed, made when somebody asks for it.
 type latch chan struct{}
 
+// wait waits until done is closed, and returns the context's cause if that ends before.
+func wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	select { // both may be
+	case <-done:
+		return nil
+	default:
+		return context.Cause(ctx)
+	}
+}
+
 var opened = func() latch {
 	l := make(latch)
 	close(l)
@@ -81,10 +96,8 @@ func (p *Pending) Done() <-chan struct{} {
 // the job's error if it was not taken, and the context's cause if that ends
 // first; the job goes on then.
 func (p *Pending) Ack(ctx context.Context) error {
-	select {
-	case <-p.Acked():
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := wait(ctx, p.Acked()); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,14 +111,8 @@ func (p *Pending) Ack(ctx context.Context) error {
 // *LostError, or the context's cause if that ends first; the job goes on then,
 // and Result may be called again.
 func (p *Pending) Result(ctx context.Context) (Result, error) {
-	select {
-	case <-p.Done():
-	case <-ctx.Done():
-		select { // what has come counts
-		case <-p.Done():
-		default:
-			return Result{}, context.Cause(ctx)
-		}
+	if err := wait(ctx, p.Done()); err != nil {
+		return Result{}, err
 	}
 	return p.result, p.err
 }

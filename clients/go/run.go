@@ -139,37 +139,3 @@ func (e *encoder) check(s *socket, body []byte) error {
 	}
 	return nil
 }
-
-// errAnswered is what Progress returns when it comes too late.
-var errAnswered = errors.New("gloom: job has been answered")
-
-// progress sends news of the run.
-func (r *Run) progress(v any) error {
-	s := r.socket
-	if s.conf.compat {
-		return ErrUnsupported
-	}
-	body, err := encodeAnswer(v, nil)
-	if err != nil {
-		return err
-	}
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	e.frame = wire.AppendWorkerProgress(e.frame[:0], r.name(), body)
-	if err := e.check(s, body); err != nil {
-		return err
-	}
-	return s.mu.until(r.ctx, true, func() error {
-		switch cause := context.Cause(r.ctx); {
-		case cause != nil:
-			return cause
-		case s.runs[r.key] != r:
-			return errAnswered
-		case s.full() || s.reports == maxReports:
-			return ErrWindowFull
-		}
-		s.reports++
-		s.post(e.frame, request{verb: wire.Progress, key: r.key, run: r})
-		return nil
-	})
-}

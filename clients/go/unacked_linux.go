@@ -1,6 +1,7 @@
 package gloom
 
 import (
+	"cmp"
 	"strings"
 	"syscall"
 	"time"
@@ -19,8 +20,5 @@ func limitUnacked(network, _ string, c syscall.RawConn) (err error) {
 	failed := c.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
 	})
-	if failed != nil {
-		return failed
-	}
-	return err
+	return cmp.Or(failed, err)
 }

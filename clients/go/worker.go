@@ -91,7 +91,11 @@ type Serving struct {
 // it, and nothing has changed then. It does not wait: for a moment runs may come
 // that the change rules out. What is out stays out.
 func (w *Worker) Serve(v Serving) error {
-	if err := v.check(); err != nil {
+	err := cmp.Or(check(
+		rule{len(v.Types) == 0, "a worker with Take serves at least one of Types"},
+		rule{v.Prefetch < 0, fmt.Sprintf("prefetch %d: must not be negative", v.Prefetch)},
+	), checkNames("type", "", slices.Concat(v.Types, v.Except)...))
+	if err != nil {
 		return err
 	}
 	w.serves.Store(&v)
@@ -99,16 +103,6 @@ func (w *Worker) Serve(v Serving) error {
 		s.(*socket).rejoin()
 	}
 	return nil
-}
-
-func (v *Serving) check() error {
-	switch {
-	case len(v.Types) == 0:
-		return errors.New("gloom: a worker with Take serves at least one of Types")
-	case v.Prefetch < 0:
-		return fmt.Errorf("gloom: prefetch %d: must not be negative", v.Prefetch)
-	}
-	return checkNames("type", "", slices.Concat(v.Types, v.Except)...)
 }
 
 // Run serves jobs until ctx ends or Stop is called, then leaves, finishes what
@@ -121,10 +115,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.start(ctx); err != nil {
 		return err
 	}
-	select {
-	case <-w.done:
+	if wait(ctx, w.done) == nil {
 		return w.Err()
-	case <-ctx.Done():
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(w.StopTimeout, DefaultStopTimeout))
 	defer cancel()
@@ -159,18 +151,11 @@ func (w *Worker) Stop(ctx context.Context) error {
 		return nil
 	}
 	w.leave()
-	select {
-	case <-w.done:
-		return nil
-	default:
-	}
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
+	if cause := wait(ctx, w.done); cause != nil {
 		w.abort(ErrClosed)
-		return fmt.Errorf("gloom: worker stopped with jobs running: %w", context.Cause(ctx))
+		return fmt.Errorf("gloom: worker stopped with jobs running: %w", cause)
 	}
+	return nil
 }
 
 // Done is closed when the worker has ended: stopped, or refused for good. It is
@@ -229,30 +214,17 @@ func (w *Worker) check() (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...); err != nil {
-		return nil, err
-	}
-	switch {
-	case w.Type == "" && len(w.Types) == 0:
-		return nil, errors.New("gloom: worker type is empty")
-	case w.Type != "" && len(w.Types) > 0:
-		return nil, errors.New("gloom: worker has both a type and types")
-	case w.Type != "" && len(w.Except) > 0:
-		return nil, errors.New("gloom: worker has except without types")
-	case conf.compat && (len(w.Types) > 0 || w.Headers):
-		return nil, errors.New("gloom: types and headers cannot be had from a Compat broker")
-	case w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != "" || conf.compat):
-		return nil, errors.New("gloom: worker with Take has a handler, a concurrency, a single type, or a Compat broker")
-	case w.Take == nil && w.Handler == nil:
-		return nil, errors.New("gloom: worker has no handler")
-	case w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0:
-		return nil, errors.New("gloom: concurrency, prefetch and stop timeout must not be negative")
-	case w.Prefetch > 0 && w.Prefetch < w.Concurrency:
-		return nil, fmt.Errorf("gloom: prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency)
-	case w.Prefetch > 0 && conf.compat:
-		return nil, errors.New("gloom: prefetch cannot be had from a Compat broker")
-	}
-	return conf, nil
+	return conf, cmp.Or(checkNames("type", "", slices.Concat([]string{w.Type}, w.Types, w.Except)...), check(
+		rule{w.Type == "" && len(w.Types) == 0, "worker type is empty"},
+		rule{w.Type != "" && len(w.Types) > 0, "worker has both a type and types"},
+		rule{w.Type != "" && len(w.Except) > 0, "worker has except without types"},
+		rule{conf.compat && (len(w.Types) > 0 || w.Headers), "types and headers cannot be had from a Compat broker"},
+		rule{w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != "" || conf.compat), "worker with Take has a handler, a concurrency, a single type, or a Compat broker"},
+		rule{w.Take == nil && w.Handler == nil, "worker has no handler"},
+		rule{w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"},
+		rule{w.Prefetch > 0 && w.Prefetch < w.Concurrency, fmt.Sprintf("prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency)},
+		rule{w.Prefetch > 0 && conf.compat, "prefetch cannot be had from a Compat broker"},
+	))
 }
 
 // pool is how many sockets a broker gets, and how many handlers share one.
