@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// splitAddr tells the network and address of "host:port", "tls://host:port" or
-// "unix:/path", and whether it asks for TLS.
+// splitAddr parses "host:port", "tls://host:port" and "unix:/path".
 func splitAddr(s string) (network, addr string, secure bool, err error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		if path == "" {
@@ -25,8 +24,8 @@ func splitAddr(s string) (network, addr string, secure bool, err error) {
 	return "tcp", addr, secure, nil
 }
 
-// connect opens a connection to a broker and tells at which address. Who was told
-// none takes the socket of this host's broker, if that lets us in.
+// connect opens a connection and returns its address. If no address was given, it tries the
+// socket of this host's broker first.
 func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, error) {
 	if local := "unix:" + c.socket; c.socket != "" && c.tls == nil {
 		if nc, err := c.connectTo(ctx, local); err == nil {

@@ -15,10 +15,10 @@ import (
 const (
 	// maxUnsent is how many bytes may wait to be written before callers wait.
 	maxUnsent = 1 << 20
-	// keepBuffer is the largest buffer kept after a large frame has gone through.
+	// keepBuffer is the largest buffer that is kept for use again.
 	keepBuffer = 256 << 10
-	// lastWords is how long a connection that cannot be written to is still read:
-	// the broker may have said why.
+	// lastWords is how long a connection whose writes fail is still read: the broker may have
+	// said why.
 	lastWords = 250 * time.Millisecond
 	// deadBeats is how many beats may pass without a byte from the broker.
 	deadBeats = 3
@@ -27,9 +27,8 @@ const (
 // errFinished ends a connection that has nothing more to wait for.
 var errFinished = errors.New("finished")
 
-// conn is a connection to a broker, of a submitter or a worker: a goroutine that
-// writes what others append to a buffer, so that many frames leave in one call;
-// a goroutine that reads frames; and, in order, the requests that wait for a reply.
+// conn is a connection to a broker. One goroutine writes what others append to a buffer, so
+// that many frames leave in one call. Another reads frames.
 type conn struct {
 	conf *config
 	addr string
@@ -39,8 +38,8 @@ type conn struct {
 	end  context.CancelCauseFunc
 	over chan struct{} // closed when all that the connection had has been told so
 
-	// Largest frames either way. Only the reply to hello changes them, before
-	// there is anything large to send.
+	// The largest frames either way. Only the reply to hello changes them, before anything
+	// large is sent.
 	maxIn, maxOut int
 
 	mu      *guard        // guards what follows
@@ -59,30 +58,29 @@ type conn struct {
 	news    []teller // what the frame at hand means to others
 }
 
-// teller tells others what a frame meant, without mu held.
+// teller is told what a frame meant, without mu held.
 type teller interface{ tell() }
 
 type call func()
 
 func (f call) tell() { f() }
 
-// user is whom a connection serves. The reading goroutine calls its methods, with
-// the connection's mu held.
+// user is what a connection serves. Its methods are called by the reading goroutine, with mu
+// held.
 type user interface {
-	// replied acts on the reply to a request: ok if refusal is nil. A detached or
-	// other silent submit is ok when a later frame proves it.
+	// replied acts on the reply to a request; refusal is nil for ok. A silent submit is ok
+	// once a later frame proves it.
 	replied(r request, refusal *RefusedError) error
-	// event acts on a frame that is for workers.
+	// event acts on a frame for workers.
 	event(*wire.Event) error
-	// finished says whether there is nothing left to wait for, now that all of
-	// what a frame means is known.
+	// finished tells whether nothing is left to wait for.
 	finished() bool
-	// gone ends all that is out on the connection, which has ended.
+	// gone ends everything that is out on the connection, which has ended.
 	gone(*LostError)
 }
 
-// dial connects to a broker within the time for that, while ctx lasts, and serves
-// the connection until it fails, or life ends.
+// dial connects to a broker within the dial timeout, while ctx lasts, and serves the
+// connection until it fails or life ends.
 func (c *conn) dial(ctx, life context.Context, broker string) (err error) {
 	ctx, cancel := c.conf.timeout(ctx)
 	defer cancel()
@@ -97,8 +95,8 @@ func (c *conn) dial(ctx, life context.Context, broker string) (err error) {
 	return nil
 }
 
-// greet sends what is said first and waits for the reply, of which done is to be
-// told. A connection without one in time, or with a refusal, fails.
+// greet sends the first requests and waits for the reply, which goes to done. Without a reply
+// in time, or with a refusal, the connection fails.
 func (c *conn) greet(say func(done func(error))) error {
 	ctx, cancel := c.conf.timeout(context.Background())
 	defer cancel()
@@ -114,7 +112,7 @@ func (c *conn) greet(say func(done func(error))) error {
 	return err
 }
 
-// await waits for what done is told, if it is to be told anything.
+// await waits for what ask tells done.
 func await(ctx context.Context, ask func(done func(error)) error) error {
 	replied := make(chan error, 1)
 	if err := ask(func(err error) { replied <- err }); err != nil {
@@ -128,7 +126,6 @@ func await(ctx context.Context, ask func(done func(error)) error) error {
 	}
 }
 
-// run serves the connection until it fails.
 func (c *conn) run() {
 	defer close(c.over)
 	var writer sync.WaitGroup
@@ -146,7 +143,7 @@ func (c *conn) run() {
 	c.tell()
 }
 
-// tell passes on what a frame meant, where that must not hold up others.
+// tell tells others what the frame meant, without mu held.
 func (c *conn) tell() {
 	for i, n := range c.news {
 		n.tell()
@@ -155,8 +152,8 @@ func (c *conn) tell() {
 	c.news = c.news[:0]
 }
 
-// fail ends the connection, once; the first cause stays, but for what the broker
-// has said.
+// fail ends the connection. The first cause stays, but what the broker said before comes
+// first.
 func (c *conn) fail(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,15 +163,15 @@ func (c *conn) fail(cause error) {
 	c.end(&LostError{Addr: c.addr, Cause: cause})
 }
 
-// finish ends the connection if it has nothing more to wait for. It is called with
-// mu held, as is all below that does not say otherwise.
+// finish ends the connection if it has nothing more to wait for. Here and below, mu is held
+// unless the comment says otherwise.
 func (c *conn) finish() {
 	if c.user.finished() {
 		c.end(&LostError{Addr: c.addr, Cause: errFinished})
 	}
 }
 
-// lost is why the connection failed.
+// lost is why the connection failed. It needs no mu.
 func (c *conn) lost() *LostError {
 	if lost, ok := context.Cause(c.life).(*LostError); ok {
 		return lost
@@ -182,7 +179,6 @@ func (c *conn) lost() *LostError {
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
-// post sends a request, unless the connection has gone.
 func (c *conn) post(frame []byte, r request) {
 	if c.life.Err() != nil {
 		return
@@ -199,7 +195,7 @@ func (c *conn) write(frame []byte) {
 	c.out = append(c.out, frame...)
 }
 
-// full says that there is no room for frames that may wait.
+// full tells that callers must wait before they append more.
 func (c *conn) full() bool { return len(c.out) >= maxUnsent }
 
 func (c *conn) writeLoop() {
@@ -222,8 +218,8 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take returns what is to be written, and gives back the buffer of what was
-// written. It is called without mu held.
+// take swaps the buffers: it returns what is to be written, and keeps the one that was written
+// for use again. It takes mu.
 func (c *conn) take(wrote []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,8 +227,8 @@ func (c *conn) take(wrote []byte) []byte {
 		return nil
 	}
 	if c.bare {
-		// The broker sends nothing about a detached job without ack that it has accepted;
-		// the reply to a ping proves that no refusal will come.
+		// The broker sends nothing about a detached job without ack that it accepted. The
+		// reply to a ping proves that no refusal will come.
 		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
 	if c.full() {
@@ -247,7 +243,8 @@ func (c *conn) take(wrote []byte) []byte {
 	return buf
 }
 
-// Read is nc's, for the reading goroutine: with a heartbeat, bytes must come.
+// Read reads from nc. With a heartbeat, bytes must come in time. Only the reading goroutine
+// calls it.
 func (c *conn) Read(p []byte) (int, error) {
 	beat := c.conf.heartbeat
 	if beat > 0 {
@@ -260,7 +257,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readLoop handles frames until reading or handling fails.
+// readLoop handles frames until reading or handling fails. It takes mu for each.
 func (c *conn) readLoop() error {
 	in := frames{from: c}
 	for {
@@ -274,7 +271,7 @@ func (c *conn) readLoop() error {
 	}
 }
 
-// handle acts on one frame of the broker, without mu held.
+// handle acts on one frame. It takes mu.
 func (c *conn) handle(payload []byte) error {
 	if err := c.decoder.Decode(payload, &c.frame); err != nil {
 		if errors.Is(err, wire.ErrUnknownFrame) {

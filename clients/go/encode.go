@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// encoder holds what encoding a frame needs; encoders are pooled.
+// encoder has what encoding a frame needs. Encoders are pooled.
 type encoder struct {
 	frame []byte
 	names []byte
@@ -75,21 +75,21 @@ func (e *encoder) submit(job *Job, p *Pending, conf *config) ([]byte, error) {
 	return e.frame, nil
 }
 
-// wrong says why the value that the frame has under a key is not one JSON value
-// that a broker takes, and what it is.
+// wrong says why the value under a key of the frame is not one JSON value that a broker takes;
+// "" if it is.
 func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
 	payload := e.frame[wire.HeaderLen:]
 	if err := e.env.Scan(payload); err != nil {
 		return what + ": " + err.Reason
 	}
-	// A value that closes the message and goes on makes valid frames, too.
+	// A value that ends the message and begins another key also makes a valid frame.
 	if seen := e.env.Raw(payload, key); len(seen) != len(bytes.Trim(value, " \t\r\n")) {
 		return what + ": not one JSON value"
 	}
 	return ""
 }
 
-// backoff is the one to be sent.
+// backoff is what is sent for Backoff.
 func (j *Job) backoff() time.Duration {
 	switch {
 	case j.Backoff == NoBackoff || j.Backoff == 0 && j.Retries == NoRetries:
@@ -100,14 +100,14 @@ func (j *Job) backoff() time.Duration {
 	return j.Backoff
 }
 
-// hasOptions: the job asks for what the original protocol does not know.
+// hasOptions tells that the job asks for something that the original protocol lacks.
 func (j *Job) hasOptions() bool {
 	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 && j.Backoff != NoBackoff || j.Expires != 0 || j.Retries != 0 ||
 		j.Age != 0 || j.Keep != 0 || len(j.Groups) > 0 || len(j.Headers) > 0 || j.Detach || j.NoAck || j.OnProgress != nil
 }
 
-// validate refuses what the broker could not even answer with the job's id, and
-// what would be sent as something else.
+// validate refuses what the broker would refuse without the job's id, and what would be sent
+// as something else.
 func (j *Job) validate() error {
 	if err := checkNames("id", "", j.ID); err != nil {
 		return err
@@ -125,7 +125,8 @@ func (j *Job) validate() error {
 	return nil
 }
 
-// checkNames refuses names that cannot be sent, for the job with the id.
+// checkNames refuses names that cannot be sent; "" is no name. id is that of the job that they
+// are for.
 func checkNames(what, id string, names ...string) error {
 	for _, name := range names {
 		if err := wire.CheckName(what, name); name != "" && err != nil {
@@ -135,7 +136,7 @@ func checkNames(what, id string, names ...string) error {
 	return nil
 }
 
-// millis rounds away from zero, so that little is not none.
+// millis rounds away from zero, because 0 would mean none.
 func millis(d time.Duration) int64 {
 	return d.Milliseconds() + int64(cmp.Compare(d%time.Millisecond, 0))
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Code is the stable name of an error on the wire. The constants are the one
-// table of this package: errors.Is finds them in a *RefusedError and a *JobError.
+// Code is the name of an error on the wire. errors.Is finds the constants in a *RefusedError
+// and a *JobError.
 type Code string
 
 // The codes of the protocol.
@@ -38,23 +38,22 @@ const (
 func (c Code) Error() string { return string(c) }
 
 var (
-	// ErrLost is matched by every *LostError.
+	// Every *LostError matches ErrLost.
 	ErrLost = errors.New("connection lost")
-	// ErrClosed is returned after Close, Drain or Stop.
+	// Calls return ErrClosed after Close, Drain or Stop.
 	ErrClosed = errors.New("gloom: closed")
-	// ErrWindowFull is returned by TrySubmit and TrySubmitFunc when as many jobs
-	// are outstanding as the window allows, or too many bytes wait to be sent.
+	// TrySubmit and TrySubmitFunc return ErrWindowFull when the window is full or too many
+	// bytes wait to be sent.
 	ErrWindowFull = errors.New("gloom: window is full")
-	// ErrNotConnected is returned by TrySubmit and TrySubmitFunc while there is
-	// no connection to a broker.
+	// TrySubmit and TrySubmitFunc return ErrNotConnected while there is no connection to a
+	// broker.
 	ErrNotConnected = errors.New("gloom: not connected")
-	// ErrUnsupported is returned for what a broker of the Compat kind lacks.
+	// Calls return ErrUnsupported for what a Compat broker lacks.
 	ErrUnsupported = errors.New("gloom: not supported by this broker")
 )
 
-// RefusedError says that the broker did not take a request: nothing changed.
-// Jobs with an impossible id, body or size are refused with it before they are
-// sent.
+// RefusedError says that the broker did not take a request: nothing changed. Jobs with an
+// impossible id, body or size are refused before they are sent.
 type RefusedError struct {
 	Code   Code
 	Reason string // for people
@@ -66,25 +65,25 @@ func (e *RefusedError) Error() string { return describe("refused", e.Code, e.Rea
 // Unwrap returns the code.
 func (e *RefusedError) Unwrap() error { return e.Code }
 
-// of is the refusal with the id that the caller knows.
+// of is the refusal with the id that the caller gave the job.
 func (e *RefusedError) of(p *Pending) error {
 	return &RefusedError{Code: e.Code, Reason: e.Reason, ID: p.id}
 }
 
-// JobError says that a job which the broker had taken ended without an answer.
-// Its Code is ErrJobFailed, ErrExpired, ErrCancelled, ErrDraining or, for a kept
-// job that another connection has now, ErrTakenOver; brokers to come may have more.
+// JobError says that a job that the broker took ended without an answer. Its Code is
+// ErrJobFailed, ErrExpired, ErrCancelled, ErrDraining or ErrTakenOver (another connection
+// attached to the kept job); later brokers may add more.
 //
-// A job with NoAck that meets a draining broker gets a JobError too, though it
-// may never have been taken: without an ack nobody can tell.
+// A job with NoAck that meets a draining broker also gets a JobError, although it may never
+// have been taken: without an ack nobody can tell.
 type JobError struct {
 	Code   Code
 	Reason string // for people; of a worker's fail, what the worker said
 	ID     string
-	// Lost says that the last run went with its worker: it may have been done.
+	// Lost: the worker of the last run was lost, so the job may have been done.
 	Lost bool
-	// Final says that the worker wanted no retry; Later that it would have had one
-	// wait for Delay, had a run been left.
+	// Final: the worker wanted no retry. Later: it wanted one after Delay, but no run was
+	// left.
 	Final, Later bool
 	Delay        time.Duration
 }
@@ -105,9 +104,9 @@ func describe(what string, code Code, reason, id string) string {
 	return s
 }
 
-// LostError says that the connection went while a job was pending on it. The
-// broker clears such a job when it was queued, and discards its answer when it
-// was running, unless it was submitted with Detach or Keep.
+// LostError says that the connection was lost while a job was pending on it. Unless the job
+// has Detach or Keep, the broker removes it if it was queued, and discards its answer if it
+// was running.
 type LostError struct {
 	ID    string // the job's id, empty when no job is meant
 	Addr  string // of the broker
@@ -141,16 +140,15 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// ProtocolError says that a broker sent what the protocol does not allow. The
-// connection is dropped.
+// ProtocolError says that a broker broke the protocol. Its connection is dropped.
 type ProtocolError struct {
 	Reason string
 }
 
 func (e *ProtocolError) Error() string { return "gloom: broker broke the protocol: " + e.Reason }
 
-// PanicError is what a Notice reports when a handler panicked. The job has
-// failed, its reason being the panic's value.
+// PanicError is in the Notice about a handler that panicked. The job has failed with the
+// panic's value as the reason.
 type PanicError struct {
 	ID    string // the job's id
 	Value any    // what the handler panicked with

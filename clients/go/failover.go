@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// stayConnected keeps a submitter connected until it is closed: to one broker as
-// long as that serves, then to the next one that does.
+// stayConnected keeps a submitter connected until it is closed: to one broker while that
+// serves, then to the next one that does.
 func (s *Submitter) stayConnected() {
 	defer s.endKept()
 	retry := newRetry(s.conf)
@@ -46,7 +46,8 @@ func (s *Submitter) stayConnected() {
 	}
 }
 
-// drains is closed when the broker of a connection drains and there may be another.
+// drains is closed when the broker of a connection drains; it is nil if there is no other
+// broker.
 func (s *Submitter) drains(sess *session) <-chan struct{} {
 	if len(s.conf.addrs) == 1 {
 		return nil
@@ -56,8 +57,8 @@ func (s *Submitter) drains(sess *session) <-chan struct{} {
 	return sess.drained.wait()
 }
 
-// tryAll makes one attempt at each address in turn, but for the one left out,
-// and makes the first broker that takes us the one for new jobs.
+// tryAll tries each address but except once, in turn. The first broker that takes us gets new
+// jobs.
 func (s *Submitter) tryAll(except string) (*session, error) {
 	var all error
 	refused := true
@@ -92,9 +93,9 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 	return nil, all
 }
 
-// adopt makes sess the connection for new jobs, unless it has gone. The one before
-// ends with its last job, and the kept jobs of the one lost before go on here if it
-// is the same broker's; their number is bounded by the window.
+// adopt makes sess the connection for new jobs, unless it has gone. The one before ends with
+// its last job. Kept jobs of a lost connection to the same broker go on here; the window
+// bounds their number.
 func (s *Submitter) adopt(sess *session) {
 	var ended []*Pending
 	s.mu.Lock()
@@ -122,7 +123,7 @@ func (s *Submitter) adopt(sess *session) {
 	tellAll(ended)
 }
 
-// endKept ends what no connection will go on with.
+// endKept ends the kept jobs that no connection goes on with.
 func (s *Submitter) endKept() {
 	s.mu.Lock()
 	kept := s.kept

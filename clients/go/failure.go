@@ -9,7 +9,7 @@ import (
 // maxReason is how many bytes of an error's text are sent as a reason.
 const maxReason = 4096
 
-// failure is a handler's error with what is to become of the job.
+// failure is a handler's error, with what it asks for.
 type failure struct {
 	error
 	final   bool
@@ -19,8 +19,8 @@ type failure struct {
 
 func (f *failure) Unwrap() error { return f.error }
 
-// Fatal marks a handler's error as final: the job fails at once, whatever
-// retries it has left. It is nil for nil.
+// Fatal marks a handler's error as final: the job fails at once, whatever retries are left. It
+// is nil for nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -28,8 +28,8 @@ func Fatal(err error) error {
 	return &failure{error: err, final: true, delay: -1}
 }
 
-// RetryAfter asks that a failed job waits for d before its next run, 0 … a year,
-// in place of its backoff. It is nil for a nil err.
+// RetryAfter makes a failed job wait for d before its next run, 0 … a year, in place of its
+// backoff. It is nil for a nil err.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -37,9 +37,8 @@ func RetryAfter(err error, d time.Duration) error {
 	return &failure{error: err, delay: max(d, 0)}
 }
 
-// Release is a handler's error that gives the job back as if it had never been
-// handed out: no retry is used. The job waits for d first, at most a year; with 0
-// this worker may get it again at once.
+// Release is an error with which a handler gives its job back. No retry is used. The job waits
+// for d first, at most a year; with 0 this worker may get it again at once.
 func Release(d time.Duration) error {
 	if d <= 0 {
 		d = -1

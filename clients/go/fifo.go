@@ -1,6 +1,6 @@
 package gloom
 
-// fifo is a queue whose elements are numbered from 0 on as they come.
+// fifo is a queue whose elements are numbered from 0 as they come.
 type fifo[T any] struct {
 	ring []T    // its length is 0 or a power of two
 	head uint64 // number of the first element that is still in
@@ -19,12 +19,12 @@ func (q *fifo[T]) push(v T) {
 	q.tail++
 }
 
-// at is the element of a number, which must be in.
+// at is element n, which must be in.
 func (q *fifo[T]) at(n uint64) *T { return &q.ring[n&uint64(len(q.ring)-1)] }
 
 func (q *fifo[T]) empty() bool { return q.head == q.tail }
 
-// pop takes the first element out; there must be one.
+// pop takes out the first element; there must be one.
 func (q *fifo[T]) pop() T {
 	var zero T
 	at := q.at(q.head)

@@ -11,16 +11,15 @@ const readBuffer = 8 << 10
 
 var errHTTP = errors.New("this is an HTTP server")
 
-// frames cuts what comes in into frames. Memory grows with what has arrived, not
-// with what was announced.
+// frames cuts a stream into frames. Its memory grows with what has come, not with what is
+// announced.
 type frames struct {
 	from io.Reader
 	buf  []byte // what has come and is not yet cut, from at on
 	at   int
 }
 
-// next is the payload of the next frame, of at most max bytes. It is valid until
-// next is called again.
+// next returns the payload of the next frame, at most max bytes, valid until the next call.
 func (f *frames) next(max int) ([]byte, error) {
 	for {
 		rest := f.buf[f.at:]

@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// guard is a lock, with a way to wait for a change of what it guards. The
-// connections of a submitter share one; a worker's connection has its own.
+// guard is a lock with a way to wait until what it guards changes. A submitter's connections
+// share one.
 type guard struct {
 	sync.Mutex
 	door    sync.Mutex // of those who call until: only one at a time is in the way of who reads and writes
 	changed latch      // nil: nobody waits
 }
 
-// announce wakes those who wait. It is called with the lock held.
+// announce wakes those who wait. The lock is held.
 func (g *guard) announce() {
 	g.changed.release()
 	g.changed = nil
 }
 
-// until calls try with the lock held, now and after each change, until it says
-// something else than that there is no connection or no room, or once if nothing
-// is to be waited for. It is for try to say that ctx has ended.
+// until calls try with the lock held, now and after each change, while try returns
+// ErrNotConnected or ErrWindowFull. Without wait it calls try once. Once ctx has ended it calls
+// try a last time; try tells that.
 func (g *guard) until(ctx context.Context, wait bool, try func() error) error {
 	for {
 		changed, err := g.attempt(try)

@@ -7,12 +7,12 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// Headers go with a job beside its body: one JSON object of at most 4096 bytes,
-// passed on byte for byte. A *Headers is a TextMapCarrier of OpenTelemetry, whose
-// propagators keep W3C traceparent and tracestate in it.
+// Headers go with a job beside its body: one JSON object of at most 4096 bytes, passed on
+// unchanged. *Headers is OpenTelemetry's TextMapCarrier, for traceparent and tracestate of
+// W3C.
 type Headers json.RawMessage
 
-// Get is the string under a key, "" where there is none.
+// Get is the string under a key, "" if there is none.
 func (h *Headers) Get(key string) (value string) {
 	_ = json.Unmarshal(h.fields()[key], &value) // what is no string stays ""
 	return value

@@ -13,80 +13,78 @@ import (
 // NoRetries as Job.Retries asks for a single run.
 const NoRetries = -1
 
-// DefaultBackoff is Job.Backoff where that is 0 and a retry may be, NoBackoff asks for none.
+// DefaultBackoff is used for a Job.Backoff of 0 if retries are possible. NoBackoff asks for
+// none.
 const (
 	DefaultBackoff               = time.Second
 	NoBackoff      time.Duration = -1
 )
 
-// Job is what a submitter hands in and what a handler receives. A handler's job
-// has ID, Type, Body and Headers only.
+// Job is what a submitter submits and a handler receives. A handler gets ID, Type, Body and
+// Headers only.
 type Job struct {
-	// ID names the job: 1 … 1024 bytes of UTF-8, unique in the broker while the
-	// job has not ended. Empty: a short unique one is generated.
+	// ID names the job: 1 … 1024 bytes of UTF-8, unique in the broker until the job has ended.
+	// If it is empty, a short unique one is generated.
 	ID string
-	// Type says which workers serve the job: at most 1024 bytes of UTF-8. Empty:
-	// the broker's default type.
+	// Type decides which workers serve the job: at most 1024 bytes of UTF-8. Empty is the
+	// broker's default type.
 	Type string
-	// Body is one JSON value. It is passed on byte for byte and copied before
-	// Submit returns. Nil is null; JSON encodes other values.
+	// Body is one JSON value, passed on byte for byte. Submit copies it. Nil is null; JSON
+	// encodes other values.
 	Body json.RawMessage
-	// Priority puts larger numbers first. Equals go by age.
+	// Jobs of a larger Priority go first, equals by age.
 	Priority int64
 
-	// The durations are rounded up to milliseconds, at most a year. 0 is none.
+	// Durations are rounded up to milliseconds, at most a year; 0 is none.
 
 	Delay   time.Duration // not handed out before
 	Timeout time.Duration // of one run; then that run has failed
 	Expires time.Duration // a deadline for starting, counted from the submit, Delay included
 
-	// Backoff is the wait before the first retry, doubled for each further one, at most a day.
-	// A job whose worker is lost runs again at once. 0 is DefaultBackoff, NoBackoff is none.
+	// Backoff is the wait before the first retry; each further one waits twice as long, at
+	// most a day. A job whose worker is lost runs again at once. 0 is DefaultBackoff,
+	// NoBackoff is none.
 	Backoff time.Duration
-	// Retries is the number of runs after the first one, at most 1000. 0 leaves
-	// it to the broker, NoRetries is none.
+	// Retries is how many runs may follow the first, at most 1000. 0 leaves it to the broker,
+	// NoRetries is none.
 	Retries int
-	// Groups are what the job belongs to, such as its tenant or the host it calls:
-	// at most 16 different names. Operators limit what a group may do at once.
+	// Groups are what the job belongs to, such as its tenant or the host that it calls: at
+	// most 16 different names. Operators limit groups.
 	Groups []string
-	// Age has the job stand among its equals as if it had been submitted so long
-	// ago, at most a year. For jobs that are submitted again.
+	// Age places the job among its equals as if it had been submitted so much earlier, at most
+	// a year. It is for jobs that are submitted again.
 	Age time.Duration
 	// Headers reach workers that ask for them.
 	Headers Headers
 
-	// Keep has the job, and then its outcome for so long, at most a day, outlive
-	// the connection. When that is lost, the submitter gets the job back from the
-	// same broker and goes on as if nothing had happened. It ends with a
-	// *LostError all the same when the broker no longer knows it, having been
-	// restarted or having sent the outcome into the lost connection, and when the
-	// broker cannot be reached but another address can. Once another connection
-	// has attached to the job, it ends with a *JobError of ErrTakenOver.
+	// With Keep, the job outlives the connection, and its outcome is kept for so long, at most
+	// a day. When the connection is lost, the submitter reconnects to the same broker and goes
+	// on. The job still ends with a *LostError if the broker no longer knows it (it was
+	// restarted, or sent the outcome into the lost connection), or if only another address can
+	// be reached. If another connection attaches to the job, it ends with a *JobError of
+	// ErrTakenOver.
 	Keep time.Duration
-	// AtLeastOnce, with Keep, submits the job again where the broker no longer
-	// knows it, though it may have run.
+	// With Keep, AtLeastOnce submits the job again if the broker no longer knows it, although
+	// it may have run.
 	AtLeastOnce bool
-	// Detach lets the job outlive its submitter. It is done, for this package,
-	// as soon as the broker has taken it: nothing is sent about it later, and its
-	// Result has no body.
+	// Detach lets the job outlive its submitter. For this package it has ended once the broker
+	// has taken it; its Result has no body.
 	Detach bool
-	// NoAck saves the broker's ack. That the job was taken is then known only
-	// from a later reply or from its result; a refusal still comes. Detached jobs
-	// without an ack are confirmed in batches, by a ping after each write.
+	// NoAck saves the broker's ack: only a later reply or the result proves that the job was
+	// taken. Refusals still come. Detached jobs without ack are confirmed in batches, by a
+	// ping after each write.
 	NoAck bool
-	// OnProgress, when set, receives what the job's worker reports on its way,
-	// which the broker may drop when it comes too fast. It is called on the
-	// goroutine that reads the connection: it must return soon.
+	// OnProgress, if set, receives the worker's reports. The broker may drop some if they come
+	// too fast. It is called on the goroutine that reads the connection, and must return soon.
 	OnProgress func(body json.RawMessage)
 
 	run *Run // set for a handler
 }
 
-// Progress sends news of the running job to a submitter that asked for it: any
-// value, as a handler's result. It does not wait for the broker, but
-// for room when many reports are unanswered. It returns the cause of the
-// handler's context when that has ended, and ErrUnsupported when the job did not
-// come from a worker or the broker knows no progress.
+// Progress sends a report about the running job, any value, to a submitter that wants it. It
+// waits only while too many reports are unanswered. It returns the cause of the handler's
+// context once that has ended, and ErrUnsupported if the job did not come from a worker or the
+// broker knows no progress.
 func (j *Job) Progress(v any) error {
 	r := j.run
 	if r == nil || r.socket.conf.compat {
@@ -118,7 +116,7 @@ func (j *Job) Progress(v any) error {
 	})
 }
 
-// errAnswered is what Progress returns when it comes too late.
+// errAnswered: Progress came too late.
 var errAnswered = errors.New("gloom: job has been answered")
 
 // Result is the answer to a job.

@@ -11,10 +11,11 @@ type kept struct {
 	asked    int        // how often this connection's broker has been asked for the job, in vain
 }
 
-// entry is the request that brings the job to a connection, with its frame; submit
-// is that of its submit. A broker that may have the job is asked for it first; who
-// does not know it gets the submit, if that may be sent again; and if that of the
-// lost connection was on its way still, the broker is asked once more.
+// entry is the request that brings the job to a connection, and its frame; submit is the frame
+// of its submit. A broker that may have the job is asked for it first. If it does not know the
+// job, it gets the submit, if that may be sent twice. If that finds the job there after all,
+// because the submit on the lost connection was still on its way, the broker is asked once
+// more.
 func (p *Pending) entry(submit []byte) (request, []byte) {
 	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.asked != 1) {
 		return request{verb: wire.Attach, key: p.key, job: p}, wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
@@ -22,14 +23,13 @@ func (p *Pending) entry(submit []byte) (request, []byte) {
 	return request{verb: wire.Submit, key: p.key, job: p, silent: p.silent}, submit
 }
 
-// resume goes on with a kept job of a connection that was lost.
+// resume brings a kept job of a lost connection here.
 func (s *session) resume(p *Pending) error {
 	r, frame := p.entry(p.kept.frame)
 	return s.bring(p, r, frame)
 }
 
-// notBack acts on the refusal of what was to bring back a job of a lost
-// connection.
+// notBack acts on the refusal of such a request.
 func (s *session) notBack(p *Pending, refusal *RefusedError) {
 	k := p.kept
 	if s.jobs[p.key] != p || s.life.Err() != nil {
@@ -50,8 +50,8 @@ func (s *session) notBack(p *Pending, refusal *RefusedError) {
 	s.endJob(p, nil, &lost)
 }
 
-// abandon asks to cancel a job that its caller no longer waits for, now or when
-// there is a connection again.
+// abandon cancels a job that its caller no longer waits for, now or once there is a connection
+// again.
 func (s *Submitter) abandon(p *Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,12 +10,12 @@ const (
 	EventConnected Event = iota + 1
 	// EventJoined: a worker's socket has joined its type.
 	EventJoined
-	// EventLost: a connection went. Err says why, Wait when the next attempt is.
+	// EventLost: a connection was lost. Err says why, Wait when the next attempt is.
 	EventLost
 	// EventFailed: an attempt to connect or join failed; Err and Wait as above.
 	EventFailed
-	// EventGivenUp: a broker refuses the worker's hello or join for good; no
-	// further attempt is made on this socket.
+	// EventGivenUp: a broker refuses the worker for good. This socket makes no further
+	// attempt.
 	EventGivenUp
 	// EventPanic: a handler panicked; Err is a *PanicError.
 	EventPanic
@@ -30,7 +30,7 @@ func (e Event) String() string {
 	return eventNames[0]
 }
 
-// Notice tells of something that no caller waits for.
+// Notice reports something that no caller waits for.
 type Notice struct {
 	Event Event
 	Addr  string        // the broker

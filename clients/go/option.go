@@ -27,7 +27,7 @@ const (
 	DefaultStopTimeout = 30 * time.Second
 )
 
-// Option sets something up for Dial, NewSubmitter and Worker.
+// Option configures Dial, NewSubmitter and Worker.
 type Option func(*config)
 
 type config struct {
@@ -48,78 +48,69 @@ type config struct {
 	compat      bool
 }
 
-// Addrs sets the brokers: "host:port", "tls://host:port", or "unix:/path" for a
-// unix socket. The default is the socket of this host's broker (submit.sock or
-// worker.sock in $XDG_RUNTIME_DIR/gloom, for root in /run/gloom) if that can be
-// connected to and TLS is not asked for, else DefaultSubmitAddr or
-// DefaultWorkerAddr.
+// Addrs sets the brokers: "host:port", "tls://host:port", or "unix:/path" for a unix socket.
+// The default, without TLS, is the socket of this host's broker (submit.sock or worker.sock in
+// $XDG_RUNTIME_DIR/gloom, for root in /run/gloom) if it can be connected to, else
+// DefaultSubmitAddr or DefaultWorkerAddr.
 func Addrs(addrs ...string) Option {
 	addrs = slices.Clone(addrs)
 	return func(c *config) { c.addrs, c.socket = addrs, "" }
 }
 
-// Token authenticates every connection. It makes them begin with a hello.
+// Token authenticates every connection. Token, ClientName and Heartbeat make connections begin
+// with a hello.
 func Token(token string) Option { return func(c *config) { c.token = token } }
 
-// ClientName is what the broker logs about its peer, such as "mailer/1.4". It
-// makes connections begin with a hello.
+// ClientName is what the broker calls this peer in logs, such as "mailer/1.4".
 func ClientName(name string) Option { return func(c *config) { c.client = name } }
 
-// Heartbeat asks the broker to ping at this pace, between 100 ms and an hour. A
-// connection on which nothing came for three beats is given up, and the broker
-// does the same after two. It makes connections begin with a hello.
+// Heartbeat asks the broker to ping at this pace, 100 ms … an hour. We give up a connection
+// after three beats without a byte, the broker after two.
 func Heartbeat(pace time.Duration) Option { return func(c *config) { c.heartbeat = pace } }
 
-// TLS encrypts connections to all addresses; without it those of the form
-// "tls://host:port" are encrypted and checked against the system's authorities.
-// Without a ServerName in the configuration, the host of the address is what the
-// certificate must name. The configuration must not be changed afterwards.
+// TLS encrypts connections to all addresses. Without it, only those to "tls://host:port" are,
+// and are checked against the system's authorities. If conf has no ServerName, the certificate
+// must name the host of the address. conf must not change afterwards.
 func TLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 
-// Dialer replaces how sockets are opened. The network is "tcp" or "unix". TLS, if
-// asked for, is put on top.
+// Dialer replaces how sockets are opened, on the network "tcp" or "unix". TLS goes on top.
 func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
 	return func(c *config) { c.dial = dial }
 }
 
-// DialTimeout limits one attempt to connect, TLS handshake included, and then the
-// reply to hello and join. The default is DefaultDialTimeout.
+// DialTimeout limits an attempt to connect, TLS handshake included, and then the reply to
+// hello and join. The default is DefaultDialTimeout.
 func DialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }
 
-// MaxFrame is the largest frame, in bytes, that the broker takes (its
-// --max-frame), unless its hello says so. Larger jobs and answers are refused
-// with ErrSizeError before they are sent; a frame from the broker that is larger
-// by more than its envelope ends the connection. At least 1024; the default is
-// DefaultMaxFrame.
+// MaxFrame is the largest frame, in bytes, that the broker takes (its --max-frame), if no
+// hello says so: at least 1024, by default DefaultMaxFrame. Larger jobs and answers are
+// refused with ErrSizeError before they are sent. A larger frame from the broker, its envelope
+// aside, ends the connection.
 func MaxFrame(bytes int) Option { return func(c *config) { c.maxFrame = bytes } }
 
-// Window is how many jobs of a submitter may be outstanding: submitted and not
-// ended. Submit waits for room. At least 1; the default is DefaultWindow.
+// Window is how many jobs of a submitter may be outstanding: submitted and not ended. At least
+// 1; the default is DefaultWindow.
 func Window(jobs int) Option { return func(c *config) { c.window = jobs } }
 
-// Backoff sets the waits before attempts to connect: random, between 0 and a
-// limit that begins at base, doubles with each failure up to max, and begins
-// anew once a connection has lasted for max. The defaults are DefaultBackoffBase
-// and DefaultBackoffMax.
+// Backoff sets the random waits between attempts to connect. Their limit begins at base,
+// doubles with each failure up to max, and begins anew once a connection has lasted for max.
+// The defaults are DefaultBackoffBase and DefaultBackoffMax.
 func Backoff(base, max time.Duration) Option {
 	return func(c *config) { c.backoffBase, c.backoffMax = base, max }
 }
 
-// Notify reports what happens to connections, and panics of handlers. It is
-// called from several goroutines and must return soon. Without it, panics are
-// logged by the standard logger.
+// Notify reports what happens to connections, and panics of handlers. It is called from
+// several goroutines and must return soon. Without it, the standard logger logs panics.
 func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = notify } }
 
-// TrustBodies skips the check that bodies are JSON. The caller vouches for them:
-// a body that is none costs the connection, with all that is pending on it, or
-// says something else than was meant.
+// TrustBodies skips the check that bodies are JSON. A body that is not costs the connection
+// and everything pending on it, or says something else than was meant.
 func TrustBodies() Option { return func(c *config) { c.trust = true } }
 
-// Compat is for brokers that know the original protocol only. A handler's error
-// is answered as a result with the body {"error":"…"}, since there is no fail;
-// workers leave by closing idle sockets; and nothing newer is sent: Prefetch,
-// Token, ClientName and Heartbeat are refused as configuration, Progress, Cancel,
-// Ping and jobs with more than ID, Type, Body and Priority with ErrUnsupported.
+// Compat is for brokers that know the original protocol only. A handler's error becomes a
+// result with the body {"error":"…"}; workers leave by closing idle sockets. Prefetch, Token,
+// ClientName and Heartbeat are refused as configuration; Progress, Cancel, Ping and jobs with
+// more than ID, Type, Body and Priority fail with ErrUnsupported.
 func Compat() Option { return func(c *config) { c.compat = true } }
 
 func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
@@ -181,7 +172,7 @@ func (c *config) wantsHello() bool {
 	return c.token != "" || c.client != "" || c.heartbeat != 0
 }
 
-// timeout limits one step of coming to a broker.
+// timeout limits one step of reaching a broker.
 func (c *config) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.dialTimeout,
 		fmt.Errorf("no answer within %v: %w", c.dialTimeout, context.DeadlineExceeded))
@@ -191,7 +182,7 @@ func (c *config) hello() []byte {
 	return wire.AppendHello(nil, c.token, c.client, c.heartbeat.Milliseconds())
 }
 
-// logPanics stands in for Notify: a panic must not go unseen.
+// logPanics is used without Notify: a panic must not go unseen.
 func logPanics(n Notice) {
 	if n.Event == EventPanic {
 		log.Print(n.Err)

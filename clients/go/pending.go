@@ -10,8 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// Pending is a job that was submitted and may not have ended. It is safe for
-// concurrent use.
+// Pending is a job that was submitted and may not have ended. It is safe for concurrent use.
 type Pending struct {
 	id  string
 	key string // canonical id
@@ -38,7 +37,7 @@ type Pending struct {
 // latch is a channel to be closed, made when somebody asks for it.
 type latch chan struct{}
 
-// wait waits until done is closed, and returns the context's cause if that ends before.
+// wait waits until done is closed. If ctx ends before, it returns the context's cause.
 func wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -66,7 +65,6 @@ func (l *latch) wait() <-chan struct{} {
 	return *l
 }
 
-// release opens the latch, if it is not open.
 func (l *latch) release() {
 	if *l != nil && *l != opened {
 		close(*l)
@@ -77,8 +75,8 @@ func (l *latch) release() {
 // ID is the job's id.
 func (p *Pending) ID() string { return p.id }
 
-// Acked is closed when the broker's reply is in: it took the job, or the job has
-// ended (refused, lost) and Done is closed as well. Ack tells which.
+// Acked is closed when the broker has taken the job, or when the job has ended (refused,
+// lost); then Done is closed, too. Ack tells which.
 func (p *Pending) Acked() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,9 +90,8 @@ func (p *Pending) Done() <-chan struct{} {
 	return p.done.wait()
 }
 
-// Ack waits until the broker has taken the job, and returns nil then. It returns
-// the job's error if it was not taken, and the context's cause if that ends
-// first; the job goes on then.
+// Ack waits until the broker has taken the job. It returns the job's error if it was not
+// taken, and the context's cause if that ends first; the job goes on then.
 func (p *Pending) Ack(ctx context.Context) error {
 	if err := wait(ctx, p.Acked()); err != nil {
 		return err
@@ -107,9 +104,9 @@ func (p *Pending) Ack(ctx context.Context) error {
 	return p.err
 }
 
-// Result waits for the job's end. Its error is a *RefusedError, a *JobError, a
-// *LostError, or the context's cause if that ends first; the job goes on then,
-// and Result may be called again.
+// Result waits for the job's end. Its error is a *RefusedError, a *JobError, a *LostError, or
+// the context's cause if that ends first; then the job goes on, and Result may be called
+// again.
 func (p *Pending) Result(ctx context.Context) (Result, error) {
 	if err := wait(ctx, p.Done()); err != nil {
 		return Result{}, err
@@ -117,8 +114,7 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 	return p.result, p.err
 }
 
-// Cancel asks the broker to cancel the job, as Submitter.Cancel does, over the
-// connection that the job is on.
+// Cancel is Submitter.Cancel of this job, over the job's connection.
 func (p *Pending) Cancel(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
 		r := request{verb: wire.Cancel, key: p.key, job: p, then: done}
@@ -126,7 +122,6 @@ func (p *Pending) Cancel(ctx context.Context) error {
 	})
 }
 
-// taken notes that the broker took the job.
 func (p *Pending) taken() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,8 +129,7 @@ func (p *Pending) taken() {
 	p.ack.release()
 }
 
-// tell says how the job has ended. It is called once, as the last of what its
-// connection does with it.
+// tell tells how the job has ended. It is called once, when its connection is done with it.
 func (p *Pending) tell() {
 	p.result.Body = slices.Clone(p.result.Body) // it was of the frame
 	<-p.owner.window                            // first: who waits for the end may count on the room
@@ -148,7 +142,7 @@ func (p *Pending) tell() {
 	}
 }
 
-// lost is the error of a job whose connection went. It is called with owner.mu held.
+// lost is the error of a job whose connection was lost. owner.mu is held.
 func (p *Pending) lost(addr string, sent bool, cause error) *LostError {
 	p.mu.Lock()
 	defer p.mu.Unlock()

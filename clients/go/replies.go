@@ -8,8 +8,8 @@ import (
 	"gloom/wire"
 )
 
-// request is something asked of the broker. Replies come in the order of the
-// requests; only a silent one is replied to just when it is refused.
+// request is something asked of the broker. Replies come in the order of requests. A silent
+// request is replied to only if it is refused.
 type request struct {
 	verb    wire.Verb
 	silent  bool        // "ack":false
@@ -22,16 +22,14 @@ type request struct {
 	then    func(error) // who is told of the reply, without mu held
 }
 
-// enters: the request brings a job to the connection.
+// enters tells that the request brings a job to the connection.
 func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire.Attach }
 
-// receive acts on a frame.
-//
-// An error with a job's id is either the reply to a request or the end of a job
-// taken earlier. Two rules make that unambiguous. Replies come in the order of the
-// requests, so only the first request that must be replied to, and the silent ones
-// before it, can be meant by a reply. And no id is submitted on a connection on
-// which a job of that id is pending, so at most one job can be meant.
+// receive acts on a frame. An error with a job's id is either the reply to a request or the
+// end of a job that was taken. Two rules tell which. Replies come in the order of requests, so
+// a reply can only mean the first request that must be replied to, or a silent one before it.
+// And no id is submitted on a connection where a job of that id is pending, so at most one job
+// can be meant.
 func (c *conn) receive(ev *wire.Event) error {
 	switch ev.Kind {
 	case wire.EventPing:
@@ -68,15 +66,15 @@ func (c *conn) due() uint64 {
 	return n
 }
 
-// settle takes the silent submits before request number n off the queue, up to
-// one that must be replied to: a later frame proves that they were taken.
+// settle takes silent submits before request n off the queue, up to one that must be replied
+// to: a later frame proves that they were taken.
 func (c *conn) settle(n uint64) {
 	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
 		c.user.replied(c.waiting.pop(), nil)
 	}
 }
 
-// reply takes request number due off the queue, which has been replied to.
+// reply takes request due off the queue and acts on its reply.
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	c.settle(due)
 	r := c.waiting.pop()
@@ -88,7 +86,7 @@ func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	return c.user.replied(r, refusal)
 }
 
-// inform tells of the reply to a request, or that none comes.
+// inform tells the reply to a request, or why none comes.
 func (c *conn) inform(r request, err error) {
 	if r.then != nil {
 		c.news = append(c.news, call(func() { r.then(err) }))
@@ -112,8 +110,8 @@ func (c *conn) accepted(ev *wire.Event) error {
 	return c.reply(due, nil)
 }
 
-// refused acts on an error: the next reply, the refusal or the end of the job p
-// that is pending under its id, or the broker's word before it closes the connection.
+// refused acts on an error: the next reply; or the refusal or end of job p, which is pending
+// under its id; or the broker's reason for closing the connection.
 func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
 	code, due := refusal.Code, c.due()
@@ -143,8 +141,7 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	case p.seq > due:
 		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
 	case c.unreplied(p):
-		// Without an ack this may be the refusal, or the end of a job taken in
-		// silence; only the code can tell.
+		// Without an ack, only the code tells a refusal from the end of a job that was taken.
 		c.settle(p.seq)
 		if r := c.waiting.pop(); !endsJob(code) {
 			return c.user.replied(r, refusal)
@@ -158,17 +155,17 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	return nil
 }
 
-// isEnd tells the end of the job p, or the refusal of its silent submit, from the
-// reply to request number due about the same id.
+// isEnd tells the end of job p, or the refusal of its silent submit, from the reply to request
+// due about the same id.
 func (c *conn) isEnd(code Code, p *Pending, due uint64) bool {
 	return p != nil && p.seq < due && code != ErrUnknownID &&
 		(code == ErrTakenOver || endsJob(code) || c.unreplied(p))
 }
 
-// unreplied says whether the submit of p, where it was silent, has not been proven taken.
+// unreplied tells that nothing has proven yet that the silent submit of p was taken.
 func (c *conn) unreplied(p *Pending) bool { return p.seq >= c.waiting.head }
 
-// endsJob reports whether a code can end a job that was taken.
+// endsJob tells whether the code can end a job that was taken.
 func endsJob(code Code) bool {
 	c, known := wire.ParseCode(string(code))
 	return known && c.EndsJob()

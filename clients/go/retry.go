@@ -14,8 +14,7 @@ type retry struct {
 
 func newRetry(c *config) *retry { return &retry{conf: c, limit: c.backoffBase} }
 
-// pause tells what went wrong and waits until the next attempt is due, unless
-// stop is closed first.
+// pause reports n and waits until the next attempt is due, or stop is closed.
 func (r *retry) pause(n Notice, stop <-chan struct{}) (stopped bool) {
 	n.Wait = rand.N(r.limit)
 	r.limit += min(r.limit, r.conf.backoffMax-r.limit)
@@ -30,14 +29,13 @@ func (r *retry) pause(n Notice, stop <-chan struct{}) (stopped bool) {
 	}
 }
 
-// lasted tells how long the last connection stood.
 func (r *retry) lasted(d time.Duration) {
 	if d >= r.conf.backoffMax {
 		r.limit = r.conf.backoffBase
 	}
 }
 
-// hopeless reports whether trying again would only get the same refusal.
+// hopeless tells whether another attempt would only get the same refusal.
 func hopeless(err error) bool {
 	var r *RefusedError
 	if !errors.As(err, &r) {

@@ -9,8 +9,8 @@ import (
 	"gloom/wire"
 )
 
-// Run is one execution of a job by a worker. A Worker with Take is given it, and
-// says by Answer how it ended, whenever that is.
+// Run is one execution of a job, for a Worker with Take, which calls Answer whenever it has
+// ended.
 type Run struct {
 	job    Job
 	key    string // canonical id
@@ -22,16 +22,15 @@ type Run struct {
 // Job is what is to be done: its ID, Type, Body and Headers.
 func (r *Run) Job() *Job { return &r.job }
 
-// Answer says how a run that Take was given has ended, with what a Handler would
-// return. It does not wait, and does nothing for a run that was answered before
-// or whose connection has gone.
+// Answer tells how the run has ended, with what a Handler would return. It does not wait, and
+// does nothing if the run was answered before or its connection has gone.
 func (r *Run) Answer(value any, err error) {
 	body, err := encodeAnswer(value, err)
 	r.socket.answer(r, body, err)
 }
 
-// unwanted tells whoever has the run that nobody waits for it any more. It is
-// called with the socket's mu held.
+// unwanted tells whoever has the run that nobody waits for it any more. The socket's mu is
+// held.
 func (r *Run) unwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
@@ -40,7 +39,6 @@ func (r *Run) unwanted(cause error) {
 	}
 }
 
-// tell gives the run to Take.
 func (r *Run) tell() { r.socket.w.Take(r) }
 
 func newRun(s *socket, ev *wire.Event) *Run {
@@ -61,7 +59,7 @@ func newRun(s *socket, ev *wire.Event) *Run {
 	return r
 }
 
-// name is the id that frames about the run carry, nil where it is implied.
+// name is the id in frames about the run, nil where it is implied.
 func (r *Run) name() []byte {
 	if !r.socket.named {
 		return nil
@@ -69,7 +67,6 @@ func (r *Run) name() []byte {
 	return []byte(r.key)
 }
 
-// call runs the handler.
 func (r *Run) call(h Handler) (body []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -81,7 +78,7 @@ func (r *Run) call(h Handler) (body []byte, err error) {
 	return encodeAnswer(h(r.ctx, &r.job))
 }
 
-// encodeAnswer makes a body of what a handler gives.
+// encodeAnswer makes a body of what a handler returns.
 func encodeAnswer(v any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -96,9 +93,8 @@ func encodeAnswer(v any, err error) ([]byte, error) {
 	return body, nil
 }
 
-// answer encodes the end of a run as a frame, valid until release: its body, or what
-// the error of a handler asks for. A body that the broker would not take fails the run;
-// trying again would not help.
+// answer encodes the end of a run, valid until release: its body, or what the handler's error
+// asks for. A body that the broker would not take fails the run for good.
 func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 	if err == nil {
 		e.frame = wire.AppendRespond(e.frame[:0], r.name(), body)
@@ -126,7 +122,7 @@ func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 	return wire.Fail
 }
 
-// check refuses a frame with a body that the broker would not take.
+// check refuses a body that the broker would not take.
 func (e *encoder) check(s *socket, body []byte) error {
 	if size := len(e.frame) - wire.HeaderLen; size > s.maxOut {
 		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are taken", size, s.maxOut))

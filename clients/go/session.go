@@ -9,8 +9,7 @@ import (
 	"gloom/wire"
 )
 
-// session is a submitter's connection to one broker, with the jobs that have not
-// ended.
+// session is a submitter's connection to one broker.
 type session struct {
 	conn    // guarded by the owner's mu
 	owner   *Submitter
@@ -18,7 +17,6 @@ type session struct {
 	retired bool   // takes no new jobs; ends with the last pending one
 }
 
-// open connects to one broker.
 func (s *Submitter) open(home string) (*session, error) {
 	sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, home: home}
 	sess.user = sess
@@ -39,8 +37,7 @@ func (s *Submitter) open(home string) (*session, error) {
 	return sess, nil
 }
 
-// bring sends the request that brings a job here, unless its frame is larger than
-// the broker takes.
+// bring sends the request that brings a job here, unless the frame is too large.
 func (s *session) bring(p *Pending, r request, frame []byte) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
@@ -52,7 +49,7 @@ func (s *session) bring(p *Pending, r request, frame []byte) error {
 	return nil
 }
 
-// cancel asks to cancel a job that is on this connection, and goes with it.
+// cancel cancels a job that is on this connection, and waits for nothing.
 func (s *session) cancel(p *Pending) {
 	s.post(wire.AppendCancelRequest(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
 }
@@ -61,8 +58,8 @@ func (s *session) finished() bool {
 	return s.retired && len(s.jobs) == 0 && s.waiting.empty()
 }
 
-// gone ends what is pending here, in the order in which it came. Of the current
-// connection, the next one to the same broker may go on with kept jobs.
+// gone ends what is pending here, in the order of submits. The next connection to the same
+// broker may go on with kept jobs of the current one.
 func (s *session) gone(lost *LostError) {
 	o := s.owner
 	keeps := o.current == s && o.life.Err() == nil
@@ -89,7 +86,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 	p := r.job
 	switch {
 	case r.verb == wire.Cancel:
-		// Of a job that was submitted behind the cancel, another one was meant.
+		// A job of the same id that was submitted after the cancel is another one.
 		if p := s.jobs[r.key]; refusal == nil && p != nil && p.seq < s.waiting.head {
 			s.endJob(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}

@@ -27,8 +27,8 @@ type socket struct {
 	left    bool // no job comes any more
 }
 
-// attend connects to a broker and serves until the connection goes and every
-// handler has returned. It tells whether it had joined, and why it ended.
+// attend serves one connection until it ends and every handler has returned. It tells whether
+// the worker had joined, and why it ended.
 func (w *Worker) attend(addr string) Notice {
 	s := &socket{
 		conn: conn{conf: w.conf}, w: w, named: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
@@ -58,8 +58,7 @@ func (w *Worker) attend(addr string) Notice {
 	return Notice{Event: ended, Addr: s.addr, Err: s.lost().Cause}
 }
 
-// begin sends hello, if asked for, and join in one go: a refused hello ends the
-// socket anyway.
+// begin sends hello, if asked for, and join together: a refused hello ends the socket anyway.
 func (s *socket) begin(done func(error)) {
 	if s.w.leaving.Err() != nil {
 		done(ErrClosed)
@@ -73,7 +72,6 @@ func (s *socket) begin(done func(error)) {
 	s.greeted = true
 }
 
-// gone tells of the runs that are lost.
 func (s *socket) gone(lost *LostError) {
 	s.w.sockets.Delete(s)
 	for _, r := range s.runs {
@@ -85,7 +83,6 @@ func (s *socket) gone(lost *LostError) {
 	}
 }
 
-// join says what the worker serves now.
 func (s *socket) join(done func(error)) {
 	v := s.w.serves.Load()
 	if v.Prefetch == 0 && s.w.Take != nil {
@@ -98,7 +95,7 @@ func (s *socket) join(done func(error)) {
 	}), request{verb: wire.Join, then: done})
 }
 
-// rejoin is join for a socket that may not be there, without mu held.
+// rejoin joins again, if the socket has joined and stays. It takes mu.
 func (s *socket) rejoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +104,8 @@ func (s *socket) rejoin() {
 	}
 }
 
-// leave takes no more jobs and gives back those that wait for a handler. The socket
-// ends when all is answered.
+// leave takes no more jobs and gives back those that wait for a handler. The socket ends once
+// all runs are answered. It takes mu.
 func (s *socket) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +162,6 @@ func (s *socket) onJob(ev *wire.Event) error {
 	return nil
 }
 
-// handOn gives a run to Take, or to the handlers.
 func (s *socket) handOn(r *Run) {
 	if s.w.Take != nil {
 		s.news = append(s.news, r)
@@ -195,8 +191,8 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 	return nil
 }
 
-// work runs jobs until the socket has ended. If a handler ends its goroutine, the
-// broker is to have the job back.
+// work runs jobs until the socket has ended. If a handler ends its goroutine, the broker gets
+// the job back.
 func (s *socket) work() {
 	defer s.fail(errors.New("handler ended its goroutine"))
 	for r := range s.queue {
@@ -212,8 +208,8 @@ func (s *socket) work() {
 	}
 }
 
-// answer sends the outcome of a run, unless the connection has gone, without mu held.
-// It does not wait for room: there are no more answers than runs were out.
+// answer sends how a run ended, unless the connection has gone. It takes mu. It need not wait
+// for room: there are no more answers than runs were out.
 func (s *socket) answer(r *Run, body []byte, err error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
@@ -235,10 +231,9 @@ func (s *socket) giveUp(r *Run, err error, then request) {
 	s.post(e.frame, then)
 }
 
-// giveBack releases a run that has not begun.
 func (s *socket) giveBack(r *Run) { s.giveUp(r, Release(0), request{unbegun: true}) }
 
-// refusedAnswer acts on the refusal of a run's end, which left it on this socket.
+// refusedAnswer acts on the refusal of an answer, which leaves the run on this socket.
 func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
 	switch {
 	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // it is over all the same

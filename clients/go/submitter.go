@@ -15,8 +15,8 @@ import (
 	"gloom/wire"
 )
 
-// Submitter hands jobs to a broker over one connection. It is safe for
-// concurrent use. Close or Drain it when done.
+// Submitter submits jobs to a broker over one connection. It is safe for concurrent use. Close
+// or Drain it when done.
 type Submitter struct {
 	conf   *config
 	prefix string // of generated ids: random enough to tell submitters apart, 50 bits
@@ -38,9 +38,8 @@ type Submitter struct {
 	next int // of the goroutine that connects: the address to try first
 }
 
-// NewSubmitter returns a submitter that connects in the background. Jobs can be
-// submitted at once: Submit waits for the connection. The error is about the
-// options.
+// NewSubmitter returns a submitter that connects in the background. Submit waits for the
+// connection. The error is about the options.
 func NewSubmitter(opts ...Option) (*Submitter, error) {
 	conf, err := newConfig(wire.SubmitPort, DefaultSubmitAddr, opts)
 	if err != nil {
@@ -52,8 +51,8 @@ func NewSubmitter(opts ...Option) (*Submitter, error) {
 	return s, nil
 }
 
-// Dial is NewSubmitter, but returns once connected, after at most one attempt at
-// each address. The context limits this only.
+// Dial is NewSubmitter, but waits until connected, for at most one attempt at each address.
+// ctx limits only this.
 func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 	s, err := NewSubmitter(opts...)
 	if err != nil {
@@ -72,45 +71,40 @@ func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 	return s, nil
 }
 
-// Submit hands a job in and returns as soon as it is on its way. It waits for
-// room in the window and for a connection, both at most as long as ctx lasts;
-// after that ctx has no effect on the job.
+// Submit submits a job and returns once it is on its way. It waits for room in the window and
+// for a connection while ctx lasts; ctx has no effect on the job.
 //
-// The error is about the job itself (a *RefusedError), the context's cause,
-// ErrClosed, or the refusal of all brokers. Everything later, a refusal by the
-// broker included, is told by the Pending.
+// The error is a *RefusedError about the job itself, the context's cause, ErrClosed, or the
+// refusal of all brokers. The Pending tells everything later, also the broker's refusal.
 func (s *Submitter) Submit(ctx context.Context, job Job) (*Pending, error) {
 	return s.submit(ctx, &job, nil, true)
 }
 
-// SubmitFunc is Submit with a function in place of the Pending. It is called
-// exactly once, with the result or the error that Pending.Result would return,
-// unless SubmitFunc itself returns an error.
+// SubmitFunc is Submit with a function in place of the Pending. Unless SubmitFunc returns an
+// error, done is called once, with what Pending.Result would return.
 //
-// The function is called on the goroutine that reads the connection, in the
-// order of the broker's frames. It must return soon and must not wait for
-// anything of this submitter: from within it, use TrySubmit and TrySubmitFunc.
-// Its own job no longer counts in the window.
+// done is called on the goroutine that reads the connection, in the order of the broker's
+// frames, when its job no longer counts in the window. It must return soon and must not wait
+// for this submitter: within it, use TrySubmit and TrySubmitFunc.
 func (s *Submitter) SubmitFunc(ctx context.Context, job Job, done func(Result, error)) error {
 	_, err := s.submit(ctx, &job, done, true)
 	return err
 }
 
-// TrySubmit is Submit without waiting: where that would wait, it returns
-// ErrWindowFull or ErrNotConnected.
+// TrySubmit is Submit, but returns ErrWindowFull or ErrNotConnected where that would wait.
 func (s *Submitter) TrySubmit(job Job) (*Pending, error) {
 	return s.submit(context.Background(), &job, nil, false)
 }
 
-// TrySubmitFunc is SubmitFunc without waiting, as TrySubmit.
+// TrySubmitFunc is SubmitFunc, but does not wait either.
 func (s *Submitter) TrySubmitFunc(job Job, done func(Result, error)) error {
 	_, err := s.submit(context.Background(), &job, done, false)
 	return err
 }
 
-// Do submits a job and waits for its result. When ctx ends first, Do returns its
-// cause and asks the broker to cancel the job, unless it is detached or the
-// broker is of the Compat kind; whether it was cancelled in time is not told.
+// Do submits a job and waits for its result. If ctx ends first, Do returns its cause and asks
+// the broker to cancel the job, unless it is detached or the broker is a Compat one. It does
+// not tell whether that came in time.
 func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 	p, err := s.submit(ctx, &job, nil, true)
 	if err != nil {
@@ -123,18 +117,16 @@ func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 	return r, err
 }
 
-// Cancel asks the broker to cancel a job: one of this submitter's, which then
-// ends with a *JobError of ErrCancelled, or anybody's detached one. Nil means
-// cancelled. A *RefusedError with ErrUnknownID means that the job had ended, its
-// answer having won, or was never there.
+// Cancel asks the broker to cancel a job: one of this submitter's, which then ends with a
+// *JobError of ErrCancelled, or anybody's detached one. Nil means cancelled. A *RefusedError
+// of ErrUnknownID means that the job had ended or never was.
 func (s *Submitter) Cancel(ctx context.Context, id string) error {
 	return await(ctx, func(done func(error)) error { return s.CancelFunc(ctx, id, done) })
 }
 
-// CancelFunc is Cancel without waiting for the reply, which is told to done, as
-// the end of a job is to that of SubmitFunc. It waits for a connection and for
-// room, at most as long as ctx lasts; done is called exactly once, unless
-// CancelFunc itself returns an error.
+// CancelFunc is Cancel with a function that is told the reply, on the goroutine of SubmitFunc.
+// It waits for a connection and for room while ctx lasts. Unless CancelFunc returns an error,
+// done is called once.
 func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error)) error {
 	key, err := keyOf(id)
 	if err != nil {
@@ -143,22 +135,21 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	return s.ask(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)))
 }
 
-// Change says what is to be different about a job that waits. What is nil stays.
+// Change is what to change about a waiting job. Nil leaves it as it is.
 type Change struct {
 	Priority *int64
 	Groups   []string       // in place of those it has; empty, but not nil: none
 	Delay    *time.Duration // to wait from now, at most a year; 0 makes the job ready
 }
 
-// Change changes a job that waits: one of this submitter's, a kept one without a
-// connection, or anybody's detached one. A *RefusedError with ErrInvalidState
-// means that the job runs, one with ErrUnknownID that it has ended or was never
-// there; nothing has changed then.
+// Change changes a waiting job: one of this submitter's, a kept one without a connection, or
+// anybody's detached one. If it returns a *RefusedError, nothing has changed: with
+// ErrInvalidState the job runs, with ErrUnknownID it has ended or never was.
 func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
 	return await(ctx, func(done func(error)) error { return s.ChangeFunc(ctx, id, c, done) })
 }
 
-// ChangeFunc is Change without waiting for the reply, as CancelFunc.
+// ChangeFunc is to Change as CancelFunc is to Cancel.
 func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done func(error)) error {
 	key, err := keyOf(id)
 	if err != nil {
@@ -179,16 +170,15 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 	return s.ask(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r))
 }
 
-// Attach takes over a kept job: one that was submitted with Keep, by whomever
-// with the same token, and has not ended or whose outcome is still there. From
-// then on it is as if it had been submitted here, with Keep; progress, if not
-// nil, is its OnProgress. The Pending ends with a *RefusedError of ErrUnknownID
-// if there is no such job.
+// Attach takes over a kept job, one that was submitted with Keep and the same token, that has
+// not ended or whose outcome is still kept. It is then as if submitted here, with Keep and, if
+// progress is not nil, with that as OnProgress. If there is no such job, the Pending ends with
+// a *RefusedError of ErrUnknownID.
 func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.RawMessage)) (*Pending, error) {
 	return s.attach(ctx, id, progress, nil)
 }
 
-// AttachFunc is Attach with a function in place of the Pending, as SubmitFunc.
+// AttachFunc is to Attach as SubmitFunc is to Submit.
 func (s *Submitter) AttachFunc(ctx context.Context, id string, progress func(json.RawMessage), done func(Result, error)) error {
 	_, err := s.attach(ctx, id, progress, done)
 	return err
@@ -212,13 +202,12 @@ func (s *Submitter) Ping(ctx context.Context) error {
 	})
 }
 
-// Outstanding is how many jobs are submitted and have not ended, and Submit calls
-// about to send one.
+// Outstanding is how many jobs are submitted and have not ended, with those that Submit is
+// about to send.
 func (s *Submitter) Outstanding() int { return len(s.window) }
 
-// Drain takes no more jobs, waits for the outstanding ones to end, and closes the
-// submitter. When ctx ends first it is closed at once, and Drain returns the
-// context's cause.
+// Drain takes no more jobs, waits until the outstanding ones have ended, and closes the
+// submitter. If ctx ends first, Drain closes it at once and returns the context's cause.
 func (s *Submitter) Drain(ctx context.Context) error {
 	s.closing.Store(true)
 	defer s.Close()
@@ -234,9 +223,8 @@ func (s *Submitter) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the connection. Jobs still pending end with a *LostError whose
-// cause is ErrClosed; Close does not wait for that. It may be called repeatedly
-// and always returns nil.
+// Close closes the connection. Pending jobs end with a *LostError whose cause is ErrClosed;
+// Close does not wait for that. It may be called repeatedly and returns nil.
 func (s *Submitter) Close() error {
 	s.closing.Store(true)
 	s.end(ErrClosed)
@@ -273,7 +261,6 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	return s.start(ctx, p, frame, wait)
 }
 
-// start brings a job to a broker.
 func (s *Submitter) start(ctx context.Context, p *Pending, submit []byte, wait bool) (*Pending, error) {
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
@@ -308,7 +295,7 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 	}
 }
 
-// ask sends a request that is not about a new job. Its reply goes to r.then.
+// ask sends a request that is not about a new job. The reply goes to r.then.
 func (s *Submitter) ask(ctx context.Context, r request, frame []byte) error {
 	if s.conf.compat {
 		return ErrUnsupported
@@ -316,7 +303,7 @@ func (s *Submitter) ask(ctx context.Context, r request, frame []byte) error {
 	return s.send(ctx, r, frame, true)
 }
 
-// send sends a request when there is a connection with room for it.
+// send sends a request once a connection has room for it.
 func (s *Submitter) send(ctx context.Context, r request, frame []byte, wait bool) error {
 	return s.mu.until(ctx, wait, func() error {
 		sess, err := s.ready(ctx, &r)
@@ -335,9 +322,8 @@ func (s *Submitter) send(ctx context.Context, r request, frame []byte, wait bool
 	})
 }
 
-// ready returns the connection for a request: the one of the job that it is about,
-// else the current one. It is called with mu held. A full connection is returned with
-// ErrWindowFull.
+// ready returns the connection for a request: that of its job, else the current one. mu is
+// held. If the connection is full, it also returns ErrWindowFull.
 func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
 	sess := s.current
 	if !r.enters() && r.key != "" {
@@ -368,7 +354,6 @@ func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
 	return sess, nil
 }
 
-// keyOf is the canonical form of an id that a caller names.
 func keyOf(id string) (string, error) {
 	if err := wire.CheckName("id", id); err != nil {
 		return "", &RefusedError{Code: ErrInvalidType, Reason: err.Reason}

@@ -13,53 +13,49 @@ import (
 	"gloom/wire"
 )
 
-// Handler does a job. What it returns is the answer: a json.RawMessage or []byte
-// as it is, anything else encoded as JSON, nil as null.
+// Handler does a job and returns the answer: json.RawMessage and []byte as they are, other
+// values as JSON, nil as null.
 //
-// An error fails the run, with its text as the reason, and the job is retried as
-// long as it has retries left; Fatal and RetryAfter mark errors that ask for
-// something else. A panic fails the run, too.
+// An error or a panic fails the run, with its text as the reason, and the job is retried while
+// it has retries left; Fatal, RetryAfter and Release ask for something else.
 //
-// The context ends, with a cause, when nobody waits for the run any more
-// (ErrCancelled), when the connection is lost (ErrLost), and when a Stop runs out
-// of time (ErrClosed). What the handler returns then is discarded by the broker
-// or not sent; until it returns, its place in the pool is taken. The context
-// carries the values of the one given to Run or Start, not its end.
+// The context has the values of the one given to Run or Start. It ends, with a cause, when
+// nobody waits for the run any more (ErrCancelled), when the connection is lost (ErrLost), and
+// when Stop runs out of time (ErrClosed). What the handler returns after that does not count,
+// but its place in the pool is taken until it returns.
 type Handler func(ctx context.Context, job *Job) (any, error)
 
-// Worker serves jobs of one type or several. Fill in the fields, then call Run or
-// Start, once. With several addresses it joins all the brokers, each with the whole of
-// its concurrency: it runs up to Concurrency × addresses jobs at once.
+// Worker serves jobs of one or several types. Fill in the fields, then call Run or Start,
+// once. It joins all brokers that Options name, each with its whole concurrency: it runs up to
+// Concurrency × addresses jobs at once.
 type Worker struct {
-	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types, in its place,
-	// are up to 1000 of them, or patterns in which * stands for any characters; of
-	// these, what Except names or fits is not served. The best job goes first,
-	// whatever its type.
+	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types, in its place, are up to
+	// 1000 types, or patterns in which * stands for any characters, without those that Except
+	// names or fits. The best job goes first, whatever its type.
 	Type          string
 	Types, Except []string
 	// Headers asks for the headers of jobs.
 	Headers bool
 	// Handler does the jobs, several at once.
 	Handler Handler
-	// Take, in place of Handler, is given each run, which may be answered at any
-	// time later: for those who only pass jobs on. It needs Types and no goroutine
-	// for a job that is out. Serve changes, while the worker runs, what it serves
-	// and how many jobs may be out (Prefetch; 0: none for now). Take is called on
-	// the goroutine that reads the connection: it must return soon.
+	// Take replaces Handler for those who only pass jobs on. It gets each run, which may be
+	// answered at any later time, and a run that is out costs no goroutine. It needs Types.
+	// Serve changes what the worker serves and how many jobs may be out (Prefetch; 0: none for
+	// now). Take is called on the goroutine that reads the connection, and must return soon.
 	Take func(*Run)
-	// Unwanted, for Take, is told on the same goroutine that nobody waits for a run
-	// any more: cause is ErrCancelled, and it is to be answered all the same, or a
-	// *LostError, and answering does nothing.
+	// Unwanted, with Take, is told on the same goroutine that nobody waits for a run any more.
+	// The cause is ErrCancelled, and the run must still be answered, or a *LostError, and
+	// Answer does nothing.
 	Unwanted func(run *Run, cause error)
-	// Concurrency is how many jobs run at once, per broker. 0 is 1, or Prefetch
-	// if that is set.
+	// Concurrency is how many jobs run at once, per broker. 0 is 1, or Prefetch if that is
+	// set.
 	Concurrency int
-	// Prefetch, at least Concurrency, makes the handlers of a broker share one
-	// socket, on which so many jobs may be out: those that run, and others that
-	// wait here to save a round trip. 0: a socket per handler, each with one job.
+	// Prefetch, if it is not 0, makes the handlers of a broker share one socket on which so
+	// many jobs may be out, running or waiting here, which saves round trips. It is at least
+	// Concurrency. 0 is a socket per handler, each with one job.
 	Prefetch int
-	// StopTimeout is how long Run waits for running jobs after its context has
-	// ended. 0 is DefaultStopTimeout.
+	// StopTimeout is how long Run waits for running jobs after its context has ended. 0 is
+	// DefaultStopTimeout.
 	StopTimeout time.Duration
 	// Options say which brokers to join and how: Addrs, Token, TLS and others.
 	Options []Option
@@ -87,9 +83,8 @@ type Serving struct {
 	Prefetch      int // jobs that may be out; 0: no new ones
 }
 
-// Serve changes what a worker with Take serves; the error says what is wrong with
-// it, and nothing has changed then. It does not wait: for a moment runs may come
-// that the change rules out. What is out stays out.
+// Serve changes what a worker with Take serves. If it returns an error, nothing has changed.
+// Runs that the change rules out may still come for a moment, and what is out stays out.
 func (w *Worker) Serve(v Serving) error {
 	err := cmp.Or(check(
 		rule{len(v.Types) == 0, "a worker with Take serves at least one of Types"},
@@ -105,12 +100,11 @@ func (w *Worker) Serve(v Serving) error {
 	return nil
 }
 
-// Run serves jobs until ctx ends or Stop is called, then leaves, finishes what
-// runs, and returns nil. It returns earlier, with an error, when the fields are
-// wrong or when every broker refuses the worker for good; brokers that cannot be
-// reached are tried again and again. When running jobs take longer than
-// StopTimeout to finish, their contexts end, the connections are closed, and Run
-// returns an error that matches context.DeadlineExceeded.
+// Run serves jobs until ctx ends or Stop is called, then leaves, finishes what runs, and
+// returns nil. It returns an error at once if the fields are wrong, and later if every broker
+// refuses the worker for good; brokers that cannot be reached are tried again. If running jobs
+// take longer than StopTimeout, their contexts end, the connections are closed, and the error
+// matches context.DeadlineExceeded.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.start(ctx); err != nil {
 		return err
@@ -123,9 +117,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.Stop(ctx)
 }
 
-// Start begins to serve jobs and returns when the first socket has joined a
-// broker. When ctx ends before that, the worker is stopped. Stop must be called
-// in the end.
+// Start begins to serve jobs and returns once the first socket has joined. If ctx ends before,
+// the worker is stopped. Stop must be called in the end.
 func (w *Worker) Start(ctx context.Context) error {
 	if err := w.start(ctx); err != nil {
 		return err
@@ -141,11 +134,10 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 }
 
-// Stop takes no more jobs, gives back those that wait here, lets running ones
-// finish and waits until the brokers have their answers. When ctx ends first, the
-// handlers' contexts end, the connections are closed, and Stop returns the
-// context's cause without waiting for the handlers. It may be called repeatedly,
-// and before Start has returned.
+// Stop takes no more jobs, gives back those that wait here, and waits until running ones are
+// finished and their answers sent. If ctx ends first, the handlers' contexts end, the
+// connections are closed, and Stop returns the context's cause without waiting for handlers.
+// It may be called repeatedly, and before Start has returned.
 func (w *Worker) Stop(ctx context.Context) error {
 	if w.Done() == nil {
 		return nil
@@ -158,16 +150,16 @@ func (w *Worker) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Done is closed when the worker has ended: stopped, or refused for good. It is
-// nil before Run or Start.
+// Done is closed when the worker has ended: stopped, or refused for good. It is nil before Run
+// or Start.
 func (w *Worker) Done() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.done
 }
 
-// Err is, once Done is closed, why the worker ended: nil after Stop, else the
-// brokers' refusals.
+// Err is why the worker ended, once Done is closed: nil after Stop, else the brokers'
+// refusals.
 func (w *Worker) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
