@@ -62,30 +62,18 @@ func (h *Hub) ReadFirst(then func(now int64)) {
 // connections are closed.
 func (h *Hub) Reads(read func(then func())) { h.readAll.Store(&read) }
 
-// Timer is what After returns.
-type Timer struct {
-	hub   *Hub
-	due   int64
-	timer *time.Timer
-	f     func()
-}
-
 // After calls f when d has passed on the hub's clock and everything that had arrived by then
-// is read.
-func (h *Hub) After(d time.Duration, f func()) *Timer {
-	t := &Timer{hub: h, due: h.clock() + int64(d), f: f}
-	t.timer = time.AfterFunc(math.MaxInt64, t.fire)
-	t.timer.Reset(d)
+// is read. Stopping the timer prevents the call unless that is about to happen.
+func (h *Hub) After(d time.Duration, f func()) *time.Timer {
+	due := h.clock() + int64(d)
+	var t *time.Timer
+	t = time.AfterFunc(math.MaxInt64, func() {
+		if left := due - h.clock(); left > 0 {
+			t.Reset(time.Duration(left))
+			return
+		}
+		h.ReadFirst(func(int64) { f() })
+	})
+	t.Reset(d)
 	return t
 }
-
-func (t *Timer) fire() {
-	if left := t.due - t.hub.clock(); left > 0 {
-		t.timer.Reset(time.Duration(left))
-		return
-	}
-	t.hub.ReadFirst(func(int64) { t.f() })
-}
-
-// Stop keeps f from being called unless the call is about to happen.
-func (t *Timer) Stop() { t.timer.Stop() }

@@ -47,7 +47,7 @@ func (c *conn) goAside(bytes int, work, done func()) {
 
 // decodeAside decodes a frame.
 func (c *conn) decodeAside(payload []byte) {
-	b := c.srv.batches.Get().(*batch)
+	b := c.srv.newBatch()
 	m := b.next(c.peer)
 	m.Kept, b.big = true, true
 	var err *wire.Error
@@ -56,8 +56,6 @@ func (c *conn) decodeAside(payload []byte) {
 			c.command(b, m, payload, err)
 			c.loop.sink.Step(b.cmd[:b.n])
 		}
-		b.done()
-		c.srv.batches.Put(b)
 	})
 }
 

@@ -30,7 +30,7 @@ type conn struct {
 	over   atomic.Bool // it is closed, and work beside the loop is not needed any more
 
 	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
-	waiting *hub.Timer   // for hello
+	waiting *time.Timer  // for hello
 	beat    time.Duration
 	heard   int64 // when bytes last came; kept only with a heartbeat
 	beater  *time.Timer

@@ -47,7 +47,6 @@ type Server struct {
 	httpSrv   *http.Server
 	httpEnds  chan struct{} // closed before httpSrv waits for requests
 	within    atomic.Int64  // connections of Dial
-	batches   sync.Pool     // of *batch, for giant frames
 	giants    chan struct{} // room for giant frames that are seen to beside the loops, to which one processor is left
 
 	conns        atomic.Int64
@@ -92,7 +91,6 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if s.maxConns, err = guard.ConnLimit(opt.MaxConns, log); err != nil {
 		return nil, err
 	}
-	s.batches.New = func() any { return s.newBatch() }
 	cfg := opt.Hub()
 	cfg.Core.Pages = memory.Pages{}
 	_ = binary.Read(rand.Reader, binary.LittleEndian, &cfg.Core.Seed)

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"gloom/broker/hub"
 )
 
 // cable is the connection that the NATS client gets. It needs no goroutines between the
@@ -23,7 +21,7 @@ type cable struct {
 	raw    syscall.RawConn
 	takeIn func()
 	// after calls f when this process has run for so long.
-	after func(d time.Duration, f func()) *hub.Timer
+	after func(d time.Duration, f func()) *time.Timer
 	// live: the client is connected. Before, it calls Read under its own lock.
 	live atomic.Bool
 	// patience is how long NATS may leave waiting bytes unread.
