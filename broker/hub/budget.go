@@ -12,17 +12,17 @@ import (
 )
 
 // Besides jobs, peers make the broker hold output that they have not read (MaxUnread),
-// unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. When there
-// is too much output or input, the connections that have held most of it for longest are closed
-// until an eighth of the bound is free again; a TLS connection too many is not let in.
+// unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. If
+// there is too much output or input, the connections that have held most of it for longest are
+// closed until an eighth of the bound is free again. A TLS connection too many is not let in.
 //
-// Whoever does not read is slowed, then closed. From half of MaxOutbound on it is told less and
-// may ask for less (slow, credit). When it has more than its share, its frames are not read
-// (Clogged), and if it reads nothing for stuckTime it is closed (Sweep). The frame after the one
-// that passes MaxOutbound closes it at once (put).
+// A peer that does not read is slowed, then closed. From half of MaxOutbound on, it is told
+// less and may ask for less (slow, credit). If it has more than its share, its frames are not
+// read (Clogged), and if it reads nothing for stuckTime, it is closed (Sweep). The frame after
+// the one that passes MaxOutbound closes it at once (put).
 
-// partial is what a connection holds of unfinished frames. Its owner writes it, anybody
-// reads it.
+// partial is what a connection holds of unfinished frames. Its owner writes it, anybody reads
+// it.
 type partial struct {
 	bytes atomic.Int64 // counted in Hub.inbound
 	begun atomic.Int64 // when the frame began, on the hub's clock
@@ -30,8 +30,8 @@ type partial struct {
 	frame uint64       // its number; of the owner only
 }
 
-// credit gives a worker new credit when it has used its credit up and no more than half of it
-// is left to read.
+// credit gives a worker new credit when its credit is used up and no more than half of it is
+// left to read.
 func (h *Hub) credit(c *Conn) {
 	h.act(func(now int64) {
 		if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 {
@@ -41,8 +41,8 @@ func (h *Hub) credit(c *Conn) {
 	})
 }
 
-// shedUnread closes hoarders if there is too much that peers have not read. It is called
-// after each step, which may pass the bound by what it appends.
+// shedUnread closes hoarders if too much waits for peers. It is called after each step; what
+// one step appends may pass the bound.
 func (h *Hub) shedUnread() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {
@@ -58,8 +58,8 @@ func (h *Hub) shedUnread() {
 	}
 }
 
-// excess is by how much unread output exceeds MaxUnread, and the port whose peers have most
-// of it. Bodies on their way to workers are held by their jobs too, so only what goes beyond
+// excess is by how much unread output exceeds MaxUnread, and the port whose peers have most of
+// it. Jobs also hold the bodies that are on their way to workers, so only what goes beyond
 // them counts.
 func (h *Hub) excess() (over int64, port wire.Port) {
 	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
@@ -69,8 +69,8 @@ func (h *Hub) excess() (over int64, port wire.Port) {
 	return s + w - h.cfg.MaxUnread, port
 }
 
-// Partial notes that c holds so many bytes of unfinished frames, beginning with the frame of
-// this number. Only the owner calls it.
+// Partial notes that c holds so many bytes of unfinished frames, the first of which has the
+// number frame. Only the owner calls it.
 func (c *Conn) Partial(bytes int, frame uint64) {
 	p, h := &c.partial, c.hub
 	n, old := int64(bytes), p.bytes.Load()
@@ -125,14 +125,13 @@ func (h *Hub) Secure(n int64) bool {
 	return true
 }
 
-// hoarder is a connection that holds memory.
 type hoarder struct {
 	conn   *Conn
 	bytes  int64
 	weight float64
 }
 
-// hoarders returns the connections that have held most for longest, as many as together hold
+// hoarders returns the connections that have held most for longest: as many as together hold
 // excess bytes. holds tells what a connection holds and since when none of it has moved; 0 is
 // now.
 func (h *Hub) hoarders(excess int64, holds func(c *Conn) (bytes, since int64)) []hoarder {
@@ -181,14 +180,14 @@ const (
 	stuckTime   = 5 * time.Second
 )
 
-// stalled tells that an unfinished frame of c stands still.
+// stalled tells whether an unfinished frame of c stands still.
 func (c *Conn) stalled(now int64) bool {
 	return c.partial.bytes.Load() > 0 && now-c.partial.moved.Load() > int64(partialTime)
 }
 
 // Sweep closes connections whose unfinished frames stand still, and clogged ones that read
-// nothing. The owners of others with much to read look at them again, because a connection may
-// have become clogged, or be so no more, by what others read.
+// nothing. It makes the owners of others with much to read look at them again, because what
+// others read may have clogged or freed them.
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn
@@ -212,8 +211,8 @@ func (h *Hub) Sweep() {
 	}
 }
 
-// Deaf returns up to limit connections that do not read, and whose own frames are not read
-// for that reason.
+// Deaf returns up to limit connections that do not read, and whose own frames are not read for
+// that reason.
 func (h *Hub) Deaf(limit int) (found []*Conn) {
 	now := h.Now()
 	h.Each(func(c *Conn) {
@@ -227,7 +226,7 @@ func (h *Hub) Deaf(limit int) (found []*Conn) {
 // little is what may wait for any peer while its frames are still read.
 const little = 64 << 10
 
-// Clogged tells that so much waits for a peer that its frames should not be read, because
+// Clogged tells whether so much waits for a peer that its frames should not be read, because
 // they would cause more output. The limit is MaxOutbound or, for submitters, what is left of
 // MaxUnread.
 func (c *Conn) Clogged() bool {
@@ -273,8 +272,8 @@ func (h *Hub) Trim() {
 	h.spare.Trim()
 }
 
-// Each calls f with every open connection. It takes the lock for slices of them;
-// f must be brief and must not come back to the hub.
+// Each calls f with every open connection. It takes the lock for slices of them. f must be
+// brief and must not call the hub.
 func (h *Hub) Each(f func(c *Conn)) {
 	const slice = 512
 	for from, more := 0, true; more; from += slice {

@@ -22,8 +22,8 @@ type Conn struct {
 	Remote string
 	// Opened is when it came, on the hub's clock.
 	Opened int64
-	// Named: it is a worker whose answers carry ids. Only the goroutine that steps it may
-	// ask.
+	// Named: it is a worker whose answers carry ids. Only the goroutine that carries out its
+	// commands may ask.
 	Named bool
 
 	client atomic.Pointer[string]
@@ -93,7 +93,7 @@ func (h *Hub) Gone(c *Conn) {
 // Dismiss closes c after its output, which ends with an error frame.
 func (h *Hub) Dismiss(c *Conn, why *wire.Error) { h.act(func(int64) { h.dismiss(c, why) }) }
 
-// dismiss closes c after its output, which ends with the error why, if there is one.
+// dismiss is Dismiss with the lock held. If why is nil, there is no error frame.
 func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	if c.state != open {
 		return
@@ -108,7 +108,7 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	h.leave(c, reason)
 }
 
-// finish has c closed after its output, to which nothing is added any more.
+// finish makes c close after its output, to which nothing is added any more.
 func (h *Hub) finish(c *Conn) {
 	if c.state == open {
 		c.state = leaving
@@ -167,7 +167,7 @@ func (c *Conn) Unread() int {
 	return c.out.waiting()
 }
 
-// CloseAll closes every connection behind its output.
+// CloseAll closes every connection after its output.
 func (h *Hub) CloseAll() {
 	h.act(func(int64) {
 		for _, c := range slices.Clone(h.conns) {
@@ -178,8 +178,7 @@ func (h *Hub) CloseAll() {
 	})
 }
 
-// Backlog sums up what waits for submitters and for all peers to read it, and the most that
-// waits for one.
+// Backlog is what waits for submitters, for all peers, and at most for one peer, in bytes.
 func (h *Hub) Backlog() (submitters, total, most int) {
 	h.Each(func(c *Conn) {
 		w := c.out.waiting()

@@ -9,7 +9,7 @@ type Departed struct {
 	Opened, Closed int64
 }
 
-// mostDeparted bounds the connections that are remembered after they have closed.
+// mostDeparted is how many closed connections are remembered.
 const mostDeparted = 4096
 
 // departures are the latest connections that have closed.
@@ -26,8 +26,8 @@ func (d *departures) add(c *Conn, now int64) {
 	d.of[c.Peer] = Departed{c.Remote, c.Client(), c.Opened, now}
 }
 
-// Departed returns what is remembered of a closed connection: nothing if it is not among the
-// latest ones.
+// Departed returns what is remembered of a closed connection, which is nothing if others have
+// closed since.
 func (h *Hub) Departed(p broker.Peer) Departed {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,11 +1,10 @@
-// Package hub puts the core behind one lock: it steps it, appends what follows
-// to the outboxes of connections, and runs its timer.
+// Package hub puts the core behind one lock: it gives it commands, appends the effects to the
+// outboxes of connections, and runs its timer.
 //
-// Decoding is done before the lock is taken, writing after it is released; in
-// between, a step costs well under a microsecond. Since every effect is
-// appended under the lock, the frames of a connection leave in the order of
-// steps, whoever caused them. The hub knows no sockets: a connection's owner (an
-// event loop, or a call over HTTP) takes the output and writes it.
+// Frames are decoded before the lock is taken and written after it is released; in between, a
+// step costs well under a microsecond. Every effect is appended under the lock, so the frames
+// of a connection leave in the order of steps, whatever caused them. The hub knows no sockets:
+// a connection's owner (an event loop, or a call over HTTP) takes the output and writes it.
 package hub
 
 import (
@@ -21,27 +20,26 @@ import (
 	"gloom/wire"
 )
 
-// Config holds what the hub needs beside the core's own configuration.
+// Config is what the hub needs, and the core's own configuration.
 type Config struct {
 	Core broker.Config
-	// MaxOutbound bounds the bytes that wait for one connection to read them. From half of
-	// it on the connection's submits are refused, progress for it is dropped and it is
-	// handed no more jobs. If more than MaxOutbound waits, the next frame closes the
-	// connection.
+	// MaxOutbound bounds the bytes that wait for one connection. From half of it on, submits
+	// of the connection are refused, progress for it is dropped and it gets no more jobs. If
+	// more than MaxOutbound waits, the next frame closes the connection.
 	MaxOutbound int
-	// MaxUnread bounds the memory of what waits for all connections together to read it, in
-	// bytes; 0 is no limit. Above it, connections with most to read are closed.
+	// MaxUnread bounds the memory of what waits for all connections together, in bytes; 0 is
+	// no limit. Above it, connections with most to read are closed.
 	MaxUnread int64
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
 	// limit. Above it, connections that hold most of them are closed.
 	MaxInbound int64
 	// MaxSecure bounds the memory that TLS takes for its connections; 0 is no limit.
 	MaxSecure int64
-	// Clock returns nanoseconds of a monotonic clock. Nil uses one that stands still while
-	// the process does.
+	// Clock returns nanoseconds of a monotonic clock. Nil uses one that stands still while the
+	// process does.
 	Clock func() int64
-	// Fatal is called with a description when the core breaks down. It must
-	// not return; nil prints it and ends the process with status 70.
+	// Fatal is called with a description when the core breaks down. It must not return; nil
+	// prints it and ends the process with status 70.
 	Fatal func(what string)
 }
 
@@ -59,25 +57,25 @@ type Hub struct {
 	spare    container.Buffers // for output
 	// leaving are connections that are closed when their output is written.
 	leaving map[*Conn]struct{}
-	// unread is the memory of what peers have not read, by port; inbound is that of
-	// unfinished frames, secure that of TLS. They are used without the lock.
+	// unread is the memory of what peers have not read, by port; inbound is that of unfinished
+	// frames, secure that of TLS. They are used without the lock.
 	unread          [2]atomic.Int64
 	inbound, secure atomic.Int64
 	timer           *time.Timer
-	// armed is when the timer fires, or broker.Never. While ticking, it has fired, and what
-	// has arrived is being read before the core ticks.
+	// armed is when the timer fires, or broker.Never. ticking: it has fired, and what has
+	// arrived is being read before the core ticks.
 	armed   int64
 	ticking bool
 	closed  bool
-	// woken lists the sinks that have new output since the lock was taken, late the
-	// connections that were given up since then.
+	// woken are the sinks that got output since the lock was taken, late the connections that
+	// were given up since then.
 	woken []*Sink
 	late  []*Conn
 	// doing is the command under way, for the message when the core breaks.
 	doing *Command
-	// fleet has the peers that are other brokers; nil without.
+	// fleet has the peers that are other brokers; it is nil if there are none.
 	fleet Fleet
-	// outcomes counts those of all connections.
+	// outcomes counts the kept outcomes in all outboxes.
 	outcomes int
 	stats    Stats
 }
@@ -126,8 +124,8 @@ func (h *Hub) Close() {
 // Now reads the hub's clock.
 func (h *Hub) Now() int64 { return h.clock() }
 
-// Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods
-// are called with the hub's lock held and must not call the hub.
+// Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods are
+// called with the hub's lock held and must not call the hub.
 type Fleet interface {
 	// Effect receives effects for the fleet's peers and returns false for those of others.
 	Effect(e *broker.Effect) bool

@@ -9,9 +9,9 @@ import (
 	"gloom/wire"
 )
 
-// outbox is the stream of bytes that a connection is sent, from the effects to the last
-// byte that the system has taken. Frames are appended under the hub's lock. The owner of
-// the connection takes all that is there, writes it, and only then takes more.
+// outbox is the stream of bytes that a connection is sent, from the effects to the last byte
+// that the system has taken. Frames are appended under the hub's lock. The owner of the
+// connection takes all that is there, writes it, and only then takes more.
 type outbox struct {
 	// Guarded by the hub's lock: what has been appended and not taken. The last of it is in
 	// buf, which begins at sealed in the stream. The owner has taken the stream up to took.
@@ -20,22 +20,22 @@ type outbox struct {
 	sealed, took uint64
 	pieces       int64 // the memory of full
 	answers      int   // among what has not been taken
-	// marks are the places in the stream of which somebody must be told once they are written,
-	// in its order.
+	// marks are places in the stream, in its order. Somebody must be told once the stream is
+	// written up to them.
 	marks []mark
 
-	// Only the owner uses these: what it has taken and not written. The first piece is
-	// written up to at.
+	// Only the owner uses these: what it has taken and not written. The first piece is written
+	// up to at.
 	taken []piece
 	at    int
 	keeps bool   // there are kept outcomes among it
 	until uint64 // if so: how far it may be written at once
 
-	// The owner writes these, anybody reads them: how long the stream was when the owner
-	// last looked, how far it is written and, if keeps, how far the peer may have read.
+	// The owner writes these, anybody reads them: how long the stream was when the owner last
+	// looked, how far it is written and, if keeps, how far the peer may have read.
 	known, written, begun atomic.Uint64
 	// since is when the owner last wrote some of what waits, or took it; 0 if nothing waits.
-	// memory is how much memory all of it occupies, in bytes.
+	// memory is what all of it occupies, in bytes.
 	since, memory atomic.Int64
 
 	// bare: answers come as their bodies and errors as their reasons, without frames.
@@ -49,15 +49,15 @@ type piece struct {
 	lent bool // it is a body that is kept
 }
 
-// mark is a place in the stream: the end of a kept outcome's frame, or of a portion that was
-// taken with so many answers.
+// mark is a place in the stream: the end of a kept outcome's frame, or of a portion with so
+// many answers that the owner took.
 type mark struct {
 	end     uint64
 	outcome uint64 // broker.Effect.Outcome
 	answers int
 }
 
-// Bare is what a connection of a bare sink got, beside what it reads.
+// Bare is what a connection of a bare sink got, besides what it reads.
 type Bare struct {
 	Accepted bool      // its request was
 	Failed   wire.Code // its request, or its job; 0: neither
@@ -71,7 +71,7 @@ func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
 // waiting is how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 
-// slow tells that c should read before it is sent more than it must be.
+// slow tells that c should read before it gets more than it must.
 func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
 
 // refBody is the length from which a kept body is referred to instead of copied.
@@ -244,7 +244,7 @@ func (h *Hub) mark(c *Conn) {
 // fullPiece is the size up to which a piece grows, in bytes.
 const fullPiece = 64 << 10
 
-// grow makes room for n more bytes in o. A piece grows fourfold, and the memory it leaves is
+// grow makes room for n more bytes. A piece grows fourfold, and the memory that it leaves is
 // used again.
 func (h *Hub) grow(o *outbox, n int) {
 	switch b, size := o.buf, cap(o.buf); {

@@ -6,7 +6,7 @@ import "time"
 // connection's owner reports that after it has written; the peer may have read the frame
 // before.
 
-// outcomesAtOnce is how many are written before others get their turn: all of them are
+// outcomesAtOnce is how many are written before others get their turn. All of them are
 // forgotten in one step.
 const outcomesAtOnce = 512
 
@@ -36,8 +36,8 @@ func (o *outbox) bound() {
 	}
 }
 
-// justWritten is how long a write may take during which the peer can have read the frame
-// before its owner reports it. A longer write waits for the peer.
+// justWritten is how long a write lasts that does not wait for the peer. During it, the peer
+// may read the frame before the owner reports the write.
 const justWritten = 100 * time.Millisecond
 
 // settle treats the outcome of an id as written if its frame is just being written: a

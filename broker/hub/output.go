@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Sink stands for an owner of connections; only that owner writes to them. Connections with
-// new output are in its dirty list.
+// Sink stands for an owner of connections. Only that owner writes to them.
 type Sink struct {
 	hub   *Hub
 	owner Owner
@@ -27,13 +26,13 @@ const maxSpent = 1 << 20
 
 // Owner is what a sink asks of the owner of its connections.
 type Owner struct {
-	// Wake asks the owner to call Take soon. It is called without the lock, on any
-	// goroutine, at most once between two Takes.
+	// Wake asks the owner to call Take soon. It is called without the lock, on any goroutine,
+	// at most once between two Takes.
 	Wake func()
-	// Write, if it is set, takes and writes at once and is called before Wake. It returns
+	// Write, if it is set, is called before Wake; it takes and writes at once. It returns
 	// false if the owner is at work.
 	Write func() bool
-	// Bare: its connections are not sockets and get bodies and reasons without frames.
+	// Bare: the connections are not sockets and get bodies and reasons without frames.
 	Bare bool
 }
 
@@ -44,8 +43,7 @@ func (h *Hub) NewSink(o Owner) *Sink { return &Sink{hub: h, owner: o} }
 type Output struct {
 	// Conn has output (Front), or is to be closed.
 	Conn *Conn
-	// Close: nothing more follows. The connection is to be closed when its output is
-	// written.
+	// Close: nothing more follows. The connection is to be closed when its output is written.
 	Close bool
 	// Abort: the connection is to be closed at once. Nothing is written.
 	Abort bool
@@ -53,16 +51,16 @@ type Output struct {
 	Bare Bare
 }
 
-// Expect says that the owner will call Take without being woken. It returns
-// false when a wake is under way already.
+// Expect says that the owner will call Take without being woken. It returns false if a wake is
+// under way already.
 func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
-// Held is how many bytes wait for the peer, as far as the owner knows. Any goroutine may
-// call it.
+// Held is how many bytes wait for the peer, as far as the owner knows. Any goroutine may call
+// it.
 func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
-// Front appends to parts, while they have room, the next bytes of what the owner has taken,
-// at most so many. From now on the peer may have read them. Only the owner calls it.
+// Front appends to parts, while they have room, the next bytes of what the owner has taken, at
+// most so many. From then on the peer may have read them. Only the owner calls it.
 func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	o, at := &c.out, c.out.at
 	if o.keeps {
@@ -83,12 +81,12 @@ func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	return parts, n
 }
 
-// Keeps tells that more of what the owner has taken waits, with kept outcomes: after each
-// write others should get their turn. Only the owner calls it.
+// Keeps tells whether more of what the owner has taken waits, with kept outcomes: others
+// should get their turn after each write. Only the owner calls it.
 func (c *Conn) Keeps() bool { return c.out.keeps && c.Held() > 0 }
 
-// Wrote notes that n bytes of what Front returned have been written, and that no more of it
-// is being written. When everything that was taken is written, it takes more. Only the owner
+// Wrote notes that n bytes of what Front returned have been written, and that no more of it is
+// being written. When everything that was taken is written, it takes more. Only the owner
 // calls it.
 func (c *Conn) Wrote(n int) {
 	o, h := &c.out, c.hub
@@ -129,5 +127,5 @@ func (c *Conn) Wrote(n int) {
 	}
 }
 
-// manyPieces is how many pieces a connection may keep a list for.
+// manyPieces is the longest empty list of pieces that a connection keeps.
 const manyPieces = 16

@@ -13,7 +13,6 @@ import (
 // Command is one decoded frame of a peer: a request for the core, or a reply that needs no
 // core.
 type Command struct {
-	// From is the peer.
 	From *Conn
 	Req  wire.Request
 	// Kept says that the body lies in memory that nobody writes to again.
@@ -22,13 +21,12 @@ type Command struct {
 	Refuse *wire.Error
 	// Reply is a whole frame, sent instead of asking the core.
 	Reply []byte
-	// Close closes the connection behind the reply.
+	// Close closes the connection after the reply.
 	Close bool
 	// Owner is the submitter's owner from now on: only a submitter with the same owner may
-	// attach to its kept jobs. 0 leaves the owner as it is, which at first is nobody in
-	// particular.
+	// attach to its kept jobs. 0 changes nothing; at first a submitter has no owner.
 	Owner uint64
-	// Ignore: no reply, nothing to do (pong).
+	// Ignore: there is no reply and nothing to do (pong).
 	Ignore bool
 	// Covers tells whether the peer's token covers a type, nil for any type. Scope is equal
 	// for tokens that cover the same types.
@@ -43,12 +41,11 @@ func (m *Command) String() string {
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
 }
 
-// Step carries out commands of the sink's connections, in order, under one lock. The
-// owner must look for output itself.
+// Step carries out commands of the sink's connections, in order, in one step. It does not look
+// for output.
 func (s *Sink) Step(cmds []Command) { s.run(cmds, nil) }
 
-// Round is Step, and moves the output of all connections of the sink to outs, under the
-// same lock.
+// Round is Step, and moves the output of all connections of the sink to outs.
 func (s *Sink) Round(cmds []Command, outs []Output) []Output {
 	s.run(cmds, &outs)
 	return outs
@@ -65,12 +62,12 @@ func (s *Sink) run(cmds []Command, outs *[]Output) {
 	})
 }
 
-// act has f change the core and its connections. It is for everything that is not a peer's
-// command.
+// act has f change the core and its connections. It is for everything but peers' commands.
 func (h *Hub) act(f func(now int64)) { h.step(nil, nil, f) }
 
-// step carries out f and its immediate consequences under the lock. The core changes only in
-// here. self is the sink that asks, if any; its output is moved to outs, if that is not nil.
+// step carries out f and its immediate consequences under the lock; the core changes only
+// here. self is the sink that asks, if one does. If outs is not nil, the output of self is
+// moved there.
 func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 	defer h.guard()
 	now := h.clock()
@@ -150,7 +147,7 @@ func (h *Hub) carryOut(now int64, c *Conn, m *Command) {
 	}
 }
 
-// ask steps the core with a request.
+// ask asks the core.
 func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	r := &m.Req
 	var fx []broker.Effect

@@ -8,11 +8,11 @@ import (
 
 // giantFrom is the payload length from which a frame is decoded, and its memory allocated,
 // beside the event loop. At 16 MiB either takes milliseconds, and all other connections would
-// wait. The frame's own connection is not read meanwhile. While other connections have more
+// wait. Meanwhile the frame's own connection is not read. While other connections have more
 // than a turn's work, every big frame is handled like this.
 const giantFrom = 512 << 10
 
-// goAside runs work beside the loop, and then done and what has come meanwhile on the loop.
+// goAside runs work beside the loop, and then, on the loop, done and what has come meanwhile.
 // work holds so many bytes and must not touch anything of the loop's.
 func (c *conn) goAside(bytes int, work, done func()) {
 	c.reading, c.in.aside = aside, bytes
@@ -45,7 +45,6 @@ func (c *conn) goAside(bytes int, work, done func()) {
 	}()
 }
 
-// decodeAside decodes a frame.
 func (c *conn) decodeAside(payload []byte) {
 	b := c.srv.newBatch()
 	m := b.next(c.peer)
@@ -59,7 +58,6 @@ func (c *conn) decodeAside(payload []byte) {
 	})
 }
 
-// growAside allocates more memory for a frame.
 func (c *conn) growAside() {
 	frame, room := c.in.frame, c.in.want
 	var to []byte

@@ -16,11 +16,9 @@ const (
 	// batchSize is how many requests are decoded before the hub is asked. In a larger batch
 	// the first requests would have left the processor's nearest cache by then.
 	batchSize = 16
-	// helloFrame is the longest payload that a peer may send before it has shown its
-	// token.
+	// helloFrame is the longest payload that a peer may send before it has shown its token.
 	helloFrame = 32 << 10
-	// maxClient is how much is kept of the name that a peer gives itself, in
-	// bytes.
+	// maxClient is how much is kept of the name that a peer gives itself, in bytes.
 	maxClient = 256
 )
 
@@ -100,9 +98,8 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 			c.state = open
 		}
 		m.Refuse = err
-		// A worker that cannot write JSON would break every job it gets. A
-		// submitter stays: its frames' borders are known, and closing would
-		// cost it all its jobs.
+		// A worker that cannot write JSON would break every job it gets. A submitter stays:
+		// its frames' borders are known, and closing would cost it all its jobs.
 		m.Close = err.Code.Reach() == wire.ReplyAndClose ||
 			err.Code == wire.InvalidJSON && c.port == wire.WorkerPort && len(payload) > 0
 		if m.Close {
@@ -127,7 +124,7 @@ func (c *conn) refuse(b *batch, err *wire.Error) {
 	c.state = draining
 }
 
-// unauthenticated tells that a token has yet to be shown.
+// unauthenticated tells whether the peer has yet to show a token.
 func (c *conn) unauthenticated() bool { return c.state == greeting && c.srv.tokens.Required() }
 
 // wantHello closes a connection whose first frame is not a hello.
@@ -171,9 +168,9 @@ func (c *conn) hello(m *hub.Command) {
 	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
-// permits says what a token must grant for a request. Verbs that are not listed need
-// nothing. Everything is judged before the lock is taken, except for types that only the core
-// knows: for those the request carries Covers along.
+// permits says what a token must grant for a request. Verbs that are not listed need nothing.
+// Everything is judged before the lock is taken, except for types that only the core knows:
+// for those the request carries Covers.
 var permits = [...]struct {
 	scope guard.Scope
 	typed bool // the token must cover the types that the request names
@@ -187,7 +184,7 @@ var permits = [...]struct {
 	wire.Pong:   {},
 }
 
-// permit refuses a request that a grant does not allow. Without tokens it is nil.
+// permit refuses a request that a grant does not allow. Without tokens, g is nil.
 func permit(g *guard.Grant, m *hub.Command) *wire.Error {
 	r := &m.Req
 	p := permits[r.Verb]

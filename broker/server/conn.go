@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// conn is a connection. It belongs to its loop, whoever has the turn of that.
+// conn is a connection. It belongs to whoever has its loop's turn.
 type conn struct {
 	srv    *Server
 	loop   *loop
@@ -23,8 +23,8 @@ type conn struct {
 	reading reading
 	put     bool // something it sent has been read and not been carried out
 	in      input
-	// bite bounds a read after the connection had more than a turn's work, so that little
-	// is left behind; 0 is no bound.
+	// bite bounds a read after the connection had more than a turn's work, so that little is
+	// left behind. 0 is no bound.
 	bite   int
 	thrown int         // bytes thrown away since its frames are not read any more
 	over   atomic.Bool // it is closed, and work beside the loop is not needed any more
@@ -36,14 +36,14 @@ type conn struct {
 	beater  *time.Timer
 }
 
-// source is where a connection's bytes come from and go to: a socket, which the loop
-// reads and writes, or a stream, for which goroutines of its own do. Its methods are
-// called in the loop's turn.
+// source is where a connection's bytes come from and go to: a socket, which the loop reads and
+// writes, or a stream, whose own goroutines do. Its methods are called in the loop's turn.
 type source interface {
-	// again has the connection come to its turn again, after others.
+	// again gives the connection another turn, after others.
 	again()
-	// send writes what is taken at once; if that is nothing, the connection comes to its
-	// turn when more is. Below 0, it is being written, and reported later.
+	// send writes what the system takes at once. If that is nothing, the connection gets a
+	// turn when there is room. A negative n means that the parts are being written, and
+	// reported later.
 	send(parts [][]byte) (n int, err error)
 	// finish tells the peer that nothing follows.
 	finish()
@@ -74,13 +74,14 @@ const (
 const (
 	// helloTime is how long a peer may wait with its token.
 	helloTime = 10 * time.Second
-	// lingerTime is how long a connection that we close may take to read the
-	// reason; lingerBytes is what it may still send meanwhile.
+	// lingerTime is how long a connection that we close may take to read the reason;
+	// lingerBytes is what it may still send meanwhile.
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
-	// leastBite is the least that a read takes in, if there is as much.
+	// leastBite is the least that bite becomes, in bytes.
 	leastBite = 16 << 10
-	// largeDrop is what of an unfinished frame is collected at once, in bytes.
+	// largeDrop is the size from which a dropped unfinished frame is collected at once, in
+	// bytes.
 	largeDrop = 1 << 20
 )
 
@@ -117,15 +118,15 @@ func (c *conn) throw(n int) {
 	}
 }
 
-// goOn ends a pause. The heartbeat counts from now, since what the peer sent meanwhile has
-// yet to be read.
+// goOn ends a pause. The heartbeat counts from now, because what the peer sent meanwhile has
+// not been read.
 func (c *conn) goOn() {
 	c.heard = c.srv.hub.Now()
 	c.reading = forTurn
 	c.src.again()
 }
 
-// linger closes a connection after the peer had time to read its output. Closing at once,
+// linger closes a connection once its peer has had time to read the output. Closing at once,
 // with unread input, would reset the connection.
 func (c *conn) linger() {
 	c.state = closing
@@ -136,7 +137,7 @@ func (c *conn) linger() {
 	c.srv.hub.After(lingerTime, func() { c.loop.poller.Do(func() { c.loop.close(c) }) })
 }
 
-// close closes a connection, after what it has sent is carried out.
+// close closes a connection after carrying out what it has sent.
 func (lp *loop) close(c *conn) {
 	if lp.step(); c.state == closed {
 		return
@@ -158,8 +159,8 @@ func (lp *loop) close(c *conn) {
 }
 
 // startBeat pings the peer at its own pace and drops it after two beats of silence, by the
-// clock that stands still while this process does. It waits a quarter of a beat more, in
-// which bytes that have just come are read.
+// clock that stands still while this process does. It waits a quarter of a beat more, so that
+// bytes that have just come are read.
 func (c *conn) startBeat() {
 	start := c.srv.hub.Now()
 	c.heard = start

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// bigFrame is the payload length from which a frame gets memory of its own, so that
-	// its body can be kept without a copy. For smaller frames, copying into memory that is
-	// used again costs less than the collector does.
+	// bigFrame is the payload length from which a frame gets memory of its own, so that its
+	// body can be kept without a copy. For smaller frames, a copy into memory that is used
+	// again costs less than collecting garbage.
 	bigFrame = 128 << 10
-	// growth is the ratio of a frame's memory to what has come of it.
+	// growth is the most memory that a frame gets, as a multiple of what has come of it.
 	growth = 4
 )
 
@@ -54,8 +54,7 @@ func (c *conn) received(data []byte) {
 }
 
 // take makes commands of the frames that have come, until the turn is over (forTurn) or one of
-// them takes long (aside). What the batch has no room for is carried out at once, the rest with
-// the loop's round.
+// them takes long (aside). A full batch is carried out at once, the rest in the loop's round.
 func (c *conn) take(b *batch) {
 	for c.state < draining && c.reading == ready {
 		payload, kept, err := c.in.next()
@@ -91,8 +90,8 @@ func (c *conn) rescue() {
 	}
 }
 
-// fault closes the connection after a panic in decoding, which costs this peer only. (A
-// panic in the core ends the process before it gets here.)
+// fault closes the connection after a panic in decoding, which costs this peer only. (A panic
+// in the core ends the process before it gets here.)
 func (c *conn) fault(e any, stack []byte) {
 	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
 	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
@@ -101,15 +100,14 @@ func (c *conn) fault(e any, stack []byte) {
 	c.loop.close(c)
 }
 
-// input assembles the frames of a connection. A frame that a read brought whole is used
-// where it lies. An unfinished frame is kept in memory that grows with what has come, not
-// with what the header announces. A big frame has memory of its own; that of others is used
-// again.
+// input assembles the frames of a connection. A frame that a read brought whole is used where
+// it lies. An unfinished frame is kept in memory that grows with what has come, not with what
+// the header announces. A big frame has memory of its own; the memory of others is used again.
 type input struct {
 	pool *container.Buffers
 	// max is the longest payload that a frame may have.
 	max int
-	// data is what has come and was not used yet, between feed and keep.
+	// data is what has come and has not been used, between feed and keep.
 	data []byte
 	// frame is what has come of the unfinished frame, with its header; size is its whole
 	// length, or 0 while the header, which lies in head, is incomplete.
@@ -118,11 +116,10 @@ type input struct {
 	size  int
 	// used: frame is whole, and its payload is in use until release.
 	used bool
-	// most is how much memory a frame gets at once. For more, want is set, and the caller
-	// must grow the frame to so many bytes.
+	// most is how much memory a frame gets at once. If it needs more, want is set, and the
+	// caller must grow the frame to that many bytes.
 	most, want int
-	// waiting, from at on, is what has come after that and waits for the connection's next
-	// turn.
+	// waiting, from at on, is what came after that and waits for the next turn.
 	waiting []byte
 	at      int
 	// aside is how many bytes work beside the loop holds for the connection.
@@ -131,7 +128,7 @@ type input struct {
 	frames uint64
 }
 
-// feed takes in what has come. It lies behind what earlier reads have left.
+// feed takes in what has come, behind what earlier reads have left.
 func (in *input) feed(data []byte) {
 	if in.data = data; len(in.waiting) > 0 {
 		in.waiting = append(in.waiting, data...)
@@ -139,9 +136,9 @@ func (in *input) feed(data []byte) {
 	}
 }
 
-// next returns the payload of the next frame that is whole, nil if there is none, and whether
-// it lies in memory that nobody writes to again. Unless want says that the frame must grow
-// first, there is no data left then.
+// next returns the payload of the next whole frame, nil if there is none, and whether it lies
+// in memory that nobody writes to again. In the end no data is left, unless want says that the
+// frame must grow first.
 func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		n := 0
@@ -186,7 +183,7 @@ func (in *input) release() {
 	}
 }
 
-// add moves data to the frame until that has size bytes.
+// add moves data to the frame until it has size bytes.
 func (in *input) add(size int) {
 	n := min(len(in.data), size-len(in.frame))
 	if need := len(in.frame) + n; need > cap(in.frame) {
@@ -216,8 +213,8 @@ func grown(buf []byte, room int) []byte {
 	return to
 }
 
-// spare is the room in a big frame, which a read may fill directly; filled notes how much
-// was read.
+// spare is the room in a big frame, which a read may fill directly; filled notes how much was
+// read.
 func (in *input) spare() []byte {
 	if !in.big() {
 		return nil
@@ -227,7 +224,7 @@ func (in *input) spare() []byte {
 
 func (in *input) filled(n int) { in.frame = in.frame[:len(in.frame)+n] }
 
-// keep has the data that is left wait.
+// keep makes the data that is left wait.
 func (in *input) keep() {
 	switch left := len(in.data); {
 	case len(in.waiting) == 0:
@@ -243,9 +240,9 @@ func (in *input) keep() {
 	in.data = nil
 }
 
-// held is how many bytes the unfinished input occupies. Memory that will be used again
-// counts as far as it is needed here. Input behind a frame that is handled aside does not
-// count: it is a read or two, and the frame itself must fit.
+// held is how many bytes the unfinished input occupies. Memory that will be used again counts
+// only as far as it is needed here. Input behind a frame that is handled aside does not count:
+// it is a read or two, and the frame itself must fit.
 func (in *input) held() int {
 	n := in.aside
 	if in.big() {

@@ -30,8 +30,7 @@ type listener struct {
 // socketNames are the names of sockets that systemd may hand over.
 var socketNames = []string{"submit", "worker", "plain-submit", "plain-worker", "http"}
 
-// listen binds all addresses. Sockets that systemd hands over come in place of
-// the configured ones.
+// listen binds all addresses. Sockets that systemd hands over replace configured addresses.
 func (s *Server) listen() error {
 	given, err := activation.ListenersWithNames()
 	if err != nil {
@@ -40,7 +39,7 @@ func (s *Server) listen() error {
 	return s.bind(given)
 }
 
-// bind binds the addresses whose sockets are not given.
+// bind binds the addresses for which no socket was handed over.
 func (s *Server) bind(given map[string][]net.Listener) error {
 	for name := range given {
 		if !slices.Contains(socketNames, name) {
@@ -74,8 +73,8 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 }
 
 // open adds the sockets of a name that systemd hands over; they are judged as addresses are.
-// Without any it binds the addresses of values and lists the last one first, since somebody
-// who adds a flag to a longer command line looks for that address.
+// If there are none, it binds the addresses in values. The last one comes first, because
+// somebody who adds a flag to a longer command line looks for that address.
 func (s *Server) open(name string, given map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
 	for _, ln := range given[name] {
 		a, tcp := ln.Addr().(*net.TCPAddr)
@@ -122,8 +121,8 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// accept lets connections in until the listener closes. Running out of file
-// descriptors makes it pause, nothing else.
+// accept lets connections in until the listener closes. If there are no file descriptors left,
+// it pauses.
 func (s *Server) accept(l *listener) {
 	const first, longest = 5 * time.Millisecond, time.Second
 	pause := first
@@ -148,8 +147,8 @@ func (s *Server) accept(l *listener) {
 	}
 }
 
-// keepAlive finds a dead peer after 30 s + 3 × 10 s. Its probes do not run while
-// data is unacknowledged, when userTimeout does.
+// keepAlive finds a dead peer after 30 s + 3 × 10 s. While data is unacknowledged, its probes
+// do not run; userTimeout applies then.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
 const userTimeout = 60 * time.Second
@@ -198,7 +197,7 @@ func (s *Server) unserved(err error) {
 	s.log.Warn().Err(err).Msg("cannot serve a connection")
 }
 
-// refuseConn closes a connection and tells it, if it can without TLS, that there are too many.
+// refuseConn closes a connection that is one too many. Without TLS, it tells the peer why.
 func (s *Server) refuseConn(l *listener, nc net.Conn) {
 	if l.secure {
 		_ = nc.Close()
@@ -209,8 +208,8 @@ func (s *Server) refuseConn(l *listener, nc net.Conn) {
 		return
 	}
 	_, _ = poll.Send(fd, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, no more may be (max-conns)", s.maxConns), nil))
-	// Unread input would make closing reset the connection before the peer has
-	// read the reason.
+	// Unread input would make closing reset the connection before the peer has read the
+	// reason.
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
 	_, _ = poll.Receive(fd, make([]byte, 4096))
 	_ = unix.Close(fd)

@@ -11,18 +11,18 @@ import (
 	"gloom/broker/poll"
 )
 
-// loop is an event loop. It works in rounds: it waits until sockets are ready, reads from
-// each of them, makes commands of what was read, has the hub carry them out, and writes the
-// output, once per connection. A job's way is this file from top to bottom; decode leads
-// through input.go (frames) and command.go (commands), write through the hub's step.go (the
-// lock), outbox.go (effects) and output.go (bytes).
+// loop is an event loop. It works in rounds: it waits until sockets are ready, reads from each
+// of them, makes commands of what was read, has the hub carry them out, and writes the output,
+// once per connection. This file shows a job's way from top to bottom; decode leads through
+// input.go (frames) and command.go (commands), write through the hub's step.go (the lock),
+// outbox.go (effects) and output.go (bytes).
 //
 // A stream has a loop of its own that does not wait: the stream's goroutine hands in what it
 // has read.
 //
 // All its fields and its connections belong to whoever has the poller's turn: the loop's
-// goroutine or, while that waits, a goroutine that writes in its place or brings what a
-// stream has read.
+// goroutine or, while that waits, a goroutine that writes in its place or brings what a stream
+// has read.
 type loop struct {
 	srv    *Server
 	all    *loops
@@ -31,18 +31,17 @@ type loop struct {
 	sink   *hub.Sink
 	batch  *batch
 
-	// in receives one read after the other; reads tells which connection each part belongs
-	// to.
+	// in receives one read after the other. reads tells which connection each part belongs to.
 	in    []byte
 	reads []portion
 	used  int // bytes of in
-	// direct counts the bytes that were read directly into a big frame, stepped the bytes
-	// that the steps of this round have handled.
+	// direct counts bytes that were read directly into a big frame, stepped bytes that were
+	// carried out in this round.
 	direct, stepped int
-	// pool has memory for frames that must wait. If it is nil, the collector sees to that.
+	// pool has memory for frames that must wait. Nil leaves that to the collector.
 	pool *container.Buffers
 
-	// cut counts the turns of this round that were too short, crowd those of the round before.
+	// cut counts the turns of this round that were too short, crowd those of the last round.
 	cut, crowd int
 
 	outs  []hub.Output
@@ -64,8 +63,8 @@ const (
 	readBuffer = 512 << 10
 	leastRead  = 256 << 10
 	mostRound  = 4 << 20
-	// leftBehind is about how much input all connections together may leave for later
-	// turns; each may leave leastLeft.
+	// leftBehind is about how much input all connections together may leave for later turns;
+	// each may leave leastLeft.
 	leftBehind = 4 << 20
 	leastLeft  = 4 << 10
 	// maxPool is what a loop keeps for frames that must wait, in bytes.
@@ -74,7 +73,7 @@ const (
 	writeTurn = 256 << 10
 )
 
-// run waits for events, and closes all connections in the end.
+// run waits for events. In the end it closes all connections.
 func (lp *loop) run() {
 	lp.poller.Wait(lp.ready)
 	lp.poller.Call(func() {
@@ -106,8 +105,8 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 	}
 }
 
-// read reads once. What it brings waits for the round's step, because neither our code nor
-// our data would stay in the processor's nearest caches between the system calls of a round.
+// read reads once. What it brings waits for the round's step, because neither our code nor our
+// data would stay in the processor's nearest caches between the system calls of a round.
 func (lp *loop) read(c *conn, fd int, ended bool) {
 	// Earlier input comes before what is now read directly into the frame.
 	if len(lp.in)-lp.used-lp.direct < leastRead || c.put && c.in.big() {
@@ -171,8 +170,8 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	lp.put(c, n)
 }
 
-// put has n bytes that were read handled and output written, at once or at the end of the
-// round.
+// put has n bytes that were read carried out and their output written, at once or at the end
+// of the round.
 func (lp *loop) put(c *conn, n int) {
 	c.put = true
 	lp.reads = append(lp.reads, portion{c, lp.used, lp.used + n})
@@ -186,9 +185,9 @@ func (lp *loop) put(c *conn, n int) {
 	}
 }
 
-// pace decides whether a loop writes at once or once per round. While reads come one by one
+// pace decides whether a loop writes at once or once per round. While reads come one by one,
 // it writes at once, which costs a write per frame and saves the time of another round. When
-// many connections are ready at a time it writes at the end of the round, which saves most of
+// many connections are ready at a time, it writes at the end of the round, which saves most of
 // the writes.
 type pace struct {
 	reads   int // since the last round
@@ -198,14 +197,14 @@ type pace struct {
 }
 
 const (
-	// loneRounds is how many rounds in a row must have had one read each before
-	// output is written at once.
+	// loneRounds is how many rounds in a row must have had one read each before output is
+	// written at once.
 	loneRounds = 8
 	// countEvery is how often a round is counted while writing at once.
 	countEvery = 16
 )
 
-// atOnce tells whether to write output right after the read that was counted last.
+// atOnce tells whether to write right after the last read.
 func (p *pace) atOnce() bool {
 	if !p.instant {
 		return false
@@ -256,19 +255,19 @@ func (lp *loop) decode() {
 
 const (
 	// turnFrames and turnTime end a peer's turn; the rest of its frames wait for its next
-	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.)
-	// When several peers have more than fits a turn, all their turns together take
-	// roundTime, but each takes leastTurn at least.
+	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.) When
+	// several peers have more than fits a turn, all their turns together take roundTime, but
+	// each takes leastTurn at least.
 	turnFrames = 4096
 	turnTime   = 500 * time.Microsecond
 	roundTime  = 2 * time.Millisecond
 	leastTurn  = 40 * time.Microsecond
-	// crowded is the crowd that is assumed where none is counted.
+	// crowded is the crowd that is assumed if none is counted.
 	crowded = int(roundTime / leastTurn)
 )
 
-// turn begins c's turn. The larger the crowd of other connections with more than a turn's
-// work, which is least at least, the less c may do on the loop.
+// turn begins c's turn. The crowd is how many other connections have more than a turn's work,
+// and at least least. The larger it is, the less c may do on the loop.
 func (lp *loop) turn(c *conn, least int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.end {
@@ -316,8 +315,8 @@ func (lp *loop) write() {
 	}
 }
 
-// writeInstead is write on another goroutine. If the loop has read something, it does
-// nothing: only the loop carries out what it has read, and that may rely on the wake to come.
+// writeInstead is write on another goroutine. If the loop has read something, it does nothing:
+// only the loop carries out what it has read, and that may rely on the wake to come.
 func (lp *loop) writeInstead() bool {
 	if len(lp.reads) > 0 {
 		return false
@@ -326,8 +325,8 @@ func (lp *loop) writeInstead() bool {
 	return true
 }
 
-// send writes as much of c's output as is taken. If too much is left, c is not read until its
-// peer has read enough.
+// send writes as much of c's output as the system takes. If too much is left, c is not read
+// until its peer has read enough.
 func (lp *loop) send(c *conn) {
 	turn := writeTurn
 	for n := 1; n > 0 && turn > 0 && c.peer.Held() > 0; turn -= n {

@@ -16,22 +16,21 @@ import (
 	"gloom/wire"
 )
 
-// loops are the event loops.
 type loops struct {
 	all  []*loop
 	next atomic.Uint32
 	done sync.WaitGroup
 
 	mu sync.Mutex // guards what follows
-	// reading are called when left more loops have read what there is, waiting when all
-	// have done so once more.
+	// reading are called when all loops, of which left are missing, have read what there is;
+	// waiting when they have done so once more.
 	reading, waiting []func()
 	left             int
 }
 
-// readAll calls then, on a goroutine of its own, when all loops have carried out what has
-// arrived, or one turn's work of connections with far more. If the loops stop first, it does
-// not call then.
+// readAll calls then, on its own goroutine, when all loops have carried out what has arrived
+// (of connections with far more, one turn's work). If the loops stop first, it does not call
+// then.
 func (l *loops) readAll(then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +39,7 @@ func (l *loops) readAll(then func()) {
 	}
 }
 
-// sendMarks has all loops marked, with mu held.
+// sendMarks sends a mark to each loop, with mu held.
 func (l *loops) sendMarks() {
 	l.reading, l.waiting, l.left = l.waiting, nil, len(l.all)
 	for _, lp := range l.all {
@@ -84,7 +83,7 @@ func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 	lp.sink = s.hub.NewSink(hub.Owner{
 		Wake: func() { p.Do(lp.round) },
 		// While the loop waits, the goroutine that has output for it writes instead, which
-		// saves the time to wake a thread.
+		// saves waking a thread.
 		Write: func() bool { return p.Instead(lp.writeInstead) },
 	})
 	return lp
@@ -134,8 +133,7 @@ func (lp *loop) enroll(c *conn, fd int) {
 	lp.admit(c)
 }
 
-// descriptor takes the descriptor out of an accepted connection. It does not
-// block.
+// descriptor takes the descriptor out of an accepted connection. It does not block.
 func descriptor(nc net.Conn) (fd int, err error) {
 	defer nc.Close()
 	rc, err := nc.(syscall.Conn).SyscallConn()
@@ -147,8 +145,8 @@ func descriptor(nc net.Conn) (fd int, err error) {
 }
 
 const (
-	// lagEvery is the time between two looks at the loops' lag, sweepEvery that between two
-	// looks for connections that stand still.
+	// lagEvery is how often the loops' lag is measured, sweepEvery how often connections that
+	// stand still are looked for.
 	lagEvery   = time.Second
 	sweepEvery = 3 * time.Second
 )
@@ -177,7 +175,6 @@ func (s *Server) watch() {
 	}
 }
 
-// lagged notes how long a loop took to reach a task.
 func (s *Server) lagged(d time.Duration) {
 	for i := range s.lags {
 		for {

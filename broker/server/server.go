@@ -1,6 +1,6 @@
-// Package server runs a broker on sockets: it accepts connections, cuts their
-// bytes into frames, checks who they are, and lets the hub carry out what they
-// ask. It decides nothing about jobs.
+// Package server runs a broker on sockets: it accepts connections, cuts their bytes into
+// frames, checks who they are, and lets the hub carry out what they ask. It decides nothing
+// about jobs.
 package server
 
 import (
@@ -70,8 +70,8 @@ type Server struct {
 	closed    error
 }
 
-// Start listens on the addresses of opt and serves them. A *guard.OptionError names the
-// option that cannot be used.
+// Start listens on the addresses of opt and serves them. A *guard.OptionError names the option
+// that cannot be used.
 func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (s *Server) begin() (err error) {
 	return s.joinFleet()
 }
 
-// joinFleet joins the fleet that the options name, if they do.
+// joinFleet joins the fleet that the options name, if any.
 func (s *Server) joinFleet() (err error) {
 	f := s.opt.Fleet
 	if f.Servers == "" {
@@ -146,7 +146,7 @@ func (s *Server) joinFleet() (err error) {
 	return nil
 }
 
-// Fleet is the fleet that it is a member of, nil for none.
+// Fleet is the fleet that it is a member of, nil if there is none.
 func (s *Server) Fleet() *driver.Driver { return s.fleet }
 
 // Hub is the hub, for the operators' side.
@@ -167,11 +167,10 @@ func (s *Server) Started() time.Time { return s.started }
 // Draining tells whether the broker is shutting down.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// SubmitAddr is where submitters connect; if there are several addresses, the one named
-// last.
+// SubmitAddr is where submitters connect: the last address named.
 func (s *Server) SubmitAddr() net.Addr { return s.Addrs(wire.SubmitPort)[0] }
 
-// WorkerAddr is where workers connect; if there are several addresses, the one named last.
+// WorkerAddr is where workers connect: the last address named.
 func (s *Server) WorkerAddr() net.Addr { return s.Addrs(wire.WorkerPort)[0] }
 
 // Addrs are all addresses where the peers of a port connect, as they were bound.
@@ -192,8 +191,7 @@ func (s *Server) HTTPAddr() net.Addr {
 	return s.httpLn.Addr()
 }
 
-// Reload reads tokens and certificates again. What cannot be read stays as it
-// was.
+// Reload reads tokens and certificates again. What cannot be read stays as it was.
 func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log) }
 
 // AskDrain asks whoever runs the broker to shut it down gracefully.
@@ -202,7 +200,7 @@ func (s *Server) AskDrain() {
 	s.Drain()
 }
 
-// Asked receives when AskDrain was called.
+// Asked receives a value when AskDrain was called.
 func (s *Server) Asked() <-chan struct{} { return s.asked }
 
 // drainPoll is how often a drain looks whether all jobs have ended.
@@ -220,9 +218,9 @@ func (s *Server) Drain() {
 	})
 }
 
-// Shutdown drains: it takes no new jobs and connections, waits until all jobs
-// have ended and submitters have read what became of them, or ctx is done,
-// answers what is left with an error, and closes.
+// Shutdown drains: it takes no new jobs and connections, and waits until all jobs have ended
+// and submitters have read what became of them, or ctx is done. Then it ends the jobs that are
+// left with an error, and closes.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	t := time.NewTicker(drainPoll)
@@ -247,8 +245,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Close()
 }
 
-// unfinished tells whether there are jobs or, unless it is over, ends of jobs that submitters
-// have not read.
+// unfinished tells whether there are jobs or, unless time is over, ends of jobs that
+// submitters have not read.
 func (s *Server) unfinished(over bool) bool {
 	held := uint64(0)
 	s.hub.View(func(c *broker.Broker, _ int64) { held = c.Held() + uint64(c.Borrowed()) })
@@ -266,8 +264,8 @@ func (s *Server) expel() {
 	}
 }
 
-// farewell closes all connections after their last frames and gives the peers a moment to
-// read them.
+// farewell closes all connections after their last frames and gives the peers a moment to read
+// them.
 func (s *Server) farewell() {
 	s.hub.CloseAll()
 	for end := time.Now().Add(lingerTime); s.conns.Load()+s.within.Load() > 0 && time.Now().Before(end); {
@@ -303,8 +301,8 @@ func (s *Server) Close() error {
 // Done is closed when the broker is.
 func (s *Server) Done() <-chan struct{} { return s.ctx.Done() }
 
-// trim frees memory that is kept for use again, and the part of the history that does not
-// fit, beside everything else, into three quarters of the memory.
+// trim frees memory that is kept for use again, and as much of the history as exceeds three
+// quarters of the memory together with everything else.
 func (s *Server) trim() {
 	s.hub.Trim()
 	beside := s.hub.Memory().Total()
@@ -340,11 +338,10 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	})
 }
 
-// HTTPEnds is closed when requests must end that would otherwise last as long as their
-// clients.
+// HTTPEnds is closed when requests must end that otherwise last as long as their clients.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
-// Counts are the server's own counts since the start, and of what is open now.
+// Counts are the server's own counts: since the start, and of what is open now.
 type Counts struct {
 	Conns, Inbound                       int64
 	BytesIn, BytesOut                    uint64
@@ -362,11 +359,11 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// These ask for the loops' lag.
+// Who asks for the loops' lag.
 const (
 	ForMetrics = iota
 	ForFindings
 )
 
-// Lag is the longest time that a loop took to reach a task since who last asked.
+// Lag is the longest time that a loop took to reach a task since the same asker asked last.
 func (s *Server) Lag(who int) time.Duration { return time.Duration(s.lags[who].Swap(0)) }

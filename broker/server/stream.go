@@ -10,9 +10,9 @@ import (
 	"gloom/wire"
 )
 
-// stream is the source of a connection that no event loop can read and write: one with TLS,
-// or one within the process. One goroutine reads and another writes; both report in the loop's
-// turn.
+// stream is the source of a connection that no event loop can read and write, because it has
+// TLS or lies within the process. One goroutine reads and another writes; both report in the
+// loop's turn.
 type stream struct {
 	duplex
 	raw  net.Conn // below TLS
@@ -31,8 +31,7 @@ type duplex interface {
 }
 
 const (
-	// streamLeast is what an idle stream keeps to read into, streamMost what it reads
-	// into at the most, in bytes.
+	// streamLeast is the buffer of an idle stream, streamMost the largest one, in bytes.
 	streamLeast = 4 << 10
 	streamMost  = 64 << 10
 	// streamParts is how many pieces are written before the hub is told.
@@ -78,8 +77,7 @@ func (s *stream) read() {
 	}
 }
 
-// arrived gives the connection its turn, with what was read, if anything, and the error after
-// it.
+// arrived gives the connection its turn, with what was read and the error after it, if any.
 func (s *stream) arrived(data []byte, err error) {
 	c := s.conn
 	if c.state == closed {
@@ -155,8 +153,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// serve has a goroutine of its own serve c, which is closed with the broker. It returns false
-// if that has closed.
+// serve serves c on a goroutine of its own and closes c with the broker. It returns false if
+// the broker has closed.
 func (s *Server) serve(c net.Conn, serve func()) bool {
 	s.serving.Lock()
 	defer s.serving.Unlock()
@@ -177,7 +175,6 @@ const (
 	tlsIdle = 70 << 10
 )
 
-// serveSecure serves a TLS connection.
 func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.conns.Add(-1)
 	defer s.hub.Secure(-tlsIdle)
@@ -199,10 +196,10 @@ type pipe struct{ net.Conn }
 // CloseWrite closes both ways, because everything that was written has been read.
 func (p pipe) CloseWrite() error { return p.Close() }
 
-// Dial connects to a port from within the process, without system calls: an event
-// loop that waits for events keeps a processor from the goroutines beside it. Such
-// connections take no descriptors and do not count against MaxConns. It returns
-// net.ErrClosed once the broker drains.
+// Dial connects to a port from within the process, without system calls: an event loop that
+// waits for events keeps a processor from the goroutines beside it. Such a connection takes no
+// descriptor and does not count against MaxConns. Once the broker drains, Dial returns
+// net.ErrClosed.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	s.within.Add(1)

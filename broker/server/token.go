@@ -15,7 +15,7 @@ const (
 )
 
 // ScopeSubmit, ScopeAdmin and ScopeWatch are what HTTP asks for: to submit jobs, to change
-// something, and to look. A token that may change may look, too.
+// something, and to look. A token that may change may also look.
 const (
 	ScopeSubmit = submit
 	ScopeAdmin  = admin
@@ -31,7 +31,7 @@ func (s *Server) tokenFailed(peer string) {
 }
 
 // Authorize checks a token for the HTTP side and returns what it grants, nil without tokens.
-// For a wrong token it takes its time unless ctx is done.
+// It refuses a wrong token late, unless ctx is done, so that guessing takes time.
 func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Grant, known bool) {
 	if !s.tokens.Required() {
 		return nil, true
