@@ -1,6 +1,7 @@
 package gloom
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -58,10 +59,7 @@ func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error)
 	if err != nil || c.tls == nil && !secure {
 		return nc, err
 	}
-	conf := c.tls
-	if conf == nil {
-		conf = &tls.Config{}
-	}
+	conf := cmp.Or(c.tls, &tls.Config{})
 	if conf.ServerName == "" && network == "tcp" {
 		conf = conf.Clone()
 		conf.ServerName, _, _ = net.SplitHostPort(addr)

@@ -109,13 +109,7 @@ func (j *Job) hasOptions() bool {
 // validate refuses what the broker would refuse without the job's id, and what would be sent
 // as something else.
 func (j *Job) validate() error {
-	if err := checkNames("id", "", j.ID); err != nil {
-		return err
-	}
-	if err := checkNames("group", j.ID, j.Groups...); err != nil {
-		return err
-	}
-	if err := checkNames("type", j.ID, j.Type); err != nil {
+	if err := cmp.Or(checkNames("id", "", j.ID), checkNames("group", j.ID, j.Groups...), checkNames("type", j.ID, j.Type)); err != nil {
 		return err
 	}
 	if j.Retries < NoRetries {
