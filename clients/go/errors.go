@@ -38,17 +38,16 @@ const (
 func (c Code) Error() string { return string(c) }
 
 var (
-	// Every *LostError matches ErrLost.
+	// ErrLost matches every *LostError.
 	ErrLost = errors.New("connection lost")
-	// Calls return ErrClosed after Close, Drain or Stop.
+	// ErrClosed is returned after Close, Drain or Stop.
 	ErrClosed = errors.New("gloom: closed")
-	// TrySubmit and TrySubmitFunc return ErrWindowFull when the window is full or too many
-	// bytes wait to be sent.
+	// ErrWindowFull is returned by TrySubmit and TrySubmitFunc when the window is full or too
+	// many bytes wait to be sent.
 	ErrWindowFull = errors.New("gloom: window is full")
-	// TrySubmit and TrySubmitFunc return ErrNotConnected while there is no connection to a
-	// broker.
+	// ErrNotConnected is returned by TrySubmit and TrySubmitFunc without a connection.
 	ErrNotConnected = errors.New("gloom: not connected")
-	// Calls return ErrUnsupported for what a Compat broker lacks.
+	// ErrUnsupported is returned for what a Compat broker lacks.
 	ErrUnsupported = errors.New("gloom: not supported by this broker")
 )
 

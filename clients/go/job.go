@@ -32,7 +32,7 @@ type Job struct {
 	// Body is one JSON value, passed on byte for byte. Submit copies it. Nil is null; JSON
 	// encodes other values.
 	Body json.RawMessage
-	// Jobs of a larger Priority go first, equals by age.
+	// Priority puts larger numbers first. Equals go by age.
 	Priority int64
 
 	// Durations are rounded up to milliseconds, at most a year; 0 is none.

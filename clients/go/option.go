@@ -103,8 +103,8 @@ func Backoff(base, max time.Duration) Option {
 // several goroutines and must return soon. Without it, the standard logger logs panics.
 func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = notify } }
 
-// TrustBodies skips the check that bodies are JSON. A body that is not costs the connection
-// and everything pending on it, or says something else than was meant.
+// TrustBodies skips the check that bodies are JSON. A body that is not JSON costs the
+// connection and everything pending on it, or says something else than was meant.
 func TrustBodies() Option { return func(c *config) { c.trust = true } }
 
 // Compat is for brokers that know the original protocol only. A handler's error becomes a
