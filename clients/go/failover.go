@@ -10,7 +10,7 @@ import (
 // serves, then to the next one that does.
 func (s *Submitter) stayConnected() {
 	defer s.endKept()
-	retry := newRetry(s.conf)
+	pause := s.conf.retry()
 	var sess *session // nil: none; while another one is looked for, it drains
 	var since time.Time
 	for {
@@ -29,7 +29,7 @@ func (s *Submitter) stayConnected() {
 				continue // what is pending on it stays there
 			case <-sess.over:
 			}
-		case !retry.pause(Notice{Event: EventFailed, Err: err}, over):
+		case !pause(Notice{Event: EventFailed, Err: err}, since, over):
 			continue
 		}
 		if s.life.Err() != nil {
@@ -40,8 +40,7 @@ func (s *Submitter) stayConnected() {
 			s.next = slices.Index(s.conf.addrs, sess.home)
 		}
 		s.mu.Unlock()
-		retry.lasted(time.Since(since))
-		retry.pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, s.life.Done())
+		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, since, s.life.Done())
 		sess = nil
 	}
 }

@@ -6,44 +6,31 @@ import (
 	"time"
 )
 
-// retry spaces attempts to connect: exponential backoff with full jitter.
-type retry struct {
-	conf  *config
-	limit time.Duration // of the next wait
-}
-
-func newRetry(c *config) *retry { return &retry{conf: c, limit: c.backoffBase} }
-
-// pause reports n and waits until the next attempt is due, or stop is closed.
-func (r *retry) pause(n Notice, stop <-chan struct{}) (stopped bool) {
-	n.Wait = rand.N(r.limit)
-	r.limit += min(r.limit, r.conf.backoffMax-r.limit)
-	r.conf.notify(n)
-	t := time.NewTimer(n.Wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return false
-	case <-stop:
-		return true
-	}
-}
-
-func (r *retry) lasted(d time.Duration) {
-	if d >= r.conf.backoffMax {
-		r.limit = r.conf.backoffBase
+// retry spaces attempts to connect: exponential backoff with full jitter. The function that it
+// returns reports n and waits until the next attempt is due, or stop is closed. since is when
+// the connection came that n says is lost.
+func (c *config) retry() func(n Notice, since time.Time, stop <-chan struct{}) (stopped bool) {
+	limit := c.backoffBase // of the next wait
+	return func(n Notice, since time.Time, stop <-chan struct{}) bool {
+		if n.Event == EventLost && time.Since(since) >= c.backoffMax {
+			limit = c.backoffBase
+		}
+		n.Wait = rand.N(limit)
+		limit += min(limit, c.backoffMax-limit)
+		c.notify(n)
+		t := time.NewTimer(n.Wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return false
+		case <-stop:
+			return true
+		}
 	}
 }
 
 // hopeless tells whether another attempt would only get the same refusal.
 func hopeless(err error) bool {
 	var r *RefusedError
-	if !errors.As(err, &r) {
-		return false
-	}
-	switch r.Code {
-	case ErrOverloaded, ErrDraining, ErrInvalidState:
-		return false
-	}
-	return true
+	return errors.As(err, &r) && r.Code != ErrOverloaded && r.Code != ErrDraining && r.Code != ErrInvalidState
 }

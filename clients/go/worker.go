@@ -232,20 +232,17 @@ func (w *Worker) pool() (sockets, handlers int) {
 
 // serve keeps one socket joined to a broker until the worker stops.
 func (w *Worker) serve(addr string) {
-	retry := newRetry(w.conf)
+	pause := w.conf.retry()
 	for {
 		since := time.Now()
 		n := w.attend(addr)
 		switch {
 		case w.leaving.Err() != nil:
 			return
-		case n.Event == EventLost:
-			retry.lasted(time.Since(since))
-		case hopeless(n.Err):
+		case n.Event == EventFailed && hopeless(n.Err):
 			w.giveUp(n.Addr, n.Err)
 			return
-		}
-		if retry.pause(n, w.leaving.Done()) {
+		case pause(n, since, w.leaving.Done()):
 			return
 		}
 	}
