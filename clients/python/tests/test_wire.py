@@ -343,9 +343,9 @@ class Codes(unittest.TestCase):
                 self.assertIsInstance(err, base)
                 copy = pickle.loads(pickle.dumps(err))
                 self.assertEqual((type(copy), str(copy)), (type(err), str(err)))
-        self.assertIsInstance(errors.from_code("id_exists", ""), errors.IDExists)
+        self.assertIsInstance(errors.from_code("id_exists", "", None), errors.IDExists)
         for ended in (False, True):
-            err = errors.from_code("draining", "", ended=ended)
+            err = errors.from_code("draining", "", None, ended)
             self.assertIsInstance(err, errors.Draining)
 
     def test_unknown(self):

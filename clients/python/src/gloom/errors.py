@@ -9,37 +9,16 @@ from __future__ import annotations
 import copy
 from typing import TypeVar
 
+# fmt: off
 __all__ = [
-    "BrokerError",
-    "Cancelled",
-    "ClosedError",
-    "Draining",
-    "Expired",
-    "Forbidden",
-    "FrameTooLarge",
-    "GloomError",
-    "IDExists",
-    "InvalidAction",
-    "InvalidJSON",
-    "InvalidState",
-    "InvalidType",
-    "InvalidValue",
-    "JobError",
-    "JobFailed",
-    "LostError",
-    "MissingField",
-    "NotConnected",
-    "Overloaded",
-    "ProtocolError",
-    "RefusedError",
-    "SizeError",
-    "TakenOver",
-    "Unauthorized",
-    "UnknownAction",
-    "UnknownID",
-    "Unsupported",
-    "WindowFull",
+    "BrokerError", "Cancelled", "ClosedError", "Draining", "Expired", "Forbidden",
+    "FrameTooLarge", "GloomError", "IDExists", "InvalidAction", "InvalidJSON",
+    "InvalidState", "InvalidType", "InvalidValue", "JobError", "JobFailed",
+    "LostError", "MissingField", "NotConnected", "Overloaded", "ProtocolError",
+    "RefusedError", "SizeError", "TakenOver", "Unauthorized", "UnknownAction",
+    "UnknownID", "Unsupported", "WindowFull",
 ]
+# fmt: on
 
 
 # The class of each code, for a refusal and for the end of a job that was taken.
@@ -51,20 +30,19 @@ class GloomError(Exception):
 
 
 class ProtocolError(GloomError):
-    """The broker sent what the protocol does not allow; the connection is
-    dropped."""
+    """The broker broke the protocol; its connection is dropped."""
 
 
 class FrameTooLarge(ProtocolError):
     """A frame from the broker is larger than the limit, both in bytes."""
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"frame of {size} bytes, at most {limit}")
+        super().__init__(size, limit)
         self.size = size
         self.limit = limit
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.size, self.limit)
+    def __str__(self) -> str:
+        return f"frame of {self.size} bytes, at most {self.limit}"
 
 
 class ClosedError(GloomError):
@@ -102,24 +80,17 @@ class LostError(GloomError):
         acked: bool = False,
         sent: bool = True,
     ) -> None:
-        about = ""
-        if id is not None:
-            told = "not sent"
-            if acked:
-                told = "acked"
-            elif sent:
-                told = "sent, not acked"
-            about = f" with job {id!r} {told}"
-        super().__init__(f"connection to {addr} lost{about}: {cause}")
-        self.cause = cause
-        self.__cause__ = cause
+        super().__init__(cause, addr, id, acked, sent)
+        self.cause = self.__cause__ = cause
         self.addr = addr
         self.id = id
         self.acked = acked
         self.sent = sent
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.cause, self.addr, self.id, self.acked, self.sent)
+    def __str__(self) -> str:
+        told = "acked" if self.acked else "sent, not acked" if self.sent else "not sent"
+        about = "" if self.id is None else f" with job {self.id!r} {told}"
+        return f"connection to {self.addr} lost{about}: {self.cause}"
 
 
 class BrokerError(GloomError):
@@ -142,23 +113,17 @@ class BrokerError(GloomError):
             _KINDS[code, issubclass(cls, JobError)] = cls
 
     def __init__(
-        self,
-        reason: str,
-        id: str | None = None,
-        code: str = "",
-        lost: bool = False,
+        self, reason: str, id: str | None = None, code: str = "", lost: bool = False
     ) -> None:
-        if code:
-            self.code = code
-        about = "" if id is None else f" (id {id!r})"
-        super().__init__(f"{self._what}{self.code}: {reason}{about}")
+        super().__init__(reason, id, code, lost)
+        self.code = code or self.code
         self.reason = reason
         self.id = id
         self.lost = lost
 
-    def __reduce__(self) -> tuple[object, ...]:
-        ended = isinstance(self, JobError)
-        return from_code, (self.code, self.reason, self.id, ended, self.lost)
+    def __str__(self) -> str:
+        about = "" if self.id is None else f" (id {self.id!r})"
+        return f"{self._what}{self.code}: {self.reason}{about}"
 
 
 class RefusedError(BrokerError):
@@ -267,9 +232,8 @@ E = TypeVar("E", bound=BaseException)
 
 
 def again(error: E) -> E:
-    """A copy to raise of an error that is kept.  The kept one would collect
-    the tracebacks of all who raise it, and through them hold, or even let
-    others close, what runs here."""
+    """A copy to raise of an error that is kept, which would collect the tracebacks
+    of all who raise it, and through them hold, or let others close, what runs here."""
     twin = copy.copy(error)
     twin.__traceback__ = None
     twin.__cause__ = error.__cause__
@@ -280,21 +244,13 @@ def again(error: E) -> E:
 CODES = frozenset(code for code, _ in _KINDS)
 
 #: Codes that can end a job which the broker had taken.
-END_CODES = frozenset(
-    code for code, ended in _KINDS if ended and code != TakenOver.code
-)
+END_CODES = frozenset(code for code, ended in _KINDS if ended) - {TakenOver.code}
 
 
 def from_code(
-    code: str,
-    reason: str,
-    id: str | None = None,
-    ended: bool = False,
-    lost: bool = False,
+    code: str, reason: str, id: str | None, ended: bool = False, lost: bool = False
 ) -> BrokerError:
-    """The error for a code of the wire, known here or not.
-
-    ended: it ends a job that was taken, rather than refusing a request.
-    """
+    """The error for a code of the wire, known here or not.  ended: it ends a job that
+    was taken, rather than refusing a request."""
     kind = _KINDS.get((code, ended), JobError if ended else RefusedError)
     return kind(reason, id, code, lost)
