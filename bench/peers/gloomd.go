@@ -30,9 +30,7 @@ func startGloomd(ctx context.Context, set Settings) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0",
-		"--log-format=json"}, set.Flags...)
-	s, err := startAnnounced(ctx, path, args, Gloom{})
+	s, err := startAnnounced(ctx, set, path, append([]string{"--http-addr=127.0.0.1:0", "--log-format=json"}, set.Flags...), Gloom{})
 	if err != nil {
 		return nil, err
 	}
@@ -42,23 +40,31 @@ func startGloomd(ctx context.Context, set Settings) (*Server, error) {
 
 // startRelay runs the relay in a process of its own, so that its cost can be separated
 // from the generator's.
-func startRelay(ctx context.Context, _ Settings) (*Server, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+func startRelay(args ...string) func(ctx context.Context, set Settings) (*Server, error) {
+	return func(ctx context.Context, set Settings) (*Server, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		return startAnnounced(ctx, set, self, append([]string{"relay"}, args...), Relay{})
 	}
-	return startAnnounced(ctx, self, []string{"relay"}, Relay{})
 }
 
 // stopWithin is how long a server of ours may take to end.
 const stopWithin = 5 * time.Second
 
-// startAnnounced starts a program that binds free ports and logs them as JSON.
-func startAnnounced(ctx context.Context, path string, args []string, p load.Protocol) (*Server, error) {
+// startAnnounced starts a program that listens on free ports, or on unix sockets,
+// and logs its addresses as JSON.
+func startAnnounced(ctx context.Context, set Settings, path string, args []string, p load.Protocol) (*Server, error) {
 	dir, err := os.MkdirTemp("", "gloom-bench-")
 	if err != nil {
 		return nil, err
 	}
+	submit, work := "127.0.0.1:0", "127.0.0.1:0"
+	if set.Unix {
+		submit, work = "unix:"+filepath.Join(dir, "submit"), "unix:"+filepath.Join(dir, "work")
+	}
+	args = append(args, "--submit-addr="+submit, "--worker-addr="+work)
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir
 	d, err := throwaway.Start(cmd, `"submit_addr"`)
@@ -78,8 +84,11 @@ func startAnnounced(ctx context.Context, path string, args []string, p load.Prot
 	if err != nil {
 		return nil, errors.Join(err, stop())
 	}
-	return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: r.SubmitAddr,
-		WorkAddr: r.WorkerAddr, HTTPAddr: r.HTTPAddr, PID: d.PID(), Ended: stop}, nil
+	if !set.Unix {
+		submit, work = r.SubmitAddr, r.WorkerAddr
+	}
+	return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: submit, WorkAddr: work,
+		HTTPAddr: r.HTTPAddr, PID: d.PID(), Ended: stop}, nil
 }
 
 func commandLine(path string, args []string) string {

@@ -38,6 +38,7 @@ type Settings struct {
 	Gloomd   string   // path of gloomd; "": found or built
 	Flags    []string // further flags for gloomd
 	BodySize int      // largest body it must take
+	Unix     bool     // it listens on unix sockets in place of TCP
 }
 
 // Kind is a kind of server.
@@ -67,7 +68,8 @@ func (k *Kind) Start(ctx context.Context, set Settings) (*Server, error) {
 func Kinds() []*Kind {
 	return []*Kind{
 		{"gloomd", "gloomd", startGloomd},
-		{"relay", "relay on gnet", startRelay},
+		{"relay", "relay on gnet", startRelay()},
+		{"bare", "relay on epoll", startRelay("--bare")},
 		{"nats", "NATS request/reply", packaged{"nats-server", "nats-server", NATS{}, natsArgs, "--version"}.start},
 		{"redis", "Redis lists", packaged{"redis-server", "redis-server", Redis{}, redisArgs, "--version"}.start},
 		{"gearmand-t1", "gearmand -t 1, tuned",

@@ -14,6 +14,9 @@ import (
 	"gloom/bench/throwaway"
 )
 
+// ErrNoUnix says that a server cannot take part over unix sockets.
+var ErrNoUnix = errors.New("it is measured over TCP alone")
+
 // packaged is a server that the system has a package for.
 type packaged struct {
 	program  string
@@ -25,6 +28,9 @@ type packaged struct {
 
 // start runs the server on a free port and waits until it takes connections.
 func (p packaged) start(ctx context.Context, set Settings) (*Server, error) {
+	if set.Unix {
+		return nil, ErrNoUnix
+	}
 	path, err := p.find()
 	if err != nil {
 		return nil, err

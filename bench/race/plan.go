@@ -13,6 +13,7 @@ const (
 	One        = "one outstanding"
 	Prefetch   = "prefetch"
 	Backlog    = "backlog"
+	Unix       = "unix sockets"
 )
 
 // Small is the race in about two minutes, Full the one to publish.
@@ -46,12 +47,15 @@ func plan(kinds []*peers.Kind, rounds int, duration, warmup time.Duration, backl
 	one.Duration, one.Warmup = duration/2, warmup/2
 	ahead := through
 	ahead.Prefetch = 64
+	local := through
+	local.Unix = true
 	queue := shape.Defaults()
 	queue.Jobs = backlog
 	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
 		{Name: Throughput, Options: through, Run: shape.Steady},
 		{Name: One, Options: one, Run: shape.Steady},
 		{Name: Prefetch, Options: ahead, Run: shape.Steady},
+		{Name: Unix, Options: local, Run: shape.Steady},
 		{Name: Backlog, Options: queue, Run: shape.Backlog},
 	}}
 }

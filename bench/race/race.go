@@ -3,6 +3,7 @@ package race
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"gloom/bench/peers"
 	"gloom/bench/proc"
@@ -94,7 +95,7 @@ func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*
 
 func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result.Run) (*result.Round, error) {
 	set := p.Settings
-	set.BodySize = e.Options.BodySize
+	set.BodySize, set.Unix = e.Options.BodySize, e.Options.Unix
 	srv, err := k.Start(ctx, set)
 	if err != nil {
 		return nil, err
@@ -104,14 +105,17 @@ func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result
 	return r, errors.Join(err, srv.Stop())
 }
 
+// lacks are the reasons for which a server cannot take part.
+var lacks = []error{shape.ErrNoQueue, shape.ErrNoPrefetch, peers.ErrNoUnix}
+
 // CannotTakePart tells whether a server lacks what an event needs, as opposed to having
 // failed in it.
 func CannotTakePart(err error) bool {
-	return errors.Is(err, shape.ErrNoQueue) || errors.Is(err, shape.ErrNoPrefetch)
+	return slices.ContainsFunc(lacks, func(known error) bool { return errors.Is(err, known) })
 }
 
 func reason(err error) string {
-	for _, known := range []error{shape.ErrNoQueue, shape.ErrNoPrefetch} {
+	for _, known := range lacks {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

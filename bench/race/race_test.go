@@ -17,11 +17,11 @@ import (
 // fake is a kind of server that is a relay in this process.
 func fake(name string) *peers.Kind {
 	return peers.NewKind(name, name, func(context.Context, peers.Settings) (*peers.Server, error) {
-		r, err := relay.Start("127.0.0.1:0", "127.0.0.1:0")
+		r, err := relay.Start("127.0.0.1:0", "127.0.0.1:0", true)
 		if err != nil {
 			return nil, err
 		}
-		return &peers.Server{Protocol: peers.Relay{}, SubmitAddr: r.SubmitAddr().String(), WorkAddr: r.WorkAddr().String(), Ended: r.Close}, nil
+		return &peers.Server{Protocol: peers.Relay{}, SubmitAddr: r.SubmitAddr(), WorkAddr: r.WorkAddr(), Ended: r.Close}, nil
 	})
 }
 

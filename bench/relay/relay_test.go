@@ -2,6 +2,7 @@ package relay
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -14,9 +15,13 @@ type wire struct {
 	net.Conn
 }
 
-func dial(t *testing.T, addr net.Addr) wire {
+func dial(t *testing.T, addr string) wire {
 	t.Helper()
-	c, err := net.Dial("tcp", addr.String())
+	network := "tcp"
+	if addr[0] == '/' {
+		network = "unix"
+	}
+	c, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,24 +54,36 @@ func (w wire) want(payload string) {
 	}
 }
 
-func start(t *testing.T) *Relay {
-	t.Helper()
-	r, err := Start("127.0.0.1:0", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
+// each runs a test on both loops, over TCP and unix sockets.
+func each(t *testing.T, do func(t *testing.T, r *Relay)) {
+	for _, bare := range []bool{false, true} {
+		for _, local := range []bool{false, true} {
+			t.Run(fmt.Sprintf("bare=%v,unix=%v", bare, local), func(t *testing.T) {
+				submit, work := "127.0.0.1:0", "127.0.0.1:0"
+				if local {
+					dir := t.TempDir()
+					submit, work = "unix:"+dir+"/s", "unix:"+dir+"/w"
+				}
+				r, err := Start(submit, work, bare)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := r.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				do(t, r)
+			})
 		}
-	})
-	return r
+	}
 }
 
 // Frames go from submitter to worker and back unchanged, oldest first, each to the
 // right peer.
-func TestFramesArePassedOn(t *testing.T) {
-	r := start(t)
+func TestFramesArePassedOn(t *testing.T) { each(t, passedOn) }
+
+func passedOn(t *testing.T, r *Relay) {
 	a, b := dial(t, r.SubmitAddr()), dial(t, r.SubmitAddr())
 	big := strings.Repeat("x", 3<<20)
 	a.send("job 1")
@@ -100,8 +117,9 @@ func TestFramesArePassedOn(t *testing.T) {
 
 // A submitter's answers and acks leave in one write per loop round: many jobs,
 // few segments. What counts is that none is missing.
-func TestManyFramesAtOnce(t *testing.T) {
-	r := start(t)
+func TestManyFramesAtOnce(t *testing.T) { each(t, many) }
+
+func many(t *testing.T, r *Relay) {
 	s, w := dial(t, r.SubmitAddr()), dial(t, r.WorkAddr())
 	w.send("join")
 	w.want(WorkerAck)

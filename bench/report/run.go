@@ -160,6 +160,9 @@ func load(p *result.Params, rounds int, varied ...string) string {
 	if p.OneCPU {
 		add("server and generator on one processor")
 	}
+	if p.Unix {
+		add("over unix sockets")
+	}
 	if c := p.Churn; c != nil {
 		add("%g workers and %g submitters lost per second", c.Workers, c.Submitters)
 	}

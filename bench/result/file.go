@@ -59,6 +59,7 @@ type Params struct {
 	Jobs       int64   `json:"jobs,omitempty"`
 	Seconds    float64 `json:"seconds,omitempty"`
 	OneCPU     bool    `json:"one_cpu,omitempty"`
+	Unix       bool    `json:"unix,omitempty"`
 	Lanes      int     `json:"generator_loops"`
 	Seed       uint64  `json:"seed"`
 	Churn      *Churn  `json:"churn,omitempty"`

@@ -37,6 +37,7 @@ type Options struct {
 	Within   time.Duration // limit for any step that should end by itself, such as connecting or draining
 
 	OneCPU bool // server and generator share one processor
+	Unix   bool // over unix sockets, of a server that is started for it
 	Churn  *load.Churn
 
 	Progress func(Progress) // called a few times per second; may be nil
@@ -87,7 +88,7 @@ func (o *Options) config(s *peers.Server) load.Config {
 func (o *Options) Params() result.Params {
 	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types,
 		Versatile: o.Versatile, Groups: o.Groups, Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,
-		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Lanes: o.Lanes, Seed: o.Seed}
+		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Unix: o.Unix, Lanes: o.Lanes, Seed: o.Seed}
 	if o.Rate > 0 {
 		p.Window, p.Arrivals = 0, o.Arrivals
 	}

@@ -33,7 +33,7 @@ func gloomdFlags(f *pflag.FlagSet, s *peers.Settings) {
 }
 
 // start starts the server, or finds the running one.
-func (t *target) start(ctx context.Context, body int) (*peers.Server, error) {
+func (t *target) start(ctx context.Context, o *shape.Options) (*peers.Server, error) {
 	submit, work, running := strings.Cut(t.server, ",")
 	if !running {
 		k, err := peers.KindByName(t.server)
@@ -41,7 +41,7 @@ func (t *target) start(ctx context.Context, body int) (*peers.Server, error) {
 			return nil, err
 		}
 		set := t.settings
-		set.BodySize = body
+		set.BodySize, set.Unix = o.BodySize, o.Unix
 		return k.Start(ctx, set)
 	}
 	s := &peers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: peers.Gloom{}, SubmitAddr: submit, WorkAddr: work,
@@ -76,6 +76,7 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, however fast the server is (0: closed loop)")
 	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrivals in an open loop: constant or poisson")
 	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")
+	f.BoolVar(&o.Unix, "unix", o.Unix, "over unix sockets (a server that is started)")
 	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator, at most one per submitter")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of everything random")
 }

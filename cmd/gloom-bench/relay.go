@@ -16,18 +16,19 @@ const relayGC = 400
 
 func relayCommand() *cobra.Command {
 	var submit, work string
+	var bare bool
 	cmd := &cobra.Command{
 		Use:   "relay",
-		Short: "serve the relay, the limit for a broker on gnet",
+		Short: "serve the relay, the limit for a broker",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(relayGC)
-			r, err := relay.Start(submit, work)
+			r, err := relay.Start(submit, work, bare)
 			if err != nil {
 				return err
 			}
 			err = json.NewEncoder(os.Stderr).Encode(map[string]string{"message": "the relay is ready",
-				"submit_addr": r.SubmitAddr().String(), "worker_addr": r.WorkAddr().String()})
+				"submit_addr": r.SubmitAddr(), "worker_addr": r.WorkAddr()})
 			if err != nil {
 				return err
 			}
@@ -35,7 +36,8 @@ func relayCommand() *cobra.Command {
 			return r.Close()
 		},
 	}
-	cmd.Flags().StringVar(&submit, "submit-addr", "127.0.0.1:0", "address for submitters")
-	cmd.Flags().StringVar(&work, "worker-addr", "127.0.0.1:0", "address for workers")
+	cmd.Flags().StringVar(&submit, "submit-addr", "127.0.0.1:0", "address for submitters: host:port or unix:/path")
+	cmd.Flags().StringVar(&work, "worker-addr", "127.0.0.1:0", "address for workers, likewise")
+	cmd.Flags().BoolVar(&bare, "bare", false, "on epoll itself instead of gnet's event loop")
 	return cmd
 }

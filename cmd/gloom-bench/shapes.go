@@ -137,7 +137,7 @@ func (s *aShape) measure(ctx context.Context, to *target, out *output, o shape.O
 	live := newLive(out.quiet)
 	for i := range rounds {
 		o.Progress = live.round(fmt.Sprintf("round %d of %d", i+1, rounds))
-		srv, err := to.start(ctx, o.BodySize)
+		srv, err := to.start(ctx, &o)
 		if err != nil {
 			live.done()
 			return err

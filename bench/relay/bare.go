@@ -1,0 +1,60 @@
+package relay
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"gloom/bench/poll"
+)
+
+// bareLoop is the generator's loop: epoll, read and write, and nothing else.
+type bareLoop struct {
+	*poll.Loop
+	pairs pairing
+	ended chan error
+}
+
+type bareConn struct {
+	*peer
+	loop *bareLoop
+	conn *poll.Conn
+}
+
+func startBare() (*bareLoop, error) {
+	on, err := poll.New(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	l := &bareLoop{Loop: on, ended: make(chan error, 1)}
+	go func() { l.ended <- l.Run(func(int64) int64 { return -1 }) }()
+	return l, nil
+}
+
+func (l *bareLoop) stop() error {
+	l.Stop()
+	return <-l.ended
+}
+
+func (l *bareLoop) adopt(c net.Conn, p *peer) (err error) {
+	b := &bareConn{peer: p, loop: l}
+	if !l.Do(func() {
+		if b.conn, err = l.Adopt(c, b); err == nil {
+			p.out = b
+		}
+	}) {
+		return errors.New("the event loop has stopped")
+	}
+	return err
+}
+
+// Data implements poll.Handler.
+func (b *bareConn) Data(_ *poll.Conn, in []byte, _ int64) int {
+	used, _ := b.loop.pairs.take(b.peer, in)
+	return used
+}
+
+// Closed implements poll.Handler.
+func (b *bareConn) Closed(*poll.Conn, error) { b.out = nil }
+
+func (b *bareConn) send(f []byte) { b.conn.SetOut(append(b.conn.Out(), f...)) }

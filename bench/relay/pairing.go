@@ -1,0 +1,93 @@
+package relay
+
+import "encoding/binary"
+
+// peer is a submitter or a worker.
+type peer struct {
+	works bool
+	out   sink  // nil when gone
+	job   *peer // of a worker: whose job it does, nil when idle
+}
+
+// sink takes frames, which leave at the end of the round.
+type sink interface{ send(f []byte) }
+
+func (p *peer) send(f []byte) {
+	if p.out != nil {
+		p.out.send(f)
+	}
+}
+
+type queued struct {
+	from  *peer
+	frame []byte
+}
+
+// pairing brings jobs and idle workers together, oldest first. It is used on
+// one thread, so it needs no lock.
+type pairing struct {
+	idle fifo[*peer]
+	jobs fifo[queued]
+	slab []byte
+}
+
+// take passes on each whole frame of in. It says how many bytes these are, and
+// how long the frame is that begins behind them, 0 while that is not known.
+func (m *pairing) take(p *peer, in []byte) (used, want int) {
+	for len(in)-used >= 4 {
+		n := 4 + int(binary.BigEndian.Uint32(in[used:]))
+		if len(in)-used < n {
+			return used, n
+		}
+		f := in[used : used+n]
+		used += n
+		if p.works {
+			m.answered(p, f)
+		} else {
+			m.submitted(p, f)
+		}
+	}
+	return used, 0
+}
+
+func (m *pairing) submitted(s *peer, f []byte) {
+	s.send(submitAck)
+	for m.idle.len() > 0 {
+		if w := m.idle.pop(); w.out != nil {
+			w.job = s
+			w.send(f)
+			return
+		}
+	}
+	m.jobs.push(queued{s, m.keep(f)})
+}
+
+func (m *pairing) answered(w *peer, f []byte) {
+	w.send(workerAck)
+	if w.job != nil {
+		w.job.send(f)
+	}
+	w.job = nil
+	for m.jobs.len() > 0 {
+		if q := m.jobs.pop(); q.from.out != nil {
+			w.job = q.from
+			w.send(q.frame)
+			return
+		}
+	}
+	m.idle.push(w)
+}
+
+// keep copies a frame that has to wait, many of them into one piece of memory.
+func (m *pairing) keep(f []byte) []byte {
+	const slabSize = 64 << 10
+	if len(f) > slabSize/4 {
+		return append([]byte(nil), f...)
+	}
+	if cap(m.slab)-len(m.slab) < len(f) {
+		m.slab = make([]byte, 0, slabSize)
+	}
+	from := len(m.slab)
+	m.slab = append(m.slab, f...)
+	return m.slab[from:len(m.slab):len(m.slab)]
+}
