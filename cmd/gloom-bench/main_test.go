@@ -135,6 +135,11 @@ func TestShapesOnGloomd(t *testing.T) {
 				}
 			}
 		}},
+		{"throughput", []string{"--jobs=5000", "--unix"}, func(t *testing.T, p *result.Params, r *result.Round) {
+			if !p.Unix || r.Jobs != 5000 {
+				t.Errorf("%d jobs of %+v", r.Jobs, p)
+			}
+		}},
 		{"prefetch", []string{"--jobs=5000"}, func(t *testing.T, p *result.Params, r *result.Round) {
 			if p.Prefetch != 64 || r.Jobs != 5000 {
 				t.Errorf("prefetch %d, %d jobs", p.Prefetch, r.Jobs)
@@ -227,7 +232,7 @@ func TestBadFlags(t *testing.T) {
 		{"throughput", "--rounds=0"}, {"throughput", "--server=rabbit"}, {"throughput", "--format=html"},
 		{"backlog", "--jobs=0"}, {"race", "--servers=gloomd,gloomd"}, {"sweep", "--over=luck", "--values=1,2"},
 		{"sweep", "--over=body", "--values=100"}, {"compare", "/does/not/exist", "/nor/this"}, {"throughput", "--server=redis", "--prefetch=3"},
-		{"throughput", "--server=redis", "--groups=3"}, {"throughput", "--versatile", "--types=100001"},
+		{"throughput", "--server=redis", "--unix"}, {"throughput", "--server=redis", "--groups=3"}, {"throughput", "--versatile", "--types=100001"},
 	} {
 		if _, errs, err := bench(t, args...); err == nil || !strings.HasPrefix(errs, "gloom-bench: ") {
 			t.Errorf("%q: %v, %q", args, err, errs)
