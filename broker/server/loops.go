@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -64,7 +65,7 @@ func (l *loops) passed() {
 
 func (s *Server) newLoops() error {
 	l := &s.loops
-	for range s.opt.Loops {
+	for range s.opt.EventLoops(runtime.GOMAXPROCS(0)) {
 		poller, err := poll.Open()
 		if err != nil {
 			return err

@@ -78,7 +78,7 @@ type Options struct {
 	// kept apart.
 	History      int64
 	HistoryTypes int
-	// Loops is the number of event loops.
+	// Loops is the number of event loops, 1 to 256. If it is 0, EventLoops chooses.
 	Loops int
 	// Options are the options of access.
 	guard.Options
@@ -123,7 +123,6 @@ func Default() Options {
 		DeadAge:           24 * time.Hour,
 		History:           64 << 20,
 		HistoryTypes:      1000,
-		Loops:             1,
 		Fleet:             driver.Options{Prefix: driver.Prefix},
 		LogLevel:          "info",
 		LogFormat:         "auto",
@@ -165,7 +164,7 @@ func (o *Options) Validate() error {
 		between("dead-age", o.DeadAge, 0, 365*24*time.Hour),
 		between("history", o.History, 0, much),
 		between("history-types", o.HistoryTypes, 0, 1<<20),
-		between("loops", o.Loops, 1, 256),
+		between("loops", o.Loops, 0, 256),
 		o.checkType(), o.checkLinks(), o.CheckTLS(),
 	}
 	o.Fleet.Insecure = o.Insecure
@@ -230,4 +229,14 @@ func (o *Options) everyAddress() (all []guard.Address, err error) {
 func (o *Options) Exposed() bool {
 	all, _ := o.everyAddress()
 	return slices.ContainsFunc(all, o.Options.Exposed)
+}
+
+// EventLoops is Loops or, if that is 0, the number for so many processors: one for up to
+// seven, a quarter of them beyond. A job whose submitter and worker are on different loops
+// costs a third more, so another loop is worth it only if one cannot do the work.
+func (o *Options) EventLoops(processors int) int {
+	if o.Loops > 0 {
+		return o.Loops
+	}
+	return min(max(1, processors/4), 256)
 }

@@ -127,3 +127,13 @@ func TestExposed(t *testing.T) {
 		}
 	}
 }
+
+func TestEventLoops(t *testing.T) {
+	for _, c := range []struct{ loops, processors, want int }{
+		{0, 1, 1}, {0, 4, 1}, {0, 7, 1}, {0, 8, 2}, {0, 64, 16}, {0, 4096, 256}, {3, 64, 3}, {2, 1, 2},
+	} {
+		if got := (&Options{Loops: c.loops}).EventLoops(c.processors); got != c.want {
+			t.Errorf("loops %d on %d processors are %d, want %d", c.loops, c.processors, got, c.want)
+		}
+	}
+}

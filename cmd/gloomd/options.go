@@ -54,7 +54,7 @@ func bind(f *pflag.FlagSet, o *settings.Options) {
 	f.Var(cli.Size(&o.History, 0, most), "history", "most memory for the history of ended jobs; at most a quarter of max-memory, 0 is none")
 	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "number of types, the busiest ones, whose rates of the last day are kept apart; the others share a row")
 	f.StringVar(&o.LimitsFile, "limits", o.LimitsFile, "file of limits of types and groups (TOML); SIGHUP reads it again")
-	f.IntVar(&o.Loops, "loops", o.Loops, "event loops")
+	f.IntVar(&o.Loops, "loops", o.Loops, "event loops (0: one for up to seven processors, a quarter of them beyond)")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each: TOKEN SCOPES [TYPES]")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on all addresses of the form host:port and tls://host:port")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")

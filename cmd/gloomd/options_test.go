@@ -148,7 +148,7 @@ func TestErrors(t *testing.T) {
 		says []string
 	}{
 		{"", []string{"--max-frame", "10"}, "max-frame", []string{"10", "1024"}},
-		{"", []string{"--loops", "0"}, "loops", []string{"0", "1 to 256"}},
+		{"", []string{"--loops", "257"}, "loops", []string{"257", "0 to 256"}},
 		{"", []string{"--retries", "1001"}, "retries", []string{"1001", "1000"}},
 		{"", []string{"--submit-addr", "0.0.0.0:1"}, "submit-addr", []string{"0.0.0.0:1", "--insecure"}},
 		{"", []string{"--worker-addr", ":9999"}, "worker-addr", []string{":9999", "--token-file"}},

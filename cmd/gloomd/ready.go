@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"net"
+	"runtime"
 
 	"github.com/rs/zerolog"
 
@@ -47,7 +48,7 @@ func announce(srv *server.Server, log zerolog.Logger) {
 		e = e.Stringer("http_addr", a)
 	}
 	e.Bool("tls", o.TLSCert != "").Bool("tokens", o.TokenFile != "").Bool("insecure", o.Insecure).
-		Int("loops", o.Loops).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).
+		Int("loops", o.EventLoops(runtime.GOMAXPROCS(0))).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).
 		Int64("max_memory", o.MaxMemory).Int("max_jobs", o.MaxJobs).Int64("max_bytes", o.MaxBytes).Int("max_type_jobs", o.MaxTypeJobs).
 		Int("max_submitter_jobs", o.MaxSubmitterJobs).Int("max_outbound", o.MaxOutbound).
 		Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries).
