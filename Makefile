@@ -131,6 +131,10 @@ bench: build ## gloomd and its peers in one run, small: about two minutes
 race: build ## gloomd and its peers in one run, in full
 	$(BIN)/gloom-bench race -o $(BIN)/race.json
 
+.PHONY: pgo
+pgo: build ## profile gloomd under the race's shapes, for the compiler: cmd/gloomd/default.pgo
+	@GO="$(GO)" BIN=$(BIN) cmd/gloomd/pgo.sh
+
 .PHONY: deb
 deb: build ## a Debian package in .build
 	cmd/gloomd/deploy/debian/build.sh $(BIN) $(BIN)

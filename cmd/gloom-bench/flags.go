@@ -46,7 +46,7 @@ func (t *target) start(ctx context.Context, o *shape.Options) (*peers.Server, er
 	}
 	s := &peers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: peers.Gloom{}, SubmitAddr: submit, WorkAddr: work,
 		PID: t.pid}
-	if _, port, err := net.SplitHostPort(submit); err == nil && s.PID == 0 {
+	if _, port, err := net.SplitHostPort(submit); err == nil && s.PID == 0 && !strings.HasPrefix(submit, "unix:") {
 		n, err := strconv.Atoi(port)
 		if err != nil {
 			return nil, fmt.Errorf("server %q: port %q is not a number", t.server, port)
