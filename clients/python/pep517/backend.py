@@ -27,78 +27,65 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return _write(wheel_directory, files)
 
 
-def build_editable(
-    wheel_directory, config_settings=None, metadata_directory=None
-):
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     """Write a wheel that points to the sources here; its file name."""
     return _write(wheel_directory, {"gloom.pth": f"{SOURCE}\n".encode()})
 
 
 def build_sdist(sdist_directory, config_settings=None):
     """Write the source archive; its file name."""
-    name = f"gloom-{version()}"
-    with tarfile.open(
-        pathlib.Path(sdist_directory) / f"{name}.tar.gz", "w:gz"
-    ) as archive:
-        for part in ("pyproject.toml", "README.md", "pep517", "src"):
-            archive.add(
-                ROOT / part,
-                f"{name}/{part}",
-                filter=lambda info: None if "__pycache__" in info.name else info,
-            )
+    name, metadata = _describe()
+    target = pathlib.Path(sdist_directory) / f"{name}.tar.gz"
+    with tarfile.open(target, "w:gz") as archive:
+        for part in "pyproject.toml", "README.md", "pep517", "src":
+            archive.add(ROOT / part, f"{name}/{part}", filter=_no_cache)
         info = tarfile.TarInfo(f"{name}/PKG-INFO")
-        data = metadata().encode()
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
-    return f"{name}.tar.gz"
+        info.size = len(metadata)
+        archive.addfile(info, io.BytesIO(metadata))
+    return target.name
 
 
-def version():
-    """The package's version."""
-    text = (SOURCE / "gloom" / "__init__.py").read_text("utf-8")
-    return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE).group(1)
+def _no_cache(info):
+    return None if "__pycache__" in info.name else info
 
 
-def metadata():
-    """What installers are told about the package."""
+def _describe():
+    """The name of what is built, and its metadata."""
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     project = text.partition("[project]\n")[2].partition("\n[")[0]
     field = dict(re.findall(r'^([\w-]+) = "(.*)"$', project, re.MULTILINE))
-    return (
-        "Metadata-Version: 2.1\n"
-        f"Name: {field['name']}\n"
-        f"Version: {version()}\n"
-        f"Summary: {field['description']}\n"
-        "License: MIT\n"
-        f"Requires-Python: {field['requires-python']}\n"
-        "Description-Content-Type: text/markdown\n"
-        "\n" + (ROOT / field["readme"]).read_text("utf-8")
+    package = (SOURCE / "gloom" / "__init__.py").read_text("utf-8")
+    version = re.search(r'^__version__ = "(.+)"$', package, re.MULTILINE).group(1)
+    lines = (
+        "Metadata-Version: 2.1",
+        f"Name: {field['name']}",
+        f"Version: {version}",
+        f"Summary: {field['description']}",
+        "License: MIT",
+        f"Requires-Python: {field['requires-python']}",
+        "Description-Content-Type: text/markdown\n",
+        (ROOT / field["readme"]).read_text("utf-8"),
     )
+    return f"gloom-{version}", "\n".join(lines).encode()
 
 
 def _write(directory, files):
-    info = f"gloom-{version()}.dist-info"
-    files[f"{info}/METADATA"] = metadata().encode()
-    files[f"{info}/WHEEL"] = (
-        b"Wheel-Version: 1.0\n"
-        b"Generator: gloom\n"
-        b"Root-Is-Purelib: true\n"
-        b"Tag: py3-none-any\n"
-    )
-    record = [f"{name},{_digest(data)},{len(data)}" for name, data in files.items()]
-    record.append(f"{info}/RECORD,,\n")
-    files[f"{info}/RECORD"] = "\n".join(record).encode()
-    wheel = f"gloom-{version()}-py3-none-any.whl"
-    with zipfile.ZipFile(
-        pathlib.Path(directory) / wheel, "w", zipfile.ZIP_DEFLATED
-    ) as archive:
-        for name, data in files.items():
+    name, metadata = _describe()
+    about = "Wheel-Version: 1.0\nGenerator: gloom\nRoot-Is-Purelib: true\n"
+    files[f"{name}.dist-info/METADATA"] = metadata
+    files[f"{name}.dist-info/WHEEL"] = f"{about}Tag: py3-none-any\n".encode()
+    record = [f"{path},{_digest(data)},{len(data)}" for path, data in files.items()]
+    record.append(f"{name}.dist-info/RECORD,,\n")
+    files[f"{name}.dist-info/RECORD"] = "\n".join(record).encode()
+    wheel = pathlib.Path(directory) / f"{name}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in files.items():
             # A fixed date: the same sources make the same bytes.
-            entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+            entry = zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0))
             entry.external_attr = 0o100644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
-    return wheel
+    return wheel.name
 
 
 def _digest(data):
