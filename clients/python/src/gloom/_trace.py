@@ -9,14 +9,12 @@ from .body import RawJSON
 
 try:
     from opentelemetry import context
-    from opentelemetry.trace.propagation.tracecontext import (
-        TraceContextTextMapPropagator,
-    )
+    from opentelemetry.trace.propagation import tracecontext
 except ImportError:
     installed = False
 else:
     installed = True
-    _propagator = TraceContextTextMapPropagator()
+    _propagator = tracecontext.TraceContextTextMapPropagator()
 
 Headers = Union[Mapping[str, Any], RawJSON, None]
 
@@ -34,11 +32,8 @@ def with_trace(headers: Headers) -> Headers:
 @contextlib.contextmanager
 def as_told_by(headers: Mapping[str, Any] | None) -> Iterator[None]:
     """Within it, spans are children of the one that the headers name."""
-    carrier = {
-        key: value
-        for key, value in (headers or {}).items()
-        if key in ("traceparent", "tracestate") and isinstance(value, str)
-    }
+    told = {key: (headers or {}).get(key) for key in ("traceparent", "tracestate")}
+    carrier = {key: value for key, value in told.items() if isinstance(value, str)}
     if not installed or not carrier:
         yield
         return

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 # What JSON takes for space, which is less than what str.isspace takes.
 _SPACE = re.compile(r"[ \t\n\r]*")
-_LONE = re.compile("[\ud800-\udfff]")
+_STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -60,9 +60,8 @@ def text_of(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as err:
-        raise ProtocolError(
-            f"invalid UTF-8 at byte {err.start} of {len(data)}"
-        ) from None
+        where = f"byte {err.start} of {len(data)}"
+        raise ProtocolError(f"invalid UTF-8 at {where}") from None
 
 
 def skip(text: str, at: int) -> int:
@@ -75,13 +74,12 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
     try:
         try:
             return _decoder.raw_decode(text, at)
-        except json.JSONDecodeError:
-            raise
-        except (RecursionError, ValueError):  # more levels or digits than usual
+        except (RecursionError, ValueError) as err:
+            if isinstance(err, json.JSONDecodeError):
+                raise
+            # More levels or digits than usual.
             check_depth(text[at:].encode("utf-8"), MAX_DEPTH)
             return _deeply(_long_decoder.raw_decode, text, at)
-    except json.JSONDecodeError as err:
-        raise ProtocolError(f"invalid JSON at character {err.pos}: {err.msg}") from None
     except ValueError as err:
         raise ProtocolError(f"invalid JSON: {err}") from None
 
@@ -104,16 +102,13 @@ class RawJSON:
 
     __slots__ = ("data",)
 
-    data: bytes
-
     def __init__(self, data: bytes | bytearray | memoryview | str) -> None:
-        raw = data.encode("utf-8") if isinstance(data, str) else bytes(data)
+        self.data = data.encode("utf-8") if isinstance(data, str) else bytes(data)
         try:
-            decode(text_of(raw))
+            decode(text_of(self.data))
         except ProtocolError as err:
             raise ValueError(f"no JSON value: {err}") from None
-        check_depth(raw)
-        self.data = raw
+        check_depth(self.data)
 
     @classmethod
     def _trusted(cls, data: bytes) -> RawJSON:
@@ -145,13 +140,9 @@ def check_depth(data: bytes, limit: int = MAX_DEPTH - 1) -> None:
         return
     depth = 0
     for token in _NESTING.finditer(data):
-        mark = data[token.start()]
-        if mark in b"[{":
-            depth += 1
-            if depth > limit:
-                raise ValueError(f"nested deeper than {limit} at byte {token.start()}")
-        elif mark in b"]}":
-            depth -= 1
+        depth += _STEPS.get(token.group(), 0)
+        if depth > limit:
+            raise ValueError(f"nested deeper than {limit} at byte {token.start()}")
 
 
 def encode_body(value: object) -> bytes:
@@ -163,16 +154,13 @@ def encode_body(value: object) -> bytes:
     if isinstance(value, RawJSON):
         return value.data
     try:
-        text = encode(value)
-    except RecursionError:
         try:
-            text = _deeply(encode, value)
+            text = encode(value)
         except RecursionError:
-            raise ValueError(f"body: nested deeper than {MAX_DEPTH - 1}") from None
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
-        escaped = _LONE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
-        data = escaped.encode("utf-8")
+            text = _deeply(encode, value)
+    except RecursionError:
+        raise ValueError(f"body: nested deeper than {MAX_DEPTH - 1}") from None
+    # Only an escape, which Python writes as JSON does, can say a lone surrogate.
+    data = text.encode("utf-8", "backslashreplace")
     check_depth(data)
     return data
