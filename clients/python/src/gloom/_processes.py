@@ -20,27 +20,21 @@ from .errors import ClosedError, GloomError
 from .failure import Outcome, execute, verdict
 from .job import Job
 
+_Handler = Callable[[Job], Any]
 _Pipe = multiprocessing.connection.Connection
-
-# Tags of the tuples in the pipe.
-_JOB, _UNWANTED, _TAKEN = "job", "unwanted", "taken"  # to the child
-_REPORT, _DONE = "report", "done"  # from it
 
 
 class Processes:
     """A child for each thread that calls, started when first needed and used again."""
 
-    def __init__(self, handler: Callable[[Job], Any], raw: bool) -> None:
+    def __init__(self, handler: _Handler, raw: bool) -> None:
         try:
             pickle.dumps(handler)
         except Exception as err:
             raise TypeError(
                 f"handler {handler!r}: a process cannot import it by name: {err}"
             ) from None
-        self._handler = handler
-        self._raw = raw
-        # Forked ones would hold copies of connections and pipes open.
-        self._context = multiprocessing.get_context("spawn")
+        self._what = handler, raw
         self._own = threading.local()  # the thread's child
         self._lock = threading.Lock()  # guards the fields below
         self._children: set[_Child] = set()
@@ -48,15 +42,17 @@ class Processes:
 
     def run(self, job: Job) -> Outcome:
         """Have a child run the handler for a job whose body is RawJSON."""
-        child = None
         try:
             child = self._child()
-            return child.run(job)
         except (EOFError, OSError) as err:
-            if child is None:
-                return Outcome(reason=f"no process could be started: {err}")
-            return Outcome(reason=child.death())
-        except Exception as err:  # such as a handler that cannot be pickled
+            return Outcome(reason=f"no process could be started: {err}")
+        try:
+            return child.run(job)
+        except (EOFError, OSError):
+            child.process.join()
+            code = child.process.exitcode
+            return Outcome(reason=f"worker process ended with exit code {code}")
+        except Exception as err:  # such as what comes in and is no Python here
             return verdict(err)
 
     def close(self, kill: bool) -> None:
@@ -64,7 +60,9 @@ class Processes:
         with self._lock:
             self._closed = True
         for child in self._children:
-            child.end(kill)
+            end = child.process.kill if kill else child.pipe.close
+            end()
+            child.process.join()
 
     def _child(self) -> _Child:
         child: _Child | None = getattr(self._own, "child", None)
@@ -75,68 +73,54 @@ class Processes:
                 raise EOFError("the worker was stopped")
             if child is not None:
                 self._children.discard(child)
-            child = self._own.child = _Child(self._context, self._handler, self._raw)
+            child = self._own.child = _Child(*self._what)
             self._children.add(child)
             return child
 
 
 class _Child:
-    """One process, as its parent sees it."""
+    """One process, as its parent sees it.
 
-    def __init__(self, context: Any, handler: Callable[[Job], Any], raw: bool) -> None:
+    The parent sends the names of _Servant's methods and their arguments; the child
+    sends an Outcome, or bytes to report.
+    """
+
+    def __init__(self, *what: Any) -> None:
+        # Forked ones would hold copies of connections and pipes open.
+        context: Any = multiprocessing.get_context("spawn")
         self._sending = threading.Lock()
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(
-            target=_main,
-            args=(theirs, self._pipe, handler, raw),
-            name="gloom-worker",
-            daemon=True,
-        )
+        self.pipe, theirs = context.Pipe()
+        args = theirs, self.pipe, *what
+        self.process = context.Process(target=_main, args=args, daemon=True)
         self.process.start()
         theirs.close()
 
     def run(self, job: Job) -> Outcome:
         """Run a job; EOFError or OSError when the process dies of it."""
-        self._send(_JOB, job.id, job.type, job.body.data, job.headers)
+        self._send("begin", job.id, job.type, job.body.data, job.headers)
         job._on_end = lambda cause: self._tell_unwanted(job.id, cause)
         if job.cause is not None:
             self._tell_unwanted(job.id, job.cause)
         while True:
-            tag, value = self._pipe.recv()
-            if tag == _DONE:
-                return Outcome(*value)
-            self._send(_TAKEN, self._report(job, value))
-
-    def death(self) -> str:
-        """What it died of."""
-        self.process.join()
-        return f"worker process ended with exit code {self.process.exitcode}"
-
-    def end(self, kill: bool) -> None:
-        """Let it end, once it has nothing to do or else at once."""
-        if kill:
-            self.process.kill()
-        else:
-            self._pipe.close()
-        self.process.join()
+            told = self.pipe.recv()
+            if isinstance(told, Outcome):
+                return told
+            error: GloomError | None = None
+            try:
+                job.progress(RawJSON._trusted(told))
+            except GloomError as err:
+                error = _portable(err)
+            except RuntimeError as err:
+                error = ClosedError(str(err))
+            self._send("reported", error)
 
     def _tell_unwanted(self, id: str, cause: GloomError) -> None:
         with contextlib.suppress(OSError):  # it has died, which run will notice
-            self._send(_UNWANTED, id, _portable(cause))
-
-    @staticmethod
-    def _report(job: Job, body: bytes) -> GloomError | None:
-        try:
-            job.progress(RawJSON._trusted(body))
-        except GloomError as err:
-            return _portable(err)
-        except RuntimeError as err:
-            return ClosedError(str(err))
-        return None
+            self._send("unwanted", id, _portable(cause))
 
     def _send(self, *message: object) -> None:
         with self._sending:
-            self._pipe.send(message)
+            self.pipe.send(message)
 
 
 def _portable(error: GloomError) -> GloomError:
@@ -151,56 +135,56 @@ def _portable(error: GloomError) -> GloomError:
 # What runs in the child.
 
 
-def _main(pipe: _Pipe, other: _Pipe, handler: Callable[[Job], Any], raw: bool) -> None:
+def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
     other.close()
     # Ctrl-C reaches the whole process group; the parent stops in good order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _Servant(pipe, handler, raw).serve()
+    servant = _Servant(pipe, raw)
+    threading.Thread(target=servant.listen, daemon=True).start()
+    while True:
+        servant.send(execute(handler, servant.jobs.get()))
 
 
 class _Servant:
     """The child's side of the pipe: one thread listens, the main one works."""
 
-    def __init__(self, pipe: _Pipe, handler: Callable[[Job], Any], raw: bool) -> None:
+    def __init__(self, pipe: _Pipe, raw: bool) -> None:
         self._pipe = pipe
-        self._handler = handler
         self._raw = raw
-        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._taken: queue.SimpleQueue[GloomError | None] = queue.SimpleQueue()
+        self._sending = threading.RLock()  # a handler may have threads of its own
         self._current: Job | None = None
-        self._reporting = threading.Lock()
+        self.jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[GloomError | None] = queue.SimpleQueue()
 
-    def serve(self) -> None:
-        threading.Thread(target=self._listen, daemon=True).start()
-        while True:
-            outcome = execute(self._handler, self._jobs.get())
-            with self._reporting:
-                self._pipe.send((_DONE, tuple(outcome)))
+    def send(self, what: Outcome | bytes) -> None:
+        with self._sending:
+            self._pipe.send(what)
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
         try:
             while True:
-                tag, *rest = self._pipe.recv()
-                if tag == _JOB:
-                    id, type, data, headers = rest
-                    raw = RawJSON._trusted(data)
-                    body = raw if self._raw else raw.value()
-                    self._current = Job(id, type, body, headers)
-                    self._current._report = self._report
-                    self._jobs.put(self._current)
-                elif tag == _UNWANTED:
-                    job = self._current
-                    if job is not None and job.id == rest[0]:
-                        job._end(rest[1])
-                elif tag == _TAKEN:
-                    self._taken.put(rest[0])
+                name, *args = self._pipe.recv()
+                getattr(self, name)(*args)
         except (EOFError, OSError):
             os._exit(0)  # the parent has no more work, or is gone
 
+    def begin(self, id: str, type: str, data: bytes, headers: Any) -> None:
+        raw = RawJSON._trusted(data)
+        job = self._current = Job(id, type, raw if self._raw else raw.value(), headers)
+        job._report = self._report
+        self.jobs.put(job)
+
+    def unwanted(self, id: str, cause: GloomError) -> None:
+        if self._current is not None and self._current.id == id:
+            self._current._end(cause)
+
+    def reported(self, error: GloomError | None) -> None:
+        self._replies.put(error)
+
     def _report(self, body: bytes) -> None:
-        with self._reporting:  # a handler may have threads of its own
-            self._pipe.send((_REPORT, body))
-            error = self._taken.get()
+        with self._sending:
+            self.send(body)
+            error = self._replies.get()
         if error is not None:
             raise error
