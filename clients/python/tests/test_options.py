@@ -88,7 +88,10 @@ class Waits(unittest.TestCase):
             self.drawn.append(limit)
             return limit
 
-        return Backoff((base, most), uniform)
+        patch = mock.patch("random.uniform", uniform)
+        patch.start()
+        self.addCleanup(patch.stop)
+        return Backoff((base, most))
 
     def test_doubles_up_to_the_most(self):
         backoff = self.backoff(0.1, 0.5)

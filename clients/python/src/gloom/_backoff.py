@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Callable
 
 from .errors import Draining, InvalidState, Overloaded, RefusedError
 
@@ -21,24 +20,18 @@ class Backoff:
     All clients of a broker that restarts come back at different moments.
     """
 
-    def __init__(
-        self,
-        limits: tuple[float, float],
-        uniform: Callable[[float, float], float] = random.uniform,
-    ) -> None:
+    def __init__(self, limits: tuple[float, float]) -> None:
         self._base, self._most = limits
-        self._uniform = uniform
         self._limit = self._base
 
     def wait(self) -> float:
         """Seconds to wait now; the next limit is twice as large."""
-        seconds = self._uniform(0.0, self._limit)
+        seconds = random.uniform(0.0, self._limit)
         self._limit = min(self._limit * 2, self._most)
         return seconds
 
     def lasted(self, seconds: float) -> None:
-        """A connection stood this long.  Only one that lasted as long as the
-        longest wait begins anew: a broker that accepts and hangs up at once
-        is not to be asked ever faster."""
+        """A connection stood this long.  Only one that lasted as long as the longest
+        wait begins anew: a broker that hangs up at once is not asked ever faster."""
         if seconds >= self._most:
             self._limit = self._base
