@@ -869,7 +869,7 @@ class Ends(SubmitterCase):
             waiting.result(PATIENCE)
 
     def test_drain(self):
-        jobs = self.submitter()
+        jobs = self.submitter(window=1)  # so that closed() never submits
         job = jobs.submit("echo")
         peer = self.broker.accept()
         id = peer.take()

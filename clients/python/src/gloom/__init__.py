@@ -67,22 +67,11 @@ from .worker import Worker
 
 __version__ = "1.0.0"
 
+# fmt: off
 __all__ = [
-    "AsyncJob",
-    "AsyncPending",
-    "AsyncSubmitter",
-    "AsyncWorker",
-    "Event",
-    "Fatal",
-    "Job",
-    "JobOptions",
-    "Notice",
-    "Pending",
-    "RawJSON",
-    "Release",
-    "RetryAfter",
-    "Settings",
-    "Submitter",
-    "Worker",
+    "AsyncJob", "AsyncPending", "AsyncSubmitter", "AsyncWorker", "Event", "Fatal",
+    "Job", "JobOptions", "Notice", "Pending", "RawJSON", "Release", "RetryAfter",
+    "Settings", "Submitter", "Worker",
 ]
+# fmt: on
 __all__ += errors.__all__

@@ -8,6 +8,7 @@ from typing import Mapping
 from ._backoff import Backoff, hopeless
 from ._gate import Gate
 from ._link import Link
+from ._loop import start
 from ._options import Event, Notice, Options
 from ._replies import Done, Jobs
 from .errors import ClosedError, GloomError, LostError, NotConnected, RefusedError
@@ -20,9 +21,7 @@ class Session(Jobs, Link):
     def __init__(self, options: Options, addr: str, gate: Gate) -> None:
         super().__init__(options, addr)
         self._gate = gate
-        #: Set when the connection is lost or the broker has said that it is
-        #: stopping.
-        self.over = asyncio.Event()
+        self.over = asyncio.Event()  # set when it is lost, or the broker stops
         self._retired = False
 
     def freed(self) -> None:
@@ -66,10 +65,15 @@ class Connector:
         self._kept_at = ""
         # What was asked about them meanwhile.
         self._asked: list[tuple[str, str, Mapping[str, object], Done]] = []
+        self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def run(self) -> None:
-        """Connect and reconnect until cancelled."""
+    def begin(self) -> None:
+        """Connect, and reconnect until closed."""
+        if self._task is None and not self._closed:
+            self._task = start(self._run())
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         tell, addrs = self._options.tell, self._options.addrs
         backoff = Backoff(self._options.backoff)
@@ -137,13 +141,12 @@ class Connector:
         self._sessions.add(session)
         session.lost.add_done_callback(lambda _: self._gone(session))
         self._options.tell(Notice(Event.CONNECTED, session.addr))
-        kept, self._kept = self._kept, []
+        kept, asked, self._kept, self._asked = self._kept, self._asked, [], []
         for job in kept:
             if job.sent and session.addr != self._kept_at:
                 self._drop(job, NotConnected(f"now connected to {session.addr}"))
             else:
                 session.go_on(job)
-        asked, self._asked = self._asked, []
         for request in asked:
             session.request(*request)
         self._kept_at = session.addr
@@ -159,10 +162,9 @@ class Connector:
         session.over.set()
 
     def _drop_kept(self, cause: Exception) -> None:
-        kept, self._kept = self._kept, []
+        kept, asked, self._kept, self._asked = self._kept, self._asked, [], []
         for job in kept:
             self._drop(job, cause)
-        asked, self._asked = self._asked, []
         for *_, done in asked:
             done(cause)
 
@@ -201,6 +203,10 @@ class Connector:
         """Drop all connections; what is pending fails with a LostError whose
         cause is a ClosedError."""
         self._closed = True
+        self._gate.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
         lost = [session.lost for session in self._sessions]
         for session in list(self._sessions):
             session.abort(ClosedError("closed"))

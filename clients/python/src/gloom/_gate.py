@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
+import sys
 import threading
-import time
 from collections import deque
-from typing import TYPE_CHECKING, Callable, Generator
+from typing import TYPE_CHECKING, Callable
 
-from . import errors
+from . import errors, wire
 from .pending import PendingJob
-from .wire import HEADER_LEN
 
 if TYPE_CHECKING:
     from ._connector import Session
@@ -20,27 +17,25 @@ if TYPE_CHECKING:
 #: Bytes that may wait to be taken over by the event loop.
 MAX_UNSENT = 1024 * 1024
 
-_Waiter = concurrent.futures.Future  # what threads and tasks can wait for alike
+_Condition = Callable[[], bool]
 
 
 class Gate:
-    """Lets jobs in.  Threads and tasks may wait here together; the lock guards all
-    fields and is never held while one waits."""
+    """Lets jobs in.  Threads may wait here, and tasks of the connection's loop; all
+    but wait belongs to that loop's thread.  The lock guards all fields."""
 
     def __init__(self, window: int) -> None:
-        self._lock = threading.Lock()
-        self._waiters: deque[_Waiter[None]] = deque()
+        self._lock = threading.Condition(threading.Lock())
+        self._tasks: deque[asyncio.Future[None]] = deque()  # of tasks that wait
         self._window = window
         self._closing = False
-        #: The connection for new jobs.
-        self.session: Session | None = None
+        self.session: Session | None = None  # the connection for new jobs
         #: Why the last attempt at all brokers failed.
         self._error: Exception | None = None
-        # Jobs that were let in, for the event loop to send.
+        # Jobs that were let in, for the event loop to send, and their bytes.
         self._inbox: list[PendingJob] = []
         self._unsent = 0
-        #: Jobs let in that have not ended.
-        self.outstanding = 0
+        self.outstanding = 0  # jobs let in that have not ended
 
     # What happens.
 
@@ -50,11 +45,6 @@ class Gate:
         with self._lock:
             self.session = session
             self._error = None if session is not None else error or self._error
-            self._wake(all=True)
-
-    def writable(self) -> None:
-        """The connection takes more bytes."""
-        with self._lock:
             self._wake(all=True)
 
     def take(self) -> list[PendingJob]:
@@ -70,8 +60,12 @@ class Gate:
         """A job no longer counts."""
         with self._lock:
             self.outstanding -= 1
-            if self._waiters:
-                self._wake(all=self._closing)
+            self._wake(all=self._closing)
+
+    def writable(self) -> None:
+        """The connection takes more bytes."""
+        with self._lock:
+            self._wake(all=True)
 
     def close(self) -> None:
         """Let nobody in any more."""
@@ -86,15 +80,11 @@ class Gate:
         if not self.ready(patient=True):
             return False
         assert self.session is not None
-        size, limit = len(job.frame) - HEADER_LEN, self.session.max_frame
-        if size > limit:
-            too_large = f"frame of {size} bytes, at most {limit} are taken"
+        too_large = wire.too_large(job.frame, self.session.max_frame)
+        if too_large is not None:
             raise errors.SizeError(too_large, job.id)
-        if (
-            not self.session.writable
-            or self.outstanding >= self._window
-            or self._unsent >= MAX_UNSENT
-        ):
+        full = self.outstanding >= self._window or self._unsent >= MAX_UNSENT
+        if full or not self.session.writable:
             return False
         self.outstanding += 1
         self._inbox.append(job)
@@ -115,73 +105,59 @@ class Gate:
         """Whether no job is outstanding."""
         return not self.outstanding
 
-    def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
+    def wait(self, condition: _Condition, wait: float | None) -> None:
         """Block until a condition holds.  After wait seconds WindowFull, NotConnected
         or, of a closed gate, asyncio.TimeoutError tells why it does not."""
         with self._lock:
-            if condition():
-                return  # mostly it does, and costs no turn
-        with contextlib.closing(self._turns(condition, wait)) as turns:
-            for turn, left in turns:
-                try:
-                    turn.result(left)
-                except concurrent.futures.TimeoutError:
-                    pass
+            try:
+                if not self._lock.wait_for(condition, wait):
+                    self._give_up(wait)
+            except BaseException:
+                self._lock.notify()  # if its turn had come, it is the next one's
+                raise
 
-    async def wait_async(
-        self, condition: Callable[[], bool], wait: float | None
-    ) -> None:
+    async def wait_async(self, condition: _Condition, wait: float | None) -> None:
         """As wait, for a task."""
-        with contextlib.closing(self._turns(condition, wait)) as turns:
-            for turn, left in turns:
-                await asyncio.wait({asyncio.wrap_future(turn)}, timeout=left)
-
-    def _turns(
-        self, condition: Callable[[], bool], wait: float | None
-    ) -> Generator[tuple[_Waiter[None], float | None], None, None]:
-        """What to wait for, and how many seconds, until the condition holds."""
-        until = None if wait is None else time.monotonic() + wait
+        loop = asyncio.get_running_loop()
+        until = None if wait is None else loop.time() + wait
         while True:
-            left = None if until is None else until - time.monotonic()
+            left = None if until is None else until - loop.time()
             with self._lock:
                 if condition():
                     return
                 if left is not None and left <= 0:
                     self._give_up(wait)
-                turn: _Waiter[None] = concurrent.futures.Future()
-                self._waiters.append(turn)
-            interrupted = True
+                turn = loop.create_future()
+                self._tasks.append(turn)
             try:
-                yield turn, left
-                interrupted = False
+                await asyncio.wait({turn}, timeout=left)
+            except BaseException:
+                with self._lock:
+                    if turn.done():
+                        self._wake(all=False)
+                raise
             finally:
-                if interrupted or not turn.done():
-                    self._abandon(turn)
-
-    def _abandon(self, turn: _Waiter[None]) -> None:
-        with self._lock:
-            if turn.done():
-                self._wake(all=False)  # it is the next one's then
-            else:
-                self._waiters.remove(turn)
+                turn.cancel()
 
     def _wake(self, all: bool) -> None:
-        while self._waiters:
-            self._waiters.popleft().set_result(None)
-            if not all:
-                return
+        """Have one, or all, look at their condition again."""
+        self._lock.notify(sys.maxsize if all else 1)
+        while self._tasks:
+            turn = self._tasks.popleft()
+            if not turn.done():  # its task waits
+                turn.set_result(None)
+                if not all:
+                    return
 
     def _give_up(self, wait: float | None) -> None:
         """Raise what kept the condition from holding."""
+        outstanding = f"{self.outstanding} jobs outstanding"
         if self._closing:
-            raise asyncio.TimeoutError(
-                f"{self.outstanding} jobs outstanding after {wait} s"
-            )
+            raise asyncio.TimeoutError(f"{outstanding} after {wait} s")
         after = f" within {wait:g} s" if wait else ""
         if self.session is not None:
-            why = "too many bytes unsent"
-            if self.outstanding >= self._window:
-                why = f"{self.outstanding} jobs outstanding"
+            full = self.outstanding >= self._window
+            why = outstanding if full else "too many bytes unsent"
             raise errors.WindowFull(f"{why}, no room{after}")
         raise errors.NotConnected(
             f"not connected{after}: {self._error or 'nothing tried yet'}"

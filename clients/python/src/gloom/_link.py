@@ -7,6 +7,7 @@ which are about the connection itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from typing import cast
@@ -33,14 +34,11 @@ class Link(Replies, asyncio.Protocol):
         super().__init__(addr)
         self._loop = asyncio.get_running_loop()
         self._options = options
-        #: Largest frame that the broker takes, in bytes.
-        self.max_frame = options.max_frame
+        self.max_frame = options.max_frame  # that the broker takes, in bytes
         #: Done with the cause when the connection is gone.
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
-        #: Why it ends; None while it does not.
-        self.cause: Exception | None = None
-        #: Whether more bytes may be written now.
-        self.writable = True
+        self.cause: Exception | None = None  # why it ends
+        self.writable = True  # whether more bytes may be written now
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
         self._transport: asyncio.Transport | None = None
         self._out_size = 0
@@ -56,7 +54,7 @@ class Link(Replies, asyncio.Protocol):
         """Called after what came has been handled."""
 
     def on_writable(self) -> None:
-        """Called when writing is to pause, and when it may go on."""
+        """Called when writing may go on."""
 
     # What our side does.
 
@@ -68,11 +66,10 @@ class Link(Replies, asyncio.Protocol):
         limit = self._options.dial_timeout
         try:
             await within(self._open(), limit)
-        except asyncio.TimeoutError:
-            self.abort(TimeoutError("took too long"))
-            raise TimeoutError(f"no connection within {limit:g} s") from None
-        except BaseException:
+        except BaseException as err:
             self.abort(ConnectionAbortedError("given up"))
+            if isinstance(err, asyncio.TimeoutError):
+                raise TimeoutError(f"no connection within {limit:g} s") from None
             raise
 
     def send(self, frame: bytes) -> None:
@@ -149,7 +146,6 @@ class Link(Replies, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable = False
-        self.on_writable()
 
     def resume_writing(self) -> None:
         self.writable = True
@@ -159,33 +155,24 @@ class Link(Replies, asyncio.Protocol):
     # Connecting, hello and heartbeat.
 
     async def _open(self) -> None:
-        options = self._options
-        if not await self._connect_locally(options.local):
-            where, name, tls = split_addr(self.addr), None, options.tls
-            if tls is None and where.tls:
-                tls = ssl.create_default_context()
-            if tls is not None:
-                name = options.server_hostname or where.host or "localhost"
-            if where.path:
-                await self._loop.create_unix_connection(
-                    lambda: self, where.path, ssl=tls, server_hostname=name
+        options, loop = self._options, self._loop
+        if options.local:
+            with contextlib.suppress(OSError):  # not there, or not for us
+                await loop.create_unix_connection(lambda: self, options.local)
+        if self._transport is None:
+            path, host, port, wants_tls = split_addr(self.addr)
+            tls = options.tls or (ssl.create_default_context() if wants_tls else None)
+            name = options.server_hostname or host or "localhost" if tls else None
+            if path:
+                await loop.create_unix_connection(
+                    lambda: self, path, ssl=tls, server_hostname=name
                 )
             else:
-                await self._loop.create_connection(
-                    lambda: self, where.host, where.port, ssl=tls, server_hostname=name
+                await loop.create_connection(
+                    lambda: self, host, port, ssl=tls, server_hostname=name
                 )
         if options.wants_hello:
             await self._hello()
-
-    async def _connect_locally(self, path: str) -> bool:
-        """Whether the broker of this machine was reached by its socket."""
-        if not path:
-            return False
-        try:
-            await self._loop.create_unix_connection(lambda: self, path)
-        except OSError:  # not there, or not for us
-            return False
-        return True
 
     async def _hello(self) -> None:
         """Introduce ourselves and learn the broker's limits.
@@ -193,7 +180,7 @@ class Link(Replies, asyncio.Protocol):
         Raises the broker's refusal, or what ended the connection.
         """
         options = self._options
-        replied: asyncio.Future[Exception | None] = self._loop.create_future()
+        replied = self._loop.create_future()
         beat = round(options.heartbeat * 1000) or None
         hello = wire.request(
             "hello", token=options.token, client=options.client, heartbeat_ms=beat
@@ -205,9 +192,8 @@ class Link(Replies, asyncio.Protocol):
             raise error
         assert self.reply is not None
         self.max_frame = wire.limit(self.reply, "max_frame") or self.max_frame
-        told = wire.limit(self.reply, "max_frame_out")
-        longest = told or self.max_frame + FRAME_SLACK
-        self._reader.max_frame = max(self._reader.max_frame, longest)
+        told = wire.limit(self.reply, "max_frame_out") or self.max_frame + FRAME_SLACK
+        self._reader.max_frame = max(self._reader.max_frame, told)
         if options.heartbeat:
             self._watch_silence()
 

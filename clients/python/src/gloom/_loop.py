@@ -6,12 +6,18 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import functools
 import os
 import threading
-from typing import Any, Awaitable, Callable, Coroutine, Iterator, TypeVar
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, Iterator, TypeVar
 
 from ._options import logger
 from .errors import ClosedError
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    P = ParamSpec("P")
 
 T = TypeVar("T")
 
@@ -29,7 +35,7 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
         raise
     if not task.done():
         task.cancel()
-        raise asyncio.TimeoutError(f"not within {timeout:g} s")
+        raise asyncio.TimeoutError(f"not within {round(timeout or 0, 3):g} s")
     return task.result()
 
 
@@ -46,24 +52,37 @@ def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+) -> Callable[Concatenate[Any, P], T]:
+    """A method for threads: it has the loop in _thread run that of _core."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self._thread.run(lambda: method(self._core, *args, **kwargs))
+        return result
+
+    return call
+
+
 class LoopThread:
-    """Runs an event loop until stopped.
+    """Runs an event loop until stopped, or until Python ends, and at last a
+    coroutine that clears up.
 
     What is called in it after that, or in a forked process, where its thread does
-    not exist, raises ClosedError.  at_exit is called when Python ends while the
-    loop runs, and has to stop it.
+    not exist, raises ClosedError.
     """
 
-    def __init__(self, name: str, at_exit: Callable[[], None]) -> None:
+    def __init__(self, name: str, last: Callable[[], Coroutine[Any, Any, None]]):
         self.loop = asyncio.new_event_loop()
-        self._at_exit = at_exit
+        self._last = last
         self._pid = os.getpid()
         # Guards _stopped: none is called after it.  A signal handler may call while
         # its own thread does.
         self._lock = threading.RLock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        atexit.register(at_exit)
+        atexit.register(self.stop)
         self._thread.start()
 
     def _run(self) -> None:
@@ -75,6 +94,7 @@ class LoopThread:
             self.loop.close()
 
     async def _finish(self) -> None:
+        await self._last()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()
@@ -90,16 +110,15 @@ class LoopThread:
         if self.inside:
             raise RuntimeError("a callback must not wait for the event loop")
 
-    @property
-    def here(self) -> bool:
-        """Whether this is the process in which the loop runs, or ran."""
-        return self._pid == os.getpid()
+    def check_here(self) -> None:
+        """ClosedError in a forked process."""
+        if self._pid != os.getpid():
+            raise ClosedError("closed: this is a forked process")
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
         """Within it the loop is not stopped."""
-        if not self.here:
-            raise ClosedError("closed: this is a forked process")
+        self.check_here()
         with self._lock:
             if self._stopped:
                 raise ClosedError("closed")
@@ -110,16 +129,13 @@ class LoopThread:
         with self._running():
             self.loop.call_soon_threadsafe(function, *args)
 
-    def run(
-        self, work: Callable[[], Coroutine[Any, Any, T]], wait: float | None = None
-    ) -> T:
-        """Run a coroutine in the loop and wait for its result, for wait seconds at
-        most."""
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the loop and wait for its result."""
         self.check_outside()
         with self._running():
             result = asyncio.run_coroutine_threadsafe(work(), self.loop)
         try:
-            return result.result(wait)
+            return result.result()
         except concurrent.futures.CancelledError:
             raise ClosedError("closed") from None
         except asyncio.TimeoutError as err:  # since Python 3.11 both are one
@@ -127,12 +143,9 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""
-        if not self.here:
-            return
-        atexit.unregister(self._at_exit)
-        with self._lock:
-            if not self._stopped:
-                self._stopped = True
-                self.loop.call_soon_threadsafe(self.loop.stop)
-        if not self.inside:
+        with contextlib.suppress(ClosedError), self._running():
+            self._stopped = True
+            atexit.unregister(self.stop)
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if self._pid == os.getpid() and not self.inside:
             self._thread.join()

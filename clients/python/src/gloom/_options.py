@@ -8,7 +8,7 @@ import math
 import os
 import ssl
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Sequence, TypedDict
+from typing import Callable, Sequence, TypedDict
 
 from .wire import MAX_FRAME, MAX_MS
 
@@ -22,14 +22,10 @@ logger = logging.getLogger("gloom")
 class Event(enum.Enum):
     """What a Notice is about."""
 
-    #: A connection stands, hello included.
-    CONNECTED = "connected"
-    #: A worker's socket has joined its type.
-    JOINED = "joined"
-    #: A connection went.
-    LOST = "lost"
-    #: An attempt to connect or join failed.
-    FAILED = "failed"
+    CONNECTED = "connected"  # a connection stands, hello included
+    JOINED = "joined"  # a worker's socket has joined its type
+    LOST = "lost"  # a connection went
+    FAILED = "failed"  # an attempt to connect or join failed
     #: A broker refuses a worker's hello or join for good; no further attempt
     #: is made on this socket.
     GIVEN_UP = "given up"
@@ -40,12 +36,9 @@ class Notice:
     """Tells of something about connections that no caller waits for."""
 
     event: Event
-    #: The broker.
-    addr: str
-    #: Why; None when CONNECTED or JOINED.
-    error: BaseException | None = None
-    #: Seconds until the next attempt.
-    wait: float = 0.0
+    addr: str  # the broker
+    error: BaseException | None = None  # why; None when CONNECTED or JOINED
+    wait: float = 0.0  # seconds until the next attempt
 
 
 Notify = Callable[[Notice], None]
@@ -53,35 +46,22 @@ Notify = Callable[[Notice], None]
 
 def log_notice(notice: Notice) -> None:
     """What is done with notices by default: trouble is logged."""
+    told = notice.addr, notice.event.value, notice.error
     if notice.error is None:
-        logger.debug("%s: %s", notice.addr, notice.event.value)
+        logger.debug("%s: %s", *told[:2])
     elif notice.event is Event.GIVEN_UP:
-        logger.error("%s: given up: %s", notice.addr, notice.error)
+        logger.error("%s: %s: %s", *told)
     else:
-        logger.warning(
-            "%s: %s: %s; next attempt in %.2f s",
-            notice.addr,
-            notice.event.value,
-            notice.error,
-            notice.wait,
-        )
+        logger.warning("%s: %s: %s; next attempt in %.2f s", *told, notice.wait)
 
 
-class Address(NamedTuple):
-    """Where a broker listens: a path, or a host and a port."""
-
-    path: str = ""
-    host: str = ""
-    port: int = 0
-    tls: bool = False
-
-
-def split_addr(addr: str) -> Address:
-    """The parts of "host:port", "tls://host:port" or "unix:/path"."""
+def split_addr(addr: str) -> tuple[str, str, int, bool]:
+    """The parts of "host:port", "tls://host:port" or "unix:/path": path, host, port,
+    and whether TLS is wanted."""
     if addr.startswith("unix:"):
         if len(addr) == 5:
             raise ValueError(f"address {addr!r}: path is empty")
-        return Address(path=addr[5:])
+        return addr[5:], "", 0, False
     tls = addr.startswith("tls://")
     host, colon, port = (addr[6:] if tls else addr).rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -89,17 +69,15 @@ def split_addr(addr: str) -> Address:
     elif ":" in host:
         raise ValueError(f"address {addr!r}: IPv6 addresses want brackets")
     if not colon or not (port.isascii() and port.isdigit()):
-        raise ValueError(
-            f"address {addr!r}: want host:port, tls://host:port or unix:/path"
-        )
+        want = "want host:port, tls://host:port or unix:/path"
+        raise ValueError(f"address {addr!r}: {want}")
     if int(port) > 65535:
         raise ValueError(f"address {addr!r}: port above 65535")
-    return Address("", host, int(port), tls)
+    return "", host, int(port), tls
 
 
 def local_socket(name: str) -> str:
-    """Where the broker of this machine opens its socket of this name; "" where it has
-    none."""
+    """Where the broker of this machine has its socket of this name, if it has one."""
     if not hasattr(os, "geteuid"):  # Windows
         return ""
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -161,11 +139,8 @@ class Settings(TypedDict, total=False):
 
 @dataclass
 class Options:
-    """Settings as they were checked.
-
-    Without addresses they are those of this machine's broker: its socket of the name
-    local wherever that lets us in, else the port.
-    """
+    """Settings as they were checked.  Without addresses they are those of this
+    machine's broker: its socket of the name local if that lets us in, else the port."""
 
     addrs: Sequence[str]
     local: str
@@ -186,26 +161,21 @@ class Options:
         self.addrs = self.addrs or (f"127.0.0.1:{self.port}",)
         for addr in self.addrs:
             split_addr(addr)
-        if self.dial_timeout <= 0:
-            raise ValueError(f"dial_timeout {self.dial_timeout}: must be above 0")
-        if not 1024 <= self.max_frame <= 2**31 - 1 - FRAME_SLACK:
-            raise ValueError(
-                f"max_frame {self.max_frame}: must be 1024 … "
-                f"{2**31 - 1 - FRAME_SLACK}"
-            )
         base, most = self.backoff
-        if not 0 < base <= most:
-            raise ValueError(f"backoff {self.backoff}: must be above 0 and rising")
-        if self.heartbeat and not 0.1 <= self.heartbeat <= 3600:
-            raise ValueError(f"heartbeat {self.heartbeat}: must be 0.1 … 3600 seconds")
-        for field in ("token", "client"):
-            text = getattr(self, field)
-            if text is not None:
-                text.encode("utf-8")
+        largest = 2**31 - 1 - FRAME_SLACK
+        beats = not self.heartbeat or 0.1 <= self.heartbeat <= 3600
+        for field, fine, rule in (
+            ("dial_timeout", self.dial_timeout > 0, "above 0"),
+            ("max_frame", 1024 <= self.max_frame <= largest, f"1024 … {largest}"),
+            ("backoff", 0 < base <= most, "above 0 and rising"),
+            ("heartbeat", beats, "0.1 … 3600 seconds"),
+        ):
+            if not fine:
+                raise ValueError(f"{field} {getattr(self, field)}: must be {rule}")
+        for text in self.token, self.client:
+            (text or "").encode("utf-8")
         if self.compat and self.wants_hello:
-            raise ValueError(
-                "token, client and heartbeat cannot be had from a compat broker"
-            )
+            raise ValueError("token, client and heartbeat: not with compat")
 
     @property
     def wants_hello(self) -> bool:

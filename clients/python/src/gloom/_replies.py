@@ -24,10 +24,8 @@ Done = Callable[[Optional[Exception]], None]
 
 class _Request(NamedTuple):
     done: Done
-    #: The job that it is about.
-    id: str | None
-    #: It has no reply unless it is refused.
-    silent: bool
+    id: str | None  # the job that it is about
+    silent: bool  # it has no reply unless it is refused
 
 
 class Replies:
@@ -38,14 +36,10 @@ class Replies:
     """
 
     def __init__(self, addr: str) -> None:
-        #: The broker.
-        self.addr = addr
-        #: Frames of which nothing was written.
-        self.unsent: list[bytes] = []
-        #: The last ok.
-        self.reply: Message | None = None
-        #: What the broker said before it closes.
-        self.refusal: BrokerError | None = None
+        self.addr = addr  # the broker
+        self.unsent: list[bytes] = []  # frames of which nothing was written
+        self.reply: Message | None = None  # the last ok
+        self.refusal: BrokerError | None = None  # what it said before it closes
         self._requests: deque[_Request] = deque()
 
     def send(self, frame: bytes) -> None:
@@ -55,8 +49,7 @@ class Replies:
     def ask(
         self, frame: bytes, done: Done, id: str | None = None, silent: bool = False
     ) -> None:
-        """Send a request; done is called with its reply, or with what ended the
-        connection before it came."""
+        """Send a request; done gets its reply, or what ended the connection before."""
         self._requests.append(_Request(done, id, silent))
         self.send(frame)
 
@@ -66,11 +59,8 @@ class Replies:
         return len(self._requests)
 
     def receive(self, message: Message) -> None:
-        """Handle one message.
-
-        Raises ProtocolError, or the broker's own error when it is about the
-        whole connection; the connection is then of no use.
-        """
+        """Handle one message.  Raises ProtocolError, or the broker's own error about
+        the whole connection; that is then of no use."""
         if message.kind == wire.ERROR:
             code, reason = message.get("error"), message.get("reason")
             lost = message.get("cause") == "lost"
@@ -82,8 +72,7 @@ class Replies:
             if request is None:
                 raise ProtocolError("an ok that nothing asked for")
             if request.id is not None and message.id not in (None, request.id):
-                said = f"an ok for {message.id!r} instead of {request.id!r}"
-                raise ProtocolError(said)
+                raise ProtocolError(f"an ok for {message.id!r}, not {request.id!r}")
             self.reply = message
             self._settle(request)
 
@@ -111,12 +100,9 @@ class Replies:
     def _settle(self, request: _Request, error: Exception | None = None) -> None:
         """A request has its reply.  The silent ones before it were taken: else
         their errors had come by now."""
-        while True:
-            first = self._requests.popleft()
-            if first is request:
-                request.done(error)
-                return
+        while (first := self._requests.popleft()) is not request:
             first.done(None)
+        request.done(error)
 
 
 class Jobs(Replies):
@@ -126,8 +112,7 @@ class Jobs(Replies):
         super().__init__(*connection)
         self._unconfirmed = False
         self.jobs: dict[str, PendingJob] = {}
-        #: Set once the broker has said that it is stopping.
-        self.draining = False
+        self.draining = False  # the broker has said that it is stopping
 
     def freed(self) -> None:
         """Called once for each job, when it no longer counts against the window."""
@@ -141,11 +126,8 @@ class Jobs(Replies):
     # What goes out.
 
     def submit(self, job: PendingJob) -> None:
-        """Send a job.
-
-        An id that is still pending here is refused without a frame: its
-        refusal could not be told from the end of the first job.
-        """
+        """Send a job.  An id that is still pending here is refused without a frame:
+        the broker's refusal could not be told from the end of the first job."""
         if job.id in self.jobs:
             self.freed()
             job._failed(errors.IDExists("still pending on this connection", job.id))
@@ -159,13 +141,12 @@ class Jobs(Replies):
         self.ask(job.frame, done, job.id, job.silent)
 
     def go_on(self, job: PendingJob) -> None:
-        """Attach to a kept job of a connection that was lost, or submit it if that
-        had not been done."""
-        if not job.sent:
+        """Attach to a kept job of a lost connection, or submit it if it was not."""
+        if job.sent:
+            self.jobs[job.id] = job
+            self._attach(job, job.again)
+        else:
             self.submit(job)
-            return
-        self.jobs[job.id] = job
-        self._attach(job, job.again)
 
     def _attach(self, job: PendingJob, again: bool) -> None:
         """again: submit the job if the broker does not know it."""
@@ -188,9 +169,7 @@ class Jobs(Replies):
             else:
                 self._submitted(job, error)
 
-        progress = True if job.on_progress else None
-        frame = wire.request("attach", id=job.id, progress=progress)
-        self.ask(frame, attached, job.id)
+        self.ask(wire.attach(job.id, job.on_progress), attached, job.id)
 
     def request(
         self, verb: str, id: str | None, fields: Mapping[str, object], done: Done

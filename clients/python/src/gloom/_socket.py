@@ -11,7 +11,7 @@ from ._link import Link
 from ._options import Options, logger
 from .body import encode_body
 from .errors import ClosedError, GloomError, LostError, ProtocolError
-from .failure import Outcome, fatal, refused
+from .failure import Outcome, clip
 from .job import JobBase
 from .wire import Message
 
@@ -22,21 +22,21 @@ MAX_REPORTS = 64
 class Service(NamedTuple):
     """What a socket serves."""
 
-    #: The frame that joins.
-    join: bytes
-    #: Jobs that may be out on a socket which names them; 0 for one that does not.
-    prefetch: int
-    #: Runs that may be executed at once; others wait.
-    handlers: int
-    compat: bool
-    #: Bodies are RawJSON.
-    raw: bool
+    join: bytes  # the frame that joins
+    prefetch: int  # jobs that may be out on a socket which names them, or 0
+    handlers: int  # runs that may be executed at once; others wait
+    raw: bool  # bodies are RawJSON
     #: Makes what the handler receives, for one run.
     kind: Callable[[str, str, Any, "dict[str, Any] | None"], JobBase]
     #: Begins a run, and calls finish of its socket in the loop's thread later.
     start: Callable[[JobBase], None]
-    #: Called when a socket has joined, with its broker.
-    joined: Callable[[str], None]
+    joined: Callable[[str], None]  # called when a socket has joined, with its broker
+
+
+def _raise(refusal: Exception | None) -> None:
+    """End the connection: the broker takes back what is out here."""
+    if refusal is not None:
+        raise refusal
 
 
 class Socket(Link):
@@ -51,17 +51,15 @@ class Socket(Link):
         self._running: set[JobBase] = set()
         self._finished = asyncio.Event()  # set when a handler returns
         self._room = asyncio.Semaphore(MAX_REPORTS)
-        self._leaving = False
-        self._left = False
-        #: Whether the broker hands out jobs here.
-        self.joined = False
+        self._leaving = self._left = False
+        self.joined = False  # whether the broker hands out jobs here
 
     def leave(self) -> None:
         """Take no more jobs; the connection ends when all is answered."""
         if self._leaving:
             return
         self._leaving = True
-        if self._service.compat:
+        if self._options.compat:
             self._left = True
         else:
             self.ask(wire.request("leave"), self._leave_replied)
@@ -110,24 +108,22 @@ class Socket(Link):
 
     def _take(self, message: Message) -> None:
         id = message.string("id")
-        if self._left:
-            if self._service.compat:  # the broker hands the job to another worker
-                self.abort(ClosedError("left"))
-                return
-            raise ProtocolError("a job after the ok of leave")
-        if not self.joined:
-            raise ProtocolError("a job before the ok of join")
-        if len(self._runs) >= max(self._service.prefetch, 1):
-            raise ProtocolError(
-                f"a job while {len(self._runs)} are out, the most asked for"
-            )
-        if id in self._runs:
-            raise ProtocolError(f"job {id!r}, which is out already")
+        if self._left and self._options.compat:
+            self.abort(ClosedError("left"))  # the broker hands it to another worker
+            return
+        for wrong, when in (
+            (self._left, "after the ok of leave"),
+            (not self.joined, "before the ok of join"),
+            (len(self._runs) >= max(self._service.prefetch, 1), "beyond the prefetch"),
+            (id in self._runs, "that is out already"),
+        ):
+            if wrong:
+                raise ProtocolError(f"job {id!r} {when}")
         body = message.raw("body") if self._service.raw else message.get("body")
         run = self._service.kind(id, message.get("type"), body, message.get("headers"))
         run._socket = self
         self._runs[id] = run
-        if self._leaving and not self._service.compat:  # it crossed our leave
+        if self._leaving and not self._options.compat:  # it crossed our leave
             self._release(run)
             return
         self._queue.append(run)
@@ -144,12 +140,10 @@ class Socket(Link):
                 self._queue.append(run)
                 self._start_next()
 
-        frame = wire.request("release", id=self._name(run))
-        self.ask(frame, replied)
+        self.ask(wire.request("release", id=self._name(run)), replied)
 
     def _join_replied(self, error: Exception | None) -> None:
-        if error is not None:
-            raise error
+        _raise(error)
         self.joined = True
         self._service.joined(self.addr)
 
@@ -182,54 +176,40 @@ class Socket(Link):
             return
         del self._runs[run.id]
 
-        def substituted(error: Exception | None) -> None:
-            if error is not None:
-                raise error  # the job hangs here: let the broker have it back
-
         def replied(error: Exception | None) -> None:
             # Else the broker changed nothing: the job is still out on this socket.
             late = (errors.InvalidState, errors.UnknownID)
             if error is not None and not isinstance(error, late):
-                frame = self._encode(run, refused(outcome, error))
-                self.ask(frame, substituted)
+                retry = None if outcome.body is None else False
+                instead = Outcome(reason=f"answer {error}", retry=retry)
+                self.ask(self._encode(run, instead), _raise)
 
         self.ask(self._encode(run, outcome), replied)
 
     def _encode(self, run: JobBase, outcome: Outcome) -> bytes:
-        id = self._name(run)
+        how = {"id": self._name(run), "delay_ms": outcome.delay_ms}
         if outcome.body is not None:
-            frame = wire.request("respond", id=id, body=outcome.body)
-            too_large = self._too_large(frame)
+            frame = wire.request("respond", id=self._name(run), body=outcome.body)
+            too_large = wire.too_large(frame, self.max_frame)
             if too_large is None:
                 return frame
-            outcome = fatal(f"answer makes a {too_large}")
-        if self._service.compat:
-            return wire.request("respond", body=encode_body({"error": outcome.reason}))
+            outcome = Outcome(reason=f"answer makes a {too_large}", retry=False)
+        reason = clip(outcome.reason)
+        if self._options.compat:
+            return wire.request("respond", body=encode_body({"error": reason}))
         if outcome.release:
-            return wire.request("release", id=id, delay_ms=outcome.delay_ms)
-        return wire.request(
-            "fail",
-            id=id,
-            reason=outcome.reason,
-            retry=None if outcome.retry else False,
-            delay_ms=outcome.delay_ms,
-        )
+            return wire.request("release", **how)
+        return wire.request("fail", reason=reason, retry=outcome.retry, **how)
 
     def _name(self, run: JobBase) -> str | None:
         return run.id if self._service.prefetch else None
 
-    def _too_large(self, frame: bytes) -> str | None:
-        size = len(frame) - wire.HEADER_LEN
-        if size <= self.max_frame:
-            return None
-        return f"frame of {size} bytes, at most {self.max_frame} are taken"
-
     async def report(self, run: JobBase, body: bytes) -> None:
         """Send progress of a run, when there is room for another one."""
-        if self._service.compat:
+        if self._options.compat:
             raise errors.Unsupported("progress is not known to a compat broker")
         frame = wire.request("progress", id=self._name(run), body=body)
-        too_large = self._too_large(frame)
+        too_large = wire.too_large(frame, self.max_frame)
         if too_large is not None:
             raise errors.SizeError(too_large, run.id)
         await self._room.acquire()

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
-from typing import TYPE_CHECKING, Any, Mapping, Sequence, TypeVar
+import time
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from . import wire
 from ._connector import Connector
 from ._gate import Gate
-from ._loop import start, within
-from ._options import Options, Settings, integer, millis
+from ._loop import within
+from ._options import Options, Settings
 from .errors import Unsupported
-from .job_options import PRIORITIES, JobOptions, OnProgress, encode_submit
-from .pending import AsyncPending, PendingJob
+from .job_options import JobOptions, OnProgress, encode_submit, fields_of
+from .pending import AsyncPending
 from .wire import check_name
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-J = TypeVar("J", bound=PendingJob)
-
 
 class AsyncSubmitter:
     """Hands jobs to a broker over one connection; Submitter's asyncio twin.
 
-    Settings, semantics and errors are those of Submitter.  An object belongs
-    to the event loop in which it is first used; connecting begins then.
-    Entering an async with block waits for the first attempt and raises
-    NotConnected, or the RefusedError of all brokers, when none can be had.
+    Settings, semantics and errors are those of Submitter, but that a wait ends with
+    asyncio.TimeoutError.  An object belongs to the event loop in which it is first
+    used; connecting begins then.
     """
 
     def __init__(
@@ -47,17 +46,13 @@ class AsyncSubmitter:
         self._numbers = itertools.count(1)
         self._gate = Gate(window)
         self._connector = Connector(self._options, self._gate)
-        self._task: asyncio.Task[None] | None = None
-
-    def _begin(self) -> None:
-        if self._task is None:
-            self._task = start(self._connector.run())
 
     async def connect(self, wait: float | None = None) -> None:
-        """Wait until connected; as Submitter.connect."""
-        self._begin()
-        patient = wait is not None
-        await self._gate.wait_async(lambda: self._gate.ready(patient), wait)
+        """Wait until connected: at most wait seconds, or with None until
+        there has been an attempt at each address.  Then NotConnected is raised,
+        and a RefusedError as soon as all brokers refuse for good; attempts go
+        on in the background all the same."""
+        await self._pass(lambda: self._gate.ready(wait is not None), wait)
 
     async def __aenter__(self) -> AsyncSubmitter:
         try:
@@ -78,13 +73,9 @@ class AsyncSubmitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> AsyncPending:
-        """Hand a job in; returns as soon as it is on its way.
-
-        Arguments and errors are those of Submitter.submit.
-        """
-        self._begin()
-        pending = self._make(AsyncPending, self, type, body, options)
-        return await self._send(pending, wait)
+        """Hand a job in; arguments and errors are those of Submitter.submit."""
+        made = self._encode(type, body, options)
+        return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
     async def attach(
         self,
@@ -95,14 +86,17 @@ class AsyncSubmitter:
         wait: float | None = None,
     ) -> AsyncPending:
         """Have a kept job's outcome come here; as Submitter.attach."""
-        self._begin()
-        pending = self._make_attach(AsyncPending, self, id, on_progress, raw)
-        return await self._send(pending, wait)
+        made = self._encode_attach(id, on_progress, raw)
+        return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
     async def _send(self, pending: AsyncPending, wait: float | None) -> AsyncPending:
-        await self._gate.wait_async(lambda: self._gate.enter(pending), wait)
+        await self._pass(lambda: self._gate.enter(pending), wait)
         self._connector.send()
         return pending
+
+    async def _pass(self, condition: Callable[[], bool], wait: float | None) -> None:
+        self._connector.begin()
+        await self._gate.wait_async(condition, wait)
 
     async def do(
         self,
@@ -112,30 +106,28 @@ class AsyncSubmitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> Any:
-        """Submit a job and return its result; the arguments are submit's.
+        """Submit a job and return its result; as Submitter.do.
 
-        When wait seconds have passed, or the task is cancelled, the broker is
-        asked to cancel the job; whether it was cancelled in time is not told.
-        Raises submit's errors, the job's, and asyncio.TimeoutError.
+        The job is cancelled, too, when the task is.
         """
-        loop = asyncio.get_running_loop()
-        until = None if wait is None else loop.time() + wait
+        until = None if wait is None else time.monotonic() + wait
         pending = await self.submit(type, body, wait=wait, **options)
         try:
-            left = None if until is None else max(0.0, until - loop.time())
+            left = None if until is None else max(0.0, until - time.monotonic())
             return await within(asyncio.shield(pending._end), left)
         finally:
-            if not pending.done() and not self._options.compat:
+            with contextlib.suppress(Unsupported):
                 pending.cancel()
 
-    async def cancel(self, id: str) -> None:
+    async def cancel(self, id: str, wait: float | None = None) -> None:
         """Have the broker cancel a job: one of this submitter's, which then
         ends with Cancelled, or anybody's detached one.
 
         Raises UnknownID when the job had ended, its answer having won, or was
-        never there; LostError, NotConnected, Unsupported.
+        never there; LostError, NotConnected, Unsupported, and TimeoutError after
+        wait seconds.
         """
-        await self._ask("cancel", id)
+        await self._ask("cancel", check_name("id", id), {}, wait)
 
     async def change(
         self,
@@ -144,20 +136,21 @@ class AsyncSubmitter:
         priority: int | None = None,
         groups: Sequence[str] | None = None,
         delay: float | None = None,
+        wait: float | None = None,
     ) -> None:
-        """Change a job that waits; as Submitter.change."""
-        fields = {
-            "priority": None
-            if priority is None
-            else integer("priority", priority, *PRIORITIES),
-            "groups": None if groups is None else wire.names("groups", groups),
-            "delay_ms": None if delay is None else millis("delay", delay),
-        }
-        await self._ask("change", id, fields)
+        """Change a job that waits: its priority, its groups (none of them: []), or
+        the seconds from now before which it is not handed out (0: it is ready).  What
+        is not named stays.
 
-    async def ping(self) -> None:
+        It may be one of this submitter's, a detached one, or a kept one whose
+        connection is gone.  Raises InvalidState when it runs, and else as cancel.
+        """
+        what = fields_of({"priority": priority, "groups": groups, "delay": delay})
+        await self._ask("change", check_name("id", id), what, wait)
+
+    async def ping(self, wait: float | None = None) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
-        await self._ask("ping", None)
+        await self._ask("ping", None, {}, wait)
 
     @property
     def outstanding(self) -> int:
@@ -165,10 +158,7 @@ class AsyncSubmitter:
         return self._gate.outstanding
 
     async def drain(self, wait: float | None = None) -> None:
-        """Take no more jobs, wait for the outstanding ones to end, and close.
-
-        After wait seconds it closes at once and raises asyncio.TimeoutError.
-        """
+        """As Submitter.drain."""
         self._gate.close()
         try:
             await self._gate.wait_async(self._gate.empty, wait)
@@ -176,46 +166,26 @@ class AsyncSubmitter:
             await self.close()
 
     async def close(self) -> None:
-        """Close at once.  Jobs still pending fail with a LostError whose
-        cause is a ClosedError.  May be called repeatedly."""
-        self._gate.close()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-            await self._connector.close()
+        """As Submitter.close."""
+        await self._connector.close()
 
     # What both submitters do.
 
-    def _make(
-        self,
-        kind: type[J],
-        submitter: object,
-        type: str | None,
-        body: object,
-        options: Any,
-    ) -> J:
-        id, raw = options.pop("id", None), options.pop("raw", None)
+    def _encode(self, type: str | None, body: object, options: Any) -> tuple[Any, ...]:
+        """What a pending job is made of."""
+        id = options.get("id")
         if id is None:
             id = f"{self._prefix}{next(self._numbers)}"
         frame = encode_submit(self._options.compat, id, type, body, options)
-        raw = self._raw if raw is None else raw
-        return kind(submitter, id, type, frame, options, raw)
+        return id, type, frame, options, self._raw
 
-    def _make_attach(
-        self,
-        kind: type[J],
-        submitter: object,
-        id: str,
-        on_progress: OnProgress | None,
-        raw: bool | None,
-    ) -> J:
+    def _encode_attach(
+        self, id: str, on_progress: OnProgress | None, raw: bool | None
+    ) -> tuple[Any, ...]:
         self._needs("attach")
-        frame = wire.request(
-            "attach", id=check_name("id", id), progress=True if on_progress else None
-        )
-        raw = self._raw if raw is None else raw
-        options = {"on_progress": on_progress, "keep": True}
-        return kind(submitter, id, None, frame, options, raw)
+        frame = wire.attach(check_name("id", id), on_progress)
+        options = {"on_progress": on_progress, "raw": raw, "keep": True}
+        return id, None, frame, options, self._raw
 
     def _needs(self, what: str) -> None:
         if self._options.compat:
@@ -227,21 +197,17 @@ class AsyncSubmitter:
         self._connector.ask("cancel", id, {}, lambda _: None)
 
     async def _ask(
-        self, verb: str, id: str | None, fields: Mapping[str, object] = {}
+        self, verb: str, id: str | None, fields: Mapping[str, Any], wait: float | None
     ) -> None:
         self._needs(verb)
-        if id is not None:
-            check_name("id", id)
-        self._begin()
-        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connector.begin()
+        reply: asyncio.Future[Exception | None] = asyncio.Future()
 
         def done(error: Exception | None) -> None:
-            if reply.done():  # the task that asked was cancelled
-                return
-            if error is None:
-                reply.set_result(None)
-            else:
-                reply.set_exception(error)
+            if not reply.done():  # the task that asked was cancelled
+                reply.set_result(error)
 
         self._connector.ask(verb, id, fields, done)
-        await reply
+        error = await within(reply, wait)
+        if error is not None:
+            raise error

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Iterator, cast
 
 from . import _trace, wire
 from ._backoff import Backoff, hopeless
@@ -23,10 +24,21 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-#: Those that end a worker.
-SIGNALS = [signal.SIGTERM, signal.SIGINT]
-
 AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
+
+
+@contextlib.contextmanager
+def signals(wanted: bool, caught: Callable[[], object]) -> Iterator[None]:
+    """Within it SIGTERM and SIGINT are caught if wanted, and if they can be here."""
+    before: list[tuple[int, Any]] = []
+    if wanted and threading.current_thread() is threading.main_thread():
+        for name in signal.SIGTERM, signal.SIGINT:
+            before.append((name, signal.signal(name, lambda *_: caught())))
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 class AsyncWorker:
@@ -34,7 +46,8 @@ class AsyncWorker:
 
     handler: an async function, called with an AsyncJob, concurrency times at
     once per broker.  Its task is cancelled when nobody waits for the run any
-    more.  Settings, semantics and errors are those of Worker.
+    more.  Settings, semantics and errors are those of Worker, but that TimeoutError is
+    asyncio's.
     """
 
     _kind: type[JobBase] = AsyncJob
@@ -54,30 +67,24 @@ class AsyncWorker:
     ) -> None:
         if not callable(handler):
             raise TypeError(f"handler {handler!r}: not callable")
-        for field, value in (
-            ("concurrency", concurrency),
-            ("prefetch", prefetch),
-            ("stop_timeout", stop_timeout),
-        ):
-            if value < 0:
-                raise ValueError(f"{field} {value}: must not be negative")
-        if prefetch and prefetch < concurrency:
-            raise ValueError(
-                f"prefetch {prefetch}: must be at least the concurrency, {concurrency}"
-            )
         self._options = Options(addrs, "worker", 9999, **settings)
-        compat = self._options.compat
-        several = not isinstance(type, str)
+        compat, several = self._options.compat, not isinstance(type, str)
         types = names("type", type) if several else [check_name("type", type)]
         excepted = names("except_", except_)
-        if compat and (prefetch or several or headers):
-            raise ValueError(
-                "prefetch, several types and headers cannot be had from a compat broker"
-            )
-        if not types:
-            raise ValueError("type: an empty list")
-        if excepted and not several:
-            raise ValueError("except_: goes with a list of types")
+        low = 0 < prefetch < concurrency
+        for wrong, why in (
+            (concurrency < 0, f"concurrency {concurrency}: must not be negative"),
+            (prefetch < 0, f"prefetch {prefetch}: must not be negative"),
+            (stop_timeout < 0, f"stop_timeout {stop_timeout}: must not be negative"),
+            (low, f"prefetch {prefetch}: less than concurrency {concurrency}"),
+            (not types, "type: an empty list"),
+            (excepted and not several, "except_: goes with a list of types"),
+            (compat and prefetch, "prefetch: not with compat"),
+            (compat and several, "several types: not with compat"),
+            (compat and headers, "headers: not with compat"),
+        ):
+            if wrong:
+                raise ValueError(why)
         self._handler = handler
         self._stop_timeout = stop_timeout
         self._concurrency = concurrency or prefetch or 1
@@ -91,16 +98,8 @@ class AsyncWorker:
             headers=(headers or _trace.installed) and not compat or None,
         )
         handlers = self._concurrency if prefetch else 1
-        self._service = Service(
-            join,
-            prefetch,
-            handlers,
-            compat,
-            raw,
-            self._kind,
-            self._start_run,
-            self._on_joined,
-        )
+        told = self._start_run, self._on_joined
+        self._service = Service(join, prefetch, handlers, raw, self._kind, *told)
         self._tasks: set[asyncio.Task[Outcome]] = set()
         # What keeps each socket joined, and the socket while it is connected.
         self._seats: dict[asyncio.Task[None], Socket | None] = {}
@@ -108,53 +107,36 @@ class AsyncWorker:
         self._refused: list[Exception] = []  # why sockets were given up
 
     async def run(self, handle_signals: bool = True) -> None:
-        """Serve jobs until leave or stop is called or the task is cancelled,
-        then finish what runs.
-
-        In the main thread SIGTERM and SIGINT call leave, and a second signal
-        stops at once, unless handle_signals is False.  Raises the refusal when
-        every broker refuses the worker for good, and asyncio.TimeoutError
-        when running jobs take longer than stop_timeout.
-        """
+        """Serve jobs; as Worker.run.  Cancelling the task does as leave."""
         self._begin()
-        caught = self._catch_signals() if handle_signals else []
-        try:
-            while not (self._leaving or self.done):
-                await self._news.wait()
-                self._news.clear()
-            error = self.error
-            await self.stop()
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        with signals(handle_signals, lambda: soon(self._caught)):
+            try:
+                while not (self._leaving or self.done):
+                    await self._news.wait()
+                    self._news.clear()
+            finally:
+                error = self.error
+                await self.stop()
             if error is not None:
                 raise error
-        except asyncio.CancelledError:
-            await self.stop()
-            raise
-        finally:
-            loop = asyncio.get_running_loop()
-            for number in caught:
-                loop.remove_signal_handler(number)
 
     async def start(self, wait: float | None = None) -> None:
-        """Begin to serve jobs; returns when the first socket has joined.
-
-        Raises the refusal when every broker refuses the worker for good.
-        After wait seconds, None as long as it takes, the worker is stopped
-        and NotConnected is raised.  Stop must be called in the end.
-        """
+        """Begin to serve jobs; as Worker.start."""
         self._begin()
+        error: BaseException
         try:
             await within(self._news.wait(), wait)
         except asyncio.TimeoutError:
-            await self._end(0)
-            raise NotConnected(f"no broker joined within {wait:g} s") from None
-        except asyncio.CancelledError:
-            await self._end(0)
-            raise
-        if self._joined:
-            return
-        error = self.error
-        if error is None:
-            raise ClosedError("the worker was stopped")
+            error = NotConnected(f"no broker joined within {wait:g} s")
+        except asyncio.CancelledError as err:
+            error = err
+        else:
+            if self._joined:
+                return
+            if self.error is None:
+                raise ClosedError("the worker was stopped")
+            error = self.error
         await self._end(0)
         raise error
 
@@ -166,8 +148,7 @@ class AsyncWorker:
         await self.stop()
 
     def leave(self) -> None:
-        """Begin to stop, without waiting: handlers may call this.  No new job
-        is taken; run returns when all is answered."""
+        """Begin to stop, without waiting; as Worker.leave."""
         self._leaving = True
         if self._began:
             self._news.set()
@@ -178,13 +159,7 @@ class AsyncWorker:
                     task.cancel()  # connecting, or waiting to
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Take no more jobs, give back those not begun, let running ones finish,
-        and wait until the brokers have their answers.
-
-        After timeout seconds, None is stop_timeout, the handlers' tasks are
-        cancelled, the connections are closed, and asyncio.TimeoutError is
-        raised.  May be called repeatedly, but not by a handler.
-        """
+        """Stop; as Worker.stop, but that in the end handlers' tasks are cancelled."""
         if not self._began:
             return
         if timeout is None:
@@ -198,7 +173,7 @@ class AsyncWorker:
     @property
     def done(self) -> bool:
         """Whether the worker has ended: stopped, or refused for good."""
-        return self._began and self._over.is_set()
+        return self._began and self._over.done()
 
     @property
     def error(self) -> Exception | None:
@@ -214,25 +189,20 @@ class AsyncWorker:
         if self._leaving:
             raise ClosedError("the worker was stopped before")
         self._began = True
-        #: Set when every socket has left or has been given up.
-        self._over = asyncio.Event()
-        #: Set when a socket joins, when it is over, and when it leaves.
-        self._news = asyncio.Event()
+        # Done when every socket has left or has been given up.
+        self._over: asyncio.Future[None] = asyncio.Future()
+        self._news = asyncio.Event()  # a socket has joined, or it is over, or leaves
         sockets = 1 if self._service.prefetch else self._concurrency
-        for addr in self._options.addrs:
-            for _ in range(sockets):
-                task = start(self._keep_joined(addr))
-                self._seats[task] = None
-                task.add_done_callback(self._seat_over)
+        for addr in [*self._options.addrs] * sockets:
+            task = start(self._keep_joined(addr))
+            self._seats[task] = None
+            task.add_done_callback(self._seat_over)
 
     async def _keep_joined(self, addr: str) -> None:
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         backoff = Backoff(self._options.backoff)
         while not self._leaving:
-            since = loop.time()
-            socket = Socket(self._options, addr, self._service)
+            socket, since = Socket(self._options, addr, self._service), time.monotonic()
             try:
                 await socket.open()
             except Exception as err:
@@ -250,7 +220,7 @@ class AsyncWorker:
                 self._options.tell(Notice(Event.GIVEN_UP, addr, cause))
                 return
             if socket.joined:
-                backoff.lasted(loop.time() - since)
+                backoff.lasted(time.monotonic() - since)
             event = Event.LOST if socket.joined else Event.FAILED
             wait = backoff.wait()
             self._options.tell(Notice(event, addr, cause, wait))
@@ -264,18 +234,17 @@ class AsyncWorker:
     def _seat_over(self, task: asyncio.Task[None]) -> None:
         del self._seats[task]
         if not self._seats:
-            self._over.set()
+            self._over.set_result(None)
             self._news.set()
 
     async def _end(self, timeout: float) -> bool:
         """Wait until all is answered, or drop what is not in time; whether it was."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            try:
-                await within(self._over.wait(), timeout)
-            finally:
-                if not self.done:
-                    self._abort()
-        await self._over.wait()
+        try:
+            await asyncio.wait({self._over}, timeout=timeout)
+        finally:
+            if not self.done:
+                self._abort()
+        await asyncio.wait({self._over})
         return not self._aborted
 
     def _abort(self) -> None:
@@ -316,14 +285,3 @@ class AsyncWorker:
         if self._leaving:
             self._abort()
         self.leave()
-
-    def _catch_signals(self) -> list[signal.Signals]:
-        if threading.current_thread() is not threading.main_thread():
-            return []
-        loop = asyncio.get_running_loop()
-        try:
-            for number in SIGNALS:
-                loop.add_signal_handler(number, self._caught)
-        except NotImplementedError:  # Windows
-            return []
-        return SIGNALS

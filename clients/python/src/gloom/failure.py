@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
@@ -50,11 +51,10 @@ class Outcome(NamedTuple):
 
     body: bytes | None = None
     reason: str = ""
-    retry: bool = True
+    retry: bool | None = None  # False: it would only fail again
     delay_ms: int | None = None
     release: bool = False
-    #: The traceback of an error that the handler did not mean.
-    trace: str = ""
+    trace: str = ""  # of an error that the handler did not mean
 
 
 def execute(handler: Callable[[Job], object], job: Job) -> Outcome:
@@ -71,45 +71,28 @@ def answer(value: object) -> Outcome:
     try:
         return Outcome(encode_body(value))
     except (TypeError, ValueError) as err:
-        return fatal(f"encode answer: {err}")
+        return Outcome(reason=f"encode answer: {err}", retry=False)
 
 
 def verdict(error: BaseException) -> Outcome:
     """The outcome of a run whose handler raised."""
     if isinstance(error, Fatal):
-        return Outcome(reason=_clip(str(error) or "fatal error"), retry=False)
+        return Outcome(reason=str(error) or "fatal error", retry=False)
     if isinstance(error, RetryAfter):
-        reason = _clip(error.reason or "failed, to be retried later")
+        reason = error.reason or "failed, to be retried later"
         return Outcome(reason=reason, delay_ms=error.delay_ms)
     if isinstance(error, Release):
         return Outcome(reason="released", delay_ms=error.delay_ms, release=True)
     begin = error.__traceback__ and error.__traceback__.tb_next  # without our frame
     trace = "".join(traceback.format_exception(type(error), error, begin))
-    return Outcome(reason=_clip(_text(error)), trace=trace.rstrip())
-
-
-def _text(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
+    name, said = type(error).__name__, ""
+    with contextlib.suppress(Exception):
         said = str(error)
-    except Exception:
-        said = ""
-    return f"{name}: {said}" if said else name
+    return Outcome(reason=f"{name}: {said}" if said else name, trace=trace.rstrip())
 
 
-def fatal(reason: str) -> Outcome:
-    """The outcome of a run that would only fail again."""
-    return Outcome(reason=_clip(reason), retry=False)
-
-
-def refused(outcome: Outcome, refusal: Exception) -> Outcome:
-    """What to answer in place of an answer that the broker refused."""
-    reason = _clip(f"answer {refusal}")
-    return Outcome(reason=reason, retry=outcome.body is None)
-
-
-def _clip(text: str) -> str:
+def clip(text: str) -> str:
+    """A reason as long as may be sent."""
     data = text.encode("utf-8", "backslashreplace")
-    if len(data) > MAX_REASON:
-        return data[:MAX_REASON].decode("utf-8", "ignore") + "…"
-    return data.decode("utf-8")
+    more = "…" if len(data) > MAX_REASON else ""
+    return data[:MAX_REASON].decode("utf-8", "ignore") + more

@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 class JobBase:
     """What jobs for all kinds of handlers share."""
 
-    #: Where it came in.
-    _socket: Socket
+    _socket: Socket  # where it came in
 
     def __init__(
         self, id: str, type: str, body: Any, headers: dict[str, Any] | None
     ) -> None:
         self.id = id
         self.type = type
-        #: The Python value, or RawJSON from a worker with raw.
-        self.body = body
+        self.body = body  # the Python value, or RawJSON from a worker with raw
         #: What the submitter gave it; None when that is nothing, or not asked for.
         self.headers = headers
         #: Why nobody waits for this run any more: Cancelled, LostError, or
@@ -58,8 +56,7 @@ class JobBase:
 class Job(JobBase):
     """A job for a handler that runs in a thread or a process."""
 
-    #: Sends progress.
-    _report: Callable[[bytes], None]
+    _report: Callable[[bytes], None]  # sends progress
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -63,58 +63,58 @@ class JobOptions(TypedDict, total=False):
     headers: Mapping[str, Any] | RawJSON | None
 
 
-def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> int | None:
-    return millis(field, seconds, most) or None
-
-
 #: The backoff of a job that may be retried and says none.
 DEFAULT_BACKOFF_MS = 1000
 
-#: Least and largest priority.
-PRIORITIES = -(2**63), 2**63 - 1
-
-# The wire's key of each option, and what makes its value; None is not sent.
+# The wire's key of each option, and what makes its value; without a key it is for
+# us alone.
 _KEYS: dict[str, tuple[str, Callable[[str, Any], object]]] = {
-    "priority": ("priority", lambda f, n: integer(f, n, *PRIORITIES) or None),
-    "delay": ("delay_ms", _duration),
-    "timeout": ("timeout_ms", _duration),
+    "id": ("", check_name),
+    "priority": ("priority", lambda f, n: integer(f, n, -(2**63), 2**63 - 1)),
+    "delay": ("delay_ms", millis),
+    "timeout": ("timeout_ms", millis),
     "retries": ("retries", lambda f, n: integer(f, n, 0, wire.MAX_RETRIES)),
-    "backoff": ("backoff_ms", lambda f, s: _duration(f, s, wire.MAX_BACKOFF_MS)),
-    "expires": ("expires_ms", _duration),
-    "detach": ("detach", lambda _, yes: True if yes else None),
+    "backoff": ("backoff_ms", lambda f, s: millis(f, s, wire.MAX_BACKOFF_MS)),
+    "expires": ("expires_ms", millis),
+    "detach": ("detach", lambda _, yes: bool(yes)),
     "ack": ("ack", lambda _, yes: None if yes else False),
     "on_progress": ("progress", lambda _, wanted: True),
-    "groups": ("groups", lambda f, names: wire.names(f, names) or None),
-    "keep": ("keep_ms", lambda f, s: _duration(f, s, wire.MAX_KEEP_MS)),
-    "at_least_once": ("", lambda _, wanted: None),  # for us alone
-    "age": ("age_ms", _duration),
+    "raw": ("", lambda _, wanted: None),
+    "groups": ("groups", wire.names),
+    "keep": ("keep_ms", lambda f, s: millis(f, s, wire.MAX_KEEP_MS)),
+    "at_least_once": ("", lambda _, wanted: None),
+    "age": ("age_ms", millis),
     "headers": ("headers", lambda _, headers: headers),
 }
 
 
+# What is sent of a submit even when it is 0, False or empty.
+_EMPTY_TOO = "retries", "ack", "headers"
+
+
+def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
+    """What a frame says of options that are not None; TypeError or ValueError for what
+    cannot be said."""
+    fields: dict[str, object] = {}
+    for name, value in options.items():
+        if name not in _KEYS:
+            raise TypeError(f"submit has no option {name!r}")
+        key, make = _KEYS[name]
+        if value is not None:
+            fields[key] = make(name, value)
+    fields.pop("", None)
+    return fields
+
+
 def encode_submit(
-    compat: bool,
-    id: str,
-    type: str | None,
-    body: object,
-    options: Mapping[str, Any],
+    compat: bool, id: str, type: str | None, body: object, options: Mapping[str, Any]
 ) -> bytes:
     """A submit frame.  TypeError or ValueError for what cannot be sent, Unsupported
     for what a compat broker would not understand."""
-    check_name("id", id)
     if type is not None:
         check_name("type", type)
-    fields: dict[str, object] = {}
-    for name, value in options.items():
-        if value is None:
-            continue
-        try:
-            key, make = _KEYS[name]
-        except KeyError:
-            raise TypeError(f"submit has no option {name!r}") from None
-        value = make(name, value)
-        if value is not None:
-            fields[key] = value
+    given = fields_of(options).items()
+    fields = {k: v for k, v in given if v or k in _EMPTY_TOO and v is not None}
     newer = sorted(fields.keys() - {"priority"})
     if compat and newer:
         raise Unsupported(f"not known to a compat broker: {', '.join(newer)}")

@@ -23,16 +23,14 @@ class PendingJob:
     of that and, when somebody has asked, of the reply to the submit.
     """
 
-    #: Some of the submit may have left this process.
-    sent: bool = False
-    #: The broker is known to have taken it.
-    acked: bool = False
+    sent: bool = False  # some of the submit may have left this process
+    acked: bool = False  # the broker is known to have taken it
     _end: Any
     _reply: Any = None
 
     def __init__(
         self,
-        submitter: Any,
+        cancel: Callable[[str], None],
         id: str,
         type: str | None,
         frame: bytes,
@@ -40,22 +38,19 @@ class PendingJob:
         raw: bool,
     ) -> None:
         self.id = id
-        #: The job's type, None for the broker's default one.
-        self.type = type
-        #: The submit or attach, as long as it may have to be sent.
-        self.frame = frame
+        self.type = type  # None for the broker's default one
+        self.frame = frame  # as long as it may have to be sent
         #: Nothing comes about it once the broker has taken it.
         self.detached = bool(options.get("detach"))
         #: It outlives its connection and can be attached to.
         self.kept = bool(options.get("keep"))
         #: It may run twice rather than be lost.
         self.again = self.kept and bool(options.get("at_least_once"))
-        #: Sent with "ack":false.
-        self.silent = not options.get("ack", True)
-        #: Called with progress, when that is asked for.
+        self.silent = not options.get("ack", True)  # sent with "ack":false
         self.on_progress: OnProgress | None = options.get("on_progress")
-        self._submitter = submitter
-        self._raw = raw
+        self._cancel = cancel
+        own_raw = options.get("raw")
+        self._raw: bool = raw if own_raw is None else own_raw
 
     def cancel(self) -> bool:
         """Ask the broker to cancel the job; False when it has ended.
@@ -65,7 +60,7 @@ class PendingJob:
         """
         if self._end.done():
             return False
-        self._submitter._ask_cancel(self.id)
+        self._cancel(self.id)
         return True
 
     def cancelled(self) -> bool:
@@ -79,10 +74,9 @@ class PendingJob:
             self._end.set_result(None)
 
     def _progressed(self, message: Message) -> None:
-        if self.on_progress is None:
-            return
         try:
-            self.on_progress(self._value(message, "progress"))
+            if self.on_progress is not None:
+                self.on_progress(self._value(message, "progress"))
         except Exception:
             logger.exception("on_progress of job %r failed", self.id)
 
@@ -92,11 +86,17 @@ class PendingJob:
 
     def _failed(self, error: Exception) -> None:
         self._end.set_exception(error)
+        self._end.exception()  # nobody need look at it
         self._replied()
 
     def _replied(self) -> None:
         if self._reply is not None and not self._reply.done():
             self._reply.set_result(None)
+
+    def _check_taken(self) -> None:
+        error = None if self.acked else self._end.exception()
+        if error is not None:
+            raise error
 
     def _value(self, message: Message, key: str) -> Any:
         return message.raw(key) if self._raw else message.get(key)
@@ -141,14 +141,7 @@ class AsyncPending(PendingJob):
             if self._reply is None:
                 self._reply = self._end.get_loop().create_future()
             await asyncio.shield(self._reply)
-        if not self.acked:
-            error = self._end.exception()
-            if error is not None:
-                raise error
-
-    def _failed(self, error: Exception) -> None:
-        super()._failed(error)
-        self._end.exception()  # nobody need look at it
+        self._check_taken()
 
 
 class Pending(PendingJob, concurrent.futures.Future[Any]):
@@ -174,9 +167,9 @@ class Pending(PendingJob, concurrent.futures.Future[Any]):
     def ack(self, timeout: float | None = None) -> None:
         """Wait until the broker has taken the job.
 
-        Raises the job's error if it was not taken, and
-        concurrent.futures.TimeoutError if nothing is known after timeout
-        seconds.  Of a job with ack=False nothing may be known until it ends.
+        Raises the job's error if it was not taken, and TimeoutError if nothing is
+        known after timeout seconds.  Of a job with ack=False nothing may be known
+        until it ends.
         """
         with _making_replies:
             if self._reply is None:
@@ -184,7 +177,4 @@ class Pending(PendingJob, concurrent.futures.Future[Any]):
         # Who sets acked or ends the job looks for the reply afterwards.
         if not self.acked and not self.done():
             self._reply.result(timeout)
-        if not self.acked:
-            error = self.exception()
-            if error is not None:
-                raise error
+        self._check_taken()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ._loop import LoopThread
+from ._loop import LoopThread, blocking
 from ._options import Settings
 from .async_submitter import AsyncSubmitter
-from .errors import ClosedError
+from .errors import ClosedError, Unsupported
 from .job_options import JobOptions, OnProgress
 from .pending import Pending
 
@@ -32,6 +33,8 @@ class Submitter:
     window: jobs that may be outstanding, submitted and not ended.
     raw: results and progress are RawJSON, the bytes as the worker sent them.
     settings: see Settings.
+
+    TimeoutError is that of concurrent.futures.
     """
 
     def __init__(
@@ -43,15 +46,8 @@ class Submitter:
     ) -> None:
         self._core = AsyncSubmitter(*addrs, window=window, raw=raw, **settings)
         self._sending = False  # whether the loop was asked to send what came in
-        self._thread = LoopThread("gloom-submitter", self.close)
-        self._thread.call(self._core._begin)
-
-    def connect(self, wait: float | None = None) -> None:
-        """Wait until connected: at most wait seconds, or with None until
-        there has been an attempt at each address.  Then NotConnected is raised,
-        and a RefusedError as soon as all brokers refuse for good; attempts go
-        on in the background all the same."""
-        self._thread.run(lambda: self._core.connect(wait))
+        self._thread = LoopThread("gloom-submitter", self._core.close)
+        self._thread.call(self._core._connector.begin)
 
     def __enter__(self) -> Submitter:
         try:
@@ -63,6 +59,8 @@ class Submitter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    connect = blocking(AsyncSubmitter.connect)
 
     def submit(
         self,
@@ -85,8 +83,8 @@ class Submitter:
         Unsupported for any option but priority that a compat broker lacks.
         All else, a refusal by the broker included, is told by the Pending.
         """
-        pending = self._core._make(Pending, self, type, body, options)
-        return self._send(pending, wait)
+        made = self._core._encode(type, body, options)
+        return self._send(Pending(self._ask_cancel, *made), wait)
 
     def attach(
         self,
@@ -102,14 +100,12 @@ class Submitter:
         Whoever had the job gets TakenOver.  The Pending's ack tells that it is ours;
         it fails with UnknownID when the job is not there any more, or not kept.
         """
-        pending = self._core._make_attach(Pending, self, id, on_progress, raw)
-        return self._send(pending, wait)
+        made = self._core._encode_attach(id, on_progress, raw)
+        return self._send(Pending(self._ask_cancel, *made), wait)
 
     def _send(self, pending: Pending, wait: float | None) -> Pending:
-        inside = self._thread.inside
-        if not self._thread.here:
-            raise ClosedError("closed: this is a forked process")
-        gate = self._core._gate
+        inside, gate = self._thread.inside, self._core._gate
+        self._thread.check_here()
         gate.wait(lambda: gate.enter(pending), 0 if inside else wait)
         if inside:
             self._send_all()
@@ -118,6 +114,7 @@ class Submitter:
             try:
                 self._thread.call(self._send_all)
             except ClosedError:  # meanwhile: so they fail
+                self.close()
                 self._send_all()
         return pending
 
@@ -137,56 +134,22 @@ class Submitter:
 
         When wait seconds have passed, or the thread is interrupted, the broker
         is asked to cancel the job; whether it was cancelled in time is not
-        told.  Raises submit's errors, the job's, and
-        concurrent.futures.TimeoutError.
+        told.  Raises submit's errors, the job's, and TimeoutError.
         """
-        deadline = None if wait is None else time.monotonic() + wait
+        until = None if wait is None else time.monotonic() + wait
         pending = self.submit(type, body, wait=wait, **options)
         try:
-            if deadline is None:
-                return pending.result()
-            return pending.result(max(0.0, deadline - time.monotonic()))
+            left = None if until is None else max(0.0, until - time.monotonic())
+            return pending.result(left)
+        except concurrent.futures.TimeoutError:
+            raise concurrent.futures.TimeoutError(f"not within {wait:g} s") from None
         finally:
-            if not pending.done() and not self._core._options.compat:
-                with contextlib.suppress(ClosedError):
-                    pending.cancel()
+            with contextlib.suppress(ClosedError, Unsupported):
+                pending.cancel()
 
-    def cancel(self, id: str, wait: float | None = None) -> None:
-        """Have the broker cancel a job: one of this submitter's, which then
-        ends with Cancelled, or anybody's detached one.
-
-        Raises UnknownID when the job had ended, its answer having won, or was
-        never there; LostError, NotConnected, Unsupported, and
-        concurrent.futures.TimeoutError after wait seconds.
-        """
-        self._thread.run(lambda: self._core.cancel(id), wait)
-
-    def change(
-        self,
-        id: str,
-        *,
-        priority: int | None = None,
-        groups: Sequence[str] | None = None,
-        delay: float | None = None,
-        wait: float | None = None,
-    ) -> None:
-        """Change a job that waits: its priority, its groups (none of them: []), or
-        the seconds from now before which it is not handed out (0: it is ready).  What
-        is not named stays.
-
-        It may be one of this submitter's, a detached one, or a kept one whose
-        connection is gone.  Raises InvalidState when it runs, and else as cancel.
-        """
-        self._thread.run(
-            lambda: self._core.change(
-                id, priority=priority, groups=groups, delay=delay
-            ),
-            wait,
-        )
-
-    def ping(self, wait: float | None = None) -> None:
-        """Ask the broker for a sign of life; errors as of cancel."""
-        self._thread.run(self._core.ping, wait)
+    cancel = blocking(AsyncSubmitter.cancel)
+    change = blocking(AsyncSubmitter.change)
+    ping = blocking(AsyncSubmitter.ping)
 
     def _ask_cancel(self, id: str) -> None:
         self._core._needs("cancel")
@@ -199,12 +162,8 @@ class Submitter:
 
     def drain(self, wait: float | None = None) -> None:
         """Take no more jobs, wait for the outstanding ones to end, and close.
-
-        After wait seconds it closes at once and raises
-        concurrent.futures.TimeoutError.
-        """
+        After wait seconds it closes at once and raises TimeoutError."""
         self._thread.check_outside()
-        self._core._gate.close()
         try:
             self._thread.run(lambda: self._core.drain(wait))
         finally:
@@ -213,14 +172,4 @@ class Submitter:
     def close(self) -> None:
         """Close at once.  Jobs still pending fail with a LostError whose
         cause is a ClosedError.  May be called repeatedly."""
-        with contextlib.suppress(ClosedError):
-            if self._thread.inside:
-                self._closing = self._thread.loop.create_task(self._core.close())
-                self._closing.add_done_callback(lambda _: self._stop())
-            else:
-                self._thread.run(self._core.close)
-                self._stop()
-
-    def _stop(self) -> None:
         self._thread.stop()
-        self._send_all()  # what came in meanwhile fails

@@ -17,17 +17,10 @@ from .errors import FrameTooLarge, ProtocolError
 HEADER = struct.Struct(">I")
 HEADER_LEN = HEADER.size
 
-#: Payload bytes a peer accepts unless it says otherwise (16 MiB).
-MAX_FRAME = 16 * 1024 * 1024
-#: UTF-8 bytes an id or a type may have.
-MAX_NAME = 1024
-#: Largest duration on the wire: a year, in milliseconds.
-MAX_MS = 31_536_000_000
-#: Largest backoff: a day, in milliseconds.
-MAX_BACKOFF_MS = 86_400_000
-#: Longest time that an outcome is kept: a day, in milliseconds.
-MAX_KEEP_MS = 86_400_000
-#: Most retries of a job.
+MAX_FRAME = 16 * 1024 * 1024  # bytes of a payload, unless a peer says otherwise
+MAX_NAME = 1024  # UTF-8 bytes of an id or a type
+MAX_MS = 31_536_000_000  # the largest duration, a year
+MAX_BACKOFF_MS = MAX_KEEP_MS = 86_400_000  # a day
 MAX_RETRIES = 1000
 
 
@@ -76,12 +69,9 @@ class Message:
     __slots__ = ("kind", "id", "values", "_text")
 
     def __init__(self, kind: str | None, values: dict[str, Any], text: str) -> None:
-        #: What it is; None for what only later protocols know.
-        self.kind = kind
-        #: Which job it is about, if any.
-        self.id: str | None = None
-        #: The top level.  Of two equal keys the last one counts.
-        self.values = values
+        self.kind = kind  # None for what only later protocols know
+        self.id: str | None = None  # which job it is about, if any
+        self.values = values  # of two equal keys the last one counts
         self._text = text
 
     def get(self, key: str) -> Any:
@@ -113,13 +103,8 @@ class Message:
         return value
 
 
-OK = "ok"
-ERROR = "error"
-JOB = "job"
-RESULT = "result"
-PROGRESS = "progress"
-CANCEL = "cancel"
-PING_KIND = "ping"
+OK, ERROR, JOB, RESULT = "ok", "error", "job", "result"
+PROGRESS, CANCEL, PING_KIND = "progress", "cancel", "ping"
 
 
 def _kind(values: dict[str, Any]) -> str | None:
@@ -161,10 +146,8 @@ def read(payload: bytes) -> Message:
 def limit(message: Message, key: str) -> int | None:
     """One of the limits in the reply to hello, None when it is not told."""
     limits = message.get("limits")
-    value = limits.get(key) if isinstance(limits, dict) else None
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    value: int | None = limits.get(key) if isinstance(limits, dict) else None
+    if value is not None and (type(value) is not int or value < 0):
         raise ProtocolError(f"limit {key} is {value!r}")
     return value
 
@@ -180,9 +163,8 @@ def check_name(field: str, value: object) -> str:
     except UnicodeEncodeError:
         raise ValueError(f"{field} {value!r}: holds a lone surrogate") from None
     if size > MAX_NAME:
-        raise ValueError(
-            f"{field} {value[:40] + '...'!r}: {size} bytes, at most {MAX_NAME}"
-        )
+        begin = f"{field} {value[:40] + '...'!r}"
+        raise ValueError(f"{begin}: {size} bytes, at most {MAX_NAME}")
     return value
 
 
@@ -194,25 +176,29 @@ def names(field: str, values: object) -> list[str]:
     return [check_name(field, value) for value in values]
 
 
-def frame(payload: bytes) -> bytes:
-    """A payload with its header."""
-    return HEADER.pack(len(payload)) + payload
-
-
 def request(action: str, **fields: object) -> bytes:
     """A frame for the broker.  Fields hold wire keys: bytes go out verbatim, and those
     that are None are left out."""
     said: dict[str, object] = {"action": action}
-    parts = [b"", b""]
+    raw: list[bytes] = []
     for key, value in fields.items():
         if isinstance(value, bytes):
-            parts += (b',"', key.encode(), b'":', value)
+            raw += (b',"', key.encode(), b'":', value)
         elif value is not None:
             said[key] = value
-    parts[1] = encode(said).encode("utf-8")[:-1]
-    parts.append(b"}")
-    parts[0] = HEADER.pack(sum(map(len, parts)))
-    return b"".join(parts)
+    parts = [encode(said).encode("utf-8")[:-1], *raw, b"}"]
+    return b"".join([HEADER.pack(sum(map(len, parts))), *parts])
+
+
+def too_large(frame: bytes, limit: int) -> str | None:
+    """What is wrong with a frame whose payload is larger than a limit."""
+    size = len(frame) - HEADER_LEN
+    return f"frame of {size} bytes, at most {limit} are taken" if size > limit else None
+
+
+def attach(id: str, on_progress: object) -> bytes:
+    """A frame that attaches to a job."""
+    return request("attach", id=id, progress=True if on_progress else None)
 
 
 PONG = request("pong")

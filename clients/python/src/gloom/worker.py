@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import signal
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 from ._loop import LoopThread
 from ._options import Settings
 from ._processes import Processes
-from .async_worker import SIGNALS, AsyncWorker
+from .async_worker import AsyncWorker, signals
 from .errors import ClosedError
 from .failure import Outcome, execute
 from .job import Job
@@ -23,31 +22,45 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Job], Any]
 
+_beginning = threading.Lock()  # held for moments only, so one for all will do
+
 
 class _Core(AsyncWorker):
-    """Executes jobs in threads."""
+    """Runs handlers in threads, or has these run them in processes."""
 
-    loop: LoopThread
     _kind = Job
+    thread: LoopThread  # that of the loop
 
-    _handler: Callable[[Job], Outcome]  # type: ignore[assignment]
-
-    def __init__(self, *args: Any, **how: Any) -> None:
-        super().__init__(*args, **how)
+    def __init__(self, processes: bool, raw: bool, *what: Any, **how: Any) -> None:
+        super().__init__(*what, raw=raw or processes, **how)
+        handler: Any = self._handler
+        self._children = Processes(handler, raw) if processes else None
+        self._execute: Callable[[Job], Outcome] = partial(execute, handler)
+        if self._children is not None:
+            self._execute = self._children.run
         self._threads = concurrent.futures.ThreadPoolExecutor(
-            self._concurrency * len(self._options.addrs),
-            thread_name_prefix="gloom-worker",
+            self._concurrency * len(self._options.addrs), "gloom-worker"
         )
 
     def _start_run(self, job: Job) -> None:
-        report = job._socket.report
-        job._report = lambda body: self.loop.run(lambda: report(job, body))
-        self._threads.submit(self._thread, job)
+        thread, socket = self.thread, job._socket
+        job._report = lambda body: thread.run(lambda: socket.report(job, body))
 
-    def _thread(self, job: Job) -> None:
-        outcome = self._handler(job)
-        with contextlib.suppress(ClosedError):  # stopped meanwhile
-            self.loop.call(job._socket.finish, job, outcome)
+        def work() -> None:
+            outcome = self._execute(job)
+            with contextlib.suppress(ClosedError):  # stopped meanwhile
+                thread.call(socket.finish, job, outcome)
+
+        self._threads.submit(work)
+
+    async def last(self) -> None:
+        """End threads and processes, and what still runs with them."""
+        if self._began and not self.done:
+            self._abort()
+        whole = self.done and not self._aborted
+        if self._children is not None:
+            self._children.close(kill=not whole)
+        self._threads.shutdown(wait=whole)
 
 
 class Worker:
@@ -77,6 +90,8 @@ class Worker:
     headers: jobs have the headers that their submitters gave them.
     settings: see Settings.  With compat an error is answered as
     {"error": reason}, sockets leave by closing, and progress raises Unsupported.
+
+    TimeoutError is that of concurrent.futures.
     """
 
     def __init__(
@@ -93,43 +108,37 @@ class Worker:
         headers: bool = False,
         **settings: Unpack[Settings],
     ) -> None:
-        if not callable(handler):
-            raise TypeError(f"handler {handler!r}: not callable")
-        self._children = Processes(handler, raw) if processes else None
         self._core = _Core(
+            processes,
+            raw,
             type,
-            self._children.run if self._children else partial(execute, handler),
+            handler,
             *addrs,
             except_=except_,
             concurrency=concurrency,
             prefetch=prefetch,
             stop_timeout=stop_timeout,
-            raw=raw or processes,
             headers=headers,
             **settings,
         )
-        self._lock = threading.Lock()  # guards what follows
-        self._begun = self._closed = False
+        self._thread: LoopThread | None = None
 
     def run(self, handle_signals: bool = True) -> None:
         """Serve jobs until leave or stop is called, then finish what runs.
 
         In the main thread SIGTERM and SIGINT call leave, and a second signal
-        stops at once, unless handle_signals is False.  Returns earlier, with
-        the refusal raised, when every broker refuses the worker for good;
-        brokers that cannot be reached are tried again and again.  Raises
-        concurrent.futures.TimeoutError when running jobs take longer than
-        stop_timeout; their connections have been closed then.
+        stops at once, unless handle_signals is False.  Raises the refusal when
+        every broker refuses the worker for good; brokers that cannot be reached are
+        tried again and again.  Raises TimeoutError when running jobs take longer
+        than stop_timeout; their connections have been closed then.
         """
-        self._begin()
-        restore = self._catch_signals() if handle_signals else []
-        try:
-            with contextlib.suppress(ClosedError):  # stop was faster
-                self._core.loop.run(lambda: self._core.run(handle_signals=False))
-        finally:
-            for number, before in restore:
-                signal.signal(number, before)
-            self._close()
+        thread = self._begin()
+        with signals(handle_signals, self._caught):
+            try:
+                with contextlib.suppress(ClosedError):  # stop was faster
+                    thread.run(lambda: self._core.run(handle_signals=False))
+            finally:
+                thread.stop()
 
     def start(self, wait: float | None = None) -> None:
         """Begin to serve jobs; returns when the first socket has joined.
@@ -138,13 +147,13 @@ class Worker:
         After wait seconds, None as long as it takes, the worker is stopped
         and NotConnected is raised.  Stop must be called in the end.
         """
-        self._begin()
+        thread = self._begin()
         try:
-            self._core.loop.run(lambda: self._core.start(wait))
+            thread.run(lambda: self._core.start(wait))
         except ClosedError:
             raise  # who stopped it closes it
         except BaseException:
-            self._close()
+            thread.stop()
             raise
 
     def __enter__(self) -> Worker:
@@ -158,27 +167,23 @@ class Worker:
         """Begin to stop, without waiting: handlers and signal handlers may
         call this.  No new job is taken; run returns when all is answered."""
         self._core._leaving = True  # also before run
-        if self._begun:
-            with contextlib.suppress(ClosedError):  # stopped already
-                self._core.loop.call(self._core.leave)
+        self._call(self._core.leave)
 
     def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not begun, let running ones finish,
         and wait until the brokers have their answers.
 
-        After timeout seconds, None is stop_timeout, nobody waits for the jobs
-        any more, the connections are closed, and
-        concurrent.futures.TimeoutError is raised without waiting for the
-        handlers: processes are killed, threads cannot be.  May be called
-        repeatedly, but not by a handler.
+        After timeout seconds, None is stop_timeout, the connections are closed and
+        TimeoutError is raised without waiting for the handlers: processes are
+        killed, threads cannot be.  May be called repeatedly, but not by a handler.
         """
-        if not self._begun or self._closed:
+        if self._thread is None:
             return
         try:
             with contextlib.suppress(ClosedError):  # another stop was faster
-                self._core.loop.run(lambda: self._core.stop(timeout))
+                self._thread.run(lambda: self._core.stop(timeout))
         finally:
-            self._close()
+            self._thread.stop()
 
     @property
     def done(self) -> bool:
@@ -191,38 +196,20 @@ class Worker:
         brokers' refusals."""
         return self._core.error
 
-    def _begin(self) -> None:
-        with self._lock:
-            if self._begun:
+    def _begin(self) -> LoopThread:
+        with _beginning:
+            if self._thread is not None:
                 raise RuntimeError("the worker was started before")
             if self._core._leaving:
                 raise ClosedError("the worker was stopped before")
-            self._core.loop = LoopThread("gloom-worker", self._close)
-            self._begun = True
+            self._thread = LoopThread("gloom-worker", self._core.last)
+            self._core.thread = self._thread
+            return self._thread
 
-    def _close(self) -> None:
-        """End threads, processes and the loop, and what still runs with them."""
-        core = self._core
-        if not core.loop.here:
-            return
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        if core._began and not core.done:
-            core.loop.call(core._abort)
-        wait = core.done and not core._aborted
-        if self._children is not None:
-            self._children.close(kill=not wait)
-        core._threads.shutdown(wait=wait)
-        core.loop.stop()
+    def _call(self, function: Callable[[], None]) -> None:
+        with contextlib.suppress(ClosedError):  # stopped already
+            if self._thread is not None:
+                self._thread.call(function)
 
-    def _catch_signals(self) -> list[tuple[int, Any]]:
-        if threading.current_thread() is not threading.main_thread():
-            return []
-
-        def caught(*_: object) -> None:
-            with contextlib.suppress(ClosedError):
-                self._core.loop.call(self._core._caught)
-
-        return [(number, signal.signal(number, caught)) for number in SIGNALS]
+    def _caught(self) -> None:
+        self._call(self._core._caught)
