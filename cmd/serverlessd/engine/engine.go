@@ -58,6 +58,7 @@ type Engine struct {
 	sched   *schedule.Scheduler
 	batches map[*batch]struct{}
 	crews   map[string]*crew // of Gloom workers, by jobtype
+	tries   int              // jobs that are tried, of all crews
 	idle    chan struct{}    // closed when the daemon leaves and no batch is left
 }
 

@@ -2,13 +2,17 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"gloom/broker/server"
 	gloom "gloom/clients/go"
 	"gloom/cmd/serverlessd/job"
 )
@@ -148,4 +152,95 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 	reaches(t, e, id, job.Succeeded)
+}
+
+// shares is a daemon at a broker that others share, with the broker.
+func shares(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
+	t.Helper()
+	s := broker(t, "secret submit,work\n")
+	e := runningAs(t, t.TempDir(), func(c *Config) {
+		c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
+		change(c)
+	}, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	t.Cleanup(func() { e.Shutdown(context.Background()) })
+	return e, s
+}
+
+// TestFarWorkers: jobs run at full speed where it takes a while until a worker has them, as when they
+// are lent to another broker.
+func TestFarWorkers(t *testing.T) {
+	const jobs, lent = 100, 20 * time.Millisecond
+	e, _ := shares(t, func(*Config) {})
+	var tries atomic.Int64
+	var seen sync.Map
+	serves(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
+		tries.Add(1)
+		if _, again := seen.LoadOrStore(j.ID, true); !again {
+			return nil, gloom.Release(lent)
+		}
+		seen.Delete(j.ID)
+		return nil, nil
+	})
+	began := time.Now()
+	for _, id := range add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...) {
+		reaches(t, e, id, job.Succeeded)
+	}
+	// One at a time, after 50 ms of rest each, they take 7 s.
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("%d jobs took %v, in %d tries", jobs, took, tries.Load())
+	}
+}
+
+// TestLongJobs: the workers of a shared broker get as many jobs as they take, however long these last,
+// and each end is written when it comes.
+func TestLongJobs(t *testing.T) {
+	const workers = 10
+	e, _ := shares(t, func(c *Config) { c.Concurrency = 20 })
+	ends := make(chan struct{})
+	var running atomic.Int32
+	serves(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
+		running.Add(1)
+		if string(j.Body) == "2" {
+			return nil, nil
+		}
+		<-ends
+		return nil, nil
+	})
+	add(t, e, "a-x", slices.Repeat([]string{"1"}, workers-1)...)
+	until(t, "all but one of them work", func() error {
+		if n := running.Load(); n < workers-1 {
+			return fmt.Errorf("%d run", n)
+		}
+		return nil
+	})
+	reaches(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
+	reaches(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
+	close(ends)
+}
+
+// TestNobodyIdle: jobs of many types without workers hold few of the slots that others need.
+func TestNobodyIdle(t *testing.T) {
+	const types, slots = 30, 8
+	e, _ := shares(t, func(c *Config) { c.Concurrency = slots })
+	why := &gloom.JobError{Code: gloom.ErrExpired}
+	for range 10 { // all of them are tried at the same time
+		long := 0
+		var all []*asked
+		for i := range types {
+			a := e.ask(fmt.Sprint("a-x", i))
+			if a.within > gloomTry {
+				long++
+			}
+			all = append(all, a)
+		}
+		for _, a := range all {
+			a.ended(why)
+		}
+		if long > slots/8 {
+			t.Fatalf("%d jobs wait for long", long)
+		}
+	}
+	if room := e.gloomRoom("a-x0"); room != 0 {
+		t.Errorf("room for %d jobs of a type that rests", room)
+	}
 }
