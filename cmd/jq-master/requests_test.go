@@ -641,3 +641,16 @@ func TestWebPages(t *testing.T) {
 		t.Error("a page of another origin may read replies")
 	}
 }
+
+// TestPullAtOnce: a worker that does not want to wait gets what waits.
+func TestPullAtOnce(t *testing.T) {
+	t.Parallel()
+	c := start(t).client(t, jsonType)
+	worker := c.register(`{"name":"w","max_jobs":1}`)
+	c.enqueue(`{"name":"n","argument":{}}`)
+	for tries := 1; c.do("POST", "/worker/jobs?wait=0", "", "worker-id", worker).status == 204; tries++ {
+		if tries == 50 {
+			t.Fatal("nothing comes")
+		}
+	}
+}

@@ -282,9 +282,13 @@ func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 // lingering is how long a pull waits for more jobs after the first ones.
 const lingering = 5 * time.Millisecond
 
+// leastPull is how long a pull waits at least: until then the broker has handed out what waits, and the
+// store has taken it.
+const leastPull = 100 * time.Millisecond
+
 // Pull waits for jobs for a worker, at most as many as max and as long as wait.
 func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.Duration) ([]job.Handout, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, max(wait, leastPull))
 	defer cancel()
 	came := make(chan struct{}, 1)
 	p := &puller{max: most, ready: func() { came <- struct{}{} }}
