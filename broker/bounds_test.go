@@ -279,7 +279,7 @@ func TestDrainedBacklogGivesBack(t *testing.T) {
 	}
 	b.Tick(0)
 	if b.Held() != 0 || pages.held > 5<<20+2*128<<10 { // five slabs, two chunks of records
-		t.Errorf("%d bytes are held after %d of a backlog, for %d jobs", pages.held, full, b.Held())
+		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.held, full, b.Held())
 	}
 	if n := b.index.Held(); n > 2<<10+8 {
 		t.Errorf("the empty index takes %d bytes, more than one segment", n)

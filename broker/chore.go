@@ -25,7 +25,7 @@ const (
 	lazySteps  = 2
 )
 
-// do works on chores for so many steps.
+// do works on chores for a number of steps.
 func (b *Broker) do(c *chores, steps int) {
 	for steps > 0 && len(*c) > 0 {
 		last := len(*c) - 1

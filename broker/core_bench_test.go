@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// benchmarkCycle measures submit + dispatch + answer with so many jobs queued
-// behind, on priorities like the given function gives.
+// benchmarkCycle measures submit + dispatch + answer while other jobs are queued
+// behind, with the priorities that prio returns.
 func benchmarkCycle(b *testing.B, queued int, prio func(i int) int64) {
 	benchmarkCycleWith(b, 0, queued, prio)
 }
@@ -96,7 +96,7 @@ func BenchmarkFailBesideLetters(b *testing.B) {
 }
 
 // BenchmarkSubmitNewGroups submits and cancels a job with 16 new groups, while there are
-// so many rules for other groups.
+// rules for other groups.
 func BenchmarkSubmitNewGroups(b *testing.B) {
 	for _, rules := range []int{0, 10, 1000} {
 		for _, form := range []string{"tenant-%04d-*", "*-of-%04d"} {
@@ -128,7 +128,7 @@ func BenchmarkSubmitNewGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkRemind reminds of one type with an idle worker, of so many types.
+// BenchmarkRemind reminds of one type with an idle worker, among many types.
 func BenchmarkRemind(b *testing.B) {
 	for _, types := range []int{1, 100, 10_000, 100_000} {
 		b.Run(fmt.Sprint("types=", types), func(b *testing.B) {

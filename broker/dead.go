@@ -111,8 +111,9 @@ func (s *shelf) remove(l *letter) {
 	}
 }
 
-// deadLetters keeps the latest failed jobs: so many of a type, so many bytes in all, for so
-// long. Each type has its own letters, this list has all of them by age.
+// deadLetters keeps the latest failed jobs, within limits on the jobs of a type, on the
+// bytes of all, and on the age. Each type has its own letters; this list has all of them by
+// age.
 type deadLetters struct {
 	byAge container.Ring[letter]
 	bytes int64

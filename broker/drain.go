@@ -14,7 +14,7 @@ func (b *Broker) Held() uint64 { return b.total.Delayed + b.total.Queued + b.tot
 // expelJobs bounds the jobs that one Expel ends.
 const expelJobs = 1024
 
-// Expel ends jobs that are left after a drain, so many at a time, and tells their submitters
+// Expel ends jobs that are left after a drain, some at a time, and tells their submitters
 // Draining. It returns false when none are left.
 func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	b.begin(now)

@@ -303,8 +303,8 @@ func (x *past) has(text, group []byte) (found bool) {
 	return found
 }
 
-// EndedFrom is the place where Ended goes on, from a number of a client that may not be
-// a place.
+// EndedFrom returns the place where Ended goes on, for a number from a client. The
+// number may not be a place.
 func (b *Broker) EndedFrom(said int64) int64 {
 	if said == 0 {
 		return 0
@@ -351,8 +351,8 @@ type Losses struct {
 	Workers  int
 }
 
-// Losses returns the jobs that lost at least so many workers lately, as far as their runs
-// are remembered.
+// Losses returns the jobs that lost at least that number of workers lately, as far as
+// their runs are remembered.
 func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
 	b.now = max(b.now, now)
 	type of struct{ job, seq uint32 }

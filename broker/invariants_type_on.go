@@ -32,7 +32,7 @@ func (v *census) kinds() {
 		}
 		n := 0
 		for w := k.idle.First(); w != nil; w = w.idle.Next() {
-			must(w.kind == k && w.free(), "a worker stands in line that may not")
+			must(w.kind == k && w.free(), "a worker stands in line, but may not")
 			must(n == 0 || w.idle.Prev().line < w.line, "a worker stands in line before one that was there first")
 			n++
 		}
@@ -219,7 +219,7 @@ func (v *census) queues() {
 		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs stands at %d", q.n, q.pos)
 		if q.n > 0 {
 			x, y := b.best(q), q.heap().At(int(q.pos))
-			must(y.Ref == q.no && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "a queue stands by another job than its best")
+			must(y.Ref == q.no && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
 			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Level(&x), "a queue waits for its turn by another job than its best")
 		}
 		v.queue(q)
@@ -262,7 +262,7 @@ func (v *census) queues() {
 			if p.open {
 				h = &p.kind.line
 			}
-			must(h.At(int(p.pos)).Ref == p.no|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "a pen of type %q stands by another job than its best", p.kind.name)
+			must(h.At(int(p.pos)).Ref == p.no|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
 		}
 	}
 	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle beside %d groups that are open and have parked queues", b.opened.Len())

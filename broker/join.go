@@ -2,8 +2,9 @@ package broker
 
 // Joining is a worker's request to join.
 type Joining struct {
-	// Type is the one type that it serves. It is ignored with Types, the names and patterns
-	// of several (nil: none). Except are names and patterns that are not served.
+	// Type is the one type that it serves. It is ignored if Types is set: the names and
+	// patterns of several types (nil: none). Except are names and patterns that are not
+	// served.
 	Type          []byte
 	Types, Except [][]byte
 	// Allows tells which types it may serve, nil for all. Scope is equal for workers whose

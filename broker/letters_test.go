@@ -71,7 +71,7 @@ func TestLettersFillTheirBytes(t *testing.T) {
 		want  int
 	}{{all, 20}, {all - 1, 19}, {all / 20 * 3, 3}, {all/20*3 - 1, 2}, {all / 20, 1}, {all/20 - 1, 0}} {
 		if n, bytes := fill(c.limit); n != c.want || bytes > c.limit {
-			t.Errorf("of %d bytes %d letters of %d bytes are kept, want %d letters", c.limit, n, bytes, c.want)
+			t.Errorf("with a limit of %d bytes, %d letters of %d bytes are kept, want %d letters", c.limit, n, bytes, c.want)
 		}
 	}
 }

@@ -44,8 +44,8 @@ func (x *bucket) take(now, step int64) {
 }
 
 // giveBack returns what a job, handed out at began, took, as far as time has not returned
-// it. It returns only so much that without that job the use would never have been below
-// zero since. So the remaining jobs keep to the rate over any span of time.
+// it. It returns no more than this: without that job, the use since then must never have
+// been below zero. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return

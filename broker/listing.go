@@ -105,9 +105,9 @@ func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 // revokeJobs bounds the jobs that one RevokeJobs cancels.
 const revokeJobs = 256
 
-// RevokeJobs is Revoke for the matching jobs of one piece, from a place on like Jobs, and
-// for at most so many: waiting ones or, with the state running, running ones; no kept
-// outcomes. It returns how many it cancelled.
+// RevokeJobs is Revoke for the matching jobs of one piece, from a place on like Jobs;
+// most bounds their number. These are waiting jobs or, with the state running, running
+// ones; never kept outcomes. It returns how many it cancelled.
 func (b *Broker) RevokeJobs(now int64, from, most int, q *JobFilter) (fx []Effect, n, next int) {
 	b.begin(now)
 	if most = min(most, revokeJobs); most <= 0 {

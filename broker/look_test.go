@@ -100,8 +100,8 @@ func TestPlace(t *testing.T) {
 	}{
 		{"one priority", 1, 0, true},
 		{"five priorities", 5, 0, true},
-		{"some go that were counted", 1, 1000, true},
-		{"all go that were counted", 1, 2000, false},
+		{"some that were counted go", 1, 1000, true},
+		{"all that were counted go", 1, 2000, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			core := broker.New(broker.Config{})

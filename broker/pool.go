@@ -16,9 +16,9 @@ import (
 // by how long the pool has had an idle worker, or in the pool's, by the type's best job.
 // Once matching is done, there is never a job that may run together with an idle worker for
 // it, so the pair is useless in one of the two. It moves to the other when it is met in the
-// heap where it is useless. A key may be out of date, but only too good; whoever meets a
-// pair at the top corrects it. So a job costs the logarithm of the number of ready jobs,
-// however many types and pools there are.
+// heap where it is useless. A key may be out of date, but then it is better than the right
+// one: the pair comes to the top too early, and is corrected there. So a job costs the
+// logarithm of the number of ready jobs, however many types and pools there are.
 type pool struct {
 	no uint32
 	// created orders types and pools.

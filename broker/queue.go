@@ -169,7 +169,7 @@ func (b *Broker) queueBytes() int64 {
 	return int64(b.holdings.Len())*holdingSize + int64(b.queues.Len())*queueSize + b.laneBytes
 }
 
-// resizeLanes gives q room for so many lanes.
+// resizeLanes sets the number of lanes for which q has room.
 func (b *Broker) resizeLanes(q *queue, room int) {
 	b.laneBytes += int64(room-cap(q.lanes)) * laneSize
 	q.lanes = append(make([]lane, 0, room), q.lanes...)

@@ -20,7 +20,7 @@ type queueTwin struct {
 	q    *queue
 	want []queuedJob // best first
 	seq  uint64
-	// spilled and laned count what took which way.
+	// spilled counts jobs that went to the heaps, laned those that went to a lane.
 	spilled, laned int
 }
 

@@ -176,7 +176,7 @@ func init() {
 		"submit": func(s *script, now int64, w *words) {
 			s.note(s.core.Submit(now, s.peer(w.at(1)), s.submission(w, w.at(2), w.at(3))))
 		},
-		// flood submitter prefix count type: so many quiet submits.
+		// flood submitter prefix count type: count quiet submits.
 		"flood": func(s *script, now int64, w *words) {
 			n, err := strconv.Atoi(w.at(3))
 			if err != nil {

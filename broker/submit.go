@@ -56,8 +56,8 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	return b.end()
 }
 
-// admission is the result of admits that take needs: the type (nil if it is not known), the
-// hash of the id, and the record of an abandoned job with the same id.
+// admission is what take needs of the findings of admits: the type (nil if it is not
+// known), the hash of the id, and the record of an abandoned job with the same id.
 type admission struct {
 	kind *jobType
 	hash uint64

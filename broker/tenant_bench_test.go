@@ -26,7 +26,8 @@ type town struct {
 	waiting map[string]bool
 	next    int
 	service int64
-	// Of all groups but the one that floods: from submit to hand out, and to answer.
+	// Times from submit to hand out, and to answer, of all groups except the one that
+	// floods.
 	waits, answers []time.Duration
 }
 
@@ -210,8 +211,8 @@ func BenchmarkTurns(b *testing.B) {
 	}
 }
 
-// BenchmarkSeveral is a cycle of submit, dispatch and answer for one worker of so
-// many types, named or fitted by a pattern.
+// BenchmarkSeveral is a cycle of submit, dispatch and answer for one worker of many
+// types, which are named or fit a pattern.
 func BenchmarkSeveral(b *testing.B) {
 	for _, c := range []struct {
 		name    string

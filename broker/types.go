@@ -126,7 +126,7 @@ func (b *Broker) tooMany(k *jobType) bool {
 	return (k == nil || k.unusedLink.In()) && b.tooManyTypes(1)
 }
 
-// tooManyTypes: so many more types in use would be too many.
+// tooManyTypes: the limit forbids that number of further types in use.
 func (b *Broker) tooManyTypes(more int) bool {
 	c := b.cfg.MaxTypes
 	return c > 0 && more > 0 && b.TypesInUse()+more > c

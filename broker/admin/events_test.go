@@ -188,7 +188,7 @@ func TestEventsRevoked(t *testing.T) {
 			w.call("POST", "/v1/jobs", `{"type":"t","body":1}`, 202)
 		}
 	}
-	t.Error("the stream of a token that is no more goes on")
+	t.Error("the stream of a token that was removed goes on")
 }
 
 // TestSortedTypes asks for types in each order, page by page.
@@ -254,7 +254,7 @@ func TestSortedTypes(t *testing.T) {
 		}
 	}
 	if e := w.call("GET", "/v1/types?sort=size", "", 400); !strings.Contains(e["reason"].(string), `"size"`) {
-		t.Errorf("an order that there is not: %v", e)
+		t.Errorf("an order that does not exist: %v", e)
 	}
 	one := w.call("GET", "/v1/types/Type6", "", 200)
 	if one["run_log2_us"] == nil || one["wait_log2_us"] == nil {

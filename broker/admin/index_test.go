@@ -54,7 +54,7 @@ func TestDocument(t *testing.T) {
 	}
 	w = start(t, func(o *settings.Options) { o.TokenFile = file })
 	if _, first := w.document(); len(first) != 1 || first["guarded"] != true {
-		t.Errorf("who has given no token is told %v", first)
+		t.Errorf("a client without a token is told %v", first)
 	}
 	if n := w.srv.Counts().Unauthorized; n != 0 {
 		t.Errorf("a visit is counted as %d wrong tokens", n)

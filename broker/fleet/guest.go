@@ -18,7 +18,7 @@ type guest struct {
 	over    bool       // there were more wants than are allowed
 	changed []*ownWant
 	saidAt  int64 // pulse in which wants were last sent
-	wanting bool  // the last time something was
+	wanting bool  // whether the last wants had anything
 
 	types   map[string]*asking
 	open    []*asking // types with offers

@@ -423,8 +423,8 @@ func pins(body []byte) bool { return cap(body) < 2*len(body) }
 // atOnce bounds how many lines are looked at in one pulse.
 const atOnce = 1024
 
-// withdraw takes back places that have been unfilled for long, and forgets lines without
-// places.
+// withdraw takes back places that have been unfilled for a long time, and forgets lines
+// without places.
 func (m *Machine) withdraw() {
 	for range atOnce {
 		first := m.home.all.Front()

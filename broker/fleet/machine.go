@@ -59,7 +59,7 @@ type Config struct {
 	// heartbeats suffer; 0 is 4 MiB.
 	Flying int
 	// Held bounds the bytes that all streams hold together. Above it, the stream that
-	// holds most begins anew, and the jobs lent over it are lost. 0 is 512 MiB.
+	// holds most begins again, and the jobs lent over it are lost. 0 is 512 MiB.
 	Held int64
 }
 

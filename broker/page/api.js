@@ -100,7 +100,7 @@ let round = 0;
  * is scrolled. */
 export const came = signal(0);
 
-/** The reply of a path, requested again every so many milliseconds as long as views call this while they are drawn.
+/** The reply of a path, requested again every `every` ms as long as views call this while they are drawn.
  * @param {string} path @param {number} [every] 0 asks once @param {(method: string, path: string) => Promise<any>} [how] @returns {Reply} */
 export function asked(path, every = 2000, how = call) {
   let q = open.get(path);

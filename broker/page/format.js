@@ -25,7 +25,7 @@ export function rate(n) {
   return n < 10 ? n.toFixed(1).replace('.0', '') : count(Math.round(n));
 }
 
-/** A duration of so many seconds: 840 µs, 12 ms, 3.2 s, 4 min 10 s, 3 h 20 min, 2 d 4 h.
+/** A duration of this many seconds: 840 µs, 12 ms, 3.2 s, 4 min 10 s, 3 h 20 min, 2 d 4 h.
  * @param {number|undefined|null} s */
 export function time(s) {
   if (s === undefined || s === null) return '–';

@@ -3,7 +3,7 @@
 import { call, door } from './api.js';
 import { gone, look, there } from './live.js';
 
-/** Requests a snapshot from a path every so many milliseconds while the tab is visible.
+/** Requests a snapshot from a path every `every` ms while the tab is visible.
  * @param {string} path @param {number} every @param {(look: any, t: number) => Record<string, number|null|undefined>} sample
  * @returns {import('./live.js').Source} */
 export function poll(path, every, sample) {

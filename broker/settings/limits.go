@@ -51,7 +51,7 @@ type GroupRule struct {
 	Persisted bool
 }
 
-// NewLimits returns empty limits; operators may set at most so many types.
+// NewLimits returns empty limits; most bounds the types that operators may set.
 func NewLimits(h *hub.Hub, most int) *Limits {
 	return &Limits{hub: h, most: most, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
 }

@@ -46,7 +46,7 @@ func (g *generator) next() *command {
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
 	// Where groups meet a type's rate, no tick is late: which job goes first depends on when
-	// the core checks that rate again. Nor is a tick late for a rule that meets a group whose
+	// the core checks that rate again. The same holds for a rule that meets a group whose
 	// rates have just forgotten it: until the tick, the group may exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
 	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {

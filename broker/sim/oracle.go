@@ -104,8 +104,8 @@ type oraclePeer struct {
 	token  uint64
 
 	joined bool
-	// typ is the type that it serves. Otherwise it serves the types of types except those
-	// of except, as far as allow permits.
+	// typ is the only type that it serves, unless types is set: then it serves what types
+	// names, without what except names, as far as allow permits.
 	typ           string
 	types, except []string
 	allow         string
@@ -130,7 +130,7 @@ func (w *oraclePeer) serves(typ string) bool {
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
-// names are the types it serves that it names without a *.
+// names are the types that it serves and names in full, without a *.
 func (w *oraclePeer) names() (names []string) {
 	if w.types == nil {
 		return []string{w.typ}
@@ -446,8 +446,8 @@ func (o *oracle) handOut() {
 			o.expireMet(func(k *oracleType) bool { return closed[k.name] })
 			return
 		}
-		// The tick is late, but the deadline has passed. (Of a type with a rate
-		// the core may leave it to the tick, as below.)
+		// The tick is late, but the deadline has passed. (If the type has a rate, the
+		// core may leave it to the tick, as below.)
 		if o.lapsed(j) {
 			if lapsed == timersPerTick {
 				return

@@ -209,7 +209,7 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	}
 	heads := o.heads(k, next)
 	// If the core hands out none of the type, the candidate is the job whose turn comes
-	// first; of several, the last one, before which most others go.
+	// first; if there are several, it is the last one: most others go before it.
 	for t, head := range heads {
 		at, first := o.turn(t), o.turn(turn(best))
 		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {

@@ -160,7 +160,7 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 	return o.tooMany(fresh)
 }
 
-// tooMany: so many more types in use would be too many.
+// tooMany: the limit forbids that number of further types in use.
 func (o *oracle) tooMany(fresh int) bool {
 	limit := o.cfg.MaxTypes
 	if limit == 0 || fresh <= 0 {

@@ -237,7 +237,7 @@ var common = []struct {
 	}},
 }
 
-// special are kinds of long runs; one seed in so many makes one of them.
+// special are kinds of long runs. A seed that is divisible by every makes one of them.
 var special = []struct {
 	every uint64
 	make  func() profile

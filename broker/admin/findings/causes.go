@@ -326,8 +326,8 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 	return true
 }
 
-// drain estimates how long so many jobs take to run, from the current rate or else the
-// mean duration of past runs; false if neither is known.
+// drain estimates how long that number of jobs takes to run, from the current rate or
+// else the mean duration of past runs; false if neither is known.
 func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	seconds := 0.0
 	switch {

@@ -32,7 +32,7 @@ func TestBroker(t *testing.T) {
 		}
 		b := findings.Broker{Unaccepted: 7, Unauthorized: 7}
 		if found := look(1, b); len(found) > 0 {
-			t.Errorf("%s: found before it is there: %+v", cause, found)
+			t.Errorf("%s: found before it happened: %+v", cause, found)
 		}
 		set(&b)
 		if found := look(2, b); len(found) != 1 || found[0].Cause != cause || found[0].Since != "1970-01-01T00:00:02.000Z" {
@@ -186,7 +186,7 @@ func TestFailing(t *testing.T) {
 }
 
 // TestOverlong: a job that waits long is reported if it is not held back and others
-// overtake it, or if it waits for long whatever was usual.
+// overtake it; one that waits very long is reported whatever was usual.
 func TestOverlong(t *testing.T) {
 	for name, c := range map[string]struct {
 		overtaken bool

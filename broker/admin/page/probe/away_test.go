@@ -59,14 +59,14 @@ func TestAway(t *testing.T) {
 	}
 	all["overview"].reads("1 waiting", "fresh")
 	all["overview"].readsNoMore("mail")
-	all["type"].until("no figures of before", func() bool { return !strings.Contains(all["type"].text(), "oldest") })
+	all["type"].until("no earlier figures", func() bool { return !strings.Contains(all["type"].text(), "oldest") })
 	if testing.Short() {
 		return
 	}
 	all["types"].waits("link", "^fresh$")
-	all["types"].until("no type of before", func() bool { return len(all["types"].finds("link", "^mail$")) == 0 })
-	all["workers"].until("no worker of before", func() bool { return !strings.Contains(all["workers"].text(), "mail-0") })
-	all["dead letters"].until("no dead letter of before", func() bool { return len(all["dead letters"].finds("link", "^broken$")) == 0 })
+	all["types"].until("no earlier type", func() bool { return len(all["types"].finds("link", "^mail$")) == 0 })
+	all["workers"].until("no earlier worker", func() bool { return !strings.Contains(all["workers"].text(), "mail-0") })
+	all["dead letters"].until("no earlier dead letter", func() bool { return len(all["dead letters"].finds("link", "^broken$")) == 0 })
 	all["running job"].reads("No job with this id|is not known|over")
 	for name, p := range all {
 		if v := p.violations(); len(v) > 0 {

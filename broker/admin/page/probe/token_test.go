@@ -87,7 +87,7 @@ func TestTokens(t *testing.T) {
 			return len(p.finds("heading", "^mail$")) > 0
 		})
 		if at := p.where(); at != b.url("#/type/mail") {
-			t.Errorf("one who asked for a type is at %s", at)
+			t.Errorf("somebody who asked for a type is at %s", at)
 		}
 	})
 	t.Run("watch", func(t *testing.T) {
@@ -105,10 +105,10 @@ func TestTokens(t *testing.T) {
 			p.waits("heading", v.heading)
 			p.until(v.name+": something to read", func() bool { return len(p.text()) > 60 })
 			if found := p.offers(); len(found) > 0 {
-				t.Errorf("%s: one who may only look is offered %v", v.name, found)
+				t.Errorf("%s: somebody who may only look is offered %v", v.name, found)
 			}
 			if found := p.finds("button", "(?-i:Submit|Test job)"); len(found) > 0 {
-				t.Errorf("%s: one who may only look is offered %v", v.name, found)
+				t.Errorf("%s: somebody who may only look is offered %v", v.name, found)
 			}
 		}
 		if kept := eval[string](p, `return JSON.stringify({...localStorage}) + JSON.stringify({...sessionStorage}) + document.cookie + location.href + document.title +
@@ -127,7 +127,7 @@ func TestTokens(t *testing.T) {
 		p.waits("heading", "^mail$")
 		p.waits("button", "^Limits$")
 		if found := p.finds("button", "(?-i:Submit|Test job)"); len(found) > 0 {
-			t.Errorf("one who may not submit is offered %v", found)
+			t.Errorf("somebody who may not submit is offered %v", found)
 		}
 		p.clicks("button", "^Take turns$")
 		p.waits("button", "^No turns$")
@@ -141,7 +141,7 @@ func TestTokens(t *testing.T) {
 		p.enters("hander")
 		p.reads("watch|admin|look|scope|may not")
 		if strings.Contains(p.text(), "mail-0") {
-			t.Error("one who may only submit sees jobs")
+			t.Error("somebody who may only submit sees jobs")
 		}
 	})
 	t.Run("watch and submit", func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestTokens(t *testing.T) {
 		p.enters("both")
 		p.waits("button", "Test job")
 		if found := p.offers(); len(found) > 0 {
-			t.Errorf("one who may look and submit is offered %v", found)
+			t.Errorf("somebody who may look and submit is offered %v", found)
 		}
 	})
 }

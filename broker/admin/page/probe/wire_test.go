@@ -70,7 +70,7 @@ func TestPolicy(t *testing.T) {
 		headers            []string
 	}{
 		{"a change from another site", "POST", "/v1/types/a/pause", []string{"Origin", "http://evil.example"}},
-		{"a change from another site, as newer browsers tell", "POST", "/v1/types/a/pause", []string{"Sec-Fetch-Site", "cross-site"}},
+		{"a change from another site, as newer browsers report it", "POST", "/v1/types/a/pause", []string{"Sec-Fetch-Site", "cross-site"}},
 		{"a change under another name", "POST", "/v1/types/a/pause", []string{"Host", "evil.example"}},
 		{"a look under another name", "GET", "/v1/status", []string{"Host", "evil.example"}},
 		{"a look at the events under another name", "GET", "/v1/events", []string{"Host", "evil.example"}},
