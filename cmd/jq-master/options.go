@@ -94,7 +94,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&l.BackoffCap, "backoff-cap", l.BackoffCap, "longest wait before any retry")
 	f.DurationVar(&l.Aging, "aging", l.Aging, "wait that counts as much as one step of priority; 0: none")
 	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long the end of a job waits for Redis, and timeouts after it is back")
-	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby reaches one; without such a standby it keeps it")
+	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease from a standby that reaches one")
 	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long jobs that ended are remembered")
 	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most of these, except those of the last minute and those with results; they take at most half of max-bytes")

@@ -7,8 +7,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestForsaken: a master whose broker is away leaves its lease to a standby that has one. With nobody
-// to leave it to, it keeps it and takes jobs.
+// TestForsaken: a master whose broker is away leaves its lease to a standby that has a broker.
+// Without such a standby, the master keeps the lease and takes jobs.
 func TestForsaken(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -20,7 +20,7 @@ func TestForsaken(t *testing.T) {
 	ours.Close()
 	eventually(t, "the first knows that its broker is away", func() bool { return a.do("GET", "/readyz", "").status == 503 })
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		a.enqueue(`{"name":"n","argument":{}}`) // nobody could do better
+		a.enqueue(`{"name":"n","argument":{}}`) // the standby has no broker either
 	}
 	job := a.enqueue(`{"name":"late","argument":{}}`)
 	shared(t, theirs)
@@ -29,7 +29,7 @@ func TestForsaken(t *testing.T) {
 		t.Errorf("pulled %v, want %v", got, job)
 	}
 	a.do("POST", "/job", `{"name":"n","argument":{}}`).refused(503, "standby", "")
-	shared(t, ours) // the lease does not go back for that
+	shared(t, ours) // this does not bring the lease back
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 		b.enqueue(`{"name":"n","argument":{}}`)
 	}

@@ -9,8 +9,8 @@ type Unique struct {
 	Until int64 // of a window, in milliseconds since 1970
 	// Replaces is the waiting job whose place this one takes; the zero id for none.
 	Replaces ID
-	// ReplacesRev is 1 and the Rev that that job had then; 0: not known. With another Rev it has been
-	// cancelled since, and an operator may have revived it.
+	// ReplacesRev is the Rev of that job at that time, plus 1; 0: not known. If its Rev is another
+	// one now, the job has been cancelled since, and an operator may have revived it.
 	ReplacesRev uint32
 }
 

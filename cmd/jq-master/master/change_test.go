@@ -113,7 +113,7 @@ func TestSlices(t *testing.T) {
 	}
 	c.linkedTo, c.brought = len(c.order), true
 	told := 0
-	for _, id := range []string{"a", "b"} { // the second begins the sweep anew
+	for _, id := range []string{"a", "b"} { // the second begins the sweep again
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
 		pick, fault := Compile(k)
 		if fault != nil {

@@ -44,7 +44,7 @@ func TestCommandQueue(t *testing.T) {
 						t.Error("a command is being done meanwhile")
 					}
 				}) {
-					t.Error("the machine is no more")
+					t.Error("the machine has ended")
 				}
 			}
 		})
@@ -53,9 +53,9 @@ func TestCommandQueue(t *testing.T) {
 	done.Wait()
 	gone := make(chan struct{})
 	m.deactivate(c)
-	m.order(command{c, func() { t.Error("a machine that is no more has done a command") }, func() { close(gone) }})
+	m.order(command{c, func() { t.Error("a machine that has ended did a command") }, func() { close(gone) }})
 	<-gone
-	if m.hold(c, func() { t.Error("a machine that is no more was held") }) {
+	if m.hold(c, func() { t.Error("a machine that has ended was held") }) {
 		t.Error("it is said to be there")
 	}
 }

@@ -223,8 +223,8 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	})
 }
 
-// Stats returns counts, and at most so many of the busiest names. If there are very many
-// names, these are up to a second old, because counting them takes a walk over all.
+// Stats returns counts, and the busiest names, at most names of them. If there are very
+// many names, these are up to a second old, because counting them takes a walk over all.
 func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{

@@ -25,7 +25,7 @@ type Limits struct {
 	BackoffCap           time.Duration
 	Heartbeat            time.Duration
 	StoreWait            time.Duration
-	BrokerWait           time.Duration // how long a master without a broker keeps the lease from one that has one
+	BrokerWait           time.Duration // how long a master without a broker keeps the lease from a master that has one
 	Aging                time.Duration // after how long a job is one priority ahead; 0: never
 }
 
@@ -64,8 +64,8 @@ type machine struct {
 	once      string // the same for jobs with max_retry 0
 
 	now   int64 // in milliseconds, monotonic; stands still while the machine stands still or the store is away
-	wall  int64 // in milliseconds since 1970, as the store tells it: nobody sets it, but a new term may
-	host  int64 // the same as this host tells it, for due times alone
+	wall  int64 // in milliseconds since 1970, by the store's clock: nobody sets it, but a new term may change it
+	host  int64 // the same by this host's clock, only for due times
 	clock int64 // the last time that at was given
 	lost  int64 // how much of that time is left out of now
 	judge int64 // before this, no time limit ends
@@ -112,7 +112,7 @@ type machine struct {
 	away      error // why the store is away; nil: it is not
 	draining  bool
 	linked    bool // the broker has all jobs, and workers may get those that wait
-	settled   bool // it has them, but for a moment workers get only what they run already
+	settled   bool // it has them, but at first workers get only what they run already
 	left      int  // runs that it has yet to hand out again, since leftAt
 	leftAt    int64
 	maxGroups int  // how many groups a job may have at the broker

@@ -94,7 +94,7 @@ func Open(o Options) *Master {
 func (m *Master) Limits() Limits    { return m.opt.Limits }
 func (m *Master) Namespace() string { return m.opt.Namespace }
 
-// clock returns the machine's time, the store's, and what this host takes the time to be.
+// clock returns the machine's time, the store's time and this host's time.
 func (m *Master) clock() (now, wall, host int64) {
 	return m.start + ms(store.Uptime()-m.began), m.opt.Store.Now(), time.Now().UnixMilli()
 }
@@ -141,7 +141,7 @@ func (m *Master) Run(ctx context.Context) error {
 			m.resign(ctx)
 			return nil
 		case err == errForsaken:
-			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for that long, and a standby has one: it gets the lease")
+			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for that long: a standby that has a broker gets the lease")
 			m.stand(errStandby)
 			m.resign(ctx)
 			continue

@@ -24,7 +24,7 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 			c.workers[j.Worker] = w
 		}
 		u := &run{w: w, before: job.Queued, sent: true, deadline: c.now + missedBeats*ms(c.Heartbeat)}
-		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // at most so long, however the clocks were set
+		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // it is never longer, even if a clock was set
 		u.deadline = max(u.deadline, min(c.monoAt(j.Deadline), c.now+whole))
 		if j.Retries > 0 {
 			u.before = job.Retrying

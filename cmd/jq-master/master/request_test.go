@@ -92,13 +92,13 @@ func (s *heldStore) Enqueue(jobs []*job.Job, _ *store.Key, done func([]job.ID, b
 
 func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done }
 
-// elsewhere is a store whose clock is another one than this host's.
+// elsewhere is a store whose clock is not this host's.
 type elsewhere struct{ *store.Memory }
 
 func (elsewhere) Now() int64 { return 1_900_000_000_000 }
 
-// TestTimeOfTheStore: a master judges windows, delays and what is to be forgotten by the store's clock,
-// due times by its host's.
+// TestTimeOfTheStore: a master uses the store's clock for windows, delays and the time at which
+// jobs are forgotten, and its host's clock for due times.
 func TestTimeOfTheStore(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: elsewhere{store.NewMemory()}})
 	c := newMachine(m.opt.Limits, 1)

@@ -9,13 +9,13 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// A master without its broker can take jobs and hand out none. While nobody could do better it goes
-// on: pushers are served, and the broker may come back. When a standby has a broker, the lease is
-// better there. Masters that wait for the lease therefore watch their brokers, the store knows which
-// of them has one, and one that has none leaves a free lease to one that has. The lease moves at most
-// once per BrokerWait, however often brokers come and go.
+// A master without its broker can take jobs, but hands out none. It goes on while no other master
+// has a broker: it serves pushers, and the broker may come back. When a standby has a broker, that
+// standby should have the lease. So masters that wait for the lease watch their brokers, and the
+// store knows which of them have one. A master that has none leaves a free lease to a master that
+// has one. The lease moves at most once per BrokerWait, however often brokers come and go.
 
-// errForsaken ends the service of a master whose broker was away for BrokerWait, while a standby had
+// errForsaken ends the service of a master whose broker was away for BrokerWait while a standby had
 // one.
 var errForsaken = errors.New("the broker is away, and a standby has one")
 
@@ -24,13 +24,14 @@ func (m *Master) forsaken(line *brokerLine) bool {
 	return m.opt.Shared && !line.b.Reached() && m.opt.Store.Awaited()
 }
 
-// loneliness is since when a master has been forsaken.
+// loneliness is the time since which a master has been forsaken.
 type loneliness struct {
 	since time.Duration
 	known bool
 }
 
-// lasts is for how long that has been so without a break, as of now.
+// lasts returns for how long the master has been forsaken without a break, -1 if it is
+// not.
 func (l *loneliness) lasts(forsaken bool, now time.Duration) time.Duration {
 	switch {
 	case !forsaken:
@@ -59,7 +60,7 @@ func (m *Master) acquire(ctx context.Context) error {
 			return err
 		}
 		defer watch.Close()
-		first := sync.OnceFunc(func() { // else it would give way although its broker is well
+		first := sync.OnceFunc(func() { // without this the master would give way although its broker is there
 			soon, cancel := context.WithTimeout(ctx, firstReach)
 			defer cancel()
 			_ = watch.Ping(soon)

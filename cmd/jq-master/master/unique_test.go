@@ -208,8 +208,8 @@ func TestHalfReplaced(t *testing.T) {
 	}
 }
 
-// TestRevivedAfterReplacing: a job that was replaced, and that an operator has revived when the window
-// of its successor was over, waits on under the next master.
+// TestRevivedAfterReplacing: a job was replaced, and an operator revived it after the window of its
+// successor. It still waits under the next master.
 func TestRevivedAfterReplacing(t *testing.T) {
 	w := newWorld(t, 1)
 	add := func() (id job.ID) {

@@ -168,7 +168,7 @@ func TestEncoding(t *testing.T) {
 			"\xa1i\xcf\xff\xff\xff\xff\xff\xff\xff\xff" + // 2^64-1
 			"\xa1l\xd3\x00\x00\x00\x00\x00\x00\x00\x01" + // a long one
 			"\xc3\xa1t" + // true as a key
-			"\xa1s\xa2\xff\xfe" // a string that is no UTF-8
+			"\xa1s\xa2\xff\xfe" // a string that is not UTF-8
 		t.Run("verbatim", func(t *testing.T) {
 			name := fresh()
 			r := d.wants(t, 201, "POST", "/job", []byte("\x83\xa4name"+"\xd9"+string(rune(len(name)))+name+"\xa8argument"+odd+"\xabkeep_result\xc3"))

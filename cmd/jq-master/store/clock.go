@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// clock is the time of a store, by which jobs are stored: how long a key is held, when a job is
-// forgotten. It begins as the store tells it. From then on it goes like Uptime, and follows the store
-// by a slewed share of that at most: a day makes up for 43 seconds. So a clock that somebody sets by
-// an hour, this host's or the store's, makes a term of an hour wrong by two seconds.
+// clock is the time of a store. Stored times follow it: how long a key is held, when a job is
+// forgotten. It begins with the store's time. Then it runs like Uptime, and is corrected towards
+// the store by at most a slewed part of the time that passes: 43 seconds a day. So if somebody sets
+// the clock of this host or of the store by an hour, a term of an hour is wrong by two seconds.
 type clock struct {
 	mu   sync.Mutex    // guards what follows
 	base time.Duration // since 1970, at up
-	up   time.Duration // as Uptime tells it
+	up   time.Duration // the Uptime then
 }
 
-// slewed is the part of the time that passes by which a clock may be corrected.
+// A clock may be corrected by 1/slewed of the time that passes.
 const slewed = 2000
 
-// begin sets the clock to what the store tells.
+// begin sets the clock to the store's time.
 func (c *clock) begin(told, up time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.base, c.up = told, up
 }
 
-// follow corrects the clock by what the store tells.
+// follow corrects the clock towards the store's time.
 func (c *clock) follow(told, up time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,12 +39,12 @@ func (c *clock) follow(told, up time.Duration) {
 	c.up = up
 }
 
-// at is the time in milliseconds since 1970.
+// at returns the time in milliseconds since 1970.
 func (c *clock) at(up time.Duration) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return (c.base + up - c.up).Milliseconds()
 }
 
-// since1970 is a time as the clock counts it.
+// since1970 returns a time in the form of the clock.
 func since1970(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }

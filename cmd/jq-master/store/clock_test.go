@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestClock: a store's clock follows the one that it is told of without a jump.
+// TestClock: a store's clock follows the times that it is told, without a jump.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -16,14 +16,14 @@ func TestClock(t *testing.T) {
 		if got := c.at(hour + time.Second); got != (start + time.Second).Milliseconds() {
 			t.Errorf("after a second it is %d", got-start.Milliseconds())
 		}
-		for s := range time.Duration(3600) { // set, and told every second
+		for s := range time.Duration(3600) { // the clock is set, and the new time is told every second
 			c.follow(start+set+(s+1)*time.Second, hour+(s+1)*time.Second)
 		}
 		if off := time.Duration(c.at(2*hour))*time.Millisecond - start - hour; off.Abs() > 2*time.Second || off.Abs() < time.Second || off > 0 != (set > 0) {
 			t.Errorf("set by %v, it is off by %v an hour later", set, off)
 		}
 	}
-	c := &clock{} // one that goes evenly, but too fast, is followed
+	c := &clock{} // a clock that runs evenly but too fast is followed
 	c.begin(0, 0)
 	for s := range time.Duration(86400) {
 		c.follow((s+1)*time.Second*10001/10000, (s+1)*time.Second)
@@ -33,12 +33,12 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestNow: all masters of a Redis judge by its clock, and those without one by what this host's clock
-// was at first, however it is set.
+// TestNow: all masters of a Redis use its clock. A master without Redis uses the time that this
+// host's clock had at first, even if the clock is set later.
 func TestNow(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
-	first.clock.begin(0, Uptime()) // as on a host whose clock is wrong
+	first.clock.begin(0, Uptime()) // like the clock of a host that is wrong
 	acquire(t, first)
 	if off := time.Since(time.UnixMilli(first.Now())); off.Abs() > time.Second {
 		t.Errorf("the clock is off by %v", off)

@@ -36,7 +36,7 @@ type lives struct {
 	t    *testing.T
 	r    *Redis
 	back chan struct{} // told when the store is back
-	away atomic.Int64  // times that it went
+	away atomic.Int64  // how often it went away
 	stop chan struct{}
 	seq  atomic.Uint64
 	wg   sync.WaitGroup

@@ -43,12 +43,12 @@ type unusable struct{ error }
 
 func (u unusable) Unwrap() error { return u.error }
 
-// givesWay is for how long a standby that has said that it can serve is believed. It says so again
-// whenever it looks at the lease.
+// A standby that has said that it can serve is believed for givesWay. It says so again whenever it
+// looks at the lease.
 const givesWay = 5 * time.Second
 
-// try takes the lease if it is free, or if the process that had it is gone. One that cannot serve
-// leaves it to those who can.
+// try takes the lease if it is free, or if the process that had it is gone. A master that cannot
+// serve leaves it to those that can.
 func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err

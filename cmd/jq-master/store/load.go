@@ -111,8 +111,8 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 }
 
 // loadSet reads the jobs of a sorted set, page by page. The next page skips as many
-// jobs with the score at which a page ended as were read. A page is half as long as the
-// one before if that had many bytes or did not come, else up to twice as long.
+// jobs with the score at which a page ended as were read. If a page had many bytes or
+// did not come, the next one is half as long, otherwise up to twice as long.
 func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
 	from, skip := "-inf", int64(0)
 	for length := int64(page); ; {

@@ -280,7 +280,7 @@ func (m *Memory) Err() error { return nil }
 // Holds implements Store; nobody else has a Memory.
 func (m *Memory) Holds() bool { return true }
 
-// Awaited implements Store; nobody else has a Memory.
+// Awaited implements Store; no other master has this Memory.
 func (m *Memory) Awaited() bool { return false }
 
 // Watch implements Store; a Memory is never away.

@@ -96,7 +96,7 @@ func Open(opt Options) (*Redis, error) {
 		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace), metrics: newMetrics(),
 		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
 	}
-	r.clock.begin(since1970(time.Now()), Uptime()) // until the store tells it
+	r.clock.begin(since1970(time.Now()), Uptime()) // until the store tells its time
 	return r, nil
 }
 

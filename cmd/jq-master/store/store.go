@@ -87,16 +87,17 @@ type Store interface {
 	// PutSchedule stores a schedule, and new jobs of it in the same step.
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
 	DropSchedule(name string, done func(error))
-	// Now is the time of the store, in milliseconds since 1970, in which all times of jobs and
-	// idempotency keys are stored. During a term it goes evenly, whoever sets clocks.
+	// Now is the time of the store, in milliseconds since 1970. All stored times of jobs and
+	// idempotency keys are of this clock. During a term it runs evenly, even if somebody sets
+	// a clock.
 	Now() int64
 	// Durable reports whether stored data survives this process.
 	Durable() bool
 
 	// Acquire waits until this master has the lease, and renews it from then on. It fails when ctx
-	// ends, or at once if the store can never be used (because of an evicting memory policy).
-	// able reports whether this master could serve now: while another one waits that could, one that
-	// could not leaves the lease to it. waits is called with the reason for the wait, whenever that
+	// ends, or at once if the store can never be used (because of an evicting memory policy). able
+	// reports whether this master could serve now; if it could not, it leaves the lease to another
+	// waiting master that could. waits is called with the reason for the wait whenever that reason
 	// changes.
 	Acquire(ctx context.Context, able func() bool, waits func(error)) error
 	// Load reads everything stored, after Acquire. The functions are called on the caller's
@@ -115,8 +116,8 @@ type Store interface {
 	// Holds reports whether this master certainly still has the lease: its time, counted
 	// from before the last renewal was sent, is not over.
 	Holds() bool
-	// Awaited reports whether another master that could serve waits for the lease, as it was when
-	// the lease was renewed last.
+	// Awaited reports whether another master that could serve was waiting for the lease when the
+	// lease was last renewed.
 	Awaited() bool
 	// Resign gives the lease back.
 	Resign(ctx context.Context) error

@@ -210,7 +210,7 @@ func (f *form) name(name string, most int) string {
 	return s
 }
 
-// badName says what is wrong with a name of at most so many bytes, "" if nothing is.
+// badName says what is wrong with a name, "" if nothing is; most is its limit in bytes.
 func badName(s string, most int) string {
 	switch {
 	case s == "":

@@ -69,13 +69,13 @@ func TestUnread(t *testing.T) {
 	leave()
 	send(ctx, 2*largeReplies*most) // a result of a master that took larger bodies
 	if <-fetched {
-		t.Error("who has left has fetched the result")
+		t.Error("a client that has left has fetched the result")
 	}
 	close(reads)
 	all.Wait()
 	for len(fetched) > 0 {
 		if !<-fetched {
-			t.Error("who has read the result has not fetched it")
+			t.Error("a client that has read the result has not fetched it")
 		}
 	}
 	send(t.Context(), 2*largeReplies*most)
