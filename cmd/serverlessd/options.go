@@ -78,7 +78,7 @@ const maxResult = 16 << 20
 func bind(f *pflag.FlagSet, o *options) {
 	f.SortFlags = false
 	o.door.Flags(f)
-	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, unless --store says otherwise, the store; of one daemon at a time")
+	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, unless --store says otherwise, the store; used by one daemon at a time")
 	f.StringArrayVar(&o.Stores, "store", o.Stores, "where jobs are kept: sqlite:PATH, mysql://USER:PASSWORD@HOST:PORT/DATABASE; may be given several times")
 	span := func(to *time.Duration, name, usage string) { f.Var((*job.Duration)(to), name, usage) }
 	span(&o.LockTTL, "lock-ttl", "how long a taken job stays with a daemon that sends no sign of life")

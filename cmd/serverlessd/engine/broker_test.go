@@ -33,7 +33,7 @@ func broker(t *testing.T, tokens string) *server.Server {
 }
 
 // TestBrokerAway: a daemon whose broker is away still runs its own handlers. Jobs for Gloom
-// workers wait, or other daemons, whose broker is not away, run them.
+// workers wait, unless other daemons run them whose broker is not away.
 func TestBrokerAway(t *testing.T) {
 	path, file := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "go")
 	s := broker(t, "secret submit,work\n")

@@ -109,7 +109,7 @@ var (
 	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Time that took.", nil, nil)
 	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", nil, nil)
 	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
-	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files of the journal with what could not be read.", nil, nil)
+	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files with parts of the journal that could not be read.", nil, nil)
 	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable and refuses nothing.", []string{"store"}, nil)
 	descContexts     = prometheus.NewDesc("gloom_sq_contexts", "Processes that stand ready or run jobs.", nil, nil)
 	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs taken whose end is not written.", nil, nil)

@@ -234,7 +234,7 @@ func TestUnreadable(t *testing.T) {
 				before := read()
 				equal(t, "what is read before", strings.HasPrefix("012", before), true)
 				if _, found, err := j.Find(receipts[2].First[0]); !found && err == nil && !strings.Contains(before, "2") {
-					t.Error("a job that cannot be looked for is said not to be there")
+					t.Error("a job in a part that cannot be read is reported as missing")
 				}
 				equal(t, "set aside and cut", []any{len(d.bad()), j.Stats().Bad, j.Stats().Cut}, []any{0, 0, 0})
 				unreadable(false)

@@ -32,7 +32,7 @@ type disk struct {
 	room  int // bytes; 0: no limit
 	off   bool
 	syncs int
-	last  error // of the last change but for removals
+	last  error // of the last change, except removals
 }
 
 type inode struct{ data, synced []byte }

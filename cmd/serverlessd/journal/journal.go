@@ -126,7 +126,7 @@ type Journal struct {
 	news     chan struct{} // closed and replaced when there may be something to read
 	moved    chan struct{} // closed and replaced when something was synced
 
-	// Of the goroutine that writes.
+	// The following fields belong to the goroutine that writes.
 	current *segment // nil: the next append begins one
 	buf     []byte
 	ended   chan struct{}

@@ -15,7 +15,7 @@ type tongue struct {
 	returns map[string]string
 	echo    string // returns the payload
 	print   string // prints the payload, and a newline
-	global  string // of before: global n is 1
+	global  string // before: sets global n to 1
 	more    string // adds 1 to global n, and returns it
 	raw     string // returns the hexadecimal bytes of the raw payload
 	fails   string // says "broken" and fails

@@ -138,8 +138,8 @@ func TestFilesAndCores(t *testing.T) {
 	}
 }
 
-// TestKilledWithAllTheyStarted: children, also those with a session of their own,
-// go with their context, whether it ends in order or not, and its directory too.
+// TestKilledWithAllTheyStarted: children, also those with a session of their own, go
+// with their context, whether it ends in order or not, and so does its directory.
 func TestKilledWithAllTheyStarted(t *testing.T) {
 	leave := map[string]string{
 		job.Node:   `const { spawn } = require("child_process"); for (const detached of [true, false]) console.log("J: pid|" + spawn("sleep", ["1000"], { detached, stdio: "inherit" }).pid)`,

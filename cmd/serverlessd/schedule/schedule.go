@@ -58,7 +58,7 @@ type client struct {
 	oldest, warmest int // indexes of types that may run; -1: none
 }
 
-// New returns a scheduler to which nothing runs.
+// New returns a scheduler for a daemon that runs nothing.
 func New(limits Limits) *Scheduler {
 	return &Scheduler{limits: limits, clients: make(map[string]*client)}
 }

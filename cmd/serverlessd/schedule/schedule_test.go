@@ -224,8 +224,8 @@ func TestNewcomer(t *testing.T) {
 	})
 }
 
-// TestLongBatchesArePaidForBeforeTheyEnd: a client that fills all slots for long is not
-// served again before others.
+// TestLongBatchesArePaidForBeforeTheyEnd: a client that fills all slots for a long time
+// is not served again before others.
 func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
 	w := newWorld(t, Limits{Slots: 2})
 	long, short := Type{Client: "long", Jobtype: "t"}, Type{Client: "short", Jobtype: "t"}
@@ -236,7 +236,7 @@ func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
 	for served := range 3000 { // of one second each, on one slot
 		w.stop()
 		if at := w.pick([]Type{long, short}); at != 1 {
-			t.Fatalf("the client with an hour's batch was served again after %d seconds of the other one's", served)
+			t.Fatalf("the client with a batch of an hour was served again after the other one had %d seconds", served)
 		}
 		w.start(short, time.Second)
 	}

@@ -32,9 +32,9 @@ type clock struct {
 	sought        place
 }
 
-// steady reports whether the store's clock has run evenly for so long, or for an hour: it was not
-// set since, so a thing that looks old by it is old. ttl is that of locks: a jump by a quarter of
-// it counts.
+// steady reports whether the store's clock has run evenly for the time long, or for an hour. It
+// was not set in that time, so what looks old by it is old. ttl is that of locks: a jump by a
+// quarter of it counts.
 //
 // At first there is only the store's note that its clock ran evenly until then. Within an hour of
 // the note it is believed. Without a note the clock is believed for locks only.

@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// Keyed is a new job with its unique key. Of the jobs of a type one holds a key.
+// Keyed is a new job with its unique key. At most one job of a type holds a key.
 type Keyed struct {
 	journal.Entry
 	Key string

@@ -153,7 +153,7 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 		last = append(last, r.DueAt.Format("05")+r.MadeAt.Format(">05")+r.Skipped)
 	}
 	equal(t, "last", last, "[20>31 30>00waiting 10>10]")
-	s.Delete(t.Context(), job.ID(n.Before)) // it ends no job, and is none any more
+	s.Delete(t.Context(), job.ID(n.Before)) // it has not ended, and no longer exists
 	at(40, 1)
 }
 

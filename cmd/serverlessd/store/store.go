@@ -82,8 +82,8 @@ type Store interface {
 	// Result is a job's data, ErrNotDone before its end.
 	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
-	// Retry makes an ended job run again, as if it were new but for its id. ErrHeld: another job
-	// has its unique key.
+	// Retry makes an ended job run again, as if it were new, except for its id. ErrHeld: another
+	// job has its unique key.
 	Retry(ctx context.Context, id job.ID) error
 	// Jobs lists jobs of a client, newest first.
 	Jobs(ctx context.Context, q Query) ([]Record, error)

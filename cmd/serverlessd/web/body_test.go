@@ -42,7 +42,7 @@ func TestBody(t *testing.T) {
 		{"no directives inside", "#:Batch bytes=12\n#:EndBatch\n\n#:EndBatch\n", []string{"acme-t #:EndBatch"}},
 		{"an empty batch", "#:Batch bytes=0\n#:EndBatch\n", nil},
 		{"lines and batches", "a\n#:Batch bytes=2,jobtype=u\nb\n#:EndBatch\nc\n", []string{"acme-t a", "acme-u b", "acme-t c"}},
-		{"as many as there may be", "a\n\nb\nc\n\nd\ne\n", []string{"acme-t a", "acme-t b", "acme-t c", "acme-t d", "acme-t e"}},
+		{"as many lines as are allowed", "a\n\nb\nc\n\nd\ne\n", []string{"acme-t a", "acme-t b", "acme-t c", "acme-t d", "acme-t e"}},
 		{"carriage returns", "#:Batch bytes=3\r\na\r\n#:EndBatch\r\n", []string{"acme-t a\r"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,8 +15,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestSlowBodies: bodies that do not end keep no other client from adding, nor their
-// own client from adding little; the client gets its places back when they have ended.
+// TestSlowBodies: bodies that do not end keep no other client from adding, and do not
+// keep their own client from adding little; the client gets its places back when they
+// have ended.
 func TestSlowBodies(t *testing.T) {
 	const most = 4
 	s := &Web{queue: away{}, places: newPlaces(most), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: most}}
