@@ -98,7 +98,7 @@ func checkEventRoundTrip(t *testing.T, payload []byte) {
 	}
 	if first.Kind == wire.EventError {
 		if _, known := wire.ParseCode(first.Code); !known || first.Reason == "" {
-			return // the broker never sends such
+			return // the broker never sends such an error
 		}
 	}
 	want := eventMeaning(&first)

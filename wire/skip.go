@@ -80,9 +80,9 @@ func skipString(p []byte, i int) (end int, saw uint64) {
 }
 
 const (
-	// longMessage is the length of a message from which strings may be long. longRun is
-	// how long a string must be without an escape before four words of it are read
-	// together. Shorter ones would only pay for it.
+	// A message of longMessage bytes or more may have long strings. A string must have
+	// longRun bytes without an escape before four of its words are read together: for
+	// shorter strings that would only cost time.
 	longMessage = 4 << 10
 	longRun     = 64
 )

@@ -84,8 +84,8 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 
 // worker does the rows in the way of a mode.
 type worker interface {
-	// run returns when so many rows are done. It does not read the table, because that
-	// would be measured too.
+	// run returns when that number of rows is done. It does not read the table, because
+	// that would be measured too.
 	run(ctx context.Context, rows int) error
 	close()
 }

@@ -71,7 +71,7 @@ func (s *servers) batches(ctx context.Context, jobs int, o Options) error {
 	})
 }
 
-// each runs something on so many connections at once.
+// each runs something on n connections at once.
 func (s *servers) each(n int, do func(*client) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, n)

@@ -102,7 +102,7 @@ func (s *servers) operate(method string, i int, text string) error {
 	return err
 }
 
-// handOut lets workers end so many of the waiting jobs, then dismisses them.
+// handOut lets workers end r.Jobs of the waiting jobs, then dismisses them.
 func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	b := newBook(r.Jobs)
 	b.line = true

@@ -86,7 +86,7 @@ func TestFaultsAreShown(t *testing.T) {
 	}
 }
 
-// A file that is written reads back the same, sweeps too.
+// A file that is written reads back the same; this includes sweeps.
 func TestBenchmarkFormat(t *testing.T) {
 	for _, name := range []string{"old.json", "sweep.json"} {
 		f := read(t, name)

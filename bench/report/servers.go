@@ -25,7 +25,7 @@ func columns(runs []*result.Run) []*result.Metric {
 	return []*result.Metric{result.Rate, result.ServerCPU, result.P50, result.P99, result.RSS}
 }
 
-// decisive are those of columns by which a race is won or lost.
+// decisive returns the columns that decide a race.
 func decisive(runs []*result.Run) []*result.Metric {
 	switch {
 	case has(runs, result.Fill):

@@ -84,7 +84,7 @@ func (d *daemon) counts(ctx context.Context, typ string) (counts, error) {
 	return s.Types[typ], err
 }
 
-// await waits until so many jobs of a type are done.
+// await waits until that number of jobs of a type is done.
 func (d *daemon) await(ctx context.Context, typ string, jobs int) error {
 	for {
 		c, err := d.counts(ctx, typ)

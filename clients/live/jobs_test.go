@@ -112,7 +112,7 @@ func timeouts(w *world) {
 	tag := s.do(agent.Command{Do: "submit", ID: "slow", Type: "echo", Body: `{"unwanted":true}`, Timeout: 100, Retries: &none})
 	s.failed(tag, "job", "job_failed")
 	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "slow" })
-	// Its worker has answered at the end, and works on.
+	// Its worker has answered in the end, and takes further jobs.
 	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `2`}), `2`)
 }
 

@@ -175,7 +175,7 @@ export class Worker {
   run(options?: { signals?: boolean; signal?: AbortSignal }): Promise<void>;
   /** Begins to serve; resolves when one broker has been joined. Stop must be called in the end. */
   start(): Promise<void>;
-  /** Takes no more jobs and waits for those that run, for so many milliseconds at most. */
+  /** Takes no more jobs and waits for those that run, for this many milliseconds at most. */
   stop(timeout?: number): Promise<void>;
 }
 
@@ -220,7 +220,7 @@ export class JobError extends BrokerError {}
 export class Fatal extends GloomError {
   constructor(reason: string);
 }
-/** Thrown by a handler: the run has failed, and the next one waits so many milliseconds. */
+/** Thrown by a handler: the run has failed, and the next one waits this many milliseconds. */
 export class RetryAfter extends GloomError {
   constructor(delay: number, reason?: string);
   readonly delay: number;

@@ -159,7 +159,7 @@ typo_key = 1
 		t.Fatal(err)
 	}
 	p.Signal(syscall.SIGHUP)
-	peertest.Until(t, "the log file is opened anew", func() bool {
+	peertest.Until(t, "the log file is opened again", func() bool {
 		c := peertest.Dial(t, p.addr)
 		c.Write(`[4]|`)
 		c.Read()

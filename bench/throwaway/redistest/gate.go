@@ -61,10 +61,10 @@ func (g *Gate) Cut() {
 	}
 }
 
-// Throttle lets so many bytes through in a second, each way of each connection.
+// Throttle limits the bytes per second, each way of each connection.
 func (g *Gate) Throttle(rate int64) { g.rate.Store(rate) }
 
-// take waits as long as so many bytes take.
+// take waits for the time that n bytes take.
 func (g *Gate) take(n int) {
 	if rate := g.rate.Load(); rate > 0 {
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))

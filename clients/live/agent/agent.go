@@ -13,10 +13,10 @@
 //
 //	fail         throws an error with this text
 //	fatal        the same, and no retry would help
-//	retry_after  fails, and asks for so many milliseconds before the next run
-//	release      gives the job back for so many milliseconds, once for each id
+//	retry_after  fails, and asks for this many milliseconds before the next run
+//	release      gives the job back for this many milliseconds, once for each id
 //	unwanted     waits until nobody waits for the run, then tells "unwanted" and its id
-//	sleep        answers after so many milliseconds
+//	sleep        answers after this many milliseconds
 //	exit         ends the process without a word
 //	progress     sends this as progress, then answers with the body
 //	headers      answers with the job's headers

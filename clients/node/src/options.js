@@ -110,7 +110,7 @@ export class Backoff {
     return wait;
   }
 
-  /** A connection lasted for so many milliseconds: after a long one the waits start small again. */
+  /** A connection lasted for this many milliseconds: after a long one the waits start small again. */
   lasted(ms) {
     if (ms >= this.most) this.limit = this.first;
   }

@@ -29,7 +29,7 @@ final class Backoff
         return $wait;
     }
 
-    /** A connection lasted for so many seconds: after a long one the waits start small again. */
+    /** A connection lasted for this many seconds: after a long one the waits start small again. */
     public function lasted(float $seconds): void
     {
         if ($seconds >= $this->limits[1]) {

@@ -145,7 +145,7 @@ final class Connection
     }
 
     /**
-     * Waits until something comes on one of the connections, at most for so many seconds,
+     * Waits until something comes on one of the connections, at most for this many seconds,
      * and handles it. It can wait for other streams as well.
      *
      * @param array<self> $all

@@ -6,7 +6,7 @@ namespace Gloom;
 
 /**
  * Thrown by a handler: the job goes back to its place as if it had never been handed out,
- * and first waits for so many seconds. Without a wait, the same worker may get it at
+ * and first waits for this many seconds. Without a wait, the same worker may get it at
  * once.
  */
 class Release extends \RuntimeException

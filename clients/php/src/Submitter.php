@@ -82,9 +82,9 @@ final class Submitter
      * @param ?float $expires seconds from now, delay included, after which the job does not start
      * @param bool $detach the job outlives its submitter; its answer is sent to nobody
      * @param ?array<string> $groups what the job belongs to, such as its tenant: at most 16 names
-     * @param ?float $age the job is ordered among its equals as if submitted so many seconds
+     * @param ?float $age the job is ordered among its equals as if submitted this many seconds
      * ago
-     * @param ?float $keep the job outlives its connection, and its outcome is kept so many seconds, at most a day
+     * @param ?float $keep the job outlives its connection, and its outcome is kept this many seconds, at most a day
      * @param bool $atLeastOnce with keep: submit again if the broker no longer knows the job, though it may have run
      * @param array<string, mixed>|null $headers for workers that ask for them: at most 4 KiB of JSON
      * @param ?\Closure(mixed): void $onProgress gets the progress that the worker
@@ -179,7 +179,7 @@ final class Submitter
      * Waits until one of these jobs has ended.
      *
      * @param array<Pending> $jobs
-     * @return ?Pending null when it took longer than so many seconds
+     * @return ?Pending null when it took longer than this many seconds
      */
     public function wait(array $jobs, ?float $within = null): ?Pending
     {
@@ -199,7 +199,7 @@ final class Submitter
         return $found;
     }
 
-    /** Reads what has arrived, or arrives within so many seconds. */
+    /** Reads what has arrived, or arrives within this many seconds. */
     public function poll(float $within = 0.0): void
     {
         $this->step($within);
@@ -267,7 +267,7 @@ final class Submitter
     }
 
     /**
-     * Waits until something holds; false when it took longer than so many seconds.
+     * Waits until something holds; false when it took longer than this many seconds.
      *
      * @internal
      * @param \Closure(): bool $holds
@@ -295,7 +295,7 @@ final class Submitter
         return $this->settings->raw ? $body : $body->value();
     }
 
-    /** Reads what comes within so many seconds, and goes on with kept jobs. */
+    /** Reads what comes within this many seconds, and goes on with kept jobs. */
     private function step(float $seconds): void
     {
         if ($this->current === null && $this->kept !== []) {
@@ -484,7 +484,7 @@ final class Submitter
         return $this->current;
     }
 
-    /** One attempt to reconnect for kept jobs, within so many seconds. */
+    /** One attempt to reconnect for kept jobs, within this many seconds. */
     private function reconnect(float $seconds): void
     {
         try {

@@ -79,7 +79,7 @@ final class Worker
      * Serves jobs until stop is called, or SIGTERM or SIGINT if PHP has pcntl; the running job
      * is finished and answered first. It joins all brokers, and holds one job of each.
      *
-     * @param ?int $jobs at most so many, for processes that are restarted now and
+     * @param ?int $jobs at most this many, for processes that are restarted now and
      * then
      * @throws RefusedException when all brokers refuse the worker for good
      */

@@ -18,7 +18,7 @@ type load struct {
 	mu      sync.Mutex // guards those below
 	lives   map[*broker]*life
 	conns   map[*broker][]*peer // of workers
-	leave   map[*broker]bool    // its submitters shall go
+	leave   map[*broker]bool    // its submitters must go
 }
 
 // life is a broker from a start to its end, and what its submitters have seen.

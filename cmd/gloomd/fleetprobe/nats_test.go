@@ -280,7 +280,8 @@ func away(t *testing.T, b *broker) {
 	}
 }
 
-// TestNATSRefuses has NATS servers that a broker cannot use, and then can.
+// TestNATSRefuses starts NATS servers that a broker cannot use at first, and can use
+// later.
 func TestNATSRefuses(t *testing.T) {
 	t.Parallel()
 	l, err := newLAN(3)

@@ -44,7 +44,7 @@ func TestCancel(t *testing.T) {
 		w.ok(`{"action":"fail","reason":"stopped"}`)
 		deaf.ok(`{"action":"respond","body":"discarded"}`)
 		counts(t, a, typ, api.Ledger{Submitted: 3, Cancelled: 3})
-		// The ids are free again, the places too.
+		// The ids and the places are free again.
 		for _, id := range []string{f.ID, g.ID} {
 			s.ok(`{"action":"submit","id":"%s","type":%s,"body":2}`, id, quote(typ))
 		}

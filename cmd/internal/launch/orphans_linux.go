@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markName is the variable by which the processes of a dead program are found where it
-// had no control group for them.
+// markName is the environment variable that marks the processes of a program. It serves
+// to find them when the program is dead and had no control group for them.
 const markName = "JOBD_OWNER"
 
 // Mark is the setting in the environment of all processes of a guard with that owner,

@@ -144,7 +144,7 @@ func text(data []byte, lost bool, limit int) (s string, cut bool) {
 		data = data[:border(data, len(data))]
 	}
 	if !utf8.Valid(data) {
-		data = bytes.Map(func(r rune) rune { return r }, data) // a byte that is no character becomes U+FFFD
+		data = bytes.Map(func(r rune) rune { return r }, data) // a byte that is not a character becomes U+FFFD
 	}
 	if !lost && len(data) <= limit {
 		return unsafe.String(unsafe.SliceData(data), len(data)), false

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Elsewhere the system cannot end a process together with this program, nor find its
+// Other systems cannot end a process together with this program, and cannot find its
 // descendants.
 
 func attributes(c Command) *syscall.SysProcAttr {

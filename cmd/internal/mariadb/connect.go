@@ -52,7 +52,7 @@ func (c *Connector) Packet() int64 { return c.packet.Load() }
 // every connection is no larger.
 func (c *Connector) LeastPacket() int64 { return c.least.Load() }
 
-// Open returns a pool of at most so many connections.
+// Open returns a pool with a limit on its connections.
 func (c *Connector) Open(connections int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(connections)

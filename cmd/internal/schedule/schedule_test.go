@@ -18,7 +18,7 @@ type site struct {
 	watch Watch
 	room  int
 	made  []string        // "due>made", in seconds from noon
-	ids   map[string]bool // of all jobs, with whether they have not ended
+	ids   map[string]bool // all jobs: true if the job has not ended
 	skip  map[string]int
 }
 

@@ -29,7 +29,7 @@ const (
 
 // Spec is a schedule as a client defines it.
 type Spec struct {
-	// Cron is five fields, @hourly and such, or @every DURATION.
+	// Cron is five fields, @hourly and the like, or @every DURATION.
 	Cron string `json:"cron"`
 	// Zone is the IANA name of the time zone of the five fields.
 	Zone string `json:"zone"`

@@ -299,8 +299,8 @@ func TestPollOfALostWorker(t *testing.T) {
 	answer(t, f.worker("next", "x"), poll("x"), ok)
 }
 
-// Nor is a poll lost to a worker that stays connected for a while without answering: the
-// machine may be gone, and the poll with it.
+// A poll is not lost either to a worker that stays connected for a while without
+// answering: the machine may be gone, and the poll with it.
 func TestPollOfASilentWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x", "y"), f.dial()

@@ -109,7 +109,7 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 	tell := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
 	died := strings.Contains(stderr, "died")
 	switch {
-	case status == store.Manual: // also one that ran, where it may run again
+	case status == store.Manual: // it may have run, if it may run again
 		if len(runs) > 0 && c.orphans != "requeue" {
 			c.fail("%s: it ran", tell)
 		}
@@ -181,7 +181,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 						if count == 1 {
 							c.fail("A does not get to %s", name)
 						}
-						v.kill() // the fellow was quicker
+						v.kill() // the other daemon was quicker
 					}
 					c.life()
 					c.settled()

@@ -48,7 +48,7 @@ func (r *reaper) keeps(token int64) []int64 {
 	return slices.Clone(r.kept[token])
 }
 
-// redeemed tells whether there are none such.
+// redeemed tells whether there are none.
 func (r *reaper) redeemed() bool {
 	r.keeping.Lock()
 	defer r.keeping.Unlock()

@@ -24,7 +24,8 @@ const (
 	strayMost = 1000          // settled at a time
 )
 
-// look takes the rows with claims and returns those that have been strays for long.
+// look takes the rows with claims and returns those that have been strays for a long
+// time.
 func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
 	if now.Sub(s.last) > strayGap { // doubts from an outage are about to be resolved
 		s.seen = nil

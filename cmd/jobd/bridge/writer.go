@@ -36,7 +36,7 @@ type change struct {
 	token int64       // of an earlier incarnation; 0 is this one
 
 	size    int64 // of its outputs, as long as they are in memory
-	spilled int64 // of outputs that are not in memory, but will be when they are written
+	spilled int64 // size of outputs that are on disk, and come back into memory to be written
 	spooled int64 // the token under which it is in the spool; 0 when it is not
 	dropped bool  // its outputs are only in the spool
 	unsaved bool  // the spool had no room for it, and the log says so
@@ -126,7 +126,7 @@ func (w *writer) bound(c *change) {
 	w.cut(c, cutTo/2)
 }
 
-// cut leaves at most so many bytes of each output.
+// cut shortens each output to most bytes.
 func (w *writer) cut(c *change, most int64) {
 	if int64(len(c.final.Stdout)) > most {
 		c.final.TellCut()
@@ -343,8 +343,8 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	return err
 }
 
-// noteAway takes the outcome of a transaction, and reports an error as long as the database
-// is away for any change.
+// noteAway notes the outcome of a transaction. It reports an error as long as the database
+// is away for at least one change.
 func (w *writer) noteAway(batch []*change, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -94,7 +94,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.number = token, number
-	clear(s.doubt) // settled by those who took us for dead
+	clear(s.doubt) // settled by the daemons that took us for dead
 	clear(s.unsure)
 	clear(s.mine)
 	return nil
@@ -386,8 +386,8 @@ func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {
 	return ids, s.direct(rows.Err())
 }
 
-// settlePart frees some rows and returns how many; the others were locked, or have not
-// been missing for long.
+// settlePart frees some rows and returns how many; the others were locked, or have been
+// missing only for a short time.
 func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64, sum *Settled, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
 	var part Settled

@@ -308,7 +308,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 				t.Fatalf("%s", statuses(t, table, 8))
 			}
 
-			// It may begin anew.
+			// It may begin again.
 			registered(t, dead)
 			if err := dead.Renew(t.Context()); err != nil {
 				t.Fatal(err)

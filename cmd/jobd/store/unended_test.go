@@ -15,7 +15,7 @@ func TestRefusedRollback(t *testing.T) {
 	table := newTableOn(t, server)
 	limit := func(queries int) {
 		server.Exec(t, "", fmt.Sprintf("ALTER USER limited WITH MAX_QUERIES_PER_HOUR %d", queries))
-		server.Exec(t, "", "FLUSH PRIVILEGES") // for connections that there are, too
+		server.Exec(t, "", "FLUSH PRIVILEGES") // for existing connections, too
 	}
 	server.Exec(t, "", "CREATE USER limited WITH MAX_QUERIES_PER_HOUR 1000000")
 	server.Exec(t, "", "GRANT ALL ON "+table.name+".* TO limited")

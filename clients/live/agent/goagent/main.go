@@ -233,7 +233,7 @@ func work(o agent.Options, opts []gloom.Option) {
 	var released sync.Map
 	handler := func(ctx context.Context, job *gloom.Job) (any, error) {
 		var t told
-		json.Unmarshal(job.Body, &t) // what is no object asks for nothing
+		json.Unmarshal(job.Body, &t) // a body that is not an object asks for nothing
 		if t.Progress != nil {
 			if err := job.Progress(t.Progress); err != nil {
 				return nil, err
