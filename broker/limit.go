@@ -43,9 +43,9 @@ func (x *bucket) take(now, step int64) {
 	x.tat = now + used + step
 }
 
-// giveBack returns what a job, handed out at began, took, as far as time has not returned
-// it. It returns no more than this: without that job, the use since then must never have
-// been below zero. So the remaining jobs keep to the rate over any span of time.
+// giveBack takes back the use of a job that was handed out at began, as far as it has not
+// expired. It returns no more than this: without that job, the use since then must never
+// have been below zero. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return

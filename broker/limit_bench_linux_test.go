@@ -125,8 +125,8 @@ func bytesOf(words string) (list [][]byte) {
 
 // BenchmarkHeld is a cycle of jobs without groups beside a million that one group holds
 // back, in turns with the same cycle beside none: its processor time, and the ratio.
-// The pair of none and none shows how reliable the ratio is; the pair with a million
-// jobs of a paused type shows how much of it any million jobs cost.
+// The pair without jobs shows how reliable the ratio is. The pair with a million jobs
+// of a paused type shows what a million jobs cost in any case.
 func BenchmarkHeld(b *testing.B) {
 	for _, c := range []struct {
 		name   string

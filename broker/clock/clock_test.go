@@ -12,7 +12,7 @@ func TestClock(t *testing.T) {
 		real = 0
 		return newClock(func() int64 { return real })
 	}
-	// runs lets the process run for so long, with the pulses that are due.
+	// runs lets the process run for this time, with the pulses that are due.
 	runs := func(c *Clock, next *int64, d time.Duration) {
 		for end := real + int64(d); ; real = *next {
 			if *next > end {

@@ -60,10 +60,10 @@ func TestTooMuch(t *testing.T) {
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 20})
 	w.pass(10 * time.Second)
 	if st := w.machines[0].Info().Stats; st.Returned < 50 || st.Returned > 150 || len(w.jobs) != 0 {
-		t.Errorf("in ten seconds in which none could be run %d did, and %d came back", len(w.jobs), st.Returned)
+		t.Errorf("no job could run for ten seconds, but %d ran and %d came back", len(w.jobs), st.Returned)
 	}
 	if k, _, _ := w.cores[0].Type([]byte(`"t"`)); k.Releases != 0 || k.Requeued != 0 {
-		t.Errorf("of what came back not run, %d count as given back, %d as handed out again", k.Releases, k.Requeued)
+		t.Errorf("of the jobs that came back without a run, %d count as given back, %d as handed out again", k.Releases, k.Requeued)
 	}
 	w.apply(1, w.cores[1].Gone(w.now, p))
 	w.done(t, jobs)

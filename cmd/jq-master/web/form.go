@@ -47,11 +47,11 @@ func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
 		field = prefix + fmt.Sprintf("%.80s", k.Bytes())
 	}
-	known := "there is none"
+	known := "none is allowed"
 	if len(names) > 0 {
-		known = "there are " + strings.Join(names, ", ")
+		known = "use one of " + strings.Join(names, ", ")
 	}
-	return job.Refuse(job.InvalidValue, field, "there is no %s %s here, %s", what, shown(k), known)
+	return job.Refuse(job.InvalidValue, field, "there is no %s %s here; %s", what, shown(k), known)
 }
 
 // lax reads the fields of a value that must be a map, and ignores others. It is for workers, which

@@ -13,7 +13,7 @@ func TestOptions(t *testing.T) {
 		{`null`, ""},
 		{`[]`, "must be an object"},
 		{`{"batchSize":0}`, "batchSize 0: must be from 1 to 10000"},
-		{`{"batchSize":"x"}`, "not of the right kind"},
+		{`{"batchSize":"x"}`, "has the wrong type"},
 		{`{"concurrency":10001}`, "concurrency 10001: must be from 1 to 10000"},
 		{`{"timeout":"2d"}`, "must be from 1ms to 1d"},
 		{`{"next":"a b"}`, "options.next"},
@@ -21,7 +21,7 @@ func TestOptions(t *testing.T) {
 		{`{"TIMEOUT":"36500d"}`, "no option \"TIMEOUT\""},
 		{`{"Next":"ü"}`, "no option \"Next\""},
 		{`{"concurrency\":-5,\"batch":true}`, "no option"},
-		{`{"size":1}`, "there are batch, batchSize"},
+		{`{"size":1}`, "the options are batch, batchSize"},
 	} {
 		var got job.Options
 		err := readOptions([]byte(c.options), &got)

@@ -144,7 +144,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 func (r *request) strict(a *action) error {
 	takes := "it takes none"
 	if a.query != "" {
-		takes = "there are " + strings.ReplaceAll(a.query, ",", ", ")
+		takes = "it takes " + strings.ReplaceAll(a.query, ",", ", ")
 	}
 	for name, values := range r.query {
 		if !slices.Contains(strings.Split(a.query, ","), name) {
