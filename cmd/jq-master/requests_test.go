@@ -315,7 +315,7 @@ func TestStrict(t *testing.T) {
 			{"POST", "/v1/jobs/cancel?name=a", `{"all":true}`, "name", "none"}, {"POST", "/v1/jobs/" + ids[0] + "/cancel", `{"force":true}`, "force", "none"},
 			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"feild":"/name","op":"eq","value":"a"}}}`, "match.not", "one of all, any, not, or field with op and value"},
 			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"field":"/nmae","op":"eq","value":"a"}}}`, "match.not.field", "/name, /argument, /priority, /max_retry, /keep_result, /timeout"},
-			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"field":"/name/x","op":"eq","value":"a"}}}`, "match.not.field", "/name, which has nothing in it"},
+			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"field":"/name/x","op":"eq","value":"a"}}}`, "match.not.field", "/name, which has no parts"},
 			{"PUT", "/v1/constraints/strict", `{` + match + `,"concurency":1,"rate":5}`, "concurency", "match, rate, burst, concurrency, per, enabled"}, {"PUT", "/v1/constraints/strict", `{` + match + `,"rate":5,"per":"/agument/x"}`, "per", "/argument"},
 			{"POST", "/v1/constraints/test", `{` + match + `,"job":{},"jobs":[]}`, "jobs", "match, job"}, {"POST", "/v1/constraints/test", `{` + match + `,"job":{"nmae":"a"}}`, "job.nmae", jobs},
 			{"POST", "/v1/jobs/cancel", `{"status":"lost"}`, "status", "queued, running, retrying, done, error or cancelled"}, {"POST", "/v1/jobs/cancel", `{"status":""}`, "status", "queued, running, retrying, done, error or cancelled"},

@@ -184,7 +184,7 @@ func TestAllowedAddresses(t *testing.T) {
 	}
 	url := web(t, func(w http.ResponseWriter, q *http.Request) {})
 	r := newRunner(t, func(o *Options) { o.HTTPAllow = prefixes("10.0.0.0/8") })
-	if got := text(one(t, r, webHandler(url, job.Options{}), "x")); !alike(got, "500 connection_failed …not in what --http-allow allows…") {
+	if got := text(one(t, r, webHandler(url, job.Options{}), "x")); !alike(got, "500 connection_failed …not in a network that --http-allow allows…") {
 		t.Errorf("%q", got)
 	}
 }

@@ -122,7 +122,7 @@ func TestConstraints(t *testing.T) {
 	b.Fill("id", "big")
 	b.Fill("match", `{"field":"/argument/n","op":"gt","value":9223372036854775808}`)
 	b.Press("Set")
-	b.Sees("Not done: rate or concurrency must be there")
+	b.Sees("Not done: rate or concurrency is required")
 	b.Fill("concurrency", "1")
 	b.Press("Set")
 	b.Sees("The constraint big is set.", "1 at a time")
