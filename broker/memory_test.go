@@ -189,9 +189,9 @@ func TestMemoryIsTheHeap(t *testing.T) {
 			b.Tick(0)
 			took := heapNow() - before
 			m := b.Memory()
-			t.Logf("the heap has %d bytes, Memory tells of %.2f of them", took, float64(m.Total())/float64(took))
+			t.Logf("the heap has %d bytes, Memory reports %.2f of them", took, float64(m.Total())/float64(took))
 			if told := m.Total(); float64(told) < 0.8*float64(took) || float64(told) > 1.2*float64(took) {
-				t.Errorf("the heap has %d bytes, Memory tells of %d (%.2f): %+v", took, told, float64(told)/float64(took), m)
+				t.Errorf("the heap has %d bytes, Memory reports %d (%.2f): %+v", took, told, float64(told)/float64(took), m)
 			}
 			runtime.KeepAlive(b)
 		})

@@ -41,7 +41,7 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 		t.Errorf("sets of types hold %d bytes, their share is %d", took, limit/8)
 	}
 	if _, held := b.Load(); held < b.poolBytes || b.Memory().Pools < b.poolBytes || b.poolBytes == 0 {
-		t.Errorf("pools take %d bytes, %d count in all, Memory tells of %d", b.poolBytes, held, b.Memory().Pools)
+		t.Errorf("pools take %d bytes, %d count in all, Memory reports %d", b.poolBytes, held, b.Memory().Pools)
 	}
 	was := b.poolBytes
 	// One more worker with an equal set costs nothing; a refused one serves the types

@@ -81,7 +81,7 @@ func TestEndsBeforeItIsUp(t *testing.T) {
 func TestNotThere(t *testing.T) {
 	d, err := Start(exec.Command("/no/such/program"), "is up")
 	if err == nil || d.Running() {
-		t.Error("what is not there is started")
+		t.Error("a program that does not exist is started")
 	}
 	d.Signal(syscall.SIGTERM)
 	d.Kill()

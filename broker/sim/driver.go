@@ -276,7 +276,7 @@ func (d *driver) note(fx []broker.Effect) {
 func (d *driver) settle() error {
 	for _, k := range d.kept {
 		if !bytes.Equal(k.body, k.want) {
-			return fmt.Errorf("a body of %d bytes changed that was said to be kept", len(k.body))
+			return fmt.Errorf("a body of %d bytes changed although it was marked as kept", len(k.body))
 		}
 	}
 	return nil

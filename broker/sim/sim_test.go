@@ -86,7 +86,7 @@ func TestSeeds(t *testing.T) {
 			t.Errorf("%d kinds of runs of %d were run", len(profiles), kinds)
 		}
 		if returns == 0 {
-			t.Error("no memory was ever given back: the kinds that are to exercise that do not")
+			t.Error("no memory was ever given back: the kinds of runs that should test this do not")
 		}
 	}
 }

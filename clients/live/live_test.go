@@ -130,7 +130,7 @@ func (s *submitter) next(tag string) agent.Event {
 			}
 			s.told[e.Tag] = append(s.told[e.Tag], e)
 		case <-late:
-			s.w.Fatalf("nothing was told of command %s within %v", tag, patience)
+			s.w.Fatalf("nothing was reported about command %s within %v", tag, patience)
 		}
 	}
 	e := s.told[tag][0]

@@ -1,12 +1,12 @@
-// Package agent drives the clients of all languages alike: each has a small program here
-// that does with its client what it is told on its standard input, and tells what came
-// of it on its standard output.
+// Package agent drives the clients of all languages alike: each has a small program
+// here. It reads commands from its standard input, carries them out with its client, and
+// reports the results on its standard output.
 //
 // Both are lines of JSON. Bodies travel as strings that hold JSON, so that each byte of
 // them can be compared.
 //
 // A submitter's program gets a [Command] a line. It may begin one before the last has
-// ended, and tells what came of it under the command's tag.
+// ended, and reports its result under the command's tag.
 //
 // A worker's program gets nothing. Its handler does what the body of the job says, an
 // object of which the first of these keys counts:

@@ -253,7 +253,7 @@ func alone(t *testing.T, b *broker) {
 	}
 }
 
-// away waits until a broker says, in all its ways, that NATS is not there for it.
+// away waits until a broker reports everywhere that it has no NATS.
 func away(t *testing.T, b *broker) {
 	t.Helper()
 	if err := until(b.name+" says that NATS is away", func() error {

@@ -102,7 +102,7 @@ func (s *site) get(path string, to any) bool {
 
 func (s *site) fleet() (f api.Fleet) { s.get("/v1/fleet", &f); return f }
 
-// found waits until a broker tells of a cause.
+// found waits until a broker reports a cause.
 func (s *site) found(cause string) {
 	s.t.Helper()
 	until(s.t, "found: "+cause, func() bool {

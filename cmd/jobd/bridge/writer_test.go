@@ -191,7 +191,7 @@ func TestAFullSpool(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := before
-	full.Cur = 1 << 20 // what else this process writes, such as what go test has it log, stays below
+	full.Cur = 1 << 20 // other files that this process writes, such as logs of go test, stay below
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d results are in the spool, %v", len(files), err)
 	}
-	// A folder can be opened but not read. At no moment is there nothing.
+	// A folder can be opened but not read. The name exists at any moment.
 	swap := func(f string) error {
 		return unix.Renameat2(unix.AT_FDCWD, f, unix.AT_FDCWD, f+".kept", unix.RENAME_EXCHANGE)
 	}

@@ -202,7 +202,7 @@ func TestAcceptManual(t *testing.T) {
 		equal(t, "target of 7", answers[1].Row.Target, "nobody")
 		equal(t, "statuses", statuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
 		write(t, s, Batch{Return: []int64{8}})
-		equal(t, "what came by hand goes back there", table.get(t, 8).Status, Manual)
+		equal(t, "rows that came by hand become manual again", table.get(t, 8).Status, Manual)
 	})
 }
 

@@ -56,6 +56,6 @@ func TestCommandQueue(t *testing.T) {
 	m.order(command{c, func() { t.Error("a machine that has ended did a command") }, func() { close(gone) }})
 	<-gone
 	if m.hold(c, func() { t.Error("a machine that has ended was held") }) {
-		t.Error("it is said to be there")
+		t.Error("it is reported to exist")
 	}
 }

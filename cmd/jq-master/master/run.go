@@ -374,7 +374,7 @@ func note(j *job.Job, a *job.Attempt) {
 	j.Attempts = append(slices.Clip(all), *a)
 }
 
-// bounded leaves out of an outcome what is longer than may be kept.
+// bounded drops the parts of an outcome that are too long to be kept.
 func (c *machine) bounded(o *job.Outcome) *job.Outcome {
 	b := *o
 	note := ""

@@ -156,7 +156,7 @@ func TestPointerValue(t *testing.T) {
 	}
 	p, _ := ParsePointer("/argument/none/0")
 	if _, found := p.Value(a); found {
-		t.Error("what is not there is found")
+		t.Error("a missing value is found")
 	}
 }
 

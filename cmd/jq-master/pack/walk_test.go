@@ -117,7 +117,7 @@ func TestValue(t *testing.T) {
 		t.Errorf("of a key that comes twice the value is %d, want the last, 2", n)
 	}
 	if v.Item(6).Field("none") != nil || v.Field("k") != nil {
-		t.Error("a key is found that is not there")
+		t.Error("a missing key is found")
 	}
 	if _, ok := v.Item(1).Number().Integer(); ok {
 		t.Error("2⁶⁴-1 passes for an int64")

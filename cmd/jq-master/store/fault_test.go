@@ -392,7 +392,7 @@ func TestLate(t *testing.T) {
 	if gate.Release() == 0 {
 		t.Error("nothing was held")
 	}
-	add(t, r, newJob(2)) // the server has read what came before by now, or will find it void
+	add(t, r, newJob(2)) // by now the server has read earlier commands, or will find them void
 	running = started(queued)
 	must(t, func(f func(error)) { r.Start(running, f) })
 	w := load(t, r)

@@ -88,7 +88,7 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// TestPayload: any bytes but newline pass untouched.
+// TestPayload: all bytes except a newline pass unchanged.
 func TestPayload(t *testing.T) {
 	d := sharing(t)
 	who := tenant()

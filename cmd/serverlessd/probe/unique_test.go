@@ -99,8 +99,8 @@ func TestBadUnique(t *testing.T) {
 	}
 }
 
-// TestUniqueKilled: many clients add one key through two daemons of a store, of which
-// one is killed and started again: there is one job in the end, whichever daemon
+// TestUniqueKilled: many clients add one key through two daemons of a store. One of
+// them is killed and started again. In the end there is one job, whichever daemon
 // answered.
 func TestUniqueKilled(t *testing.T) {
 	for name, store := range map[string]func(t *testing.T) string{

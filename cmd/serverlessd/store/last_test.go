@@ -51,7 +51,7 @@ func TestLast(t *testing.T) {
 		// A job that succeeds at once has none.
 		got := take(t, s, sysid, "a-y", 1, ttl)
 		end(t, s, sysid, Ending{Run: got[0].Run, Code: job.CodeOK, Status: 200})
-		equal(t, "last of what went well", get(t, s, well.ID).Last == nil, true)
+		equal(t, "last of a job that succeeded", get(t, s, well.ID).Last == nil, true)
 		for _, with := range []bool{false, true} {
 			list, err := beside.Jobs(t.Context(), Query{Client: "a", Limit: 10, Last: with})
 			if err != nil || len(list) != 2 {

@@ -243,7 +243,7 @@ func TestTwice(t *testing.T) {
 		const go = f.querySelector('button.first');
 		return go.innerText === 'Submit…' && go.ariaDisabled === 'true'`)
 	if !said {
-		t.Error("a dialog does not say that it is at it")
+		t.Error("a dialog does not say that it is working")
 	}
 	b.Sees("is queued.")
 	b.Until(`document.querySelectorAll('.notes p').length === 1`)
