@@ -251,7 +251,7 @@ func TestGroupsOfTypes(t *testing.T) {
 	for i := range n / 10 {
 		core.Join(int64(n), core.AddWorker(), &broker.Joining{Type: fmt.Append(nil, "t", i%3)})
 	}
-	for _, p := range peers[:3] { // what runs of theirs goes on, what waits is abandoned
+	for _, p := range peers[:3] { // their running jobs go on, their waiting jobs are abandoned
 		core.Gone(int64(n), p)
 	}
 	rules := map[string]string{}

@@ -242,7 +242,7 @@ func draw(r *rand.Rand, token string, s *session) *entry {
 		e.timeout = 1 + r.IntN(400)
 	}
 	e.expires = r.IntN(20) == 0
-	if (e.Do == "fail" || e.timeout > 0) && e.retries > 1 { // else backoff makes it last
+	if (e.Do == "fail" || e.timeout > 0) && e.retries > 1 { // with more, backoff would take too long
 		e.retries = 2
 	}
 	text, _ := json.Marshal(e.plan)

@@ -76,7 +76,7 @@ func (s *site) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		return nil, err
 	}
 	c, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil { // else nobody else may have the thread
+	if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil { // otherwise no other goroutine may get the thread
 		runtime.UnlockOSThread()
 	}
 	return c, err

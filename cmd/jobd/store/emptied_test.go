@@ -51,7 +51,7 @@ func TestEmptiedClaims(t *testing.T) {
 				equal(t, "statuses", statuses(t, table, 3), "done running manual")
 				equal(t, "the token is another", s.Token() != token, false)
 				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
-					registered(t, other) // it had no rows to tell by that nobody has settled it
+					registered(t, other) // without rows it could not know that nobody has settled it
 				} else if err != nil {
 					t.Fatal(err)
 				}

@@ -51,7 +51,7 @@ func TestEndMeanwhile(t *testing.T) {
 			}()
 			end()
 			if v.answer != nil && !errors.Is(v.answer, store.ErrFenced) {
-				return // what only an enqueueing is answered
+				return // only an enqueueing gets such an answer
 			}
 			alive(m)
 			go func() {

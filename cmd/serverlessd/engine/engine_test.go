@@ -58,7 +58,7 @@ type gated struct {
 	store.Store
 	counting, taking gate
 	away             atomic.Bool  // all that is called below fails
-	failLeave        atomic.Int32 // so many times
+	failLeave        atomic.Int32 // how often Leave still fails
 	leaves           atomic.Int32
 	taken            atomic.Int32 // jobs
 	largest          atomic.Int64 // bytes that one Take brought

@@ -119,7 +119,7 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
 	}
 	e.Start()
-	for range most { // as many as may be do run at the same time
+	for range most { // the full number runs at the same time
 		closed(t, "one begins", begins)
 	}
 	close(ends)

@@ -79,7 +79,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		}
 	}
 	d = d.boot(false, nil)
-	j = open(t, d, failing("b", "a")) // whose the rest is changes
+	j = open(t, d, failing("b", "a")) // another lane gets the rest
 	r, err := j.Reserve(cancelled(t), "a", 100, long)
 	if err != nil {
 		t.Fatal(err)

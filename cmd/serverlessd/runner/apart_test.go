@@ -63,7 +63,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer secret.Close()
-	inherited, err := syscall.Dup(int(secret.Fd())) // as from who started us: not closed on exec
+	inherited, err := syscall.Dup(int(secret.Fd())) // like one from the program that started us: it is not closed on exec
 	if err != nil {
 		t.Fatal(err)
 	}
