@@ -3,11 +3,15 @@ package link
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"gloom/broker"
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
@@ -80,5 +84,71 @@ func TestRightsComeBack(t *testing.T) {
 	}
 	if _, err := mine.Result(t.Context()); err != nil {
 		t.Errorf("the job of the connection before: %v", err)
+	}
+}
+
+// TestFrozenDoor: the jobs of a door that stands still with its connection open wait for no
+// worker any more when its lease is over.
+func TestFrozenDoor(t *testing.T) {
+	const lease = 3 * time.Second
+	opt := settings.Default()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+	srv, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frozen atomic.Bool
+	go func() {
+		in, err := front.Accept()
+		if front.Close(); err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", srv.SubmitAddr().String())
+		if err != nil {
+			return
+		}
+		go io.Copy(in, out)
+		for b := make([]byte, 1<<16); ; {
+			n, err := in.Read(b)
+			for frozen.Load() {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if _, werr := out.Write(b[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	}()
+	l, err := Open(Config{Program: "door", SubmitAddr: front.Addr().String(), WorkerAddr: srv.WorkerAddr().String(), Lease: lease}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	jobs, err := l.NewJobs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := jobs.Submitter().Submit(t.Context(), gloom.Job{Type: "t", Body: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() (n int) {
+		srv.Hub().View(func(b *broker.Broker, _ int64) { n = int(b.Held()) })
+		return n
+	}
+	time.Sleep(lease) // well, it is not dropped
+	if waiting() != 1 {
+		t.Fatal("the job of a door that is well is gone")
+	}
+	frozen.Store(true)
+	defer jobs.Close()
+	defer frozen.Store(false)
+	for over := time.Now().Add(lease * 3 / 4); waiting() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(over) {
+			t.Fatal("the job still waits for a worker")
+		}
 	}
 }

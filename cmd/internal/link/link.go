@@ -3,6 +3,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -34,6 +35,9 @@ type Config struct {
 	// SubmitOnly: the door joins no workers, and needs no WorkerAddr.
 	SubmitOnly bool
 	Token      string
+	// Lease is for how long another daemon keeps its hands off the door's jobs when nothing
+	// is heard of it; 0 is ten seconds.
+	Lease time.Duration
 	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them
 	// turns TLS on. TLSPrefix begins the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
@@ -107,10 +111,19 @@ type Link struct {
 }
 
 const (
-	leastPause = 50 * time.Millisecond // before connecting again
-	mostPause  = 3 * time.Second
-	heartbeat  = 10 * time.Second
+	leastPause   = 50 * time.Millisecond // before connecting again
+	mostPause    = 3 * time.Second
+	defaultLease = 10 * time.Second
 )
+
+// heartbeat is the pace at which a broker must hear of a door with this lease. It drops the
+// door after two beats without a byte, as lost. That is before the lease is over, even one
+// last renewed a quarter of it ago: when another door takes its place, at another broker of a
+// fleet perhaps, none of its jobs waits any more for a worker, under the rules of a broker
+// that the other door does not know.
+func heartbeat(lease time.Duration) time.Duration {
+	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
+}
 
 // Open starts the door's embedded broker, or prepares the connection to a shared one.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
@@ -122,7 +135,7 @@ func Open(c Config, log zerolog.Logger) (*Link, error) {
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
 		return l, l.embed(c, log)
 	}
-	l.common = append(l.common, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeat))
+	l.common = append(l.common, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeat(c.Lease)))
 	if c.Token != "" {
 		l.common = append(l.common, gloom.Token(c.Token))
 	}
