@@ -42,7 +42,8 @@ type command struct {
 	retryDelay time.Duration // negative: the job's own backoff
 	progress   bool          // read progress from descriptor 3
 	compat     bool
-	stderr     io.Writer // gets what commands write to stderr; nil: nobody
+	guard      *launch.Guard // ends commands with us: their jobs run elsewhere then
+	stderr     io.Writer     // gets what commands write to stderr; nil: nobody
 
 	kill    <-chan struct{} // closed: no more grace
 	running sync.WaitGroup
@@ -103,7 +104,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	start := launch.Command{
 		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
 		Stdin: input, Stdout: stdout, Stderr: stderr,
-		Linger: grace, Death: syscall.SIGTERM, // when we are killed, its job runs elsewhere
+		Linger: grace, Guard: c.guard,
 		Args: c.args[:1:1],
 	}
 	if job.Headers != nil {

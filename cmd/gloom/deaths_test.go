@@ -8,10 +8,59 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"gloom/cmd/internal/process"
 )
+
+// TestKilledWorker: a worker that is killed leaves nothing of its commands running, not even
+// what they have started: its job runs again elsewhere.
+func TestKilledWorker(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux lets processes end with another one")
+	}
+	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kill)
+	file := filepath.Join(t.TempDir(), "pid")
+	tool := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(bin, "gloom"), args...)
+		cmd.Env = append(os.Environ(), "GLOOM_SUBMIT_ADDR="+b.submit, "GLOOM_WORKER_ADDR="+b.worker)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	worker := tool("work", "-q", "t", "--", "sh", "-c", `sleep 300 & echo $! >"$0.new"; mv "$0.new" "$0"; wait`, file)
+	submit := tool("submit", "t", "x", "--detach")
+	if err := submit.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	for late := time.Now().Add(30 * time.Second); pid == 0; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(file)
+		if _, err := fmt.Sscan(string(text), &pid); err != nil && time.Now().After(late) {
+			t.Fatal("the command does not start")
+		}
+	}
+	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) })
+	worker.Process.Kill()
+	worker.Wait()
+	for late := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, state := process.StartOf(pid); state == "" || state == "Z" {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatal("what the command has started runs on")
+		}
+	}
+}
 
 // TestDeaths streams lines through workers of eight commands each, which are
 // killed at random: every line gets its own answer all the same. GLOOM_LINES

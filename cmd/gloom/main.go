@@ -10,9 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/launch"
 )
 
-func main() { os.Exit(cli.Execute(newRoot(), os.Args[1:], os.Stderr)) }
+func main() {
+	launch.Main() // for the guard of gloom work
+	os.Exit(cli.Execute(newRoot(), os.Args[1:], os.Stderr))
+}
 
 // tool is what all commands share.
 type tool struct {

@@ -20,6 +20,8 @@ import (
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/internal/process"
 )
 
 const workLong = `Run a command once for each job of a TYPE, or of several types. In a TYPE, *
@@ -41,7 +43,8 @@ failures, and the answer is {"error":"exit status 3","stderr":"…"} instead.
 Each command runs in a process group of its own. The group gets SIGTERM, and
 SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
 and when the connection is lost, since the broker then hands the job to another
-worker.
+worker. When gloom itself is killed, a small process beside it (job-guard, on
+Linux) kills at once all that its commands have started.
 
 After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
 begun, and lets running commands finish. A second signal stops these as above, a
@@ -257,9 +260,16 @@ func (w *work) run(args []string, dash int) error {
 	if w.base64 {
 		w.input, w.output = formBase64, formBase64
 	}
+	self := process.Self()
+	guard, err := launch.NewGuard(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start))
+	if err == nil {
+		defer guard.Close()
+	} else if !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
 	kill := make(chan struct{})
 	c := &command{
-		args: args, unsafe: w.unsafe, timeout: w.timeout, input: w.input, output: w.output,
+		guard: guard, args: args, unsafe: w.unsafe, timeout: w.timeout, input: w.input, output: w.output,
 		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
 		progress: w.progress, compat: w.link.compat, kill: kill,
 	}

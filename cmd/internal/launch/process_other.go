@@ -33,6 +33,9 @@ func (p *Process) waitEnd() {
 
 func pipeSize(uintptr) int { return chunk }
 
+// Main does nothing.
+func Main() {}
+
 // Guard ends the descendants of processes, on Linux only.
 type Guard struct{ owner string }
 
@@ -40,6 +43,9 @@ type Guard struct{ owner string }
 func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
 
 func (*Guard) member(string) string { return "" }
+
+// Close does nothing.
+func (*Guard) Close() {}
 
 func (*Guard) begun(int) {}
 func (*Guard) ended(int) {}
