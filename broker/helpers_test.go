@@ -47,8 +47,7 @@ func (b *Broker) Rules() []RuleInfo {
 // Groups returns the busiest groups in one piece.
 func (b *Broker) Groups(limit int) []GroupInfo {
 	l := GroupLook{Limit: limit}
-	for more := true; more; l.Sum() {
-		more = b.LookGroups(&l)
+	for b.LookGroups(&l) {
 	}
 	return l.Infos(nil)
 }

@@ -25,53 +25,80 @@ type GroupLook struct {
 	// Shut selects groups with waiting jobs and a rule that lets no more run.
 	Shut bool
 
-	next int // the holding to go on from
-	// found is what holdings have in groups, by type; met is what those of the last piece
-	// have.
-	found map[string]map[*group]groupJobs
-	met   []metJobs
+	next  int                    // the holding to go on with
+	found map[string]*groupTable // what holdings have in groups, by type
 }
 
 // groupJobs is what holdings have in a group.
 type groupJobs struct {
+	group                  *group
 	by                     *rule // it lets no more run
 	waiting, running, held uint32
 }
 
-type metJobs struct {
-	of    map[*group]groupJobs // in GroupLook.found
-	group *group
-	groupJobs
+// groupTable has groups by their numbers, on pages that are there when a group is on them.
+type groupTable []*[groupPage]groupJobs
+
+const groupPage = 64
+
+// add adds what a holding has in a group. Another group that had its number has gone since.
+func (t *groupTable) add(x groupJobs) {
+	page := int(x.group.no / groupPage)
+	if page >= len(*t) {
+		*t = append(*t, make(groupTable, page+1-len(*t))...)
+	}
+	if (*t)[page] == nil {
+		(*t)[page] = new([groupPage]groupJobs)
+	}
+	y := &(*t)[page][x.group.no%groupPage]
+	if y.group != x.group {
+		*y = x
+		return
+	}
+	y.waiting, y.running, y.held = y.waiting+x.waiting, y.running+x.running, y.held+x.held
+	y.by = x.by
 }
 
-// LookGroups looks at one piece of all holdings and tells whether there is more. The caller
-// calls l.Sum after each piece.
-func (b *Broker) LookGroups(l *GroupLook) (more bool) {
-	if l.found == nil {
-		l.found = map[string]map[*group]groupJobs{}
-		if l.Types == nil {
-			l.found[""] = map[*group]groupJobs{}
-		}
-		for _, name := range l.Types {
-			if len(name) == 0 || b.typesByName[string(name)] != nil {
-				l.found[string(name)] = map[*group]groupJobs{}
+func (t *groupTable) all(yield func(*groupJobs) bool) {
+	for i := 0; t != nil && i < len(*t); i++ {
+		for j := 0; (*t)[i] != nil && j < groupPage; j++ {
+			if x := &(*t)[i][j]; x.group != nil && !yield(x) {
+				return
 			}
 		}
 	}
-	last := len(b.holdings.All())
+}
+
+// LookGroups looks at one piece of all holdings and tells whether there is more.
+func (b *Broker) LookGroups(l *GroupLook) (more bool) {
+	if l.found == nil {
+		l.found = map[string]*groupTable{}
+		if l.Types == nil {
+			l.found[""] = new(groupTable)
+		}
+		for _, name := range l.Types {
+			if len(name) == 0 || b.typesByName[string(name)] != nil {
+				l.found[string(name)] = new(groupTable)
+			}
+		}
+	}
+	last, all := len(b.holdings.All()), l.found[""]
 	for n := 0; n < lookVisits && l.next < last && len(l.found) > 0; n++ {
 		if h := b.holdings.All()[l.next]; h != nil && h.queue.set != nil {
-			n += l.meet(b, l.found[""], h)
-			n += l.meet(b, l.found[string(h.kind.name)], h)
+			if all != nil {
+				n += l.meet(b, all, h)
+			}
+			if of := l.found[string(h.kind.name)]; of != nil {
+				n += l.meet(b, of, h)
+			}
 		}
 		l.next++
 	}
 	return l.next < last && len(l.found) > 0
 }
 
-// meet notes what a holding has in groups, if that is requested (of is not nil), and returns
-// how many groups it visited.
-func (l *GroupLook) meet(b *Broker, of map[*group]groupJobs, h *holding) int {
+// meet adds what a holding has in groups and returns how many groups it visited.
+func (l *GroupLook) meet(b *Broker, of *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.dead {
 		x.waiting = uint32(h.queued + h.delayed)
@@ -79,32 +106,22 @@ func (l *GroupLook) meet(b *Broker, of map[*group]groupJobs, h *holding) int {
 			x.held = uint32(h.queued)
 		}
 	}
-	if of == nil || x.waiting+x.running == 0 {
+	if x.waiting+x.running == 0 {
 		return 0
 	}
 	for _, g := range h.queue.set.groups {
-		if x.by = nil; g.shut {
+		if x.group, x.by = g, nil; g.shut {
 			x.by, _ = b.closed(g)
 		}
 		if x.by != nil || !l.Shut {
-			l.met = append(l.met, metJobs{of, g, x})
+			of.add(x)
 		}
 	}
 	return len(h.queue.set.groups)
 }
 
-// Sum adds up what the last piece met. It may take long; like Infos it does not need the
-// broker's lock.
-func (l *GroupLook) Sum() {
-	for _, m := range l.met {
-		x := m.of[m.group]
-		m.of[m.group] = groupJobs{m.by, x.waiting + m.waiting, x.running + m.running, x.held + m.held}
-	}
-	l.met = l.met[:0]
-}
-
 // Infos returns the groups found among the jobs of one of Types (nil: all jobs), the busiest
-// first.
+// first. It takes its time, and does not need the broker's lock.
 func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	busier := func(x, y GroupInfo) int {
 		return cmp.Or(cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running), bytes.Compare(x.Name, y.Name))
@@ -117,8 +134,8 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 			last = infos[l.Limit-1]
 		}
 	}
-	for g, x := range l.found[string(typ)] {
-		i := GroupInfo{Name: g.name, Waiting: int(x.waiting), Running: int(x.running), Held: int(x.held)}
+	for x := range l.found[string(typ)].all {
+		i := GroupInfo{Name: x.group.name, Waiting: int(x.waiting), Running: int(x.running), Held: int(x.held)}
 		if x.by != nil {
 			i.Rule = x.by.Pattern
 		}

@@ -281,9 +281,7 @@ func TestGroupsOfTypes(t *testing.T) {
 	for _, limit := range []int{1, 7, n} {
 		l, pieces := broker.GroupLook{Limit: limit, Types: types}, 1
 		for ; core.LookGroups(&l); pieces++ {
-			l.Sum()
 		}
-		l.Sum()
 		if pieces < n/1024 {
 			t.Errorf("the groups of %d jobs are looked at in %d pieces", n, pieces)
 		}

@@ -90,7 +90,7 @@ const mostGroups = maxAnswer / 64
 
 // lookGroups reads all groups, a piece at a time.
 func (a *API) lookGroups(l *broker.GroupLook) {
-	for more := true; more; l.Sum() {
+	for more := true; more; {
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(l) })
 	}
 }

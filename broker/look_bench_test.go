@@ -1,0 +1,49 @@
+package broker_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+// BenchmarkGroups is a look at very many groups. It tells how long the longest piece takes,
+// which is under the lock, and all of them together.
+func BenchmarkGroups(b *testing.B) {
+	const groups = 300_000
+	core := broker.New(broker.Config{})
+	sub := core.AddSubmitter()
+	for i := range groups {
+		core.Submit(0, sub, &broker.Submission{
+			ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
+			Groups: [][]byte{fmt.Append(nil, "group-", i)},
+		})
+	}
+	for _, c := range []struct {
+		name string
+		look broker.GroupLook
+		of   []byte
+	}{
+		{"all", broker.GroupLook{Limit: 100}, nil},
+		{"shut", broker.GroupLook{Limit: 3, Shut: true}, nil},
+		{"type", broker.GroupLook{Limit: 100, Types: [][]byte{[]byte("t")}}, []byte("t")},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var longest, locked time.Duration
+			for range b.N {
+				l := c.look
+				for more := true; more; {
+					begin := time.Now()
+					more = core.LookGroups(&l)
+					took := time.Since(begin)
+					longest, locked = max(longest, took), locked+took
+				}
+				l.Infos(c.of)
+			}
+			b.ReportMetric(float64(longest.Microseconds()), "longest-µs")
+			b.ReportMetric(float64(locked.Microseconds())/float64(b.N), "locked-µs/op")
+		})
+	}
+}
