@@ -51,7 +51,7 @@ func (b *Broker) evict() {
 		}
 	}
 	p := worst.id
-	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdue), Overdue: int64(b.overdueRuns)})
+	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdue), Overdue: int32(b.overdueRuns)})
 	b.remove(p, "")
 	b.effect(OpClose, p, nil)
 }

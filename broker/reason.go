@@ -6,7 +6,8 @@ type Reason struct {
 	Why Why
 	// Have is the present number, Overdue the number of overdue runs in it, Need what would
 	// be added, Most the limit.
-	Have, Overdue, Need, Most int64
+	Overdue          int32
+	Have, Need, Most int64
 	// Text is a worker's text, or the name of a type.
 	Text string
 }

@@ -343,7 +343,7 @@ func (s *script) configured(fx []broker.Effect, bad *broker.BadSetting) {
 func (s *script) submission(w *words, id, typ string) *broker.Submission {
 	return &broker.Submission{
 		ID: []byte(id), Type: []byte(typ), Body: body(w, strconv.Quote(id)),
-		Priority: w.number("priority", 0), Retries: int(w.number("retries", -1)),
+		Priority: w.number("priority", 0), Retries: int32(w.number("retries", -1)),
 		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
 		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
 		Groups: w.list("groups"), Age: w.duration("age", 0), Headers: []byte(w.opt("headers", "")),

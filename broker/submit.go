@@ -6,17 +6,17 @@ import "time"
 // which the core compares byte by byte.
 type Submission struct {
 	ID, Type, Body []byte
-	// Kept says that Body may be referred to: nobody writes to it again. Its capacity
-	// counts, because all of it stays allocated.
-	Kept     bool
-	Priority int64
+	Priority       int64
 	// Delay is how long it is not handed out. Timeout bounds one run. Backoff is the wait
 	// before the first retry and doubles for each further one; the loss of a worker has none.
 	// Expires is its deadline, counted from now. 0 means none.
 	Delay, Timeout, Backoff, Expires time.Duration
 	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
 	// counts.
-	Retries int
+	Retries int32
+	// Kept says that Body may be referred to: nobody writes to it again. Its capacity
+	// counts, because all of it stays allocated.
+	Kept bool
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.
 	Detach bool
@@ -113,7 +113,7 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 	}
 	r, j := b.newJob(h, s, flags)
 	b.hold(r, j, x.hash, x.old)
-	retries := s.Retries
+	retries := int(s.Retries)
 	if retries < 0 {
 		retries = b.cfg.Retries
 	}
@@ -169,9 +169,9 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	}
 	switch {
 	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
-		return Reason{Why: ManyJobs, Have: int64(held), Overdue: int64(b.overdueRuns)}
+		return Reason{Why: ManyJobs, Have: int64(held), Overdue: int32(b.overdueRuns)}
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
-		return Reason{Why: ManyBytes, Have: bytes, Overdue: int64(b.overdueRuns), Need: w, Most: c.MaxBytes}
+		return Reason{Why: ManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: w, Most: c.MaxBytes}
 	}
 	var ofType uint64
 	var typeBytes int64

@@ -435,7 +435,7 @@ func (x *node) submit() {
 			}
 		}
 		s := &broker.Submission{
-			ID: []byte(id), Type: []byte(types[x.rng.IntN(4)]), Retries: x.rng.IntN(3), Body: make([]byte, x.rng.IntN(700)),
+			ID: []byte(id), Type: []byte(types[x.rng.IntN(4)]), Retries: int32(x.rng.IntN(3)), Body: make([]byte, x.rng.IntN(700)),
 			Progress: x.rng.IntN(2) == 0, Priority: int64(x.rng.IntN(3)),
 		}
 		switch x.rng.IntN(6) {
@@ -446,7 +446,7 @@ func (x *node) submit() {
 		case 2:
 			s.Headers = []byte(`{"a":"b"}`)
 		}
-		j := &job{retries: s.Retries, runs: new(int), free: s.Timeout > 0 || id == `"the same"`, follow: s.Progress}
+		j := &job{retries: int(s.Retries), runs: new(int), free: s.Timeout > 0 || id == `"the same"`, follow: s.Progress}
 		x.subs[p][id] = j
 		x.do(x.core.Submit(x.now, p, s))
 	}

@@ -166,7 +166,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		s := broker.Submission{
 			ID: r.ID, Type: r.Type, Body: r.Body, Kept: m.Kept, Priority: r.Priority,
 			Delay: ms(r.DelayMS), Timeout: ms(r.TimeoutMS), Backoff: ms(r.BackoffMS), Expires: ms(r.ExpiresMS),
-			Retries: r.Retries, Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
+			Retries: int32(r.Retries), Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
 			Keep: ms(r.KeepMS), Age: ms(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
 		}
 		if h.outcomes > 0 {

@@ -96,7 +96,7 @@ func (d *driver) do(c *command) {
 		fx = b.Submit(c.now, p, &broker.Submission{
 			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority,
 			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
-			Retries: c.retries, Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
+			Retries: int32(c.retries), Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
 			Age: c.age, Headers: d.lendOr(c.headers), Groups: d.names(c.groups),
 		})
 	case cancel:

@@ -135,7 +135,7 @@ func (r *runner) compareLetters() error {
 			w, g := want[i], got[i]
 			ok = w.id == string(g.ID) && w.typ == string(g.Type) && bytes.Equal(w.body, g.Body) && w.priority == g.Priority &&
 				w.attempts == g.Attempts && w.at == g.Submitted && w.failed == g.Failed && g.Reason != (broker.Reason{}) && w.reason == g.Reason.Text &&
-				w.retries == g.Retries && w.timeout == g.Timeout && w.backoff == g.Backoff && bytes.Equal(w.headers, g.Headers) && slices.EqualFunc(w.groups, g.Groups, func(w string, g []byte) bool { return w == string(g) })
+				w.retries == int(g.Retries) && w.timeout == g.Timeout && w.backoff == g.Backoff && bytes.Equal(w.headers, g.Headers) && slices.EqualFunc(w.groups, g.Groups, func(w string, g []byte) bool { return w == string(g) })
 		}
 		if !ok {
 			return fmt.Errorf("dead letters of type %q differ:\n  expected %s\n  got      %s", name, letterNames(want), coreLetters(got))

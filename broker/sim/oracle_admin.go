@@ -16,9 +16,9 @@ type letter struct {
 	at, failed int64
 }
 
-// letterOverhead is what the core counts for a letter besides its id, body, headers,
-// groups and reason.
-const letterOverhead = 320
+// letterOverhead is what the core counts for a letter besides its id, body,
+// headers, groups and reason.
+const letterOverhead = 288
 
 func (l *letter) weight() int64 {
 	return int64(len(l.id)+len(l.body)+len(l.headers)+length(l.groups)+len(l.reason)) + letterOverhead

@@ -72,10 +72,10 @@ func Of(r *broker.Reason) string {
 		case "have":
 			buf = strconv.AppendInt(buf, r.Have, 10)
 		case "overdue":
-			buf = strconv.AppendInt(buf, r.Overdue, 10)
+			buf = strconv.AppendInt(buf, int64(r.Overdue), 10)
 		case "among":
 			if r.Overdue > 0 {
-				buf = append(strconv.AppendInt(append(buf, " ("...), r.Overdue, 10), " overdue runs among them)"...)
+				buf = append(strconv.AppendInt(append(buf, " ("...), int64(r.Overdue), 10), " overdue runs among them)"...)
 			}
 		case "need":
 			buf = strconv.AppendInt(buf, r.Need, 10)
