@@ -159,16 +159,16 @@ export function elements(json) {
 export const parse = json =>
   JSON.parse(json.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g, t => t[0] !== '"' && t.length > 15 && /^-?\d+$/.test(t) && !Number.isSafeInteger(+t) ? `"${t}"` : t));
 
-/** The quantile q of counts by powers of two microseconds, in seconds.
- * @param {number[]} counts @param {number} q */
-export function quantile(counts, q) {
+/** The quantile q of counts, in seconds.
+ * @param {number[]} counts @param {number} q @param {(i: number) => number} [upto] the upper limit of each; without it, powers of two microseconds */
+export function quantile(counts, q, upto = i => 2 ** i / 1e6) {
   const all = counts.reduce((a, b) => a + b, 0);
   if (!all) return null;
   let rest = q * all;
   for (let i = 0; i < counts.length; i++) {
     if (rest <= counts[i] && counts[i]) {
-      const low = i ? 2 ** (i - 1) : 0;
-      return (low + (2 ** i - low) * rest / counts[i]) / 1e6;
+      const low = i ? upto(i - 1) : 0;
+      return low + (upto(i) - low) * rest / counts[i];
     }
     rest -= counts[i];
   }

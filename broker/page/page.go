@@ -9,7 +9,8 @@
 //
 // A daemon uses it as follows:
 //
-//   - It embeds a folder with app.js and its views, and gives it to New. app.js calls start of
+//   - It embeds a folder with app.js and its views, and gives it to New, beside what it shares with
+//     other daemons, such as the views of schedules. app.js calls start of
 //     page.js with the views, the first one statically imported, the others by later of parts.js.
 //   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
 //     secret, and Site.Index at "/". The argument first of Index is JSON: {"guarded": true} if a
@@ -43,9 +44,9 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 //go:embed index.html icon.svg *.css *.js lib
@@ -69,6 +70,16 @@ type Daemon struct {
 	Without string
 	// Views has app.js, and the files that it imports and the kit does not have.
 	Views fs.FS
+	// Shared has what some daemons have alike, and the kit not; nil: nothing.
+	Shared fs.FS
+}
+
+// folders are where the files are.
+func (d *Daemon) folders() []fs.FS {
+	if d.Shared == nil {
+		return []fs.FS{parts, d.Views}
+	}
+	return []fs.FS{parts, d.Shared, d.Views}
 }
 
 // Site is the page of one daemon.
@@ -83,13 +94,17 @@ type file struct {
 	plain, gzip []byte
 }
 
-// New returns the page of a daemon. It panics if a file of the daemon would hide one of the kit.
+// New returns the page of a daemon. It panics if a file would hide another one, as of the kit.
 func New(d Daemon) *Site {
 	s := &Site{of: d}
 	s.files = sync.OnceValue(s.pack)
-	for name := range names(d.Views) {
-		if _, err := fs.Stat(parts, name); err == nil {
-			panic(fmt.Sprintf("page: the kit has %s already", name))
+	known := map[string]bool{}
+	for _, in := range d.folders() {
+		for name := range names(in) {
+			if known[name] {
+				panic(fmt.Sprintf("page: there are two of %s", name))
+			}
+			known[name] = true
 		}
 	}
 	return s
@@ -115,7 +130,7 @@ var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)
 
 func (s *Site) pack() map[string]*file {
 	m := map[string]*file{}
-	for _, in := range []fs.FS{parts, s.of.Views} {
+	for _, in := range s.of.folders() {
 		for name := range names(in) {
 			data, err := fs.ReadFile(in, name)
 			if err != nil {
@@ -128,7 +143,7 @@ func (s *Site) pack() map[string]*file {
 				data = comments.ReplaceAll(data, nil)
 			}
 			sum := sha256.Sum256(data)
-			m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:8]), plain: data, gzip: packed(data, gzip.BestCompression)}
+			m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:6]), plain: data, gzip: packed(data, gzip.BestCompression)}
 		}
 	}
 	return m
@@ -151,9 +166,11 @@ var imports = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
 func (s *Site) needed() []string {
 	all := []string{"app.js"}
 	for i := 0; i < len(all); i++ {
-		data, err := fs.ReadFile(s.of.Views, all[i])
-		if err != nil {
-			data, _ = fs.ReadFile(parts, all[i])
+		var data []byte
+		for _, in := range s.of.folders() {
+			if found, err := fs.ReadFile(in, all[i]); err == nil {
+				data = found
+			}
 		}
 		for _, m := range imports.FindAllSubmatch(data, -1) {
 			if name := path.Join(path.Dir(all[i]), string(m[1])); !slices.Contains(all, name) {
@@ -184,10 +201,24 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-cache") // browsers ask each time, with its tag
 	data, tag := f.plain, f.tag
 	if small {
-		data, tag = f.gzip, f.tag+"-gzip"
+		data, tag = f.gzip, f.tag+"z"
 	}
 	h.Set("ETag", `"`+tag+`"`)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	if strings.Contains(r.Header.Get("If-None-Match"), h.Get("ETag")) {
+		h.Del("Content-Encoding")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	send(w, r, data)
+}
+
+// send answers with all of a file: nobody asks for parts of one so small, and what that needs in
+// the head counts on a first visit.
+func send(w http.ResponseWriter, r *http.Request, data []byte) {
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(data)
+	}
 }
 
 // nothing marks the place in index.html for the data of a visit's beginning.
@@ -203,7 +234,7 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	if small {
 		data = packed(data, gzip.DefaultCompression)
 	}
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	send(w, r, data)
 }
 
 // head sets the headers of all answers, and tells whether this answer is to be
@@ -218,7 +249,7 @@ func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, s
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Content-Type", mime)
-	h.Set("Vary", "Accept-Encoding")
+	h.Add("Vary", "Accept-Encoding")
 	small = slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(s string) bool { return strings.TrimSpace(s) == "gzip" })
 	if small {
 		h.Set("Content-Encoding", "gzip")

@@ -1,18 +1,13 @@
 // The page of jq-master: its views, and what the field finds.
 import { html } from './html.js';
 import { call } from './api.js';
-import { away, look } from './live.js';
-import { count } from './format.js';
-import { badge, later, to } from './parts.js';
+import { look } from './live.js';
+import { later, to } from './parts.js';
 import { start } from './page.js';
+import { mark } from './verdict.js';
 import { source } from './look.js';
 import { overview } from './view/overview.js';
-import { wrongs } from './view/findings.js';
-
-function mark() {
-  const { severe, warning } = wrongs(), bad = away.value ? 0 : severe + warning;
-  return bad > 0 && badge(count(bad), severe ? 'severe' : 'warning');
-}
+import { findings } from './view/findings.js';
 
 /** The busiest names that have this in them, and the job with this id.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
@@ -43,5 +38,5 @@ start({
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a name', fits, go: find },
   help: html`Rates and times are of the last seconds; plots of the last five minutes, since the page was opened. <code>GET /openapi.yaml</code> describes all that the page asks for.`,
-  mark, source,
+  mark: () => mark(findings()), source,
 });

@@ -1,19 +1,7 @@
 // What the master tells of all jobs, asked for every two seconds.
 import { Lately } from './live.js';
 import { poll } from './poll.js';
-
-/** The value below which a part q of counts lies, in seconds; bounds are the upper limits of the counts.
- * @param {number[]} bounds @param {number[]} counts @param {number} q */
-function quantile(bounds, counts, q) {
-  let rest = q * counts.reduce((a, b) => a + b, 0);
-  if (!rest) return null;
-  for (let i = 0; i < bounds.length; i++) {
-    const low = i ? bounds[i - 1] : 0;
-    if (rest <= counts[i]) return low + (bounds[i] - low) * rest / counts[i];
-    rest -= counts[i];
-  }
-  return bounds[bounds.length - 1];
-}
+import { quantile } from './format.js';
 
 /** How many jobs ended lately, and how many of them with an error. */
 export const lately = { ended: 0, failed: 0 };
@@ -30,14 +18,14 @@ function sample(v, t) {
   if (v === last) return values;
   const l = v.ledger, m = last?.ledger, s = t - at;
   const w = wait.add(v.times.wait, t), r = run.add(v.times.run, t), [done, failed, cancelled] = ends.add([l.done, l.error, l.cancelled], t);
+  const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
   lately.ended = done + failed + cancelled;
   lately.failed = failed;
   const rate = (/** @type {(x: any) => number} */ of) => m && s < 10 && of(l) >= of(m) ? (of(l) - of(m)) / s : null;
   values = {
     in: rate(x => x.enqueued + x.revived), out: rate(x => x.done + x.error + x.cancelled), failed: rate(x => x.error),
     queued: l.waiting, running: l.running,
-    wait50: quantile(v.times.bounds, w, 0.5), wait95: quantile(v.times.bounds, w, 0.95),
-    run50: quantile(v.times.bounds, r, 0.5), run95: quantile(v.times.bounds, r, 0.95),
+    wait50: quantile(w, 0.5, upto), wait95: quantile(w, 0.95, upto), run50: quantile(r, 0.5, upto), run95: quantile(r, 0.95, upto),
   };
   last = v;
   at = t;

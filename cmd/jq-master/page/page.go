@@ -6,6 +6,7 @@ import (
 	"embed"
 
 	"gloom/broker/page"
+	schedule "gloom/cmd/internal/schedule/page"
 )
 
 //go:embed *.js view
@@ -13,6 +14,6 @@ var views embed.FS
 
 // Site is the page of jq-master.
 var Site = page.New(page.Daemon{
-	Title: "JQ", Noun: "master", Views: views,
+	Title: "JQ", Noun: "master", Views: views, Shared: schedule.Views,
 	Without: "<code>GET /v1/stats</code> and <code>/v1/jobs</code> tell the same.",
 })

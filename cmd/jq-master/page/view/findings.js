@@ -3,11 +3,9 @@ import { html } from '../html.js';
 import { asked, status } from '../api.js';
 import { look } from '../live.js';
 import { count, plural, time } from '../format.js';
-import { badge, to } from '../parts.js';
+import { to } from '../parts.js';
 import { rows } from '../body.js';
 import { lately, rates } from '../look.js';
-
-/** @typedef {{severity: 'severe'|'warning'|'info', what: any, advice: any}} Finding */
 
 /** The jobs of a name that wait. @param {any} n */
 export const waiting = n => n.states.queued + n.states.retrying;
@@ -26,13 +24,13 @@ export const heldJobs = c => to(['jobs'], { status: 'queued', match: c.raw.match
 
 const few = 5;
 
-/** @returns {Finding[]} */
+/** @returns {import('../verdict.js').Finding[]} */
 export function findings() {
   const v = look.value;
   if (!v) return [];
-  /** @type {Finding[]} */
+  /** @type {import('../verdict.js').Finding[]} */
   const all = [];
-  const add = (/** @type {Finding['severity']} */ severity, /** @type {any} */ what, /** @type {any} */ advice) => all.push({ severity, what, advice });
+  const add = (/** @type {import('../verdict.js').Finding['severity']} */ severity, /** @type {any} */ what, /** @type {any} */ advice) => all.push({ severity, what, advice });
   const l = v.ledger, limits = status.value?.limits ?? {}, unserved = v.names.filter((/** @type {any} */ n) => !n.served && waiting(n));
   if (v.store_away) add('severe', html`<b>The store is away</b>: ${v.store_away}`, 'Nothing is enqueued or handed out until it is back; reports of workers wait for a while.');
   for (const n of unserved.slice(0, few)) add('severe', html`<b>${nameLink(n.name)}</b>: ${plural(waiting(n), 'job')} ${waiting(n) === 1 ? 'waits' : 'wait'}, and no worker serves the name`, html`Start one that takes it, or look at the names that <a href=${to(['workers'])}>the workers</a> serve.`);
@@ -51,13 +49,3 @@ export function findings() {
 
 /** What a constraint allows, in words. @param {any} c */
 export const limit = c => [c.concurrency !== null && `${count(c.concurrency)} at a time`, c.rate !== null && `${count(c.rate)} a second${c.burst > 1 ? `, ${count(c.burst)} at once` : ''}`].filter(Boolean).join(', ') + (c.per ? ` for each ${c.per}` : '');
-
-/** How much is wrong, by severity. */
-export function wrongs() {
-  const all = findings();
-  return { severe: all.filter(f => f.severity === 'severe').length, warning: all.filter(f => f.severity === 'warning').length };
-}
-
-/** @param {Finding[]} all */
-export const findingList = all => all.length > 0 && html`<ul class="findings">${all.map((f, i) => html`<li key=${i} class=${f.severity}>
-  ${badge(f.severity === 'info' ? 'note' : f.severity, f.severity)}<div><p>${f.what}</p><p class="note">${f.advice}</p></div></li>`)}</ul>`;

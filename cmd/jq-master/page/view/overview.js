@@ -1,21 +1,11 @@
 // Is all well? What waits, and why?
 import { html, painted } from '../html.js';
-import { away, look, second } from '../live.js';
+import { look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';
 import { later, to } from '../parts.js';
+import { verdict } from '../verdict.js';
 import { rates } from '../look.js';
-import { findingList, findings, wrongs } from './findings.js';
-
-function verdict() {
-  const { severe, warning } = wrongs(), v = look.value;
-  let word = 'All is well', kind = 'ok';
-  if (away.value) [word, kind] = ['Not known: the master is away', 'severe'];
-  else if (severe) [word, kind] = [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe'];
-  else if (warning) [word, kind] = [warning === 1 ? 'One thing wants a look' : `${count(warning)} things want a look`, 'warning'];
-  return html`<div class="verdict"><h1 class=${kind}>${word}</h1>
-    <p class="note">${count(v.ledger.waiting)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}; ${v.durable ? 'jobs are kept in Redis' : 'jobs are in memory only: a restart loses them'}</p></div>
-    ${findingList(findings())}`;
-}
+import { findings } from './findings.js';
 
 /** What is not needed to see whether all is well. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
@@ -25,7 +15,7 @@ export function overview() {
   second.value;
   if (!v) return html`<h1>Overview</h1><div class="empty loading" role="status"><p>Asking the master…</p></div>`;
   const s = v.states, l = v.ledger, r = rates(), jobs = (/** @type {string} */ status, /** @type {any} */ text) => html`<a href=${to(['jobs'], { status })}>${text}</a>`;
-  return html`${verdict()}
+  return html`${verdict(findings(), `${count(l.waiting)} waiting, ${count(l.running)} running, ${plural(v.workers, 'worker')}; ${v.durable ? 'jobs are kept in Redis' : 'jobs are in memory only: a restart loses them'}`)}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(v.oldest_age)}` : 'nothing waits'}${s.retrying ? html`, ${jobs('retrying', `${count(s.retrying)} retrying`)}` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">${v.slots ? `of ${plural(v.slots, 'slot')}` : 'no worker is registered'}</dd></div>

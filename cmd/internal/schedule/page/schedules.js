@@ -1,0 +1,77 @@
+// Schedules: which jobs are due when, and what became of the last ones.
+import { html } from './html.js';
+import { asked, call, enc, text } from './api.js';
+import { elements, members, moment, parse, pretty } from './format.js';
+import { table } from './table.js';
+import { shown } from './body.js';
+import { act, ask, badge, button, empty, facts, Listing, place, to, waiting } from './parts.js';
+
+const keys = ['cron', 'zone', 'job', 'catch_up', 'window_ms', 'overlap', 'paused', 'until', 'note'];
+
+/** A schedule with its members as they were written. @param {string} s */
+const whole = s => ({ ...parse(s), raw: members(s) });
+
+/** @param {any} s */
+const marks = s => html`<span class="marks">${s.paused && badge('paused', 'warning')}${s.queued_at && badge('one waits', 'info')}</span>`;
+
+/** The view of a daemon. list: where all are listed; path: where one is; route: its name in the page, and named what that
+ * names; what: the kind of its jobs; made: a job of it; scope: of who may change it; how: how one adds a schedule.
+ * @param {{list: string, path: (s: any) => string, route: (s: any) => string[], named: (route: string[]) => any, what: (s: any) => any, made: (id: string, s: any) => any, scope: string, how: any}} of */
+export function schedulesOf({ list, path, route, named, what, made, scope, how }) {
+  const listing = new Listing(async (where, next) => {
+    const m = members(await text('GET', `${where}?limit=100${next ? '&cursor=' + enc(next) : ''}`)), next_ = parse(m.cursor ?? 'null');
+    return { items: elements(m.items).map(whole), next: next_ ?? undefined };
+  });
+  const again = (/** @type {any} */ r) => { listing.again(); return r; };
+  const read = async (/** @type {string} */ method, /** @type {string} */ where) => whole(await text(method, where));
+
+  /** Puts a schedule, whose members are as they are written. @param {any} s @param {Record<string, string>} of */
+  const put = (s, of) => call('PUT', path(s), `{${keys.filter(k => of[k] && of[k] !== 'null' && of[k] !== '""').map(k => `"${k}":${of[k]}`)}}`);
+
+  /** @param {any} s @param {boolean} on */
+  function pause(s, on) {
+    const set = async (/** @type {boolean} */ paused) => put(s, { ...members(await text('GET', path(s))), paused: String(paused) });
+    act(() => set(on), `${s.name} ${on ? 'is paused' : 'goes on'}.`, () => set(!on).then(again)).then(again);
+  }
+
+  const remove = (/** @type {any} */ s) => ask({
+    title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. Those that it has made stay.</p>`,
+    go: () => act(() => call('DELETE', path(s), ''), `${s.name} is deleted.`, () => put(s, s.raw).then(again)).then(again),
+  });
+
+  /** What one may do: what stands in a file is changed there. @param {any} s */
+  const buttons = s => s.from_file ? html`<span class="muted">from the file</span>`
+    : html`<span class="row">${button(s.paused ? 'Resume' : 'Pause', () => pause(s, !s.paused), { scope })} ${button('Delete', () => remove(s), { scope, danger: true })}</span>`;
+
+  /** @param {any} s @param {any} x */
+  const came = (s, x) => !x ? '–' : x.job_id ? html`${moment(x.made_at)} ${made(x.job_id, s)}` : html`${moment(x.due_at)} ${badge('skipped', 'warning')} ${x.why ?? ''}`;
+
+  /** @type {import('./table.js').Column[]} */
+  const columns = [
+    { name: 'Schedule', class: 'main', of: s => html`<a class="name" href=${to(['schedules', ...route(s)])}>${route(s).join(' ')}</a> ${marks(s)}` },
+    { name: 'When', of: s => html`<code>${s.cron}</code> ${s.zone}` },
+    { name: 'Job', wide: 1, of: what },
+    { name: 'Next', num: true, of: s => s.next[0] && !s.paused ? moment(s.next[0]) : '–' },
+    { name: 'Last', wide: 2, of: s => came(s, s.last[0]) },
+    { name: 'Do', wide: 1, of: buttons },
+  ];
+
+  function one(/** @type {any} */ id) {
+    const r = asked(path(id), 2000, read), s = r.data && { ...id, ...r.data };
+    return html`<header class="bar"><h1 class="name">${route(id).join(' ')}</h1>${s && marks(s)}<a href=${to(['schedules'])}>all schedules</a>${s && html`<div class="actions">${buttons(s)}</div>`}</header>
+      ${!s ? waiting(r) : html`${facts([['When', html`<code>${s.cron}</code> ${s.zone}`], ['Job', what(s)], ['Missed due times', { none: 'make no job', one: 'make one job', all: 'make a job each' }[/** @type {string} */ (s.catch_up)]],
+          ['While the job before goes on', { allow: 'another is made', skip: 'none is made', queue: 'one waits' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
+        <section><h2>Due next</h2>${s.next.length && !s.paused ? html`<ul>${s.next.map((/** @type {string} */ t) => html`<li key=${t}>${moment(t)}</li>`)}</ul>` : html`<p class="note">Never${s.paused ? ' while it is paused' : ''}.</p>`}</section>
+        <section><h2>Last</h2>${s.last.length ? html`<ul>${s.last.map((/** @type {any} */ x) => html`<li key=${x.due_at}>${came(s, x)}</li>`)}</ul>` : html`<p class="note">It has not been due yet.</p>`}</section>
+        <section><h2>The job that it makes</h2>${shown(pretty(s.raw.job), 'Job')}</section>`}`;
+  }
+
+  return () => {
+    const id = place.value.path.length > 1 ? named(place.value.path.slice(1)) : null;
+    if (id) return one(id);
+    const s = listing.of(list);
+    return html`<header class="bar"><h1>Schedules</h1><span class="note">jobs that are made at due times; ${how} adds one</span></header>
+      ${s.items.length ? table('Schedules', columns, s.items, x => route(x).join('/')) : !s.busy && !s.error && empty('There is no schedule.')}
+      ${listing.foot()}`;
+  };
+}
