@@ -62,6 +62,7 @@ func run(opt *options) error {
 		return err
 	}
 	asked := make(chan struct{})
+	opt.web.JournalMax, opt.web.Languages, opt.web.Concurrency, opt.web.Contexts = opt.JournalMax, opt.Languages, opt.Concurrency, opt.Contexts
 	opt.web.Version, opt.web.Quit = cli.Version(), sync.OnceFunc(func() { close(asked) })
 	opt.web.Metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	d.Serve(web.New(e, d, opt.web))

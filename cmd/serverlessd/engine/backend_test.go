@@ -12,14 +12,14 @@ import (
 func TestReachable(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]
-	if _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); err != nil || b.reachable() != nil {
+	if _, _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); err != nil || b.reachable() != nil {
 		t.Fatalf("%v, %v", err, b.reachable())
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, ask := range map[string]func() error{
-		"jobs":    func() error { _, err := e.Jobs(gone, store.Query{Client: "a", Limit: 1}); return err },
-		"handler": func() error { _, err := e.Handler(gone, "a-x"); return err },
+		"jobs":    func() error { _, _, err := e.Jobs(gone, store.Query{Client: "a", Limit: 1}); return err },
+		"handler": func() error { _, err := e.Handler(gone, "a-x", ""); return err },
 		"delete":  func() error { _, err := e.DeleteHandler(gone, "a-x"); return err },
 	} {
 		if err := ask(); err == nil {

@@ -99,7 +99,7 @@ func (t *batch) run() {
 // Started implements runner.Reporter, as does Ended.
 func (t *batch) Started(i int) {
 	t.started = i + 1
-	t.e.events.started(t.runs[i], time.Now())
+	t.e.started(t.runs[i], time.Now())
 }
 
 func (t *batch) Ended(i int, o job.Outcome) {

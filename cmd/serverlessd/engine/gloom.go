@@ -193,7 +193,7 @@ func (t *batch) askWorker(r *run, a *asked) (*ending, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
 	defer cancel()
 	began := time.Now()
-	t.e.events.started(r, began) // before a worker can have any effect
+	t.e.started(r, began) // before a worker can have any effect
 	p, err := t.e.jobs.Submitter().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: a.within, Timeout: timeout,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,7 +131,7 @@ func (h *handlers) read(b *backend) error {
 			fresh[jobtype] = known
 			continue
 		}
-		handler, err := b.store.Handler(ctx, jobtype)
+		handler, err := b.store.Handler(ctx, jobtype, id)
 		if errors.Is(err, store.ErrUnknown) {
 			continue // it was deleted meanwhile
 		}
@@ -181,11 +182,11 @@ func (h *handlers) refreshAll() error {
 	return nil
 }
 
-// Handler is a jobtype's newest version.
-func (e *Engine) Handler(ctx context.Context, jobtype string) (*job.Handler, error) {
+// Handler is a version of a jobtype's handler, the newest one if id is "".
+func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler, error) {
 	var newest *job.Handler
 	for _, b := range e.backends {
-		h, err := b.store.Handler(ctx, jobtype)
+		h, err := b.store.Handler(ctx, jobtype, id)
 		if b.asked(ctx, err) != nil && !errors.Is(err, store.ErrUnknown) {
 			return nil, err
 		}
@@ -195,4 +196,36 @@ func (e *Engine) Handler(ctx context.Context, jobtype string) (*job.Handler, err
 		return nil, store.ErrUnknown
 	}
 	return newest, nil
+}
+
+// Versions are the versions of a jobtype's handler that are kept, the newest first.
+func (e *Engine) Versions(ctx context.Context, jobtype string) (all []store.Version, err error) {
+	for _, b := range e.backends {
+		list, err := b.store.Versions(ctx, jobtype)
+		if b.asked(ctx, err) != nil {
+			return nil, err
+		}
+		for _, v := range list {
+			if !slices.ContainsFunc(all, func(known store.Version) bool { return known.ID == v.ID }) {
+				all = append(all, v)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b store.Version) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(b.ID, a.ID)) })
+	return all, nil
+}
+
+// Handlers are the newest versions of all handlers, by jobtype, as far as this daemon knows. It
+// asks no store.
+func (e *Engine) Handlers() map[string]*job.Handler {
+	h := e.handlers
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make(map[string]*job.Handler)
+	for _, known := range h.known {
+		for jobtype, handler := range known {
+			all[jobtype] = newer(all[jobtype], handler)
+		}
+	}
+	return all
 }

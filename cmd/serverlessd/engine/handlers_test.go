@@ -63,7 +63,7 @@ func TestHandlersOfSeveralStores(t *testing.T) {
 		if h := e.handlers.newest(jobtype); h == nil || h.Body != want {
 			t.Errorf("%s: %+v, want %s", jobtype, h, want)
 		}
-		if h, err := e.Handler(t.Context(), jobtype); err != nil || h.Body != want {
+		if h, err := e.Handler(t.Context(), jobtype, ""); err != nil || h.Body != want {
 			t.Errorf("asked for %s: %+v, %v, want %s", jobtype, h, err, want)
 		}
 	}

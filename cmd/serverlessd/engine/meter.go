@@ -2,7 +2,6 @@ package engine
 
 import (
 	"strconv"
-	"sync"
 	"time"
 
 	"gloom/cmd/serverlessd/store"
@@ -17,6 +16,7 @@ type meter struct {
 	expiredLocks, purged, expired             prometheus.Counter
 	endedJobs, dueTimes                       *prometheus.CounterVec
 	storeTime                                 *prometheus.HistogramVec
+	waitTime, runTime                         prometheus.Histogram
 }
 
 func newMeter(r prometheus.Registerer) meter {
@@ -43,7 +43,12 @@ func newMeter(r prometheus.Registerer) meter {
 			Name: "gloom_sq_store_seconds", Help: "Time that the store took, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"call"}),
 	}
-	r.MustRegister(m.endedJobs, m.dueTimes, m.storeTime)
+	spans := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "gloom_sq_" + name, Help: help, Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600}})
+	}
+	m.waitTime = spans("wait_seconds", "How long jobs had been due when their runs began.")
+	m.runTime = spans("run_seconds", "How long runs took.")
+	r.MustRegister(m.endedJobs, m.dueTimes, m.storeTime, m.waitTime, m.runTime)
 	return m
 }
 
@@ -148,23 +153,19 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	count(descFailures, float64(j.Failures))
 	gauge(descBad, float64(j.Bad))
 	gauge(descContexts, float64(c.e.runner.Contexts()))
-	hand, off := 0, int64(0)
-	for i, b := range c.e.backends {
+	stores, off := c.e.stores()
+	hand := 0
+	for i, s := range stores {
 		up := 0.0
-		if b.health() == nil {
+		if s.Ails == nil {
 			up = 1
 		}
 		gauge(descUp, up, strconv.Itoa(i))
-		b.mu.Lock()
-		hand += len(b.hand)
-		off += b.off
-		b.mu.Unlock()
+		hand += s.InHand
 	}
 	gauge(descInHand, float64(hand))
 	gauge(descImbalance, float64(off))
-	c.e.mu.Lock()
-	batches, out := len(c.e.batches), !c.e.stopped && !c.e.leaving
-	c.e.mu.Unlock()
+	batches, out := c.e.batchesAtWork()
 	gauge(descBatches, float64(batches))
 	if out {
 		gauge(descHandsOut, 1)
@@ -174,60 +175,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.collectJobs(gauge)
 }
 
-const (
-	// scrapeWait bounds how long a scrape waits for a count of the jobs; after that it gets the
-	// last one.
-	scrapeWait = 100 * time.Millisecond
-	// After a count of the jobs no other is begun for countShare times as long as it took.
-	countShare = 20
-)
-
-// tally is the last count of the jobs, for scrapes.
-type tally struct {
-	mu    sync.Mutex    // guards the following
-	last  *store.Counts // nil: there was none, or the last one failed
-	under chan struct{} // closed when the running count ends; nil: none runs
-	next  time.Time     // no count begins before
-}
-
-// counted returns the last count of the jobs, nil if there is none. It begins another one unless
-// one is running or has just ended.
-func (e *Engine) counted() *store.Counts {
-	t := &e.tally
-	t.mu.Lock()
-	if now := time.Now(); t.under == nil && !now.Before(t.next) && e.life.Err() == nil {
-		done := make(chan struct{})
-		t.under = done
-		go func() {
-			sum, err := e.figures(e.life)
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if t.last = &sum; err != nil {
-				t.last = nil // the store's gauge says that it is away
-			}
-			t.under, t.next = nil, time.Now().Add(countShare*time.Since(now))
-			close(done)
-		}()
-	}
-	under := t.under
-	t.mu.Unlock()
-	if under != nil {
-		timer := time.NewTimer(scrapeWait)
-		defer timer.Stop()
-		select {
-		case <-under:
-		case <-timer.C:
-		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.last
-}
-
 func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string)) {
-	sum := c.e.counted()
-	if sum == nil {
+	types, _ := c.e.counted()
+	if types == nil {
 		return
+	}
+	var sum store.Counts
+	for _, t := range types {
+		sum.Sum(&t)
 	}
 	for state, n := range map[string]int64{
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,

@@ -3,10 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"gloom/cmd/serverlessd/job"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -56,4 +59,54 @@ func TestScrapes(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestLooks: looks are answered from memory, and of a hundred one counts the jobs. They tell what
+// the daemon did.
+func TestLooks(t *testing.T) {
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	s.counting = newGate()
+	e := running(t, t.TempDir(), s)
+	defer e.Shutdown(context.Background())
+	until(t, "the store is there", e.Health)
+	if l := e.Look(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Ails != nil || l.Stores[0].Sysid == "" || !l.HandsOut {
+		t.Errorf("%+v", l)
+	}
+	close(s.counting.open)
+	until(t, "the jobs are counted", func() error {
+		if e.Look().Types == nil {
+			return errors.New("not counted")
+		}
+		return nil
+	})
+	e.tally.mu.Lock()
+	e.tally.next = time.Now().Add(time.Hour) // as after a count that took long
+	e.tally.mu.Unlock()
+	before := len(s.counting.reached)
+	for range 100 {
+		e.Look()
+	}
+	if n := len(s.counting.reached) - before; n != 0 {
+		t.Errorf("%d counts for a hundred looks", n)
+	}
+	if err := e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 65"}}); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, e, add(t, e, "a-x", "1")[0], job.Fault)
+	until(t, "the end is counted", func() error {
+		l := e.Look()
+		sum := func(counts []uint64) (n uint64) {
+			for _, c := range counts {
+				n += c
+			}
+			return n
+		}
+		if l.Added != 1 || l.Ended[job.CodeFailed] != 1 || sum(l.Wait.Counts) != 1 || sum(l.Run.Counts) != 1 || len(l.Run.Counts) != len(l.Run.Bounds)+1 {
+			return fmt.Errorf("%+v", l)
+		}
+		return nil
+	})
+	if h := e.Handlers(); len(h) != 1 || h["a-x"].Lang != job.Shell {
+		t.Errorf("%v", h)
+	}
 }

@@ -135,9 +135,8 @@ func (e *Engine) batchSize(h *job.Handler) int {
 }
 
 func (e *Engine) handsOut() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.stopped && !e.leaving
+	_, out := e.batchesAtWork()
+	return out
 }
 
 // ask asks a store which jobs are due, and returns when to ask again, 0 if the usual time will do.

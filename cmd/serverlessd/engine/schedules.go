@@ -176,9 +176,9 @@ func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, t
 	return n, now, b.asked(ctx, err)
 }
 
-// Schedules returns a client's schedules behind a name, in the order of names, and the store's
-// time.
-func (e *Engine) Schedules(ctx context.Context, client, after string, limit int) ([]store.Named, time.Time, error) {
+// Schedules returns a client's schedules behind a key, in the order of names, and the store's
+// time; those of all clients if client is "".
+func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error) {
 	b := e.home()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)
 	return list, now, b.asked(ctx, err)

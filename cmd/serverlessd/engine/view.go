@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"gloom/cmd/internal/unique"
@@ -119,7 +120,7 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 
 // accepted is the record of a job that only the journal has.
 func accepted(entry *journal.Entry) *store.Record {
-	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due, Runs: []store.PastRun{}}
+	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due, Bytes: int64(len(entry.Payload)), Runs: []store.PastRun{}}
 	if rec.Due.IsZero() {
 		rec.Due = entry.Accepted
 	} else if time.Now().Before(rec.Due) {
@@ -160,17 +161,42 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	})
 }
 
-// Jobs lists a client's jobs, newest first.
-func (e *Engine) Jobs(ctx context.Context, q store.Query) ([]store.Record, error) {
-	var all []store.Record
-	for _, b := range e.backends {
-		some, err := b.store.Jobs(ctx, q)
-		if b.asked(ctx, err) != nil {
-			return nil, err
+// Payload returns what a job was added with.
+func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
+	for range 2 { // the job may go from the journal to the store between the two looks
+		if entry, waits, _ := e.journal.Find(id); waits {
+			return accepted(&entry), entry.Payload, nil
 		}
-		all = merge(all, some)
+		err = e.find(ctx, func(b *backend) (err error) {
+			rec, data, err = b.store.Payload(ctx, id)
+			return err
+		})
+		if !errors.Is(err, store.ErrUnknown) {
+			break
+		}
 	}
-	return all[:min(len(all), q.Limit)], nil
+	return rec, data, err
+}
+
+// Jobs lists a client's jobs, or those of all, newest first, and returns behind which one to go
+// on, "" if there are no more.
+func (e *Engine) Jobs(ctx context.Context, q store.Query) (all []store.Record, next job.ID, err error) {
+	for _, b := range e.backends {
+		some, after, err := b.store.Jobs(ctx, q)
+		if b.asked(ctx, err) != nil {
+			return nil, "", err
+		}
+		all, next = merge(all, some), max(next, after)
+	}
+	// Of what is older, a store may have told too little.
+	if end := slices.IndexFunc(all, func(r store.Record) bool { return r.ID < next }); end >= 0 {
+		all = all[:end]
+	}
+	if len(all) > q.Limit {
+		all = all[:q.Limit]
+		next = all[q.Limit-1].ID
+	}
+	return all, next, nil
 }
 
 // merge merges two lists, both in the order newest first.
@@ -248,32 +274,37 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	return types, nil
 }
 
-// figures are the sums of State over all types, approximately: a job that goes from the
-// journal to a store meanwhile may be counted twice or not at all. No other call waits for
-// it.
-func (e *Engine) figures(ctx context.Context) (sum store.Counts, err error) {
+// figures are State of all clients, approximately: a job that goes from the journal to a store
+// meanwhile may be counted twice or not at all. No other call waits for it.
+func (e *Engine) figures(ctx context.Context) (map[string]store.Counts, error) {
+	types := make(map[string]store.Counts)
+	add := func(jobtype string, c store.Counts) {
+		sum := types[jobtype]
+		sum.Sum(&c)
+		types[jobtype] = sum
+	}
 	for _, b := range e.backends {
 		if err := b.reachable(); err != nil {
-			return sum, err
+			return nil, err
 		}
 		counts, err := b.store.Counts(ctx, "")
 		if err == nil {
 			err = b.store.Divide(ctx, counts)
 		}
 		if b.asked(ctx, err) != nil {
-			return sum, err
+			return nil, err
 		}
-		for _, c := range counts {
-			sum.Sum(&c)
+		for jobtype, c := range counts {
+			add(jobtype, c)
 		}
 	}
-	for _, w := range e.journal.Waiting() {
-		sum.Sum(&store.Counts{Added: w.Jobs, Deferred: w.Delayed, Waiting: w.Jobs - w.Delayed})
+	for jobtype, w := range e.journal.Waiting() {
+		add(jobtype, store.Counts{Added: w.Jobs, Deferred: w.Delayed, Waiting: w.Jobs - w.Delayed})
 	}
-	for _, n := range e.journal.SetAsideJobs() {
-		sum.Sum(&store.Counts{Added: n, SetAside: n})
+	for jobtype, n := range e.journal.SetAsideJobs() {
+		add(jobtype, store.Counts{Added: n, SetAside: n})
 	}
-	return sum, nil
+	return types, nil
 }
 
 // counts returns the counts of a store, and a watch of the jobs that come from the journal after

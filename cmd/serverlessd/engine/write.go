@@ -145,6 +145,9 @@ func (e *Engine) ended(end *ending, counted bool) {
 		return
 	}
 	e.meter.ended(&end.Ending)
+	if end.Fate != store.GiveBack {
+		e.meter.runTime.Observe(end.wall.Seconds())
+	}
 	for i := range end.Follow {
 		e.events.followed(&end.Follow[i])
 	}

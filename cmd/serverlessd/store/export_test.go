@@ -1,10 +1,32 @@
 package store
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // OpenAt opens a SQLite store by these clocks: the store's, and one that nobody sets.
 func OpenAt(path string, now func() time.Time, up func() time.Duration) Store {
 	s := newSQL(&lite{path: path, clock: now})
 	s.clock.up = up
 	return s
+}
+
+// PartRows has lists look at so many rows at a time until the end of a test.
+func PartRows(t interface{ Cleanup(func()) }, n int) {
+	was := partRows
+	partRows = n
+	t.Cleanup(func() { partRows = was })
+}
+
+// Exec runs a statement on a store's database.
+func Exec(ctx context.Context, s Store, text string) error {
+	_, err := s.(*SQL).write.ExecContext(ctx, text)
+	return err
+}
+
+// IsSQLite tells which of the two databases a store is in.
+func IsSQLite(s Store) bool {
+	_, ok := s.(*SQL).dialect.(*lite)
+	return ok
 }

@@ -65,10 +65,10 @@ func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err err
 }
 
 // Handler implements Store.
-func (s *SQL) Handler(ctx context.Context, jobtype string) (h *job.Handler, err error) {
+func (s *SQL) Handler(ctx context.Context, jobtype, id string) (h *job.Handler, err error) {
 	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		h = nil
-		err := each(ctx, q, "SELECT id, dt, data FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC LIMIT 1", []any{jobtype}, func(r *sql.Rows) error {
+		err := each(ctx, q, "SELECT id, dt, data FROM sq_handlers WHERE type = ? AND (? = '' OR id = ?) ORDER BY dt DESC, id DESC LIMIT 1", []any{jobtype, id, id}, func(r *sql.Rows) error {
 			var dt moment
 			var data []byte
 			h = &job.Handler{Jobtype: jobtype}
@@ -84,6 +84,29 @@ func (s *SQL) Handler(ctx context.Context, jobtype string) (h *job.Handler, err 
 		return err
 	})
 	return h, err
+}
+
+// Version is a version of a handler, without its source.
+type Version struct {
+	ID, Lang string
+	Time     time.Time
+	Bytes    int64 // of the source, as it is kept
+}
+
+// Versions implements Store.
+func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		list = nil
+		return each(ctx, q, "SELECT id, dt, lang, LENGTH(data) FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC", []any{jobtype}, func(r *sql.Rows) error {
+			var dt moment
+			var v Version
+			err := r.Scan(&v.ID, &dt, &v.Lang, &v.Bytes)
+			v.Time = dt.time()
+			list = append(list, v)
+			return err
+		})
+	})
+	return list, err
 }
 
 // Handlers implements Store.

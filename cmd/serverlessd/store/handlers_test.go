@@ -12,7 +12,7 @@ import (
 func TestHandlers(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
-		_, err := s.Handler(ctx, "a-x")
+		_, err := s.Handler(ctx, "a-x", "")
 		fails(t, err, ErrUnknown)
 		var last *job.Handler
 		for i := range 12 {
@@ -25,8 +25,16 @@ func TestHandlers(t *testing.T) {
 			}
 			last = h
 		}
-		got, err := s.Handler(ctx, "a-x")
+		got, err := s.Handler(ctx, "a-x", "")
 		equal(t, "newest", []any{got.Body, got.ID, got.Time, err}, []any{"echo 11", last.ID, last.Time, nil})
+		versions, err := s.Versions(ctx, "a-x")
+		if err != nil || len(versions) != 10 || versions[0].ID != last.ID || versions[0].Lang != job.Shell || versions[0].Bytes == 0 || !versions[9].Time.Before(versions[8].Time) {
+			t.Fatal(versions, err)
+		}
+		got, err = s.Handler(ctx, "a-x", versions[9].ID)
+		equal(t, "the oldest", []any{got.Body, err}, []any{"echo 2", nil})
+		_, err = s.Handler(ctx, "a-y", versions[9].ID)
+		fails(t, err, ErrUnknown)
 		all, version, err := s.Handlers(ctx, -1)
 		equal(t, "all", []any{all, err}, []any{map[string]string{"a-x": last.ID}, nil})
 		all, same, err := s.Handlers(ctx, version)

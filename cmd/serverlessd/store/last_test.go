@@ -53,7 +53,7 @@ func TestLast(t *testing.T) {
 		end(t, s, sysid, Ending{Run: got[0].Run, Code: job.CodeOK, Status: 200})
 		equal(t, "last of a job that succeeded", get(t, s, well.ID).Last == nil, true)
 		for _, with := range []bool{false, true} {
-			list, err := beside.Jobs(t.Context(), Query{Client: "a", Limit: 10, Last: with})
+			list, _, err := beside.Jobs(t.Context(), Query{Client: "a", Limit: 10, Last: with})
 			if err != nil || len(list) != 2 {
 				t.Fatal(list, err)
 			}

@@ -112,6 +112,8 @@ func (*my) now(ctx context.Context, q querier) (now time.Time, err error) {
 func (*my) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 func (*my) locked() string     { return " FOR UPDATE" }
 
+func (*my) byID() string { return " FORCE INDEX (PRIMARY)" }
+
 func (*my) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }

@@ -8,8 +8,11 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-const recordColumns = "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, j.first_dt, r.truncated, r.bad_lines" +
-	" FROM sq_jobs j LEFT JOIN sq_results r ON r.id = j.id WHERE j.type <> '" + sysidType + "' AND "
+// records is a query of records of the jobs j of these tables.
+func records(tables string) string {
+	return "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, j.first_dt, r.truncated, r.bad_lines" +
+		" FROM " + tables + " LEFT JOIN sq_results r ON r.id = j.id WHERE j.type <> '" + sysidType + "' AND "
+}
 
 func scanRecord(r *sql.Rows, now time.Time) (rec Record, err error) {
 	var dt, created, ended, first moment
@@ -41,13 +44,17 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 		if err := addLast(ctx, q, []*Record{rec}); err != nil {
 			return err
 		}
+		if err := each(ctx, q, "SELECT "+of("LENGTH")+", COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
+			func(r *sql.Rows) error { return r.Scan(&rec.Bytes, &rec.DataBytes) }); err != nil {
+			return err
+		}
 		return addRuns(ctx, q, rec)
 	})
 	return rec, err
 }
 
 func record(ctx context.Context, q querier, now time.Time, id job.ID) (found *Record, err error) {
-	err = each(ctx, q, recordColumns+"j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
+	err = each(ctx, q, records("sq_jobs j")+"j.id = ?", []any{string(id)}, func(r *sql.Rows) error {
 		rec, err := scanRecord(r, now)
 		found = &rec
 		return err
@@ -69,6 +76,22 @@ func (s *SQL) Result(ctx context.Context, id job.ID) (rec *Record, data []byte, 
 			return ErrNotDone
 		}
 		return each(ctx, q, "SELECT data FROM sq_results WHERE id = ?", []any{string(id)}, func(r *sql.Rows) error { return r.Scan(&data) })
+	})
+	return rec, data, err
+}
+
+// of is a function of a job's payload, which is in its row or, if it is long, in one of its own.
+func of(function string) string {
+	return "COALESCE(" + function + "(j.data), (SELECT " + function + "(d.data) FROM sq_data d WHERE d.id = j.id))"
+}
+
+// Payload implements Store.
+func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+		if rec, err = record(ctx, q, now, id); err != nil {
+			return err
+		}
+		return each(ctx, q, "SELECT "+of("")+" FROM sq_jobs j WHERE j.id = ?", []any{string(id)}, func(r *sql.Rows) error { return r.Scan(&data) })
 	})
 	return rec, data, err
 }
@@ -130,7 +153,10 @@ func (t *tx) retry(h held) {
 func (q Query) condition(prefix string, now time.Time) (where string, args []any) {
 	where = prefix + "type >= ? AND " + prefix + "type < ?"
 	args = []any{q.Client + "-", q.Client + "."}
-	if q.Type != "" {
+	switch {
+	case q.Client == "":
+		where, args = "1 = 1", nil
+	case q.Type != "":
 		where, args = prefix+"type = ?", []any{job.Jobtype(q.Client, q.Type)}
 	}
 	and := func(text string, more ...any) {
@@ -157,18 +183,34 @@ func (q Query) condition(prefix string, now time.Time) (where string, args []any
 	return where, args
 }
 
+// partRows is how many rows a part of a list looks at.
+var partRows = 10_000
+
+const (
+	// listParts is how many parts a list has at most.
+	listParts = 5
+	// running are the jobs that daemons hold: sysids begin with a digit or a small letter, and no
+	// other lock does.
+	running = "(SELECT id FROM sq_jobs WHERE `lock` >= '0' AND `lock` < '_' UNION ALL SELECT id FROM sq_jobs WHERE `lock` >= 'a') h" +
+		" CROSS JOIN sq_jobs j ON j.id = h.id"
+)
+
 // Jobs implements Store.
-func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, err error) {
+func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID, err error) {
 	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		list = nil
-		where, args := want.condition("j.", now)
-		err := each(ctx, q, recordColumns+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
-			rec, err := scanRecord(r, now)
-			list = append(list, rec)
-			return err
-		})
-		if err != nil || !want.Last {
-			return err
+		list, next = nil, want.After
+		for range listParts {
+			part := want
+			part.After, part.Limit = next, want.Limit-len(list)
+			if next, err = s.part(ctx, q, now, part, &list); err != nil {
+				return err
+			}
+			if next == "" || len(list) == want.Limit {
+				break
+			}
+		}
+		if !want.Last {
+			return nil
 		}
 		recs := make([]*Record, len(list))
 		for i := range list {
@@ -176,7 +218,41 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, err error) {
 		}
 		return addLast(ctx, q, recs)
 	})
-	return list, err
+	return list, next, err
+}
+
+// part appends the jobs of a query that are among the next rows in the order of ids, and returns
+// behind which one to go on, "" if these are the last. Of those that run, which are few, it looks
+// at all.
+func (s *SQL) part(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
+	where, args := want.condition("j.", now)
+	tables := running
+	if want.State != job.Running {
+		tables = "sq_jobs j" + s.byID()
+		from := want.After
+		if from == "" {
+			from = "~" // behind all ids
+		}
+		err = each(ctx, q, "SELECT id FROM sq_jobs j"+s.byID()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, func(r *sql.Rows) error {
+			return r.Scan((*string)(&next))
+		})
+		where += " AND j.id >= ?"
+		args = append(args, string(next))
+	}
+	if err != nil {
+		return "", err
+	}
+	n := 0
+	err = each(ctx, q, records(tables)+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
+		rec, err := scanRecord(r, now)
+		*list = append(*list, rec)
+		n++
+		return err
+	})
+	if err == nil && n == want.Limit {
+		next = (*list)[len(*list)-1].ID
+	}
+	return next, err
 }
 
 // RetryAll implements Store.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func TestJobsOfAClient(t *testing.T) {
 			if q.Limit == 0 {
 				q.Limit = 9
 			}
-			found, err := s.Jobs(t.Context(), q)
+			found, _, err := s.Jobs(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,5 +82,78 @@ func TestJobsOfAClient(t *testing.T) {
 		equal(t, "waiting", list(Query{State: job.Waiting}), "4310")
 		some, err := s.Counts(t.Context(), "a")
 		equal(t, "counts of a client", []any{len(some), err}, []any{2, nil})
+	})
+}
+
+// TestBoundedLists: a list that looks for what is rare looks at some rows at a time, and goes on
+// where it has ended until it has seen all; those that run are found at once.
+func TestBoundedLists(t *testing.T) {
+	PartRows(t, 4) // 20 for a list
+	each(t, func(t *testing.T, s Store) {
+		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // its row is no job
+			t.Fatal(err)
+		}
+		var all []journal.Entry
+		for i := range 45 {
+			all = append(all, entry([]string{"a-x", "b-x"}[i%2], fmt.Sprint(i)))
+		}
+		ingest(t, s, all[0], all[1])
+		for _, j := range take(t, s, sysid, "a-x", 1, ttl) {
+			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeFailed, Status: 400})
+		}
+		equal(t, "taken", len(take(t, s, sysid, "b-x", 1, ttl)), 1)
+		ingest(t, s, all[2:]...)
+		list := func(q Query) (found string, asks int) {
+			t.Helper()
+			for q.Limit = 30; ; asks++ {
+				some, next, err := s.Jobs(t.Context(), q)
+				if err != nil || asks > 50 {
+					t.Fatal(asks, err)
+				}
+				for _, r := range some {
+					found += fmt.Sprint(slices.IndexFunc(all, func(e journal.Entry) bool { return e.ID == r.ID })) + " "
+				}
+				if q.After = next; next == "" {
+					return found, asks + 1
+				}
+			}
+		}
+		for _, q := range []Query{{State: job.Fault}, {Client: "a", State: job.Fault}, {Client: "a", Type: "x", State: job.Fault}} {
+			found, asks := list(q)
+			equal(t, "failed", []any{found, asks}, []any{"0 ", 3})
+		}
+		for _, q := range []Query{{State: job.Running}, {Client: "b", State: job.Running}} {
+			found, asks := list(q)
+			equal(t, "running", []any{found, asks}, []any{"1 ", 1})
+		}
+		found, asks := list(Query{})
+		equal(t, "all", []any{len(strings.Fields(found)), strings.HasPrefix(found, "44 43 "), strings.HasSuffix(found, " 1 0 "), asks}, []any{45, true, true, 3})
+		found, _ = list(Query{Client: "b"})
+		equal(t, "of a client", []any{len(strings.Fields(found)), strings.HasPrefix(found, "43 41 ")}, []any{22, true})
+	})
+}
+
+// TestPayload: what a job was added with stays, of whatever size.
+func TestPayload(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		long := strings.Repeat("2\x00", 3000)
+		a, b := entry("a-x", "1\xff"), entry("a-x", long)
+		ingest(t, s, a, b)
+		for _, j := range take(t, s, sysid, "a-x", 2, ttl) {
+			end(t, s, sysid, Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200, Data: []byte("done")})
+		}
+		for _, c := range []struct {
+			id   job.ID
+			want string
+		}{{a.ID, "1\xff"}, {b.ID, long}} {
+			rec, got, err := s.Payload(t.Context(), c.id)
+			if err != nil || string(got) != c.want || rec.Jobtype != "a-x" {
+				t.Errorf("%.20q, %v, %v", got, rec, err)
+			}
+			r := get(t, s, c.id)
+			equal(t, "bytes", []any{r.Bytes, r.DataBytes}, []any{len(c.want), 4})
+		}
+		_, _, err := s.Payload(t.Context(), ids.Next(1))
+		fails(t, err, ErrUnknown)
 	})
 }

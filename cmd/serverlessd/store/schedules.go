@@ -123,8 +123,11 @@ func (s *SQL) DropSchedule(ctx context.Context, key schedule.Key, fromFile bool)
 }
 
 // Schedules implements Store.
-func (s *SQL) Schedules(ctx context.Context, client, after string, limit int) (list []Named, now time.Time, err error) {
-	return s.schedules(ctx, "client = ? AND name > ? ORDER BY name LIMIT ?", client, after, limit)
+func (s *SQL) Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []Named, now time.Time, err error) {
+	if client == "" {
+		return s.schedules(ctx, "(client, name) > (?, ?) ORDER BY client, name LIMIT ?", after.Client, after.Name, limit)
+	}
+	return s.schedules(ctx, "client = ? AND name > ? ORDER BY name LIMIT ?", client, after.Name, limit)
 }
 
 // Schedule implements Store.

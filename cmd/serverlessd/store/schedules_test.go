@@ -101,7 +101,7 @@ func TestScheduledOnce(t *testing.T) {
 		}
 		wg.Wait()
 		n := 0
-		list, now, err := s.Schedules(t.Context(), "a", "", 1000)
+		list, now, err := s.Schedules(t.Context(), "a", schedule.Key{}, 1000)
 		if err != nil || len(list) != schedules {
 			t.Fatal(len(list), err)
 		}
@@ -215,9 +215,13 @@ func TestScheduleKept(t *testing.T) {
 		if n := theSchedule(t, s, "s3"); n.Note != "changed" || !n.Created.Equal(created) {
 			t.Errorf("%+v", n.Schedule)
 		}
-		list, _, err := s.Schedules(t.Context(), "a", "s1", 2)
+		list, _, err := s.Schedules(t.Context(), "a", schedule.Key{Name: "s1"}, 2)
 		if err != nil || len(list) != 2 || list[0].Name != "s2" || list[1].Name != "s3" {
 			t.Errorf("%v, %v", list, err)
+		}
+		list, _, err = s.Schedules(t.Context(), "", schedule.Key{Client: "a", Name: "s3"}, 9)
+		if err != nil || len(list) != 2 || list[0].Name != "s4" || list[1].Key != file {
+			t.Errorf("of all clients: %v, %v", list, err)
 		}
 		if list, err := s.FileSchedules(t.Context()); err != nil || len(list) != 1 || list[0].Key != file {
 			t.Errorf("%v, %v", list, err)

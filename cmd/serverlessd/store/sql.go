@@ -32,6 +32,8 @@ type dialect interface {
 	// others have locked. locked ends one that waits for such rows.
 	skipLocked() string
 	locked() string
+	// byID follows the table of a SELECT that is to go through it in the order of ids.
+	byID() string
 	// upsert ends an INSERT. If the key exists, these columns are set to the new values, or the
 	// new values are added to them.
 	upsert(key string, set []string, add []string) string

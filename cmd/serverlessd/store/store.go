@@ -79,14 +79,17 @@ type Store interface {
 	Sweep(ctx context.Context, s Sweeping) (Swept, error)
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
-	// Result is a job's data, ErrNotDone before its end.
+	// Result is a job's data, ErrNotDone before its end. Payload is what it was added with.
 	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
+	Payload(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
 	// Retry makes an ended job run again, as if it were new, except for its id. ErrHeld: another
 	// job has its unique key.
 	Retry(ctx context.Context, id job.ID) error
-	// Jobs lists jobs of a client, newest first.
-	Jobs(ctx context.Context, q Query) ([]Record, error)
+	// Jobs lists jobs, newest first, and returns behind which one to go on, "" if there are no
+	// more. It looks at 50,000 jobs at most, so that its time is bounded: a list may be short, or
+	// empty, before there are no more.
+	Jobs(ctx context.Context, q Query) (list []Record, next job.ID, err error)
 	// RetryAll is Retry for up to limit jobs of a query, without those whose unique key another
 	// job has taken.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
@@ -100,7 +103,10 @@ type Store interface {
 	// all versions and returns how many there were.
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
-	Handler(ctx context.Context, jobtype string) (*job.Handler, error)
+	// Handler returns a version, or the newest one if id is "". Versions are those that are kept,
+	// the newest first.
+	Handler(ctx context.Context, jobtype, id string) (*job.Handler, error)
+	Versions(ctx context.Context, jobtype string) ([]Version, error)
 	// Handlers returns the ids of the newest version of each jobtype, and a number that grows with
 	// each change; nil if the number is still since.
 	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
@@ -111,9 +117,10 @@ type Store interface {
 	// DropSchedule removes a schedule, from the file if fromFile is set, otherwise one that is
 	// not in the file. ErrUnknown, ErrFromFile.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
-	// Schedules returns a client's schedules after a name, in the order of names, and the store's
-	// time. Schedule returns one, or ErrUnknown. FileSchedules returns all that are in files.
-	Schedules(ctx context.Context, client, after string, limit int) (list []Named, now time.Time, err error)
+	// Schedules returns a client's schedules after a key, in the order of names, and the store's
+	// time; those of all clients if client is "". Schedule returns one, or ErrUnknown.
+	// FileSchedules returns all that are in files.
+	Schedules(ctx context.Context, client string, after schedule.Key, limit int) (list []Named, now time.Time, err error)
 	Schedule(ctx context.Context, key schedule.Key) (n Named, now time.Time, err error)
 	FileSchedules(ctx context.Context) ([]Named, error)
 	// DueSchedules returns some of the schedules that must be settled, and when the next one
@@ -239,14 +246,16 @@ type Record struct {
 	Status       int    // 0: none
 	Truncated    bool
 	BadLines     int
+	Bytes        int64 // of its payload, and DataBytes of what is kept of its data; 0 in lists
+	DataBytes    int64
 	Last         *Last     // nil: all runs have succeeded, or a Query did not ask
 	Runs         []PastRun // the last ones that have ended, the oldest first; none in lists
 	first        time.Time // when its first run began
 }
 
-// Query finds jobs of a client.
+// Query finds jobs of a client, or of all.
 type Query struct {
-	Client, Type string    // Type bare, "": all
+	Client, Type string    // Type bare; "": all
 	State        job.State // "": all
 	After        job.ID    // older than that
 	Limit        int

@@ -56,7 +56,7 @@ func TestSweep(t *testing.T) {
 		equal(t, "a-x", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
 		equal(t, "a-y", counts(t, s, "a-y"), Counts{Added: 1, Abandoned: 1})
 		equal(t, "a-failed", counts(t, s, "a-failed"), Counts{Added: 1, Waiting: 1})
-		list, err := s.Jobs(t.Context(), Query{Client: "a", State: job.Abandoned, Limit: 9})
+		list, _, err := s.Jobs(t.Context(), Query{Client: "a", State: job.Abandoned, Limit: 9})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
 )
 
 func (s *Web) hello(r *request) error {
@@ -56,6 +57,10 @@ type shownCounts struct {
 	OldestMS  int64 `json:"oldest_ms"`
 }
 
+func showCounts(c *store.Counts) shownCounts {
+	return shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.SetAside, c.Oldest.Milliseconds()}
+}
+
 // state shows the jobs by type: bare types of a client, jobtypes of all.
 func (s *Web) state(r *request) error {
 	types, err := s.queue.State(r.Context(), r.client)
@@ -71,7 +76,7 @@ func (s *Web) state(r *request) error {
 		if r.client != "" {
 			_, name, _ = job.Split(jobtype)
 		}
-		out[name] = shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.SetAside, c.Oldest.Milliseconds()}
+		out[name] = showCounts(&c)
 	}
 	answer(r.w, http.StatusOK, map[string]any{"types": out})
 	return nil

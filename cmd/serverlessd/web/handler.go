@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -219,7 +220,7 @@ func (s *Web) getHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	h, err := s.queue.Handler(r.Context(), jobtype)
+	h, err := s.queue.Handler(r.Context(), jobtype, r.query.Get("id"))
 	if errors.Is(err, store.ErrUnknown) {
 		return unknownHandler(jobtype)
 	}
@@ -234,5 +235,61 @@ func (s *Web) getHandler(r *request) error {
 		shown.Method = http.MethodPost
 	}
 	answer(r.w, http.StatusOK, shown)
+	return nil
+}
+
+// shownVersion is a version of a handler without its source.
+type shownVersion struct {
+	Type  string `json:"type,omitempty"` // client-type, in lists of all
+	ID    string `json:"id"`
+	DT    string `json:"dt"`
+	Lang  string `json:"lang"`
+	Bytes int64  `json:"bytes"`
+}
+
+// versions lists the versions that are kept of a type's handler, the newest first.
+func (s *Web) versions(r *request) error {
+	jobtype, err := r.jobtype()
+	if err != nil {
+		return err
+	}
+	list, err := s.queue.Versions(r.Context(), jobtype)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return unknownHandler(jobtype)
+	}
+	out := make([]shownVersion, 0, len(list))
+	for _, v := range list {
+		out = append(out, shownVersion{ID: v.ID, DT: iso(v.Time), Lang: v.Lang, Bytes: v.Bytes})
+	}
+	answer(r.w, http.StatusOK, map[string]any{"versions": out})
+	return nil
+}
+
+// handlers lists the newest versions of all types, by type, as far as this daemon knows.
+func (s *Web) handlers(r *request) error {
+	limit, err := r.limit()
+	if err != nil {
+		return err
+	}
+	all := s.queue.Handlers()
+	out := struct {
+		Items  []shownVersion `json:"items"`
+		Cursor *string        `json:"cursor"`
+	}{Items: []shownVersion{}}
+	for _, jobtype := range slices.Sorted(maps.Keys(all)) {
+		if jobtype <= r.query.Get("cursor") || !strings.Contains(jobtype, r.query.Get("part")) || !r.grant.Covers(jobtype) {
+			continue
+		}
+		if len(out.Items) == limit {
+			out.Cursor = &out.Items[limit-1].Type
+			break
+		}
+		h := all[jobtype]
+		out.Items = append(out.Items, shownVersion{Type: jobtype, ID: h.ID, DT: iso(h.Time), Lang: h.Lang, Bytes: int64(len(h.Body))})
+	}
+	answer(r.w, http.StatusOK, out)
 	return nil
 }

@@ -27,6 +27,8 @@ type shownJob struct {
 	ExitCode  *int      `json:"exitcode"`
 	Truncated bool      `json:"truncated"`
 	BadLines  int       `json:"bad_lines"`
+	Bytes     *int64    `json:"payload_bytes,omitempty"` // this and the next not in lists
+	DataBytes *int64    `json:"data_bytes,omitempty"`
 	// Last is set once a run has not succeeded.
 	Last *shownLast `json:"last,omitempty"`
 	Runs []shownRun `json:"runs,omitzero"` // none in lists
@@ -156,7 +158,9 @@ func (s *Web) getJob(r *request) error {
 	if err != nil {
 		return err
 	}
-	answer(r.w, http.StatusOK, show(rec))
+	shown := show(rec)
+	shown.Bytes, shown.DataBytes = &rec.Bytes, &rec.DataBytes
+	answer(r.w, http.StatusOK, shown)
 	return nil
 }
 
@@ -201,18 +205,36 @@ func (s *Web) result(r *request) error {
 	if err := r.mine(rec, err); err != nil {
 		return err
 	}
+	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
+	return s.write(r, id, data, s.queue.Result)
+}
+
+// payload answers what a job was added with.
+func (s *Web) payload(r *request) error {
+	id, err := r.id()
+	if err != nil {
+		return err
+	}
+	rec, data, err := s.queue.Payload(r.Context(), id)
+	if err := r.mine(rec, err); err != nil {
+		return err
+	}
+	return s.write(r, id, data, s.queue.Payload)
+}
+
+// write answers data. If it is large it is read again, so that none is in memory without a place.
+func (s *Web) write(r *request, id job.ID, data []byte, read func(context.Context, job.ID) (*store.Record, []byte, error)) (err error) {
 	if len(data) > smallBody {
-		data = nil // it is read again, so that none is in memory without a place
+		data = nil
 		if !s.unread.take(r.Context(), r.client) {
 			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or all clients have all", s.unread.most, r.client)
 		}
 		defer s.unread.leave(r.client)
-		if rec, data, err = s.queue.Result(r.Context(), id); err != nil {
+		if _, data, err = read(r.Context(), id); err != nil {
 			return err
 		}
 	}
 	r.w.Header().Set("Content-Type", "application/octet-stream")
-	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
 	r.w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	_, _ = r.w.Write(data)
 	return nil
@@ -228,7 +250,7 @@ var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeede
 
 // find reads a query.
 func (r *request) find() (q store.Query, err error) {
-	q = store.Query{Client: r.client, Type: r.query.Get("type"), State: job.State(r.query.Get("state")), After: job.ID(r.query.Get("after")), Limit: listed}
+	q = store.Query{Client: r.client, Type: r.query.Get("type"), State: job.State(r.query.Get("state")), After: job.ID(r.query.Get("after"))}
 	if q.Type != "" {
 		if err := checkType("type", q.Type); err != nil {
 			return q, err
@@ -236,7 +258,9 @@ func (r *request) find() (q store.Query, err error) {
 		if _, err := r.covered(job.Jobtype(q.Client, q.Type)); err != nil {
 			return q, err
 		}
-	} else if !r.grant.Covers(job.Jobtype(q.Client, "*")) {
+	} else if q.Client == "" && !r.grant.Covers("*") {
+		return q, fail(http.StatusForbidden, "forbidden", "type", "the token does not cover all types; ask for those of a client")
+	} else if q.Client != "" && !r.grant.Covers(job.Jobtype(q.Client, "*")) {
 		return q, fail(http.StatusForbidden, "forbidden", "type", "the token does not cover all types of client %s; name one with type=", q.Client)
 	}
 	if q.State != "" && !slices.Contains(allStates, q.State) {
@@ -247,12 +271,8 @@ func (r *request) find() (q store.Query, err error) {
 			return q, invalid("after", "after=%.60q: %v", q.After, err)
 		}
 	}
-	if text := r.query.Get("limit"); text != "" {
-		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > listMost {
-			return q, invalid("limit", "limit=%.40q: must be from 1 to %d", text, listMost)
-		}
-	}
-	return q, nil
+	q.Limit, err = r.limit()
+	return q, err
 }
 
 // flag reads a parameter that is true, false or not there.
@@ -278,19 +298,53 @@ func (s *Web) list(r *request) error {
 	if q.Last && q.Limit > lastMost {
 		return invalid("limit", "limit=%d: must be from 1 to %d with last=true", q.Limit, lastMost)
 	}
-	recs, err := s.queue.Jobs(r.Context(), q)
+	recs, next, err := s.queue.Jobs(r.Context(), q)
 	if err != nil {
 		return err
 	}
+	return s.listed(r, recs, next)
+}
+
+// listAll lists the jobs of all clients, or the one with an id.
+func (s *Web) listAll(r *request) error {
+	if !r.query.Has("id") {
+		return s.list(r)
+	}
+	if len(r.query) > 1 {
+		return invalid("id", "id names one job: the other parameters say nothing of it")
+	}
+	r.name = r.query.Get("id")
+	id, err := r.id()
+	var rec *store.Record
+	if err == nil {
+		rec, err = s.queue.Job(r.Context(), id)
+	}
+	if err == nil {
+		_, err = r.covered(rec.Jobtype)
+	} else if errors.Is(err, store.ErrUnknown) {
+		err = unknownJob(r.name)
+	}
+	if err != nil {
+		return err
+	}
+	return s.listed(r, []store.Record{*rec}, "")
+}
+
+// listed answers a list of jobs, whose types have their client unless the request names it.
+func (s *Web) listed(r *request, recs []store.Record, next job.ID) error {
 	out := struct {
 		Jobs  []shownJob `json:"jobs"`
 		After *job.ID    `json:"after"`
 	}{Jobs: make([]shownJob, 0, len(recs))}
 	for i := range recs {
-		out.Jobs = append(out.Jobs, show(&recs[i]))
+		shown := show(&recs[i])
+		if r.client == "" {
+			shown.Type = recs[i].Jobtype
+		}
+		out.Jobs = append(out.Jobs, shown)
 	}
-	if len(recs) == q.Limit {
-		out.After = &recs[len(recs)-1].ID
+	if next != "" {
+		out.After = &next
 	}
 	answer(r.w, http.StatusOK, out)
 	return nil

@@ -19,12 +19,19 @@ var (
 	asides  = &action{methods: "GET", scope: Admin, do: (*Web).asides}
 	putBack = &action{methods: "POST", query: "file,all", scope: Admin, do: (*Web).putBack}
 
+	status       = &action{methods: "GET", scope: Admin, do: (*Web).status}
+	stats        = &action{methods: "GET", query: "types,part", scope: Admin, do: (*Web).stats}
+	listAll      = &action{methods: "GET", query: "id,state,after,limit,last", scope: Admin, do: (*Web).listAll}
+	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, do: (*Web).handlers}
+	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, do: (*Web).schedules}
+
 	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).add}
 	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).addAny}
 
 	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, do: (*Web).putHandler}
 	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, do: (*Web).deleteHandler}
-	getHandler    = &action{methods: "GET", scope: Handle, do: (*Web).getHandler}
+	getHandler    = &action{methods: "GET", query: "id", scope: Handle, do: (*Web).getHandler}
+	versions      = &action{methods: "GET", scope: Handle, do: (*Web).versions}
 
 	oneSchedule    = &action{methods: "GET,PUT,DELETE"} // the verb says which of the three
 	getSchedule    = &action{methods: "GET,PUT,DELETE", scope: Read, do: (*Web).getSchedule}
@@ -36,6 +43,7 @@ var (
 	getJob    = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob}
 	deleteJob = &action{methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob}
 	result    = &action{methods: "GET", scope: Read, do: (*Web).result}
+	payload   = &action{methods: "GET", scope: Read, do: (*Web).payload}
 	retry     = &action{methods: "POST", scope: Submit, do: (*Web).retry}
 	state     = &action{methods: "GET", scope: Read, do: (*Web).state}
 	list      = &action{methods: "GET", query: "type,state,after,limit,last", scope: Read, do: (*Web).list}
@@ -46,11 +54,19 @@ var (
 var top = map[string]*action{
 	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
+	"jobs": listAll, "handlers": handlers, "schedules": allSchedules,
 }
+
+// fixed are whole paths: what all daemons of the house have for operators. No client's requests
+// have such paths.
+var fixed = map[string]*action{"/v1/status": status, "/v1/stats": stats}
 
 // route returns the action of a path, nil if there is none, and sets the request's client and
 // name.
 func route(r *request) *action {
+	if a := fixed[r.URL.EscapedPath()]; a != nil {
+		return a
+	}
 	var path []string
 	for part := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
 		name, err := url.PathUnescape(part)
@@ -99,10 +115,10 @@ func under(r *request, path []string) *action {
 			return add
 		}
 		r.name = path[2]
-		return map[string]*action{"get": oneJob, "result": result, "retry": retry}[path[1]]
+		return map[string]*action{"get": oneJob, "result": result, "payload": payload, "retry": retry}[path[1]]
 	case path[0] == "handler" && (len(path) == 3 || len(path) == 4):
 		r.name = path[2]
-		tail := map[string]*action{"add": putHandler, "del": deleteHandler, "get": getHandler}
+		tail := map[string]*action{"add": putHandler, "del": deleteHandler, "get": getHandler, "versions": versions}
 		if len(path) == 4 && path[3] != map[string]string{"add": "add", "del": "delete"}[path[1]] {
 			return nil
 		}

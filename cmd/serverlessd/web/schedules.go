@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"gloom/cmd/internal/schedule"
 	"gloom/cmd/serverlessd/job"
@@ -104,33 +105,65 @@ func (s *Web) deleteSchedule(r *request) error {
 	return nil
 }
 
+// shownSchedule is a schedule in a list, of all clients if it names one.
+type shownSchedule struct {
+	Client string `json:"client,omitempty"`
+	schedule.View
+}
+
+// schedules lists a client's schedules, or those of all. The cursor is a name, behind its client
+// and a slash where there are several.
 func (s *Web) schedules(r *request) error {
-	if !r.grant.Covers(job.Jobtype(r.client, "*")) {
+	after := schedule.Key{Client: r.client, Name: r.query.Get("cursor")}
+	if r.client == "" {
+		after.Client, after.Name, _ = strings.Cut(after.Name, "/")
+	} else if !r.grant.Covers(job.Jobtype(r.client, "*")) {
 		return fail(http.StatusForbidden, "forbidden", "type", "the token does not cover all types of client %s", r.client)
 	}
-	limit := listed
-	if text := r.query.Get("limit"); text != "" {
-		var err error
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > listMost {
-			return invalid("limit", "limit=%.40q: must be from 1 to %d", text, listMost)
-		}
+	if r.client == "" && !r.grant.Covers("*") {
+		return fail(http.StatusForbidden, "forbidden", "type", "the token does not cover all types; ask for the schedules of a client")
 	}
-	list, now, err := s.queue.Schedules(r.Context(), r.client, r.query.Get("cursor"), limit)
+	limit, err := r.limit()
+	if err != nil {
+		return err
+	}
+	list, now, err := s.queue.Schedules(r.Context(), r.client, after, limit)
 	if err != nil {
 		return err
 	}
 	out := struct {
-		Items  []schedule.View `json:"items"`
+		Items  []shownSchedule `json:"items"`
 		Cursor *string         `json:"cursor"`
-	}{Items: make([]schedule.View, 0, len(list))}
+	}{Items: make([]shownSchedule, 0, len(list))}
 	for _, n := range list {
-		if n.Schedule != nil { // otherwise the log names it
-			out.Items = append(out.Items, n.View(n.Name, now))
+		if n.Schedule == nil { // the log names it
+			continue
 		}
+		shown := shownSchedule{View: n.View(n.Name, now)}
+		if r.client == "" {
+			shown.Client = n.Client
+		}
+		out.Items = append(out.Items, shown)
 	}
 	if len(list) == limit {
-		out.Cursor = &list[limit-1].Name
+		last := list[limit-1].Name
+		if r.client == "" {
+			last = list[limit-1].Client + "/" + last
+		}
+		out.Cursor = &last
 	}
 	answer(r.w, http.StatusOK, out)
 	return nil
+}
+
+// limit reads how many rows of a list are asked for.
+func (r *request) limit() (limit int, err error) {
+	text := r.query.Get("limit")
+	if text == "" {
+		return listed, nil
+	}
+	if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > listMost {
+		return 0, invalid("limit", "limit=%.40q: must be from 1 to %d", text, listMost)
+	}
+	return limit, nil
 }

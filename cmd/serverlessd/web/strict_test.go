@@ -35,9 +35,9 @@ func (a *acting) RetryAll(_ context.Context, q store.Query) (int, bool, error) {
 	return 1, false, nil
 }
 
-func (a *acting) Jobs(context.Context, store.Query) ([]store.Record, error) {
+func (a *acting) Jobs(context.Context, store.Query) ([]store.Record, job.ID, error) {
 	a.did = append(a.did, "list")
-	return nil, nil
+	return nil, "", nil
 }
 
 func (a *acting) Stop() { a.did = append(a.did, "stop") }
@@ -79,6 +79,13 @@ func TestStrict(t *testing.T) {
 		{"GET", "/a/jobs?stat=failed", "", "", "400", "it takes type, state, after, limit, last"},
 		{"GET", "/a/jobs?last=true", "", "", "200", "list"},
 		{"GET", "/a/jobs?last=true&limit=101", "", "", "400", "from 1 to 100"},
+		{"GET", "/jobs?client=a", "", "", "400", "there are id, state, after, limit, last"},
+		{"GET", "/jobs?last=true&state=failed", "", "", "200", "list"},
+		{"GET", "/jobs?id=1m817brr7-rseydg-00000&limit=1", "", "", "400", "id names one job"},
+		{"GET", "/handlers?limit=0", "", "", "400", "from 1 to 1000"},
+		{"GET", "/schedules?after=x", "", "", "400", "there are limit, cursor"},
+		{"GET", "/v1/stats?types=1001", "", "", "400", "from 0 to 1000"},
+		{"GET", "/v1/stats?part=" + strings.Repeat("x", 194), "", "", "400", "at most 193"},
 		{"POST", "/stop?client=a", "", "", "400", "it takes none"},
 		{"POST", "/stop", "", "", "200", "stop"},
 	} {

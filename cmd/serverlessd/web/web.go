@@ -14,6 +14,7 @@ import (
 	"gloom/cmd/internal/door"
 	"gloom/cmd/internal/schedule"
 	"gloom/cmd/internal/unique"
+	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
@@ -39,7 +40,8 @@ type Queue interface {
 	Result(ctx context.Context, id job.ID) (*store.Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
 	Retry(ctx context.Context, id job.ID) error
-	Jobs(ctx context.Context, q store.Query) ([]store.Record, error)
+	Payload(ctx context.Context, id job.ID) (*store.Record, []byte, error)
+	Jobs(ctx context.Context, q store.Query) (list []store.Record, next job.ID, err error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
 	// Asides returns the files of jobs that were set aside; PutBack gives the jobs of one to a
@@ -48,11 +50,15 @@ type Queue interface {
 	PutBack(ctx context.Context, file string) (jobs int, err error)
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
-	Handler(ctx context.Context, jobtype string) (*job.Handler, error)
+	Handler(ctx context.Context, jobtype, id string) (*job.Handler, error)
+	Versions(ctx context.Context, jobtype string) ([]store.Version, error)
+	// Handlers are the newest versions by jobtype, Look is what operators see: neither asks a store.
+	Handlers() map[string]*job.Handler
+	Look() *engine.Look
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error
 	DropSchedule(ctx context.Context, key schedule.Key) error
 	Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error)
-	Schedules(ctx context.Context, client, after string, limit int) ([]store.Named, time.Time, error)
+	Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error)
 	// Unhandled reports that a type has no handler, as far as this daemon knows.
 	Unhandled(jobtype string) bool
 	Health() error
@@ -65,6 +71,11 @@ type Options struct {
 	MaxBody, MaxLine int // bytes
 	MaxLines         int // of a body
 	MaxBodies        int // large ones in memory at a time
+	// What follows is told to operators: the bytes that may wait in the journal, languages of
+	// handlers, batches at work and processes at a time.
+	JournalMax            int64
+	Languages             []string
+	Concurrency, Contexts int
 	// Quit makes the daemon stop; it returns at once.
 	Quit    func()
 	Metrics http.Handler
@@ -77,12 +88,14 @@ type Web struct {
 	door   *door.Door
 	opt    Options
 	places *places // of bodies
-	unread *places // of results that are being written
+	unread *places // of results and payloads that are being written
+	looks  looks
+	began  time.Time
 }
 
 // New returns the handler of a door.
 func New(q Queue, d *door.Door, opt Options) *Web {
-	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies), unread: newPlaces(opt.MaxBodies)}
+	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies), unread: newPlaces(opt.MaxBodies), began: time.Now()}
 }
 
 // request is a parsed request.

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"gloom/cmd/serverlessd/store"
+)
+
+const (
+	// scrapeWait bounds how long a scrape, or a look, waits for a count of the jobs; after that it
+	// gets the last one.
+	scrapeWait = 100 * time.Millisecond
+	// After a count of the jobs no other is begun for countShare times as long as it took.
+	countShare = 100
+)
+
+// tally is the last count of the jobs, for all that look: scrapes, and pages of operators.
+type tally struct {
+	mu    sync.Mutex              // guards the following
+	last  map[string]store.Counts // nil: there was none, or the last one failed; it is never changed
+	at    time.Time               // when that began
+	under chan struct{}           // closed when the running count ends; nil: none runs
+	next  time.Time               // no count begins before
+}
+
+// counted returns the last count of the jobs, by jobtype, and when it began; nil if there is none.
+// It begins another one unless one is running or has just ended.
+func (e *Engine) counted() (map[string]store.Counts, time.Time) {
+	t := &e.tally
+	t.mu.Lock()
+	if now := time.Now(); t.under == nil && !now.Before(t.next) && e.life.Err() == nil {
+		done := make(chan struct{})
+		t.under = done
+		go func() {
+			types, err := e.figures(e.life)
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.last, t.at = types, now; err != nil {
+				t.last = nil // the store's gauge says that it is away
+			}
+			t.under, t.next = nil, time.Now().Add(countShare*time.Since(now))
+			close(done)
+		}()
+	}
+	under := t.under
+	t.mu.Unlock()
+	if under != nil {
+		timer := time.NewTimer(scrapeWait)
+		defer timer.Stop()
+		select {
+		case <-under:
+		case <-timer.C:
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last, t.at
+}

@@ -1,0 +1,88 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	. "gloom/cmd/serverlessd/store"
+)
+
+// rowsOf makes jobs by a statement: with a million, everything else takes minutes. lock, dt and
+// code are of SQL, in which i counts from 0.
+func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
+	b.Helper()
+	if _, err := s.Counts(b.Context(), ""); err != nil { // makes the tables
+		b.Fatal(err)
+	}
+	id, from := "CONCAT('1m8', LPAD(i, 6, '0'), '-aaaaaa-00000')", fmt.Sprintf("(SELECT seq AS i FROM seq_0_to_%d) n", n-1)
+	typ := fmt.Sprintf("CONCAT('client-', LPAD(i %% %d, 4, '0'))", types)
+	if IsSQLite(s) {
+		id, typ = "printf('1m8%06d-aaaaaa-00000', i)", fmt.Sprintf("printf('client-%%04d', i %% %d)", types)
+		from = fmt.Sprintf("(WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i FROM n)", n-1)
+	}
+	const now = "'2026-01-01 00:00:00.000'"
+	for _, text := range []string{
+		"INSERT INTO sq_jobs (id, type, dt, `lock`, tries, create_dt, first_dt, done_dt, code, exitcode, data) SELECT " + id + ", " + typ + ", " + dt + ", " + lock +
+			", 1, " + now + ", " + now + ", NULL, " + code + ", 200, 'a payload of the usual kind, about a hundred bytes long, and so on and on until it is as long as that' FROM " + from,
+		"INSERT INTO sq_counts (type, slot, open, running, ok, failed, abandoned, expired, deleted)" +
+			" SELECT type, 0, SUM(`lock` = ''), 0, SUM(`lock` <> ''), 0, 0, 0, 0 FROM sq_jobs WHERE type <> 'queue.sysid' GROUP BY type",
+	} {
+		if err := Exec(b.Context(), s, text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkLists is what the page asks of a store with a million jobs: lists by state, in which the
+// one that is looked for is the oldest, and a count of all.
+func BenchmarkLists(b *testing.B) {
+	for _, kind := range []struct {
+		name, lock, dt, code string
+		types                int
+		lists                []Query
+	}{
+		{"ended", "'__done'", "'3026-01-01 00:00:00.000'", "CASE WHEN i = 0 THEN 'failed' ELSE 'ok' END", 10, []Query{
+			{}, {State: job.Fault}, {Client: "client", State: job.Fault}, {Client: "client", Type: "0000", State: job.Fault}, {State: job.Running}, {State: job.Waiting}, {Client: "client", Type: "0003"},
+		}},
+		{"deferred", "''", "'2099-01-01 00:00:00.000'", "NULL", 1, []Query{{State: job.Deferred}, {State: job.Waiting}}},
+		{"waiting", "''", "'2026-01-01 00:00:00.000'", "NULL", 1000, []Query{{State: job.Waiting}}},
+	} {
+		b.Run(kind.name, func(b *testing.B) {
+			on(b, func(b *testing.B, s Store) {
+				rowsOf(b, s, *rows, kind.types, kind.lock, kind.dt, kind.code)
+				b.ResetTimer()
+				for range b.N {
+					for _, q := range kind.lists {
+						q.Limit = 50
+						q.Last = true
+						began, longest, asks, found := time.Now(), time.Duration(0), 0, 0
+						for first := true; first || q.After != "" && found == 0; first = false {
+							at := time.Now()
+							list, next, err := s.Jobs(b.Context(), q)
+							if err != nil {
+								b.Fatal(err)
+							}
+							longest, q.After = max(longest, time.Since(at)), next
+							asks++
+							found += len(list)
+						}
+						q.After = ""
+						b.Logf("%+v: %d found, %d requests, the longest took %s, all %s", q, found, asks, longest.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+					}
+					at := time.Now()
+					all, err := s.Counts(b.Context(), "")
+					counted := time.Since(at)
+					if err == nil {
+						err = s.Divide(b.Context(), all)
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.Logf("counts took %s, with those deferred %s", counted.Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,209 @@
+package web
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gloom/broker/guard"
+	"gloom/cmd/serverlessd/engine"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+const (
+	// lookFor is how long a look is good for all who ask for the same.
+	lookFor = time.Second
+	// looksMost is how many different ones are kept meanwhile.
+	looksMost = 64
+	// typesMost is how many types a look tells of.
+	typesMost = 1000
+)
+
+// status tells what daemon this is and what the token allows.
+func (s *Web) status(r *request) error {
+	scopes := []string{}
+	for i, name := range ScopeNames {
+		if r.grant.Has(1 << i) {
+			scopes = append(scopes, name)
+		}
+	}
+	answer(r.w, http.StatusOK, map[string]any{
+		"name": "serverlessd", "version": s.opt.Version, "uptime": time.Since(s.began).Seconds(), "scopes": scopes, "langs": s.opt.Languages,
+		"limits": map[string]any{
+			"max_body": s.opt.MaxBody, "max_line": s.opt.MaxLine, "max_lines": s.opt.MaxLines, "journal_max": s.opt.JournalMax,
+			"concurrency": s.opt.Concurrency, "contexts": s.opt.Contexts, "max_connections": s.door.MaxConns(),
+		},
+	})
+	return nil
+}
+
+// lookKey is what makes looks different.
+type lookKey struct {
+	types int
+	part  string
+	grant *guard.Grant // tokens may not be good for all types
+}
+
+// looks are those that were answered a moment ago: a hundred who watch cost as much as one.
+type looks struct {
+	mu   sync.Mutex // guards the following, also while a look is made
+	at   time.Time
+	made map[lookKey][]byte
+}
+
+// shownLook is a look as it is answered.
+type shownLook struct {
+	Ledger *shownCounts `json:"ledger"` // of all types; null: not known
+	// CountedMS is how old the ledger is, and the counts of the types.
+	CountedMS int64       `json:"counted_ms"`
+	Imbalance int64       `json:"imbalance"`
+	Types     []shownType `json:"types"`
+	AllTypes  int         `json:"all_types"` // that have the part in their names
+	// Unhandled are the types with jobs that wait for a handler.
+	Unhandled int              `json:"unhandled"`
+	Added     int64            `json:"added"`
+	Retries   int64            `json:"retries"`
+	Ended     map[string]int64 `json:"ended"`
+	Times     shownTimes       `json:"times"`
+	Journal   shownJournal     `json:"journal"`
+	Stores    []shownStore     `json:"stores"`
+	Broker    string           `json:"broker_away,omitempty"`
+	NotReady  string           `json:"not_ready,omitempty"`
+	Batches   int              `json:"batches"`
+	Contexts  int              `json:"contexts"`
+	HandsOut  bool             `json:"handing_out"`
+}
+
+type shownType struct {
+	Type string  `json:"type"` // client-type
+	Lang *string `json:"lang"` // of its handler; null: there is none
+	shownCounts
+}
+
+type shownTimes struct {
+	Bounds []float64 `json:"bounds"`
+	Wait   []uint64  `json:"wait"`
+	Run    []uint64  `json:"run"`
+}
+
+type shownJournal struct {
+	Bytes   int64 `json:"bytes"`
+	Jobs    int64 `json:"jobs"`
+	AgeMS   int64 `json:"age_ms"`
+	Aside   int   `json:"aside_files"`
+	Damaged int64 `json:"damaged_bytes"`
+	Failed  int64 `json:"failures"`
+	Syncs   int64 `json:"syncs"`
+	SyncMS  int64 `json:"sync_ms"`
+}
+
+type shownStore struct {
+	Name   string `json:"name"`
+	Sysid  string `json:"sysid"`
+	InHand int    `json:"in_hand"`
+	Away   bool   `json:"away"`
+	Error  string `json:"error,omitempty"`
+}
+
+// stats answers a look at the daemon and at its busiest types.
+func (s *Web) stats(r *request) error {
+	key := lookKey{types: 20, part: r.query.Get("part"), grant: r.grant}
+	if text := r.query.Get("types"); text != "" {
+		var err error
+		if key.types, err = strconv.Atoi(text); err != nil || key.types < 0 || key.types > typesMost {
+			return invalid("types", "types=%.40q: must be from 0 to %d", text, typesMost)
+		}
+	}
+	if most := job.MaxClient + 1 + job.MaxType; len(key.part) > most {
+		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.part), most)
+	}
+	l := &s.looks
+	l.mu.Lock()
+	if time.Since(l.at) >= lookFor || len(l.made) >= looksMost {
+		l.at, l.made = time.Now(), make(map[lookKey][]byte)
+	}
+	text := l.made[key]
+	if text == nil {
+		text, _ = json.Marshal(s.look(key)) // it can be encoded
+		l.made[key] = text
+	}
+	l.mu.Unlock()
+	answer(r.w, http.StatusOK, json.RawMessage(text))
+	return nil
+}
+
+func (s *Web) look(key lookKey) *shownLook {
+	l, handlers := s.queue.Look(), s.queue.Handlers()
+	out := &shownLook{
+		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,
+		Times:   shownTimes{l.Wait.Bounds, l.Wait.Counts, l.Run.Counts},
+		Journal: shownJournal{l.Journal.Bytes, l.Journal.Jobs, l.JournalAge.Milliseconds(), l.Journal.Bad, l.Journal.Damaged, l.Journal.Failures, l.Journal.Syncs, l.Journal.SyncTime.Milliseconds()},
+		Stores:  []shownStore{}, Batches: l.Batches, Contexts: l.Contexts, HandsOut: l.HandsOut,
+	}
+	if l.Broker != nil {
+		out.Broker = l.Broker.Error()
+	}
+	if err := s.queue.Health(); err != nil {
+		out.NotReady = err.Error()
+	}
+	for _, b := range l.Stores {
+		shown := shownStore{Name: b.Name, Sysid: b.Sysid, InHand: b.InHand, Away: b.Away}
+		if b.Ails != nil {
+			shown.Error = b.Ails.Error()
+		}
+		out.Stores = append(out.Stores, shown)
+	}
+	if l.Types != nil {
+		var sum store.Counts
+		for _, c := range l.Types {
+			sum.Sum(&c)
+		}
+		all := showCounts(&sum)
+		out.Ledger, out.CountedMS = &all, time.Since(l.Counted).Milliseconds()
+	}
+	out.addTypes(key, l, handlers)
+	return out
+}
+
+// addTypes adds the types that a token covers and that have a part in their names: those that
+// have a handler or jobs, which need an operator most first.
+func (out *shownLook) addTypes(key lookKey, l *engine.Look, handlers map[string]*job.Handler) {
+	types := maps.Clone(l.Types)
+	if types == nil {
+		types = make(map[string]store.Counts)
+	}
+	for jobtype := range handlers {
+		types[jobtype] = types[jobtype] // of which there is no job
+	}
+	for jobtype, c := range types {
+		h := handlers[jobtype]
+		if !strings.Contains(jobtype, key.part) || !key.grant.Covers(jobtype) {
+			continue
+		}
+		t := shownType{Type: jobtype, shownCounts: showCounts(&c)}
+		if h != nil {
+			t.Lang = &h.Lang
+		} else if c.Waiting > 0 {
+			out.Unhandled++
+		}
+		out.Types = append(out.Types, t)
+	}
+	slices.SortFunc(out.Types, func(a, b shownType) int {
+		lacks := func(t *shownType) int64 {
+			if t.Lang == nil {
+				return t.Waiting
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(lacks(&b), lacks(&a)), cmp.Compare(b.Waiting+b.Running, a.Waiting+a.Running), cmp.Compare(b.Added, a.Added), strings.Compare(a.Type, b.Type))
+	})
+	out.AllTypes = len(out.Types)
+	out.Types = out.Types[:min(len(out.Types), key.types)]
+}

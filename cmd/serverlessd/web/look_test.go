@@ -1,0 +1,120 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/guard"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/serverlessd/engine"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+// seen is a queue that counts how often it is looked at.
+type seen struct {
+	away
+	looks int
+}
+
+func (q *seen) Look() *engine.Look {
+	q.looks++
+	l := &engine.Look{
+		Counted: time.Now(), Types: map[string]store.Counts{
+			"a-x": {Added: 9, Waiting: 5, Running: 1, OK: 3}, "a-none": {Added: 2, Waiting: 2}, "b-x": {Added: 7, OK: 7}, "a-old": {Added: 1, Failed: 1},
+		},
+		Stores: []engine.StoreLook{{Name: "sqlite:a", Ails: store.ErrAway, Away: true}}, Broker: fmt.Errorf("no route"),
+	}
+	l.Ended = map[string]int64{"ok": 10}
+	return l
+}
+
+func (*seen) Handlers() map[string]*job.Handler {
+	h := func(lang string) *job.Handler {
+		return &job.Handler{ID: "1", Source: job.Source{Lang: lang, Body: "12345"}}
+	}
+	return map[string]*job.Handler{"a-x": h("sh"), "b-x": h("http"), "c-new": h("node")}
+}
+
+func (*seen) Health() error { return store.ErrAway }
+
+// TestStats: who watches gets the same look, once made; a token sees the types that it is good for.
+func TestStats(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("all admin,read\nsome admin a-*\nreader read\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0", Options: guard.Options{TokenFile: file}}, zerolog.Nop(), true, ScopeNames...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Shutdown(t.Context())
+	q := &seen{}
+	s := New(q, d, Options{MaxBodies: 2, Languages: []string{"http", "sh"}})
+	get := func(path, token string, status int) string {
+		t.Helper()
+		r, w := httptest.NewRequest(http.MethodGet, path, nil), httptest.NewRecorder()
+		r.Header.Set("Authorization", "Bearer "+token)
+		s.ServeHTTP(w, r)
+		if w.Code != status {
+			t.Fatalf("%s for %s: %d %s", path, token, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	types := func(text string) (names string, v shownLook) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err, text)
+		}
+		for _, one := range v.Types {
+			names += one.Type + " "
+		}
+		return names, v
+	}
+	s.looks.at = time.Now().Add(time.Hour) // that no second passes meanwhile
+	s.looks.made = map[lookKey][]byte{}
+	names, v := types(get("/v1/stats", "all", 200))
+	if names != "a-none a-x b-x a-old c-new " || v.Unhandled != 1 || v.AllTypes != 5 || v.Ledger.Waiting != 7 || v.Ledger.Added != 19 || v.Ended["ok"] != 10 {
+		t.Errorf("%s %+v", names, v)
+	}
+	if !v.Stores[0].Away || v.Stores[0].Error == "" || v.Broker != "no route" || v.NotReady == "" {
+		t.Errorf("%+v", v)
+	}
+	for range 99 {
+		get("/v1/stats", "all", 200)
+	}
+	if q.looks != 1 {
+		t.Errorf("%d looks for a hundred who watch", q.looks)
+	}
+	if names, v := types(get("/v1/stats?types=2", "some", 200)); names != "a-none a-x " || v.AllTypes != 3 {
+		t.Errorf("with a token for some types: %s %d", names, v.AllTypes)
+	}
+	if names, _ := types(get("/v1/stats?part=b-", "all", 200)); names != "b-x " {
+		t.Errorf("part: %s", names)
+	}
+	get("/v1/stats", "reader", 403)
+	get("/v1/status", "reader", 403)
+	if text := get("/v1/status", "all", 200); !strings.Contains(text, `"scopes":["read","admin"]`) || !strings.Contains(text, `"langs":["http","sh"]`) {
+		t.Error(text)
+	}
+	if text := get("/handlers?limit=2", "all", 200); !strings.Contains(text, `"cursor":"b-x"`) {
+		t.Error(text)
+	}
+	if text := get("/handlers?cursor=b-x", "all", 200); !strings.Contains(text, `{"items":[{"type":"c-new","id":"1","dt":"0001-01-01T00:00:00.000Z","lang":"node","bytes":5}],"cursor":null}`) {
+		t.Error(text)
+	}
+	if text := get("/handlers", "some", 200); strings.Contains(text, "b-x") {
+		t.Error(text)
+	}
+	get("/jobs", "some", 403)
+	get("/schedules", "some", 403)
+}
