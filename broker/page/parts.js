@@ -42,6 +42,10 @@ export const jobLink = (/** @type {string} */ id) => html`<a class="name id" hre
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
 
+/** Whether all is well, in words, and how bad it is. @param {{severe?: number, warning?: number}} n how many findings there are */
+export const verdict = ({ severe, warning }) => severe ? [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe']
+  : warning ? [warning === 1 ? 'One thing wants a look' : `${count(warning)} things want a look`, 'warning'] : ['All is well', 'ok'];
+
 /** A view whose file is loaded when it is first shown.
  * @param {() => Promise<() => any>} load @param {any} [meanwhile] */
 export function later(load, meanwhile = html`<div class="empty loading" role="status"><p>Loading…</p></div>`) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -149,36 +150,36 @@ func (t *tx) retry(h held) {
 	t.later("DELETE FROM sq_runs WHERE id = ?", string(h.id))
 }
 
-// condition returns the condition of a query.
-func (q Query) condition(prefix string, now time.Time) (where string, args []any) {
-	where = prefix + "type >= ? AND " + prefix + "type < ?"
+// condition returns the condition of a query on jobs j.
+func (q Query) condition(now time.Time) (where string, args []any) {
+	where = "j.type >= ? AND j.type < ?"
 	args = []any{q.Client + "-", q.Client + "."}
 	switch {
 	case q.Client == "":
 		where, args = "1 = 1", nil
 	case q.Type != "":
-		where, args = prefix+"type = ?", []any{job.Jobtype(q.Client, q.Type)}
+		where, args = "j.type = ?", []any{job.Jobtype(q.Client, q.Type)}
 	}
 	and := func(text string, more ...any) {
 		where += " AND " + text
 		args = append(args, more...)
 	}
 	if q.After != "" {
-		and(prefix+"id < ?", string(q.After))
+		and("j.id < ?", string(q.After))
 	}
-	lock := prefix + "`lock`"
+	const lock = "j.`lock`"
 	switch q.State {
 	case "":
 	case job.Waiting:
-		and(lock+" = '' AND "+prefix+"dt <= ?", at(now))
+		and(lock+" = '' AND j.dt <= ?", at(now))
 	case job.Deferred:
-		and(lock+" = '' AND "+prefix+"dt > ?", at(now))
+		and(lock+" = '' AND j.dt > ?", at(now))
 	case job.Running:
 		and(lock+" <> '' AND "+lock+" <> ?", done)
 	case job.Abandoned:
-		and(lock+" = ? AND "+prefix+"code NOT IN (?,?,?)", done, job.CodeOK, job.CodeFailed, job.CodeExpired)
+		and(lock+" = ? AND j.code NOT IN (?,?,?)", done, job.CodeOK, job.CodeFailed, job.CodeExpired)
 	default: // the states of ended jobs are their codes
-		and(lock+" = ? AND "+prefix+"code = ?", done, string(q.State))
+		and(lock+" = ? AND j.code = ?", done, string(q.State))
 	}
 	return where, args
 }
@@ -225,7 +226,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 // behind which one to go on, "" if these are the last. Of those that run, which are few, it looks
 // at all.
 func (s *SQL) part(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
-	where, args := want.condition("j.", now)
+	where, args := want.condition(now)
 	tables := running
 	if want.State != job.Running {
 		tables = "sq_jobs j" + s.byID()
@@ -255,17 +256,47 @@ func (s *SQL) part(ctx context.Context, q querier, now time.Time, want Query, li
 	return next, err
 }
 
-// RetryAll implements Store.
+// RetryAll implements Store. It looks for the jobs as Jobs does, so that others can write meanwhile.
 func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool, err error) {
-	err = s.transact(ctx, "retry all", func(t *tx) error {
-		where, args := want.condition("", t.now)
-		rows, err := t.hold(where+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
-			" ORDER BY id DESC LIMIT ?"+s.locked(), append(args, done, want.Limit)...)
-		for _, h := range rows {
-			t.retry(h)
+	for affected == 0 && err == nil {
+		var list []Record
+		if list, want.After, err = s.Jobs(ctx, want); err != nil {
+			return 0, true, err
 		}
-		affected, more = len(rows), len(rows) == want.Limit
-		return err
-	})
-	return affected, more, err
+		if len(list) > 0 {
+			err = s.transact(ctx, "retry all", func(t *tx) error {
+				affected = 0
+				for part := range slices.Chunk(list, slice) {
+					n, err := t.retryAll(part, want.State)
+					if affected += n; err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if want.After == "" {
+			return affected, false, err
+		}
+	}
+	return affected, true, err
+}
+
+// retryAll makes jobs run again that have still ended in a state, "" for any, and whose unique key
+// no other job has taken.
+func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
+	ids := make([]job.ID, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	text, args := in(ids)
+	rows, err := t.hold("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+
+		" ORDER BY id"+t.s.locked(), append(args, done)...)
+	for _, h := range rows {
+		if state == "" || job.Ended(h.code) == state {
+			t.retry(h)
+			n++
+		}
+	}
+	return n, err
 }

@@ -130,6 +130,10 @@ func TestBoundedLists(t *testing.T) {
 		equal(t, "all", []any{len(strings.Fields(found)), strings.HasPrefix(found, "44 43 "), strings.HasSuffix(found, " 1 0 "), asks}, []any{45, true, true, 3})
 		found, _ = list(Query{Client: "b"})
 		equal(t, "of a client", []any{len(strings.Fields(found)), strings.HasPrefix(found, "43 41 ")}, []any{22, true})
+		n, more, err := s.RetryAll(t.Context(), Query{Client: "a", State: job.Fault, Limit: 9})
+		equal(t, "retried, wherever it is", []any{n, more, err}, []any{1, false, nil})
+		n, more, err = s.RetryAll(t.Context(), Query{Client: "a", State: job.Fault, Limit: 9})
+		equal(t, "retried", []any{n, more, err}, []any{0, false, nil})
 	})
 }
 

@@ -2,13 +2,32 @@ package web
 
 import (
 	"net/http"
+	"strings"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/page"
 	"gloom/cmd/serverlessd/store"
 )
 
+// hello greets programs, and shows the page to who accepts HTML. It holds no secret, but says
+// whether a token is needed.
 func (s *Web) hello(r *request) error {
+	r.w.Header().Set("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		first := "null"
+		if s.door.Guarded() {
+			first = `{"guarded":true}`
+		}
+		page.Site.Index(r.w, r.Request, []byte(first))
+		return nil
+	}
 	answer(r.w, http.StatusOK, map[string]string{"name": "serverlessd", "version": s.opt.Version})
+	return nil
+}
+
+// file is one of the page's.
+func (s *Web) file(r *request) error {
+	page.Site.ServeHTTP(r.w, r.Request)
 	return nil
 }
 

@@ -118,3 +118,33 @@ func TestStats(t *testing.T) {
 	get("/jobs", "some", 403)
 	get("/schedules", "some", 403)
 }
+
+// TestPage: a browser gets the page, and what it is made of; programs get what they always got.
+func TestPage(t *testing.T) {
+	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Shutdown(t.Context())
+	s := New(&seen{}, d, Options{Version: "v1", MaxBodies: 2})
+	for _, c := range []struct{ method, path, accept, says string }{
+		{"GET", "/", "text/html,application/xhtml+xml", "<title>Serverless</title>"},
+		{"GET", "/", "*/*", `{"name":"serverlessd","version":"v1"}`},
+		{"GET", "/", "", `{"name":"serverlessd","version":"v1"}`},
+		{"GET", "/app.js", "", "start({"},
+		{"GET", "/view/jobs.js", "", "listing"},
+		{"GET", "/schedules.js", "", "schedulesOf"},
+		{"POST", "/app.js", "", "method_not_allowed"},
+		{"GET", "/view/nosuch.js", "", "not_found"},
+	} {
+		r, w := httptest.NewRequest(c.method, c.path, nil), httptest.NewRecorder()
+		r.Header.Set("Accept", c.accept)
+		s.ServeHTTP(w, r)
+		if !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("%s %s for %q: %d %.200s", c.method, c.path, c.accept, w.Code, w.Body)
+		}
+		if html := strings.Contains(c.accept, "html"); html != strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'self'") || c.path == "/" && w.Header().Get("Vary") == "" {
+			t.Errorf("%s for %q: %v", c.path, c.accept, w.Header())
+		}
+	}
+}

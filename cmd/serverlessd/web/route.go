@@ -4,11 +4,14 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"gloom/cmd/serverlessd/page"
 )
 
 // The requests.
 var (
 	hello   = &action{methods: "GET", open: true, do: (*Web).hello}
+	file    = &action{methods: "GET", open: true, do: (*Web).file}
 	healthz = &action{methods: "GET", open: true, do: (*Web).healthz}
 	readyz  = &action{methods: "GET", open: true, do: (*Web).readyz}
 	metrics = &action{methods: "GET", open: true, do: (*Web).metrics}
@@ -57,9 +60,15 @@ var top = map[string]*action{
 	"jobs": listAll, "handlers": handlers, "schedules": allSchedules,
 }
 
-// fixed are whole paths: what all daemons of the house have for operators. No client's requests
-// have such paths.
-var fixed = map[string]*action{"/v1/status": status, "/v1/stats": stats}
+// fixed are whole paths: what all daemons of the house have for operators, and the page's files.
+// No client's requests have such paths.
+var fixed = func() map[string]*action {
+	m := map[string]*action{"/v1/status": status, "/v1/stats": stats}
+	for _, path := range page.Site.Paths() {
+		m[path] = file
+	}
+	return m
+}()
 
 // route returns the action of a path, nil if there is none, and sets the request's client and
 // name.

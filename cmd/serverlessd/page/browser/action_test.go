@@ -1,0 +1,171 @@
+package browser
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gloom/broker/page/pagetest"
+)
+
+// oneJob: what one does to a job is done and said, and so is a refusal.
+func oneJob(t *testing.T, w *world, ids map[string]string) {
+	b := w.open(at("acme", ids["failed"]))
+	b.Press("Retry")
+	b.Sees("The job is retried.")
+	w.is("acme", ids["failed"], "failed") // again
+	late := w.add("acme", "report", "late\n", "")[0]
+	b.At(at("acme", late))
+	b.Press("Cancel")
+	b.Sees("Cancel the job?")
+	b.Accessible("a dialog")
+	w.ask("DELETE", "/acme/job/get/"+late, "") // somebody else is quicker
+	b.Forgive("404 (Not Found)")
+	b.Press("Cancel the job")
+	b.Sees("Not done: there is no job")
+	b.Press("Leave it")
+	b.Sees("There is no job with this id, or it has been forgotten.")
+	soon := w.add("acme", "report", "soon\n", "")[0]
+	b.At(at("acme", soon))
+	b.Press("Cancel")
+	b.Press("Cancel the job")
+	b.Sees("The job is cancelled.")
+	if got := w.state("acme", soon); got != "404" {
+		t.Errorf("the job is %s", got)
+	}
+	b.Strict()
+}
+
+// manyJobs: those that were chosen, or all that fit, after a count.
+func manyJobs(t *testing.T, w *world, _ map[string]string) {
+	w.handler("bulk", "no", "exit 65")
+	var last string
+	for _, id := range w.add("bulk", "no", strings.Repeat("x\n", 60), "") {
+		last = id
+	}
+	w.add("bulk", "none", "1\n2\n3\n", "")
+	w.is("bulk", last, "failed")
+	b := w.open("#/jobs?of=bulk-no&state=failed")
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 50`)
+	b.Press("More")
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 60`)
+	b.Until(`[...document.querySelectorAll('.pick input')].slice(1, 3).map(e => e.checked || e.click()).length`)
+	b.Press("Retry 2 chosen")
+	b.Press("Retry 2 jobs")
+	b.Sees("2 jobs retried.")
+	w.until("all have failed again", func() bool {
+		return strings.Contains(fmt.Sprint(w.ask("GET", "/bulk/state", "")["types"]), "failed:60")
+	})
+	w.handler("bulk", "no", "exit 0")
+	b.Press("Retry all failed")
+	b.Sees("Retry 60 failed jobs of bulk-no?")
+	b.Press("Retry them")
+	b.Sees("60 jobs retried.")
+	w.is("bulk", last, "ok")
+	b.At("#/jobs?of=bulk-none&state=waiting")
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 3`)
+	pagetest.Eval[any](b, `document.querySelector('.pick input').click()`)
+	b.Press("Cancel 3 chosen")
+	b.Press("Cancel 3 jobs")
+	b.Sees("3 jobs cancelled.", "No job fits.")
+	b.Strict()
+}
+
+// handlers: one is refused, added, tried, changed, looked at, used again, deleted, and each time
+// undone.
+func handlers(t *testing.T, w *world, _ map[string]string) {
+	b := w.open("#/handlers")
+	b.Forgive("400 (Bad Request)", "404 (Not Found)")
+	b.Press("Add a handler")
+	b.Accessible("a handler")
+	b.Fill("client", "acme")
+	b.Fill("type", "shout")
+	b.Fill("body", "if")
+	b.Press("Add it")
+	b.Sees("Not done:")
+	b.Fill("body", `read x; echo "R: 200 $x!"`)
+	b.Fill("options", `{"timeout": "7s"}`)
+	b.Press("Add it")
+	b.Sees("The handler of acme-shout is added.", `read x; echo "R: 200 $x!"`, "7s")
+	b.Press("Try with a line")
+	b.Fill("line", "hey")
+	b.Press("Run it")
+	b.Sees("It is added.", "run 1: answered", "hey!")
+	b.At("#/handlers/acme/shout")
+	b.Press("New version")
+	b.Fill("body", `echo "R: 200 second"`)
+	b.Press("Add it")
+	b.Sees(`echo "R: 200 second"`, "Use again")
+	b.Until(`document.querySelectorAll('[aria-label=Versions] tbody tr').length === 2`)
+	pagetest.Eval[any](b, `document.querySelector('[aria-label=Versions] tbody tr:last-child a').click()`)
+	b.Sees(`read x; echo "R: 200 $x!"`)
+	b.Press("Use again")
+	b.Sees("It is in use again, as a new version.")
+	b.Until(`document.querySelectorAll('[aria-label=Versions] tbody tr').length === 3`)
+	source := func() any { return w.ask("GET", "/acme/handler/get/shout", "")["body"] }
+	if got := source(); got != `read x; echo "R: 200 $x!"` {
+		t.Errorf("in use is %v", got)
+	}
+	b.Press("Undo")
+	b.Sees("Undone.")
+	if got := source(); got != `echo "R: 200 second"` {
+		t.Errorf("in use is %v", got)
+	}
+	b.At("#/handlers/acme/shout")
+	b.Sees("second")
+	b.Press("Delete")
+	b.Press("Delete all versions")
+	b.Sees("It is deleted.", "This type has no handler")
+	b.Press("Undo")
+	b.Sees("Undone.", "second")
+	if h := w.ask("GET", "/acme/handler/get/shout", ""); h["options"].(map[string]any)["timeout"] != "7s" {
+		t.Errorf("it came back as %v", h)
+	}
+	b.Strict()
+}
+
+// schedules: one is paused, goes on, is deleted and comes back as it was.
+func schedules(t *testing.T, w *world, _ map[string]string) {
+	before := w.ask("GET", "/acme/schedule/nightly", "")
+	b := w.open("#/schedules")
+	b.Press("Pause")
+	b.Sees("nightly is paused.", "paused")
+	b.Press("Resume")
+	b.Sees("nightly goes on.")
+	b.At("#/schedules/acme/nightly")
+	b.Press("Delete")
+	b.Press("Delete it")
+	b.Sees("nightly is deleted.")
+	b.Forgive("404 (Not Found)")
+	b.Press("Undo")
+	b.Sees("Undone.", "Due next")
+	after := w.ask("GET", "/acme/schedule/nightly", "")
+	for _, key := range []string{"cron", "zone", "job", "note", "paused"} {
+		if fmt.Sprint(after[key]) != fmt.Sprint(before[key]) {
+			t.Errorf("%s is %v, was %v", key, after[key], before[key])
+		}
+	}
+	b.Strict()
+}
+
+// journal: what was set aside is put back; a daemon stops handing out jobs, and begins again.
+func journal(t *testing.T, w *world, _ map[string]string) {
+	b := w.open("#/journal")
+	b.Sees("Set aside")
+	b.Press("Put back")
+	b.Sees("2 jobs put back.")
+	b.Gone("Put all back")
+	w.until("the store has them", func() bool {
+		return strings.Contains(fmt.Sprint(w.ask("GET", "/acme/state", "")["types"].(map[string]any)["large"]), "waiting:2")
+	})
+	b.Press("Stop")
+	b.Accessible("a stop")
+	pagetest.Eval[any](b, `document.querySelector('dialog .danger.first').click()`)
+	b.Sees("No more jobs are handed out here.")
+	b.At("#/")
+	b.Sees("This daemon hands out no jobs")
+	b.Press("Start")
+	b.Sees("Jobs are handed out again.")
+	b.Gone("This daemon hands out no jobs")
+	b.Strict()
+}

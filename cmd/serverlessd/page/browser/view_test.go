@@ -1,0 +1,327 @@
+package browser
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"gloom/broker/page/pagetest"
+)
+
+// TestBusy goes through all views and actions on one daemon, which has something of everything.
+func TestBusy(t *testing.T) {
+	w, ids := busy(t)
+	for _, one := range []struct {
+		name string
+		test func(*testing.T, *world, map[string]string)
+	}{
+		{"Cold", cold}, {"Views", views}, {"Keyboard", keyboard}, {"Quiet", quiet}, {"Readme", readme},
+		{"Job", oneJob}, {"Jobs", manyJobs}, {"Handlers", handlers}, {"Schedules", schedules}, {"Journal", journal}, {"Foreign", foreign}, {"Hostile", harmless},
+	} {
+		t.Run(one.name, func(t *testing.T) { one.test(t, &world{t, w.d, w.url}, ids) })
+	}
+}
+
+// views looks at every view, in both themes and from small to wide.
+func views(t *testing.T, w *world, ids map[string]string) {
+	b := w.open("")
+	b.Forgive("404 (Not Found)") // of what there is not
+	for _, v := range []struct {
+		route string
+		sees  []string
+	}{
+		{"#/", []string{"One thing is wrong", "acme-report", "the type has no handler", "2 jobs set aside", "Does it keep up?", "Where all jobs are", "umbrella-mail"}},
+		{"#/jobs", []string{"no such mailbox", "acme-greet", "umbrella-mail", "deferred"}},
+		{"#/jobs?of=acme&state=failed", []string{"no such mailbox", "Retry all failed"}},
+		{"#/types", []string{"acme-report", "none", "7 types of 2 clients"}},
+		{"#/handlers", []string{"acme-greet", "sh", "Add a handler"}},
+		{"#/handlers/acme/greet", []string{"hello $name", "Versions", "in use", "Try with a line"}},
+		{"#/handlers/acme/report", []string{"its jobs wait for one"}},
+		{"#/journal", []string{"store.db", "there", "refused", "larger than the database allows", "damaged", "Put back", "cannot be read"}},
+		{"#/schedules", []string{"nightly", "30 2 * * *", "acme-report"}},
+		{"#/schedules/acme/nightly", []string{"for the boss", "Due next", "9223372036854775809"}},
+		{at("acme", ids["ok"]), []string{"run 1: answered", "world", "hello world"}},
+		{at("acme", ids["failed"]), []string{"run 1: failed", "550 no such mailbox", `"n": 9223372036854775809`, "Its standard error", "Retry"}},
+		{at("acme", ids["deferred"]), []string{"the gateway is busy", "it is tried again at", "Cancel"}},
+		{at("acme", ids["running"]), []string{"run 1: running", "holiday.mp4"}},
+		{at("acme", ids["waiting"]), []string{"its type has no handler", "add one", "Cancel"}},
+		{at("umbrella", ids["other"]), []string{`"sent": 18446744073709551615`}},
+		{"#/job/acme/nosuch", []string{"There is no job with this id"}},
+		{"#/nosuch", []string{"There is no such view"}},
+	} {
+		b.At(v.route)
+		b.Sees(v.sees...)
+		for name, id := range ids {
+			v.route = strings.ReplaceAll(v.route, id, name)
+		}
+		b.Look(v.route, *shots, 320, 1280)
+	}
+	b.Strict()
+}
+
+// cold counts what a first visit takes.
+func cold(t *testing.T, w *world, _ map[string]string) {
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // nothing is asked for again
+	b.Visit(w.url + "/")
+	b.Sees("Does it keep up?", "Types with most jobs")
+	b.Until(`document.querySelector('.uplot canvas')`)
+	requests, size := b.Heard()
+	if requests == 0 || requests > 40 || size > 70_000 {
+		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
+	}
+	drawn := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
+	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, drawn)
+	b.Strict()
+}
+
+// readme takes the picture that README.md shows, while jobs come and go.
+func readme(t *testing.T, w *world, _ map[string]string) {
+	if *picture == "" {
+		t.Log("no -picture: none is kept")
+		return
+	}
+	b := w.open("")
+	b.Size(1080, 780)
+	b.Sees("Types with most jobs")
+	for i := range 150 {
+		w.add("acme", "greet", strings.Repeat("you\n", 3+i%7), "")
+		time.Sleep(150 * time.Millisecond)
+	}
+	b.Shot(*picture)
+	small(t, *picture)
+}
+
+// small makes a picture one of the 256 colours that it has most.
+func small(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, counts := from.Bounds(), map[color.Color]int{}
+	for y := at.Min.Y; y < at.Max.Y; y++ {
+		for x := at.Min.X; x < at.Max.X; x++ {
+			counts[from.At(x, y)]++
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] })
+	to := image.NewPaletted(at, all[:min(len(all), 256)])
+	draw.Draw(to, at, from, at.Min, draw.Src)
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, to); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 60_000 {
+		t.Errorf("the picture has %d bytes", out.Len())
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keyboard goes everywhere without a pointer.
+func keyboard(t *testing.T, w *world, ids map[string]string) {
+	b := w.open("")
+	b.Sees("Types with most jobs")
+	b.Keys("?")
+	b.Sees("find a job by its id, or a type")
+	b.Keys("\x1b")
+	b.Until(`!document.querySelector('dialog')`)
+	for i, name := range []string{"Overview", "Jobs", "Types", "Handlers", "Journal", "Schedules"} {
+		b.Keys(fmt.Sprint(i + 1))
+		b.Until(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
+	}
+	find := func(what string) {
+		t.Helper()
+		b.Keys("/")
+		b.Until(`document.activeElement.id === 'find'`)
+		b.Keys(what)
+	}
+	find(ids["other"] + "\r")
+	b.Sees("18446744073709551615")
+	find("umbr")
+	b.Until(`document.querySelector('#hits li')?.innerText.includes('umbrella-mail')`)
+	b.Keys("\r")
+	b.Until(`location.hash === '#/types?part=umbr'`)
+	b.Strict()
+}
+
+// quiet: a tab that is hidden asks for nothing.
+func quiet(t *testing.T, w *world, _ map[string]string) {
+	b := w.open("")
+	b.Sees("Types with most jobs")
+	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
+		document.dispatchEvent(new Event('visibilitychange'))`)
+	time.Sleep(500 * time.Millisecond) // for what was under way
+	before, _ := b.Heard()
+	time.Sleep(5 * time.Second)
+	if after, _ := b.Heard(); after != before {
+		t.Errorf("a hidden tab has made %d requests", after-before)
+	}
+	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
+	w.until("it looks again", func() bool { after, _ := b.Heard(); return after > before })
+}
+
+// foreign: what the page may do, a page of another site may not, with a visitor's browser; nor may
+// one look whose name points here.
+func foreign(t *testing.T, w *world, ids map[string]string) {
+	for _, c := range []struct{ method, path, header, value string }{
+		{"POST", "/acme/job/retry/" + ids["ok"], "Origin", "http://127.0.0.1:1"}, {"POST", "/put-back?all=true", "Origin", "http://127.0.0.1:1"}, {"POST", "/stop", "Origin", "http://127.0.0.1:1"},
+		{"GET", "/v1/stats", "Host", "evil.example"}, {"GET", "/jobs", "Host", "evil.example"}, {"GET", "/acme/job/payload/" + ids["ok"], "Host", "evil.example"}, {"GET", "/handlers", "Host", "evil.example"}, {"GET", "/schedules", "Host", "evil.example"},
+	} {
+		r, err := http.NewRequest(c.method, w.url+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(c.header, c.value)
+		if c.header == "Host" {
+			r.Host = c.value
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s %s: %d", c.method, c.path, resp.StatusCode)
+		}
+	}
+}
+
+// TestAway: a store that is away is told of, and a daemon that is, too.
+func TestAway(t *testing.T) {
+	w := start(t, "", "--store=mysql://nobody:none@127.0.0.1:1/none")
+	b := w.open("")
+	b.Sees("One thing is wrong", "is away", "Jobs are still accepted")
+	b.Accessible("away")
+	w.ask("POST", "/acme/job/x", "1\n")
+	b.Sees("1 job in the journal")
+	b.At("#/jobs")
+	b.Forgive("503 (Service Unavailable)", "net::ERR", "Failed to fetch")
+	b.Sees("the store is away", "Ask again")
+	w.d.Kill()
+	b.Sees("The daemon does not answer")
+	b.At("#/")
+	b.Sees("Not known: the daemon is away")
+	b.Strict()
+}
+
+// TestTokens: who lacks a scope is told so at the door, or is not offered what it is for.
+func TestTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("secret-s submit,read,handler\nsecret-r admin,read\nsecret-a admin,read,submit,handler\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, "", "--token-file", file)
+	b := w.open("")
+	b.Forgive("401 (Unauthorized)", "403 (Forbidden)")
+	enter := func(token string) {
+		t.Helper()
+		b.Fill("token", token)
+		b.Press("Go in")
+	}
+	b.Sees("This daemon wants a token, with the scope admin.")
+	b.Accessible("the door")
+	enter("wrong")
+	b.Sees("does not know this token")
+	enter("secret-s")
+	b.Sees("This token may not look")
+	if pagetest.Eval[int](b, `return document.querySelectorAll('button').length`) != 1 {
+		t.Errorf("who may not look is offered more:\n%s", b.Text())
+	}
+	enter("secret-r")
+	b.Sees("All is well", "There is no job and no handler.")
+	b.Accessible("empty")
+	b.At("#/handlers")
+	b.Sees("There is no handler.")
+	if strings.Contains(b.Text(), "Add a handler") {
+		t.Error("who lacks the scope handler is offered to add one")
+	}
+	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`) {
+		t.Error("the token was kept")
+	}
+	b.Visit(w.url + "/?again") // the tab's memory is gone
+	b.Sees("wants a token")
+	enter("secret-a")
+	b.Sees("All is well")
+	b.At("#/handlers")
+	b.Press("Add a handler")
+	b.Fill("client", "acme")
+	b.Fill("type", "x")
+	b.Fill("body", "exit 0")
+	b.Press("Add it")
+	b.Sees("The handler of acme-x is added.")
+	b.Strict()
+}
+
+// hostile are texts that do harm unless they are shown as nothing but text.
+var hostile = []string{
+	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`, `'-alert(1)-'${window.harm=4}`,
+	"\u202eturned", `../../v1/stats?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 4000),
+}
+
+// harmless has hostile texts wherever somebody else chooses them.
+func harmless(t *testing.T, w *world, _ map[string]string) {
+	w.handler("evil", "ok", `read line; printf 'R: 200 %s\n' "$line"`)
+	w.handler("evil", "no", `read line; printf '%s\n' "$line" >&2; printf 'R: 400 %s\n' "$line"`)
+	var ids []string
+	for i, text := range hostile {
+		typ := []string{"no", "ok"}[i%2]
+		id := w.add("evil", typ, text+"\n", "")[0]
+		w.is("evil", id, []string{"failed", "ok"}[i%2])
+		ids = append(ids, id)
+		said, _ := json.Marshal(text[:min(len(text), 128)])
+		name := strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23", "<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "\u202e", "%E2%80%AE").Replace(text[:min(len(text), 128)])
+		w.ask("PUT", "/evil/schedule/"+name, fmt.Sprintf(`{"cron":"@yearly","job":{"type":"ok","payload":%s},"note":%s}`, said, said))
+		w.ask("PUT", fmt.Sprintf("/evil/handler/add/h%d", i), fmt.Sprintf(`{"lang":"http","body":"http://127.0.0.1:1/","before":%s,"eid":%s}`, said, said))
+	}
+	w.ask("PUT", "/evil/handler/add/source?lang=sh", ": '"+strings.Join(hostile[:3], "\n")+"'")
+	b := w.open("")
+	check := func(where string) {
+		t.Helper()
+		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
+			t.Errorf("%s did harm", where)
+		}
+		b.Fits(320)
+	}
+	for i, id := range ids {
+		first := hostile[i]
+		if strings.HasPrefix(first, "\u202e") || len(first) > 100 {
+			first = first[len("\u202e"):6]
+		}
+		b.At(at("evil", id))
+		b.Until(`document.querySelector('pre')`)
+		b.Sees(first, "run 1: ")
+		check(hostile[i])
+	}
+	for _, route := range []string{"#/jobs?of=evil", "#/schedules", "#/handlers/evil/source", "#/handlers/evil/h0"} {
+		b.At(route)
+		b.Sees("onerror")
+		check(route)
+	}
+	b.Accessible("hostile")
+	b.At("#/jobs?of=" + `%3Cimg%20src%3Dx%20onerror%3D%22window.harm%3D1%22%3E-%2E%2E`)
+	b.Forgive("400 (Bad Request)")
+	b.Sees("must be 1 to 64")
+	check("a hostile name of a client")
+	b.Strict()
+}

@@ -1,0 +1,39 @@
+// What the daemon tells of all, asked for every two seconds.
+import { quantile } from './format.js';
+import { Lately } from './live.js';
+import { poll } from './poll.js';
+
+/** How many runs ended lately, and how many of them did not succeed. */
+export const lately = { ended: 0, failed: 0 };
+
+const wait = new Lately(), run = new Lately(), ends = new Lately();
+
+/** The last look, when it came, and what it had come to. @type {any} */
+let last = null, at = 0;
+/** @type {Record<string, number|null>} */
+let values = {};
+
+/** @param {any} v @param {number} t */
+function sample(v, t) {
+  if (v === last) return values;
+  const m = last, s = t - at, w = wait.add(v.times.wait, t), r = run.add(v.times.run, t);
+  const all = (/** @type {any} */ x) => Object.values(x.ended).reduce((/** @type {number} */ a, /** @type {any} */ b) => a + b, 0), n = (/** @type {any} */ x, /** @type {string} */ code) => x.ended[code] ?? 0;
+  const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
+  const bad = (/** @type {any} */ x) => all(x) - n(x, 'ok') - n(x, 'retry');
+  [lately.ended, lately.failed] = ends.add([all(v), bad(v)], t);
+  const rate = (/** @type {(x: any) => number} */ of) => m && s < 10 && of(v) >= of(m) ? (of(v) - of(m)) / s : null;
+  values = {
+    in: rate(x => x.added), out: rate(x => n(x, 'ok') + n(x, 'failed') + n(x, 'abandoned')), failed: rate(bad),
+    queued: v.ledger && v.ledger.waiting, running: v.ledger && v.ledger.running,
+    wait50: quantile(w, 0.5, upto), wait95: quantile(w, 0.95, upto),
+    run50: quantile(r, 0.5, upto), run95: quantile(r, 0.95, upto),
+  };
+  last = v;
+  at = t;
+  return values;
+}
+
+export const source = poll('/v1/stats', 2000, sample);
+
+/** Jobs a second that came and ended, and runs that failed, as of the last look; null: not known yet. */
+export const rates = () => values;

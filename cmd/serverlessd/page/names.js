@@ -1,0 +1,33 @@
+// What clients, types and jobs are called, and where they are.
+import { html } from './html.js';
+import { badge, to } from './parts.js';
+
+/** Client and type of a jobtype: a client has no hyphen. @param {string} of @returns {[string, string]} */
+export function split(of) {
+  const [, client, type = ''] = /^([^-]*)-?(.*)$/s.exec(of) ?? [];
+  return [client, type];
+}
+
+/** A job of a list of all clients, with client and bare type. @param {any} j */
+export function ofClient(j) {
+  const [client, type] = split(j.type);
+  return { ...j, client, type };
+}
+
+export const jobTo = (/** @type {any} */ j) => to(['job', j.client, j.id]);
+
+/** Where there is room, all of an id, else its end, which differs. @param {string} id @param {string} client */
+export const jobLink = (id, client) => html`<a class="name id" href=${jobTo({ id, client })} title=${id}><span class="w3">${id.slice(0, -12)}</span>${id.slice(-12)}</a>`;
+
+export const typeLink = (/** @type {string} */ of) => html`<a class="name" href=${to(['jobs'], { of })}>${of}</a>`;
+
+export const handlerLink = (/** @type {string} */ of, /** @type {any} */ text) => html`<a href=${to(['handlers', ...split(of)])}>${text}</a>`;
+
+/** The states, and what they look like. @type {Record<string, string>} */
+export const states = { waiting: '', deferred: '', running: 'info', ok: 'ok', failed: 'severe', abandoned: 'severe', expired: 'warning' };
+
+export const state = (/** @type {any} */ j) => badge(j.state, states[j.state]);
+
+/** Those that wait, and those that have ended. */
+export const waits = (/** @type {string} */ s) => s === 'waiting' || s === 'deferred';
+export const ended = (/** @type {string} */ s) => s !== 'running' && !waits(s);

@@ -1,0 +1,19 @@
+// Package page is what operators see of the queue in a browser: the kit of gloom/broker/page, with
+// the views here, which ask the API for everything.
+package page
+
+import (
+	"embed"
+
+	"gloom/broker/page"
+	schedule "gloom/cmd/internal/schedule/page"
+)
+
+//go:embed *.js view
+var views embed.FS
+
+// Site is the page of serverlessd.
+var Site = page.New(page.Daemon{
+	Title: "Serverless", Noun: "daemon", Views: views, Shared: schedule.Views,
+	Without: "<code>GET /v1/stats</code> and <code>/jobs</code> tell the same.",
+})

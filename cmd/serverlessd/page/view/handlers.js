@@ -1,0 +1,93 @@
+// How the jobs of a type are run: handlers and their versions.
+import { html, signal } from '../html.js';
+import { asked, call, enc, status, text } from '../api.js';
+import { bytes, members, moment, parse } from '../format.js';
+import { table } from '../table.js';
+import { act, ask, button, empty, facts, Listing, place, refine, to, waiting } from '../parts.js';
+import { shown } from '../body.js';
+import { handlerLink, jobTo } from '../names.js';
+
+const listing = new Listing();
+/** @param {any} r */
+const anew = r => { listing.again(); return r; };
+
+/** @param {string} client @param {string} what @param {string} type */
+const path = (client, what, type) => `/${enc(client)}/handler/${what}/${enc(type)}`;
+
+const scope = 'handler', parts = ['before', 'beforeEach', 'body', 'afterEach'], keys = ['lang', 'eid', ...parts];
+
+/** A handler, with its options as they were written. @param {string} method @param {string} where */
+const read = async (method, where) => {
+  const s = await text(method, where);
+  return { ...parse(s), options: members(s).options };
+};
+
+/** Adds a version. @param {string} client @param {string} type @param {any} h */
+const put = (client, type, h) => call('PUT', path(client, 'add', type) + (h.lang === 'http' && h.method ? '?method=' + h.method : ''),
+  `{${[...keys.filter(k => h[k]).map(k => `"${k}":${JSON.stringify(h[k])}`), `"options":${h.options || '{}'}`]}}`);
+
+/** @param {string} client @param {string} type */
+const drop = (client, type) => call('DELETE', path(client, 'del', type), '');
+
+/** Asks for a version: of a type that is there, or of any. @param {string} client @param {string} type @param {any} [was] */
+function edit(client, type, was) {
+  const lang = signal(was?.lang ?? status.value.langs?.[0] ?? 'http');
+  ask({
+    title: type ? `A version for ${client}-${type}` : 'A handler', button: 'Add it',
+    body: () => html`${!type && html`<div class="pair"><label>Client <input name="client" required placeholder="acme" defaultValue=${client} autocomplete="off" /></label><label>Type <input name="type" required placeholder="greet" autocomplete="off" /></label></div>`}
+      <div class="pair"><label>Language <select name="lang" value=${lang.value} onChange=${(/** @type {any} */ e) => { lang.value = e.target.value; }}>${[...new Set([...status.value.langs ?? [], lang.value])].map(l => html`<option key=${l} value=${l}>${l}</option>`)}</select></label>
+        ${lang.value === 'http' && html`<label>Method <select name="method" value=${was?.method}>${['POST', 'PUT', 'PATCH'].map(m => html`<option key=${m}>${m}</option>`)}</select></label>`}</div>
+      <label>${lang.value === 'http' ? 'Its URL' : lang.value === 'gloom' ? 'A note' : 'Its source'} <textarea name="body" rows="10" spellcheck="false" required defaultValue=${was?.body ?? ''}></textarea></label>
+      <label>Options, JSON <input name="options" spellcheck="false" autocomplete="off" placeholder='{"timeout": "1m", "next": "report"}' defaultValue=${was?.options === '{}' ? '' : was?.options} /></label>
+      <p class="note">It is in use at once, everywhere within a second; what runs ends with the version before.</p>`,
+    go: form => {
+      const f = Object.fromEntries([...form].map(([k, v]) => [k, String(v)])), [c, t] = type ? [client, type] : [f.client.trim(), f.type.trim()];
+      return act(() => put(c, t, { ...was, ...f }), `The handler of ${c}-${t} is added.`, was ? () => put(c, t, was) : () => drop(c, t).then(anew)).then(r => { if (r && !type) location.hash = to(['handlers', c, t]); return anew(r); });
+    },
+  });
+}
+
+/** Adds a line as a job, and shows what becomes of it. @param {string} client @param {string} type */
+const attempt = (client, type) => ask({
+  title: `Try ${client}-${type} with a line`, button: 'Run it', body: html`<label>Line <input name="line" required autocomplete="off" spellcheck="false" /></label><p class="note">It is a job like any other, and what it does is done.</p>`,
+  go: form => act(async () => {
+    const line = String(form.get('line')), r = await call('POST', `/${enc(client)}/job/${enc(type)}?wait=store`, line);
+    if (!r.ids.length) throw new Error('the line is none');
+    setTimeout(() => { location.hash = jobTo({ client, id: r.ids[0] }); });
+  }, 'It is added.'),
+});
+
+/** @param {string} client @param {string} type @param {any} h */
+const remove = (client, type, h) => ask({
+  title: `Delete the handler of ${client}-${type}?`, danger: true, button: 'Delete all versions', body: html`<p>Its jobs wait until there is another one. Undoing brings back the newest version alone.</p>`,
+  go: () => act(() => drop(client, type), 'It is deleted.', () => put(client, type, h).then(anew)).then(anew),
+});
+
+/** @param {any} h */
+const source = h => html`${facts([['Version', h.id], ['Since', moment(h.dt)], ['Language', h.lang], ['Method', h.lang === 'http' && h.method], ['Context', h.eid], ['Options', h.options !== '{}' && html`<code>${h.options}</code>`]])}
+  ${parts.filter(k => h[k]).map(k => html`<section key=${k}><h2>${k === 'body' ? 'Source' : k}</h2>${shown(h[k], k)}</section>`)}`;
+
+/** @param {string} client @param {string} type */
+function handler(client, type) {
+  const id = place.value.query.get('id') ?? '', now = asked(path(client, 'get', type), 3000, read), h = now.data, v = h && asked(`${path(client, 'versions', type)}#${h.id}`, 0);
+  const old = id && asked(`${path(client, 'get', type)}?id=${enc(id)}`, 0, read), seen = old ? old.data : h;
+  return html`<header class="bar"><h1 class="name">${client}-${type}</h1><a href=${to(['jobs'], { of: `${client}-${type}` })}>its jobs</a><div class="actions">
+      ${h && button('Try with a line', () => attempt(client, type), { scope: 'submit', first: true })} ${(h || now.code === 404) && button(h ? 'New version' : 'Add a handler', () => edit(client, type, h), { scope })} ${h && button('Delete', () => remove(client, type, h), { scope, danger: true })}</div></header>
+    ${now.code === 404 ? empty('This type has no handler: its jobs wait for one.') : !seen ? waiting(old || now) : source(seen)}
+    ${v?.data && html`<section><h2>Versions</h2>${table('Versions', [
+      { name: 'Version', class: 'main', of: x => html`<a class="id" href=${to(['handlers', client, type], { id: x.id === h.id ? '' : x.id })}>${x.id}</a>` }, { name: 'Since', num: true, of: x => moment(x.dt) }, { name: 'Language', wide: 1, of: x => x.lang }, { name: 'Size', num: true, wide: 1, of: x => bytes(x.bytes) },
+      { name: 'Do', of: x => x.id === h.id ? html`<span class="muted">in use</span>` : button('Use again', () => act(async () => put(client, type, await read('GET', `${path(client, 'get', type)}?id=${enc(x.id)}`)), 'It is in use again, as a new version.', () => put(client, type, h)), { scope }) },
+    ], v.data.versions, x => x.id)}</section>`}`;
+}
+
+export function handlers() {
+  const [, client, type] = place.value.path, part = place.value.query.get('part') ?? '';
+  if (type) return handler(client, type);
+  const s = listing.of(`/handlers?part=${enc(part)}`);
+  return html`<header class="bar"><h1>Handlers</h1>
+    <input type="search" aria-label="Part of a client-type" placeholder="Part of a client-type" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />${button('Add a handler', () => edit('', ''), { scope })}</header>
+    ${s.items.length ? table('Handlers', [
+      { name: 'Type', class: 'main', of: x => html`<span class="name">${handlerLink(x.type, x.type)}</span>` }, { name: 'Language', of: x => x.lang }, { name: 'Since', num: true, wide: 1, of: x => moment(x.dt) }, { name: 'Source', num: true, wide: 1, of: x => bytes(x.bytes) },
+    ], s.items, x => x.type) : !s.busy && !s.error && empty(part ? 'No type with a handler has this in it.' : 'There is no handler.')}
+    ${listing.foot()}`;
+}

@@ -1,0 +1,86 @@
+// Jobs, page by page, and what one may do with many of them.
+import { html, signal } from '../html.js';
+import { call, enc, may } from '../api.js';
+import { lasted, look, second } from '../live.js';
+import { count, moment, plural, time } from '../format.js';
+import { Chosen, table } from '../table.js';
+import { act, ask, button, each, empty, Listing, place, refine } from '../parts.js';
+import { ended, jobLink, ofClient, split, state, states, typeLink, waits } from '../names.js';
+
+/** What is listed is asked for by its path: of all clients, whose jobs tell theirs, or of one. */
+const listing = new Listing(async (path, next) => {
+  const r = await call('GET', path + (next ? '&after=' + next : '')), client = path.startsWith('/jobs?') ? '' : decodeURIComponent(path.split('/')[1]);
+  return { items: r.jobs.map((/** @type {any} */ j) => client ? { ...j, client } : ofClient(j)), next: r.after ?? undefined };
+}, '× 50,000 jobs');
+
+/** What the last run left, in a line: its data, and the end of its standard error. @param {any} l */
+const said = l => !l ? '' : [l.stderr.trim().split('\n').pop(), l.data.trim()].filter(Boolean).join(': ') || l.code;
+
+/** @type {import('../table.js').Column[]} */
+const columns = [
+  { name: 'Job', class: 'main', of: j => jobLink(j.id, j.client) },
+  { name: 'Type', class: 'main', of: j => html`${typeLink(`${j.client}-${j.type}`)}<div class="note narrow reason">${said(j.last).slice(0, 100)}</div>` },
+  { name: 'State', of: state },
+  { name: 'Age', num: true, wide: 1, of: j => time(lasted(j.create_dt)) },
+  { name: 'Due', num: true, wide: 3, of: j => waits(j.state) ? moment(j.dt) : '' },
+  { name: 'Runs', num: true, wide: 2, of: j => count(j.tries) },
+  { name: 'Last', wide: 2, of: j => j.last ? html`${j.last.code}${j.last.exitcode && j.last.exitcode !== 500 ? ` ${j.last.exitcode}` : ''}` : j.code ?? '' },
+  { name: 'What it said', wide: 1, class: 'reason', of: j => said(j.last).slice(0, 200) },
+];
+
+const path = (/** @type {any} */ j, /** @type {string} */ what) => `/${j.client}/job/${what}/${j.id}`;
+
+export const retry = (/** @type {any} */ j) => call('POST', path(j, 'retry'), '');
+export const cancel = (/** @type {any} */ j) => call('DELETE', path(j, 'get'), '');
+
+/** @param {any} r */
+const again = r => { listing.again(); return r; };
+
+const chosen = new Chosen(j => j.id, j => j.id);
+
+/** Those that were chosen, one by one. @param {any[]} some @param {string} verb @param {(j: any) => Promise<any>} what @param {string} done @param {string} says */
+const many = (some, verb, what, done, says) => ask({
+  title: `${verb} ${plural(some.length, 'job')}?`, danger: what === cancel, button: `${verb} ${plural(some.length, 'job')}`, body: html`<p>${says}</p>`,
+  go: () => act(() => each(some, what), n => `${plural(n, 'job')} ${done}.`).then(r => { chosen.set(some, false); again(r); }),
+});
+
+/** All of a state, of a client or a type, after they are counted: no more than that, though some may fail again. @param {string} of @param {string} state */
+async function retryAll(of, state) {
+  const [client, type] = split(of), going = signal('');
+  const n = await act(async () => {
+    const c = (await call('GET', `/${enc(client)}/state`)).types;
+    return Object.keys(c).filter(t => !type || t === type).reduce((sum, t) => sum + c[t][state], 0);
+  }, '');
+  if (n === undefined) return;
+  ask({
+    title: `Retry ${plural(n, `${state} job`)} of ${of}?`, button: 'Retry them',
+    body: () => html`<p>They begin again from zero. Those that have been forgotten are counted, and cannot.</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
+    go: () => act(async () => {
+      for (let sum = 0; ;) {
+        const r = await call('POST', `/${enc(client)}/retry?state=${state}${type ? '&type=' + enc(type) : ''}&limit=${Math.max(1, Math.min(1000, n - sum))}`, '');
+        sum += r.affected;
+        if (!r.more || sum >= n) return { sum };
+        going.value = `${count(sum)} of ${count(n)}`;
+      }
+    }, r => `${plural(r.sum, 'job')} retried.`).then(again),
+  });
+}
+
+export function jobs() {
+  const q = place.value.query, of = q.get('of') ?? '', st = q.get('state') ?? '', [client, type] = split(of), n = look.value?.ledger;
+  second.value;
+  const s = listing.of(`${client ? `/${enc(client)}` : ''}/jobs?limit=50&last=true${st && '&state=' + enc(st)}${type && '&type=' + enc(type)}`), some = chosen.of(s.items);
+  const old = some.filter(j => ended(j.state)), young = some.filter(j => waits(j.state));
+  return html`<header class="bar"><h1>Jobs</h1></header>
+    <div>
+      <div class="filters"><div class="tabs" role="group" aria-label="State">${['', ...Object.keys(states)].map(v => html`<button key=${v} type="button" aria-pressed=${String(st === v)}
+          onClick=${() => refine({ state: v })}>${v || 'all'}${v && n && !of ? html` <span class="num">${count(n[v])}</span>` : ''}</button>`)}</div>
+        <label>Client, or client-type <input name="of" value=${of} spellcheck="false" autocomplete="off" placeholder="acme-greet" onInput=${(/** @type {any} */ e) => refine({ of: e.target.value.trim() })} /></label></div>
+      ${s.items.length > 0 && html`<div class="actions">
+        ${old.length > 0 && button(`Retry ${count(old.length)} chosen`, () => many(old, 'Retry', retry, 'retried', 'They begin again from zero.'), { scope: 'submit' })}
+        ${young.length > 0 && button(`Cancel ${count(young.length)} chosen`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
+        ${!some.length && client && st && ended(st) && button(`Retry all ${st}`, () => retryAll(of, st), { scope: 'submit' })}</div>`}
+    </div>
+    ${s.items.length ? table('Jobs', may('submit') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(of || st ? 'No job fits.' : 'There is no job.')}
+    ${listing.foot()}`;
+}

@@ -1,0 +1,51 @@
+// The journal and the stores: what waits in it, and what was set aside, and why.
+import { html } from '../html.js';
+import { asked, call, enc } from '../api.js';
+import { look, second } from '../live.js';
+import { bytes, count, moment, plural, time } from '../format.js';
+import { table } from '../table.js';
+import { act, ask, badge, button, empty, facts, to } from '../parts.js';
+import { handOut } from './findings.js';
+
+/** Gives a file to the store, or all of them. @param {string} query */
+const putBack = query => act(() => call('POST', '/put-back?' + query, ''), r => `${plural(r.jobs, 'job')} put back.${Object.entries(r.refused).map(([file, why]) => ` ${file} is still refused: ${why}`).join('')}`);
+
+/** @param {any} f */
+const one = f => f.reason === 'refused' ? button('Put back', () => putBack('file=' + enc(f.file))) : html`<span class="muted">cannot be read</span>`;
+
+const whys = /** @type {Record<string, string>} */ ({ refused: 'No store took these lines: they are larger than the database allows, for example.', damaged: 'These bytes of the journal could not be read.' });
+
+/** @type {import('../table.js').Column[]} */
+const files = [
+  { name: 'File', class: 'main', of: f => html`<span class="name id">${f.file}</span><div class="note narrow">${whys[f.reason]}</div>` },
+  { name: 'Why', wide: 1, class: 'reason', of: f => html`${badge(f.reason, 'warning')} ${whys[f.reason]}` },
+  { name: 'Jobs', num: true, of: f => html`<span title=${f.ids?.join(' ')}>${f.reason === 'refused' ? count(f.jobs) : '–'}</span>` },
+  { name: 'Size', num: true, wide: 1, of: f => bytes(f.bytes) },
+  { name: 'Accepted', num: true, wide: 2, of: f => f.accepted ? moment(f.accepted) : '–' },
+  { name: 'Do', of: one },
+];
+
+/** @type {import('../table.js').Column[]} */
+const stores = [
+  { name: 'Store', class: 'main', of: s => html`<span class="name">${s.name}</span>` },
+  { name: 'State', of: s => badge(s.away ? 'away' : s.error ? 'refuses' : 'there', s.error ? 'severe' : 'ok') },
+  { name: 'What it says', class: 'reason', of: s => s.error ?? '' },
+  { name: 'Taken here', num: true, wide: 1, title: 'jobs that this daemon has in hand', of: s => s.in_hand ? html`<a href=${to(['jobs'], { state: 'running' })}>${count(s.in_hand)}</a>` : '0' },
+  { name: 'Sysid', wide: 1, of: s => html`<span class="id">${s.sysid || 'none'}</span>` },
+];
+
+export function journal() {
+  const v = look.value;
+  second.value;
+  if (!v) return html`<h1>Journal and stores</h1><div class="empty loading" role="status"><p>Asking the daemon…</p></div>`;
+  // Asked again when something was set aside or put back: files are read for it.
+  const j = v.journal, r = j.aside_files ? asked(`/aside#${j.aside_files}.${v.ledger?.set_aside}`, 0) : { data: { items: [] } }, list = r.data?.items ?? [];
+  const stop = () => ask({ title: 'Hand out no more jobs here?', danger: true, button: 'Stop', body: html`<p>What runs here ends. Jobs are still accepted, and other daemons run them.</p>`, go: () => handOut(false) });
+  return html`<header class="bar"><h1>Journal and stores</h1><span class="note">what was accepted, and no store has yet</span><div class="actions">${v.handing_out ? button('Stop', stop, { danger: true }) : button('Start', () => handOut(true), { first: true })}</div></header>
+    ${facts([['Jobs in the journal', count(j.jobs)], ['Bytes', bytes(j.bytes)], ['The oldest waits for', j.age_ms ? time(j.age_ms / 1000) : 'none waits'], ['Syncs', count(j.syncs)], ['A sync takes', j.syncs ? time(j.sync_ms / 1000 / j.syncs) : '–'],
+      ['Writes and syncs that failed', count(j.failures)], ['Damaged', j.damaged_bytes ? bytes(j.damaged_bytes) : null]])}
+    <section><h2>Stores</h2>${table('Stores', stores, v.stores, s => s.name)}</section>
+    <section><h2>Set aside</h2>${list.length ? html`<div class="filters">${list.some((/** @type {any} */ f) => f.reason === 'refused') && button('Put all back', () => putBack('all=true'))}</div>${table('Set aside', files, list, f => f.file)}
+        <p class="note">Jobs that are put back keep their ids, and run once, however often it is asked for. A file that the store still refuses stays.</p>`
+      : r.error ? html`<p class="note" role="status">${r.error.message}</p>` : empty(j.aside_files ? 'Asking…' : 'Nothing was set aside.')}</section>`;
+}
