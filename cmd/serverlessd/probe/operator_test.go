@@ -10,16 +10,16 @@ import (
 // TestOperators: what is of all clients, of a job's payload, and of a handler's versions.
 func TestOperators(t *testing.T) {
 	d, who, other := sharing(t), tenant(), tenant()
+	for range 12 {
+		d.handler(t, who, "op", "sh", `echo "R: 200 old"`)
+	}
+	d.handler(t, who, "op", "sh", `echo "R: 400 no"`)
 	payload := "a|b \x00 " + strings.Repeat("x", 3000)
 	id := d.one(t, who, "op", payload)
 	if r := d.wants(t, 200, "GET", "/"+who+"/job/payload/"+id, ""); r.body != payload || r.header.Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("%s %v", r, r.header)
 	}
 	d.refuses(t, 404, "unknown_job", "GET", "/"+other+"/job/payload/"+id, "", id)
-	for range 12 {
-		d.handler(t, who, "op", "sh", `echo "R: 200 old"`)
-	}
-	d.handler(t, who, "op", "sh", `echo "R: 400 no"`)
 	d.ends(t, who, id, "failed")
 	if r := d.job(t, who, id); r.json["payload_bytes"] != float64(len(payload)) || r.json["data_bytes"] != 2.0 {
 		t.Errorf("%s", r)

@@ -16,22 +16,23 @@ func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
 	if _, err := s.Counts(b.Context(), ""); err != nil { // makes the tables
 		b.Fatal(err)
 	}
-	id, from := "CONCAT('1m8', LPAD(i, 6, '0'), '-aaaaaa-00000')", fmt.Sprintf("(SELECT seq AS i FROM seq_0_to_%d) n", n-1)
-	typ := fmt.Sprintf("CONCAT('client-', LPAD(i %% %d, 4, '0'))", types)
-	if IsSQLite(s) {
-		id, typ = "printf('1m8%06d-aaaaaa-00000', i)", fmt.Sprintf("printf('client-%%04d', i %% %d)", types)
-		from = fmt.Sprintf("(WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i FROM n)", n-1)
-	}
-	const now = "'2026-01-01 00:00:00.000'"
-	for _, text := range []string{
-		"INSERT INTO sq_jobs (id, type, dt, `lock`, tries, create_dt, first_dt, done_dt, code, exitcode, data) SELECT " + id + ", " + typ + ", " + dt + ", " + lock +
-			", 1, " + now + ", " + now + ", NULL, " + code + ", 200, 'a payload of the usual kind, about a hundred bytes long, and so on and on until it is as long as that' FROM " + from,
-		"INSERT INTO sq_counts (type, slot, open, running, ok, failed, abandoned, expired, deleted)" +
-			" SELECT type, 0, SUM(`lock` = ''), 0, SUM(`lock` <> ''), 0, 0, 0, 0 FROM sq_jobs WHERE type <> 'queue.sysid' GROUP BY type",
-	} {
-		if err := Exec(b.Context(), s, text); err != nil {
+	const now, most = "'2026-01-01 00:00:00.000'", 100_000 // in a statement
+	for low := 0; low < n; low += most {
+		high := min(n, low+most) - 1
+		id, from := "CONCAT('1m8', LPAD(i, 6, '0'), '-aaaaaa-00000')", fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", low, high)
+		typ := fmt.Sprintf("CONCAT('client-', LPAD(i %% %d, 4, '0'))", types)
+		if IsSQLite(s) {
+			id, typ = "printf('1m8%06d-aaaaaa-00000', i)", fmt.Sprintf("printf('client-%%04d', i %% %d)", types)
+			from = fmt.Sprintf("(WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i FROM n)", low, high)
+		}
+		if err := Exec(b.Context(), s, "INSERT INTO sq_jobs (id, type, dt, `lock`, tries, create_dt, first_dt, done_dt, code, exitcode, data) SELECT "+id+", "+typ+", "+dt+", "+lock+
+			", 1, "+now+", "+now+", NULL, "+code+", 200, 'a payload of the usual kind, about a hundred bytes long, and so on and on until it is as long as that' FROM "+from); err != nil {
 			b.Fatal(err)
 		}
+	}
+	if err := Exec(b.Context(), s, "INSERT INTO sq_counts (type, slot, open, running, ok, failed, abandoned, expired, deleted)"+
+		" SELECT type, 0, SUM(`lock` = ''), 0, SUM(`lock` <> ''), 0, 0, 0, 0 FROM sq_jobs WHERE type <> 'queue.sysid' GROUP BY type"); err != nil {
+		b.Fatal(err)
 	}
 }
 

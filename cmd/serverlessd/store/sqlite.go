@@ -117,7 +117,7 @@ func (l *lite) now(context.Context, querier) (time.Time, error) { return l.clock
 func (*lite) skipLocked() string                                { return "" } // there is one writer at a time
 func (*lite) locked() string                                    { return "" }
 
-func (*lite) byID() string { return " NOT INDEXED" }
+func (*lite) byID() string { return "" } // see condition
 
 func (*lite) upsert(key string, set, add []string) string {
 	return " ON CONFLICT (" + key + ") DO UPDATE SET " + assignments(set, add, "excluded.%s")
