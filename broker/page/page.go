@@ -27,7 +27,7 @@
 // (places, badges, facts, dialogs, actions, Listing), table.js (with rows that are chosen),
 // plot.js, find.js, body.js (values as they were written), format.js (numbers, times, names),
 // api.js (requests to /v1), live.js (snapshots, series) with its sources events.js and poll.js,
-// html.js (elements, signals).
+// verdict.js (whether all is well, and findings), html.js (elements, signals).
 package page
 
 import (
