@@ -16,10 +16,13 @@ export function mark(all) {
   return bad > 0 && badge(count(bad), severe ? 'severe' : 'warning');
 }
 
+/** @param {Finding[]} all */
+export const findingList = all => all.length > 0 && html`<ul class="findings">${all.map((f, i) => html`<li key=${i} class=${f.severity}>
+  ${badge(f.severity === 'info' ? 'note' : f.severity, f.severity)}<div><p>${f.what}</p><p class="note">${f.advice}</p></div>${f.act}</li>`)}</ul>`;
+
 /** How all is, in a word, and what is wrong. @param {Finding[]} all @param {any} note */
 export function found(all, note) {
   const [word, kind] = away.value ? [`Not known: the ${noun} is away`, 'severe'] : verdict(counts(all));
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1><p class="note">${note}</p></div>
-    ${all.length > 0 && html`<ul class="findings">${all.map((f, i) => html`<li key=${i} class=${f.severity}>
-      ${badge(f.severity === 'info' ? 'note' : f.severity, f.severity)}<div><p>${f.what}</p><p class="note">${f.advice}</p></div>${f.act}</li>`)}</ul>`}`;
+    ${findingList(all)}`;
 }
