@@ -49,7 +49,7 @@ func (g *Grant) Covers(typ string) bool {
 // CoversName is Covers for a name in canonical form.
 func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
 
-// Tokens are the grants in force. Without a file, no token is required.
+// Tokens are the grants in force. Without a file, and without Only, no token is required.
 type Tokens struct {
 	// File has a line for each; "" is none.
 	File string
@@ -68,7 +68,12 @@ type Tokens struct {
 func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 1 }
 
 // Required tells whether a token is required.
-func (t *Tokens) Required() bool { return t.File != "" }
+func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil }
+
+// Only makes one token required, which has all scopes for all types. There must be no file.
+func (t *Tokens) Only(token string) {
+	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, All: true}})
+}
 
 // Len is the number of grants in force.
 func (t *Tokens) Len() int {

@@ -35,11 +35,29 @@ func ListenHTTP(addr string, registry *prometheus.Registry, health func() error)
 	if addr == "" {
 		return &HTTP{}, nil
 	}
+	listener, err := Listen(addr)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Handler: Probes(registry, health), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	return &HTTP{server, listener}, nil
+}
+
+// Listen binds the address that http_addr names.
+func Listen(addr string) (net.Listener, error) {
 	host, _, _ := net.SplitHostPort(addr)
 	listener, err := net.Listen(cli.Network(host), addr)
 	if err != nil {
 		return nil, fmt.Errorf("http_addr: %w", err)
 	}
+	return listener, nil
+}
+
+// Probes serves /metrics, /healthz and /readyz.
+func Probes(registry *prometheus.Registry, health func() error) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -50,11 +68,7 @@ func ListenHTTP(addr string, registry *prometheus.Registry, health func() error)
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-	}
-	return &HTTP{server, listener}, nil
+	return mux
 }
 
 // Addr is the address that is served, "" for none.

@@ -47,7 +47,7 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard.Grant, err error) {
 	if crowded(r) && !n.Open {
 		w.Header().Set("Connection", "close")
-		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (--max-conns)", d.MaxConns())
+		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limit)
 	}
 	judged := r
 	switch reads := r.Method == http.MethodGet || r.Method == http.MethodHead; {
@@ -70,6 +70,9 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 	if !ok {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return nil, refuse(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
+	}
+	if may == nil && d.opt.Local && !near(r) {
+		return nil, refuse(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
 	}
 	// A web page can point a name of its own at our address.
 	if may == nil && !n.AnyHost && !d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) {

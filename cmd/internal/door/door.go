@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,11 @@ type Options struct {
 	Addr string
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
+
+	// Password, where there is one, is the only token, with all scopes; there is no TokenFile
+	// then. Local: clients on this host need no token, and there are no others without one.
+	Password string
+	Local    bool
 }
 
 // Flags makes a flag of every option.
@@ -75,6 +81,7 @@ type Door struct {
 	Unauthorized atomic.Uint64
 
 	opt    Options
+	limit  string // what the limit on connections is called
 	log    zerolog.Logger
 	tokens guard.Tokens
 	certs  *guard.Certificates // nil without TLS
@@ -87,8 +94,7 @@ type Door struct {
 // Listen binds the address. Scopes are the names of the tokens' scopes: the first is
 // guard.Scope 1, the next 2, then 4. typed lets a token name the types that it covers.
 func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Door, error) {
-	d := &Door{opt: opt, log: log, cross: http.NewCrossOriginProtection()}
-	d.tokens.File, d.tokens.Scopes, d.tokens.Typed = opt.TokenFile, scopes, typed
+	d := newDoor(opt, "--max-conns", log, typed, scopes)
 	if err := guard.Reload(&d.tokens, nil, log); err != nil {
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
@@ -114,6 +120,23 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	}
 	d.crowd = &crowd{Listener: ln, most: most}
 	return d, nil
+}
+
+func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes []string) *Door {
+	d := &Door{opt: opt, limit: limit, log: log, cross: http.NewCrossOriginProtection()}
+	d.tokens.File, d.tokens.Scopes, d.tokens.Typed = opt.TokenFile, scopes, typed
+	return d
+}
+
+// On is Listen on an address that the caller has bound, for daemons that have no flags: with a
+// password or none, without TLS and with at most opt.MaxConns connections.
+func On(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
+	d := newDoor(opt, "max_connections", log, false, scopes)
+	if opt.Password != "" {
+		d.tokens.Only(opt.Password)
+	}
+	d.crowd = &crowd{Listener: ln, most: opt.MaxConns}
+	return d
 }
 
 const (
@@ -157,8 +180,17 @@ func (d *Door) Addr() net.Addr { return d.crowd.Addr() }
 // Secure tells whether it has TLS.
 func (d *Door) Secure() bool { return d.at.Secure }
 
-// Guarded tells whether a request needs a token.
+// Guarded tells whether requests need a token, Guards whether this one does.
 func (d *Door) Guarded() bool { return d.tokens.Required() }
+func (d *Door) Guards(r *http.Request) bool {
+	return d.tokens.Required() && !(d.opt.Local && near(r))
+}
+
+// near tells whether a request comes from this host. A proxy here speaks for others.
+func near(r *http.Request) bool {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && at.Addr().Unmap().IsLoopback() && r.Header["Forwarded"] == nil && r.Header["X-Forwarded-For"] == nil && r.Header["X-Real-Ip"] == nil
+}
 
 // Exposed tells whether other hosts reach it without a token or a certificate.
 func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
@@ -174,6 +206,9 @@ func (d *Door) grant(r *http.Request) (g *guard.Grant, ok bool) {
 		return nil, true
 	}
 	token := bearer(r)
+	if token == "" && d.opt.Local && near(r) {
+		return nil, true
+	}
 	if g = d.tokens.Find([]byte(token)); g != nil {
 		return g, true
 	}

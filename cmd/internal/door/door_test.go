@@ -226,3 +226,43 @@ func TestAdmit(t *testing.T) {
 		}
 	}
 }
+
+// TestLocal: with a password, clients on this host may be exempt; without one they are alone.
+func TestLocal(t *testing.T) {
+	for _, c := range []struct {
+		password string
+		local    bool
+		from     string
+		headers  string // "Name: value"
+		want     int    // 200 is admitted
+	}{
+		{"", true, "127.0.0.1:5", "", 200}, {"", true, "[::1]:5", "", 200}, {"", true, "[::ffff:127.0.0.1]:5", "", 200},
+		{"", true, "10.0.0.1:5", "", 403}, {"", true, "127.0.0.1:5", "X-Forwarded-For: 10.0.0.1", 403},
+		{"pass word", true, "127.0.0.1:5", "", 200}, {"pass word", true, "10.0.0.1:5", "", 401}, {"pass word", true, "127.0.0.1:5", "Forwarded: for=10.0.0.1", 401},
+		{"pass word", true, "127.0.0.1:5", "Authorization: Bearer pass", 401}, {"pass word", false, "127.0.0.1:5", "", 401},
+		{"pass word", false, "10.0.0.1:5", "Authorization: Bearer pass word", 200},
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := On(ln, Options{Addr: "127.0.0.1:0", Password: c.password, Local: c.local, MaxConns: 1}, zerolog.Nop(), "admin")
+		r := httptest.NewRequest("GET", "http://localhost/x", nil)
+		r.RemoteAddr = c.from
+		if name, value, ok := strings.Cut(c.headers, ": "); ok {
+			r.Header.Set(name, value)
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		cancel() // a wrong token is not waited for
+		may, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Need{Methods: []string{"GET"}, Scope: 1})
+		got := 200
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			got = refusal.Status
+		}
+		if got != c.want || got == 200 && !may.Has(1) {
+			t.Errorf("%+v: %d", c, got)
+		}
+		_ = ln.Close()
+	}
+}
