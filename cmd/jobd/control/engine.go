@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/store"
 )
 
 // Engine is driven by the control server: it is the part of a jobd daemon that owns
@@ -53,6 +56,10 @@ type Engine interface {
 
 	// Recover settles the rows of dead daemons at once, and returns their number.
 	Recover(ctx context.Context) (int, error)
+
+	// Look describes the daemon itself. Rows is its table, for people to look at.
+	Look() look.Daemon
+	Rows() (store.Reader, error)
 
 	// OnTargets registers a function that is called after the set of targets has
 	// changed, from any goroutine and with no lock of the engine held. It replaces the

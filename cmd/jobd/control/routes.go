@@ -23,7 +23,12 @@ func Routes(engine Engine) peer.Routes {
 		"remove-target":          {Handle: s.removeTarget},
 		"run-manual":             {Handle: s.runManual, Waits: true},
 		"send-signal":            {Handle: s.sendSignal, Waits: true},
-		"recover":                {Handle: s.recover, Waits: true}, // unknown to other implementations
+		// What follows is unknown to other implementations.
+		"recover": {Handle: s.recover, Waits: true},
+		"look":    {Handle: s.look},
+		"waiting": {Handle: s.waiting, Waits: true},
+		"rows":    {Handle: s.rows, Waits: true},
+		"row":     {Handle: s.row, Waits: true},
 	}
 }
 

@@ -37,8 +37,9 @@ type SQL struct {
 	db      *sql.DB
 	link    *mariadb.Connector
 	shape   atomic.Pointer[table]
-	skip    string // " SKIP LOCKED" if the server has it
-	claimed bool   // there is a companion table
+	skip    string        // " SKIP LOCKED" if the server has it
+	claimed bool          // there is a companion table
+	people  chan struct{} // has a place for each read at a time that is for people
 
 	mu     sync.Mutex       // guards the following
 	looked time.Time        // of the table's shape
@@ -98,6 +99,8 @@ const (
 	// callTimeout bounds one transaction, waits for locks included.
 	callTimeout = 20 * time.Second
 	connections = 8
+	// readers is how many of them read for people at a time: the others are the rows'.
+	readers = 2
 	// lookEvery is how often the table's shape is read again.
 	lookEvery  = 5 * time.Second
 	attempts   = 10 // by one transaction
@@ -116,7 +119,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {

@@ -13,8 +13,11 @@ import (
 type table struct {
 	name    string // quoted, as all below
 	claims  string
-	index   string // index that begins with status, target; "" when there is none
+	index   string // index that begins with status, target, in any order; "" when there is none
+	lists   bool   // it begins with status, so its targets can be listed
 	target  string // condition that a target equals the parameter exactly
+	like    string // the parameter, as the index compares targets
+	created bool   // there is a column time_created
 	fields  []field
 	hasPrio bool
 
@@ -88,12 +91,13 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		names = append(names, lower)
 		switch lower {
 		case "target":
-			t.target = "target = ? AND target = ?"
+			t.target, t.like = "target = ? AND target = ?", "?"
 			if c.charset != "" {
 				// The usual collations treat Low and low as equal; a target does not. A
 				// name is converted by hand, because the server refuses a conversion
 				// that loses something.
 				name := "CONVERT(? USING " + c.charset + ")"
+				t.like = name
 				t.target = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
 			}
 		case "stdout":
@@ -119,32 +123,32 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 			return nil, fmt.Errorf("table %s has no column '%s'", t.name, want)
 		}
 	}
-	t.index, err = findIndex(ctx, db, database, bare)
+	t.created = slices.Contains(names, "time_created")
+	t.index, t.lists, err = findIndex(ctx, db, database, bare)
 	return t, err
 }
 
-// findIndex looks for an index that serves a target's waiting rows by id. The primary
-// key is the hidden end of every index.
-func findIndex(ctx context.Context, db *sql.DB, database, bare string) (string, error) {
+// findIndex looks for an index that serves a target's waiting rows by id, and tells whether
+// it begins with status. The primary key is the hidden end of every index.
+func findIndex(ctx context.Context, db *sql.DB, database, bare string) (found string, lists bool, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT INDEX_NAME, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX),
 		COUNT(SUB_PART) FROM information_schema.STATISTICS
 		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? GROUP BY INDEX_NAME`, database, bare)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer rows.Close()
-	found := ""
 	for rows.Next() {
 		var name, columns string
 		var partial int
 		if err := rows.Scan(&name, &columns, &partial); err != nil {
-			return "", err
+			return "", false, err
 		}
 		if partial == 0 && slices.Contains([]string{"status,target,id", "status,target", "target,status,id", "target,status"}, columns) {
-			found = quoteOne(name)
+			found, lists = quoteOne(name), columns[0] == 's'
 		}
 	}
-	return found, rows.Err()
+	return found, lists, rows.Err()
 }
 
 func isInteger(kind string) bool {

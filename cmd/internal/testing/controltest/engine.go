@@ -4,12 +4,15 @@ package controltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"syscall"
 
 	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/store"
 )
 
 // Job is a row of the fake's table.
@@ -247,6 +250,18 @@ func (e *Engine) Recover(context.Context) (int, error) {
 	e.note("recover")
 	return 3, e.fail
 }
+
+func (e *Engine) Look() (l look.Daemon) {
+	for _, t := range e.Status().Targets {
+		l.Targets = append(l.Targets, look.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Running: t.Length})
+	}
+	if err := e.Health(); err != nil {
+		l.Trouble = err.Error()
+	}
+	return l
+}
+
+func (e *Engine) Rows() (store.Reader, error) { return nil, errors.New("there is no table") }
 
 func (e *Engine) OnTargets(f func()) {
 	e.mu.Lock()

@@ -1,0 +1,269 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/cmd/jobd/look"
+)
+
+// Reader is the part of a table that people look at. Each statement reads a bounded piece of
+// an index and locks nothing, however many rows there are.
+type Reader interface {
+	// Counts tells of rows in a state (Waiting or Manual) by target, the served ones and those
+	// that nobody serves; targets without such rows are left out.
+	Counts(ctx context.Context, status string, served []string) ([]look.Count, error)
+
+	// List lists rows of a target.
+	List(ctx context.Context, q look.Query) (look.List, error)
+
+	// Detail is a row with its last output; nil if there is none.
+	Detail(ctx context.Context, id int64) (*look.Detail, error)
+}
+
+const (
+	// slice is how many rows a List looks at, if it has to look for a result.
+	slice = 2000
+	// mostCounted is how many rows of a target are counted, until those of all targets are
+	// countedInAll; fewCounted from then on.
+	mostCounted, countedInAll, fewCounted = 10_000, 40_000, 100
+	// mostTargets is how many targets are listed by their rows.
+	mostTargets = 100
+	// outputEnd is how many characters of an output a Detail has, fieldStart of a user's column.
+	outputEnd, fieldStart = 1 << 16, 1 << 14
+	readTimeout           = 5 * time.Second
+)
+
+var errNoIndex = errors.New("the table has no index on (status, target, id): its rows are not listed")
+
+// reading is what a read needs: a place, a time, and a table. Done gives the place back.
+func (s *SQL) reading(ctx context.Context) (_ context.Context, done func(), t *table, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	select {
+	case s.people <- struct{}{}:
+	case <-ctx.Done():
+		cancel()
+		return nil, nil, nil, ctx.Err()
+	}
+	s.lookAgain(ctx)
+	return ctx, func() { <-s.people; cancel() }, s.table(), nil
+}
+
+// Counts implements Reader.
+func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]look.Count, error) {
+	ctx, done, t, err := s.reading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if t.index == "" {
+		return nil, errNoIndex
+	}
+	targets := slices.Clone(served)
+	if t.lists {
+		found, err := s.targets(ctx, t, status)
+		if err != nil {
+			return nil, err
+		}
+		// The index takes Low for low. A target is either.
+		targets = slices.DeleteFunc(targets, func(target string) bool {
+			return !slices.ContainsFunc(found, func(f string) bool { return strings.EqualFold(f, target) })
+		})
+		for _, f := range found {
+			if !slices.Contains(targets, f) {
+				targets = append(targets, f)
+			}
+		}
+	}
+	list, all := []look.Count{}, 0
+	for _, target := range targets[:min(len(targets), 2*mostTargets)] {
+		most := mostCounted
+		if all >= countedInAll {
+			most = fewCounted
+		}
+		c, seen, err := s.count(ctx, t, status, target, most)
+		if err != nil {
+			return nil, err
+		}
+		if all += seen; c.Rows > 0 {
+			list = append(list, c)
+		}
+	}
+	return list, nil
+}
+
+// targets lists those that have rows in a state: a step in the index for each.
+func (s *SQL) targets(ctx context.Context, t *table, status string) (list []string, err error) {
+	for len(list) < mostTargets {
+		query, args := "SELECT target FROM "+t.name+t.force()+" WHERE status = ?", []any{status}
+		if len(list) > 0 {
+			query, args = query+" AND target > "+t.like, append(args, list[len(list)-1])
+		}
+		var target string
+		err := s.db.QueryRowContext(ctx, query+" ORDER BY target, id LIMIT 1", args...).Scan(&target)
+		if errors.Is(err, sql.ErrNoRows) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, target)
+	}
+	return list, nil
+}
+
+// count counts up to most rows, and tells how many it has looked at.
+func (s *SQL) count(ctx context.Context, t *table, status, target string, most int) (c look.Count, seen int, err error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.force()+
+		" WHERE status = ? AND target = "+t.like+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, most)
+	if err != nil {
+		return c, 0, err
+	}
+	defer rows.Close()
+	first := int64(0)
+	for rows.Next() {
+		var name string
+		var n int
+		var id int64
+		if err := rows.Scan(&name, &n, &id); err != nil {
+			return c, 0, err
+		}
+		if seen += n; name == target {
+			c.Rows, first = n, id
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return c, 0, err
+	}
+	c.Target, c.More = target, seen == most
+	if t.created && first != 0 {
+		var created int64
+		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+byID+" WHERE id = ?", first).Scan(&created)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil // it has gone meanwhile
+		}
+		c.Oldest = moment(&created)
+	}
+	return c, seen, err
+}
+
+// short are the columns of a look.Row.
+func (t *table) short() string {
+	columns := "id, target, status, result, return_code, sig, time_started, time_finished"
+	for _, c := range []struct {
+		name  string
+		there bool
+	}{{"time_created", t.created}, {"priority", t.hasPrio}} {
+		if c.there {
+			columns += ", " + c.name
+		} else {
+			columns += ", NULL"
+		}
+	}
+	return columns
+}
+
+// scan reads the columns of short, and more.
+func scan(rows *sql.Rows, l *look.Row, more ...any) error {
+	var created, started, finished *int64
+	err := rows.Scan(append([]any{&l.ID, &l.Target, &l.Status, &l.Result, &l.Code, &l.Signal, &started, &finished, &created, &l.Priority}, more...)...)
+	l.Created, l.Started, l.Finished = moment(created), moment(started), moment(finished)
+	return err
+}
+
+// moment is a time in UNIX seconds; 0 is none.
+func moment(unix *int64) *time.Time {
+	if unix == nil || *unix == 0 {
+		return nil
+	}
+	return new(time.Unix(*unix, 0).UTC())
+}
+
+// List implements Reader.
+func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
+	ctx, done, t, err := s.reading(ctx)
+	if err != nil {
+		return look.List{}, err
+	}
+	defer done()
+	if t.index == "" {
+		return look.List{}, errNoIndex
+	}
+	most := q.Limit
+	if q.Result != "" {
+		most = slice
+	}
+	from, order, args := "", "id", []any{q.Status, q.Target}
+	if q.From != 0 {
+		from, args = " AND id > ?", append(args, q.From)
+	}
+	if q.Status == Done || q.Status == Ignored {
+		order, from = "id DESC", strings.Replace(from, ">", "<", 1)
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT "+t.short()+" FROM "+t.name+t.force()+" WHERE status = ? AND target = "+t.like+from+
+		" ORDER BY "+order+" LIMIT ?", append(args, most)...)
+	if err != nil {
+		return look.List{}, err
+	}
+	defer rows.Close()
+	list, seen, last := look.List{Items: []look.Row{}}, 0, int64(0)
+	for len(list.Items) < q.Limit && rows.Next() {
+		var l look.Row
+		if err := scan(rows, &l); err != nil {
+			return look.List{}, err
+		}
+		seen, last = seen+1, l.ID
+		if l.Target == q.Target && (q.Result == "" || l.Result != nil && *l.Result == q.Result) {
+			list.Items = append(list.Items, l)
+		}
+	}
+	if len(list.Items) == q.Limit || seen == most {
+		list.Next = &last
+	}
+	return list, rows.Err()
+}
+
+// Detail implements Reader.
+func (s *SQL) Detail(ctx context.Context, id int64) (*look.Detail, error) {
+	ctx, done, t, err := s.reading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	columns := t.short()
+	for _, c := range []string{"stdout", "stderr"} {
+		columns += fmt.Sprintf(", COALESCE(RIGHT(%s, %d), ''), COALESCE(LENGTH(%s), 0)", c, outputEnd, c)
+	}
+	for _, f := range t.fields {
+		if f.number {
+			columns += ", " + quoteOne(f.name)
+		} else {
+			columns += fmt.Sprintf(", LEFT(%s, %d)", quoteOne(f.name), fieldStart)
+		}
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT "+columns+" FROM "+t.name+byID+" WHERE id = ?", id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return nil, rows.Err()
+	}
+	var d look.Detail
+	values := make([]sql.RawBytes, len(t.fields))
+	more := []any{&d.Stdout, &d.StdoutBytes, &d.Stderr, &d.StderrBytes}
+	for i := range values {
+		more = append(more, &values[i])
+	}
+	if err := scan(rows, &d.Row, more...); err != nil {
+		return nil, err
+	}
+	d.Stdout, d.Stderr = strings.ToValidUTF8(d.Stdout, "\ufffd"), strings.ToValidUTF8(d.Stderr, "\ufffd")
+	d.Fields, err = t.object(d.ID, values)
+	return &d, err
+}

@@ -1,0 +1,140 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gloom/cmd/jobd/look"
+	. "gloom/cmd/jobd/store"
+)
+
+// reads returns how many entries of indexes and rows a server has read so far.
+func (s *sqlTable) reads(t *testing.T) (n int64) {
+	t.Helper()
+	if err := s.db.QueryRow(`SELECT SUM(VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS
+		WHERE VARIABLE_NAME IN ('HANDLER_READ_FIRST', 'HANDLER_READ_KEY', 'HANDLER_READ_LAST', 'HANDLER_READ_NEXT', 'HANDLER_READ_PREV', 'HANDLER_READ_RND', 'HANDLER_READ_RND_NEXT')`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func reader(t *testing.T, table *sqlTable) Reader {
+	t.Helper()
+	s := table.openWith(t, table.options("d"))
+	return s
+}
+
+func counts(list []look.Count) string {
+	var words []string
+	for _, c := range list {
+		more := ""
+		if c.More {
+			more = "+"
+		}
+		words = append(words, fmt.Sprintf("%s %d%s", c.Target, c.Rows, more))
+	}
+	return strings.Join(words, ", ")
+}
+
+// TestReads: what people look at is right, and costs no more than it may, however many rows
+// there are.
+func TestReads(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) SELECT seq, ELT(1 + seq % 3, 'mail', 'Mail', 'pdf'), 'waiting', 1700000000 + seq FROM seq_1_to_60000`)
+	table.exec(t, `INSERT INTO jobs (id, target, status, result, time_created, time_started, time_finished, stdout)
+		SELECT seq, 'mail', 'done', IF(seq % 5000 = 0, 'fail', 'ok'), 1700000000, 1700000001, 1700000003, 'out' FROM seq_100001_to_140000`)
+	table.exec(t, `INSERT INTO jobs (id, target, status, time_created, stdout, stderr) VALUES (200001, 'lonely', 'manual', 1700000000, NULL, 'e'), (200002, 'x', 'waiting', 1700000000, REPEAT('é', 100000), NULL)`)
+	table.exec(t, "ANALYZE TABLE jobs")
+	s := reader(t, table)
+	cheap := func(what string, most int64, do func()) {
+		t.Helper()
+		before := table.reads(t)
+		table.reads(t) // what that reads itself
+		own := table.reads(t)
+		base := (own - before) / 2
+		do()
+		if n := table.reads(t) - own - base; n > most {
+			t.Errorf("%s reads %d entries, more than %d", what, n, most)
+		} else {
+			t.Logf("%s reads %d entries", what, n)
+		}
+	}
+	cheap("counting", 3*31_000, func() { // each entry, and twice in tables in memory
+		got, err := s.Counts(t.Context(), Waiting, []string{"pdf", "mail", "none"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "waiting", counts(got), "pdf 10000+, mail 5000+, Mail 5000+, x 1")
+		equal(t, "oldest", got[0].Oldest.Unix(), 1700000002)
+	})
+	cheap("counting by hand", 500, func() {
+		got, err := s.Counts(t.Context(), Manual, nil)
+		equal(t, "by hand", counts(got), "lonely 1")
+		equal(t, "error", err, nil)
+	})
+	list := func(q look.Query) (ids []int64, next int64) {
+		t.Helper()
+		q.Limit = 3
+		got, err := s.List(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range got.Items {
+			ids = append(ids, r.ID)
+		}
+		if got.Next != nil {
+			next = *got.Next
+		}
+		return ids, next
+	}
+	cheap("listing", 500, func() {
+		ids, next := list(look.Query{Target: "pdf", Status: Waiting})
+		equal(t, "first", fmt.Sprint(ids, next), "[2 5 8] 8")
+		ids, next = list(look.Query{Target: "pdf", Status: Waiting, From: 59990})
+		equal(t, "last", fmt.Sprint(ids, next), "[59993 59996 59999] 59999")
+		ids, next = list(look.Query{Target: "pdf", Status: Waiting, From: next})
+		equal(t, "end", fmt.Sprint(ids, next), "[] 0")
+		ids, next = list(look.Query{Target: "mail", Status: Done})
+		equal(t, "done", fmt.Sprint(ids, next), "[140000 139999 139998] 139998")
+		ids, next = list(look.Query{Target: "mail", Status: Waiting}) // others are of Mail
+		equal(t, "mail", fmt.Sprint(ids, next), "[3] 4")
+	})
+	cheap("looking for failures", 2*2100, func() {
+		ids, next := list(look.Query{Target: "mail", Status: Done, Result: "fail"})
+		equal(t, "failed", fmt.Sprint(ids, next), "[140000] 138001")
+	})
+	cheap("a row", 500, func() {
+		d, err := s.Detail(t.Context(), 200002)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "stdout", fmt.Sprint(len([]rune(d.Stdout)), d.StdoutBytes, d.Stderr == ""), "65536 200000 true")
+		d, err = s.Detail(t.Context(), 1<<31)
+		equal(t, "none", fmt.Sprint(d == nil, err), "true <nil>")
+	})
+}
+
+// TestReadsOfOtherTables: the order of the index's columns is another one, there is none, or no
+// time of creation; a priority and the user's columns are there.
+func TestReadsOfOtherTables(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) VALUES (1, 'a', 'waiting', 5), (2, 'b', 'waiting', 5)`)
+	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx, ADD KEY other (target, status), DROP COLUMN time_created, ADD COLUMN priority INT NOT NULL DEFAULT 7, ADD COLUMN `user's` TEXT DEFAULT 'ann'")
+	s := reader(t, table)
+	got, err := s.Counts(t.Context(), Waiting, []string{"a"})
+	equal(t, "counts", counts(got), "a 1") // nobody serves b: it is not found
+	equal(t, "error", err, nil)
+	l, err := s.List(t.Context(), look.Query{Target: "b", Status: Waiting, Limit: 5})
+	if err != nil || len(l.Items) != 1 || *l.Items[0].Priority != 7 || l.Items[0].Created != nil || l.Next != nil {
+		t.Errorf("%+v, %v", l, err)
+	}
+	d, err := s.Detail(t.Context(), 2)
+	if err != nil || string(d.Fields) != `{"id":2,"priority":7,"user's":"ann"}` {
+		t.Errorf("%s, %v", d.Fields, err)
+	}
+	table.exec(t, "ALTER TABLE jobs DROP KEY other")
+	if _, err := reader(t, table).Counts(t.Context(), Waiting, []string{"a"}); err == nil || !strings.Contains(err.Error(), "no index on (status, target, id)") {
+		t.Errorf("without an index: %v", err)
+	}
+}
