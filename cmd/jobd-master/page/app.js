@@ -1,0 +1,38 @@
+// The page of jobd-master: its views, and what the field finds.
+import { html } from './html.js';
+import { call } from './api.js';
+import { look } from './live.js';
+import { later, to } from './parts.js';
+import { start } from './page.js';
+import { mark } from './verdict.js';
+import { source } from './look.js';
+import { overview } from './view/overview.js';
+
+/** The rows with this id, one of each table, and targets that have this in them.
+ * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
+async function fits(what) {
+  const rows = /^\d{1,15}$/.test(what) ? (await call('GET', '/v1/rows/' + what)).items : [], { items } = await call('GET', '/v1/targets?limit=6&part=' + encodeURIComponent(what));
+  return [...rows.map((/** @type {any} */ r) => ({ name: `${r.id} of ${r.target}`, kind: r.status, href: to(['row', r.target, r.id]) })),
+    ...items.map((/** @type {any} */ t) => ({ name: t.target, kind: 'target', href: to(['target', t.target]) }))];
+}
+
+/** Goes to the only thing that fits, or else to the targets. @param {string} what */
+async function find(what) {
+  const all = await fits(what).catch(() => []);
+  location.hash = all.length === 1 ? all[0].href : to(['targets'], { part: what });
+}
+
+start({
+  views: {
+    '': { name: 'Overview', draw: overview, nav: true },
+    targets: { name: 'Targets', draw: later(() => import('./view/targets.js').then(m => m.targets)), nav: true },
+    workers: { name: 'Workers', draw: later(() => import('./view/workers.js').then(m => m.workers)), nav: true },
+    target: { name: 'Target', draw: later(() => import('./view/target.js').then(m => m.target)) },
+    row: { name: 'Row', draw: later(() => import('./view/row.js').then(m => m.row)) },
+  },
+  above: { target: 'targets', row: 'targets' },
+  scopes: 'admin: the password of the master',
+  find: { label: 'Find a row by its id, or a target', fits, go: find },
+  help: html`Rates and times are of the last seconds; plots of the last five minutes, since the page was opened. <code>jobctl --master</code> does the same on a terminal.`,
+  mark: () => mark(look.value?.findings ?? []), source,
+});

@@ -1,0 +1,30 @@
+// What the master tells of the fleet, asked for every two seconds.
+import { Lately } from './live.js';
+import { poll } from './poll.js';
+import { quantile } from './format.js';
+
+const runs = new Lately();
+
+/** The last look, and what it had come to. @type {any} */
+let last = null;
+/** @type {Record<string, number|null>} */
+let values = {};
+
+/** @param {any} v @param {number} t */
+function sample(v, t) {
+  if (v.at === last?.at) return values; // the master looks once for all who ask
+  const s = last ? (Date.parse(v.at) - Date.parse(last.at)) / 1000 : 0, r = v.runs ? runs.add(v.runs, t) : [];
+  const rate = (/** @type {(x: any) => number} */ of) => s > 0 && s < 10 && of(v) >= of(last) ? (of(v) - of(last)) / s : null;
+  const upto = (/** @type {number} */ i) => v.bounds[Math.min(i, v.bounds.length - 1)];
+  values = {
+    in: rate(x => x.accepted), out: rate(x => x.ok + x.fail), failed: rate(x => x.fail), queued: v.waiting + v.queued, running: v.running,
+    wait95: v.oldest ? Math.max(0, (Date.parse(v.at) - Date.parse(v.oldest)) / 1000) : null, run50: quantile(r, 0.5, upto), run95: quantile(r, 0.95, upto),
+  };
+  last = v;
+  return values;
+}
+
+export const source = poll('/v1/stats', 2000, sample);
+
+/** Rows a second that were accepted, ended, and failed, as of the last look; null: not known yet. */
+export const rates = () => values;

@@ -1,0 +1,10 @@
+package page_test
+
+import (
+	"testing"
+
+	"gloom/broker/page/pagetest"
+	"gloom/cmd/jobd-master/page"
+)
+
+func TestSite(t *testing.T) { pagetest.Site(t, page.Site) }

@@ -1,0 +1,65 @@
+// What is wrong, and what one may do about it.
+import { html } from '../html.js';
+import { call, segment } from '../api.js';
+import { lasted } from '../live.js';
+import { count, plural, time } from '../format.js';
+import { act, ask, button, to } from '../parts.js';
+
+/** @param {string} target */
+export const path = target => '/v1/targets/' + segment(target);
+
+/** @param {string} target @param {Record<string, any>} [query] @param {any} [text] */
+export const targetLink = (target, query, text) => html`<a class="name" href=${to(['target', target], query)}>${text ?? target}</a>`;
+
+/** A number of rows, of which there may be more. @param {number} n @param {boolean} more */
+export const atLeast = (n, more) => count(n) + (more ? '+' : '');
+
+/** @param {string} target @param {string} verb */
+const tell = (target, verb) => call('POST', `${path(target)}/${verb}`);
+
+/** @param {string} target */
+const pause = target => act(() => tell(target, 'pause'), `${target} is paused: what runs goes on.`, () => tell(target, 'resume'));
+/** @param {string} target */
+const resume = target => act(() => tell(target, 'resume'), `${target} goes on.`, () => tell(target, 'pause'));
+/** @param {string} target */
+const poke = target => act(() => tell(target, 'poke'), r => r.served ? `${target} is poked.` : `Nobody serves ${target}: the poke is remembered.`);
+
+/** What one may do to a target. @param {any} t */
+export const buttons = t => html`${t.paused_by > 0 && button('Resume', () => resume(t.target))} ${t.workers > t.paused_by && button('Pause', () => pause(t.target))}
+  ${button('Poke', () => poke(t.target), { title: 'have workers look for waiting rows' })}`;
+
+/** What became of rows that were run by hand. @param {any} r */
+function came(r) {
+  const jobs = Object.values(r.jobs), ok = jobs.filter(j => j.result === 'ok').length, errors = Object.entries(r.errors), n = jobs.length - ok, on = r.running.length;
+  const refused = errors.length > 0 && `${count(errors.length)} not run: ${errors.slice(0, 3).map(([id, why]) => `${id}, ${why}`).join('; ')}`;
+  if (refused && !jobs.length && !on) throw new Error(refused);
+  return [ok && `${plural(ok, 'row')} ended well`, n && `${plural(n, 'row')} failed`, on && `${plural(on, 'row')} still ${on === 1 ? 'runs' : 'run'}`, refused].filter(Boolean).join('; ') + '.';
+}
+
+/** Runs rows of a target by hand: those with these ids, or with those that are typed.
+ * @param {string} target @param {number[]} [ids] @param {() => any} [then] */
+export const byHand = (target, ids, then) => ask({
+  title: ids ? `Run ${plural(ids.length, 'row')} by hand?` : 'Run rows by hand', button: 'Run',
+  body: html`<p>One of the workers of <b class="name">${target}</b> runs ${ids ? html`<span class="id">${ids.slice(0, 20).join(', ')}${ids.length > 20 && ' …'}</span>` : 'them'}.
+      Rows whose status is <code>manual</code> are run; one that waits, and rows of other targets, become <code>ignored</code>.</p>
+    ${!ids && html`<label>Ids, with spaces between them <input name="ids" required pattern="\\s*\\d{1,15}([\\s,]+\\d{1,15})*[\\s,]*" inputmode="numeric" autocomplete="off" /></label>`}`,
+  go: form => act(() => call('POST', path(target) + '/run', { ids: ids ?? String(form.get('ids')).match(/\d+/g)?.map(Number) }), came).then(then),
+});
+
+/** What helps, by the cause of a finding. @type {Record<string, (f: any) => any>} */
+const help = {
+  paused: f => button('Resume', () => resume(f.subject)),
+  unpoked: f => button('Poke', () => poke(f.subject)),
+  failing: f => targetLink(f.subject, { status: 'fail' }, 'those that failed'),
+  manual: f => targetLink(f.subject, { status: 'manual' }, 'those rows'),
+  no_worker: f => f.kind === 'target' && targetLink(f.subject, {}, 'its rows'),
+};
+
+/** Findings as the kit shows them. @param {any[]} all as they came @param {boolean} [own] on the page of what they are about
+ * @returns {import('../verdict.js').Finding[]} */
+export const shown = (all, own) => all.map(f => ({
+  severity: f.severity,
+  what: html`${!own && html`<b>${f.kind === 'target' ? targetLink(f.subject) : html`<span class="name">${f.kind === 'master' ? 'The fleet' : f.subject}</span>`}</b>: `}${f.finding}`,
+  advice: html`${f.advice} ${help[f.cause]?.(f)}`,
+  act: html`<span class="note" title="for how long">${time(Math.floor(lasted(f.since)))}</span>`,
+}));
