@@ -8,9 +8,14 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
+	"gloom/cmd/internal/door"
 	"gloom/cmd/jobd-master/master"
+	"gloom/cmd/jobd-master/web"
 	"gloom/cmd/jobd/config"
 )
 
@@ -65,18 +70,17 @@ func run(cfg *config.Master) error {
 		WorkerTimeout: cfg.WorkerTimeout, MaxAnswer: cfg.Server.MaxUnfinished / 2, Log: log.Logger, Metrics: registry,
 	})
 	defer m.Close()
-	web, err := daemon.ListenHTTP(cfg.HTTPAddr, registry, func() error { return nil })
+	site, err := serveHTTP(cfg, m, registry, log.Logger)
 	if err != nil {
 		return err
 	}
-	defer web.Close()
-	web.Serve()
+	defer site.close()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		server.Serve(m.Routes())
 	}()
-	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
+	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", site.addr).
 		Bool("password", cfg.Server.Password != "").Msg("jobd-master is ready")
 	daemon.Ready()
 
@@ -90,4 +94,39 @@ func run(cfg *config.Master) error {
 	<-served
 	log.Info().Msg("jobd-master has stopped")
 	return nil
+}
+
+// pageHTTP is the HTTP side; the zero value is none.
+type pageHTTP struct {
+	addr string
+	door *door.Door
+}
+
+// serveHTTP serves metrics, health and the page at http_addr.
+func serveHTTP(cfg *config.Master, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageHTTP, error) {
+	if cfg.HTTPAddr == "" {
+		return &pageHTTP{}, nil
+	}
+	ln, err := daemon.Listen(cfg.HTTPAddr)
+	if err != nil {
+		return nil, err
+	}
+	d := door.On(ln, door.Options{
+		Addr: cfg.HTTPAddr, MaxConns: cfg.Server.MaxConnections,
+		Password: cfg.Server.Password, Local: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
+	}, log, web.Scopes...)
+	d.Serve(web.New(web.Config{
+		Master: m, Door: d, Log: log,
+		Probes: daemon.Probes(registry, func() error { return nil }),
+	}))
+	return &pageHTTP{ln.Addr().String(), d}, nil
+}
+
+// close stops it, after the current answers or a second.
+func (p *pageHTTP) close() {
+	if p.door != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = p.door.Shutdown(ctx)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gloom/cmd/jobd/eot"
@@ -19,6 +20,8 @@ type known struct {
 	ready   <-chan struct{}
 	name    string
 	targets []string
+	since   time.Time
+	old     *atomic.Bool
 }
 
 func (m *Master) snapshot() []known {
@@ -26,7 +29,7 @@ func (m *Master) snapshot() []known {
 	defer m.mu.Unlock()
 	list := make([]known, len(m.workers))
 	for i, w := range m.workers {
-		list[i] = known{w.conn, w.ready, w.name, w.targets}
+		list[i] = known{w.conn, w.ready, w.name, w.targets, w.since, w.old}
 	}
 	return list
 }
@@ -37,6 +40,7 @@ type call struct {
 	data   any
 	answer json.RawMessage
 	err    error
+	late   bool // err is that it took too long
 }
 
 // each makes all calls at the same time and waits for them, up to timeout when
@@ -60,6 +64,7 @@ func (m *Master) each(ctx context.Context, typ string, timeout time.Duration, ca
 				c.err = peer.ErrClosed
 			}
 			if errors.Is(c.err, context.DeadlineExceeded) {
+				c.late = true
 				c.err = fmt.Errorf("no answer within %v", timeout)
 			}
 		})
@@ -114,16 +119,28 @@ func unserved(target string) string {
 	return fmt.Sprintf("worker serving target '%s' not found", target)
 }
 
-// onRunManual gives every job to one worker that serves its target, chosen at random,
-// and waits for all jobs, however long they take.
+// onRunManual waits for all jobs, however long they take.
 func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 	list, err := jobs(data, jobFields)
 	if err != nil {
 		return nil, err
 	}
+	results, errs, _ := m.runManual(ctx, list, 0)
+	var out collection
+	if len(results.members) > 0 {
+		out.set("jobs", results.sorted())
+	}
+	if len(errs.members) > 0 {
+		out.set("errors", errs.sorted())
+	}
+	return out.json(), nil
+}
+
+// runManual gives every job to one worker that serves its target, chosen at random, and waits
+// up to timeout for them when that is not 0: those that still run then are late.
+func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs collection, late []string) {
 	workers := m.snapshot()
 	by := serving(workers)
-	var results, errs collection
 	given := make(map[int][]string) // ids by worker
 	for _, j := range list {
 		if at := by[j.target]; len(at) > 0 {
@@ -139,13 +156,15 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 		calls = append(calls, call{to: workers[i], data: idsArg(theirs)})
 		ids = append(ids, theirs)
 	}
-	m.each(ctx, "run-manual", 0, calls)
+	m.each(ctx, "run-manual", timeout, calls)
 	for i, c := range calls {
 		answer := eot.Object(eot.Members(c.answer))
 		results.merge(answer.Get("jobs"))
 		errs.merge(answer.Get("errors"))
 		for _, id := range ids[i] {
 			switch {
+			case c.late:
+				late = append(late, id)
 			case c.err != nil:
 				errs.setText(id, c.err.Error())
 			case !results.has(id) && !errs.has(id):
@@ -153,14 +172,7 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 			}
 		}
 	}
-	var out collection
-	if len(results.members) > 0 {
-		out.set("jobs", results.sorted())
-	}
-	if len(errs.members) > 0 {
-		out.set("errors", errs.sorted())
-	}
-	return out.json(), nil
+	return results, errs, late
 }
 
 func idsArg(ids []string) json.RawMessage {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,8 +45,11 @@ type Master struct {
 	metrics metrics
 	misses  int // pings without an answer that end a connection
 
-	mu       sync.Mutex // guards what follows, and the workers' fields
-	workers  []*worker  // in the order of registration
+	seen seen // looks
+
+	mu       sync.Mutex           // guards what follows, and the workers' fields
+	workers  []*worker            // in the order of registration
+	left     map[string]time.Time // targets that lost their last worker, and when
 	pokes    pokes
 	timer    func() bool // stops the next round, nil when none is due
 	stopPing func() bool
@@ -59,7 +63,9 @@ type worker struct {
 
 	name    string
 	targets []string
-	open    bool // ready is closed
+	since   time.Time
+	open    bool         // ready is closed
+	old     *atomic.Bool // knows no looks: of another implementation, or an earlier version
 
 	polls   names // to be sent in a poll as soon as possible
 	unsure  names // sent in polls that were not answered in time, and in no later poll that was
@@ -79,7 +85,7 @@ func New(opt Options) *Master {
 	if opt.MaxAnswer == 0 {
 		opt.MaxAnswer = 128 << 20
 	}
-	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, pokes: pokes{interval: opt.PokeThrottle}}
+	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, left: make(map[string]time.Time), pokes: pokes{interval: opt.PokeThrottle}}
 	m.misses = max(3, int((silence+opt.PingInterval-1)/opt.PingInterval))
 	m.metrics = newMetrics(opt.Metrics, m)
 	m.mu.Lock()
@@ -109,7 +115,7 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })
 	if i < 0 {
 		i = len(m.workers)
-		w := &worker{conn: conn, ready: make(chan struct{}), heard: conn.Heard()}
+		w := &worker{conn: conn, ready: make(chan struct{}), since: m.clock.Now(), old: new(atomic.Bool), heard: conn.Heard()}
 		m.workers = append(m.workers, w)
 		go func() {
 			<-conn.Done()
@@ -118,6 +124,9 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 	}
 	w := m.workers[i]
 	w.name, w.targets = name, targets
+	for _, t := range targets {
+		delete(m.left, t)
+	}
 	m.log.Info().Stringer("peer", conn.Remote()).Str("name", name).Strs("targets", targets).Msg("worker registered")
 	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
 }
@@ -147,6 +156,11 @@ func (m *Master) remove(w *worker) {
 	defer m.mu.Unlock()
 	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
 	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
+	for _, t := range w.targets {
+		if len(m.left) < maxLeft && !m.served(t) {
+			m.left[t] = m.clock.Now()
+		}
+	}
 	m.again(append(w.polls.list, w.unsure.list...))
 	w.polls = names{}
 }

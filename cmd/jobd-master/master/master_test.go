@@ -80,6 +80,7 @@ func (c *clock) advance(d time.Duration) {
 type fixture struct {
 	t        *testing.T
 	clock    *clock
+	master   *master.Master
 	server   *peer.Server
 	registry *prometheus.Registry
 }
@@ -96,6 +97,7 @@ func startWith(t *testing.T, password string, timeout time.Duration) *fixture {
 	f := &fixture{t: t, clock: &clock{now: time.Unix(1000, 0)}, registry: prometheus.NewRegistry()}
 	m := master.New(master.Options{PingInterval: 30 * time.Second, PokeThrottle: throttle,
 		WorkerTimeout: timeout, Clock: f.clock, Log: zerolog.Nop(), Metrics: f.registry})
+	f.master = m
 	var err error
 	f.server, err = peer.Listen("127.0.0.1", 0, peer.Options{Password: password, Log: zerolog.Nop()})
 	if err != nil {
@@ -580,4 +582,77 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	peertest.Until(t, "all workers are gone", func() bool { return f.workers() == 0 })
+}
+
+// TestLook: workers of several kinds are asked of themselves, one of each table of what waits,
+// once for all who look at a time.
+func TestLook(t *testing.T) {
+	f := start(t, "")
+	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
+	old, mute := f.worker("old", "z"), f.worker("mute", "x")
+	looks := make(chan *master.Look, 2)
+	for range 2 {
+		go func() { looks <- f.master.Look() }()
+	}
+	const table = `"table":"db/app.jobs","trouble":"","manual":0,"bounds":[1,2],"runs":[1,2,3]`
+	answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","paused":true,"concurrency":2,"queued":1,"running":2,"accepted":9,"ok":5,"fail":1},{"target":"y","concurrency":1}]}`)
+	answer(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
+	answer(t, old, `"type":"look"`, `"error":"unknown request type: 'look'"`)
+	request(t, mute)
+	answer(t, old, `"type":"status"`, `"data":{"targets":{"z":{"paused":false,"concurrency":2,"length":3}},"jobPromisesCount":4}`)
+	answer(t, a, `"type":"waiting"`, `"data":{"waiting":[{"target":"x","rows":7,"more":true,"oldest":"1970-01-01T00:10:00Z"},{"target":"lost","rows":1,"more":false,"oldest":null}],"manual":[{"target":"y","rows":2,"more":false,"oldest":null}]}`)
+	l := <-looks
+	if l != <-looks {
+		t.Error("two have looked at a time")
+	}
+	b.Quiet()
+	var targets, workers []string
+	for _, x := range l.Targets {
+		targets = append(targets, fmt.Sprintf("%s: %d/%d workers, %d of %d, %d queued, %d+%d wait, more %t, known %t", x.Target.Target, x.PausedBy, x.Workers, x.Running, x.Concurrency, x.Queued, x.Waiting, x.Manual, x.More, x.Known))
+	}
+	for _, w := range l.Workers {
+		workers = append(workers, fmt.Sprintf("%s silent %t old %t %d", w.Name, w.Silent, w.Old, w.Manual))
+	}
+	if want := []string{
+		"x: 1/3 workers, 2 of 5, 1 queued, 7+0 wait, more true, known true", "z: 0/1 workers, 2 of 2, 1 queued, 0+0 wait, more false, known false",
+		"y: 0/1 workers, 0 of 1, 0 queued, 0+2 wait, more false, known true", "lost: 0/0 workers, 0 of 0, 0 queued, 1+0 wait, more false, known true",
+	}; !slices.Equal(targets, want) {
+		t.Errorf("targets %q, want %q", targets, want)
+	}
+	if want := []string{"a silent false old false 0", "b silent false old false 0", "old silent false old true 4", "mute silent true old false 0"}; !slices.Equal(workers, want) {
+		t.Errorf("workers %q, want %q", workers, want)
+	}
+	if fmt.Sprint(l.Runs) != "[2 4 6]" {
+		t.Errorf("runs %v", l.Runs)
+	}
+	if l != f.master.Look() {
+		t.Error("somebody has looked again within the period")
+	}
+	// After the period they are asked again. What lost its last worker is told of; what cannot be
+	// counted anew is as it was, for a while.
+	old.Close()
+	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 3 })
+	for _, c := range []struct {
+		after     time.Duration
+		waiting   int
+		uncounted string
+	}{{master.Period, 7, ""}, {40 * time.Second, 0, "too slow"}} {
+		if f.clock.advance(c.after); c.after > 30*time.Second {
+			a.Expect(`[2]`)
+			b.Expect(`[2]`)
+		}
+		go func() { looks <- f.master.Look() }()
+		answer(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":2}]}`)
+		answer(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
+		answer(t, a, `"type":"waiting"`, `"error":"too slow"`)
+		l = <-looks
+		x := l.Targets[slices.IndexFunc(l.Targets, func(x master.Target) bool { return x.Target.Target == "x" })]
+		if x.Waiting != c.waiting || l.Workers[0].Uncounted != c.uncounted {
+			t.Errorf("after %v: %d wait, uncounted %q", c.after, x.Waiting, l.Workers[0].Uncounted)
+		}
+	}
+	left := slices.IndexFunc(l.Targets, func(x master.Target) bool { return x.LeftAt != nil })
+	if left < 0 || l.Targets[left].Target.Target != "z" {
+		t.Errorf("nobody knows that the last worker of z has left: %+v", l.Targets)
+	}
 }

@@ -70,27 +70,36 @@ func (m *Master) onVerb(verb string) peer.Handler {
 		if err != nil {
 			return nil, err
 		}
-		wanted := set(targets)
-		var calls []call
-		for _, w := range m.snapshot() {
-			theirs := intersect(w.targets, wanted)
-			if targets == nil || len(theirs) > 0 {
-				calls = append(calls, call{to: w, data: targetsArg{theirs}})
-			}
-		}
-		m.each(ctx, verb, m.opt.WorkerTimeout, calls)
-		var failed []string
-		for _, c := range calls {
-			if c.err != nil {
-				m.log.Warn().Stringer("peer", c.to.conn.Remote()).Err(c.err).Msg("worker did not " + verb)
-				failed = append(failed, fmt.Sprintf("worker '%s' (%v) did not %s: %v", c.to.name, c.to.conn.Remote(), verb, c.err))
-			}
-		}
-		if failed != nil {
-			return nil, errors.New(strings.Join(failed, "; "))
+		if _, err := m.tell(ctx, verb, targets); err != nil {
+			return nil, err
 		}
 		return peer.OK, nil
 	}
+}
+
+// tell passes a verb on to the workers that serve targets, nil for all, and returns how many
+// those are.
+func (m *Master) tell(ctx context.Context, verb string, targets []string) (int, error) {
+	wanted := set(targets)
+	var calls []call
+	for _, w := range m.snapshot() {
+		theirs := intersect(w.targets, wanted)
+		if targets == nil || len(theirs) > 0 {
+			calls = append(calls, call{to: w, data: targetsArg{theirs}})
+		}
+	}
+	m.each(ctx, verb, m.opt.WorkerTimeout, calls)
+	var failed []string
+	for _, c := range calls {
+		if c.err != nil {
+			m.log.Warn().Stringer("peer", c.to.conn.Remote()).Err(c.err).Msg("worker did not " + verb)
+			failed = append(failed, fmt.Sprintf("worker '%s' (%v) did not %s: %v", c.to.name, c.to.conn.Remote(), verb, c.err))
+		}
+	}
+	if failed != nil {
+		return len(calls), errors.New(strings.Join(failed, "; "))
+	}
+	return len(calls), nil
 }
 
 type workerInfo struct {

@@ -1,0 +1,117 @@
+package master
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Finding is something that does not move, or soon will not, in the broker's words.
+type Finding struct {
+	Severity string    `json:"severity"` // severe, warning or info
+	Kind     string    `json:"kind"`     // what subject names: target, worker or master
+	Subject  string    `json:"subject"`
+	Cause    string    `json:"cause"` // for programs
+	Finding  string    `json:"finding"`
+	Advice   string    `json:"advice"`
+	Since    time.Time `json:"since"` // when it was first seen
+}
+
+// lately is what became of a target's rows in the last seconds.
+type lately struct {
+	over               time.Duration
+	accepted, ok, fail uint64
+}
+
+// late is how old the first row of a target with free slots must be before that is strange.
+const late = 15 * time.Second
+
+// goesOn is the advice for what is paused.
+const goesOn = "What runs goes on; nothing else begins until it is resumed."
+
+var severities = []string{"severe", "warning", "info"}
+
+// find finds what is wrong, the worst first.
+func find(l *Look, of func(target string) lately) []Finding {
+	all := []Finding{}
+	add := func(severity, kind, subject, cause, finding, advice string) {
+		all = append(all, Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice})
+	}
+	if len(l.Workers) == 0 {
+		add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
+	}
+	for _, w := range l.Workers {
+		name := cmp.Or(w.Name, w.Address)
+		switch {
+		case w.Trouble != "":
+			add("severe", "worker", name, "trouble", w.Trouble, "It does no rows until that is over; what has ended meanwhile waits to be written.")
+		case w.Silent:
+			add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. It is given up when it leaves pings unanswered.")
+		case w.Uncounted != "":
+			add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "What waits there is not known.")
+		case w.Old:
+			add("info", "worker", name, "old", "does not tell of its rows", "It is of another implementation or an earlier version: its rows are neither listed nor counted.")
+		}
+	}
+	for i := range l.Targets {
+		t := &l.Targets[i]
+		if severity, cause, finding, advice := t.judge(l.At, of(t.Target.Target)); severity != "" {
+			add(severity, "target", t.Target.Target, cause, finding, advice)
+		}
+		if t.Manual > 0 {
+			add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "Whoever made them asks for that, or you do.")
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Finding) int {
+		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
+	})
+	return all
+}
+
+// judge tells what is wrong with a target, if anything is; of several things the worst.
+func (t *Target) judge(now time.Time, n lately) (severity, cause, finding, advice string) {
+	waits := rows(t.Waiting, t.More, "wait")
+	behind, ended := t.Waiting+t.Queued, n.ok+n.fail
+	switch {
+	case t.Workers == 0 && t.Waiting > 0:
+		return "severe", "no_worker", waits + ", and no worker serves it", "Start a jobd that has it in [targets], or add it to one: jobctl add-target."
+	case t.Workers == 0 && t.Poked:
+		return "severe", "no_worker", "was poked, and no worker serves it", "Start a jobd that has it in [targets], or add it to one: jobctl add-target. The poke is remembered."
+	case t.Workers == 0 && t.LeftAt != nil:
+		return "warning", "away", fmt.Sprintf("its last worker left %s ago", now.Sub(*t.LeftAt).Round(time.Second)), "Nobody does its rows. If that is meant, this is told for an hour."
+	case t.Paused && behind > 0:
+		return "warning", "paused", "is paused, and " + rows(behind, t.More, "wait"), goesOn
+	case t.PausedBy > 0 && t.Paused:
+		return "info", "paused", "is paused", goesOn
+	case t.PausedBy > 0:
+		return "info", "paused", fmt.Sprintf("is paused at %d of %d workers", t.PausedBy, t.Workers), goesOn
+	case n.fail > 1 && 2*n.fail > ended:
+		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.over.Round(time.Second)), "Look at the last ones: their output tells why."
+	case t.Waiting > 0 && n.accepted == 0 && t.Running+t.Queued < t.Concurrency && t.Oldest != nil && now.Sub(*t.Oldest) > late && n.over > Period:
+		return "warning", "unpoked", waits + " though slots are free", "Nobody pokes for them, or somebody has them locked. Poke it; poll_interval has workers look without that."
+	case t.Concurrency > 0 && t.Running >= t.Concurrency && behind > 0:
+		advice = "A larger concurrency or more workers would help."
+		if ended > 0 && !t.More {
+			advice = fmt.Sprintf("At this rate they are through in %s.", (time.Duration(behind) * n.over / time.Duration(ended)).Round(time.Second))
+		}
+		taken := "its only slot is taken"
+		if t.Concurrency > 1 {
+			taken = fmt.Sprintf("all %d slots are taken", t.Concurrency)
+		}
+		return "info", "all_busy", taken + ", and " + rows(behind, t.More, "wait"), advice
+	}
+	return "", "", "", ""
+}
+
+// rows is a number of rows that do something, in words.
+func rows(n int, more bool, do string) string {
+	switch {
+	case more:
+		return "at least " + strconv.Itoa(n) + " rows " + do
+	case n == 1:
+		return "1 row " + do + "s"
+	}
+	return strconv.Itoa(n) + " rows " + do
+}

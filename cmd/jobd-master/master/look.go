@@ -1,0 +1,336 @@
+package master
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gloom/cmd/jobd/look"
+	"gloom/cmd/jobd/peer"
+)
+
+const (
+	// Period is for how long a look counts: all who ask meanwhile get the same one.
+	Period = 2 * time.Second
+	// lookTime bounds each of the three rounds of questions of a look.
+	lookTime = 2 * time.Second
+	// countedFor is for how long counts of rows are good that cannot be made anew: a database
+	// may be slow for a while.
+	countedFor = 30 * time.Second
+	// window is over which time it is told what became of rows lately.
+	window = 15 * time.Second
+	// maxLeft is how many targets that lost their last worker are remembered, leftTime for how
+	// long; maxUnserved how many poked ones that nobody serves are told of.
+	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
+)
+
+// Look is the fleet at a moment.
+type Look struct {
+	At       time.Time
+	Workers  []Worker // in the order of registration
+	Targets  []Target // the busiest first
+	Findings []Finding
+	Bounds   []float64 // of Runs, as look.Daemon has them
+	Runs     []uint64
+
+	from   map[string]known // who told of the rows of targets that nobody serves
+	tables []known          // a worker of each table
+}
+
+// Worker is one in a Look.
+type Worker struct {
+	Name    string        `json:"name"`
+	Address string        `json:"address"`
+	Since   time.Time     `json:"since"`
+	Targets []look.Target `json:"targets"`
+	Manual  int           `json:"manual"`  // jobs that a run-manual waits for
+	Trouble string        `json:"trouble"` // why it cannot work; "" if it can
+	Silent  bool          `json:"silent"`  // it has not answered
+	Old     bool          `json:"old"`     // it does not tell of rows
+	// Uncounted is why it does not count the rows of its table, which it was to do for all
+	// who serve it; "" if it does.
+	Uncounted string `json:"uncounted"`
+	table     string
+}
+
+// Target is one in a Look: the sum of its workers, and what its table tells.
+type Target struct {
+	look.Target
+	Workers  int        `json:"workers"`
+	PausedBy int        `json:"paused_by"` // workers; paused is true if all of them do
+	Known    bool       `json:"known"`     // a table tells of its rows
+	Waiting  int        `json:"waiting"`   // rows in the table
+	Manual   int        `json:"manual"`
+	More     bool       `json:"more"`   // more rows may wait
+	Oldest   *time.Time `json:"oldest"` // when the first that waits was created
+	Poked    bool       `json:"poked"`  // it was, and nobody serves it
+	LeftAt   *time.Time `json:"left_at"`
+}
+
+// load is by what targets are ordered.
+func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running }
+
+// seen is the last look, and what those before tell.
+type seen struct {
+	changed atomic.Bool // something has been since the last look
+
+	mu      sync.Mutex
+	last    *Look
+	past    []moment
+	since   map[string]time.Time // of findings, by cause and subject
+	counted map[string]counted   // by table
+}
+
+// counted is what a table told last.
+type counted struct {
+	at   time.Time
+	said look.Waiting
+}
+
+// moment is what had become of rows, by target.
+type moment struct {
+	at time.Time
+	of map[string][3]uint64 // accepted, ok, fail
+}
+
+// Look looks at the fleet, unless somebody has within the Period.
+func (m *Master) Look() *Look {
+	m.seen.mu.Lock()
+	defer m.seen.mu.Unlock()
+	now := m.clock.Now()
+	if m.seen.last != nil && now.Sub(m.seen.last.At) < Period && !m.seen.changed.Swap(false) {
+		return m.seen.last
+	}
+	l := m.look(now)
+	l.Findings = m.seen.judge(l)
+	m.seen.last = l
+	return l
+}
+
+// look asks all workers: first of themselves, then one of each table of the rows that wait;
+// m.seen.mu is held.
+func (m *Master) look(now time.Time) *Look {
+	l := &Look{At: now, from: make(map[string]known)}
+	all := m.snapshot()
+	answers := m.looks(all)
+	targets := make(map[string]*Target)
+	target := func(name string) *Target {
+		if targets[name] == nil {
+			targets[name] = &Target{Target: look.Target{Target: name}}
+		}
+		return targets[name]
+	}
+	for i, w := range all {
+		c := answers[i]
+		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, Old: w.old.Load()}
+		var said look.Daemon
+		switch {
+		case c.err == nil && row.Old:
+			said = ofStatus(c.answer)
+		case c.err == nil:
+			_ = json.Unmarshal(c.answer, &said)
+		case c.late:
+			row.Silent = true
+		default:
+			row.Trouble = c.err.Error()
+		}
+		row.Targets, row.Manual, row.table = said.Targets, said.Manual, said.Table
+		row.Trouble = cmp.Or(row.Trouble, said.Trouble)
+		if row.Targets == nil { // it serves them, for all that is known
+			for _, t := range w.targets {
+				row.Targets = append(row.Targets, look.Target{Target: t})
+			}
+		}
+		l.Workers = append(l.Workers, row)
+		for _, t := range row.Targets {
+			target(t.Target).add(t)
+		}
+		l.addRuns(said)
+	}
+	m.count(l, all, target)
+	m.mu.Lock()
+	for _, t := range m.pokes.remembered.list[:min(maxUnserved, len(m.pokes.remembered.list))] {
+		target(t).Poked = true
+	}
+	for name, at := range m.left {
+		if now.Sub(at) > leftTime {
+			delete(m.left, name)
+		} else if t := target(name); t.Workers == 0 {
+			t.LeftAt = new(at)
+		}
+	}
+	m.mu.Unlock()
+	for _, t := range targets {
+		t.Paused = t.Workers > 0 && t.PausedBy == t.Workers
+		l.Targets = append(l.Targets, *t)
+	}
+	slices.SortFunc(l.Targets, func(a, b Target) int {
+		return cmp.Or(cmp.Compare(b.load(), a.load()), strings.Compare(a.Target.Target, b.Target.Target))
+	})
+	return l
+}
+
+// looks asks workers of themselves; of those that know no looks, the status.
+func (m *Master) looks(all []known) []call {
+	answers := make([]call, len(all))
+	for _, typ := range []string{"look", "status"} {
+		var calls []call
+		var at []int
+		for i, w := range all {
+			if w.old.Load() == (typ == "status") {
+				calls, at = append(calls, call{to: w}), append(at, i)
+			}
+		}
+		m.each(context.Background(), typ, min(lookTime, m.opt.WorkerTimeout), calls)
+		for i, c := range calls {
+			if answers[at[i]] = c; typ == "look" && unknown(c.err) {
+				c.to.old.Store(true)
+			}
+		}
+	}
+	return answers
+}
+
+// unknown tells whether a worker does not know a request.
+func unknown(err error) bool {
+	var refused *peer.RemoteError
+	return errors.As(err, &refused) && strings.HasPrefix(refused.Text, "unknown request type")
+}
+
+// ofStatus is a look made of what every worker tells.
+func ofStatus(answer json.RawMessage) (l look.Daemon) {
+	var said struct {
+		Targets map[string]struct {
+			Paused              bool
+			Concurrency, Length int
+		}
+		JobPromisesCount int
+	}
+	_ = json.Unmarshal(answer, &said)
+	for name, t := range said.Targets {
+		running := min(t.Length, t.Concurrency)
+		l.Targets = append(l.Targets, look.Target{Target: name, Paused: t.Paused, Concurrency: t.Concurrency, Running: running, Queued: t.Length - running})
+	}
+	slices.SortFunc(l.Targets, func(a, b look.Target) int { return strings.Compare(a.Target, b.Target) })
+	l.Manual = said.JobPromisesCount
+	return l
+}
+
+func (t *Target) add(o look.Target) {
+	t.Workers++
+	if o.Paused {
+		t.PausedBy++
+	}
+	t.Concurrency += o.Concurrency
+	t.Queued += o.Queued
+	t.Running += o.Running
+	t.Accepted += o.Accepted
+	t.OK += o.OK
+	t.Fail += o.Fail
+}
+
+// addRuns adds the times of a worker's rows. All versions so far have the same bounds.
+func (l *Look) addRuns(said look.Daemon) {
+	if l.Runs == nil {
+		l.Bounds, l.Runs = said.Bounds, slices.Clone(said.Runs)
+		return
+	}
+	for i, n := range said.Runs[:min(len(said.Runs), len(l.Runs))] {
+		l.Runs[i] += n
+	}
+}
+
+// count asks one worker of each table of the rows that wait; m.seen.mu is held.
+func (m *Master) count(l *Look, all []known, target func(string) *Target) {
+	var calls []call
+	var at []int
+	asked := make(map[string]bool)
+	for i, w := range l.Workers {
+		if w.table != "" && w.Trouble == "" && !asked[w.table] {
+			asked[w.table] = true
+			at = append(at, i)
+			calls = append(calls, call{to: all[i]})
+			l.tables = append(l.tables, all[i])
+		}
+	}
+	m.each(context.Background(), "waiting", min(lookTime, m.opt.WorkerTimeout), calls)
+	tables := make(map[string]string) // of targets; the first that tells of one counts
+	before := m.seen.counted
+	m.seen.counted = make(map[string]counted, len(calls))
+	for i, c := range calls {
+		w := &l.Workers[at[i]]
+		now := counted{at: l.At}
+		if c.err == nil {
+			c.err = json.Unmarshal(c.answer, &now.said)
+		}
+		if c.err != nil {
+			old, ok := before[w.table]
+			if !ok || l.At.Sub(old.at) > countedFor {
+				w.Uncounted = c.err.Error()
+				continue
+			}
+			now = old
+		}
+		m.seen.counted[w.table] = now
+		said := now.said
+		told := c.to.conn.Remote().String()
+		ours := func(n look.Count) *Target {
+			t := target(n.Target)
+			if t.Workers == 0 {
+				l.from[n.Target] = c.to
+			}
+			if cmp.Or(tables[n.Target], told) != told {
+				return nil
+			}
+			tables[n.Target], t.Known, t.More = told, true, t.More || n.More
+			return t
+		}
+		for _, n := range said.Waiting {
+			if t := ours(n); t != nil {
+				t.Waiting, t.Oldest = n.Rows, n.Oldest
+			}
+		}
+		for _, n := range said.Manual {
+			if t := ours(n); t != nil {
+				t.Manual = n.Rows
+			}
+		}
+		for _, t := range c.to.targets {
+			target(t).Known = true
+		}
+	}
+}
+
+// judge notes what is seen, and finds what is wrong; s.mu is held.
+func (s *seen) judge(l *Look) []Finding {
+	now := moment{l.At, make(map[string][3]uint64, len(l.Targets))}
+	for _, t := range l.Targets {
+		now.of[t.Target.Target] = [3]uint64{t.Accepted, t.OK, t.Fail}
+	}
+	s.past = slices.DeleteFunc(append(s.past, now), func(p moment) bool { return l.At.Sub(p.at) > window })
+	found := find(l, func(target string) lately {
+		first := s.past[0]
+		a, b := first.of[target], now.of[target]
+		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone, or begun anew
+			return lately{}
+		}
+		return lately{l.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}
+	})
+	since := make(map[string]time.Time, len(found))
+	for i := range found {
+		f := &found[i]
+		key := f.Cause + " " + f.Kind + " " + f.Subject
+		if f.Since = s.since[key]; f.Since.IsZero() {
+			f.Since = l.At
+		}
+		since[key] = f.Since
+	}
+	s.since = since
+	return found
+}

@@ -1,0 +1,145 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"gloom/cmd/jobd/eot"
+	"gloom/cmd/jobd/look"
+)
+
+// ErrUnserved is that no worker serves a target, or knows its rows.
+var ErrUnserved = errors.New("no worker serves the target, or knows its rows")
+
+// mostAsked is how many workers are asked one after the other if they do not answer.
+const mostAsked = 3
+
+// Rows lists rows of a target. A worker reads them.
+func (m *Master) Rows(ctx context.Context, q look.Query) (json.RawMessage, error) {
+	return m.ask(ctx, q.Target, "rows", q)
+}
+
+type rowArg struct {
+	ID int64 `json:"id"`
+}
+
+// Row is a row of a target with its last output, nil if there is none.
+func (m *Master) Row(ctx context.Context, target string, id int64) (json.RawMessage, error) {
+	return m.ask(ctx, target, "row", rowArg{id})
+}
+
+// Find returns the rows with an id: there may be one in each table.
+func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
+	var calls []call
+	for _, w := range m.Look().tables {
+		calls = append(calls, call{to: w, data: rowArg{id}})
+	}
+	m.each(ctx, "row", m.opt.WorkerTimeout, calls)
+	found := []json.RawMessage{}
+	for _, c := range calls {
+		if c.err == nil && c.answer != nil {
+			found = append(found, c.answer)
+		}
+	}
+	return found
+}
+
+// ask asks a worker that serves a target, another one if that does not answer. If nobody
+// serves it, those are asked that know the tables.
+func (m *Master) ask(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
+	var able []known
+	for _, w := range m.snapshot() {
+		if slices.Contains(w.targets, target) && !w.old.Load() && len(able) < mostAsked {
+			able = append(able, w)
+		}
+	}
+	served := able != nil
+	if !served {
+		l := m.Look()
+		if able = l.tables; l.from[target].conn != nil {
+			able = []known{l.from[target]}
+		}
+	}
+	err = ErrUnserved
+	for _, w := range able[:min(mostAsked, len(able))] {
+		calls := []call{{to: w, data: data}}
+		m.each(ctx, typ, m.opt.WorkerTimeout, calls)
+		answer, err = calls[0].answer, calls[0].err
+		if err == nil && (served || answer != nil) {
+			return answer, nil
+		}
+		if err != nil {
+			err = fmt.Errorf("worker '%s' (%v): %w", w.name, w.conn.Remote(), err)
+		}
+	}
+	return answer, err
+}
+
+// Outcomes is what became of rows that were run by hand.
+type Outcomes struct {
+	Jobs    map[string]Outcome `json:"jobs"`
+	Errors  map[string]string  `json:"errors"`
+	Running []string           `json:"running"` // these go on
+}
+
+// Outcome is how one has ended. Its output is in the row.
+type Outcome struct {
+	Result string  `json:"result"`
+	Code   *int    `json:"code"`
+	Signal *string `json:"signal"`
+}
+
+// Run runs rows of a target by hand, and waits for them for a while.
+func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.Duration) Outcomes {
+	list := make([]job, len(ids))
+	for i, id := range ids {
+		list[i] = job{id: strconv.FormatInt(id, 10), target: target}
+	}
+	results, errs, late := m.runManual(ctx, list, wait)
+	out := Outcomes{make(map[string]Outcome), make(map[string]string), append([]string{}, late...)}
+	for _, r := range results.members {
+		var o Outcome
+		_ = json.Unmarshal(r.Value, &o)
+		out.Jobs[r.Name] = o
+	}
+	for _, e := range errs.members {
+		out.Errors[e.Name] = eot.String(e.Value)
+	}
+	return out
+}
+
+// Pause and Resume have the workers that serve a target start no more of its rows, or go on.
+func (m *Master) Pause(ctx context.Context, target string) error {
+	return m.told(ctx, "pause", target)
+}
+
+func (m *Master) Resume(ctx context.Context, target string) error {
+	return m.told(ctx, "continue", target)
+}
+
+func (m *Master) told(ctx context.Context, verb, target string) error {
+	n, err := m.tell(ctx, verb, []string{target})
+	if n == 0 {
+		return ErrUnserved
+	}
+	m.seen.changed.Store(true)
+	return err
+}
+
+// Poke pokes a target, as clients do. It tells whether a worker serves it: otherwise the poke
+// is remembered.
+func (m *Master) Poke(target string) (served bool, err error) {
+	if len(target) > maxName {
+		return false, fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(target), maxName)
+	}
+	err = m.poke([]string{target})
+	m.seen.changed.Store(true)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.served(target), err
+}

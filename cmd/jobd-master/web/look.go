@@ -1,0 +1,147 @@
+package web
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/cmd/jobd-master/master"
+	"gloom/cmd/jobd/look"
+)
+
+// mostPage is how many workers or targets one reply has; busiest and shown are how many targets
+// and findings the statistics have.
+const mostPage, busiest, shown = 500, 20, 20
+
+// stats is what the page looks at again and again: it is written once for all who look.
+func (s *Server) stats(*http.Request) (any, error) {
+	l := s.Master.Look()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.look == l {
+		return s.told, nil
+	}
+	told, err := json.Marshal(sum(l))
+	if err == nil {
+		s.look, s.told = l, told
+	}
+	return told, err
+}
+
+// stats are the sums of a look, and what is worst and busiest of it.
+type stats struct {
+	At         time.Time        `json:"at"`
+	Workers    int              `json:"workers"`
+	Slots      int              `json:"slots"`
+	Queued     int              `json:"queued"` // accepted, and not begun
+	Running    int              `json:"running"`
+	Waiting    int              `json:"waiting"` // in the tables
+	Manual     int              `json:"manual"`
+	More       bool             `json:"more"` // more rows may wait
+	Oldest     *time.Time       `json:"oldest"`
+	Accepted   uint64           `json:"accepted"` // since their workers started
+	OK         uint64           `json:"ok"`
+	Fail       uint64           `json:"fail"`
+	Bounds     []float64        `json:"bounds"`
+	Runs       []uint64         `json:"runs"`
+	Targets    int              `json:"targets"`
+	Busiest    []master.Target  `json:"busiest"`
+	Findings   []master.Finding `json:"findings"`
+	Severities map[string]int   `json:"severities"` // how many findings there are of each
+}
+
+func sum(l *master.Look) *stats {
+	v := &stats{
+		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
+		Busiest: l.Targets[:min(busiest, len(l.Targets))], Findings: l.Findings[:min(shown, len(l.Findings))], Severities: make(map[string]int),
+	}
+	for i := range l.Targets {
+		t := &l.Targets[i]
+		v.Slots += t.Concurrency
+		v.Queued += t.Queued
+		v.Running += t.Running
+		v.Waiting += t.Waiting
+		v.Manual += t.Manual
+		v.More = v.More || t.More
+		v.Accepted += t.Accepted
+		v.OK += t.OK
+		v.Fail += t.Fail
+		if t.Oldest != nil && (v.Oldest == nil || t.Oldest.Before(*v.Oldest)) {
+			v.Oldest = t.Oldest
+		}
+	}
+	for _, f := range l.Findings {
+		v.Severities[f.Severity]++
+	}
+	return v
+}
+
+// list is a part of what there is.
+type list[T any] struct {
+	Items []T  `json:"items"`
+	Next  *int `json:"next"` // the place of the first that is not in it; nil if there is none
+}
+
+// part is what a request wants of all, by a part of the name if it wants that.
+func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
+	q := r.URL.Query()
+	if of := q.Get("part"); of != "" {
+		all = slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !strings.Contains(name(&x), of) })
+	}
+	limit, err := number(q, "limit", 1, mostPage, mostPage)
+	if err != nil {
+		return nil, err
+	}
+	from, err := number(q, "cursor", 0, 1<<31, 0)
+	if err != nil {
+		return nil, err
+	}
+	first := min(int(from), len(all))
+	end := min(first+int(limit), len(all))
+	out := list[T]{Items: append([]T{}, all[first:end]...)}
+	if end < len(all) {
+		out.Next = &end
+	}
+	return out, nil
+}
+
+func (s *Server) findings(r *http.Request) (any, error) {
+	return part(r, s.Master.Look().Findings, nil)
+}
+
+func (s *Server) workers(r *http.Request) (any, error) {
+	return part(r, s.Master.Look().Workers, func(w *master.Worker) string { return w.Name })
+}
+
+func (s *Server) targets(r *http.Request) (any, error) {
+	return part(r, s.Master.Look().Targets, func(t *master.Target) string { return t.Target.Target })
+}
+
+func (s *Server) target(r *http.Request) (any, error) {
+	l, name := s.Master.Look(), named(r)
+	i := slices.IndexFunc(l.Targets, func(t master.Target) bool { return t.Target.Target == name })
+	if i < 0 {
+		return nil, master.ErrUnserved
+	}
+	workers := []master.Worker{}
+	for _, w := range l.Workers {
+		at := slices.IndexFunc(w.Targets, func(t look.Target) bool { return t.Target == name })
+		if at >= 0 && len(workers) < mostPage {
+			w.Targets = w.Targets[at : at+1]
+			workers = append(workers, w)
+		}
+	}
+	found := []master.Finding{}
+	for _, f := range l.Findings {
+		if f.Kind == "target" && f.Subject == name {
+			found = append(found, f)
+		}
+	}
+	return struct {
+		master.Target
+		At       []master.Worker  `json:"at"` // who serves it
+		Findings []master.Finding `json:"findings"`
+	}{l.Targets[i], workers, found}, nil
+}

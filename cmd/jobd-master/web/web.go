@@ -1,0 +1,305 @@
+// Package web is the HTTP side of jobd-master for operators: the page, and /v1, which it asks for
+// everything. What changes something has the right of a request on the control port: the
+// password, or always_allow_localhost; without a password only this host is served at all.
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/guard"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/jobd-master/master"
+	"gloom/cmd/jobd-master/page"
+	"gloom/cmd/jobd/look"
+)
+
+// Scopes are what a password allows.
+var Scopes = []string{"admin"}
+
+const mayAdmin guard.Scope = 1
+
+// Config is what the HTTP side is made of.
+type Config struct {
+	Master *master.Master
+	Door   *door.Door
+	// Probes serves /metrics, /healthz and /readyz.
+	Probes http.Handler
+	Log    zerolog.Logger
+}
+
+// Server answers requests.
+type Server struct {
+	Config
+	mux   *http.ServeMux
+	began time.Time
+
+	mu   sync.Mutex // guards the following
+	look *master.Look
+	told []byte // of that look
+}
+
+// New returns the handler of all requests.
+func New(c Config) *Server {
+	s := &Server{Config: c, mux: http.NewServeMux(), began: time.Now()}
+	for _, p := range []string{"/metrics", "/healthz", "/readyz"} {
+		s.open(p, c.Probes.ServeHTTP)
+	}
+	for _, p := range page.Site.Paths() {
+		s.open(p, page.Site.ServeHTTP)
+	}
+	s.open("/{$}", s.index)
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, nil) })
+	for pattern, methods := range map[string]methods{
+		"/v1/rows/{id}":                  {"GET": {do: s.find}},
+		"/v1/status":                     {"GET": {do: s.status}},
+		"/v1/stats":                      {"GET": {do: s.stats}},
+		"/v1/findings":                   {"GET": {do: s.findings, query: []string{"limit", "cursor"}}},
+		"/v1/workers":                    {"GET": {do: s.workers, query: []string{"limit", "cursor", "part"}}},
+		"/v1/targets":                    {"GET": {do: s.targets, query: []string{"limit", "cursor", "part"}}},
+		"/v1/targets/{target}":           {"GET": {do: s.target}},
+		"/v1/targets/{target}/pause":     {"POST": {do: s.pause}},
+		"/v1/targets/{target}/resume":    {"POST": {do: s.resume}},
+		"/v1/targets/{target}/poke":      {"POST": {do: s.poke}},
+		"/v1/targets/{target}/run":       {"POST": {do: s.run}},
+		"/v1/targets/{target}/rows":      {"GET": {do: s.rows, query: []string{"status", "result", "limit", "cursor"}}},
+		"/v1/targets/{target}/rows/{id}": {"GET": {do: s.row}},
+	} {
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, methods) })
+	}
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p := r.URL.EscapedPath(); p != path.Clean(p) {
+		s.serve(w, r, nil) // the mux would redirect it
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// open serves what reveals nothing of rows, to anybody.
+func (s *Server) open(pattern string, do http.HandlerFunc) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if _, err := s.Door.Admit(w, r, door.Need{Methods: []string{http.MethodGet}, Open: true}); err != nil {
+			refuse(w, err)
+			return
+		}
+		do(w, r)
+	})
+}
+
+// index is the page, for who asks for HTML.
+func (s *Server) index(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !strings.Contains(r.Header.Get("Accept"), "text/html"):
+		refuse(w, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: "there is nothing at \"/\" but the page, for who accepts text/html"})
+	case s.Door.Guards(r):
+		page.Site.Index(w, r, []byte(`{"guarded":true}`))
+	default:
+		page.Site.Index(w, r, []byte("null"))
+	}
+}
+
+// operation is what a method does on a path; its reply is the value as JSON, nil for none.
+type operation struct {
+	do    func(r *http.Request) (any, error)
+	query []string // parameters that it knows
+}
+
+type methods map[string]operation
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, m methods) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	allowed := make([]string, 0, len(m))
+	for name := range m {
+		allowed = append(allowed, name)
+	}
+	if _, err := s.Door.Admit(w, r, door.Need{Methods: allowed, Scope: mayAdmin}); err != nil {
+		refuse(w, err)
+		return
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	op := m[method]
+	for name := range r.URL.Query() {
+		if !slices.Contains(op.query, name) {
+			refuse(w, invalid("there is no parameter %.60q here", name))
+			return
+		}
+	}
+	out, err := op.do(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if method != http.MethodGet {
+		s.Log.Info().Str("peer", r.RemoteAddr).Str("deed", method+" "+r.URL.EscapedPath()).Msg("an operator has changed something")
+	}
+	if out == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	reply(w, http.StatusOK, out)
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	body, ok := v.([]byte)
+	if !ok {
+		var err error
+		if body, err = json.Marshal(v); err != nil {
+			status, body = http.StatusInternalServerError, []byte(`{"error":"internal","reason":"the reply cannot be written"}`)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// refuse says why not.
+func refuse(w http.ResponseWriter, err error) {
+	var r *door.Refusal
+	switch {
+	case errors.As(err, &r):
+	case errors.Is(err, master.ErrUnserved):
+		r = &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: err.Error()}
+	default: // a worker objects, or does not answer
+		r = &door.Refusal{Status: http.StatusBadGateway, Code: "worker", Reason: err.Error()}
+	}
+	reply(w, r.Status, struct {
+		Error  string `json:"error"`
+		Reason string `json:"reason"`
+	}{r.Code, r.Reason})
+}
+
+func invalid(format string, args ...any) *door.Refusal {
+	return &door.Refusal{Status: http.StatusBadRequest, Code: "invalid_value", Reason: fmt.Sprintf(format, args...)}
+}
+
+// named is the target in a path. Browsers take "." and ".." out of paths: the page puts a byte
+// before them that is in no name.
+func named(r *http.Request) string { return strings.TrimPrefix(r.PathValue("target"), "\xff") }
+
+// number is a parameter that is a whole number.
+func number(q url.Values, name string, least, most, absent int64) (int64, error) {
+	if !q.Has(name) {
+		return absent, nil
+	}
+	n, err := strconv.ParseInt(q.Get(name), 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, invalid("%s must be from %d to %d, not %.40q", name, least, most, q.Get(name))
+	}
+	return n, nil
+}
+
+// mostIDs is how many rows a request runs, runTime for how long it waits for them.
+const (
+	mostIDs  = 1000
+	runTime  = 5 * time.Second
+	mostBody = 64 << 10
+)
+
+func (s *Server) run(r *http.Request) (any, error) {
+	var body struct {
+		IDs []int64 `json:"ids"`
+	}
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, mostBody))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&body); err != nil {
+		return nil, invalid("the body must be {\"ids\": [1, …]}: %v", err)
+	}
+	if len(body.IDs) == 0 || len(body.IDs) > mostIDs {
+		return nil, invalid("ids must be from 1 to %d ids, not %d", mostIDs, len(body.IDs))
+	}
+	return s.Master.Run(r.Context(), named(r), body.IDs, runTime), nil
+}
+
+func (s *Server) pause(r *http.Request) (any, error) {
+	return nil, s.Master.Pause(r.Context(), named(r))
+}
+func (s *Server) resume(r *http.Request) (any, error) {
+	return nil, s.Master.Resume(r.Context(), named(r))
+}
+
+func (s *Server) poke(r *http.Request) (any, error) {
+	served, err := s.Master.Poke(named(r))
+	return struct {
+		Served bool `json:"served"` // otherwise the poke is remembered
+	}{served}, err
+}
+
+func (s *Server) rows(r *http.Request) (any, error) {
+	query := r.URL.Query()
+	q := look.Query{Target: named(r), Status: query.Get("status"), Result: query.Get("result")}
+	if all := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(all, q.Status) {
+		return nil, invalid("status must be one of %s, not %.40q", strings.Join(all, ", "), q.Status)
+	}
+	if all := []string{"", "ok", "fail"}; !slices.Contains(all, q.Result) {
+		return nil, invalid("result must be ok or fail, not %.40q", q.Result)
+	}
+	limit, err := number(query, "limit", 1, look.MostRows, 50)
+	if err != nil {
+		return nil, err
+	}
+	q.Limit = int(limit)
+	if q.From, err = number(query, "cursor", 1, 1<<53, 0); err != nil {
+		return nil, err
+	}
+	return raw(s.Master.Rows(r.Context(), q))
+}
+
+func (s *Server) row(r *http.Request) (any, error) {
+	id, err := rowID(r)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.Master.Row(r.Context(), named(r), id)
+	if err == nil && out == nil {
+		return nil, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: fmt.Sprintf("there is no row %d in the table of %.100q", id, named(r))}
+	}
+	return raw(out, err)
+}
+
+// find looks in all tables.
+func (s *Server) find(r *http.Request) (any, error) {
+	id, err := rowID(r)
+	if err != nil {
+		return nil, err
+	}
+	return list[json.RawMessage]{Items: s.Master.Find(r.Context(), id)}, nil
+}
+
+func rowID(r *http.Request) (int64, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil || id < 1 || id > 1<<53 {
+		return 0, invalid("the id of a row must be a number, not %.40q", r.PathValue("id"))
+	}
+	return id, nil
+}
+
+// raw is JSON as it came.
+func raw(v json.RawMessage, err error) (any, error) { return []byte(v), err }
+
+func (s *Server) status(r *http.Request) (any, error) {
+	return struct {
+		Version string   `json:"version"`
+		Uptime  float64  `json:"uptime"` // seconds
+		Scopes  []string `json:"scopes"`
+	}{cli.Version(), time.Since(s.began).Seconds(), Scopes}, nil
+}
