@@ -111,6 +111,7 @@ page: deps ## the page in full: every width, fifty tabs, its libraries as npm ha
 	$(GO) test ./broker/admin/page/probe -count 1 -timeout 20m -v
 	$(GO) test ./cmd/jq-master/page/browser -count 1 -timeout 20m -shots $(CURDIR)/$(BIN)/page
 	$(GO) test ./cmd/serverlessd/page/browser -count 1 -timeout 20m -shots $(CURDIR)/$(BIN)/page -picture $(CURDIR)/$(BIN)/page/serverlessd.png
+	$(GO) test ./cmd/jobd-master/page/browser -count 1 -timeout 20m -shots $(CURDIR)/$(BIN)/page
 
 .PHONY: lint
 lint: deps ## formatting, vet, staticcheck, shell scripts

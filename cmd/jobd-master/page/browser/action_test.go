@@ -1,0 +1,145 @@
+package browser
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gloom/broker/page/pagetest"
+)
+
+// TestActions: what one does is done, said and, where that can be, undone; and what a worker
+// refuses is told.
+func TestActions(t *testing.T) {
+	w, first, ids := busy(t)
+	paused := func(target string) bool {
+		_, said := w.http("GET", "/v1/targets/"+target, "")
+		return strings.Contains(said, `"paused":true`)
+	}
+	b := w.open("")
+	b.Sees("is paused, and 60 rows wait")
+	pagetest.Eval[any](b, `[...document.querySelectorAll('.findings li')].find(e => e.innerText.includes('is paused')).querySelector('button').click()`)
+	b.Sees("report goes on.")
+	b.Press("Undo")
+	b.Sees("Undone.")
+	if !paused("report") {
+		t.Error("the pause did not come back")
+	}
+	b.At("#/target/report")
+	b.Press("Resume")
+	b.Sees("report goes on.")
+	b.Press("Poke")
+	b.Sees("report is poked.")
+	b.At("#/target/mail")
+	b.Press("Pause")
+	b.Sees("mail is paused: what runs goes on.", "is paused")
+	if !paused("mail") {
+		t.Error("it is not paused")
+	}
+	b.Press("Resume")
+	b.Sees("mail goes on.")
+	b.At("#/target/nobody")
+	b.Press("Poke")
+	b.Sees("Nobody serves nobody: the poke is remembered.")
+
+	// By hand: typed ids, of which one is refused; then chosen ones; then from the row itself.
+	b.At("#/target/mail?status=manual")
+	b.Press("Run by hand")
+	b.Accessible("by hand")
+	b.Fill("ids", fmt.Sprint(ids["ok"]))
+	b.Press("Run")
+	b.Sees("Not done: 1 not run", "status = done != manual")
+	b.Fill("ids", fmt.Sprintf("%d, %d", ids["ok"], ids["manual"]))
+	b.Press("Run")
+	b.Sees("1 row ended well; 1 not run")
+	b.Until(`document.querySelectorAll('[aria-label=Rows] tbody tr').length === 1`)
+	b.Until(`[...document.querySelectorAll('.pick input')].slice(1).map(e => e.checked || e.click()).length`)
+	b.Press("Run 1 chosen")
+	b.Press("Run")
+	b.Sees("1 row failed.", "No row of mail is here.")
+	long := w.row("mail", "manual", "exec sleep 600")
+	b.At(fmt.Sprintf("#/row/mail/%d", long))
+	b.Press("Run by hand")
+	b.Press("Run")
+	b.Sees("1 row still runs.", "running")
+
+	// A worker that is gone, and one that stands still.
+	b.Forgive("502 (Bad Gateway)", "404 (Not Found)")
+	b.At("#/target/1%2Fhigh")
+	b.Sees("Run by hand")
+	first.Signal(19) // SIGSTOP
+	b.Press("Pause")
+	b.Sees("Not done: worker 'web-1'", "no answer within 1s")
+	first.Kill()
+	b.Sees("its last worker left")
+	b.Strict()
+}
+
+// TestForeign: what the page may do, a page of another site may not, with a visitor's browser; and
+// without a password nobody but this host is served.
+func TestForeign(t *testing.T) {
+	w := start(t)
+	w.worker("one", "[targets]", "mail = 1")
+	for _, c := range []struct {
+		method, path string
+		headers      []string
+		want         int
+	}{
+		{"GET", "/v1/stats", nil, 200},
+		{"GET", "/v1/status", []string{"Host", "evil.example"}, 403},
+		{"GET", "/v1/targets/mail/rows?status=done", []string{"Host", "evil.example"}, 403},
+		{"POST", "/v1/targets/mail/pause", []string{"Host", "evil.example"}, 403},
+		{"POST", "/v1/targets/mail/pause", []string{"Origin", "http://127.0.0.1:1", "Content-Type", "text/plain"}, 403},
+		{"POST", "/v1/targets/mail/poke", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"POST", "/v1/targets/mail/run", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		{"GET", "/v1/targets/mail/pause", nil, 405},
+		{"GET", "/v1/stats", []string{"X-Forwarded-For", "10.0.0.1"}, 403},
+		{"POST", "/v1/targets/mail/pause", []string{"X-Forwarded-For", "10.0.0.1"}, 403},
+		{"GET", "/v1/nosuch", nil, 404},
+		{"GET", "/v1//stats", nil, 404},
+		{"GET", "/v1/stats?x=1", nil, 400},
+		{"GET", "/v1/targets/mail/rows", nil, 400},
+		{"GET", "/v1/targets/mail/rows?status=done&limit=201", nil, 400},
+		{"GET", "/v1/targets/mail/rows/x", nil, 400},
+		{"POST", "/v1/targets/mail/run", nil, 400},
+		{"POST", "/v1/targets/nosuch/pause", nil, 404},
+		{"GET", "/metrics", []string{"Host", "evil.example", "X-Forwarded-For", "10.0.0.1"}, 200}, // as ever
+		{"GET", "/readyz", nil, 200},
+		{"GET", "/", nil, 404},
+		{"GET", "/", []string{"Accept", "text/html"}, 200},
+	} {
+		if got, said := w.http(c.method, c.path, "", c.headers...); got != c.want {
+			t.Errorf("%s %s %q: %d %s, want %d", c.method, c.path, c.headers, got, said, c.want)
+		}
+	}
+	if _, said := w.http("GET", "/v1/targets/mail", ""); strings.Contains(said, `"paused":true`) {
+		t.Error("a foreign page has paused a target")
+	}
+}
+
+// TestPassword: whoever has none gets nothing of /v1, this host neither, unless the configuration
+// exempts it; and a proxy on this host speaks for others.
+func TestPassword(t *testing.T) {
+	with := func(lines ...string) *world {
+		return &world{t: t, url: "http://" + run(t, "jobd-master", append(lines, "password = s3cret", "http_addr = 127.0.0.1:0")...).Field("http_addr")}
+	}
+	closed, local := with(), with("always_allow_localhost = true")
+	right, wrong := "Bearer s3cret", "Bearer s3cre"
+	for _, c := range []struct {
+		w       *world
+		headers []string
+		want    int
+	}{
+		{closed, nil, 401}, {closed, []string{"Authorization", wrong}, 401}, {closed, []string{"Authorization", right}, 200},
+		{closed, []string{"Authorization", right, "Host", "jobs.example.org"}, 200}, {closed, []string{"Authorization", right, "Origin", "http://evil.example"}, 403},
+		{local, nil, 200}, {local, []string{"Host", "evil.example"}, 403}, {local, []string{"Origin", "http://evil.example"}, 403}, {local, []string{"Authorization", wrong}, 401},
+		{local, []string{"X-Forwarded-For", "10.0.0.1"}, 401}, {local, []string{"Forwarded", "for=10.0.0.1"}, 401},
+	} {
+		if got, said := c.w.http("POST", "/v1/targets/x/poke", "", c.headers...); got != c.want {
+			t.Errorf("always_allow_localhost %t, %q: %d %s, want %d", c.w == local, c.headers, got, said, c.want)
+		}
+	}
+	if got, _ := closed.http("GET", "/metrics", ""); got != 200 {
+		t.Errorf("metrics: %d", got)
+	}
+}

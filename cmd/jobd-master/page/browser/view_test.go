@@ -1,0 +1,228 @@
+package browser
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"gloom/broker/page/pagetest"
+)
+
+// TestViews looks at every view, in both themes and from small to wide, then goes everywhere
+// without a pointer.
+func TestViews(t *testing.T) {
+	w, _, ids := busy(t)
+	b := w.open("")
+	b.Forgive("404 (Not Found)") // of the row and the target that there are not
+	pdf := fmt.Sprintf("#/row/pdf/%d", ids["running"])
+	for i, v := range []struct {
+		route string
+		sees  []string
+	}{
+		{"#/", []string{"One thing is wrong", "2 rows wait, and no worker serves it", "is paused, and 60 rows wait", "rows wait to be run by hand", "Does it keep up?", "Busiest targets"}},
+		{"#/targets", []string{"report", "paused", "nobody", "no worker", "5 targets"}},
+		{"#/targets?part=hig", []string{"1/high", "1 target"}},
+		{"#/workers", []string{"web-1", "web-2", "1/high", "2 workers"}},
+		{"#/target/mail", []string{"web-1", "web-2", "of 8", "No row of mail is here.", "by hand 2"}},
+		{"#/target/mail?status=done", []string{"done", "failed", "Look again"}},
+		{"#/target/mail?status=fail", []string{"failed", "3"}},
+		{"#/target/mail?status=manual", []string{"manual"}},
+		{"#/target/report", []string{"is paused, and 60 rows wait", "Resume", "More"}},
+		{"#/target/nobody", []string{"no worker serves it", "waiting 2", "Poke"}},
+		{"#/target/nosuch", []string{"No worker serves this target"}},
+		{fmt.Sprintf("#/row/mail/%d", ids["fail"]), []string{"no such mailbox", "Exit code", "Its own columns", fmt.Sprintf("user%d@example.org", ids["fail"])}},
+		{fmt.Sprintf("#/row/mail/%d", ids["ok"]), []string{"sent to nobody", "and a warning", "15 B"}},
+		{pdf, []string{"running", "Its output is written when it has ended."}},
+		{"#/row/mail/999999", []string{"There is no such row"}},
+		{fmt.Sprintf("#/row/nobody/%d", ids["unserved"]), []string{"waiting"}},
+		{"#/nosuch", []string{"There is no such view"}},
+	} {
+		b.At(v.route)
+		b.Sees(v.sees...)
+		widths := []int64{320, 1280}
+		if i < 4 {
+			widths = []int64{320, 390, 1280}
+		}
+		b.Look(v.route, *shots, widths...)
+	}
+	b.Theme("light")
+	b.At("#/")
+	b.Keys("?")
+	b.Sees("find a row by its id, or a target")
+	b.Keys("\x1b")
+	b.Until(`!document.querySelector('dialog')`)
+	for i, name := range []string{"Overview", "Targets", "Workers"} {
+		b.Keys(fmt.Sprint(i + 1))
+		b.Until(`document.querySelector('nav [aria-current]')?.innerText.startsWith($0)`, name)
+	}
+	find := func(what string) {
+		t.Helper()
+		b.Keys("/")
+		b.Until(`document.activeElement.id === 'find'`)
+		b.Keys(what)
+	}
+	find(fmt.Sprint(ids["fail"], "\r"))
+	b.Sees("no such mailbox")
+	find("hig")
+	b.Until(`[...document.querySelectorAll('#hits li')].some(e => e.innerText.includes('1/high'))`)
+	b.Keys("\r")
+	b.Until(`location.hash === '#/target/1%2Fhigh'`)
+	// A row that runs is seen to end.
+	b.At(pdf)
+	b.Sees("running")
+	w.exec("UPDATE app."+w.table+" SET status = 'done', result = 'ok', return_code = 0, stdout = 'at last', time_finished = unix_timestamp() WHERE id = ?", ids["running"])
+	b.Sees("at last")
+	b.Strict()
+}
+
+// TestReadme takes the picture of the README, and counts what a first visit takes.
+func TestReadme(t *testing.T) {
+	w := start(t)
+	w.worker("web-1", "[targets]", "mail = 6", "thumbnail = 3")
+	w.worker("web-2", "[targets]", "mail = 6", "invoice = 2", "report = 2")
+	cold := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	cold.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // nothing is asked for again
+	cold.Visit(w.url + "/")
+	cold.Sees("All is well", "Does it keep up?", "Busiest targets")
+	cold.Until(`document.querySelector('.uplot canvas')`)
+	requests, size := cold.Heard()
+	drawn := pagetest.Eval[float64](cold, `return performance.getEntriesByName('first-contentful-paint')[0].startTime`)
+	if requests == 0 || requests > 40 || size > 70_000 {
+		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
+	}
+	t.Logf("%d requests, %.0f bytes, drawn after %.0f ms", requests, size, drawn)
+	cold.Strict()
+
+	b := w.open("")
+	b.Theme("light")
+	b.Size(1000, 700)
+	span := 2 * time.Second
+	if *shots != "" {
+		span = 60 * time.Second
+	}
+	w.exec("INSERT INTO app." + w.table + " (id, target, time_created) SELECT 100000 + seq, 'archive', unix_timestamp() - 240 FROM app.seq_1_to_3")
+	for i, end := 0, time.Now().Add(span); time.Now().Before(end); i++ {
+		for k := range 2 + (i/25)%3*2 {
+			w.row([]string{"mail", "mail", "thumbnail", "report"}[k%4], "waiting", "sleep 0.2")
+		}
+		if i%8 == 3 {
+			w.row("invoice", "waiting", "exit 1")
+		}
+		w.poke("mail", "thumbnail", "report", "invoice")
+		time.Sleep(250 * time.Millisecond)
+	}
+	b.Sees("archive", "3 rows wait, and no worker serves it")
+	if *shots != "" {
+		file := filepath.Join(*shots, "readme-jobd.png")
+		b.Shot(file)
+		small(t, file)
+		if at, err := os.Stat(file); err != nil || at.Size() > 60_000 {
+			t.Errorf("the picture has more than 60 kB: %v", err)
+		}
+	}
+	b.Strict()
+}
+
+// TestLive: what happens is seen without asking, hidden tabs ask for nothing, and a master that
+// is away is not drawn as one that is there.
+func TestLive(t *testing.T) {
+	w := start(t)
+	b := w.open("")
+	b.Sees("One thing is wrong", "no worker is registered", "There is no target.")
+	b.Accessible("empty")
+	d := w.worker("one", "[targets]", "mail = 1")
+	b.Sees("All is well")
+	w.row("mail", "waiting", "exec sleep 600")
+	w.row("mail", "waiting", "")
+	w.poke("mail")
+	b.Sees("its only slot is taken, and 1 row waits")
+	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
+		document.dispatchEvent(new Event('visibilitychange'))`)
+	time.Sleep(time.Second) // for what was under way
+	before, _ := b.Heard()
+	time.Sleep(5 * time.Second)
+	if after, _ := b.Heard(); after != before {
+		t.Errorf("a hidden tab has made %d requests", after-before)
+	}
+	d.Kill()
+	pagetest.Eval[any](b, `window.hide = false; document.dispatchEvent(new Event('visibilitychange'))`)
+	b.Sees("no worker is registered", "its last worker left")
+	b.Forgive("net::ERR", "Failed to fetch")
+	w.d.Kill()
+	b.Sees("The master does not answer", "Not known: the master is away")
+	b.Strict()
+}
+
+// TestTokens: with a password the page asks for it; this host need not have it where the
+// configuration says so.
+func TestTokens(t *testing.T) {
+	w := start(t, "password = open sesame # not this")
+	b := w.open("")
+	b.Forgive("401 (Unauthorized)")
+	b.Sees("This master wants a token, with the scope admin: the password of the master.")
+	b.Accessible("the door")
+	b.Fill("token", "wrong")
+	b.Press("Go in")
+	b.Sees("does not know this token")
+	b.Fill("token", "open sesame")
+	b.Press("Go in")
+	b.Sees("no worker is registered")
+	if pagetest.Eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('sesame')`) {
+		t.Error("the password was kept")
+	}
+	b.Strict()
+	b = (&world{t: t, url: "http://" + run(t, "jobd-master", "password = open sesame", "always_allow_localhost = 1", "http_addr = 127.0.0.1:0").Field("http_addr")}).open("")
+	b.Sees("no worker is registered")
+}
+
+// hostile are texts that do harm unless they are shown as nothing but text; a target has 16
+// characters.
+var hostile = []string{`<img src=x>`, `"><b>bold`, `${alert(1)}`, "\u202eturned", `../v1/x?y#z`, `..`, `%2e%2e%2f`, `javascript:x`, strings.Repeat("W", 16)}
+
+// TestHostile has hostile texts wherever somebody else chooses them.
+func TestHostile(t *testing.T) {
+	w := start(t)
+	const harm = `<img src=x onerror="window.harm=1"></pre><script>window.harm=2</script><b>bold`
+	d := w.worker(`<script>harm=3</script>"><b>x`, "[targets]")
+	var ids []int
+	for _, target := range hostile {
+		ask(t, d.Field("addr"), "add-target", map[string]any{"target": target, "concurrency": 1})
+		ids = append(ids, w.row(target, "waiting", "cat <<'END'\n"+harm+"\nEND\ncat "+dir+"/row-$1 >&2; exit 1"))
+		w.row(target, "manual", "")
+	}
+	w.exec("UPDATE app."+w.table+" SET recipient = ?", harm)
+	w.poke(hostile...)
+	for _, id := range ids {
+		w.until(id, "done")
+	}
+	b := w.open("#/targets")
+	harmless := func(where string) {
+		t.Helper()
+		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
+			t.Errorf("%s did harm", where)
+		}
+		b.Fits(320)
+	}
+	for i, target := range hostile {
+		b.At("#/targets")
+		b.Until(`[...document.querySelectorAll('main td a.name')].length > 8`)
+		pagetest.Eval[any](b, `[...document.querySelectorAll('main td a.name')].find(a => decodeURIComponent(a.getAttribute('href')) === '#/target/' + $0).click()`, target)
+		b.Sees("by hand 1")
+		harmless(target)
+		b.At(pagetest.Eval[string](b, `return '#/row/' + encodeURIComponent($0) + '/' + $1`, target, ids[i]))
+		b.Sees("onerror", "Exit code")
+		harmless(target)
+	}
+	for route, sees := range map[string]string{"#/": "run by hand", "#/workers": "<script>"} {
+		b.At(route)
+		b.Sees(sees)
+		harmless(route)
+	}
+	b.Accessible("hostile")
+	b.Strict()
+}

@@ -1,0 +1,297 @@
+// Package browser tries the page of jobd-master in a real Chromium, against the real programs and
+// a real table.
+package browser
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/mariadbtest"
+	"gloom/broker/page/pagetest"
+)
+
+var shots = flag.String("shots", "", "directory for pictures of every view, light and dark, narrow and wide")
+
+var (
+	dir      string          // of programs, configurations, and what rows do
+	chromium context.Context // of which each tab gets one of its own
+	server   *mariadbtest.Server
+	db       *sql.DB
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(throwaway.Main(&dir, func() (int, error) {
+		for _, name := range []string{"jobd", "jobd-master"} {
+			if _, err := throwaway.Build(dir, name, false); err != nil {
+				return 1, err
+			}
+		}
+		var err error
+		if server, err = mariadbtest.Start(mariadbtest.Options{}); err != nil {
+			return 1, err
+		}
+		defer server.Close()
+		if db, err = server.Open(""); err != nil {
+			return 1, err
+		}
+		defer db.Close()
+		if _, err := db.Exec("CREATE DATABASE app CHARACTER SET utf8mb4"); err != nil {
+			return 1, err
+		}
+		// What a row does stands in a file of its id.
+		if err := os.WriteFile(filepath.Join(dir, "do"), []byte("#!/bin/sh\n[ ! -f "+dir+"/row-$1 ] || . "+dir+"/row-$1\n"), 0o700); err != nil {
+			return 1, err
+		}
+		ctx, end, err := pagetest.Chromium()
+		if err != nil {
+			return 1, err
+		}
+		defer end()
+		chromium = ctx
+		return m.Run(), nil
+	}))
+}
+
+const columns = `
+  id int(10) unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, target char(16) NOT NULL, time_created int(10) unsigned NOT NULL DEFAULT unix_timestamp(),
+  time_started int(10) unsigned NOT NULL DEFAULT 0, time_finished int(10) unsigned NOT NULL DEFAULT 0,
+  status enum('waiting','manual','accepted','running','done','ignored') NOT NULL DEFAULT 'waiting', result enum('ok','fail') DEFAULT NULL,
+  return_code tinyint(3) unsigned DEFAULT NULL, sig char(10) DEFAULT NULL, stdout mediumtext, stderr mediumtext, recipient text, KEY status_target_idx (status, target, id)`
+
+// world is a master of its own, with a table.
+type world struct {
+	t     *testing.T
+	d     *throwaway.Daemon
+	url   string
+	table string
+}
+
+func conf(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "test.conf")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func run(t *testing.T, name string, lines ...string) *throwaway.Daemon {
+	t.Helper()
+	d, err := throwaway.Start(exec.Command(filepath.Join(dir, name), "--config", conf(t, append([]string{"host = 127.0.0.1", "port = 0", "log_level_console = info"}, lines...)...)), name+" is ready")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Kill)
+	return d
+}
+
+// start starts a master.
+func start(t *testing.T, lines ...string) *world {
+	t.Helper()
+	w := &world{t: t, table: strings.ToLower(t.Name())}
+	w.d = run(t, "jobd-master", append(lines, "http_addr = 127.0.0.1:0")...)
+	w.url = "http://" + w.d.Field("http_addr")
+	w.exec("CREATE TABLE app." + w.table + " (" + columns + ")")
+	return w
+}
+
+// worker starts one that has registered when this returns.
+func (w *world) worker(name string, lines ...string) *throwaway.Daemon {
+	w.t.Helper()
+	host, port, _ := net.SplitHostPort(w.d.Field("addr"))
+	d := run(w.t, "jobd", append([]string{"name = " + name, "master_host = " + host, "master_port = " + port, "mysql_host = 127.0.0.1", fmt.Sprintf("mysql_port = %d", server.Port()),
+		"mysql_user = root", "mysql_password = ", "mysql_database = app", "mysql_table = " + w.table, "lease = 600", "shutdown_timeout = 0", "launcher = " + dir + "/do {id}"}, lines...)...)
+	if lines[len(lines)-1] != "[targets]" { // without any it does not register
+		if err := w.d.Log.Await("name=" + name); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func (w *world) exec(query string, args ...any) {
+	w.t.Helper()
+	if _, err := db.Exec(query, args...); err != nil {
+		w.t.Fatalf("%.200s: %v", query, err)
+	}
+}
+
+var lastID int
+
+// row adds one that does this, and returns its id.
+func (w *world) row(target, status, does string) int {
+	w.t.Helper()
+	lastID++
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("row-", lastID)), []byte(does), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.exec("INSERT INTO app."+w.table+" (id, target, status, recipient) VALUES (?, ?, ?, ?)", lastID, target, status, fmt.Sprintf("user%d@example.org", lastID))
+	return lastID
+}
+
+// until waits for a row's status.
+func (w *world) until(id int, status string) {
+	w.t.Helper()
+	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
+		var got string
+		if err := db.QueryRow("SELECT status FROM app."+w.table+" WHERE id = ?", id).Scan(&got); err != nil {
+			w.t.Fatal(err)
+		}
+		if got == status {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("row %d stayed %s, is to be %s", id, got, status)
+		}
+	}
+}
+
+// ask makes a request on a control port.
+func ask(t *testing.T, addr, typ string, data any) string {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	said, _ := json.Marshal(data)
+	fmt.Fprintf(c, `[0,{"no":1,"type":%q,"data":%s}]`+"\x04", typ, said)
+	_ = c.SetDeadline(time.Now().Add(pagetest.Patience))
+	answer, err := bufio.NewReader(c).ReadString(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func (w *world) poke(targets ...string) {
+	w.t.Helper()
+	ask(w.t, w.d.Field("addr"), "poke", map[string]any{"targets": targets})
+}
+
+// http makes a request of /v1, with headers.
+func (w *world) http(method, path, body string, headers ...string) (int, string) {
+	w.t.Helper()
+	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if r.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// open opens the page in a profile of its own.
+func (w *world) open(route string) *pagetest.Tab {
+	w.t.Helper()
+	b := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())
+	b.Visit(w.url + "/" + route)
+	return b
+}
+
+// busy is a fleet with something of everything, and the ids of some rows.
+func busy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) {
+	t.Helper()
+	w = start(t, "worker_timeout = 1")
+	ids = map[string]int{}
+	first = w.worker("web-1", "[targets]", "mail = 4", "report = 2", "1/high = 3")
+	w.worker("web-2", "[targets]", "mail = 4", "pdf = 1")
+	for range 5 {
+		ids["ok"] = w.row("mail", "waiting", "echo sent to nobody; echo and a warning >&2")
+	}
+	ids["fail"] = w.row("mail", "waiting", "echo no such mailbox >&2; exit 3")
+	ids["running"] = w.row("pdf", "waiting", "exec sleep 600")
+	w.poke("mail", "pdf")
+	for _, id := range []int{ids["ok"], ids["fail"]} {
+		w.until(id, "done")
+	}
+	w.until(ids["running"], "running")
+	for range 3 {
+		w.row("pdf", "waiting", "")
+	}
+	ids["manual"] = w.row("mail", "manual", "echo by hand")
+	w.row("mail", "manual", "exit 1")
+	ask(t, first.Field("addr"), "pause", map[string]any{"targets": []string{"report"}})
+	for range 60 {
+		w.row("report", "waiting", "")
+	}
+	for range 2 {
+		ids["unserved"] = w.row("nobody", "waiting", "")
+	}
+	return w, first, ids
+}
+
+// small writes a picture again with the 256 colours that it has most of: a README's is small.
+func small(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := map[color.Color]int{}
+	size := from.Bounds()
+	for y := range size.Max.Y {
+		for x := range size.Max.X {
+			many[from.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(many), func(a, b color.Color) int { return cmp.Compare(many[b], many[a]) })
+	to := image.NewPaletted(size, colours[:min(256, len(colours))])
+	at := map[color.Color]uint8{}
+	for y := range size.Max.Y {
+		for x := range size.Max.X {
+			c := from.At(x, y)
+			if _, known := at[c]; !known {
+				at[c] = uint8(to.Palette.Index(c))
+			}
+			to.SetColorIndex(x, y, at[c])
+		}
+	}
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
