@@ -19,16 +19,19 @@ import (
 
 	"gloom/broker/admin/api"
 	gloom "gloom/clients/go"
+	"gloom/cmd/gloom/doors"
 	"gloom/cmd/internal/cli"
 )
 
-// operator speaks with the broker's side for operators.
+// operator speaks with the side for operators of a broker, or of a door.
 type operator struct {
+	flag  string // that names it
 	addr  string // as it was given
 	base  string // of URLs
 	token string
 	http  *http.Client
 	err   error // of the options: what every request fails with
+	known bool  // whether it is a door
 }
 
 // requestTimeout bounds one request, maxAnswer its answer in bytes: brokers keep
@@ -39,10 +42,18 @@ const (
 )
 
 func (l *link) operator() *operator {
-	addr, secure := strings.CutPrefix(strings.TrimSuffix(l.http, "/"), "https://")
+	if l.operators != nil {
+		return l.operators
+	}
+	given, o := l.http, &operator{flag: "--http-addr", base: "http://", token: l.token, known: true}
+	if l.door != "" {
+		given, o.flag, o.known = l.door, "--door", false
+	}
+	l.operators = o
+	addr, secure := strings.CutPrefix(strings.TrimSuffix(given, "/"), "https://")
 	addr = strings.TrimPrefix(addr, "http://")
+	o.addr = addr
 	l.tls = l.tls || secure
-	o := &operator{addr: addr, token: l.token, base: "http://"}
 	transport := &http.Transport{}
 	if transport.TLSClientConfig, o.err = l.tlsConfig(); transport.TLSClientConfig != nil {
 		o.base = "https://"
@@ -53,9 +64,9 @@ func (l *link) operator() *operator {
 		}
 		o.base = "http://localhost" // a unix socket has no TLS
 	} else if host, port, err := net.SplitHostPort(addr); addr == "" {
-		o.err = cli.Usagef("--http-addr is empty: this needs the broker's address for operators")
+		o.err = cli.Usagef("%s is empty: this needs the broker's address for operators", o.flag)
 	} else if err != nil || port == "" {
-		o.err = cli.Usagef("--http-addr %q: want host:port, http://host:port, https://host:port or unix:/path", l.http)
+		o.err = cli.Usagef("%s %q: want host:port, http://host:port, https://host:port or unix:/path", o.flag, given)
 	} else {
 		o.base += net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
 	}
@@ -63,10 +74,30 @@ func (l *link) operator() *operator {
 	return o
 }
 
+// meet finds out what is behind a door, and has its requests go through that.
+func (o *operator) meet(ctx context.Context) error {
+	o.known = true
+	var status json.RawMessage
+	err := o.do(ctx, http.MethodGet, "/v1/status", nil, &status)
+	if err == nil {
+		var door *doors.Door
+		if door, err = doors.Of(status, o.http.Transport, o.base, o.token); door != nil {
+			o.http.Transport = door
+		}
+	}
+	o.known = err == nil
+	return err
+}
+
 // do sends a request and decodes the reply; in and out may be nil.
 func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
 	if o.err != nil {
 		return o.err
+	}
+	if !o.known {
+		if err := o.meet(ctx); err != nil {
+			return err
+		}
 	}
 	req, err := api.NewRequest(ctx, method, o.base+path, o.token, in)
 	if err != nil {
@@ -107,7 +138,13 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	why, hint := cause(err), reachHint(err, " --http-addr names another address")
+	if f := (*cli.Fault)(nil); errors.As(err, &f) { // what a door does not have
+		return f
+	}
+	why, hint := cause(err), reachHint(err, " "+o.flag+" names another address")
+	if o.flag == "--door" {
+		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).Advise("%s", strings.Replace(hint, "gloomd", "the daemon", 1))
+	}
 	switch {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
 		why, hint = "it does not speak TLS", notTLS
@@ -130,7 +167,9 @@ func (o *operator) refused(resp *http.Response, data []byte) error {
 		f.Code = exitDenied
 	case r.Code == "forbidden":
 		f.Code = exitDenied
-		f.Hint = "the token's line in the broker's token file must say " + scopeOf(resp.Request)
+		if f.Hint = "the token's line in the broker's token file must say " + scopeOf(resp.Request); o.flag == "--door" {
+			f.Hint = "" // it says which scope is missing
+		}
 	case r.Code == "forbidden_host":
 		f.Code = exitDenied
 	case r.Status == http.StatusBadRequest && strings.Contains(string(data), "HTTPS server"):

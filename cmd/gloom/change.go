@@ -70,11 +70,11 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 		ask.DelayMS = &ms
 	}
 	err := t.link.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), ask, nil)
-	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest {
+	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest && t.link.door == "" {
 		err = t.orAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
 	}
 	switch {
-	case status(err) == http.StatusConflict:
+	case status(err) == http.StatusConflict && t.link.door == "":
 		return cli.Failf(cli.ExitFailed, "%.200q is running: only what waits can be changed", id)
 	case err == nil:
 		t.note("changed %s", cli.Clean(id))

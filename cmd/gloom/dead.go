@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
@@ -59,8 +58,7 @@ func (o *operator) typesWithDead(ctx context.Context) (names []string, err error
 }
 
 func newDeadLs(t *tool) *cobra.Command {
-	var asJSON bool
-	var limit int
+	l := &ls{tool: t}
 	var reason string
 	cmd := &cobra.Command{
 		Use:               "ls [TYPE]",
@@ -69,84 +67,67 @@ func newDeadLs(t *tool) *cobra.Command {
 		Args:              atMost("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 1 {
-				return cli.Usagef("--limit %d: must be at least 1", limit)
-			}
-			return t.listDead(cmd.Context(), args, reason, limit, asJSON)
+			return printed(l, "no failed jobs are kept", l.letters, func(each func(letter) error) (bool, error) {
+				return l.dead(cmd.Context(), args, reason, each)
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object per line")
-	cmd.Flags().IntVar(&limit, "limit", 1000, "list no more than so many")
+	l.flags(cmd, 1000)
 	cmd.Flags().Var((*filled)(&reason), "reason", "only those with this in their reason")
 	return cmd
 }
 
-func (t *tool) listDead(ctx context.Context, types []string, reason string, limit int, asJSON bool) error {
-	o := t.link.operator()
-	var err error
+type letter = sent[api.DeadJob]
+
+// dead calls each for the latest failed jobs of some types, or of all.
+func (l *ls) dead(ctx context.Context, types []string, reason string, each func(letter) error) (more bool, err error) {
+	o := l.link.operator()
 	if len(types) == 0 {
 		if types, err = o.typesWithDead(ctx); err != nil {
-			return err
+			return false, err
 		}
-	}
-	type letter struct {
-		api.DeadJob
-		raw json.RawMessage
 	}
 	var st api.Status
 	if err := o.do(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
-		return err
+		return false, err
 	}
 	if st.DeadDropped > 0 {
-		defer t.note("%s not kept for want of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
+		defer l.note("%s not kept for want of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
 			cli.Plural(int(st.DeadDropped), "failed job"), humanize.Comma(st.Limits["dead_letters"]), cli.Bytes(st.Limits["dead_bytes"]))
 	}
 	var kept []letter
-	left := false
 	for _, typ := range types {
-		more, err := list(ctx, o, "/v1/dead/"+api.Segment(typ)+"?reason="+url.QueryEscape(reason), limit, func(raw json.RawMessage) error {
-			kept = append(kept, letter{raw: raw})
-			return decode(raw, &kept[len(kept)-1].DeadJob)
-		})
+		some, left, err := listOf[letter](ctx, o, "/v1/dead/"+api.Segment(typ)+"?reason="+url.QueryEscape(reason), l.limit)
 		if err != nil {
-			return err
+			return false, err
 		}
-		slices.SortStableFunc(kept, func(a, b letter) int { return cmp.Compare(a.FailedSeconds, b.FailedSeconds) })
-		left = left || more || len(kept) > limit
-		kept = kept[:min(limit, len(kept))]
+		kept = append(kept, some...)
+		slices.SortStableFunc(kept, func(a, b letter) int { return cmp.Compare(a.is.FailedSeconds, b.is.FailedSeconds) })
+		more = more || left || len(kept) > l.limit
+		kept = kept[:min(l.limit, len(kept))]
 	}
-	switch {
-	case len(kept) == 0:
-		if !asJSON {
-			t.note("no failed jobs are kept")
+	for _, d := range kept {
+		if err := each(d); err != nil {
+			return false, err
 		}
-		return nil
-	case asJSON:
-		for _, d := range kept {
-			if err := t.printJSON(d.raw); err != nil {
-				return err
-			}
+	}
+	return more, nil
+}
+
+// letters tables failed jobs.
+func (l *ls) letters(items []api.DeadJob, most int) table.Writer {
+	w := cli.Table(cli.Column{Name: "TYPE", Left: true, Max: min(most, 24)}, cli.Column{Name: "ID", Left: true},
+		cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
+		cli.Column{Name: "REASON", Left: true, Max: min(most, 200)})
+	for i := range items {
+		d := &items[i]
+		first, rest, _ := strings.Cut(d.Reason, "\n")
+		if rest != "" {
+			first += " …"
 		}
-	default:
-		err = outputError(cli.PrintTable(t.out, func(most int) table.Writer {
-			w := cli.Table(cli.Column{Name: "TYPE", Left: true, Max: min(most, 24)}, cli.Column{Name: "ID", Left: true},
-				cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
-				cli.Column{Name: "REASON", Left: true, Max: min(most, 200)})
-			for _, d := range kept {
-				first, rest, _ := strings.Cut(d.Reason, "\n")
-				if rest != "" {
-					first += " …"
-				}
-				w.AppendRow(table.Row{cli.Clean(d.Type), cli.Clean(d.ID), span(d.FailedSeconds) + " ago", d.Attempts,
-					bytesOf(int64(d.Bytes)), cli.Clean(first)})
-			}
-			return w
-		}))
+		w.AppendRow(table.Row{cli.Clean(d.Type), cli.Clean(d.ID), span(d.FailedSeconds) + " ago", d.Attempts, bytesOf(int64(d.Bytes)), cli.Clean(first)})
 	}
-	if left {
-		t.note("there are more than %d; --limit asks for more", limit)
-	}
-	return err
+	return w
 }
 
 func newDeadShow(t *tool) *cobra.Command {

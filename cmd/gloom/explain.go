@@ -109,7 +109,7 @@ func aboutJob(j *api.Job) []fact {
 	}
 	add("age", "%s, %s for %s", span(j.AgeSeconds), j.State, span(j.InSeconds))
 	if d, e := j.DueSeconds, j.ExpiresSeconds; d != nil && (e == nil || *d < *e) {
-		what := map[string]string{"delayed": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
+		what := map[string]string{"delayed": "ready", "queued": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
 		add(cmp.Or(what, "expires"), "in %s", span(*d))
 	}
 	if j.ExpiresSeconds != nil {
@@ -167,7 +167,11 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw jso
 		return nil, err
 	}
 	if len(found.Items) == 0 {
-		return nil, (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("gloom jobs --ended lists what is remembered; --history of gloomd says how much that may be")
+		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("gloom jobs --ended lists what is remembered")
+		if t.link.door == "" {
+			f.Hint += "; --history of gloomd says how much that may be"
+		}
+		return nil, f
 	}
 	// As a retry would have it, the oldest of a type.
 	err = o.do(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)

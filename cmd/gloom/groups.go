@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
@@ -14,8 +13,7 @@ import (
 )
 
 func newGroups(t *tool) *cobra.Command {
-	var asJSON bool
-	var limit int
+	l := &ls{tool: t}
 	var typ string
 	cmd := &cobra.Command{
 		Use:   "groups",
@@ -29,33 +27,27 @@ only jobs of that type count.`,
   gloom groups --json | jq '.groups[] | select(.held > 0)'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return cli.Usagef("--limit %d: must be at least 1", limit)
+			if l.limit < 1 {
+				return cli.Usagef("--limit %d: must be at least 1", l.limit)
 			}
-			q := url.Values{"limit": {strconv.Itoa(limit)}}
+			q := url.Values{"limit": {strconv.Itoa(l.limit)}}
 			if typ != "" {
 				q.Set("type", typ)
 			}
-			var raw json.RawMessage
-			if err := t.link.operator().do(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &raw); err != nil {
+			var g sent[api.Groups]
+			switch err := t.link.operator().do(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &g); {
+			case err != nil:
 				return err
-			}
-			if asJSON {
-				return t.printJSON(raw)
-			}
-			var g api.Groups
-			if err := decode(raw, &g); err != nil {
-				return err
-			}
-			if typ != "" && len(g.Groups) == 0 {
+			case l.json:
+				return t.printJSON(g.raw)
+			case typ != "" && len(g.is.Groups) == 0:
 				t.note("no jobs of %s in groups", cli.Clean(typ))
 				return nil
 			}
-			return t.listGroups(&g)
+			return t.listGroups(&g.is)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().IntVar(&limit, "limit", 100, "list no more groups than so many")
+	l.flags(cmd, 100)
 	cmd.Flags().Var((*filled)(&typ), "type", "only jobs of this type")
 	_ = cmd.RegisterFlagCompletionFunc("type", t.completeType)
 	return cmd

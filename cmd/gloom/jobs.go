@@ -131,8 +131,7 @@ func newJobs(t *tool) *cobra.Command {
 	f.BoolVar(&failed, "failed", false, "the same as --ended --outcome failed")
 	f.StringVar(&q.since, "since", "", "only jobs that ended within this time (90s, 24h), or after a time such as 2026-01-31T08:00:00Z")
 	f.Uint64Var(&q.submitter, "submitter", 0, "only jobs of the connection with this number (gloom ls submitters --json)")
-	f.BoolVar(&l.json, "json", false, "print JSON, one object per line")
-	f.IntVar(&l.limit, "limit", 100, "list no more than so many")
+	l.flags(cmd, 100)
 	f.BoolVarP(&l.all, "all", "a", false, "list all")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
 	return cmd

@@ -53,7 +53,7 @@ func life(j *api.Job) []fact {
 			by = " by " + cli.Clean(j.Submitter.Client) + " (" + where(j.Submitter) + ")"
 		}
 	}
-	add("submitted", "%s %s", clock(j.SubmittedAt), by)
+	add("submitted", "%s%s", clock(j.SubmittedAt), by)
 	for i := range j.Runs {
 		add(fmt.Sprintf("run %d", j.Runs[i].N), "%s", aboutRun(&j.Runs[i]))
 	}

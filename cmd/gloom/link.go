@@ -30,19 +30,26 @@ used instead of the environment.
     [prod]
     submit-addr = ["a.example:9998", "b.example:9998"]
     http-addr = "a.example:9997"
-    token-file = "/home/me/.config/gloom/prod.token"`
+    token-file = "/home/me/.config/gloom/prod.token"
+    [jq]
+    door = "a.example:9996"
+
+--door is the HTTP address of another daemon than gloomd: jq-master, serverlessd
+or jobd-master. Commands that look and steer then speak with it, in the same
+words, and say what it does not have.`
 
 // link says where brokers are and how to get through to them.
 type link struct {
 	context        string
 	submit, worker []string
-	http           string
+	http, door     string
 	token          string
 	tokenFile      string
 	tls            bool
 	ca, cert, key  string
 	serverName     string
 	compat         bool
+	operators      *operator // once it was asked for
 }
 
 // bind makes flags of the options of the connection.
@@ -51,6 +58,7 @@ func (l *link) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); none: /run/gloom/submit.sock or $XDG_RUNTIME_DIR/gloom/submit.sock, then "+gloom.DefaultSubmitAddr)
 	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with worker.sock and "+gloom.DefaultWorkerAddr)
 	f.StringVar(&l.http, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
+	f.StringVar(&l.door, "door", "", "address of a jq-master, serverlessd or jobd-master to look at and to steer in place of a broker (GLOOM_DOOR)")
 	f.StringVar(&l.token, "token", "", "token; better in GLOOM_TOKEN, where ps does not show it")
 	f.StringVar(&l.tokenFile, "token-file", "", "file that holds the token (GLOOM_CLIENT_TOKEN_FILE)")
 	f.BoolVar(&l.tls, "tls", false, "speak TLS; implied by the options below (GLOOM_TLS)")
@@ -62,7 +70,7 @@ func (l *link) bind(f *pflag.FlagSet) {
 }
 
 var linkOptions = []string{
-	"submit-addr", "worker-addr", "http-addr", "token", "token-file",
+	"submit-addr", "worker-addr", "http-addr", "door", "token", "token-file",
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "compat",
 }
 
@@ -99,6 +107,9 @@ func (l *link) settle(f *pflag.FlagSet) error {
 		return cli.Usagef("--token and --token-file exclude each other")
 	}
 	s.Names = linkOptions
+	if f.Changed("http-addr") && !f.Changed("door") { // a flag wins
+		s.Names = slices.DeleteFunc(slices.Clone(linkOptions), func(name string) bool { return name == "door" })
+	}
 	// A file that holds the token is read before what is farther off may name one.
 	for _, s.File = range []*cli.File{nil, file} {
 		if err := cmp.Or(l.readToken(f), s.Apply(f)); err != nil {

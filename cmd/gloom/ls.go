@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
@@ -50,13 +52,12 @@ func newLs(t *tool) *cobra.Command {
 			return listing(cmd.Context(), l, "types", "no jobs, no workers, no types yet", l.types)
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&l.json, "json", false, "print JSON, one object per line")
-	f.BoolVarP(&l.all, "all", "a", false, "show all columns")
-	f.IntVar(&l.limit, "limit", 1000, "list no more than so many")
+	l.flags(cmd, 1000)
+	cmd.Flags().BoolVarP(&l.all, "all", "a", false, "show all columns")
 	return cmd
 }
 
+// ls is what all listings share.
 type ls struct {
 	*tool
 	json  bool
@@ -64,21 +65,44 @@ type ls struct {
 	limit int
 }
 
-// listing prints a listing: as JSON, or as a table, whose widest column is to be
-// at most so wide.
+func (l *ls) flags(cmd *cobra.Command, limit int) {
+	cmd.Flags().BoolVar(&l.json, "json", false, "print JSON, one object per line")
+	cmd.Flags().IntVar(&l.limit, "limit", limit, "list no more than so many")
+}
+
+// sent is something in a listing, as it was sent and as it is.
+type sent[T any] struct {
+	is  T
+	raw json.RawMessage
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (x *sent[T]) UnmarshalJSON(data []byte) error {
+	x.raw = bytes.Clone(data)
+	return json.Unmarshal(data, &x.is)
+}
+
+// listing prints a listing of the broker's.
 func listing[T any](ctx context.Context, l *ls, what, none string, tabled func(items []T, most int) table.Writer) error {
+	return printed(l, none, tabled, func(each func(sent[T]) error) (more bool, err error) {
+		return list(ctx, l.link.operator(), "/v1/"+what, l.limit, each)
+	})
+}
+
+// printed prints what read finds: as JSON, or as a table, whose widest column is to be at most so
+// wide.
+func printed[T any](l *ls, none string, tabled func(items []T, most int) table.Writer, read func(each func(sent[T]) error) (more bool, err error)) error {
 	if l.limit < 1 {
 		return cli.Usagef("--limit %d: must be at least 1", l.limit)
 	}
-	o := l.link.operator()
 	var items []T
-	var more bool
-	var err error
-	if l.json {
-		more, err = list(ctx, o, "/v1/"+what, l.limit, l.printJSON)
-	} else {
-		items, more, err = listOf[T](ctx, o, "/v1/"+what, l.limit)
-	}
+	more, err := read(func(x sent[T]) error {
+		if l.json {
+			return l.printJSON(x.raw)
+		}
+		items = append(items, x.is)
+		return nil
+	})
 	switch {
 	case err != nil || l.json:
 	case len(items) == 0:
@@ -172,7 +196,9 @@ func (l *ls) workers(items []api.Worker, most int) table.Writer {
 		case x.Out == 0 && x.Left:
 			state = "left"
 		case x.Out == 0:
-			state, since = "idle", span(x.IdleSeconds)
+			if state = "idle"; x.IdleSeconds > 0 {
+				since = span(x.IdleSeconds)
+			}
 		case x.Overdue > 0:
 			state = fmt.Sprintf("%d overdue", x.Overdue)
 		case x.Prefetch > 1:

@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +54,12 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use: "gloom", Short: "Work, submit and operate with the Gloom job broker",
 		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": linkHelp},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return t.link.settle(cmd.Flags()) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("door") && slices.Contains([]string{"work", "submit", "attach", "ping"}, cmd.Name()) {
+				return cli.Usagef("--door: gloom %s speaks with a broker only", cmd.Name())
+			}
+			return t.link.settle(cmd.Flags())
+		},
 	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")
 	t.link.bind(root.PersistentFlags())

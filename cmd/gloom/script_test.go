@@ -25,7 +25,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	os.Exit(throwaway.Main(&bin, func() (int, error) {
-		for name, race := range map[string]bool{"gloom": throwaway.Race, "gloomd": false} {
+		for name, race := range map[string]bool{"gloom": throwaway.Race, "gloomd": false, "jq-master": false} {
 			if _, err := throwaway.Build(bin, name, race); err != nil {
 				return 1, err
 			}
@@ -43,6 +43,8 @@ const patience = 45 * time.Second
 //	broker [FLAGS]      starts gloomd on free ports, or again where it was, and
 //	                    points GLOOM_… at it; with unix first, on unix sockets
 //	stopbroker SIGNAL   ends it
+//	door PROGRAM …      starts a daemon on a free port, which $GLOOM_DOOR is
+//	post …              asks it itself (door_test.go)
 //	nats                starts a NATS server, which $NATS is
 //	original            starts a broker that knows no hello, and points GLOOM_… at it
 //	until REGEXP CMD…   runs a command until its output matches
@@ -73,6 +75,8 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"broker":     cmdBroker,
 			"stopbroker": cmdStopBroker,
+			"door":       cmdDoor,
+			"post":       cmdPost,
 			"nats":       cmdNATS,
 			"original":   cmdOriginal,
 			"until":      cmdUntil,

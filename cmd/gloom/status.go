@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
 
-	"gloom/broker/admin/api"
+	"gloom/cmd/gloom/doors"
 	"gloom/cmd/internal/cli"
 )
 
@@ -34,12 +35,12 @@ The exit status is 1 if one of the findings is severe.`,
 			if err != nil && !old(err) {
 				return err
 			}
-			err = printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *api.Status) string {
+			err = printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *doors.Status) string {
 				state := "serves"
 				if s.Draining {
 					state = "drains"
 				}
-				return fmt.Sprintf("gloomd %s at %s %s, up for %s\n%s%s", cli.Clean(s.Version), t.link.http, state,
+				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.link.operator().addr, state,
 					span(s.UptimeSeconds), facts(aboutBroker(s)), told(some(found, toldInStatus), ": gloom findings"))
 			})
 			if err != nil {
@@ -52,11 +53,19 @@ The exit status is 1 if one of the findings is severe.`,
 	return cmd
 }
 
-func aboutBroker(s *api.Status) []fact {
+// peers counts those that are connected; to doors submitters are not.
+func peers(s *doors.Status) string {
+	if s.Door != "" {
+		return cli.Plural(s.Workers, "worker")
+	}
+	return cli.Plural(s.Workers, "worker") + ", " + cli.Plural(s.Submitters, "submitter")
+}
+
+func aboutBroker(s *doors.Status) []fact {
 	g := s.Ledger
 	n := func(v uint64) string { return humanize.Comma(int64(v)) }
 	f := []fact{
-		{"peers", cli.Plural(s.Submitters, "submitter") + ", " + cli.Plural(s.Workers, "worker") + ", " + cli.Plural(s.Types, "type")},
+		{"peers", peers(s) + ", " + cli.Plural(s.Types, "type")},
 		{"jobs", n(g.Submitted) + " submitted"},
 		{"  waiting", n(g.Queued) + " queued, " + n(g.Delayed) + " delayed"},
 		{"  running", n(g.Running)},

@@ -52,7 +52,7 @@ func newPause(t *tool) *cobra.Command {
 	return newSetPaused(t, "pause", "Hand out no more jobs of a type",
 		`Hand out no more jobs of TYPE, which need not exist yet. Running jobs go on, and
 new ones are still accepted. The pause ends with gloom resume or when the broker
-stops.`)
+stops. serverlessd behind a --door is paused as a whole: leave TYPE out.`)
 }
 
 func newResume(t *tool) *cobra.Command {
@@ -62,22 +62,27 @@ func newResume(t *tool) *cobra.Command {
 func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " TYPE", Short: short, Long: long, Example: "  gloom " + verb + " mail",
-		Args: exactly("a type"), ValidArgsFunction: t.completeType, RunE: t.setPaused,
+		Args: atMost("a type"), ValidArgsFunction: t.completeType, RunE: t.setPaused,
 	}
 }
 
 // setPaused is both: the command's name is the verb.
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
-	o := t.link.operator()
+	path, what := "/v1/"+cmd.Name(), "the daemon"
+	if len(args) > 0 {
+		path, what = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Clean(args[0])
+	} else if t.link.door == "" {
+		return exactly("a type")(cmd, args)
+	}
 	var now api.Type
-	if err := o.do(cmd.Context(), http.MethodPost, "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), struct{}{}, &now); err != nil {
+	if err := t.link.operator().do(cmd.Context(), http.MethodPost, path, struct{}{}, &now); err != nil {
 		return err
 	}
 	state := "is paused"
 	if !now.Paused {
 		state = "goes on"
 	}
-	t.note("%s %s: %d queued, %d running", cli.Clean(args[0]), state, now.Queued, now.Running)
+	t.note("%s %s: %d queued, %d running", what, state, now.Queued, now.Running)
 	return nil
 }
 
@@ -113,7 +118,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	}
 	return t.forEach(ids, func(id string) error {
 		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
-		if err != nil && status(err) != http.StatusNotFound && !t.link.compat {
+		if err != nil && status(err) != http.StatusNotFound && !t.link.compat && t.link.door == "" {
 			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
 		switch {
@@ -121,7 +126,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 			return context.Cause(ctx)
 		case err == nil:
 			t.note("cancelled %s", cli.Clean(id))
-		case status(err) == http.StatusConflict:
+		case status(err) == http.StatusConflict && t.link.door == "":
 			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
 				Advise("gloom explain ID shows who that is; --running cancels it all the same")
 		}

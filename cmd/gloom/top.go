@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin/api"
+	"gloom/cmd/gloom/doors"
 	"gloom/cmd/internal/cli"
 )
 
@@ -126,7 +127,7 @@ func (p *top) run() error {
 // sample is the broker at a moment.
 type sample struct {
 	at     time.Time
-	status api.Status
+	status doors.Status
 	found  *api.Findings
 	types  []api.Type
 	more   bool // there are types beyond those

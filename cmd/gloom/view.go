@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"gloom/broker/admin/api"
+	"gloom/cmd/gloom/doors"
 	"gloom/cmd/internal/cli"
 )
 
@@ -20,7 +21,7 @@ type view struct {
 	Interval float64   `json:"interval_seconds"`
 	Types    []row     `json:"types"`
 
-	status api.Status
+	status doors.Status
 	found  *api.Findings
 	more   bool
 	none   bool // there are types, though none may be in it
@@ -28,18 +29,19 @@ type view struct {
 
 // row is a type in it.
 type row struct {
-	Type       string     `json:"type"`
-	Paused     bool       `json:"paused"`
-	Limits     api.Limits `json:"limits"`
-	Queued     uint64     `json:"queued"`
-	Delayed    uint64     `json:"delayed"`
-	Oldest     float64    `json:"oldest_seconds"`
-	Running    uint64     `json:"running"`
-	Workers    int        `json:"workers"`
-	Idle       int        `json:"idle"`
-	In         float64    `json:"in_per_second"`
-	Out        float64    `json:"out_per_second"`
-	Dispatched uint64     `json:"dispatched"` // in the interval
+	Type    string     `json:"type"`
+	Paused  bool       `json:"paused"`
+	Limits  api.Limits `json:"limits"`
+	Queued  uint64     `json:"queued"`
+	Delayed uint64     `json:"delayed"`
+	Oldest  float64    `json:"oldest_seconds"`
+	Running uint64     `json:"running"`
+	Workers int        `json:"workers"`
+	Idle    int        `json:"idle"`
+	// In and Out are nil where the ledger forgets jobs.
+	In         *float64 `json:"in_per_second"`
+	Out        *float64 `json:"out_per_second"`
+	Dispatched uint64   `json:"dispatched"` // in the interval
 	// Wait is nil when nothing was handed out.
 	Wait     *float64 `json:"wait_p99_seconds"`
 	unserved bool
@@ -63,9 +65,12 @@ func compare(a, b *sample) *view {
 			Type: now.Type, Paused: now.Paused, Limits: now.Limits, Queued: now.Queued, Delayed: now.Delayed,
 			Oldest: now.OldestSeconds, Running: now.Running, Workers: now.Workers, Idle: now.Idle, unserved: now.Unserved(),
 		}
-		if v.Interval > 0 {
-			r.In = float64(now.Ledger.Submitted-was.Ledger.Submitted) / v.Interval
-			r.Out = float64(now.Ledger.Ended()-was.Ledger.Ended()) / v.Interval
+		if v.status.Rates == nil {
+			r.In, r.Out = new(0.0), new(0.0)
+			if v.Interval > 0 {
+				*r.In = float64(now.Ledger.Submitted-was.Ledger.Submitted) / v.Interval
+				*r.Out = float64(now.Ledger.Ended()-was.Ledger.Ended()) / v.Interval
+			}
 		}
 		r.Dispatched, r.Wait = p99(was.Wait, now.Wait, max(was.OldestSeconds, now.OldestSeconds))
 		v.Types = append(v.Types, r)
@@ -119,20 +124,28 @@ type column struct {
 var topColumns = []column{
 	{"TYPE", "type", 0, (*row).label, func(a, b *row) int { return strings.Compare(a.Type, b.Type) }},
 	{"QUEUED", "queued", 7, func(r *row) string { return count(r.Queued) }, func(a, b *row) int { return cmp.Compare(a.Queued, b.Queued) }},
-	{"OLDEST", "oldest", 6, func(r *row) string { return spanOr(r.Oldest, r.Queued > 0) }, func(a, b *row) int { return cmp.Compare(a.Oldest, b.Oldest) }},
+	{"OLDEST", "oldest", 6, func(r *row) string { return spanOr(r.Oldest, r.Queued > 0 && r.Oldest > 0) }, func(a, b *row) int { return cmp.Compare(a.Oldest, b.Oldest) }},
 	{"RUNNING", "running", 7, func(r *row) string { return count(r.Running) }, func(a, b *row) int { return cmp.Compare(a.Running, b.Running) }},
 	{"WORKERS", "workers", 7, func(r *row) string { return count(uint64(r.Workers)) }, func(a, b *row) int { return cmp.Compare(a.Workers, b.Workers) }},
 	{"IDLE", "idle", 5, func(r *row) string { return count(uint64(r.Idle)) }, func(a, b *row) int { return cmp.Compare(a.Idle, b.Idle) }},
-	{"IN/S", "in", 6, func(r *row) string { return perSecond(r.In) }, func(a, b *row) int { return cmp.Compare(a.In, b.In) }},
-	{"OUT/S", "out", 6, func(r *row) string { return perSecond(r.Out) }, func(a, b *row) int { return cmp.Compare(a.Out, b.Out) }},
-	{"P99 WAIT", "wait", 8, func(r *row) string { return spanOr(r.wait(), r.Wait != nil) }, func(a, b *row) int { return cmp.Compare(a.wait(), b.wait()) }},
+	{"IN/S", "in", 6, func(r *row) string { return rateOr(r.In) }, func(a, b *row) int { return cmp.Compare(known(a.In), known(b.In)) }},
+	{"OUT/S", "out", 6, func(r *row) string { return rateOr(r.Out) }, func(a, b *row) int { return cmp.Compare(known(a.Out), known(b.Out)) }},
+	{"P99 WAIT", "wait", 8, func(r *row) string { return spanOr(known(r.Wait), r.Wait != nil) }, func(a, b *row) int { return cmp.Compare(known(a.Wait), known(b.Wait)) }},
 }
 
-func (r *row) wait() float64 {
-	if r.Wait == nil {
+// known is a value, -1 where it is not known.
+func known(v *float64) float64 {
+	if v == nil {
 		return -1
 	}
-	return *r.Wait
+	return *v
+}
+
+func rateOr(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return perSecond(*v)
 }
 
 func spanOr(seconds float64, ok bool) string {
@@ -265,8 +278,11 @@ func (v *view) summary(addr string) []string {
 	}
 	var in, out float64
 	for i := range v.Types {
-		in += v.Types[i].In
-		out += v.Types[i].Out
+		in += max(0, known(v.Types[i].In))
+		out += max(0, known(v.Types[i].Out))
+	}
+	if s.Rates != nil {
+		in, out = s.Rates.In, s.Rates.Out
 	}
 	n := func(x uint64) string { return humanize.Comma(int64(x)) }
 	types := cli.Plural(s.Types, "type")
@@ -274,8 +290,7 @@ func (v *view) summary(addr string) []string {
 		types += fmt.Sprintf(" (%d shown)", len(v.Types))
 	}
 	lines := []string{
-		fmt.Sprintf("gloomd %s at %s, up %s%s: %s, %s, %s", cli.Clean(s.Version), addr, span(s.UptimeSeconds), state,
-			types, cli.Plural(s.Workers, "worker"), cli.Plural(s.Submitters, "submitter")),
+		fmt.Sprintf("%s %s at %s, up %s%s: %s, %s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), addr, span(s.UptimeSeconds), state, types, peers(s)),
 		fmt.Sprintf("%s queued, %s delayed, %s running; %s in/s, %s out/s; %s failed",
 			n(s.Ledger.Queued), n(s.Ledger.Delayed), n(s.Ledger.Running), perSecond(in), perSecond(out), n(s.Ledger.Failed)),
 	}

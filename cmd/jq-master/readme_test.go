@@ -77,7 +77,7 @@ func TestReadmeOptions(t *testing.T) {
 	opt := defaults()
 	known := map[string]bool{"target": true, "help": true}
 	command(&opt, nil).Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
-	ours := regexp.MustCompile("`gloom-bench [^`]*`").ReplaceAllString(readme(t), "")
+	ours := regexp.MustCompile("`gloom(-bench)? [^`]*`").ReplaceAllString(readme(t), "")
 	names := regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`).FindAllStringSubmatch(ours, -1)
 	for _, m := range names {
 		if !known[m[1]] {

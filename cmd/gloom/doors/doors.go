@@ -1,0 +1,201 @@
+// Package doors lets an operator speak with the daemons that have the broker inside or beside
+// them: jq-master, serverlessd and jobd-master. Each of them is a handler here that answers the
+// requests of the broker's /v1 (broker/admin/api) with what the daemon tells, so that who asks
+// needs to know one interface only.
+package doors
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+// Door is a daemon that is not a broker. It is the transport of the requests to it.
+type Door struct {
+	Name string // of the program
+
+	base, token string
+	transport   http.RoundTripper
+	mux         *http.ServeMux
+	marks       []string // where listings go on
+}
+
+// Status is a daemon as a whole.
+type Status struct {
+	api.Status
+	Door string `json:"door,omitempty"` // the name of the program; none of a broker
+	// Rates are there if none can be told from the ledgers of types, as these forget jobs.
+	Rates *api.Rates `json:"rates,omitempty"`
+}
+
+// status is what all daemons tell of themselves.
+type status struct {
+	Version string           `json:"version"`
+	Uptime  float64          `json:"uptime"`
+	Limits  map[string]int64 `json:"limits"`
+}
+
+func (s *status) as(name string) *Status {
+	return &Status{Door: name, Status: api.Status{Version: s.Version, UptimeSeconds: s.Uptime, Limits: s.Limits}}
+}
+
+// maxAnswer bounds an answer in bytes.
+const maxAnswer = 64 << 20
+
+// kinds are the daemons, by their names.
+var kinds = map[string]func(*Door){"jq-master": asJQ}
+
+// Of returns the daemon that has such a status: nil, nil for a broker.
+func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
+	var said struct {
+		Name      string          `json:"name"`
+		Namespace json.RawMessage `json:"namespace"` // jq-master's alone
+		Ledger    json.RawMessage `json:"ledger"`    // a broker's alone
+	}
+	_ = json.Unmarshal(status, &said) // then nothing is known
+	if said.Namespace != nil {
+		said.Name = "jq-master"
+	}
+	if as := kinds[said.Name]; as != nil {
+		d := &Door{Name: said.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
+		as(d)
+		return d, nil
+	}
+	if said.Ledger != nil {
+		return nil, nil
+	}
+	return nil, cli.Failf(cli.ExitFailed, "what answers there is none of gloomd, jq-master, serverlessd and jobd-master: %.60q", status)
+}
+
+// answer is what is sent for a request.
+type answer func(r *http.Request) (any, error)
+
+func (d *Door) on(pattern string, f answer) {
+	d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		w.(*reply).value, w.(*reply).err = f(r)
+	})
+}
+
+// lacks says that the daemon has no such thing, and what is there instead.
+func (d *Door) lacks(what, instead string, patterns ...string) {
+	for _, p := range patterns {
+		d.on(p, func(*http.Request) (any, error) { return nil, d.without(what, instead) })
+	}
+}
+
+func (d *Door) without(what, instead string) error {
+	return cli.Usagef("%s has no %s", d.Name, what).Advise("%s", instead)
+}
+
+// reply takes the outcome of an answer past the mux.
+type reply struct {
+	value any
+	err   error
+}
+
+func (*reply) Header() http.Header         { return http.Header{} }
+func (*reply) WriteHeader(int)             {}
+func (*reply) Write(p []byte) (int, error) { return len(p), nil } // the mux's own 404
+
+// refusal is the daemon's reply that is no success.
+type refusal struct {
+	status int
+	body   []byte
+}
+
+func (r *refusal) Error() string { return string(r.body) }
+
+// RoundTrip implements http.RoundTripper.
+func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
+	out := reply{err: errNone}
+	d.mux.ServeHTTP(&out, r)
+	status, body := http.StatusOK, []byte(nil)
+	var no *refusal
+	switch {
+	case errors.As(out.err, &no):
+		status, body = no.status, no.body
+	case out.err == errNone:
+		return nil, d.without("such thing", "its README tells what it has")
+	case out.err != nil:
+		return nil, out.err
+	default:
+		var err error
+		if body, err = json.Marshal(out.value); err != nil {
+			return nil, err
+		}
+	}
+	return &http.Response{
+		StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)),
+		Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)), Request: r,
+	}, nil
+}
+
+var errNone = errors.New("the daemon has no such thing")
+
+// ask sends the daemon a request of its own, on behalf of one to a broker; in and out may be nil.
+func (d *Door) ask(of *http.Request, method, path string, in, out any) error {
+	req, err := api.NewRequest(of.Context(), method, d.base+path, d.token, in)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := d.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode/100 != 2:
+		return &refusal{resp.StatusCode, body}
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return cli.Failf(cli.ExitFailed, "the answer of %s makes no sense: %w: %.60q", d.Name, err, body)
+	}
+	return nil
+}
+
+// notFound is the answer that there is no such job or type.
+func notFound(code, format string, args ...any) error {
+	body, _ := json.Marshal(api.Error{Code: code, Reason: fmt.Sprintf(format, args...)})
+	return &refusal{http.StatusNotFound, body}
+}
+
+// mark is the cursor of a page that begins at a place of the daemon's; nil at the end.
+func (d *Door) mark(place string) *int {
+	if place == "" {
+		return nil
+	}
+	d.marks = append(d.marks, place)
+	n := len(d.marks)
+	return &n
+}
+
+// from is the place at which the page of a request begins, "" for the first one.
+func (d *Door) from(r *http.Request) string {
+	n, err := strconv.Atoi(r.URL.Query().Get("cursor"))
+	if err != nil || n < 1 || n > len(d.marks) {
+		return ""
+	}
+	return d.marks[n-1]
+}
+
+// limit is how many things a page may have, at most so many.
+func limit(r *http.Request, most int) int {
+	n, err := strconv.Atoi(r.URL.Query().Get("limit"))
+	if err != nil {
+		n = most
+	}
+	return max(1, min(n, most))
+}

@@ -1,0 +1,73 @@
+package doors
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+// filter says which jobs are meant, as a broker is asked for them.
+type filter struct {
+	typ            string // "" for all
+	state, outcome string
+	id, reason     string
+	older          time.Duration // since it was submitted or, of one that has ended, since then
+	since          time.Time     // of the end; zero for no matter
+}
+
+// filterOf reads the filter of a listing.
+func (d *Door) filterOf(r *http.Request) (*filter, error) {
+	q := r.URL.Query()
+	f := &filter{typ: api.Name(r.PathValue("type")), state: q.Get("state"), outcome: q.Get("outcome"), id: q.Get("id"), reason: q.Get("reason")}
+	f.older, _ = time.ParseDuration(cmp.Or(q.Get("older"), "0") + "ms") // a number it is
+	if text := q.Get("since"); text != "" {
+		span, err := time.ParseDuration(text)
+		f.since = time.Now().Add(-span)
+		if err != nil {
+			if f.since, err = time.Parse(time.RFC3339, text); err != nil {
+				return nil, cli.Usagef("--since %q: must be a duration such as 90s or 24h, or a time such as 2026-01-31T08:00:00Z", text)
+			}
+		}
+	}
+	return f, d.check(q.Get("group"), q.Get("submitter"))
+}
+
+// bulkOf reads the filter of a change to many jobs, whether they are only to be counted, and how
+// many may be changed, 0 all.
+func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, most int, err error) {
+	var in struct {
+		api.JobFilter
+		Reason string `json:"reason"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, false, 0, err
+	}
+	f = &filter{typ: api.Name(r.PathValue("type")), state: in.State, id: in.ID, reason: in.Reason, older: time.Duration(in.Older) * time.Millisecond}
+	if f.state == "running" {
+		err = d.without("way to cancel all that run", "gloom cancel ID... --running, where there is one for a single job")
+	}
+	return f, r.URL.Query().Has("count"), in.Most, cmp.Or(err, d.check(in.Group, ""))
+}
+
+// check refuses what no daemon but the broker knows.
+func (d *Door) check(group, submitter string) error {
+	switch {
+	case group != "":
+		return d.without("groups", "leave --group out")
+	case submitter != "":
+		return d.without("submitters with a connection", "leave --submitter out")
+	}
+	return nil
+}
+
+// fits tells whether a job is meant, as far as the daemon does not look itself.
+func (f *filter) fits(j *job) bool {
+	return strings.Contains(j.ID, f.id) && strings.Contains(j.Reason, f.reason) &&
+		since(cmp.Or(j.finished, j.created)) >= f.older.Seconds() &&
+		(f.since.IsZero() || j.finished != nil && j.finished.After(f.since))
+}

@@ -1,0 +1,214 @@
+package doors
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+// job is a job as a daemon tells of it, but in the broker's words: the state of one that has ended
+// is its outcome.
+type job struct {
+	api.Job
+	created, due, started, finished *time.Time
+	answerSize                      int
+}
+
+// source is where a daemon has its jobs. States are its own words.
+type source interface {
+	// list returns a page of the jobs in a state ("": in any) that fit, from a place on. Why runs
+	// failed is told where it is asked for.
+	list(r *http.Request, f *filter, state, cursor string, reasons bool) (jobs []job, next string, err error)
+	// find returns a job, with its body or answer where these are asked for.
+	find(r *http.Request, id string, body bool) (*job, error)
+	cancel(r *http.Request, id string, running bool) error
+	retry(r *http.Request, typ, id string) error
+}
+
+// have has the daemon answer what concerns its jobs. Words are its states, by the broker's.
+func (d *Door) have(s source, words map[string][]string) {
+	listed := func(r *http.Request) (any, error) {
+		f, err := d.filterOf(r)
+		if err != nil {
+			return nil, err
+		}
+		states := words[f.state]
+		switch {
+		case f.state == "":
+			states = slices.Concat(words["queued"], words["delayed"], words["running"])
+		case f.state == "ended" && f.outcome == "" && states == nil:
+			states = []string{""}
+		case f.state == "ended" && f.outcome == "":
+		case f.state == "ended":
+			states = words[f.outcome]
+		}
+		if states == nil {
+			return nil, d.without("jobs that are "+f.state+" "+f.outcome, "gloom jobs lists those that wait or run, --ended the others")
+		}
+		if f.state != "ended" {
+			return pages(d, r, s, f, states, false, (*job).alive)
+		}
+		return pages(d, r, s, f, states, true, (*job).over)
+	}
+	d.on("GET /v1/jobs", listed)
+	d.on("GET /v1/types/{type}/jobs", listed)
+	d.on("GET /v1/jobs/{id}", func(r *http.Request) (any, error) {
+		j, err := s.find(r, api.Name(r.PathValue("id")), r.URL.Query().Has("body"))
+		if err != nil {
+			return nil, err
+		}
+		return j.alive(), nil
+	})
+	d.on("DELETE /v1/jobs/{id}", func(r *http.Request) (any, error) {
+		return struct{}{}, s.cancel(r, api.Name(r.PathValue("id")), r.URL.Query().Has("running"))
+	})
+	d.on("GET /v1/dead/{type}", func(r *http.Request) (any, error) {
+		f, err := d.filterOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return pages(d, r, s, f, words["failed"], true, (*job).dead)
+	})
+	letter := func(r *http.Request) (*api.DeadJob, error) {
+		id, typ := api.Name(r.PathValue("id"))+r.URL.Query().Get("id"), api.Name(r.PathValue("type"))
+		j, err := s.find(r, id, true)
+		if err == nil && (j.State != "failed" || typ != "" && typ != j.Type) {
+			err = notFound("unknown_job", "no failed job %.200q of %.200q", id, typ)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return j.dead(), nil
+	}
+	d.on("GET /v1/dead/{type}/{id}", func(r *http.Request) (any, error) { return letter(r) })
+	d.on("GET /v1/dead", func(r *http.Request) (any, error) {
+		x, err := letter(r)
+		return api.List[*api.DeadJob]{Items: []*api.DeadJob{x}}, err
+	})
+	d.on("POST /v1/dead/{type}/{id}/retry", func(r *http.Request) (any, error) {
+		return struct{}{}, s.retry(r, api.Name(r.PathValue("type")), api.Name(r.PathValue("id")))
+	})
+}
+
+// pages is a page of a listing that has the jobs in one state behind those in another: a place in
+// it begins with the number of the state.
+func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string, ended bool, as func(*job) T) (any, error) {
+	at, cursor, _ := strings.Cut(d.from(r), " ")
+	n, _ := strconv.Atoi(at) // 0 at the start
+	jobs, next, err := s.list(r, f, states[n], cursor, ended)
+	if next != "" {
+		next = strconv.Itoa(n) + " " + next
+	} else if n+1 < len(states) {
+		next = strconv.Itoa(n+1) + " "
+	}
+	out := api.List[T]{Items: make([]T, 0, len(jobs)), Next: d.mark(next)}
+	for i := range jobs {
+		if j := &jobs[i]; f.fits(j) && ended == (j.finished != nil) {
+			out.Items = append(out.Items, as(j))
+		}
+	}
+	return &out, err
+}
+
+// alive is a job by its id, or one that waits or runs.
+func (j *job) alive() *api.Job {
+	out := j.Job
+	out.Detached, out.Groups, out.AgeSeconds = true, []string{}, since(j.created)
+	switch {
+	case j.finished != nil:
+		out.State, out.Outcome, out.End, out.InSeconds = "ended", j.State, j.end(), since(j.finished)
+		if j.State == "failed" { // its body is that of the letter
+			out.Body = nil
+		}
+	case j.started != nil:
+		out.InSeconds, out.DueSeconds = since(j.started), until(j.due)
+	default:
+		out.InSeconds, out.DueSeconds = out.AgeSeconds, until(j.due)
+		if out.DueSeconds != nil && out.Holds == "" {
+			out.Holds = "due in " + time.Until(*j.due).Round(time.Second).String()
+		}
+	}
+	return &out
+}
+
+// over is a job that has ended, in a listing.
+func (j *job) over() *api.Ended {
+	return &api.Ended{ID: j.ID, Type: j.Type, State: "ended", Groups: []string{}, Outcome: j.State, Reason: j.Reason, Attempts: j.Attempts, End: *j.end()}
+}
+
+func (j *job) end() *api.End {
+	if n := len(j.Runs); n > 0 && j.started == nil {
+		if at, err := time.Parse(time.RFC3339, j.Runs[n-1].StartedAt); err == nil {
+			j.started = &at
+		}
+	}
+	end := &api.End{SubmittedAt: stamp(j.created), EndedAt: stamp(j.finished), WaitedMS: between(j.created, j.finished), Size: j.Bytes, AnswerSize: j.answerSize}
+	if j.started != nil {
+		end.StartedAt, end.WaitedMS, end.RanMS = new(stamp(j.started)), between(j.created, j.started), between(j.started, j.finished)
+	}
+	return end
+}
+
+// dead is a job that has failed, as a dead letter.
+func (j *job) dead() *api.DeadJob {
+	return &api.DeadJob{
+		ID: j.ID, Type: j.Type, Reason: j.Reason, Priority: j.Priority, Attempts: j.Attempts, Bytes: j.Bytes,
+		FailedSeconds: since(j.finished), Body: j.Body,
+	}
+}
+
+// run is a run as all daemons tell it: only the worker has an id of its own kind.
+type run struct {
+	api.Run
+	Worker *struct {
+		ID string `json:"id"`
+	} `json:"worker"`
+}
+
+func runs(list []run, who string) []api.Run {
+	var out []api.Run
+	for _, x := range list {
+		x.Run.Worker = &api.Peer{Address: "a " + who}
+		if x.Worker != nil {
+			x.Run.Worker.Address = who + " " + x.Worker.ID
+		}
+		out = append(out, x.Run)
+	}
+	return out
+}
+
+// since is how long ago a moment is in seconds, 0 if it is none or still to come; until is the time
+// to one that is still to come.
+func since(t *time.Time) float64 {
+	if t == nil {
+		return 0
+	}
+	return max(0, time.Since(*t).Seconds())
+}
+
+func until(t *time.Time) *float64 {
+	if t == nil || !t.After(time.Now()) {
+		return nil
+	}
+	return new(time.Until(*t).Seconds())
+}
+
+// stamp is a moment as the broker tells it.
+func stamp(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// between is the time from a to b in milliseconds, 0 if either is missing.
+func between(a, b *time.Time) int64 {
+	if a == nil || b == nil {
+		return 0
+	}
+	return max(0, b.Sub(*a).Milliseconds())
+}

@@ -1,0 +1,394 @@
+package doors
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+	"gloom/wire"
+)
+
+// jq is jq-master: names are types, what waits for its retry is delayed, what ended with an error
+// has failed and is kept as a dead letter.
+type jq struct {
+	*Door
+	start string // the place below which a count began
+}
+
+func asJQ(d *Door) {
+	q := &jq{Door: d}
+	d.on("GET /v1/status", q.status)
+	d.on("GET /v1/findings", q.findings)
+	d.on("GET /v1/types", q.types)
+	d.on("GET /v1/workers", q.workers)
+	d.have(q, map[string][]string{
+		"queued": {"queued"}, "delayed": {"retrying"}, "running": {"running"},
+		"answered": {"done"}, "failed": {"error"}, "cancelled": {"cancelled"},
+	})
+	d.on("PATCH /v1/jobs/{id}", q.change)
+	d.on("POST /v1/types/{type}/jobs/cancel", q.bulk("cancel"))
+	d.on("POST /v1/dead/{type}/retry", q.bulk("retry"))
+	const rules = "a constraint does it, with concurrency 0 to hold jobs back: PUT /v1/constraints/ID, or the page at /"
+	d.lacks("pause for names", rules, "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume", "POST /v1/pause", "POST /v1/resume")
+	d.lacks("limits of names", rules, "/v1/types/{type}", "PUT /v1/types/{type}/limits")
+	d.lacks("groups", rules, "/v1/groups", "/v1/groups/{pattern}")
+	d.lacks("submitters with a connection", "gloom ls types tells what was enqueued", "GET /v1/submitters")
+	d.lacks("way to discard failed jobs", "it forgets them by itself: --keep-ended, --max-ended", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
+	d.lacks("way to forget names", "it forgets a name with its last job", "DELETE /v1/types/{type}")
+	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
+	d.lacks("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
+	d.lacks("drain over HTTP", "SIGTERM drains it", "POST /v1/drain")
+}
+
+// jqStats are jq-master's statistics, as far as they are read.
+type jqStats struct {
+	States map[string]uint64 `json:"states"`
+	Names  []struct {
+		Name   string            `json:"name"`
+		States map[string]uint64 `json:"states"`
+		Served bool              `json:"served"`
+	} `json:"names"`
+	Rates struct {
+		In  float64 `json:"enqueued"`
+		Out float64 `json:"ended"`
+	} `json:"rates"`
+	Ledger    map[string]uint64 `json:"ledger"`
+	Workers   int               `json:"workers"`
+	Slots     int               `json:"slots"`
+	Busy      int               `json:"busy"`
+	Paused    int               `json:"paused"`
+	Bytes     int64             `json:"bytes"`
+	StoreAway string            `json:"store_away"`
+}
+
+func (q *jq) stats(r *http.Request) (s jqStats, st status, err error) {
+	if err = q.ask(r, http.MethodGet, "/v1/status", nil, &st); err == nil {
+		err = q.ask(r, http.MethodGet, "/v1/stats", nil, &s)
+	}
+	return s, st, err
+}
+
+// jqLedger counts the jobs that there are, by state.
+func jqLedger(c map[string]uint64) api.Ledger {
+	l := api.Ledger{
+		Queued: c["queued"], Delayed: c["retrying"], Running: c["running"], Answered: c["done"], Failed: c["error"], Cancelled: c["cancelled"],
+	}
+	l.Submitted = l.Queued + l.Delayed + l.Running + l.Ended()
+	return l
+}
+
+func (q *jq) status(r *http.Request) (any, error) {
+	s, st, err := q.stats(r)
+	out := st.as(q.Name)
+	out.Rates = &api.Rates{In: s.Rates.In, Out: s.Rates.Out}
+	out.Workers, out.Types, out.Dead, out.StoreBytes = s.Workers, len(s.Names), int(s.States["error"]), s.Bytes
+	out.Ledger = jqLedger(s.States)
+	l := s.Ledger // since the start
+	out.Ledger.Submitted, out.Ledger.Answered = l["enqueued"]+l["revived"], l["done"]
+	out.Ledger.Failed, out.Ledger.Cancelled = l["error"], l["cancelled"]
+	return out, err
+}
+
+// jqWorker is a worker of jq-master's.
+type jqWorker struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	MaxJobs   int        `json:"max_jobs"`
+	Running   int        `json:"running"`
+	URL       string     `json:"url"`
+	Names     []string   `json:"names"`
+	Since     *time.Time `json:"registered_at"`
+	PausedTo  *time.Time `json:"paused_until"`
+	PausedFor string     `json:"paused_for"`
+	Leaving   bool       `json:"leaving"`
+}
+
+func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWorker, next string, err error) {
+	var page struct {
+		Workers []jqWorker `json:"workers"`
+		Cursor  string     `json:"cursor"`
+	}
+	err = q.ask(r, http.MethodGet, "/v1/workers?limit="+strconv.Itoa(limit)+"&cursor="+url.QueryEscape(cursor), nil, &page)
+	return page.Workers, page.Cursor, err
+}
+
+// maxPage is the most that a page of jq-master's has.
+const maxPage = 500
+
+func (q *jq) workers(r *http.Request) (any, error) {
+	list, next, err := q.askWorkers(r, limit(r, maxPage), q.from(r))
+	out := api.List[api.Worker]{Items: []api.Worker{}, Next: q.mark(next)}
+	for i := range list {
+		w := &list[i]
+		x := api.Worker{
+			Peer:  api.Peer{Address: cmp.Or(w.URL, "pulls"), Client: w.Name + " " + w.ID, Seconds: since(w.Since)},
+			Types: len(w.Names), Prefetch: w.MaxJobs, Out: w.Running, Left: w.Leaving, Jobs: []string{}, Serves: w.Names,
+		}
+		if len(w.Names) == 1 {
+			x.Type = w.Names[0]
+		}
+		if w.PausedTo != nil {
+			x.Client += fmt.Sprintf(", paused for %v: %s", time.Until(*w.PausedTo).Round(time.Second), w.PausedFor)
+		}
+		out.Items = append(out.Items, x)
+	}
+	return &out, err
+}
+
+// mostWorkers is how many workers are looked at for the names that they serve.
+const mostWorkers = 10_000
+
+func (q *jq) types(r *http.Request) (any, error) {
+	s, _, err := q.stats(r)
+	if err != nil {
+		return nil, err
+	}
+	workers, _, err := q.askWorkers(r, mostWorkers, "")
+	type served struct{ all, idle int }
+	by := make(map[string]served) // patterns, of which there are few
+	for i := range workers {
+		w := &workers[i]
+		for _, glob := range w.Names {
+			n := by[glob]
+			if n.all++; w.Running < w.MaxJobs && !w.Leaving && w.PausedTo == nil {
+				n.idle++
+			}
+			by[glob] = n
+		}
+	}
+	out := api.List[api.Type]{Items: make([]api.Type, 0, len(s.Names))}
+	for i := range s.Names {
+		n := &s.Names[i]
+		x := api.Type{Type: n.Name, Ledger: jqLedger(n.States), Dead: int(n.States["error"])}
+		for glob, w := range by {
+			if p := wire.NewPattern(wire.Canonical(nil, glob)); p.Fits(n.Name) {
+				x.Workers, x.Idle = x.Workers+w.all, x.Idle+w.idle
+			}
+		}
+		if n.Served { // perhaps by one on a socket, which is not listed
+			x.Workers = max(x.Workers, 1)
+		}
+		x.Queued, x.Delayed, x.Running = x.Ledger.Queued, x.Ledger.Delayed, x.Ledger.Running
+		out.Items = append(out.Items, x)
+	}
+	return &out, err
+}
+
+// jqJob is a job as jq-master tells of it.
+type jqJob struct {
+	ID       string     `json:"id"`
+	Name     string     `json:"name"`
+	Status   string     `json:"status"`
+	Priority int64      `json:"priority"`
+	MaxRetry int        `json:"max_retry"`
+	Worker   string     `json:"worker_id"`
+	Attempt  int        `json:"attempt"`
+	Enqueued *time.Time `json:"enqueued_at"`
+	Due      *time.Time `json:"due_at"`
+	Started  *time.Time `json:"started_at"`
+	Deadline *time.Time `json:"deadline"`
+	Finished *time.Time `json:"finished_at"`
+	Reason   string     `json:"reason"`
+	Message  string     `json:"message"`
+	Size     int        `json:"argument_bytes"`
+
+	// Of one that is asked for by its id.
+	Argument   json.RawMessage `json:"argument"`
+	Result     json.RawMessage `json:"result"`
+	HasResult  bool            `json:"has_result"`
+	Runs       []run           `json:"runs"`
+	BlockedBy  []string        `json:"blocked_by"`
+	Waits      string          `json:"waits"`
+	Place      *int            `json:"place"`
+	PlaceExact bool            `json:"place_exact"`
+}
+
+func (x *jqJob) job() job {
+	word := map[string]string{"retrying": "delayed", "done": "answered", "error": "failed"}
+	j := job{created: x.Enqueued, due: x.Due, started: x.Started, finished: x.Finished, Job: api.Job{
+		ID: x.ID, Type: x.Name, State: cmp.Or(word[x.Status], x.Status), Priority: x.Priority, Attempts: x.Attempt, Retries: x.MaxRetry,
+		Bytes: x.Size, Reason: x.Message, Holds: x.Waits, Ahead: x.Place, Body: x.Argument, Runs: runs(x.Runs, "worker"),
+	}}
+	if x.Reason == "timeout" {
+		j.Reason = strings.TrimSuffix("timeout: "+x.Message, ": ")
+	}
+	switch x.Status {
+	case "running":
+		j.due, j.Worker = x.Deadline, &api.Peer{Address: "worker " + x.Worker, Seconds: since(x.Started)}
+	case "queued", "retrying":
+		j.started = nil // that was an earlier run
+	case "done", "cancelled":
+		if j.Body = nil; x.HasResult {
+			j.Body, j.answerSize = x.Result, len(x.Result)
+		}
+	}
+	if x.Place != nil {
+		j.AheadExact = &x.PlaceExact
+	}
+	if len(x.BlockedBy) > 0 {
+		j.Holds = "the constraint " + strings.Join(x.BlockedBy, ", ")
+	}
+	return j
+}
+
+func (q *jq) list(r *http.Request, f *filter, state, cursor string, _ bool) (jobs []job, next string, err error) {
+	v := url.Values{"limit": {strconv.Itoa(limit(r, maxPage))}, "cursor": {cursor}, "status": {state}, "name": {f.typ}}
+	if f.older > 0 {
+		v.Set("to", stamp(new(time.Now().Add(-f.older))))
+	}
+	var page struct {
+		Jobs   []jqJob `json:"jobs"`
+		Cursor string  `json:"cursor"`
+	}
+	err = q.ask(r, http.MethodGet, "/v1/jobs?"+v.Encode(), nil, &page)
+	for i := range page.Jobs {
+		jobs = append(jobs, page.Jobs[i].job())
+	}
+	return jobs, page.Cursor, err
+}
+
+func jqPath(id, verb string) string { return "/v1/jobs/" + url.PathEscape(id) + verb }
+
+func (q *jq) find(r *http.Request, id string, body bool) (*job, error) {
+	var x jqJob
+	err := q.ask(r, http.MethodGet, jqPath(id, "?bodies="+strconv.FormatBool(body)), nil, &x)
+	return new(x.job()), err
+}
+
+func (q *jq) cancel(r *http.Request, id string, running bool) error {
+	if running {
+		return q.ask(r, http.MethodDelete, "/job/"+url.PathEscape(id)+"?force=true", nil, nil)
+	}
+	err := q.ask(r, http.MethodPost, jqPath(id, "/cancel"), nil, nil)
+	if err != nil && strings.Contains(err.Error(), "force=true") {
+		return cli.Failf(cli.ExitFailed, "%.200q is running", id).Advise("--running cancels it all the same")
+	}
+	return err
+}
+
+func (q *jq) retry(r *http.Request, _, id string) error {
+	return q.ask(r, http.MethodPost, jqPath(id, "/retry"), nil, nil)
+}
+
+func (q *jq) change(r *http.Request) (any, error) {
+	var c api.Change
+	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+		return nil, err
+	}
+	if c.Groups != nil || c.DelayMS != nil || c.Priority == nil {
+		return nil, q.without("other change than that of the priority", "its smaller numbers run first")
+	}
+	return struct{}{}, q.ask(r, http.MethodPost, jqPath(api.Name(r.PathValue("id")), "/priority"), map[string]int64{"priority": *c.Priority}, nil)
+}
+
+// maxBulk is how many jobs jq-master changes at once.
+const maxBulk = 10_000
+
+// bulk changes all jobs that fit, or counts them; what came after a count is not changed.
+func (q *jq) bulk(verb string) answer {
+	return func(r *http.Request) (any, error) {
+		f, count, most, err := q.bulkOf(r)
+		switch {
+		case err != nil:
+			return nil, err
+		case f.id != "" || f.reason != "":
+			return nil, q.without("way to select many jobs by a part of their ids or reasons", "list them, and give their ids: gloom jobs --id, gloom dead ls --reason")
+		}
+		in := map[string]any{"name": f.typ, "limit": maxBulk}
+		if verb == "retry" {
+			in["status"] = "error"
+		} else if f.state != "" {
+			in["status"] = map[string]string{"queued": "queued", "delayed": "retrying"}[f.state]
+		}
+		if f.older > 0 {
+			in["to"] = stamp(new(time.Now().Add(-f.older)))
+		}
+		if most > 0 && q.start != "" {
+			in["cursor"] = q.start
+		}
+		sum := func(count bool) (n int, err error) {
+			in := maps.Clone(in)
+			for in["count"] = count; ; {
+				var t struct {
+					Affected      int
+					Cursor, Start string
+				}
+				if err := q.ask(r, http.MethodPost, "/v1/jobs/"+verb, in, &t); err != nil {
+					return n, err
+				}
+				if in["cursor"] == nil {
+					q.start = t.Start
+				}
+				if n += t.Affected; t.Cursor == "" {
+					return n, nil
+				}
+				in["cursor"] = t.Cursor
+			}
+		}
+		var out api.Many
+		if count {
+			out.Before, err = sum(true)
+		} else if out.Done, err = sum(false); err == nil {
+			out.After, err = sum(true)
+		}
+		return &out, err
+	}
+}
+
+func (q *jq) findings(r *http.Request) (any, error) {
+	s, st, err := q.stats(r)
+	if err != nil {
+		return nil, err
+	}
+	var rules struct {
+		Constraints []struct {
+			ID      string `json:"id"`
+			Blocked int    `json:"blocked"`
+			Enabled bool   `json:"enabled"`
+		} `json:"constraints"`
+	}
+	if err := q.ask(r, http.MethodGet, "/v1/constraints", nil, &rules); err != nil {
+		return nil, err
+	}
+	found, waiting := q.found(r), s.Ledger["waiting"]
+	if s.StoreAway != "" {
+		found.add(api.Severe, q.Name, q.Name, "store_away", "its store is away: "+s.StoreAway, "nothing is enqueued or handed out until it is back; reports of workers wait for a while")
+	}
+	for i := range s.Names {
+		n := &s.Names[i]
+		if waiting := n.States["queued"] + n.States["retrying"]; waiting > 0 && !n.Served {
+			found.add(api.Severe, "type", n.Name, "no_worker", cli.Plural(int(waiting), "job")+" waiting, and no worker serves the name", "start one that takes it; gloom ls workers lists those that are there")
+		}
+	}
+	for _, c := range rules.Constraints {
+		if c.Enabled && c.Blocked > 0 {
+			found.add(api.Warning, "constraint", c.ID, "limit", "it holds back "+cli.Plural(c.Blocked, "job"), "change it with PUT /v1/constraints/ID, or at the page")
+		}
+	}
+	if s.Paused > 0 {
+		found.add(api.Warning, q.Name, q.Name, "paused_workers", fmt.Sprintf("%d of %s get no jobs for now", s.Paused, cli.Plural(s.Workers, "worker")), "gloom ls workers tells why: they are busy, or cannot be reached")
+	}
+	full := func(flag string, n, most int64) {
+		if most > 0 && n >= most/10*9 {
+			found.add(api.Warning, q.Name, q.Name, "limit", fmt.Sprintf("it is close to --%s: %d %%", flag, 100*n/most), "beyond it, new jobs are refused")
+		}
+	}
+	full("max-jobs", int64(waiting+s.Ledger["running"]), st.Limits["max_jobs"])
+	full("max-bytes", s.Bytes, st.Limits["max_bytes"])
+	if s.Slots > 0 && s.Busy >= s.Slots && waiting > 0 {
+		advice := "more workers would help"
+		if s.Rates.Out > 0 {
+			advice = fmt.Sprintf("at today's rate they are through in %v", time.Duration(float64(waiting)/s.Rates.Out*float64(time.Second)).Round(time.Second))
+		}
+		found.add(api.Info, q.Name, q.Name, "busy", fmt.Sprintf("all %s of the workers are taken, and %s waiting", cli.Plural(s.Slots, "slot"), cli.Plural(int(waiting), "job")), advice)
+	}
+	return found, nil
+}
