@@ -69,6 +69,7 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 .PHONY: test
 test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) ./...
+	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
 	@$(MAKE) --no-print-directory fuzz FUZZ=10000x
@@ -117,6 +118,7 @@ page: deps ## the page in full: every width, fifty tabs, its libraries as npm ha
 lint: deps ## formatting, vet, staticcheck, shell scripts
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -C clients/go/examples/trace ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 ./...
 	shellcheck $$(grep -rlI '^#!/bin/sh' --exclude-dir=.git --exclude-dir=$(BIN) .)
 

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log"
+	"net/http"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	gloom "gloom/clients/go"
+)
+
+var tracer = otel.Tracer("gloom/clients/go/examples/trace")
+
+// web answers GET /thumbnail with what a worker makes of it.
+func web(ctx context.Context, listen string, opts []gloom.Option) error {
+	jobs, err := gloom.Dial(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	defer jobs.Close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /thumbnail", func(w http.ResponseWriter, r *http.Request) {
+		// The caller's trace goes on here, if the request names one.
+		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := tracer.Start(ctx, "GET /thumbnail", trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		body, _ := json.Marshal(r.URL.Query().Get("of")) // a string always can
+		result, err := do(ctx, jobs, gloom.Job{Type: "thumbnail", Body: body})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		_, _ = w.Write(result.Body)
+	})
+	server := &http.Server{Addr: listen, Handler: mux}
+	go func() {
+		<-ctx.Done()
+		_ = server.Shutdown(context.Background())
+	}()
+	log.Printf("web serves at http://%s/thumbnail?of=sea.jpg", listen)
+	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+		return err
+	}
+	return nil
+}
+
+// do has a job done. Its span goes with it: the worker's is a child of that.
+func do(ctx context.Context, jobs *gloom.Submitter, job gloom.Job) (gloom.Result, error) {
+	ctx, span := tracer.Start(ctx, "job "+job.Type, trace.WithSpanKind(trace.SpanKindProducer))
+	defer span.End()
+	otel.GetTextMapPropagator().Inject(ctx, &job.Headers)
+	result, err := jobs.Do(ctx, job)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return result, err
+}
