@@ -115,7 +115,11 @@ func aboutJob(j *api.Job) []fact {
 	if j.ExpiresSeconds != nil {
 		add("expires", "in %s", span(*j.ExpiresSeconds))
 	}
-	add("attempts", "%d of %d", j.Attempts, j.Retries+1)
+	if j.Retries < 0 { // it is tried until its time is over
+		add("attempts", "%d", j.Attempts)
+	} else {
+		add("attempts", "%d of %d", j.Attempts, j.Retries+1)
+	}
 	if n := len(j.Runs) - shownRuns; n > 0 {
 		add("earlier runs", "%d, in --json", n)
 	}

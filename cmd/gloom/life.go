@@ -94,5 +94,9 @@ func (t *tool) letter(ctx context.Context, j *api.Job) string {
 	if decode(raw, &d) != nil {
 		return ""
 	}
-	return fmt.Sprintf("kept as a dead letter, with this body (gloom dead retry %s %s submits it again):\n%s\n", cli.Clean(d.Type), cli.Clean(d.ID), cli.Clean(abridged(d.Body)))
+	again := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(d.Type), cli.Clean(d.ID))
+	if t.link.door != "" { // which may have no retry
+		again = ""
+	}
+	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", again, cli.Clean(abridged(d.Body)))
 }

@@ -71,8 +71,12 @@ func aboutBroker(s *doors.Status) []fact {
 		{"  running", n(g.Running)},
 		{"  ended", fmt.Sprintf("%s answered, %s failed, %s cancelled, %s expired, %s discarded",
 			n(g.Answered), n(g.Failed), n(g.Cancelled), n(g.Expired), n(g.Discarded))},
-		{"failed, kept", cli.Plural(s.Dead, "job")},
-		{"job store", bytesOf(s.StoreBytes)},
+	}
+	if s.Door == "" || s.Dead > 0 {
+		f = append(f, fact{"failed, kept", cli.Plural(s.Dead, "job")})
+	}
+	if s.Door == "" || s.StoreBytes > 0 {
+		f = append(f, fact{"job store", bytesOf(s.StoreBytes)})
 	}
 	if s.Imbalance != 0 {
 		f = append(f, fact{"IMBALANCE", fmt.Sprintf("%d: a bug of the broker, please report it", s.Imbalance)})

@@ -50,7 +50,7 @@ func (s *status) as(name string) *Status {
 const maxAnswer = 64 << 20
 
 // kinds are the daemons, by their names.
-var kinds = map[string]func(*Door){"jq-master": asJQ}
+var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerless, "jobd-master": asJobd}
 
 // Of returns the daemon that has such a status: nil, nil for a broker.
 func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
@@ -58,10 +58,14 @@ func Of(status json.RawMessage, transport http.RoundTripper, base, token string)
 		Name      string          `json:"name"`
 		Namespace json.RawMessage `json:"namespace"` // jq-master's alone
 		Ledger    json.RawMessage `json:"ledger"`    // a broker's alone
+		Uptime    json.RawMessage `json:"uptime"`
 	}
 	_ = json.Unmarshal(status, &said) // then nothing is known
-	if said.Namespace != nil {
+	switch {
+	case said.Namespace != nil:
 		said.Name = "jq-master"
+	case said.Name == "" && said.Uptime != nil: // it tells no name
+		said.Name = "jobd-master"
 	}
 	if as := kinds[said.Name]; as != nil {
 		d := &Door{Name: said.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
@@ -158,6 +162,10 @@ func (d *Door) ask(of *http.Request, method, path string, in, out any) error {
 	case resp.StatusCode/100 != 2:
 		return &refusal{resp.StatusCode, body}
 	case out == nil:
+		return nil
+	}
+	if raw, ok := out.(*[]byte); ok {
+		*raw = body
 		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {

@@ -1,6 +1,7 @@
 package doors
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -179,6 +180,15 @@ func runs(list []run, who string) []api.Run {
 		out = append(out, x.Run)
 	}
 	return out
+}
+
+// asJSON is bytes as a body: a string if they are no JSON.
+func asJSON(data []byte) json.RawMessage {
+	if json.Valid(data) {
+		return data
+	}
+	text, _ := json.Marshal(string(data)) // a string always can
+	return text
 }
 
 // since is how long ago a moment is in seconds, 0 if it is none or still to come; until is the time

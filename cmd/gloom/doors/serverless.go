@@ -1,0 +1,367 @@
+package doors
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+// serverless is serverlessd: types have the name of their client in front, a handler counts as a
+// worker, what failed or was abandoned is a dead letter, and the daemon pauses as a whole.
+type serverless struct{ *Door }
+
+func asServerless(d *Door) {
+	s := &serverless{d}
+	d.on("GET /v1/status", s.status)
+	d.on("GET /v1/findings", s.findings)
+	d.on("GET /v1/types", s.types)
+	d.have(s, map[string][]string{
+		"queued": {"waiting"}, "delayed": {"deferred"}, "running": {"running"},
+		"answered": {"ok"}, "failed": {"failed", "abandoned"}, "expired": {"expired"},
+	})
+	d.on("POST /v1/types/{type}/jobs/cancel", s.bulk((*serverless).drop, "waiting", "deferred"))
+	d.on("POST /v1/dead/{type}/retry", s.bulk((*serverless).retry, "failed", "abandoned"))
+	d.on("POST /v1/pause", s.pause("/stop"))
+	d.on("POST /v1/resume", s.pause("/start"))
+	d.lacks("pause for types, only for the whole daemon", "leave the type out: gloom pause, gloom resume", "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume")
+	d.lacks("limits of types", "concurrency is an option of the type's handler", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
+	d.lacks("groups", "clients are the first part of a type's name: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
+	d.lacks("workers of its own", "a handler runs the jobs of a type; gloom ls says where there is none", "GET /v1/workers")
+	d.lacks("submitters with a connection", "gloom ls types tells what was added", "GET /v1/submitters")
+	d.lacks("change of a job", "cancel it, and add another", "PATCH /v1/jobs/{id}")
+	d.lacks("way to discard failed jobs", "it forgets them by itself: --keep-done", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
+	d.lacks("way to forget types", "it forgets a type with its last job, unless it has a handler", "DELETE /v1/types/{type}")
+	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
+	d.lacks("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
+	d.lacks("drain", "SIGTERM stops it gracefully, as POST /quit does", "POST /v1/drain")
+}
+
+// slsCounts are the jobs of a type.
+type slsCounts struct {
+	Added     uint64 `json:"added"`
+	Waiting   uint64 `json:"waiting"`
+	Deferred  uint64 `json:"deferred"`
+	Running   uint64 `json:"running"`
+	OK        uint64 `json:"ok"`
+	Failed    uint64 `json:"failed"`
+	Abandoned uint64 `json:"abandoned"`
+	Expired   uint64 `json:"expired"`
+	Deleted   uint64 `json:"deleted"`
+	Aside     uint64 `json:"set_aside"`
+	OldestMS  int64  `json:"oldest_ms"`
+}
+
+func (c *slsCounts) ledger() api.Ledger {
+	return api.Ledger{
+		Submitted: c.Added, Queued: c.Waiting, Delayed: c.Deferred, Running: c.Running, Answered: c.OK,
+		Failed: c.Failed + c.Abandoned, Cancelled: c.Deleted, Expired: c.Expired, Discarded: c.Aside,
+	}
+}
+
+// slsLook is what serverlessd tells at a glance, as far as it is read.
+type slsLook struct {
+	Ledger    *slsCounts `json:"ledger"`
+	Imbalance int64      `json:"imbalance"`
+	Types     []struct {
+		Type string  `json:"type"`
+		Lang *string `json:"lang"`
+		slsCounts
+	} `json:"types"`
+	AllTypes int `json:"all_types"`
+	Journal  struct {
+		Bytes  int64 `json:"bytes"`
+		Jobs   int64 `json:"jobs"`
+		AgeMS  int64 `json:"age_ms"`
+		Aside  int   `json:"aside_files"`
+		Failed int64 `json:"failures"`
+	} `json:"journal"`
+	Stores []struct {
+		Name  string `json:"name"`
+		Away  bool   `json:"away"`
+		Error string `json:"error"`
+	} `json:"stores"`
+	Broker   string `json:"broker_away"`
+	NotReady string `json:"not_ready"`
+	HandsOut bool   `json:"handing_out"`
+}
+
+func (s *serverless) look(r *http.Request) (l slsLook, err error) {
+	return l, s.ask(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
+}
+
+func (s *serverless) status(r *http.Request) (any, error) {
+	var st status
+	if err := s.ask(r, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return nil, err
+	}
+	l, err := s.look(r)
+	out := st.as(s.Name)
+	out.Types, out.StoreBytes, out.Imbalance = l.AllTypes, l.Journal.Bytes, l.Imbalance
+	if l.Ledger != nil {
+		out.Ledger = l.Ledger.ledger()
+	}
+	return out, err
+}
+
+func (s *serverless) types(r *http.Request) (any, error) {
+	l, err := s.look(r)
+	out := api.List[api.Type]{Items: []api.Type{}}
+	for i := range l.Types {
+		t := &l.Types[i]
+		x := api.Type{
+			Type: t.Type, Paused: !l.HandsOut, Queued: t.Waiting, Delayed: t.Deferred, Running: t.Running,
+			Dead: int(t.Failed + t.Abandoned), OldestSeconds: float64(t.OldestMS) / 1000, Ledger: t.ledger(),
+		}
+		if t.Lang != nil {
+			x.Workers = 1
+			if t.Running == 0 {
+				x.Idle = 1
+			}
+		}
+		out.Items = append(out.Items, x)
+	}
+	return &out, err
+}
+
+// clientOf is the client in the name of a type.
+func clientOf(jobtype string) string {
+	client, _, _ := strings.Cut(jobtype, "-")
+	return client
+}
+
+// slsJob is a job as serverlessd tells of it.
+type slsJob struct {
+	ID      string     `json:"id"`
+	Type    string     `json:"type"`
+	State   string     `json:"state"`
+	Due     *time.Time `json:"dt"`
+	Created *time.Time `json:"create_dt"`
+	Done    *time.Time `json:"done_dt"`
+	Lock    string     `json:"lock"`
+	Tries   int        `json:"tries"`
+	Code    string     `json:"code"`
+	Size    int        `json:"payload_bytes"`
+	Last    *struct {
+		Code   string `json:"code"`
+		Data   string `json:"data"`
+		Stderr string `json:"stderr"`
+	} `json:"last"`
+	Runs []run `json:"runs"`
+}
+
+func (x *slsJob) job() job {
+	word := map[string]string{"waiting": "queued", "deferred": "delayed", "ok": "answered", "abandoned": "failed"}
+	j := job{created: x.Created, finished: x.Done, Job: api.Job{
+		ID: x.ID, Type: x.Type, State: cmp.Or(word[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: runs(x.Runs, "daemon"),
+	}}
+	if x.Code != "ok" {
+		j.Reason = x.Code
+	}
+	if l := x.Last; l != nil && x.State != "ok" {
+		j.Reason = cmp.Or(x.Code, l.Code)
+		switch text := cmp.Or(strings.TrimSpace(l.Data), strings.TrimSpace(l.Stderr)); {
+		case text != "" && j.Reason == "failed":
+			j.Reason = text
+		case text != "":
+			j.Reason += ": " + text
+		}
+	}
+	if x.Lock != "" {
+		j.Worker = &api.Peer{Address: "daemon " + x.Lock}
+	} else {
+		j.due = x.Due
+	}
+	return j
+}
+
+func (s *serverless) list(r *http.Request, f *filter, state, after string, reasons bool) (jobs []job, next string, err error) {
+	most := 1000
+	if reasons {
+		most = 100
+	}
+	path, v := "/jobs?", url.Values{"limit": {strconv.Itoa(limit(r, most))}, "last": {strconv.FormatBool(reasons)}, "state": {state}, "after": {after}}
+	client, typ, ok := strings.Cut(f.typ, "-")
+	if ok {
+		path = "/" + url.PathEscape(client) + path
+		v.Set("type", typ)
+	} else if f.typ != "" {
+		return nil, "", notFound("unknown_type", "types are named CLIENT-TYPE, not %.200q", f.typ)
+	}
+	var page struct {
+		Jobs  []slsJob `json:"jobs"`
+		After string   `json:"after"`
+	}
+	err = s.ask(r, http.MethodGet, path+v.Encode(), nil, &page)
+	for i := range page.Jobs {
+		if ok {
+			page.Jobs[i].Type = f.typ
+		}
+		jobs = append(jobs, page.Jobs[i].job())
+	}
+	return jobs, page.After, err
+}
+
+// find looks for a job at all clients.
+func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
+	var page struct {
+		Jobs []slsJob `json:"jobs"`
+	}
+	if err := s.ask(r, http.MethodGet, "/jobs?id="+url.QueryEscape(id), nil, &page); err != nil {
+		return nil, err
+	}
+	if len(page.Jobs) == 0 {
+		return nil, notFound("unknown_job", "there is no job %.200q", id)
+	}
+	x, typ := page.Jobs[0], page.Jobs[0].Type
+	client := clientOf(typ)
+	if err := s.ask(r, http.MethodGet, slsPath(client, "get", id), nil, &x); err != nil {
+		return nil, err
+	}
+	x.Type = typ
+	j := x.job()
+	if !body || j.State == "expired" {
+		return &j, nil
+	}
+	what := "payload"
+	if j.State == "answered" {
+		what = "result"
+	}
+	var data []byte
+	err := s.ask(r, http.MethodGet, slsPath(client, what, id), nil, &data)
+	if j.Body = asJSON(data); j.State == "answered" {
+		j.answerSize = len(data)
+	}
+	return &j, err
+}
+
+func slsPath(client, what, id string) string {
+	return "/" + url.PathEscape(client) + "/job/" + what + "/" + url.PathEscape(id)
+}
+
+func (s *serverless) cancel(r *http.Request, id string, running bool) error {
+	if running {
+		return s.without("way to cancel jobs that run", "the timeout of the handler ends them")
+	}
+	j, err := s.find(r, id, false)
+	if err != nil {
+		return err
+	}
+	return s.drop(r, j.Type, id)
+}
+
+func (s *serverless) drop(r *http.Request, typ, id string) error {
+	return s.ask(r, http.MethodDelete, slsPath(clientOf(typ), "get", id), nil, nil)
+}
+
+func (s *serverless) retry(r *http.Request, typ, id string) error {
+	return s.ask(r, http.MethodPost, slsPath(clientOf(typ), "retry", id), nil, nil)
+}
+
+// bulk does something to each job that fits and is in one of the states, or counts them. Those
+// that have left the state meanwhile are passed over.
+func (s *serverless) bulk(do func(s *serverless, r *http.Request, typ, id string) error, states ...string) answer {
+	return func(r *http.Request) (any, error) {
+		f, count, most, err := s.bulkOf(r)
+		if err != nil {
+			return nil, err
+		}
+		in := map[string][]string{"": states, "queued": {"waiting"}, "delayed": {"deferred"}}[f.state]
+		var ids []string
+		for _, state := range in {
+			for after, more := "", true; more; more = after != "" {
+				var list []job
+				if list, after, err = s.list(r, f, state, after, f.reason != ""); err != nil {
+					return nil, err
+				}
+				for i := range list {
+					if f.fits(&list[i]) {
+						ids = append(ids, list[i].ID)
+					}
+				}
+			}
+		}
+		out := api.Many{Before: len(ids)}
+		if count {
+			return &out, nil
+		}
+		if slices.Sort(ids); most > 0 {
+			ids = ids[:min(most, len(ids))] // the oldest: those that were counted
+		}
+		for _, id := range ids {
+			var no *refusal
+			switch err := do(s, r, f.typ, id); {
+			case err == nil:
+				out.Done++
+			case errors.As(err, &no) && (no.status == http.StatusConflict || no.status == http.StatusNotFound):
+				out.After++
+			default:
+				return nil, err
+			}
+		}
+		return &out, nil
+	}
+}
+
+func (s *serverless) pause(path string) answer {
+	return func(r *http.Request) (any, error) {
+		var said []byte
+		if err := s.ask(r, http.MethodPost, path, nil, &said); err != nil {
+			return nil, err
+		}
+		l, err := s.look(r)
+		out := api.Type{Paused: path == "/stop"}
+		if l.Ledger != nil {
+			out.Queued, out.Running = l.Ledger.Waiting, l.Ledger.Running
+		}
+		return &out, err
+	}
+}
+
+func (s *serverless) findings(r *http.Request) (any, error) {
+	l, err := s.look(r)
+	if err != nil {
+		return nil, err
+	}
+	found := s.found(r)
+	if !l.HandsOut {
+		found.add(api.Severe, s.Name, s.Name, "paused", "it hands out no jobs", "gloom resume lets it")
+	}
+	for _, b := range l.Stores {
+		if b.Error != "" {
+			found.add(api.Severe, "store", b.Name, "store", cmp.Or(map[bool]string{true: "it is away: "}[b.Away], "it does not do its work: ")+b.Error, "jobs are safe in the journal meanwhile; those that are in this store wait for it")
+		}
+	}
+	if l.Broker != "" {
+		found.add(api.Severe, s.Name, s.Name, "broker_away", "the broker is away: "+l.Broker, "types whose handler is a Gloom worker wait for it")
+	}
+	for i := range l.Types {
+		if t := &l.Types[i]; t.Lang == nil && t.Waiting > 0 {
+			found.add(api.Severe, "type", t.Type, "no_handler", cli.Plural(int(t.Waiting), "job")+" waiting, and there is no handler", "add one: POST /"+clientOf(t.Type)+"/handler/add/"+t.Type[len(clientOf(t.Type))+1:])
+		}
+	}
+	if l.Journal.Failed > 0 {
+		found.add(api.Severe, "journal", "journal", "journal", cli.Plural(int(l.Journal.Failed), "write")+" to the journal failed", "look at its disk and at the log")
+	}
+	if l.Journal.Jobs > 0 && l.Journal.AgeMS > 60_000 {
+		found.add(api.Warning, "journal", "journal", "behind", fmt.Sprintf("%s in no store yet, the oldest for %v", cli.Plural(int(l.Journal.Jobs), "job"), time.Duration(l.Journal.AgeMS)*time.Millisecond), "a store is away or slow")
+	}
+	if l.Journal.Aside > 0 {
+		found.add(api.Warning, "journal", "journal", "set_aside", cli.Plural(l.Journal.Aside, "file")+" of jobs that no store took", "GET /aside says why; POST /put-back?all=true tries again")
+	}
+	if l.Imbalance != 0 {
+		found.add(api.Warning, s.Name, s.Name, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", l.Imbalance), "this is a bug, please report it")
+	}
+	if l.NotReady != "" && len(found.Items) == 0 {
+		found.add(api.Severe, s.Name, s.Name, "not_ready", l.NotReady, "GET /readyz says when it is over")
+	}
+	return found, nil
+}
