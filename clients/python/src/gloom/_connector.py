@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Mapping
 
 from ._backoff import Backoff, hopeless
@@ -74,14 +75,14 @@ class Connector:
             self._task = start(self._run())
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         tell, addrs = self._options.tell, self._options.addrs
         backoff = Backoff(self._options.backoff)
         old: Session | None = None  # the connection that drains, or is lost
+        since = 0.0  # when it was made
         while True:
             tried = await self._try_all(old)
             if isinstance(tried, Session):
-                since = loop.time()
+                since = time.monotonic()
                 self._adopt(tried)
                 if old is not None:
                     old.retire()  # what is pending there stays there
@@ -100,7 +101,7 @@ class Connector:
                     continue
             await asyncio.wait({old.lost}, timeout=patience)
             if old.lost.done():
-                backoff.lasted(loop.time() - since)
+                backoff.lasted(time.monotonic() - since)
                 wait = backoff.wait()
                 tell(Notice(Event.LOST, old.addr, old.lost.result(), wait))
                 await asyncio.sleep(wait)

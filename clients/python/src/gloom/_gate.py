@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Callable
@@ -25,8 +24,10 @@ class Gate:
     but wait belongs to that loop's thread.  The lock guards all fields."""
 
     def __init__(self, window: int) -> None:
-        self._lock = threading.Condition(threading.Lock())
-        self._tasks: deque[asyncio.Future[None]] = deque()  # of tasks that wait
+        self._lock = threading.Lock()
+        self._turns = threading.Condition(self._lock)  # of threads that wait
+        self._threads = 0  # how many these are
+        self._tasks: deque[asyncio.Future[None]] = deque()  # the turns of tasks
         self._window = window
         self._closing = False
         self.session: Session | None = None  # the connection for new jobs
@@ -60,7 +61,8 @@ class Gate:
         """A job no longer counts."""
         with self._lock:
             self.outstanding -= 1
-            self._wake(all=self._closing)
+            if self._threads or self._tasks:
+                self._wake(all=self._closing)
 
     def writable(self) -> None:
         """The connection takes more bytes."""
@@ -109,12 +111,17 @@ class Gate:
         """Block until a condition holds.  After wait seconds WindowFull, NotConnected
         or, of a closed gate, asyncio.TimeoutError tells why it does not."""
         with self._lock:
+            if condition():
+                return  # mostly it does, and costs no turn
+            self._threads += 1
             try:
-                if not self._lock.wait_for(condition, wait):
+                if not self._turns.wait_for(condition, wait):
                     self._give_up(wait)
             except BaseException:
-                self._lock.notify()  # if its turn had come, it is the next one's
+                self._turns.notify()  # if its turn had come, it is the next one's
                 raise
+            finally:
+                self._threads -= 1
 
     async def wait_async(self, condition: _Condition, wait: float | None) -> None:
         """As wait, for a task."""
@@ -141,7 +148,7 @@ class Gate:
 
     def _wake(self, all: bool) -> None:
         """Have one, or all, look at their condition again."""
-        self._lock.notify(sys.maxsize if all else 1)
+        self._turns.notify(self._threads if all else 1)
         while self._tasks:
             turn = self._tasks.popleft()
             if not turn.done():  # its task waits
