@@ -1,6 +1,7 @@
 """The package as pip installs it."""
 
 import ast
+import inspect
 import pathlib
 import subprocess
 import sys
@@ -60,6 +61,22 @@ class Package(unittest.TestCase):
         self.assertGreater(len(files), 15)
         for path in files:
             ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 9))
+
+    def test_twins_are_called_alike(self):
+        for one, other in (
+            (gloom.Submitter, gloom.AsyncSubmitter),
+            (gloom.Worker, gloom.AsyncWorker),
+        ):
+            names = {name for name in vars(other) if not name.startswith("_")}
+            self.assertEqual(names, {n for n in vars(one) if not n.startswith("_")})
+            for name in sorted(names):
+                sync, twin = getattr(one, name), getattr(other, name)
+                if isinstance(sync, property):
+                    continue
+                with self.subTest(f"{one.__name__}.{name}"):
+                    self.assertFalse(inspect.iscoroutinefunction(sync))
+                    said, want = inspect.signature(sync), inspect.signature(twin)
+                    self.assertEqual(said.parameters, want.parameters)
 
     def test_every_public_name_is_documented(self):
         missing = []

@@ -281,7 +281,8 @@ class Cancels(SubmitterCase):
 
     def test_do_gives_up(self):
         jobs, _, peer = self.start()
-        with self.assertRaises(concurrent.futures.TimeoutError):
+        late = concurrent.futures.TimeoutError
+        with self.assertRaisesRegex(late, "within 0.01 s"):
             jobs.do("echo", wait=0.01)
         id = peer.take()
         self.assertEqual(peer.expect("cancel")["id"], id)
@@ -1086,6 +1087,8 @@ class Async(unittest.IsolatedAsyncioTestCase):
             await asyncio.to_thread(peer.expect, "ping")
             peer.ok()
             await self.within(reply)
+            with self.assertRaisesRegex(asyncio.TimeoutError, "within 0.01 s"):
+                await jobs.ping(wait=0.01)
 
     async def test_do_cancels_what_it_gives_up(self):
         async with self.submitter() as jobs:

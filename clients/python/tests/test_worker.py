@@ -921,6 +921,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
         async def handler(job):
             return job.body
 
+        before = signal.getsignal(signal.SIGINT)
         worker = gloom.AsyncWorker("echo", handler, self.broker.addr, backoff=FAST)
         running = asyncio.ensure_future(worker.run())
         peer = await asyncio.to_thread(self.broker.accept)
@@ -934,6 +935,8 @@ class Async(unittest.IsolatedAsyncioTestCase):
         peer.ok()
         with self.assertRaises(asyncio.CancelledError):
             await running
+        # asyncio.run has a handler of its own, which is there again.
+        self.assertEqual(signal.getsignal(signal.SIGINT), before)
 
     async def test_refused(self):
         worker = gloom.AsyncWorker(
