@@ -107,7 +107,7 @@ func draw(dir string, all []span, file string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-		"--user-data-dir="+filepath.Join(dir, "chromium"), "--window-size=1000,640", "--virtual-time-budget=20000",
+		"--user-data-dir="+filepath.Join(dir, "chromium"), "--window-size=1000,640", "--virtual-time-budget=300000",
 		"--screenshot="+file, "http://"+ln.Addr().String()+"/")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("chromium: %w: %s", err, out)
