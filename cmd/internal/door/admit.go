@@ -84,5 +84,6 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 	if !may.Has(n.Scope) {
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", d.tokens.Scopes[bits.TrailingZeros(uint(n.Scope))])
 	}
+	d.crowd.admit(r)
 	return may, nil
 }

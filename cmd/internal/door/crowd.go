@@ -15,15 +15,17 @@ import (
 // that there are too many.
 const spare = 64
 
-// crowd bounds the connections of a listener. If there are too many, one that has long been
-// idle is closed.
+// crowd bounds the connections of a listener. If there are too many, one makes room that has asked
+// for nothing for long: it is idle, or in the middle of a handshake or of the head of a request, or
+// has not read what anybody may ask for.
 type crowd struct {
 	net.Listener
 	most int
 	open atomic.Int64
 
-	mu   sync.Mutex
-	idle list.List // of *member, the longest idle first
+	mu      sync.Mutex
+	within  int       // how many have places within the limit
+	waiting list.List // of *member, in the order of since
 }
 
 // member is a connection.
@@ -31,11 +33,13 @@ type member struct {
 	net.Conn
 	beyond bool // accepted beyond the limit
 	// Guarded by the crowd's mutex.
-	at    *list.Element // nil while it is not idle
-	since time.Time
+	at    *list.Element // nil while an admitted request is answered
+	since time.Time     // it came, ended a request, or began one
+	idle  bool          // it has ended one
+	gone  bool          // its place is another's
 }
 
-// leastIdle is how long a connection must have been idle before it may be closed for
+// leastIdle is how long a connection must have asked for nothing before it may be closed for
 // another: a client that is about to use it would lose its request.
 const leastIdle = time.Second
 
@@ -46,33 +50,69 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		n := int(c.open.Add(1))
-		if n <= c.most || c.makeRoom() {
-			return &member{Conn: nc}, nil
+		if m := c.enter(nc); m != nil {
+			return m, nil
 		}
-		if n <= c.most+spare {
-			return &member{Conn: nc, beyond: true}, nil
-		}
-		c.open.Add(-1)
 		_ = nc.Close()
 	}
 }
 
-func (c *crowd) makeRoom() bool {
+// enter makes a member of a connection; nil if there are too many.
+func (c *crowd) enter(nc net.Conn) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.idle.Front()
-	if first == nil {
+	if c.within == c.most {
+		if made := c.makeRoom(); !made && int(c.open.Load()) >= c.most+spare {
+			return nil
+		}
+	}
+	m := &member{Conn: nc, beyond: c.within == c.most}
+	if !m.beyond {
+		c.within++
+	}
+	c.open.Add(1)
+	return m
+}
+
+// makeRoom closes a connection, if any may be closed: the one that has asked for nothing for longest,
+// within the limit if there is one. It is called with the mutex held.
+func (c *crowd) makeRoom() bool {
+	var m *member
+	for at := c.waiting.Front(); at != nil && (m == nil || m.beyond); at = at.Next() {
+		next := at.Value.(*member)
+		if time.Since(next.since) < leastIdle {
+			break
+		}
+		if m == nil || !next.beyond {
+			m = next
+		}
+	}
+	if m == nil {
 		return false
 	}
-	m := first.Value.(*member)
-	if time.Since(m.since) < leastIdle {
-		return false
+	c.leave(m)
+	c.giveUp(m)
+	if t, ok := m.Conn.(*net.TCPConn); ok && !m.idle {
+		_ = t.SetLinger(0) // what it has not read of an answer that is not whole is thrown away
 	}
-	c.idle.Remove(first)
-	m.at = nil
 	_ = m.Close()
 	return true
+}
+
+// giveUp frees the place of a connection within the limit, once. It is called with the mutex held.
+func (c *crowd) giveUp(m *member) {
+	if !m.beyond && !m.gone {
+		m.gone = true
+		c.within--
+	}
+}
+
+// leave takes a connection off the list. It is called with the mutex held.
+func (c *crowd) leave(m *member) {
+	if m.at != nil {
+		c.waiting.Remove(m.at)
+		m.at = nil
+	}
 }
 
 // memberOf finds the member of a connection below TLS.
@@ -88,29 +128,42 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	m := memberOf(conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.at != nil {
-		c.idle.Remove(m.at)
-		m.at = nil
-	}
+	c.leave(m)
 	switch state {
-	case http.StateIdle:
-		m.since = time.Now()
-		m.at = c.idle.PushBack(m)
+	case http.StateNew, http.StateActive, http.StateIdle:
+		m.since, m.idle = time.Now(), state == http.StateIdle
+		m.at = c.waiting.PushBack(m)
 	case http.StateClosed, http.StateHijacked:
+		c.giveUp(m)
 		c.open.Add(-1)
 	}
 }
 
-type beyond struct{}
+// memberKey is that of a connection in the context of its requests.
+type memberKey struct{}
 
 // mark is a ConnContext of http.Server.
 func (c *crowd) mark(ctx context.Context, conn net.Conn) context.Context {
-	if memberOf(conn).beyond {
-		return context.WithValue(ctx, beyond{}, true)
+	return context.WithValue(ctx, memberKey{}, memberOf(conn))
+}
+
+func visitorOf(r *http.Request) *member {
+	m, _ := r.Context().Value(memberKey{}).(*member)
+	return m
+}
+
+// admit keeps a connection from making room until its request is answered.
+func (c *crowd) admit(r *http.Request) {
+	if m := visitorOf(r); m != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.leave(m)
 	}
-	return ctx
 }
 
 // crowded tells that a request came on a connection beyond the limit. It is refused, unless
 // it is a health check, and the connection is closed.
-func crowded(r *http.Request) bool { return r.Context().Value(beyond{}) != nil }
+func crowded(r *http.Request) bool {
+	m := visitorOf(r)
+	return m != nil && m.beyond
+}

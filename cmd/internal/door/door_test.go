@@ -3,6 +3,7 @@ package door
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +13,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/guard"
 )
 
@@ -72,8 +75,10 @@ func (v *visitor) ask(path string) (string, error) {
 // for another; one that waits for its answer does not.
 func TestCrowd(t *testing.T) {
 	release := make(chan struct{})
+	var at atomic.Pointer[Door]
 	d := open(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
+			_, _ = at.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}})
 			Wait(w)
 			<-release
 		}
@@ -82,6 +87,7 @@ func TestCrowd(t *testing.T) {
 		}
 		fmt.Fprint(w, crowded(r))
 	})
+	at.Store(d)
 	busy := visit(t, d)
 	answered := make(chan string)
 	go func() {
@@ -113,6 +119,62 @@ func TestCrowd(t *testing.T) {
 	close(release)
 	if got := <-answered; got != "false<nil>" {
 		t.Errorf("who waited for an answer got %s", got)
+	}
+}
+
+// TestLoiterers: connections that ask for nothing do not lock others out, however many they are and
+// wherever they stop: before the first byte, in a handshake, in the head of a request, or reading
+// nothing of what anybody may ask for.
+func TestLoiterers(t *testing.T) {
+	dir, much := t.TempDir(), make([]byte, 1<<20)
+	if err := throwaway.Certs(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			opt := Options{MaxConns: 8}
+			if secure {
+				opt.TLSCert, opt.TLSKey = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
+			}
+			var at atomic.Pointer[Door]
+			d := open(t, opt, func(w http.ResponseWriter, r *http.Request) {
+				switch _, err := at.Load().Admit(w, r, Need{Methods: []string{http.MethodGet}, Open: r.URL.Path != "/"}); {
+				case err != nil:
+					w.WriteHeader(err.(*Refusal).Status)
+				case r.URL.Path == "/open":
+					for range 64 {
+						if _, err := w.Write(much); err != nil {
+							return
+						}
+					}
+				}
+			})
+			at.Store(d)
+			client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+			url := map[bool]string{false: "http://", true: "https://"}[secure] + d.Addr().String()
+			for _, says := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+				var all []*visitor
+				for range 8 + 2*spare {
+					all = append(all, visit(t, d))
+					fmt.Fprint(all[len(all)-1], says)
+				}
+				for _, path := range []string{"/health", "/"} {
+					for end := time.Now().Add(headerTime / 2); ; time.Sleep(100 * time.Millisecond) {
+						r, err := client.Get(url + path)
+						if err == nil && r.Body.Close() == nil && r.StatusCode == 200 {
+							break
+						}
+						if time.Now().After(end) {
+							t.Errorf("%s behind %q: %v, %v", path, says, r, err)
+							break
+						}
+					}
+				}
+				for _, v := range all {
+					_ = v.Close()
+				}
+			}
+		})
 	}
 }
 
