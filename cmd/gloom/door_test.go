@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,10 +14,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"gloom/bench/throwaway"
+	"gloom/bench/throwaway/mariadbtest"
 )
 
 // ready is what daemons say when they serve.
-var ready = map[string]string{"jq-master": "jq-master serves"}
+var ready = map[string]string{"jq-master": "jq-master serves", "serverlessd": "serverlessd is ready"}
 
 // cmdDoor starts a daemon on a free port, and points GLOOM_DOOR at it.
 func cmdDoor(ts *testscript.TestScript, neg bool, args []string) {
@@ -35,6 +37,50 @@ func cmdDoor(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s is not ready: %v", args[0], err)
 		}
 	}
+}
+
+// cmdJobd starts MariaDB with a table, a jobd-master and a jobd, and points GLOOM_DOOR at the master.
+// Rows are run by launch.sh: the row 2 fails.
+func cmdJobd(ts *testscript.TestScript, neg bool, args []string) {
+	db, err := mariadbtest.Start(mariadbtest.Options{})
+	ts.Check(err)
+	ts.Defer(db.Close)
+	ts.Setenv("SOCKET", db.Socket())
+	ts.Check(query(db.Socket(), "CREATE DATABASE app"))
+	table, err := os.ReadFile("../jobd/config/examples/jobs.sql")
+	ts.Check(err)
+	ts.Check(query(db.Socket(), "USE app; "+string(table)))
+	ts.Check(os.WriteFile(ts.MkAbs("launch.sh"), []byte("[ $1 != 2 ] || { echo bad row >&2; exit 3; }; echo row $1\n"), 0o600))
+	start := func(program, conf string) *throwaway.Daemon {
+		path := ts.MkAbs(program + ".conf")
+		ts.Check(os.WriteFile(path, []byte("host = 127.0.0.1\nport = 0\n"+conf), 0o600))
+		cmd := exec.Command(filepath.Join(bin, program), "--config", path)
+		cmd.Dir = ts.MkAbs(".")
+		d, err := throwaway.Start(cmd, program+" is ready")
+		ts.Check(err)
+		ts.Defer(func() { ts.Check(d.Stop()) })
+		return d
+	}
+	master := start("jobd-master", "http_addr = 127.0.0.1:0\npoke_throttle_interval = 0.1\n")
+	_, port, _ := strings.Cut(master.Field("addr"), ":")
+	c := db.Config("app")
+	start("jobd", fmt.Sprintf("name = w1\nmaster_host = 127.0.0.1\nmaster_port = %s\nmysql_host = 127.0.0.1\nmysql_port = %d\n"+
+		"mysql_user = %s\nmysql_password = \"%s\"\nmysql_database = app\nmysql_table = jobs\nlauncher = sh launch.sh {id}\n"+
+		"[targets]\nlow = 2\nhigh = 1\n", port, db.Port(), c.User, c.Passwd))
+	ts.Setenv("GLOOM_DOOR", master.Field("http_addr"))
+}
+
+func cmdSQL(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(query(ts.Getenv("SOCKET"), "USE app; "+args[0]))
+}
+
+// query runs statements as root.
+func query(socket, text string) error {
+	out, err := exec.Command("mariadb", "--no-defaults", "--socket="+socket, "-u", "root", "-e", text).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return err
 }
 
 // cmdPost asks the door itself: post [-VAR FIELD] PATH [BODY]. The variable gets the field of the

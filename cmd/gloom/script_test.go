@@ -25,7 +25,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	os.Exit(throwaway.Main(&bin, func() (int, error) {
-		for name, race := range map[string]bool{"gloom": throwaway.Race, "gloomd": false, "jq-master": false} {
+		for name, race := range map[string]bool{"gloom": throwaway.Race, "gloomd": false, "jq-master": false, "serverlessd": false, "jobd": false, "jobd-master": false} {
 			if _, err := throwaway.Build(bin, name, race); err != nil {
 				return 1, err
 			}
@@ -44,7 +44,9 @@ const patience = 45 * time.Second
 //	                    points GLOOM_… at it; with unix first, on unix sockets
 //	stopbroker SIGNAL   ends it
 //	door PROGRAM …      starts a daemon on a free port, which $GLOOM_DOOR is
-//	post …              asks it itself (door_test.go)
+//	jobd                starts MariaDB, jobd-master and jobd, which $GLOOM_DOOR is then
+//	sql TEXT            runs statements in that database
+//	post …              asks a door itself (door_test.go)
 //	nats                starts a NATS server, which $NATS is
 //	original            starts a broker that knows no hello, and points GLOOM_… at it
 //	until REGEXP CMD…   runs a command until its output matches
@@ -77,6 +79,8 @@ func TestScripts(t *testing.T) {
 			"stopbroker": cmdStopBroker,
 			"door":       cmdDoor,
 			"post":       cmdPost,
+			"jobd":       cmdJobd,
+			"sql":        cmdSQL,
 			"nats":       cmdNATS,
 			"original":   cmdOriginal,
 			"until":      cmdUntil,
