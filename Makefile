@@ -66,9 +66,13 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 # goroutines. The simulator takes TESTED seeds here, and SEEDS in make sim.
 # Fuzzing is bounded by a count here: when its time is up, go test sometimes fails
 # with "context deadline exceeded" and no finding.
+# Pages are tried in Chromium without the race detector: the packages that serve them have
+# race tests of their own, and Chromium needs the processors.
+PAGES := /page/(browser|probe)$$
 .PHONY: test
 test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
-	$(GO) test -race -short -vet=off $(TESTING) ./...
+	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(PAGES)')
+	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(PAGES)')
 	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
