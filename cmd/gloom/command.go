@@ -104,7 +104,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	start := launch.Command{
 		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
 		Stdin: input, Stdout: stdout, Stderr: stderr,
-		Linger: grace, Guard: c.guard,
+		Linger: grace, Guard: c.guard, Death: syscall.SIGTERM,
 		Args: c.args[:1:1],
 	}
 	if job.Headers != nil {

@@ -44,7 +44,7 @@ Each command runs in a process group of its own. The group gets SIGTERM, and
 SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
 and when the connection is lost, since the broker then hands the job to another
 worker. When gloom itself is killed, a small process beside it (job-guard, on
-Linux) kills at once all that its commands have started.
+Linux) does the same.
 
 After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
 begun, and lets running commands finish. A second signal stops these as above, a
@@ -261,7 +261,7 @@ func (w *work) run(args []string, dash int) error {
 		w.input, w.output = formBase64, formBase64
 	}
 	self := process.Self()
-	guard, err := launch.NewGuard(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start))
+	guard, err := launch.NewGentleGuard(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start), grace)
 	if err == nil {
 		defer guard.Close()
 	} else if !errors.Is(err, errors.ErrUnsupported) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"sync"
@@ -21,6 +22,7 @@ import (
 // process that has begun, the negated id of one that is about to be reaped, or 0.
 const (
 	guardVariable = "JOBD_LAUNCH_GUARD"
+	graceVariable = "JOBD_LAUNCH_GRACE" // how long processes may take to end, a duration
 	guardName     = "job-guard"
 	noteSize      = 16
 	// guardTick bounds the delay with which a jump of the clock, as after a suspend, is
@@ -37,13 +39,14 @@ var mainCalled bool
 func Main() {
 	mainCalled = true
 	if owner := os.Getenv(guardVariable); owner != "" {
-		watch(owner)
+		grace, _ := time.ParseDuration(os.Getenv(graceVariable)) // none: 0
+		watch(owner, grace)
 		os.Exit(0)
 	}
 }
 
 // watch is the whole life of a guard's process.
-func watch(owner string) {
+func watch(owner string, grace time.Duration) {
 	if name, err := unix.BytePtrFromString(guardName); err == nil {
 		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	}
@@ -65,6 +68,7 @@ func watch(owner string) {
 		}
 		// A note is written as a whole, and so is read as a whole.
 		if n, err = unix.Read(0, notes); n <= 0 && err != unix.EINTR {
+			w.warn(grace)
 			w.kill()
 			if group := groupOf(owner); group != "" {
 				os.Remove(group)
@@ -126,6 +130,19 @@ func (w *watched) killGroups() {
 	}
 }
 
+// warn gives the groups the time of grace to end in order.
+func (w *watched) warn(grace time.Duration) {
+	if grace == 0 {
+		return
+	}
+	for pid := range w.groups {
+		unix.Kill(-pid, syscall.SIGTERM)
+	}
+	for over := bootTime() + int64(grace); bootTime() < over && len(w.groups) > 0; time.Sleep(killTick) {
+		maps.DeleteFunc(w.groups, func(pid int, _ bool) bool { return unix.Kill(-pid, 0) == unix.ESRCH })
+	}
+}
+
 // kill ends all processes: those of the control group if there is one, and otherwise
 // the groups of processes and the processes that have the mark.
 func (w *watched) kill() {
@@ -149,6 +166,7 @@ func bootTime() int64 {
 // signal alone reaches only a process itself, and never when the program merely hangs.
 type Guard struct {
 	owner  string
+	grace  time.Duration
 	cgroup *os.File // the control group of all processes; nil if there is none
 	done   chan struct{}
 
@@ -163,11 +181,15 @@ type Guard struct {
 
 // NewGuard starts a guard. The owner is this program's name for KillOrphans, unique on
 // this host.
-func NewGuard(owner string) (*Guard, error) {
+func NewGuard(owner string) (*Guard, error) { return NewGentleGuard(owner, 0) }
+
+// NewGentleGuard starts a guard that sends SIGTERM to the groups of processes when the
+// program is gone, and kills what is left after grace.
+func NewGentleGuard(owner string, grace time.Duration) (*Guard, error) {
 	if !mainCalled {
 		return nil, errors.New("launch.Main was not called at the start of the program")
 	}
-	g := &Guard{owner: owner, cgroup: makeGroup(owner), done: make(chan struct{}), running: make(map[int]bool)}
+	g := &Guard{owner: owner, grace: grace, cgroup: makeGroup(owner), done: make(chan struct{}), running: make(map[int]bool)}
 	if err := g.start(); err != nil {
 		g.leaveGroup()
 		return nil, fmt.Errorf("start the guard of processes: %w", err)
@@ -295,7 +317,7 @@ func (g *Guard) start() error {
 	}
 	defer null.Close()
 	process, err := fork("/proc/self/exe", []string{guardName}, &os.ProcAttr{
-		Dir: "/", Env: []string{guardVariable + "=" + g.owner, "GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
+		Dir: "/", Env: []string{guardVariable + "=" + g.owner, graceVariable + "=" + g.grace.String(), "GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
 		Files: []*os.File{r, null, null}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

@@ -42,6 +42,9 @@ type Guard struct{ owner string }
 // NewGuard says that there is no guard here.
 func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
 
+// NewGentleGuard says that there is no guard here.
+func NewGentleGuard(string, time.Duration) (*Guard, error) { return nil, errors.ErrUnsupported }
+
 func (*Guard) member(string) string { return "" }
 
 // Close does nothing.
