@@ -53,7 +53,7 @@ func cmdJobd(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("launch.sh"), []byte("[ $1 != 2 ] || { echo bad row >&2; exit 3; }; echo row $1\n"), 0o600))
 	start := func(program, conf string) *throwaway.Daemon {
 		path := ts.MkAbs(program + ".conf")
-		ts.Check(os.WriteFile(path, []byte("host = 127.0.0.1\nport = 0\n"+conf), 0o600))
+		ts.Check(os.WriteFile(path, []byte("host = 127.0.0.1\nport = 0\nlog_level_console = info\n"+conf), 0o600))
 		cmd := exec.Command(filepath.Join(bin, program), "--config", path)
 		cmd.Dir = ts.MkAbs(".")
 		d, err := throwaway.Start(cmd, program+" is ready")
