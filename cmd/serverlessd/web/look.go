@@ -182,7 +182,9 @@ func (out *shownLook) addTypes(key lookKey, l *engine.Look, handlers map[string]
 		types = make(map[string]store.Counts)
 	}
 	for jobtype := range handlers {
-		types[jobtype] = types[jobtype] // of which there is no job
+		if _, ok := types[jobtype]; !ok {
+			types[jobtype] = store.Counts{}
+		}
 	}
 	for jobtype, c := range types {
 		h := handlers[jobtype]
