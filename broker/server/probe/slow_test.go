@@ -173,9 +173,9 @@ func TestDeafWorker(t *testing.T) {
 // One that never reads is closed when its time is up, and others get its jobs.
 func TestBulkyPrefetch(t *testing.T) {
 	t.Parallel()
-	const jobs = 400 // of 256 KiB: 100 MiB, max-outbound is 64
+	const jobs = 100 // of 256 KiB: 25 MiB; max-outbound is 16
 	body := quote(strings.Repeat("p", 256<<10))
-	b := start(t)
+	b := start(t, "--max-outbound=16MiB")
 	for _, c := range []struct {
 		what  string
 		reads bool
