@@ -160,8 +160,9 @@ func TestShapesOnGloomd(t *testing.T) {
 // A race of all kinds, small: every server answers every job that it should.
 func TestRaceOfAllKinds(t *testing.T) {
 	f := run(t, "race", "--small", "--rounds=1", "--duration=100ms", "--backlog=2000", "--gloomd", needGloomd(t))
-	skipped := map[string]bool{"backlog nats": true, "prefetch relay": true, "prefetch redis": true, "prefetch gearmand": true,
-		"prefetch gearmand-t1": true, "prefetch beanstalkd": true}
+	skipped := map[string]bool{"backlog nats": true, "prefetch relay": true, "prefetch bare": true, "prefetch redis": true, "prefetch gearmand": true,
+		"prefetch gearmand-t1": true, "prefetch beanstalkd": true, "unix sockets nats": true, "unix sockets redis": true, "unix sockets gearmand": true,
+		"unix sockets gearmand-t1": true, "unix sockets beanstalkd": true}
 	for _, r := range f.Runs {
 		name := r.Shape + " " + r.Server.Kind
 		if (r.Skipped != "") != skipped[name] {
@@ -171,7 +172,7 @@ func TestRaceOfAllKinds(t *testing.T) {
 			t.Errorf("%s: %d rounds", name, len(r.Rounds))
 		}
 	}
-	if want := 4 * len(peers.Kinds()); len(f.Runs) != want {
+	if want := 5 * len(peers.Kinds()); len(f.Runs) != want {
 		t.Errorf("%d runs, want %d", len(f.Runs), want)
 	}
 }
