@@ -236,7 +236,7 @@ func TestOpenFails(t *testing.T) {
 			t.Errorf("%s: opened", what)
 		}
 	}
-	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id <> 0"); n != 0 {
+	if n := s.count("SELECT COUNT(*) FROM jobs_claims WHERE id > -9223372036854775808"); n != 0 { // that one is the number's
 		t.Errorf("%d records are left", n)
 	}
 }
