@@ -17,6 +17,9 @@ func TestForsaken(t *testing.T) {
 	second := launch(t, append(usesBroker(theirs), "--redis", server.URL(), "--broker-wait", "1s")...)
 	a, b := first.client(t, jsonType), second.client(t, jsonType)
 	theirs.Close()
+	eventually(t, "the standby says that it has no broker", func() bool {
+		return server.Do(t, "ZCARD", "jq:{default}:standbys") == int64(0)
+	})
 	ours.Close()
 	eventually(t, "the first knows that its broker is away", func() bool { return a.do("GET", "/readyz", "").status == 503 })
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {

@@ -65,7 +65,7 @@ func TestReadmeOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{"data-binary": true, "target": true, "help": true}
+	known := map[string]bool{"data-binary": true, "target": true, "door": true, "help": true} // of curl and gloom
 	command().Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 	names := regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`).FindAllStringSubmatch(string(readme), -1)
 	for _, m := range names {
