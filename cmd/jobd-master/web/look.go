@@ -55,7 +55,7 @@ type stats struct {
 func sum(l *master.Look) *stats {
 	v := &stats{
 		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
-		Busiest: l.Targets[:min(busiest, len(l.Targets))], Findings: l.Findings[:min(shown, len(l.Findings))], Severities: make(map[string]int),
+		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: l.Findings[:min(shown, len(l.Findings))], Severities: make(map[string]int),
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
