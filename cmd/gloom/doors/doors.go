@@ -55,18 +55,10 @@ var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerles
 // Of returns the daemon that has such a status: nil, nil for a broker.
 func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
 	var said struct {
-		Name      string          `json:"name"`
-		Namespace json.RawMessage `json:"namespace"` // jq-master's alone
-		Ledger    json.RawMessage `json:"ledger"`    // a broker's alone
-		Uptime    json.RawMessage `json:"uptime"`
+		Name   string          `json:"name"`   // of a daemon; a broker tells none
+		Ledger json.RawMessage `json:"ledger"` // a broker's alone
 	}
 	_ = json.Unmarshal(status, &said) // then nothing is known
-	switch {
-	case said.Namespace != nil:
-		said.Name = "jq-master"
-	case said.Name == "" && said.Uptime != nil: // it tells no name
-		said.Name = "jobd-master"
-	}
 	if as := kinds[said.Name]; as != nil {
 		d := &Door{Name: said.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
 		as(d)

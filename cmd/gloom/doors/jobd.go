@@ -238,17 +238,14 @@ func (m *jobd) find(r *http.Request, id string, body bool) (*job, error) {
 			return nil, err
 		}
 	}
-	for i := range found.Items {
-		if found.Items[i].ID == 0 { // a worker that knows none says null
-			continue
-		}
-		j := found.Items[i].job()
-		if !body {
-			j.Body = nil
-		}
-		return &j, nil
+	if len(found.Items) == 0 {
+		return nil, notFound("unknown_job", "there is no row %.200q", id)
 	}
-	return nil, notFound("unknown_job", "there is no row %.200q", id)
+	j := found.Items[0].job()
+	if !body {
+		j.Body = nil
+	}
+	return &j, nil
 }
 
 func (m *jobd) cancel(*http.Request, string, bool) error {

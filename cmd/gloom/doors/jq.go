@@ -368,6 +368,12 @@ func (q *jq) findings(r *http.Request) (any, error) {
 			found.add(api.Severe, "type", n.Name, "no_worker", cli.Plural(int(waiting), "job")+" waiting, and no worker serves the name", "start one that takes it; gloom ls workers lists those that are there")
 		}
 	}
+	for i := range s.Names {
+		n := &s.Names[i]
+		if bad, good := n.States["error"], n.States["done"]; bad > 1 && bad >= good {
+			found.add(api.Warning, "type", n.Name, "failing", fmt.Sprintf("%s ended with an error, %d done", cli.Plural(int(bad), "job"), good), "gloom dead ls "+n.Name+" tells why; gloom dead retry "+n.Name+" --all tries them again")
+		}
+	}
 	for _, c := range rules.Constraints {
 		if c.Enabled && c.Blocked > 0 {
 			found.add(api.Warning, "constraint", c.ID, "limit", "it holds back "+cli.Plural(c.Blocked, "job"), "change it with PUT /v1/constraints/ID, or at the page")

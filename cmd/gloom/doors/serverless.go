@@ -348,6 +348,12 @@ func (s *serverless) findings(r *http.Request) (any, error) {
 			found.add(api.Severe, "type", t.Type, "no_handler", cli.Plural(int(t.Waiting), "job")+" waiting, and there is no handler", "add one: POST /"+clientOf(t.Type)+"/handler/add/"+t.Type[len(clientOf(t.Type))+1:])
 		}
 	}
+	for i := range l.Types {
+		t := &l.Types[i]
+		if bad := t.Failed + t.Abandoned; bad > 1 && bad >= t.OK {
+			found.add(api.Warning, "type", t.Type, "failing", fmt.Sprintf("%s did not succeed, %d did", cli.Plural(int(bad), "job"), t.OK), "gloom dead ls "+t.Type+" tells why; gloom dead retry "+t.Type+" --all tries them again")
+		}
+	}
 	if l.Journal.Failed > 0 {
 		found.add(api.Severe, "journal", "journal", "journal", cli.Plural(int(l.Journal.Failed), "write")+" to the journal failed", "look at its disk and at the log")
 	}

@@ -298,8 +298,9 @@ func raw(v json.RawMessage, err error) (any, error) { return []byte(v), err }
 
 func (s *Server) status(r *http.Request) (any, error) {
 	return struct {
+		Name    string   `json:"name"` // of the program
 		Version string   `json:"version"`
 		Uptime  float64  `json:"uptime"` // seconds
 		Scopes  []string `json:"scopes"`
-	}{cli.Version(), time.Since(s.began).Seconds(), Scopes}, nil
+	}{"jobd-master", cli.Version(), time.Since(s.began).Seconds(), Scopes}, nil
 }

@@ -367,7 +367,8 @@ func getStatus(x *exchange) (int, error) {
 		return 0, err
 	}
 	l := x.Master.Limits()
-	x.object(6)
+	x.object(7)
+	x.text("name", "jq-master")
 	x.text("version", cli.Version())
 	x.text("namespace", x.Master.Namespace())
 	x.float("uptime", time.Since(x.began).Seconds())
