@@ -45,6 +45,32 @@ func TestOne(t *testing.T) {
 	pagetest.Eval[any](b, `[...document.querySelectorAll('tr')].find(r => r.innerText.includes('another')).querySelector('button').click()`)
 	b.Press("Unregister it")
 	b.Sees("another is unregistered.", "leaving")
+	b.At("#/job/" + ids["running"])
+	b.Press("Cancel")
+	b.Sees("Cancel the running job?")
+	b.Press("Cancel the job")
+	b.Sees("The job is cancelled.", "cancelled")
+	if got := w.status(ids["running"]); got != "cancelled" {
+		t.Errorf("the job that ran is %s", got)
+	}
+	b.Strict()
+}
+
+// TestFailing: errors that are kept are a finding for as long as they are, and the name of a job
+// leads to more of its kind.
+func TestFailing(t *testing.T) {
+	w := start(t)
+	mailer := w.worker("mailer", 1, "mail")
+	for range 2 {
+		w.job(`{"name":"mail","argument":{},"max_retry":0}`)
+		w.done(mailer, w.take(mailer, 1)[0], failure)
+	}
+	b := w.open("#/")
+	b.Sees("mail: 2 jobs ended with an error, none is done", "Since the start: 2 enqueued")
+	b.At("#/jobs?status=error")
+	b.Sees("no such mailbox")
+	pagetest.Eval[any](b, `[...document.querySelectorAll('td a.name')].find(a => a.innerText === 'mail').click()`)
+	b.Until(`location.hash === '#/jobs?status=error&name=mail'`)
 	b.Strict()
 }
 

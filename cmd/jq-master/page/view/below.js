@@ -15,7 +15,7 @@ export function below() {
       ${v.names.length ? nameTable(v.names.slice(0, 10)) : empty('There is no job.', html`Enqueue one: <code>POST /job</code> ${' '}<code>{"name": "greet", "argument": {}}</code>`)}</section>
     <div class="two">
       <section><h2>Where all jobs are</h2>
-        <p class="ledger">${count(l.enqueued)} enqueued + ${count(l.revived)} retried by hand =
+        <p class="ledger">Since the start: ${count(l.enqueued)} enqueued + ${count(l.revived)} retried by hand =
           ${[['waiting', l.waiting], ['running', l.running], ['done', l.done], ['with an error', l.error], ['cancelled', l.cancelled]].map(([k, n], i) => html`${i ? ' + ' : ' '}<span>${count(n)} ${k}</span>`)}</p>
         <p class="note">${off ? html`<b class="severe">It is off by ${count(off)}: this is a bug.</b>` : 'It adds up: no job is lost.'}
           ${' '}${count(l.handed_out)} hand-outs, ${count(l.retries)} retries, ${count(l.timeouts)} timeouts, ${count(l.lost)} with a lost worker, ${count(l.released)} taken back.</p></section>

@@ -57,7 +57,7 @@ export function job() {
       <div class="actions">
         ${['queued', 'retrying'].includes(j.status) && button('Priority', () => one('priority', j))}
         ${['error', 'cancelled', 'retrying'].includes(j.status) && button(j.status === 'retrying' ? 'Run now' : 'Retry', () => one('retry', j))}
-        ${['queued', 'retrying'].includes(j.status) && button('Cancel', () => one('cancel', j), { danger: true })}
+        ${['queued', 'retrying', 'running'].includes(j.status) && button('Cancel', () => one('cancel', j), { danger: true })}
       </div></header>
     ${why(j)}
     ${j.message && html`<p class="holds"><b>${j.reason === 'timeout' ? 'Timed out' : j.status === 'error' ? 'Error' : 'The last run failed'}</b>: ${j.message}</p>`}

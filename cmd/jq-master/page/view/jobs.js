@@ -5,7 +5,6 @@ import { lasted, look, second } from '../live.js';
 import { count, plural, time } from '../format.js';
 import { Chosen, table } from '../table.js';
 import { act, ask, badge, button, each, empty, Listing, place, refine, say, to } from '../parts.js';
-import { nameLink } from './findings.js';
 import { searchBox } from './matcher.js';
 
 /** What is listed is asked for by the body of a query. */
@@ -27,7 +26,7 @@ export const jobLink = id => html`<a class="name id" href=${to(['job', id])} tit
 /** @type {import('../table.js').Column[]} */
 const columns = [
   { name: 'Job', class: 'main', of: j => jobLink(j.id) },
-  { name: 'Name', class: 'main', of: j => html`${nameLink(j.name)}${j.message && html`<div class="note narrow reason">${j.message.slice(0, 100)}</div>`}` },
+  { name: 'Name', class: 'main', of: j => html`<a class="name" href=${to(['jobs'], { ...Object.fromEntries(place.value.query), name: j.name })}>${j.name}</a>${j.message && html`<div class="note narrow reason">${j.message.slice(0, 100)}</div>`}` },
   { name: 'Status', of: state },
   { name: 'Age', num: true, wide: 1, of: j => time(lasted(j.enqueued_at)) },
   { name: 'Priority', num: true, wide: 1, title: 'smaller first', of: j => html`${j.priority}` },
@@ -57,7 +56,9 @@ export function one(what, j, then = () => {}) {
     const set = (/** @type {number} */ priority) => call('POST', path(j, what), { priority });
     ask({ title: 'Change the priority', button: 'Change', body: html`${priorityField(j.priority)}<p class="note">Smaller comes first.</p>`,
       go: form => act(() => set(+String(form.get('priority'))), 'The priority is changed.', () => set(j.priority)).then(then) });
-  } else if (d.danger) ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Who waits for it is told that there is no such job. It can be retried here.</p>`,
+  } else if (j.status === 'running') ask({ title: 'Cancel the running job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Its worker is told at its next heartbeat, and what it reports is dropped. It can be retried here.</p>`,
+    go: () => act(() => call('DELETE', `/job/${j.id}?force=true`), 'The job is cancelled.').then(then) });
+  else if (d.danger) ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Who waits for it is told that there is no such job. It can be retried here.</p>`,
     go: () => act(() => call('POST', path(j, what)), 'The job is cancelled.', () => call('POST', path(j, 'retry'))).then(then) });
   else act(() => call('POST', path(j, what)), 'The job is retried.').then(then);
 }

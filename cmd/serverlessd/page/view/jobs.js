@@ -4,8 +4,8 @@ import { call, enc, may } from '../api.js';
 import { lasted, look, second } from '../live.js';
 import { count, moment, plural, time } from '../format.js';
 import { Chosen, table } from '../table.js';
-import { act, ask, button, each, empty, Listing, place, refine } from '../parts.js';
-import { ended, jobLink, ofClient, split, state, states, typeLink, waits } from '../names.js';
+import { act, ask, button, each, empty, Listing, place, refine, to } from '../parts.js';
+import { ended, jobLink, ofClient, split, state, states, waits } from '../names.js';
 
 /** What is listed is asked for by its path: of all clients, whose jobs tell theirs, or of one. */
 const listing = new Listing(async (path, next) => {
@@ -19,7 +19,7 @@ const said = l => !l ? '' : [l.stderr.trim().split('\n').pop(), l.data.trim()].f
 /** @type {import('../table.js').Column[]} */
 const columns = [
   { name: 'Job', class: 'main', of: j => jobLink(j.id, j.client) },
-  { name: 'Type', class: 'main', of: j => html`${typeLink(`${j.client}-${j.type}`)}<div class="note narrow reason">${said(j.last).slice(0, 100)}</div>` },
+  { name: 'Type', class: 'main', of: j => html`<a class="name" href=${to(['jobs'], { ...Object.fromEntries(place.value.query), of: `${j.client}-${j.type}` })}>${j.client}-${j.type}</a><div class="note narrow reason">${said(j.last).slice(0, 100)}</div>` },
   { name: 'State', of: state },
   { name: 'Age', num: true, wide: 1, of: j => time(lasted(j.create_dt)) },
   { name: 'Due', num: true, wide: 3, of: j => waits(j.state) ? moment(j.dt) : '' },
