@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,9 +46,8 @@ func Main() {
 
 // watch is the whole life of a guard's process.
 func watch(owner string, grace time.Duration) {
-	if name, err := unix.BytePtrFromString(guardName); err == nil {
-		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
-	}
+	// The name of the process is that of its first thread, which need not be this one.
+	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
 	// A signal to the whole group or control group of the program reaches the guard,
 	// too: the program must get the time to end in order.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
