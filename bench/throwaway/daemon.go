@@ -12,19 +12,27 @@ import (
 	"time"
 )
 
-// Build compiles one of our programs into a directory, with the race detector if
-// wanted, and returns its path.
-func Build(dir, name string, race bool) (string, error) {
-	path := filepath.Join(dir, name)
-	args := []string{"build", "-o", path}
-	if race {
-		args = append(args, "-race")
-	}
-	out, err := exec.Command("go", append(args, "gloom/cmd/"+name)...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return path, nil
+// Build puts one of our programs into a directory, built with the race detector if
+// wanted, and returns its path. It is linked once for all packages that want it.
+func Build(dir, name string, race bool) (path string, err error) {
+	path = filepath.Join(dir, name)
+	return path, Cached(func(cache string) error {
+		built := filepath.Join(cache, name)
+		args := []string{"build", "-o", built}
+		if race {
+			built += "-race"
+			args = []string{"build", "-race", "-o", built}
+		}
+		if out, err := exec.Command("go", append(args, "gloom/cmd/"+name)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		// Another process copies it: a child that is started here meanwhile would
+		// have inherited the open file, and what is being written cannot be run.
+		if out, err := exec.Command("cp", built, path).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 }
 
 // Daemon is one run of a program of ours, in a process of its own, which logs its

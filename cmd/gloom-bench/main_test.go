@@ -15,6 +15,7 @@ import (
 
 	"gloom/bench/peers"
 	"gloom/bench/result"
+	"gloom/bench/throwaway"
 )
 
 // asProgram makes the test binary be the program: the relay is run that way.
@@ -25,11 +26,11 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), nil }))
 }
 
-// gloomd is built once for all tests.
-var gloomd string
+// gloomd is built once for all tests, into scratch.
+var scratch, gloomd string
 
 func bench(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
@@ -61,11 +62,10 @@ func run(t *testing.T, args ...string) *result.File {
 func needGloomd(t *testing.T) string {
 	t.Helper()
 	if gloomd == "" {
-		path := filepath.Join(os.TempDir(), "gloom-bench-test-gloomd")
-		if out, err := exec.Command("go", "build", "-o", path, "gloom/cmd/gloomd").CombinedOutput(); err != nil {
-			t.Fatalf("build gloomd: %v\n%s", err, out)
+		var err error
+		if gloomd, err = throwaway.Build(scratch, "gloomd", false); err != nil {
+			t.Fatal(err)
 		}
-		gloomd = path
 	}
 	return gloomd
 }

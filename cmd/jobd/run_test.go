@@ -210,9 +210,9 @@ func TestBusyPort(t *testing.T) {
 }
 
 func TestCommandLine(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "jobd")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("cannot build jobd: %v\n%s", err, out)
+	binary, err := throwaway.Build(t.TempDir(), "jobd", false)
+	if err != nil {
+		t.Fatal(err)
 	}
 	const example = "config/examples/jobd.conf"
 	empty := filepath.Join(t.TempDir(), "empty.conf")

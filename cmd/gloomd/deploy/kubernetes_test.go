@@ -143,7 +143,7 @@ func TestKubernetes(t *testing.T) {
 		t.Error("tokens.sh makes other tokens when it runs again")
 	}
 	token := func(name string) string { return command(t, nil, "cat", dir+"/"+name+".token") }
-	command(t, nil, "go", "build", "-o", dir, "../../gloomd", "../../gloom")
+	build(t, dir)
 
 	// env is a container's environment, with other values where this test differs.
 	env := func(c container, help string, here map[string]string) []string {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gloom/bench/throwaway"
 )
 
 // command runs something and returns what it prints.
@@ -22,6 +24,16 @@ func command(t *testing.T, env []string, name string, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// build puts broker and tool into a directory.
+func build(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{"gloomd", "gloom"} {
+		if _, err := throwaway.Build(dir, name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestPackage: make deb packs every program with its manual, its programs report the

@@ -25,7 +25,7 @@ func TestReadmeExample(t *testing.T) {
 		t.Fatalf("the README does not have a first job and its answer:\n%s\n%s", script, want)
 	}
 	bin := t.TempDir()
-	command(t, nil, "go", "build", "-o", bin, "../../gloomd", "../../gloom")
+	build(t, bin)
 	for range 10 {
 		dir, err := os.MkdirTemp("", "gloom") // short: a unix socket's path has 107 bytes
 		if err != nil {
