@@ -66,13 +66,15 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 # goroutines. The simulator takes TESTED seeds here, and SEEDS in make sim.
 # Fuzzing is bounded by a count here: when its time is up, go test sometimes fails
 # with "context deadline exceeded" and no finding.
-# Pages are tried in Chromium without the race detector: the packages that serve them have
-# race tests of their own, and Chromium needs the processors.
+# Packages whose tests start programs and wait for them are tried without the race
+# detector here: what the programs are made of has race tests of its own. make race tries
+# them with it, but for the pages in Chromium, which needs the processors.
 PAGES := /page/(browser|probe)$$
+PROGRAMS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
 .PHONY: test
 test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
-	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(PAGES)')
-	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(PAGES)')
+	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(PROGRAMS)')
+	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(PROGRAMS)')
 	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
@@ -80,6 +82,10 @@ test: lint ## all checks and tests: race detector, invariants, simulator, fuzz t
 	python3 -m unittest discover -s clients/python/tests
 	tsc -p clients/node && cd clients/node && node --test test/
 	phpunit -c clients/php
+
+.PHONY: race
+race: deps ## every package under the race detector (half an hour)
+	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(PAGES)')
 
 .PHONY: sim
 sim: ## drive the core with SEEDS=20000 random worlds
