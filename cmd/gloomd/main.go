@@ -17,6 +17,7 @@ import (
 )
 
 func main() {
+	daemon.Hold()
 	opt := settings.Default()
 	opt.Version = cli.Version()
 	opt.SubmitSocket, opt.WorkerSocket = wire.SubmitPort.Socket(), wire.WorkerPort.Socket()

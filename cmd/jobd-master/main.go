@@ -29,6 +29,7 @@ Signals: SIGTERM and SIGINT stop it. SIGHUP opens log_file anew.
 Exit status: 0 after a stop; 1 if it cannot start or the configuration is wrong.`
 
 func main() {
+	daemon.Hold()
 	var cfg *config.Master
 	os.Exit(daemon.Program{
 		Name:     "jobd-master",

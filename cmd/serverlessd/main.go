@@ -25,6 +25,7 @@ const prefix = "GLOOM_SQ_"
 
 func main() {
 	launch.Main()
+	daemon.Hold()
 	os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
 }
 

@@ -17,6 +17,12 @@ type Signals struct {
 	done       chan struct{}
 }
 
+// early holds a SIGHUP that came before Notify.
+var early = make(chan os.Signal, 1)
+
+// Hold is called first in main: until Notify, SIGHUP waits and does not end the process.
+func Hold() { signal.Notify(early, syscall.SIGHUP) }
+
 // Notify listens for signals until Close; SIGHUP calls reopen.
 func Notify(reopen func()) *Signals {
 	s := &Signals{incoming: make(chan os.Signal, 4), done: make(chan struct{})}
@@ -26,6 +32,11 @@ func Notify(reopen func()) *Signals {
 	// SIGPIPE is caught so that a log without a reader does not end the process. If it
 	// were ignored, jobs would inherit that.
 	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
+	select {
+	case sig := <-early:
+		s.incoming <- sig
+	default:
+	}
 	go func() {
 		defer kill()
 		defer stop()
