@@ -34,9 +34,6 @@ func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, 
 		}
 	}
 	nc, err := c.connectTo(ctx, broker)
-	if err != nil {
-		err = fmt.Errorf("gloom: connect to %s: %w", broker, err)
-	}
 	return nc, broker, err
 }
 

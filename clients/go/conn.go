@@ -1,9 +1,11 @@
 package gloom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -30,13 +32,14 @@ var errFinished = errors.New("finished")
 // conn is a connection to a broker. One goroutine writes what others append to a buffer, so
 // that many frames leave in one call. Another reads frames.
 type conn struct {
-	conf *config
-	addr string
-	nc   net.Conn
-	user user
-	life context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
-	end  context.CancelCauseFunc
-	over chan struct{} // closed when all that the connection had has been told so
+	conf   *config
+	addr   string
+	nc     net.Conn
+	user   user
+	life   context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
+	end    context.CancelCauseFunc
+	over   chan struct{} // closed when all that the connection had has been told so
+	writer sync.WaitGroup
 
 	// The largest frames either way. Only the reply to hello changes them, before anything
 	// large is sent.
@@ -53,6 +56,7 @@ type conn struct {
 	refusal *RefusedError       // what the broker said before it closes the connection
 
 	// Of the reading goroutine.
+	in      frames
 	decoder wire.ClientDecoder
 	frame   wire.Event
 	news    []teller // what the frame at hand means to others
@@ -79,37 +83,44 @@ type user interface {
 	gone(*LostError)
 }
 
-// dial connects to a broker within the dial timeout, while ctx lasts, and serves the
+// dial connects to a broker within the dial timeout, while ctx lasts, and sends hello, if asked
+// for, and what join posts. It returns once all that has been accepted; then run serves the
 // connection until it fails or life ends.
-func (c *conn) dial(ctx, life context.Context, broker string) (err error) {
-	ctx, cancel := c.conf.timeout(ctx)
+func (c *conn) dial(ctx, life context.Context, broker string, join func()) error {
+	soon, cancel := c.conf.timeout(ctx)
 	defer cancel()
-	if c.nc, c.addr, err = c.conf.connect(ctx, broker); err != nil {
-		return err
+	var err error
+	if c.nc, c.addr, err = c.conf.connect(soon, broker); err != nil {
+		return fmt.Errorf("gloom: connect to %s: %w", broker, err)
 	}
+	c.in.from = c
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
 	c.wake, c.over = make(chan struct{}, 1), make(chan struct{})
 	c.life, c.end = context.WithCancelCause(life)
 	context.AfterFunc(c.life, func() { c.nc.Close() }) // over TLS this may wait for the peer
-	go c.run()
+	if ctx.Err() != nil {
+		c.fail(ErrClosed)
+	}
+	c.writer.Go(c.writeLoop)
+	if err := c.greet(join); err != nil {
+		c.run(err)
+		return fmt.Errorf("gloom: connect to %s: %w", c.addr, c.lost().Cause)
+	}
 	return nil
 }
 
-// greet sends the first requests and waits for the reply, which goes to done. Without a reply
-// in time, or with a refusal, the connection fails.
-func (c *conn) greet(say func(done func(error))) error {
-	ctx, cancel := c.conf.timeout(context.Background())
+func (c *conn) greet(join func()) error {
+	ctx, cancel := c.conf.timeout(c.life)
 	defer cancel()
-	err := await(ctx, func(done func(error)) error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		say(done)
-		return context.Cause(c.life) // ended: nobody is told
-	})
-	if err != nil {
-		c.fail(err)
+	defer context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })()
+	c.mu.Lock()
+	if c.conf.wantsHello() {
+		c.post(c.conf.hello(), request{verb: wire.Hello})
 	}
-	return err
+	join()
+	said := c.waiting.tail
+	c.mu.Unlock()
+	return cmp.Or(c.readLoop(said), c.life.Err())
 }
 
 // await waits for what ask tells done.
@@ -126,12 +137,14 @@ func await(ctx context.Context, ask func(done func(error)) error) error {
 	}
 }
 
-func (c *conn) run() {
+// run handles frames until that fails, unless err says that it has, and ends the connection.
+func (c *conn) run(err error) {
 	defer close(c.over)
-	var writer sync.WaitGroup
-	writer.Go(c.writeLoop)
-	c.fail(c.readLoop())
-	writer.Wait()
+	if err == nil {
+		err = c.readLoop(math.MaxUint64)
+	}
+	c.fail(err)
+	c.writer.Wait()
 	lost := c.lost()
 	c.mu.Lock()
 	for !c.waiting.empty() {
@@ -257,11 +270,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readLoop handles frames until reading or handling fails. It takes mu for each.
-func (c *conn) readLoop() error {
-	in := frames{from: c}
-	for {
-		payload, err := in.next(c.maxIn)
+// readLoop handles frames until the requests before number n have been replied to, or until
+// reading or handling fails. It takes mu for each.
+func (c *conn) readLoop(n uint64) error {
+	for c.waiting.head < n {
+		payload, err := c.in.next(c.maxIn)
 		if err == nil {
 			err = c.handle(payload)
 		}
@@ -269,6 +282,7 @@ func (c *conn) readLoop() error {
 			return err
 		}
 	}
+	return nil
 }
 
 // handle acts on one frame. It takes mu.

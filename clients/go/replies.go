@@ -78,9 +78,12 @@ func (c *conn) settle(n uint64) {
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	c.settle(due)
 	r := c.waiting.pop()
-	if refusal == nil {
+	switch {
+	case refusal == nil:
 		c.inform(r, nil)
-	} else {
+	case r.verb == wire.Hello:
+		return refusal
+	default:
 		c.inform(r, refusal)
 	}
 	return c.user.replied(r, refusal)

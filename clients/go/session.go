@@ -20,19 +20,10 @@ type session struct {
 func (s *Submitter) open(home string) (*session, error) {
 	sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, home: home}
 	sess.user = sess
-	if err := sess.dial(s.life, s.life, home); err != nil {
+	if err := sess.dial(s.life, s.life, home, func() {}); err != nil {
 		return nil, err
 	}
-	err := sess.greet(func(done func(error)) {
-		if s.conf.wantsHello() {
-			sess.post(s.conf.hello(), request{verb: wire.Hello, then: done})
-		} else {
-			done(nil)
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("gloom: connect to %s: %w", sess.addr, err)
-	}
+	go sess.run(nil)
 	s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
 	return sess, nil
 }

@@ -22,7 +22,6 @@ type socket struct {
 	lock    guard           // guards what follows; conn's mu
 	runs    map[string]*Run // not yet answered, by canonical id
 	reports int             // progress frames that are not answered
-	greeted bool            // the join is on its way
 	leaving bool
 	left    bool // no job comes any more
 }
@@ -37,39 +36,24 @@ func (w *Worker) attend(addr string) Notice {
 	if w.Take == nil {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
-	if err := s.dial(w.leaving, w.base, addr); err != nil {
+	err := s.dial(w.leaving, w.base, addr, func() {
+		w.sockets.Store(s, nil) // first: nothing that Serve says in between is missed
+		s.join()
+	})
+	if err != nil {
 		return Notice{Event: EventFailed, Addr: s.addr, Err: err}
 	}
-	stopLeave := context.AfterFunc(w.leaving, s.leave)
-	defer stopLeave()
+	w.join()
+	w.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
+	defer context.AfterFunc(w.leaving, s.leave)()
 	var all sync.WaitGroup
 	_, handlers := w.pool()
 	for range handlers {
 		all.Go(s.work)
 	}
-	ended := EventFailed
-	if s.greet(s.begin) == nil {
-		ended = EventLost
-		w.join()
-		w.conf.notify(Notice{Event: EventJoined, Addr: s.addr})
-	}
-	<-s.over
+	s.run(nil)
 	all.Wait()
-	return Notice{Event: ended, Addr: s.addr, Err: s.lost().Cause}
-}
-
-// begin sends hello, if asked for, and join together: a refused hello ends the socket anyway.
-func (s *socket) begin(done func(error)) {
-	if s.w.leaving.Err() != nil {
-		done(ErrClosed)
-		return
-	}
-	if s.conf.wantsHello() {
-		s.post(s.conf.hello(), request{verb: wire.Hello})
-	}
-	s.w.sockets.Store(s, nil) // first: nothing that Serve says in between is missed
-	s.join(done)
-	s.greeted = true
+	return Notice{Event: EventLost, Addr: s.addr, Err: s.lost().Cause}
 }
 
 func (s *socket) gone(lost *LostError) {
@@ -83,24 +67,24 @@ func (s *socket) gone(lost *LostError) {
 	}
 }
 
-func (s *socket) join(done func(error)) {
+func (s *socket) join() {
 	v := s.w.serves.Load()
 	if v.Prefetch == 0 && s.w.Take != nil {
-		s.post(wire.AppendLeave(nil), request{verb: wire.Leave, then: done})
+		s.post(wire.AppendLeave(nil), request{verb: wire.Leave})
 		return
 	}
 	s.post(wire.AppendJoin(nil, &wire.Request{
 		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
 		Prefetch: v.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
-	}), request{verb: wire.Join, then: done})
+	}), request{verb: wire.Join})
 }
 
-// rejoin joins again, if the socket has joined and stays. It takes mu.
+// rejoin joins again, unless the socket leaves: that would undo it. It takes mu.
 func (s *socket) rejoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.greeted && !s.leaving {
-		s.join(nil)
+	if !s.leaving {
+		s.join()
 	}
 }
 
@@ -110,7 +94,7 @@ func (s *socket) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving = true
-	if s.conf.compat || !s.greeted { // a join behind a leave would undo it
+	if s.conf.compat {
 		s.left = true
 	} else {
 		s.post(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
@@ -172,17 +156,15 @@ func (s *socket) handOn(r *Run) {
 
 func (s *socket) replied(r request, refusal *RefusedError) error {
 	switch r.verb {
-	case wire.Join, wire.Hello:
-		if refusal != nil {
+	case wire.Join, wire.Leave:
+		if r.last { // if refused, too: then the socket closes as soon as nothing is out
+			s.left = true
+		} else if refusal != nil {
 			return refusal
 		}
 	case wire.Progress:
 		s.reports--
 		s.mu.announce()
-	case wire.Leave:
-		if r.last { // if refused, too: then the socket closes as soon as nothing is out
-			s.left = true
-		}
 	default:
 		if refusal != nil {
 			return s.refusedAnswer(r, refusal)

@@ -250,7 +250,6 @@ func (w *Worker) serve(addr string) {
 
 // giveUp keeps why a broker refuses the worker, once for all its sockets.
 func (w *Worker) giveUp(addr string, err error) {
-	err = fmt.Errorf("gloom: broker %s: %w", addr, err)
 	w.mu.Lock()
 	if !slices.ContainsFunc(w.refused, func(e error) bool { return e.Error() == err.Error() }) {
 		w.refused = append(w.refused, err)
