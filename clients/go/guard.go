@@ -24,7 +24,15 @@ func (g *guard) announce() {
 // try a last time; try tells that.
 func (g *guard) until(ctx context.Context, wait bool, try func() error) error {
 	for {
-		changed, err := g.attempt(try)
+		var changed <-chan struct{}
+		g.door.Lock()
+		g.Lock()
+		err := try()
+		if err == ErrNotConnected || err == ErrWindowFull {
+			changed = g.changed.wait()
+		}
+		g.Unlock()
+		g.door.Unlock()
 		if !wait || ctx.Err() != nil || changed == nil {
 			return err
 		}
@@ -33,15 +41,4 @@ func (g *guard) until(ctx context.Context, wait bool, try func() error) error {
 		case <-ctx.Done():
 		}
 	}
-}
-
-func (g *guard) attempt(try func() error) (changed <-chan struct{}, err error) {
-	g.door.Lock()
-	defer g.door.Unlock()
-	g.Lock()
-	defer g.Unlock()
-	if err = try(); err == ErrNotConnected || err == ErrWindowFull {
-		changed = g.changed.wait()
-	}
-	return changed, err
 }

@@ -19,7 +19,7 @@ type socket struct {
 	named bool      // joined with prefetch: answers carry ids
 	queue chan *Run // has room for the runs that may be out; nil for Take
 
-	lock    guard           // guards what follows; conn's mu
+	// Guarded by mu.
 	runs    map[string]*Run // not yet answered, by canonical id
 	reports int             // progress frames that are not answered
 	leaving bool
@@ -30,9 +30,10 @@ type socket struct {
 // the worker had joined, and why it ended.
 func (w *Worker) attend(addr string) Notice {
 	s := &socket{
-		conn: conn{conf: w.conf}, w: w, named: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
+		conn: conn{conf: w.conf, mu: new(guard)}, w: w,
+		named: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
 	}
-	s.user, s.mu = s, &s.lock
+	s.user = s
 	if w.Take == nil {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}

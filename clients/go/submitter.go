@@ -274,16 +274,16 @@ func (s *Submitter) start(ctx context.Context, p *Pending, submit []byte, wait b
 }
 
 func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
+	if s.closing.Load() {
+		return ErrClosed
+	}
 	select {
 	case s.window <- struct{}{}:
 		return nil
 	default:
-	}
-	switch {
-	case s.closing.Load():
-		return ErrClosed
-	case !wait:
-		return ErrWindowFull
+		if !wait {
+			return ErrWindowFull
+		}
 	}
 	select {
 	case s.window <- struct{}{}:
