@@ -2,33 +2,26 @@ package gloom
 
 import "time"
 
-// Event is what a Notice is about.
-type Event uint8
+// Event is what a Notice is about, in words.
+type Event string
 
 const (
 	// EventConnected: a connection stands, hello included.
-	EventConnected Event = iota + 1
+	EventConnected Event = "connected"
 	// EventJoined: a worker's socket has joined its type.
-	EventJoined
+	EventJoined Event = "joined"
 	// EventLost: a connection was lost. Err says why, Wait when the next attempt is.
-	EventLost
+	EventLost Event = "lost"
 	// EventFailed: an attempt to connect or join failed; Err and Wait as above.
-	EventFailed
+	EventFailed Event = "failed"
 	// EventGivenUp: a broker refuses the worker for good. This socket makes no further
 	// attempt.
-	EventGivenUp
+	EventGivenUp Event = "given up"
 	// EventPanic: a handler panicked; Err is a *PanicError.
-	EventPanic
+	EventPanic Event = "panic"
 )
 
-var eventNames = [...]string{"none", "connected", "joined", "lost", "failed", "given up", "panic"}
-
-func (e Event) String() string {
-	if int(e) < len(eventNames) {
-		return eventNames[e]
-	}
-	return eventNames[0]
-}
+func (e Event) String() string { return string(e) }
 
 // Notice reports something that no caller waits for.
 type Notice struct {
