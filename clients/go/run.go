@@ -1,6 +1,7 @@
 package gloom
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,15 +44,9 @@ func (r *Run) tell() { r.socket.w.Take(r) }
 
 func newRun(s *socket, ev *wire.Event) *Run {
 	r := &Run{socket: s, key: string(ev.ID), ctx: s.life}
-	r.job = Job{ID: r.key, Type: s.w.Type, Body: append([]byte(nil), ev.Body...), run: r}
-	if id := wire.Value(ev.ID); id != r.key {
-		r.job.ID = id
-	}
-	if typ := wire.Value(ev.Type); typ != s.w.Type {
-		r.job.Type = typ
-	}
-	if ev.Headers != nil {
-		r.job.Headers = append(Headers(nil), ev.Headers...)
+	r.job = Job{
+		ID: wire.Value(ev.ID), Type: wire.Value(ev.Type),
+		Body: bytes.Clone(ev.Body), Headers: Headers(bytes.Clone(ev.Headers)), run: r,
 	}
 	if s.w.Take == nil {
 		r.ctx, r.cancel = context.WithCancelCause(s.life)
