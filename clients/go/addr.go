@@ -37,22 +37,17 @@ func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, 
 	return nc, broker, err
 }
 
+var dialer = net.Dialer{
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3},
+	Control:         limitUnacked,
+}
+
 func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error) {
 	network, addr, secure, err := splitAddr(broker)
 	if err != nil {
 		return nil, err
 	}
-	dial := c.dial
-	if dial == nil {
-		d := net.Dialer{
-			KeepAliveConfig: net.KeepAliveConfig{
-				Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
-			},
-			Control: limitUnacked,
-		}
-		dial = d.DialContext
-	}
-	nc, err := dial(ctx, network, addr)
+	nc, err := c.dial(ctx, network, addr)
 	if err != nil || c.tls == nil && !secure {
 		return nc, err
 	}

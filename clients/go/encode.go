@@ -47,19 +47,17 @@ func (e *encoder) submit(job *Job, p *Pending, conf *config) ([]byte, error) {
 	if len(r.Body) == 0 {
 		r.Body = null
 	}
-	if !conf.compat {
-		r.Options = true
-		r.DelayMS, r.TimeoutMS = millis(job.Delay), millis(job.Timeout)
-		r.BackoffMS, r.ExpiresMS = millis(job.backoff()), millis(job.Expires)
-		r.AgeMS, r.KeepMS = millis(job.Age), millis(job.Keep)
-		r.Detach, r.NoAck, r.Progress = job.Detach, job.NoAck, job.OnProgress != nil
-		r.Groups = canonicals(job.Groups)
-		if len(job.Headers) > 0 {
-			r.Headers = job.Headers
-		}
-		if job.Retries != 0 {
-			r.Retries = max(job.Retries, 0)
-		}
+	r.Options = !conf.compat
+	r.DelayMS, r.TimeoutMS = millis(job.Delay), millis(job.Timeout)
+	r.BackoffMS, r.ExpiresMS = millis(job.backoff()), millis(job.Expires)
+	r.AgeMS, r.KeepMS = millis(job.Age), millis(job.Keep)
+	r.Detach, r.NoAck, r.Progress = job.Detach, job.NoAck, job.OnProgress != nil
+	r.Groups = canonicals(job.Groups)
+	if len(job.Headers) > 0 {
+		r.Headers = job.Headers
+	}
+	if job.Retries != 0 {
+		r.Retries = max(job.Retries, 0)
 	}
 	e.frame = wire.AppendSubmit(e.frame[:0], r)
 	if conf.trust {

@@ -126,6 +126,9 @@ func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 	for _, o := range opts {
 		o(c)
 	}
+	if c.dial == nil {
+		c.dial = dialer.DialContext
+	}
 	if c.notify == nil {
 		c.notify = logPanics
 	}
