@@ -64,11 +64,6 @@ func (e *RefusedError) Error() string { return describe("refused", e.Code, e.Rea
 // Unwrap returns the code.
 func (e *RefusedError) Unwrap() error { return e.Code }
 
-// of is the refusal with the id that the caller gave the job.
-func (e *RefusedError) of(p *Pending) error {
-	return &RefusedError{Code: e.Code, Reason: e.Reason, ID: p.id}
-}
-
 // JobError says that a job that the broker took ended without an answer. Its Code is
 // ErrJobFailed, ErrExpired, ErrCancelled, ErrDraining or ErrTakenOver (another connection
 // attached to the kept job); later brokers may add more.

@@ -36,7 +36,7 @@ func (s *session) notBack(p *Pending, refusal *RefusedError) {
 		return // it goes with this connection
 	}
 	if !k.lost.Sent {
-		s.endJob(p, nil, refusal.of(p))
+		s.endJob(p, nil, refusal)
 		return
 	}
 	lost := *k.lost

@@ -29,7 +29,7 @@ type Pending struct {
 	result Result     // valid once ended
 	err    error      // valid once ended
 	mu     sync.Mutex // guards what follows
-	acked  bool       // the broker took the job
+	acked  bool       // the broker took the job; set with owner.mu held, too
 	ack    latch      // opened when its reply is in
 	done   latch      // opened when the job has ended
 }
@@ -140,12 +140,4 @@ func (p *Pending) tell() {
 	if p.notify != nil {
 		p.notify(p.result, p.err)
 	}
-}
-
-// lost is the error of a job whose connection was lost. owner.mu is held.
-func (p *Pending) lost(addr string, sent bool, cause error) *LostError {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.kept != nil && p.kept.lost != nil && p.kept.lost.Sent
-	return &LostError{ID: p.id, Addr: addr, Acked: p.acked, Sent: sent || p.acked || before, Cause: cause}
 }

@@ -60,7 +60,8 @@ func (s *session) gone(lost *LostError) {
 	o.sessions = slices.DeleteFunc(o.sessions, func(other *session) bool { return other == s })
 	jobs := slices.SortedFunc(maps.Values(s.jobs), func(a, b *Pending) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range jobs {
-		err := p.lost(s.addr, p.seq < s.written, lost.Cause)
+		sent := p.acked || p.seq < s.written || p.kept != nil && p.kept.lost != nil && p.kept.lost.Sent
+		err := &LostError{ID: p.id, Addr: s.addr, Acked: p.acked, Sent: sent, Cause: lost.Cause}
 		if p.kept == nil || !keeps {
 			s.endJob(p, nil, err)
 			continue
@@ -75,6 +76,9 @@ func (s *session) event(*wire.Event) error { return nil }
 
 func (s *session) replied(r request, refusal *RefusedError) error {
 	p := r.job
+	if refusal != nil && p != nil {
+		refusal.ID = p.id // the broker may have named none
+	}
 	switch {
 	case r.verb == wire.Cancel:
 		// A job of the same id that was submitted after the cancel is another one.
@@ -85,7 +89,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 	case refusal != nil && p.kept != nil && p.kept.lost != nil:
 		s.notBack(p, refusal)
 	case refusal != nil:
-		s.endJob(p, nil, refusal.of(p))
+		s.endJob(p, nil, refusal)
 	case p.detach:
 		s.endJob(p, nil, nil)
 	default:
