@@ -114,8 +114,9 @@ func (c *conn) greet(join func()) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })()
 	c.mu.Lock()
-	if c.conf.wantsHello() {
-		c.post(c.conf.hello(), request{verb: wire.Hello})
+	if conf := c.conf; conf.wantsHello() {
+		hello := wire.AppendHello(nil, conf.token, conf.client, conf.heartbeat.Milliseconds())
+		c.post(hello, request{verb: wire.Hello})
 	}
 	join()
 	said := c.waiting.tail
@@ -156,7 +157,6 @@ func (c *conn) run(err error) {
 	c.tell()
 }
 
-// tell tells others what the frame meant, without mu held.
 func (c *conn) tell() {
 	for i, n := range c.news {
 		n.tell()
@@ -259,13 +259,13 @@ func (c *conn) take(wrote []byte) []byte {
 // Read reads from nc. With a heartbeat, bytes must come in time. Only the reading goroutine
 // calls it.
 func (c *conn) Read(p []byte) (int, error) {
-	beat := c.conf.heartbeat
-	if beat > 0 {
-		c.nc.SetReadDeadline(time.Now().Add(deadBeats * beat))
+	quiet := deadBeats * c.conf.heartbeat
+	if quiet > 0 {
+		c.nc.SetReadDeadline(time.Now().Add(quiet))
 	}
 	n, err := c.nc.Read(p)
-	if beat > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("nothing came for %v: %w", deadBeats*beat, err)
+	if quiet > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("nothing came for %v: %w", quiet, err)
 	}
 	return n, err
 }

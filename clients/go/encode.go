@@ -38,11 +38,8 @@ func (e *encoder) submit(job *Job, p *Pending, conf *config) ([]byte, error) {
 	wire.ResetRequest(r)
 	e.names = append(e.names[:0], key...)
 	e.names = wire.Canonical(e.names, job.Type)
-	r.Verb = wire.Submit
 	r.ID = e.names[:len(key):len(key)]
-	if job.Type != "" {
-		r.Type = e.names[len(key):]
-	}
+	r.Type = e.names[len(key):]
 	r.Body, r.Priority = job.Body, job.Priority
 	if len(r.Body) == 0 {
 		r.Body = null

@@ -181,10 +181,6 @@ func (c *config) timeout(ctx context.Context) (context.Context, context.CancelFu
 		fmt.Errorf("no answer within %v: %w", c.dialTimeout, context.DeadlineExceeded))
 }
 
-func (c *config) hello() []byte {
-	return wire.AppendHello(nil, c.token, c.client, c.heartbeat.Milliseconds())
-}
-
 // logPanics is used without Notify: a panic must not go unseen.
 func logPanics(n Notice) {
 	if n.Event == EventPanic {
