@@ -41,6 +41,9 @@ type conn struct {
 	over   chan struct{} // closed when all that the connection had has been told so
 	writer sync.WaitGroup
 
+	drained context.Context // ends when the broker has said that it drains
+	drain   context.CancelFunc
+
 	// The largest frames either way. Only the reply to hello changes them, before anything
 	// large is sent.
 	maxIn, maxOut int
@@ -50,7 +53,6 @@ type conn struct {
 	wake    chan struct{} // holds one element while out is not empty and the writer has not begun with it
 	waiting fifo[request]
 	jobs    map[string]*Pending // of a submitter: those pending here, by canonical id
-	drained latch               // opened when the broker has said that it drains
 	written uint64              // number of the first request not given to the writer
 	bare    bool                // a detached job without ack has been sent since the last request with a reply
 	refusal *RefusedError       // what the broker said before it closes the connection
@@ -97,6 +99,7 @@ func (c *conn) dial(ctx, life context.Context, broker string, join func()) error
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
 	c.wake, c.over = make(chan struct{}, 1), make(chan struct{})
 	c.life, c.end = context.WithCancelCause(life)
+	c.drained, c.drain = context.WithCancel(context.Background())
 	context.AfterFunc(c.life, func() { c.nc.Close() }) // over TLS this may wait for the peer
 	if ctx.Err() != nil {
 		c.fail(ErrClosed)

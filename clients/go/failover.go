@@ -24,8 +24,12 @@ func (s *Submitter) stayConnected() {
 			return
 		case err == nil:
 			sess, since = next, time.Now()
+			drained := sess.drained.Done()
+			if len(s.conf.addrs) == 1 {
+				drained = nil // there is no other broker
+			}
 			select {
-			case <-s.drains(sess):
+			case <-drained:
 				continue // what is pending on it stays there
 			case <-sess.over:
 			}
@@ -43,17 +47,6 @@ func (s *Submitter) stayConnected() {
 		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lost().Cause}, since, s.life.Done())
 		sess = nil
 	}
-}
-
-// drains is closed when the broker of a connection drains; it is nil if there is no other
-// broker.
-func (s *Submitter) drains(sess *session) <-chan struct{} {
-	if len(s.conf.addrs) == 1 {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return sess.drained.wait()
 }
 
 // tryAll tries each address but except once, in turn. The first broker that takes us gets new

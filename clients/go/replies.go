@@ -130,7 +130,7 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	}
 	switch {
 	case code == ErrDraining:
-		c.drained.release()
+		c.drain()
 	case code == ErrSizeError, code == ErrInvalidJSON, nameless && !replies:
 		c.refusal = refusal // it may close the connection now
 	}
