@@ -1,28 +1,28 @@
-// Is all well? What is wrong, and what one may do about it.
+// Is all well? What the daemon has found wrong, and what one may do about it.
 import { html } from './html.js';
 import { noun } from './api.js';
-import { away } from './live.js';
-import { count } from './format.js';
+import { away, lasted, look } from './live.js';
+import { count, time } from './format.js';
 import { badge, verdict } from './parts.js';
 
-/** @typedef {{severity: 'severe'|'warning'|'info', what: any, advice: any, act?: any}} Finding act: the button that does something about it */
+/** @typedef {{severity: 'severe'|'warning'|'info', kind: string, subject: string, cause: string, finding: string, advice: string, since: string, alike?: number}} Finding as the daemon tells it */
+/** @typedef {{link: (f: Finding) => any, help: Record<string, (f: Finding) => any>}} Words link: the subject, where one finds it; help: the buttons and links that help, by cause */
 
-/** How many there are of each severity. @param {Finding[]} all @returns {{severe?: number, warning?: number}} */
-const counts = all => Object.fromEntries(['severe', 'warning'].map(s => [s, all.filter(f => f.severity === s).length]));
-
-/** What stands beside the name of the overview. @param {Finding[]} all */
-export function mark(all) {
-  const { severe = 0, warning = 0 } = counts(all), bad = away.value ? 0 : severe + warning;
-  return bad > 0 && badge(count(bad), severe ? 'severe' : 'warning');
+/** What stands beside the name of the overview. */
+export function mark() {
+  const { severe = 0, warning = 0 } = !away.value && look.value?.severities || {};
+  return severe + warning > 0 && badge(count(severe + warning), severe ? 'severe' : 'warning');
 }
 
-/** @param {Finding[]} all */
-export const findingList = all => all.length > 0 && html`<ul class="findings">${all.map((f, i) => html`<li key=${i} class=${f.severity}>
-  ${badge(f.severity === 'info' ? 'note' : f.severity, f.severity)}<div><p>${f.what}</p><p class="note">${f.advice}</p></div>${f.act}</li>`)}</ul>`;
+/** @param {Finding[]} all @param {Words} words @param {boolean} [own] on the page of what they are about */
+export const findingList = (all, words, own) => all.length > 0 && html`<ul class="findings">${all.map(f => html`<li key=${f.cause + f.subject} class=${f.severity}>
+  ${badge(f.severity === 'info' ? 'note' : f.severity, f.severity)}<div><p>${!own && html`<b>${f.kind === f.subject ? `The ${f.kind}` : words.link(f)}</b>: `}${f.finding}</p>
+  <p class="note">${f.advice} ${words.help[f.cause]?.(f)}${f.alike > 0 && html`${' '}And ${count(f.alike)} more like it: <code>GET /v1/findings</code>`}</p></div>
+  <span class="note" title="for how long">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
 
-/** How all is, in a word, and what is wrong. @param {Finding[]} all @param {any} note */
-export function found(all, note) {
-  const [word, kind] = away.value ? [`Not known: the ${noun} is away`, 'severe'] : verdict(counts(all));
+/** How all is, in a word, and what is wrong. @param {any} note @param {Words} words */
+export function found(note, words) {
+  const [word, kind] = away.value ? [`Not known: the ${noun} is away`, 'severe'] : verdict(look.value.severities);
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1><p class="note">${note}</p></div>
-    ${findingList(all)}`;
+    ${findingList(look.value.findings, words)}`;
 }

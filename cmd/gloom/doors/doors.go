@@ -61,6 +61,7 @@ func Of(status json.RawMessage, transport http.RoundTripper, base, token string)
 	_ = json.Unmarshal(status, &said) // then nothing is known
 	if as := kinds[said.Name]; as != nil {
 		d := &Door{Name: said.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
+		d.on("GET /v1/findings", d.findings)
 		as(d)
 		return d, nil
 	}

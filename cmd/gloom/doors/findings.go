@@ -6,31 +6,28 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// found collects what is found about one subject, or about all.
-type found struct {
-	api.Findings
-	subject string
-}
-
-func (d *Door) found(r *http.Request) *found {
-	return &found{api.Findings{Items: []api.Finding{}}, r.URL.Query().Get("subject")}
-}
-
-func (f *found) add(severity, kind, subject, cause, finding, advice string) {
-	f.tell(api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice})
-}
-
-func (f *found) tell(x api.Finding) {
-	if f.subject != "" && f.subject != x.Subject {
-		return
+// findings are those of the daemon, about one subject or about all. What it calls a name or a target
+// is a type.
+func (d *Door) findings(r *http.Request) (any, error) {
+	var all api.List[api.Finding]
+	err := d.ask(r, http.MethodGet, "/v1/findings", nil, &all)
+	out, subject := api.Findings{Items: []api.Finding{}}, r.URL.Query().Get("subject")
+	for _, f := range all.Items {
+		if subject != "" && subject != f.Subject {
+			continue
+		}
+		if f.Kind == "target" || f.Kind == "name" {
+			f.Kind = "type"
+		}
+		out.Items = append(out.Items, f)
+		switch f.Severity {
+		case api.Severe:
+			out.Counts.Severe++
+		case api.Warning:
+			out.Counts.Warning++
+		default:
+			out.Counts.Info++
+		}
 	}
-	f.Items = append(f.Items, x)
-	switch x.Severity {
-	case api.Severe:
-		f.Counts.Severe++
-	case api.Warning:
-		f.Counts.Warning++
-	default:
-		f.Counts.Info++
-	}
+	return &out, err
 }

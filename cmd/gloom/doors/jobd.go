@@ -21,7 +21,6 @@ type jobd struct{ *Door }
 func asJobd(d *Door) {
 	m := &jobd{d}
 	d.on("GET /v1/status", m.status)
-	d.on("GET /v1/findings", m.findings)
 	d.on("GET /v1/types", m.types)
 	d.on("GET /v1/workers", m.workers)
 	d.have(m, map[string][]string{
@@ -83,19 +82,6 @@ func (m *jobd) status(r *http.Request) (any, error) {
 	out := st.as(m.Name)
 	out.Workers, out.Types, out.Ledger = s.Workers, s.Targets, s.as().Ledger
 	return out, err
-}
-
-func (m *jobd) findings(r *http.Request) (any, error) {
-	var all api.List[api.Finding]
-	err := m.ask(r, http.MethodGet, "/v1/findings", nil, &all)
-	found := m.found(r)
-	for _, f := range all.Items {
-		if f.Kind == "target" {
-			f.Kind = "type"
-		}
-		found.tell(f)
-	}
-	return found, err
 }
 
 // inPlace asks for a page of a listing whose cursors are numbers, as the broker's are.

@@ -26,7 +26,6 @@ type jq struct {
 func asJQ(d *Door) {
 	q := &jq{Door: d}
 	d.on("GET /v1/status", q.status)
-	d.on("GET /v1/findings", q.findings)
 	d.on("GET /v1/types", q.types)
 	d.on("GET /v1/workers", q.workers)
 	d.have(q, map[string][]string{
@@ -60,13 +59,9 @@ type jqStats struct {
 		In  float64 `json:"enqueued"`
 		Out float64 `json:"ended"`
 	} `json:"rates"`
-	Ledger    map[string]uint64 `json:"ledger"`
-	Workers   int               `json:"workers"`
-	Slots     int               `json:"slots"`
-	Busy      int               `json:"busy"`
-	Paused    int               `json:"paused"`
-	Bytes     int64             `json:"bytes"`
-	StoreAway string            `json:"store_away"`
+	Ledger  map[string]uint64 `json:"ledger"`
+	Workers int               `json:"workers"`
+	Bytes   int64             `json:"bytes"`
 }
 
 func (q *jq) stats(r *http.Request) (s jqStats, st status, err error) {
@@ -341,60 +336,4 @@ func (q *jq) bulk(verb string) answer {
 		}
 		return &out, err
 	}
-}
-
-func (q *jq) findings(r *http.Request) (any, error) {
-	s, st, err := q.stats(r)
-	if err != nil {
-		return nil, err
-	}
-	var rules struct {
-		Constraints []struct {
-			ID      string `json:"id"`
-			Blocked int    `json:"blocked"`
-			Enabled bool   `json:"enabled"`
-		} `json:"constraints"`
-	}
-	if err := q.ask(r, http.MethodGet, "/v1/constraints", nil, &rules); err != nil {
-		return nil, err
-	}
-	found, waiting := q.found(r), s.Ledger["waiting"]
-	if s.StoreAway != "" {
-		found.add(api.Severe, q.Name, q.Name, "store_away", "its store is away: "+s.StoreAway, "nothing is enqueued or handed out until it is back; reports of workers wait for a while")
-	}
-	for i := range s.Names {
-		n := &s.Names[i]
-		if waiting := n.States["queued"] + n.States["retrying"]; waiting > 0 && !n.Served {
-			found.add(api.Severe, "type", n.Name, "no_worker", cli.Plural(int(waiting), "job")+" waiting, and no worker serves the name", "start one that takes it; gloom ls workers lists those that are there")
-		}
-	}
-	for i := range s.Names {
-		n := &s.Names[i]
-		if bad, good := n.States["error"], n.States["done"]; bad > 1 && bad >= good {
-			found.add(api.Warning, "type", n.Name, "failing", fmt.Sprintf("%s ended with an error, %d done", cli.Plural(int(bad), "job"), good), "gloom dead ls "+n.Name+" tells why; gloom dead retry "+n.Name+" --all tries them again")
-		}
-	}
-	for _, c := range rules.Constraints {
-		if c.Enabled && c.Blocked > 0 {
-			found.add(api.Warning, "constraint", c.ID, "limit", "it holds back "+cli.Plural(c.Blocked, "job"), "change it with PUT /v1/constraints/ID, or at the page")
-		}
-	}
-	if s.Paused > 0 {
-		found.add(api.Warning, q.Name, q.Name, "paused_workers", fmt.Sprintf("%d of %s get no jobs for now", s.Paused, cli.Plural(s.Workers, "worker")), "gloom ls workers tells why: they are busy, or cannot be reached")
-	}
-	full := func(flag string, n, most int64) {
-		if most > 0 && n >= most/10*9 {
-			found.add(api.Warning, q.Name, q.Name, "limit", fmt.Sprintf("it is close to --%s: %d %%", flag, 100*n/most), "beyond it, new jobs are refused")
-		}
-	}
-	full("max-jobs", int64(waiting+s.Ledger["running"]), st.Limits["max_jobs"])
-	full("max-bytes", s.Bytes, st.Limits["max_bytes"])
-	if s.Slots > 0 && s.Busy >= s.Slots && waiting > 0 {
-		advice := "more workers would help"
-		if s.Rates.Out > 0 {
-			advice = fmt.Sprintf("at today's rate they are through in %v", time.Duration(float64(waiting)/s.Rates.Out*float64(time.Second)).Round(time.Second))
-		}
-		found.add(api.Info, q.Name, q.Name, "busy", fmt.Sprintf("all %s of the workers are taken, and %s waiting", cli.Plural(s.Slots, "slot"), cli.Plural(int(waiting), "job")), advice)
-	}
-	return found, nil
 }

@@ -3,7 +3,6 @@ package doors
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
-	"gloom/cmd/internal/cli"
 )
 
 // serverless is serverlessd: types have the name of their client in front, a handler counts as a
@@ -22,7 +20,6 @@ type serverless struct{ *Door }
 func asServerless(d *Door) {
 	s := &serverless{d}
 	d.on("GET /v1/status", s.status)
-	d.on("GET /v1/findings", s.findings)
 	d.on("GET /v1/types", s.types)
 	d.have(s, map[string][]string{
 		"queued": {"waiting"}, "delayed": {"deferred"}, "running": {"running"},
@@ -78,20 +75,9 @@ type slsLook struct {
 	} `json:"types"`
 	AllTypes int `json:"all_types"`
 	Journal  struct {
-		Bytes  int64 `json:"bytes"`
-		Jobs   int64 `json:"jobs"`
-		AgeMS  int64 `json:"age_ms"`
-		Aside  int   `json:"aside_files"`
-		Failed int64 `json:"failures"`
+		Bytes int64 `json:"bytes"`
 	} `json:"journal"`
-	Stores []struct {
-		Name  string `json:"name"`
-		Away  bool   `json:"away"`
-		Error string `json:"error"`
-	} `json:"stores"`
-	Broker   string `json:"broker_away"`
-	NotReady string `json:"not_ready"`
-	HandsOut bool   `json:"handing_out"`
+	HandsOut bool `json:"handing_out"`
 }
 
 func (s *serverless) look(r *http.Request) (l slsLook, err error) {
@@ -324,50 +310,4 @@ func (s *serverless) pause(path string) answer {
 		}
 		return &out, err
 	}
-}
-
-func (s *serverless) findings(r *http.Request) (any, error) {
-	l, err := s.look(r)
-	if err != nil {
-		return nil, err
-	}
-	found := s.found(r)
-	if !l.HandsOut {
-		found.add(api.Severe, s.Name, s.Name, "paused", "it hands out no jobs", "gloom resume lets it")
-	}
-	for _, b := range l.Stores {
-		if b.Error != "" {
-			found.add(api.Severe, "store", b.Name, "store", cmp.Or(map[bool]string{true: "it is away: "}[b.Away], "it does not do its work: ")+b.Error, "jobs are safe in the journal meanwhile; those that are in this store wait for it")
-		}
-	}
-	if l.Broker != "" {
-		found.add(api.Severe, s.Name, s.Name, "broker_away", "the broker is away: "+l.Broker, "types whose handler is a Gloom worker wait for it")
-	}
-	for i := range l.Types {
-		if t := &l.Types[i]; t.Lang == nil && t.Waiting > 0 {
-			found.add(api.Severe, "type", t.Type, "no_handler", cli.Plural(int(t.Waiting), "job")+" waiting, and there is no handler", "add one: POST /"+clientOf(t.Type)+"/handler/add/"+t.Type[len(clientOf(t.Type))+1:])
-		}
-	}
-	for i := range l.Types {
-		t := &l.Types[i]
-		if bad := t.Failed + t.Abandoned; bad > 1 && bad >= t.OK {
-			found.add(api.Warning, "type", t.Type, "failing", fmt.Sprintf("%s did not succeed, %d did", cli.Plural(int(bad), "job"), t.OK), "gloom dead ls "+t.Type+" tells why; gloom dead retry "+t.Type+" --all tries them again")
-		}
-	}
-	if l.Journal.Failed > 0 {
-		found.add(api.Severe, "journal", "journal", "journal", cli.Plural(int(l.Journal.Failed), "write")+" to the journal failed", "look at its disk and at the log")
-	}
-	if l.Journal.Jobs > 0 && l.Journal.AgeMS > 60_000 {
-		found.add(api.Warning, "journal", "journal", "behind", fmt.Sprintf("%s in no store yet, the oldest for %v", cli.Plural(int(l.Journal.Jobs), "job"), time.Duration(l.Journal.AgeMS)*time.Millisecond), "a store is away or slow")
-	}
-	if l.Journal.Aside > 0 {
-		found.add(api.Warning, "journal", "journal", "set_aside", cli.Plural(l.Journal.Aside, "file")+" of jobs that no store took", "GET /aside says why; POST /put-back?all=true tries again")
-	}
-	if l.Imbalance != 0 {
-		found.add(api.Warning, s.Name, s.Name, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", l.Imbalance), "this is a bug, please report it")
-	}
-	if l.NotReady != "" && len(found.Items) == 0 {
-		found.add(api.Severe, s.Name, s.Name, "not_ready", l.NotReady, "GET /readyz says when it is over")
-	}
-	return found, nil
 }

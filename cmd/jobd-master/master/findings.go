@@ -3,21 +3,11 @@ package master
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
-)
 
-// Finding is something that does not move, or soon will not, in the broker's words.
-type Finding struct {
-	Severity string    `json:"severity"` // severe, warning or info
-	Kind     string    `json:"kind"`     // what subject names: target, worker or master
-	Subject  string    `json:"subject"`
-	Cause    string    `json:"cause"` // for programs
-	Finding  string    `json:"finding"`
-	Advice   string    `json:"advice"`
-	Since    time.Time `json:"since"` // when it was first seen
-}
+	"gloom/cmd/internal/finding"
+)
 
 // lately is what became of a target's rows in the last seconds.
 type lately struct {
@@ -31,47 +21,40 @@ const late = 15 * time.Second
 // goesOn is the advice for what is paused.
 const goesOn = "What runs goes on; nothing else begins until it is resumed."
 
-var severities = []string{"severe", "warning", "info"}
-
 // find finds what is wrong, the worst first.
-func find(l *Look, of func(target string) lately) []Finding {
-	all := []Finding{}
-	add := func(severity, kind, subject, cause, finding, advice string) {
-		all = append(all, Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice})
-	}
+func find(l *Look, of func(target string) lately) finding.List {
+	all := finding.List{}
 	if len(l.Workers) == 0 {
-		add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
+		all.Add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
 	}
 	for _, w := range l.Workers {
 		name := cmp.Or(w.Name, w.Address)
 		switch {
 		case w.Trouble != "":
-			add("severe", "worker", name, "trouble", w.Trouble, "It does no rows until that is over; what has ended meanwhile waits to be written.")
+			all.Add("severe", "worker", name, "trouble", w.Trouble, "It does no rows until that is over; what has ended meanwhile waits to be written.")
 		case w.Silent:
-			add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. It is given up when it leaves pings unanswered.")
+			all.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. It is given up when it leaves pings unanswered.")
 		case w.Uncounted != "":
-			add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "What waits there is not known.")
+			all.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "What waits there is not known.")
 		case w.Old:
-			add("info", "worker", name, "old", "does not tell of its rows", "It is of another implementation or an earlier version: its rows are neither listed nor counted.")
+			all.Add("info", "worker", name, "old", "does not tell of its rows", "It is of another implementation or an earlier version: its rows are neither listed nor counted.")
 		}
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
-		if severity, cause, finding, advice := t.judge(l.At, of(t.Target.Target)); severity != "" {
-			add(severity, "target", t.Target.Target, cause, finding, advice)
+		if severity, cause, what, advice := t.judge(l.At, of(t.Target.Target)); severity != "" {
+			all.Add(severity, "target", t.Target.Target, cause, what, advice)
 		}
 		if t.Manual > 0 {
-			add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "Whoever made them asks for that, or you do.")
+			all.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "Whoever made them asks for that, or you do.")
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Finding) int {
-		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
-	})
+	all.Sort()
 	return all
 }
 
 // judge tells what is wrong with a target, if anything is; of several things the worst.
-func (t *Target) judge(now time.Time, n lately) (severity, cause, finding, advice string) {
+func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice string) {
 	waits := rows(t.Waiting, t.More, "wait")
 	behind, ended := t.Waiting+t.Queued, n.ok+n.fail
 	switch {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gloom/cmd/internal/finding"
 	"gloom/cmd/jobd/look"
 	"gloom/cmd/jobd/peer"
 )
@@ -35,7 +36,7 @@ type Look struct {
 	At       time.Time
 	Workers  []Worker // in the order of registration
 	Targets  []Target // the busiest first
-	Findings []Finding
+	Findings finding.List
 	Bounds   []float64 // of Runs, as look.Daemon has them
 	Runs     []uint64
 
@@ -83,8 +84,8 @@ type seen struct {
 	mu      sync.Mutex
 	last    *Look
 	past    []moment
-	since   map[string]time.Time // of findings, by cause and subject
-	counted map[string]counted   // by table
+	since   finding.Memory
+	counted map[string]counted // by table
 }
 
 // counted is what a table told last.
@@ -308,7 +309,7 @@ func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 }
 
 // judge notes what is seen, and finds what is wrong; s.mu is held.
-func (s *seen) judge(l *Look) []Finding {
+func (s *seen) judge(l *Look) finding.List {
 	now := moment{l.At, make(map[string][3]uint64, len(l.Targets))}
 	for _, t := range l.Targets {
 		now.of[t.Target.Target] = [3]uint64{t.Accepted, t.OK, t.Fail}
@@ -322,15 +323,6 @@ func (s *seen) judge(l *Look) []Finding {
 		}
 		return lately{l.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}
 	})
-	since := make(map[string]time.Time, len(found))
-	for i := range found {
-		f := &found[i]
-		key := f.Cause + " " + f.Kind + " " + f.Subject
-		if f.Since = s.since[key]; f.Since.IsZero() {
-			f.Since = l.At
-		}
-		since[key] = f.Since
-	}
-	s.since = since
+	s.since.Note(found, l.At)
 	return found
 }

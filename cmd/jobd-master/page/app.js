@@ -1,7 +1,6 @@
 // The page of jobd-master: its views, and what the field finds.
 import { html } from './html.js';
 import { call } from './api.js';
-import { look } from './live.js';
 import { later, to } from './parts.js';
 import { start } from './page.js';
 import { mark } from './verdict.js';
@@ -34,5 +33,5 @@ start({
   scopes: 'admin: the password of the master',
   find: { label: 'Find a row by its id, or a target', fits, go: find },
   help: html`Rates and times are of the last seconds; plots of the last five minutes, since the page was opened. <code>jobctl --master</code> does the same on a terminal.`,
-  mark: () => mark(look.value?.findings ?? []), source,
+  mark, source,
 });

@@ -7,13 +7,15 @@ import (
 	"strings"
 	"time"
 
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/finding"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/look"
 )
 
-// mostPage is how many workers or targets one reply has; busiest and shown are how many targets
-// and findings the statistics have.
-const mostPage, busiest, shown = 500, 20, 20
+// mostPage is how many workers or targets one reply has; busiest how many targets
+// the statistics have.
+const mostPage, busiest = 500, 20
 
 // stats is what the page looks at again and again: it is written once for all who look.
 func (s *Server) stats(*http.Request) (any, error) {
@@ -32,30 +34,30 @@ func (s *Server) stats(*http.Request) (any, error) {
 
 // stats are the sums of a look, and what is worst and busiest of it.
 type stats struct {
-	At         time.Time        `json:"at"`
-	Workers    int              `json:"workers"`
-	Slots      int              `json:"slots"`
-	Queued     int              `json:"queued"` // accepted, and not begun
-	Running    int              `json:"running"`
-	Waiting    int              `json:"waiting"` // in the tables
-	Manual     int              `json:"manual"`
-	More       bool             `json:"more"` // more rows may wait
-	Oldest     *time.Time       `json:"oldest"`
-	Accepted   uint64           `json:"accepted"` // since their workers started
-	OK         uint64           `json:"ok"`
-	Fail       uint64           `json:"fail"`
-	Bounds     []float64        `json:"bounds"`
-	Runs       []uint64         `json:"runs"`
-	Targets    int              `json:"targets"`
-	Busiest    []master.Target  `json:"busiest"`
-	Findings   []master.Finding `json:"findings"`
-	Severities map[string]int   `json:"severities"` // how many findings there are of each
+	At         time.Time       `json:"at"`
+	Workers    int             `json:"workers"`
+	Slots      int             `json:"slots"`
+	Queued     int             `json:"queued"` // accepted, and not begun
+	Running    int             `json:"running"`
+	Waiting    int             `json:"waiting"` // in the tables
+	Manual     int             `json:"manual"`
+	More       bool            `json:"more"` // more rows may wait
+	Oldest     *time.Time      `json:"oldest"`
+	Accepted   uint64          `json:"accepted"` // since their workers started
+	OK         uint64          `json:"ok"`
+	Fail       uint64          `json:"fail"`
+	Bounds     []float64       `json:"bounds"`
+	Runs       []uint64        `json:"runs"`
+	Targets    int             `json:"targets"`
+	Busiest    []master.Target `json:"busiest"`
+	Findings   finding.List    `json:"findings"`   // those that are alike folded
+	Severities map[string]int  `json:"severities"` // how many findings there are of each
 }
 
 func sum(l *master.Look) *stats {
 	v := &stats{
 		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
-		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: l.Findings[:min(shown, len(l.Findings))], Severities: make(map[string]int),
+		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: l.Findings.Folded(), Severities: l.Findings.Counts(),
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
@@ -71,9 +73,6 @@ func sum(l *master.Look) *stats {
 		if t.Oldest != nil && (v.Oldest == nil || t.Oldest.Before(*v.Oldest)) {
 			v.Oldest = t.Oldest
 		}
-	}
-	for _, f := range l.Findings {
-		v.Severities[f.Severity]++
 	}
 	return v
 }
@@ -108,7 +107,7 @@ func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
 }
 
 func (s *Server) findings(r *http.Request) (any, error) {
-	return part(r, s.Master.Look().Findings, nil)
+	return part(r, []api.Finding(s.Master.Look().Findings), nil)
 }
 
 func (s *Server) workers(r *http.Request) (any, error) {
@@ -133,7 +132,7 @@ func (s *Server) target(r *http.Request) (any, error) {
 			workers = append(workers, w)
 		}
 	}
-	found := []master.Finding{}
+	found := finding.List{}
 	for _, f := range l.Findings {
 		if f.Kind == "target" && f.Subject == name {
 			found = append(found, f)
@@ -141,7 +140,7 @@ func (s *Server) target(r *http.Request) (any, error) {
 	}
 	return struct {
 		master.Target
-		At       []master.Worker  `json:"at"` // who serves it
-		Findings []master.Finding `json:"findings"`
+		At       []master.Worker `json:"at"` // who serves it
+		Findings finding.List    `json:"findings"`
 	}{l.Targets[i], workers, found}, nil
 }

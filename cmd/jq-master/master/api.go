@@ -120,8 +120,10 @@ type Stats struct {
 	Ledger Ledger
 	// Rates are per second, over the last minute.
 	EnqueuedRate, HandedOutRate, EndedRate float64
-	Workers, Slots, Busy                   int
-	Paused                                 int // workers that get no jobs for now
+	// Ended is how many jobs have ended in the last minute, Erred how many of them with an error.
+	Ended, Erred         uint64
+	Workers, Slots, Busy int
+	Paused               int // workers that get no jobs for now
 	// Wait and Run count how long jobs waited before an attempt, and how long attempts took,
 	// by Bounds.
 	Wait, Run [len(bounds) + 1]uint64
@@ -132,11 +134,13 @@ type Stats struct {
 	Durable   bool
 }
 
-// NameStats has the number of jobs of a name, by state, and whether a worker serves it.
+// NameStats has the number of jobs of a name, by state, whether a worker serves it, and for how long
+// none of those that do has asked for jobs.
 type NameStats struct {
-	Name   string
-	States map[job.State]int
-	Served bool
+	Name    string
+	States  map[job.State]int
+	Served  bool
+	Silence time.Duration
 }
 
 // Bounds are the upper limits of the counts in Stats.Wait and Stats.Run, in seconds; the last count

@@ -3,6 +3,7 @@ package master
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -102,8 +103,13 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 			d.Waits = "the master is stopping"
 		case c.rest(r) > 0:
 			d.Waits = "it is not due yet"
-		case !slices.ContainsFunc(c.byAge(), func(w *worker) bool { return w.serves(r.Name) }):
-			d.Waits = unserved
+		default:
+			switch served, silence := silence(askers(c.asked()), r.Name, c.now); {
+			case !served:
+				d.Waits = unserved
+			case silence >= quiet:
+				d.Waits = fmt.Sprintf("the workers that serve its name have been silent for %v", silence.Round(time.Second))
+			}
 		}
 		return d, nil
 	})
@@ -132,15 +138,51 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 
 const unserved = "no worker serves its name"
 
-// serves reports whether the worker serves jobs of a name.
-func (w *worker) serves(name string) bool {
-	return !w.gone && !w.Leaving && slices.ContainsFunc(w.Names, func(glob string) bool { return fits(glob, name) })
+// asked returns when one of the workers that serve a glob of names last asked for jobs. Those that
+// have a request open, are at work, or get jobs pushed ask now.
+func (c *machine) asked() map[string]int64 {
+	last := make(map[string]int64)
+	for _, w := range c.workers {
+		if w.gone || w.Leaving {
+			continue
+		}
+		at := c.now
+		if w.Pulls() && len(w.runs) == 0 && !w.waits() {
+			at = w.seen
+		}
+		for _, glob := range w.Names {
+			last[glob] = max(last[glob], at)
+		}
+	}
+	return last
 }
 
-// fits reports whether a name fits a glob.
-func fits(glob, name string) bool {
-	p := wire.NewPattern(wire.Canonical(nil, glob))
-	return p.Fits(name)
+// asker is those workers that serve a glob.
+type asker struct {
+	wire.Pattern
+	at int64 // when one last asked
+}
+
+func askers(last map[string]int64) []asker {
+	all := make([]asker, 0, len(last))
+	for glob, at := range last {
+		all = append(all, asker{wire.NewPattern(wire.Canonical(nil, glob)), at})
+	}
+	return all
+}
+
+// silence tells whether workers serve a name, and for how long none of them has asked for jobs.
+func silence(all []asker, name string, now int64) (served bool, since time.Duration) {
+	at := int64(0)
+	for i := range all {
+		if all[i].Fits(name) {
+			served, at = true, max(at, all[i].at)
+		}
+	}
+	if !served {
+		return false, 0
+	}
+	return true, time.Duration(now-at) * time.Millisecond
 }
 
 // Action is an action of operators on jobs, one or many.
@@ -233,6 +275,7 @@ func (m *Master) Stats(names int) (*Stats, error) {
 			Oldest: c.oldest(), Wait: c.more.waitSeconds.buckets, Run: c.more.runSeconds.buckets,
 		}
 		s.EnqueuedRate, s.HandedOutRate, s.EndedRate = m.rates.perSecond()
+		s.Ended, s.Erred = m.rates.ended()
 		if c.away != nil {
 			s.StoreAway = c.away.Error()
 		}
@@ -265,7 +308,8 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 		name
 		total int
 	}
-	var served []string
+	var last map[string]int64
+	var now int64
 	var line *brokerLine
 	all, err := look(m, func(c *machine) ([]counted, error) {
 		line = m.line
@@ -273,15 +317,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 		for _, n := range c.names {
 			all = append(all, counted{name: *n})
 		}
-		known := make(map[string]bool)
-		for _, w := range c.workers {
-			for _, glob := range w.Names {
-				if !w.gone && !w.Leaving && !known[glob] {
-					known[glob] = true
-					served = append(served, glob)
-				}
-			}
-		}
+		last, now = c.asked(), c.now
 		return all, nil
 	})
 	if err != nil {
@@ -293,13 +329,10 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b counted) int { return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.text, b.text)) })
-	patterns := make([]wire.Pattern, len(served))
-	for i, glob := range served {
-		patterns[i] = wire.NewPattern(wire.Canonical(nil, glob))
-	}
+	serving := askers(last)
 	for _, n := range all[:min(len(all), statNames)] {
-		fits := slices.ContainsFunc(patterns, func(p wire.Pattern) bool { return p.Fits(n.text) })
-		busiest = append(busiest, NameStats{n.text, states(&n.counts), fits})
+		served, silent := silence(serving, n.text, now)
+		busiest = append(busiest, NameStats{n.text, states(&n.counts), served, silent})
 	}
 	asked := 0
 	for i := range busiest {
@@ -389,13 +422,25 @@ func (r *rates) sample(l *Ledger) {
 	r.n++
 }
 
+// span returns the oldest and the last sample, and how many seconds are between them.
+func (r *rates) span() (a, b *Ledger, seconds int) {
+	seconds = max(0, min(r.n, len(r.samples))-1)
+	return &r.samples[max(0, r.n-1-seconds)%len(r.samples)], &r.samples[max(0, r.n-1)%len(r.samples)], seconds
+}
+
 func (r *rates) perSecond() (enqueued, handedOut, ended float64) {
-	span := min(r.n, len(r.samples)) - 1
-	if span < 1 {
+	a, b, seconds := r.span()
+	if seconds < 1 {
 		return 0, 0, 0
 	}
-	a, b := &r.samples[(r.n-1-span)%len(r.samples)], &r.samples[(r.n-1)%len(r.samples)]
-	over := func(x, y uint64) float64 { return float64(y-x) / float64(span) }
+	over := func(x, y uint64) float64 { return float64(y-x) / float64(seconds) }
 	return over(a.Enqueued, b.Enqueued), over(a.HandedOut, b.HandedOut),
 		over(a.Done+a.Failed+a.Cancelled, b.Done+b.Failed+b.Cancelled)
+}
+
+// ended is how many jobs have ended, and how many of them with an error.
+func (r *rates) ended() (all, failed uint64) {
+	a, b, _ := r.span()
+	failed = b.Failed - a.Failed
+	return b.Done - a.Done + failed + b.Cancelled - a.Cancelled, failed
 }

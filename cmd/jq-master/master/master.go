@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/finding"
 	"gloom/cmd/internal/schedule"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
@@ -74,6 +75,8 @@ type Master struct {
 
 	names spared[[]NameStats]
 	held  spared[map[string]int] // jobs that constraints hold back
+	found spared[finding.List]
+	known finding.Memory // guarded by found
 }
 
 // service is the active machine.

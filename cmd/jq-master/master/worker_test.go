@@ -225,3 +225,29 @@ func TestSilentWorkers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSilence: for how long those who serve a name have not asked for jobs. A worker that has jobs
+// pushed, is at work or has a request open is not silent.
+func TestSilence(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	register := func(g Registration) (k *worker) {
+		w.step(c, func() { c.register(&g, func(r *Registered, err error) { k = c.workers[r.ID] }) })
+		w.st.flush()
+		return k
+	}
+	register(Registration{URL: "http://there", Names: []string{"pushed*"}})
+	gone := register(Registration{Names: []string{"mail", "sms"}})
+	open := register(Registration{Names: []string{"sms"}})
+	w.step(c, func() { c.pull(open, &puller{max: 1, ready: func() {}}) })
+	w.elapse(12 * time.Minute)
+	for name, want := range map[string]string{"mail": "true 12m0s", "sms": "true 0s", "pushed-1": "true 0s", "none": "false 0s"} {
+		if served, since := silence(askers(c.asked()), name, c.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
+			t.Errorf("%s: %v, %v; want %s", name, served, since, want)
+		}
+	}
+	w.step(c, func() { _, _ = c.known(job.Caller{ID: gone.ID}, false) })
+	if _, since := silence(askers(c.asked()), "mail", c.now); since != 0 {
+		t.Errorf("silent for %v after a request", since)
+	}
+}

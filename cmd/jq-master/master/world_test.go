@@ -14,6 +14,7 @@ import (
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
+	"gloom/wire"
 )
 
 var (
@@ -531,4 +532,10 @@ func (s *slowStore) PutSchedule(name string, text []byte, jobs []*job.Job, done 
 }
 func (s *slowStore) DropSchedule(name string, done func(error)) {
 	s.put(func() { s.Memory.DropSchedule(name, done) })
+}
+
+// fits reports whether a name fits a glob.
+func fits(glob, name string) bool {
+	p := wire.NewPattern(wire.Canonical(nil, glob))
+	return p.Fits(name)
 }

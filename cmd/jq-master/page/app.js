@@ -7,7 +7,6 @@ import { start } from './page.js';
 import { mark } from './verdict.js';
 import { source } from './look.js';
 import { overview } from './view/overview.js';
-import { findings } from './view/findings.js';
 
 /** The busiest names that have this in them, and the job with this id.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
@@ -38,5 +37,5 @@ start({
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a name', fits, go: find },
   help: html`Rates and times are of the last seconds; plots of the last five minutes, since the page was opened. <code>GET /openapi.yaml</code> describes all that the page asks for.`,
-  mark: () => mark(findings()), source,
+  mark, source,
 });

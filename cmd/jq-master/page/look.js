@@ -3,10 +3,7 @@ import { Lately } from './live.js';
 import { poll } from './poll.js';
 import { quantile } from './format.js';
 
-/** How many jobs ended lately, and how many of them with an error. */
-export const lately = { ended: 0, failed: 0 };
-
-const wait = new Lately(), run = new Lately(), ends = new Lately();
+const wait = new Lately(), run = new Lately();
 
 /** The last look, when it came, and what it had come to. @type {any} */
 let last = null, at = 0;
@@ -17,10 +14,8 @@ let values = {};
 function sample(v, t) {
   if (v === last) return values;
   const l = v.ledger, m = last?.ledger, s = t - at;
-  const w = wait.add(v.times.wait, t), r = run.add(v.times.run, t), [done, failed, cancelled] = ends.add([l.done, l.error, l.cancelled], t);
+  const w = wait.add(v.times.wait, t), r = run.add(v.times.run, t);
   const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
-  lately.ended = done + failed + cancelled;
-  lately.failed = failed;
   const rate = (/** @type {(x: any) => number} */ of) => m && s < 10 && of(l) >= of(m) ? (of(l) - of(m)) / s : null;
   values = {
     in: rate(x => x.enqueued + x.revived), out: rate(x => x.done + x.error + x.cancelled), failed: rate(x => x.error),

@@ -11,6 +11,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/finding"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/matcher"
@@ -399,7 +400,18 @@ func getStats(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(18)
+	found, err := x.Master.Findings()
+	if err != nil {
+		return 0, err
+	}
+	x.object(20)
+	x.findings("findings", found.Folded())
+	severities := found.Counts()
+	x.key("severities")
+	x.object(len(severities))
+	for s, n := range severities {
+		x.integer(s, int64(n))
+	}
 	x.states("states", st.States)
 	x.key("names")
 	x.array(len(st.Names))
@@ -452,6 +464,33 @@ func getStats(x *exchange) (int, error) {
 	x.integer("max_connections", int64(x.Door.MaxConns()))
 	x.integer("max_body", int64(x.MaxBody))
 	return http.StatusOK, nil
+}
+
+func getFindings(x *exchange) (int, error) {
+	found, err := x.Master.Findings()
+	if err != nil {
+		return 0, err
+	}
+	x.object(1)
+	x.findings("items", found)
+	return http.StatusOK, nil
+}
+
+func (a *answer) findings(k string, all finding.List) {
+	a.key(k)
+	a.array(len(all))
+	for i := range all {
+		f := &all[i]
+		a.object(8)
+		a.text("severity", f.Severity)
+		a.text("kind", f.Kind)
+		a.text("subject", f.Subject)
+		a.text("cause", f.Cause)
+		a.text("finding", f.Finding)
+		a.text("advice", f.Advice)
+		a.text("since", f.Since)
+		a.integer("alike", int64(f.Alike))
+	}
 }
 
 func (a *answer) counts(k string, counts []uint64) {

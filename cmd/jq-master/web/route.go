@@ -40,6 +40,7 @@ var routes = map[string]map[string]operation{
 	"/v1/jobs/{id}/priority": {http.MethodPost: toAdmin(postPriority)},
 	"/v1/status":             {http.MethodGet: toAdmin(getStatus)},
 	"/v1/stats":              {http.MethodGet: toAdmin(getStats, "names")},
+	"/v1/findings":           {http.MethodGet: toAdmin(getFindings)},
 	"/v1/workers":            {http.MethodGet: toAdmin(getWorkers, "limit", "cursor")},
 	"/v1/workers/{id}":       {http.MethodDelete: toAdmin(dropWorker)},
 	"/v1/constraints":        {http.MethodGet: toAdmin(getConstraints)},

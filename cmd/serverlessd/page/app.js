@@ -7,7 +7,6 @@ import { mark } from './verdict.js';
 import { source } from './look.js';
 import { jobTo, ofClient } from './names.js';
 import { overview } from './view/overview.js';
-import { findings } from './view/findings.js';
 
 /** The job with this id, of whatever client. @param {string} id */
 const job = async id => (await call('GET', '/jobs?id=' + enc(id)).catch(() => null))?.jobs.map(ofClient)[0];
@@ -42,5 +41,5 @@ start({
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a type', fits, go: find },
   help: html`Rates and times are those of this daemon in the last seconds, plots those of the last five minutes, since the page was opened. Jobs are counted in its stores, for all daemons.`,
-  mark: () => mark(findings()), source,
+  mark, source,
 });

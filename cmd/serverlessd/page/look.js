@@ -3,10 +3,7 @@ import { quantile } from './format.js';
 import { Lately } from './live.js';
 import { poll } from './poll.js';
 
-/** How many runs ended lately, and how many of them did not succeed. */
-export const lately = { ended: 0, failed: 0 };
-
-const wait = new Lately(), run = new Lately(), ends = new Lately();
+const wait = new Lately(), run = new Lately();
 
 /** The last look, when it came, and what it had come to. @type {any} */
 let last = null, at = 0;
@@ -20,7 +17,6 @@ function sample(v, t) {
   const all = (/** @type {any} */ x) => Object.values(x.ended).reduce((/** @type {number} */ a, /** @type {any} */ b) => a + b, 0), n = (/** @type {any} */ x, /** @type {string} */ code) => x.ended[code] ?? 0;
   const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
   const bad = (/** @type {any} */ x) => all(x) - n(x, 'ok') - n(x, 'retry');
-  [lately.ended, lately.failed] = ends.add([all(v), bad(v)], t);
   const rate = (/** @type {(x: any) => number} */ of) => m && s < 10 && of(v) >= of(m) ? (of(v) - of(m)) / s : null;
   values = {
     in: rate(x => x.added), out: rate(x => n(x, 'ok') + n(x, 'failed') + n(x, 'abandoned')), failed: rate(bad),

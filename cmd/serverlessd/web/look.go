@@ -11,7 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"gloom/broker/admin/api"
 	"gloom/broker/guard"
+	"gloom/cmd/internal/finding"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
@@ -53,32 +55,59 @@ type lookKey struct {
 
 // looks are those that were answered a moment ago: a hundred who watch cost as much as one.
 type looks struct {
-	mu   sync.Mutex // guards the following, also while a look is made
-	at   time.Time
-	made map[lookKey][]byte
+	mu    sync.Mutex // guards the following, also while a look is made
+	at    time.Time
+	of    *engine.Look
+	has   map[string]*job.Handler
+	found finding.List
+	past  past
+	made  map[lookKey][]byte
+}
+
+// renew looks at the daemon, unless somebody has a moment ago; l.mu is held.
+func (s *Web) renew(l *looks) {
+	if now := time.Now(); now.Sub(l.at) >= lookFor {
+		l.at, l.made = now, make(map[lookKey][]byte)
+		l.of, l.has = s.queue.Look(), s.queue.Handlers()
+		l.found = l.past.find(l.of, l.has, s.queue.Health(), &s.opt, now)
+	}
+}
+
+// findings are those that a token may see; l.mu is held.
+func (l *looks) findings(grant *guard.Grant) finding.List {
+	return slices.DeleteFunc(slices.Clone(l.found), func(f api.Finding) bool { return f.Kind == "type" && !grant.Covers(f.Subject) })
+}
+
+// findings tells what does not move, or soon will not.
+func (s *Web) findings(r *request) error {
+	s.looks.mu.Lock()
+	s.renew(&s.looks)
+	found := s.looks.findings(r.grant)
+	s.looks.mu.Unlock()
+	answer(r.w, http.StatusOK, map[string]any{"items": found})
+	return nil
 }
 
 // shownLook is a look as it is answered.
 type shownLook struct {
 	Ledger *shownCounts `json:"ledger"` // of all types; null: not known
 	// CountedMS is how old the ledger is, and the counts of the types.
-	CountedMS int64       `json:"counted_ms"`
-	Imbalance int64       `json:"imbalance"`
-	Types     []shownType `json:"types"`
-	AllTypes  int         `json:"all_types"` // that have the part in their names
-	// Unhandled are the types with jobs that wait for a handler.
-	Unhandled int              `json:"unhandled"`
+	CountedMS int64            `json:"counted_ms"`
+	Imbalance int64            `json:"imbalance"`
+	Types     []shownType      `json:"types"`
+	AllTypes  int              `json:"all_types"` // that have the part in their names
 	Added     int64            `json:"added"`
 	Retries   int64            `json:"retries"`
 	Ended     map[string]int64 `json:"ended"`
 	Times     shownTimes       `json:"times"`
 	Journal   shownJournal     `json:"journal"`
 	Stores    []shownStore     `json:"stores"`
-	Broker    string           `json:"broker_away,omitempty"`
-	NotReady  string           `json:"not_ready,omitempty"`
 	Batches   int              `json:"batches"`
 	Contexts  int              `json:"contexts"`
 	HandsOut  bool             `json:"handing_out"`
+
+	Findings   finding.List   `json:"findings"` // of those that are alike, the first ones
+	Severities map[string]int `json:"severities"`
 }
 
 type shownType struct {
@@ -126,12 +155,13 @@ func (s *Web) stats(r *request) error {
 	}
 	l := &s.looks
 	l.mu.Lock()
-	if time.Since(l.at) >= lookFor || len(l.made) >= looksMost {
-		l.at, l.made = time.Now(), make(map[lookKey][]byte)
-	}
+	s.renew(l)
 	text := l.made[key]
 	if text == nil {
-		text, _ = json.Marshal(s.look(key)) // it can be encoded
+		if len(l.made) >= looksMost {
+			clear(l.made)
+		}
+		text, _ = json.Marshal(l.show(key)) // it can be encoded
 		l.made[key] = text
 	}
 	l.mu.Unlock()
@@ -141,19 +171,15 @@ func (s *Web) stats(r *request) error {
 	return nil
 }
 
-func (s *Web) look(key lookKey) *shownLook {
-	l, handlers := s.queue.Look(), s.queue.Handlers()
+// show is the look in the form that a request asks for.
+func (s *looks) show(key lookKey) *shownLook {
+	l, found := s.of, s.findings(key.grant)
 	out := &shownLook{
 		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,
 		Times:   shownTimes{l.Wait.Bounds, l.Wait.Counts, l.Run.Counts},
 		Journal: shownJournal{l.Journal.Bytes, l.Journal.Jobs, l.JournalAge.Milliseconds(), l.Journal.Bad, l.Journal.Damaged, l.Journal.Failures, l.Journal.Syncs, l.Journal.SyncTime.Milliseconds()},
 		Stores:  []shownStore{}, Batches: l.Batches, Contexts: l.Contexts, HandsOut: l.HandsOut,
-	}
-	if l.Broker != nil {
-		out.Broker = l.Broker.Error()
-	}
-	if err := s.queue.Health(); err != nil {
-		out.NotReady = err.Error()
+		Findings: found.Folded(), Severities: found.Counts(),
 	}
 	for _, b := range l.Stores {
 		shown := shownStore{Name: b.Name, Sysid: b.Sysid, InHand: b.InHand, Away: b.Away}
@@ -170,7 +196,7 @@ func (s *Web) look(key lookKey) *shownLook {
 		all := showCounts(&sum)
 		out.Ledger, out.CountedMS = &all, time.Since(l.Counted).Milliseconds()
 	}
-	out.addTypes(key, l, handlers)
+	out.addTypes(key, l, s.has)
 	return out
 }
 
@@ -194,8 +220,6 @@ func (out *shownLook) addTypes(key lookKey, l *engine.Look, handlers map[string]
 		t := shownType{Type: jobtype, shownCounts: showCounts(&c)}
 		if h != nil {
 			t.Lang = &h.Lang
-		} else if c.Waiting > 0 {
-			out.Unhandled++
 		}
 		out.Types = append(out.Types, t)
 	}

@@ -24,6 +24,7 @@ var (
 
 	status       = &action{methods: "GET", scope: Admin, do: (*Web).status}
 	stats        = &action{methods: "GET", query: "types,part", scope: Admin, do: (*Web).stats}
+	findings     = &action{methods: "GET", scope: Admin, do: (*Web).findings}
 	listAll      = &action{methods: "GET", query: "id,state,after,limit,last", scope: Admin, do: (*Web).listAll}
 	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, do: (*Web).handlers}
 	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, do: (*Web).schedules}
@@ -63,7 +64,7 @@ var top = map[string]*action{
 // fixed are whole paths: what all daemons of the house have for operators, and the page's files.
 // No client's requests have such paths.
 var fixed = func() map[string]*action {
-	m := map[string]*action{"/v1/status": status, "/v1/stats": stats}
+	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings}
 	for _, path := range page.Site.Paths() {
 		m[path] = file
 	}

@@ -1,8 +1,7 @@
 // What is wrong, and what one may do about it.
 import { html } from '../html.js';
 import { call, segment } from '../api.js';
-import { lasted } from '../live.js';
-import { count, plural, time } from '../format.js';
+import { count, plural } from '../format.js';
 import { act, ask, button, to } from '../parts.js';
 
 /** @param {string} target */
@@ -46,20 +45,14 @@ export const byHand = (target, ids, then) => ask({
   go: form => act(() => call('POST', path(target) + '/run', { ids: ids ?? String(form.get('ids')).match(/\d+/g)?.map(Number) }), came).then(then),
 });
 
-/** What helps, by the cause of a finding. @type {Record<string, (f: any) => any>} */
-const help = {
-  paused: f => button('Resume', () => resume(f.subject)),
-  unpoked: f => button('Poke', () => poke(f.subject)),
-  failing: f => targetLink(f.subject, { status: 'fail' }, 'those that failed'),
-  manual: f => targetLink(f.subject, { status: 'manual' }, 'those rows'),
-  no_worker: f => f.kind === 'target' && targetLink(f.subject, {}, 'its rows'),
+/** @type {import('../verdict.js').Words} */
+export const words = {
+  link: f => f.kind === 'target' ? targetLink(f.subject) : html`<span class="name">${f.subject}</span>`,
+  help: {
+    paused: f => button('Resume', () => resume(f.subject)),
+    unpoked: f => button('Poke', () => poke(f.subject)),
+    failing: f => targetLink(f.subject, { status: 'fail' }, 'those that failed'),
+    manual: f => targetLink(f.subject, { status: 'manual' }, 'those rows'),
+    no_worker: f => f.kind === 'target' && targetLink(f.subject, {}, 'its rows'),
+  },
 };
-
-/** Findings as the kit shows them. @param {any[]} all as they came @param {boolean} [own] on the page of what they are about
- * @returns {import('../verdict.js').Finding[]} */
-export const shown = (all, own) => all.map(f => ({
-  severity: f.severity,
-  what: html`${!own && html`<b>${f.kind === 'target' ? targetLink(f.subject) : html`<span class="name">${f.kind === 'master' ? 'The fleet' : f.subject}</span>`}</b>: `}${f.finding}`,
-  advice: html`${f.advice} ${help[f.cause]?.(f)}`,
-  act: html`<span class="note" title="for how long">${time(Math.floor(lasted(f.since)))}</span>`,
-}));

@@ -5,7 +5,7 @@ import { count, plural, rate, time } from '../format.js';
 import { later } from '../parts.js';
 import { found } from '../verdict.js';
 import { rates } from '../look.js';
-import { atLeast, shown } from './findings.js';
+import { atLeast, words } from './findings.js';
 
 /** What is not needed to see whether all is well. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
@@ -14,9 +14,8 @@ export function overview() {
   const v = look.value;
   second.value;
   if (!v) return html`<h1>Overview</h1><div class="empty loading" role="status"><p>Asking the master…</p></div>`;
-  const r = rates(), left = Object.values(v.severities).reduce((a, b) => a + b, 0) - v.findings.length;
-  return html`${found(shown(v.findings), `${atLeast(v.waiting, v.more)} waiting, ${count(v.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.targets, 'target')}`)}
-    ${left > 0 && html`<p class="note">and ${count(left)} more: <code>GET /v1/findings</code></p>`}
+  const r = rates();
+  return html`${found(`${atLeast(v.waiting, v.more)} waiting, ${count(v.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.targets, 'target')}`, words)}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${atLeast(v.waiting, v.more)}</dd><dd class="note">${v.waiting ? v.oldest ? `oldest ${time(Math.floor(lasted(v.oldest)))}` : 'rows of the tables' : 'nothing waits'}${v.queued ? `, ${count(v.queued)} accepted` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(v.running)}</dd><dd class="note">of ${plural(v.slots, 'slot')}</dd></div>

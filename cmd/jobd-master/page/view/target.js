@@ -6,7 +6,7 @@ import { count, moment, time } from '../format.js';
 import { Chosen, table } from '../table.js';
 import { badge, button, empty, facts, Listing, place, refine, to, waiting } from '../parts.js';
 import { findingList } from '../verdict.js';
-import { atLeast, buttons, byHand, path, shown } from './findings.js';
+import { atLeast, buttons, byHand, path, words } from './findings.js';
 import { workerTable } from './workers.js';
 import { marks } from './targets.js';
 
@@ -54,7 +54,7 @@ export function target() {
   second.value;
   return html`<header class="bar"><h1 class="name">${name}</h1>${t && marks(t)}
       ${t && html`<div class="actions">${buttons(t)} ${t.workers > 0 && button('Run by hand', () => byHand(name, undefined, () => listing.again()))}</div>`}</header>
-    ${t ? html`${findingList(shown(t.findings, true))}
+    ${t ? html`${findingList(t.findings, words, true)}
       ${facts([['Waiting', t.known ? atLeast(t.waiting, t.more) : 'its workers do not tell'], ['Oldest that waits', t.oldest && time(Math.floor(lasted(t.oldest)))], ['To be run by hand', t.manual > 0 && count(t.manual)],
         ['Running', `${count(t.running)} of ${count(t.concurrency)}`], ['Accepted, not begun', count(t.queued)], ['Ended well, since its workers started', count(t.ok)], ['Failed', count(t.fail)], ['Its last worker left', t.left_at && moment(t.left_at)]])}
       ${t.at.length > 0 && html`<section><h2>Workers</h2>${workerTable(t.at)}</section>`}`

@@ -66,7 +66,7 @@ func TestFailing(t *testing.T) {
 		w.done(mailer, w.take(mailer, 1)[0], failure)
 	}
 	b := w.open("#/")
-	b.Sees("mail: 2 jobs ended with an error, none is done", "Since the start: 2 enqueued")
+	b.Sees("mail: 2 jobs ended with an error, 0 done", "Since the start: 2 enqueued")
 	b.At("#/jobs?status=error")
 	b.Sees("no such mailbox")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('td a.name')].find(a => a.innerText === 'mail').click()`)

@@ -24,7 +24,7 @@ func TestViews(t *testing.T) {
 		route string
 		sees  []string
 	}{
-		{"#/", []string{"One thing is wrong", "no worker serves the name", "per-user", "holds back 1 job", "Does it keep up?", "It adds up: no job is lost", "report"}},
+		{"#/", []string{"One thing is wrong", "no worker serves the name", "per-user", "holds back 1 of its ", "Does it keep up?", "It adds up: no job is lost", "report"}},
 		{"#/jobs", []string{"gateway is busy", "thumbnail", "queued"}},
 		{"#/jobs?status=error", []string{"no such mailbox", "Retry all that fit"}},
 		{"#/jobs?match=" + `%7B%22field%22%3A%22%2Fargument%2Fof%22%2C%22op%22%3A%22ge%22%2C%22value%22%3A6%7D`, []string{"report", "Priority of all that fit"}},

@@ -5,7 +5,7 @@ import { count, plural, rate, time } from '../format.js';
 import { later, to } from '../parts.js';
 import { found } from '../verdict.js';
 import { rates } from '../look.js';
-import { findings } from './findings.js';
+import { words } from './findings.js';
 
 /** What is not needed to see whether all is well. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
@@ -15,7 +15,7 @@ export function overview() {
   second.value;
   if (!v) return html`<h1>Overview</h1><div class="empty loading" role="status"><p>Asking the master…</p></div>`;
   const s = v.states, l = v.ledger, r = rates(), jobs = (/** @type {string} */ status, /** @type {any} */ text) => html`<a href=${to(['jobs'], { status })}>${text}</a>`;
-  return html`${found(findings(), `${count(l.waiting)} waiting, ${count(l.running)} running, ${plural(v.workers, 'worker')}; ${v.durable ? 'jobs are kept in Redis' : 'jobs are in memory only: a restart loses them'}`)}
+  return html`${found(`${count(l.waiting)} waiting, ${count(l.running)} running, ${plural(v.workers, 'worker')}; ${v.durable ? 'jobs are kept in Redis' : 'jobs are in memory only: a restart loses them'}`, words)}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(v.oldest_age)}` : 'nothing waits'}${s.retrying ? html`, ${jobs('retrying', `${count(s.retrying)} retrying`)}` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">${v.slots ? `of ${plural(v.slots, 'slot')}` : 'no worker is registered'}</dd></div>

@@ -163,9 +163,9 @@ func journal(t *testing.T, w *world, _ map[string]string) {
 	pagetest.Eval[any](b, `document.querySelector('dialog .danger.first').click()`)
 	b.Sees("No more jobs are handed out here.")
 	b.At("#/")
-	b.Sees("This daemon hands out no jobs")
+	b.Sees("hands out no jobs")
 	b.Press("Start")
 	b.Sees("Jobs are handed out again.")
-	b.Gone("This daemon hands out no jobs")
+	b.Gone("hands out no jobs")
 	b.Strict()
 }

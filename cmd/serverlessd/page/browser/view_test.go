@@ -44,7 +44,7 @@ func views(t *testing.T, w *world, ids map[string]string) {
 		route string
 		sees  []string
 	}{
-		{"#/", []string{"One thing is wrong", "acme-report", "the type has no handler", "2 jobs set aside", "Does it keep up?", "Where all jobs are", "umbrella-mail"}},
+		{"#/", []string{"One thing is wrong", "acme-report", "the type has no handler", "2 jobs were set aside", "Does it keep up?", "Where all jobs are", "umbrella-mail"}},
 		{"#/jobs", []string{"no such mailbox", "acme-greet", "umbrella-mail", "deferred"}},
 		{"#/jobs?of=acme&state=failed", []string{"no such mailbox", "Retry all failed"}},
 		{"#/types", []string{"acme-report", "none", "7 types of 2 clients"}},

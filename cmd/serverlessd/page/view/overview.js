@@ -5,7 +5,7 @@ import { count, plural, rate, time } from '../format.js';
 import { later, to } from '../parts.js';
 import { found } from '../verdict.js';
 import { rates } from '../look.js';
-import { findings } from './findings.js';
+import { words } from './findings.js';
 
 /** What is not needed to see whether all is well. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
@@ -15,7 +15,7 @@ export function overview() {
   second.value;
   if (!v) return html`<h1>Overview</h1><div class="empty loading" role="status"><p>Asking the daemon…</p></div>`;
   const l = v.ledger ?? {}, r = rates(), lost = v.ledger && l.failed + l.abandoned, jobs = (/** @type {string} */ state, /** @type {any} */ text) => html`<a href=${to(['jobs'], { state })}>${text}</a>`;
-  return html`${found(findings(), `${v.ledger ? `${count(l.waiting)} waiting, ${count(l.running)} running` : 'the jobs in the stores are not known'}; ${plural(v.journal.jobs, 'job')} in the journal`)}
+  return html`${found(`${v.ledger ? `${count(l.waiting)} waiting, ${count(l.running)} running` : 'the jobs in the stores are not known'}; ${plural(v.journal.jobs, 'job')} in the journal`, words)}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(l.oldest_ms / 1000)}` : 'nothing waits'}${l.deferred ? html`, ${jobs('deferred', `${count(l.deferred)} deferred`)}` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">${v.handing_out ? `${plural(v.batches, 'batch', 'batches')} here` : 'stopped here'}</dd></div>

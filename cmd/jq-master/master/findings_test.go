@@ -1,0 +1,48 @@
+package master
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// TestFindings: each thing that is wrong is found, and nothing where nothing is.
+func TestFindings(t *testing.T) {
+	type counts = map[job.State]int
+	limits := &Limits{MaxJobs: 100, MaxBytes: 1000}
+	name := func(n NameStats) *Stats { n.Name = "mail"; return &Stats{Names: []NameStats{n}} }
+	rule := func(v ConstraintView) []*ConstraintView { v.ID, v.Enabled = "r", true; return []*ConstraintView{&v} }
+	for what, c := range map[string]struct {
+		s     *Stats
+		rules []*ConstraintView
+		want  string
+	}{
+		"idle":             {s: &Stats{Workers: 1, Slots: 4}},
+		"at work":          {s: name(NameStats{Served: true, States: counts{job.Queued: 9, job.Done: 9, job.Failed: 2}})},
+		"between requests": {s: name(NameStats{Served: true, Silence: quiet - 1, States: counts{job.Queued: 9}})},
+		"others work":      {s: name(NameStats{Served: true, Silence: time.Hour, States: counts{job.Queued: 9, job.Running: 1}})},
+		"nothing waits":    {s: name(NameStats{Served: true, Silence: time.Hour, States: counts{job.Done: 9}})},
+		"silent":           {s: name(NameStats{Served: true, Silence: 12 * time.Minute, States: counts{job.Queued: 25}}), want: "severe mail silent 25 jobs wait, and the workers that could take them have been silent for 12m0s"},
+		"unserved":         {s: name(NameStats{States: counts{job.Retrying: 1}}), want: "severe mail no_worker 1 job waits, and no worker serves the name"},
+		"failing":          {s: name(NameStats{States: counts{job.Failed: 11, job.Done: 3}}), want: "warning mail failing 11 jobs ended with an error, 3 done"},
+		"failing lately":   {s: &Stats{Ended: 5, Erred: 3}, want: "warning master failing 3 of 5 jobs"},
+		"few failed":       {s: &Stats{Ended: 5, Erred: 2}},
+		"away":             {s: &Stats{StoreAway: "refused"}, want: "severe master store_away its store is away: refused"},
+		"held":             {s: &Stats{}, rules: rule(ConstraintView{Constraint: job.Constraint{Concurrency: 2}, Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs If more"},
+		"held for good":    {s: &Stats{}, rules: rule(ConstraintView{Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs It lets none run."},
+		"paused":           {s: &Stats{Workers: 3, Paused: 1}, want: "warning master paused 1 of its 3 workers"},
+		"full":             {s: &Stats{Ledger: Ledger{Waiting: 80, Running: 10}}, want: "warning master limit it is close to --max-jobs: 90 %"},
+		"heavy":            {s: &Stats{Bytes: 999}, want: "warning master limit it is close to --max-bytes: 99 %"},
+		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs wait At this rate they are through in 10s. More"},
+	} {
+		var said []string
+		for _, f := range find(c.s, c.rules, limits) {
+			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding, f.Advice}, " "))
+		}
+		if got := strings.Join(said, "; "); c.want == "" && got != "" || len(said) > 1 || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, said, c.want)
+		}
+	}
+}
