@@ -29,6 +29,8 @@ var (
 	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, do: (*Web).handlers}
 	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, do: (*Web).schedules}
 
+	retryOfAll = &action{methods: "POST", query: "state,after,limit,all", scope: Submit, do: (*Web).retryAll}
+
 	add    = &action{methods: "POST", query: "delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).add}
 	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait,key,while,for_ms,mode,max_ms", body: true, scope: Submit, do: (*Web).addAny}
 
@@ -58,7 +60,7 @@ var (
 var top = map[string]*action{
 	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
-	"jobs": listAll, "handlers": handlers, "schedules": allSchedules,
+	"jobs": listAll, "retry": retryOfAll, "handlers": handlers, "schedules": allSchedules,
 }
 
 // fixed are whole paths: what all daemons of the house have for operators, and the page's files.

@@ -75,6 +75,9 @@ func TestStrict(t *testing.T) {
 		{"POST", "/a/retry?all=yes", "", "", "400", "must be true or false"},
 		{"POST", "/a/retry?all=true", "", "", "200", "retry  failed"},
 		{"POST", "/a/retry?type=x", "", "", "200", "retry x failed"},
+		{"POST", "/retry?all=true", "", "", "200", "retry  failed"},
+		{"POST", "/retry", "", "", "400", "all=true"},
+		{"POST", "/retry?type=x", "", "", "400", "it takes state, after, limit, all"}, // of which client?
 		{"POST", "/a/retry?state=failed", "", "", "200", "retry  failed"},
 		{"GET", "/a/jobs?stat=failed", "", "", "400", "it takes type, state, after, limit, last"},
 		{"GET", "/a/jobs?last=true", "", "", "200", "list"},

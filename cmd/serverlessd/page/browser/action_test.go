@@ -62,6 +62,14 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Press("Retry them")
 	b.Sees("60 jobs retried.")
 	w.is("bulk", last, "ok")
+	b.At("#/jobs?state=failed") // of all clients: acme's alone is left
+	b.Press("Retry all failed")
+	b.Sees("Retry 1 failed job?")
+	b.Press("Retry them")
+	b.Sees("1 job retried.")
+	w.until("it has failed again", func() bool {
+		return strings.Contains(fmt.Sprint(w.ask("GET", "/acme/state", "")["types"]), "failed:1")
+	})
 	b.At("#/jobs?of=bulk-none&state=waiting")
 	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 3`)
 	pagetest.Eval[any](b, `document.querySelector('.pick input').click()`)

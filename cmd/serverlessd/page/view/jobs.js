@@ -44,20 +44,20 @@ const many = (some, verb, what, done, says) => ask({
   go: () => act(() => each(some, what), n => `${plural(n, 'job')} ${done}.`).then(r => { chosen.set(some, false); again(r); }),
 });
 
-/** All of a state, of a client or a type, after they are counted: no more than that, though some may fail again. @param {string} of @param {string} state */
+/** All of a state, of all clients, one, or a type, after they are counted: no more than that, though some may fail again. @param {string} of @param {string} state */
 async function retryAll(of, state) {
-  const [client, type] = split(of), going = signal('');
+  const [client, type] = split(of), at = client && `/${enc(client)}`, going = signal('');
   const n = await act(async () => {
-    const c = (await call('GET', `/${enc(client)}/state`)).types;
+    const c = (await call('GET', at + '/state')).types;
     return Object.keys(c).filter(t => !type || t === type).reduce((sum, t) => sum + c[t][state], 0);
   }, '');
   if (n === undefined) return;
   ask({
-    title: `Retry ${plural(n, `${state} job`)} of ${of}?`, button: 'Retry them',
+    title: `Retry ${plural(n, `${state} job`)}${of && ` of ${of}`}?`, button: 'Retry them',
     body: () => html`<p>They begin again from zero. Those that have been forgotten are counted, and cannot.</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
     go: () => act(async () => {
       for (let sum = 0; ;) {
-        const r = await call('POST', `/${enc(client)}/retry?state=${state}${type ? '&type=' + enc(type) : ''}&limit=${Math.max(1, Math.min(1000, n - sum))}`, '');
+        const r = await call('POST', `${at}/retry?state=${state}${type ? '&type=' + enc(type) : ''}&limit=${Math.max(1, Math.min(1000, n - sum))}`, '');
         sum += r.affected;
         if (!r.more || sum >= n) return { sum };
         going.value = `${count(sum)} of ${count(n)}`;
@@ -79,7 +79,7 @@ export function jobs() {
       ${s.items.length > 0 && html`<div class="actions">
         ${old.length > 0 && button(`Retry ${count(old.length)} chosen`, () => many(old, 'Retry', retry, 'retried', 'They begin again from zero.'), { scope: 'submit' })}
         ${young.length > 0 && button(`Cancel ${count(young.length)} chosen`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
-        ${!some.length && client && st && ended(st) && button(`Retry all ${st}`, () => retryAll(of, st), { scope: 'submit' })}</div>`}
+        ${!some.length && st && ended(st) && button(`Retry all ${st}`, () => retryAll(of, st), { scope: 'submit' })}</div>`}
     </div>
     ${s.items.length ? table('Jobs', may('submit') ? [chosen.column(s.items), ...columns] : columns, s.items, j => j.id) : !s.busy && !s.error && empty(of || st ? 'No job fits.' : 'There is no job.')}
     ${listing.foot()}`;
