@@ -8,10 +8,15 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Findings returns what does not move, or soon will not, the worst first, for all who ask within a
-// second.
-func (m *Master) Findings() (finding.List, error) {
-	return m.found.get(func() (finding.List, bool, error) {
+// Found is what does not move, or soon will not, the worst first.
+type Found struct {
+	All, Folded finding.List
+	Severities  map[string]int // how many there are of each
+}
+
+// Findings returns what is found, once for all who ask within a second.
+func (m *Master) Findings() (*Found, error) {
+	return m.found.get(func() (*Found, bool, error) {
 		s, err := m.Stats(statNames)
 		if err != nil {
 			return nil, false, err
@@ -22,7 +27,7 @@ func (m *Master) Findings() (finding.List, error) {
 		}
 		all := find(s, rules, &m.opt.Limits)
 		m.known.Note(all, time.Now())
-		return all, true, nil
+		return &Found{all, all.Folded(), all.Counts()}, true, nil
 	})
 }
 

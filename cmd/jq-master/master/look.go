@@ -265,8 +265,8 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	})
 }
 
-// Stats returns counts, and the busiest names, at most names of them. If there are very
-// many names, these are up to a second old, because counting them takes a walk over all.
+// Stats returns counts, and the busiest names, at most names of them. If there are more than
+// manyNames, these are up to a second old, because counting them takes a walk over all.
 func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
@@ -298,8 +298,9 @@ func (m *Master) Stats(names int) (*Stats, error) {
 	return s, nil
 }
 
-// statNames is how many names the statistics have at most.
-const statNames = 1000
+// statNames is how many names the statistics have at most. Counts of more than manyNames are shared
+// by all who ask within a second.
+const statNames, manyNames = 1000, 100
 
 // countNames returns the busiest names, and whether there are so many that all callers should
 // share the result.
@@ -342,7 +343,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 			n.Served = m.served(line, n.Name)
 		}
 	}
-	return busiest, len(all) > statNames || asked > 0, nil
+	return busiest, len(all) > manyNames || asked > 0, nil
 }
 
 // mostAsked is the number of names for which the broker is asked whether its own workers

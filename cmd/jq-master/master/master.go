@@ -75,7 +75,7 @@ type Master struct {
 
 	names spared[[]NameStats]
 	held  spared[map[string]int] // jobs that constraints hold back
-	found spared[finding.List]
+	found spared[*Found]
 	known finding.Memory // guarded by found
 }
 

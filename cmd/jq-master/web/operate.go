@@ -405,11 +405,10 @@ func getStats(x *exchange) (int, error) {
 		return 0, err
 	}
 	x.object(20)
-	x.findings("findings", found.Folded())
-	severities := found.Counts()
+	x.findings("findings", found.Folded)
 	x.key("severities")
-	x.object(len(severities))
-	for s, n := range severities {
+	x.object(len(found.Severities))
+	for s, n := range found.Severities {
 		x.integer(s, int64(n))
 	}
 	x.states("states", st.States)
@@ -472,7 +471,7 @@ func getFindings(x *exchange) (int, error) {
 		return 0, err
 	}
 	x.object(1)
-	x.findings("items", found)
+	x.findings("items", found.All)
 	return http.StatusOK, nil
 }
 
