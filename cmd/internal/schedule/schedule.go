@@ -253,8 +253,9 @@ func (s *Schedule) Settle(w World) Plan {
 	case w.Now.Before(s.Gap.To):
 		s.Gap.From = through
 	default:
-		if skipped > 0 {
-			s.Gap = span{from, cmp.Or(first, through.Add(1))}
+		// Of more than MostCaughtUp missed times the first are not even skipped.
+		if gap := (span{from, cmp.Or(first, through.Add(1))}); s.times.next(from).Before(gap.To) {
+			s.Gap = gap
 		}
 		s.Through = through
 	}

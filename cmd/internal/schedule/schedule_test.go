@@ -165,6 +165,22 @@ func TestClockSetBack(t *testing.T) {
 	w.want("-99990>-99990", "[]")
 }
 
+// TestBoundSetBack: when a clock that was far ahead is set back, due times that were too many
+// to be caught up then are not lost.
+func TestBoundSetBack(t *testing.T) {
+	w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = all, maxWindow.Milliseconds() })
+	w.watching(0.5, 21)
+	w.watching(1_000_000, 1_000_001)
+	made := len(w.made)
+	if made != 2+MostCaughtUp+1 { // and the one that is due then
+		t.Fatalf("%d jobs are made", made)
+	}
+	w.watching(21, 41) // right again
+	if got := strings.Join(w.made[made:], " "); got != "30>30 40>40" {
+		t.Errorf("after the clock was set back, %q are made", got)
+	}
+}
+
 // TestRandomClocks: whatever the clock does, no due time makes two jobs. While the
 // clock runs evenly, each due time makes its job, unless the clock was set back twice
 // before it was right.
