@@ -67,7 +67,7 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 # Fuzzing is bounded by a count here: when its time is up, go test sometimes fails
 # with "context deadline exceeded" and no finding.
 # Packages whose tests start programs and wait for them are tried without the race
-# detector here: what the programs are made of has race tests of its own. make race tries
+# detector here: what the programs are made of has race tests of its own. make race-all tries
 # them with it, but for the pages in Chromium, which needs the processors.
 PAGES := /page/(browser|probe)$$
 PROGRAMS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
@@ -83,8 +83,8 @@ test: lint ## all checks and tests: race detector, invariants, simulator, fuzz t
 	tsc -p clients/node && cd clients/node && node --test test/
 	phpunit -c clients/php
 
-.PHONY: race
-race: deps ## every package under the race detector (half an hour)
+.PHONY: race-all
+race-all: deps ## every package under the race detector (half an hour)
 	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(PAGES)')
 
 .PHONY: sim
