@@ -97,7 +97,8 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	return l.next < last && len(l.found) > 0
 }
 
-// meet adds what a holding has in groups and returns how many groups it visited.
+// meet adds the jobs of a holding to the counts of their groups, and returns how many groups
+// it visited.
 func (l *GroupLook) meet(b *Broker, of *groupTable, h *holding) int {
 	x := groupJobs{running: uint32(h.runs.n)}
 	if !h.dead {

@@ -14,8 +14,8 @@ type pen struct {
 	open  bool
 	kind  *jobType
 	group *group
-	// queues has them by their best jobs. In a fair type it has them by when their tenants
-	// were served (or an earlier turn), and jobs has them by their best jobs.
+	// queues orders the queues by their best jobs. In a fair type it orders them by when their
+	// tenants were last served (or an earlier turn), and jobs orders them by their best jobs.
 	queues, jobs container.Heap
 	users        int                 // queues that refer to it
 	parked       container.Link[pen] // in kind.parked

@@ -60,8 +60,8 @@ func (l *link) Hangup(hard bool) {
 	}
 }
 
-// pair is two links of a submitter: if a connection that waits accepts no other
-// command, answers come on a connection of their own.
+// pair is the two links of a submitter to a server that accepts no other command on a
+// connection that waits: answers then come on a second connection.
 type pair struct {
 	link
 	answers link

@@ -30,9 +30,10 @@ func Command() *cobra.Command {
 lone, add and batch add lines for --time: one client with a line at a time, as
 many as --clients, and these with --lines in a request. Every answer means that the
 lines are on the disk; no handler runs them, and the store takes them in meanwhile.
-With lone stands what an fdatasync takes on the same disk, alone. first is the time from the answer to the start of the job,
-of a type that had nothing to do. http, node, python and sh have --jobs that wait
-run by a handler that does nothing (sh a tenth of them: each is a process).
+The result of lone also says how long a single fdatasync takes on the same disk.
+first is the time from the answer to the start of the job, for a type that had
+nothing to do. http, node, python and sh measure how fast a handler that does
+nothing runs --jobs waiting jobs (sh: a tenth of them, since each is a process).
 
 All lines are counted in the end: one that is lost or doubled ends in exit status 1.`,
 		Args: cobra.NoArgs,

@@ -85,8 +85,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		data, _ := indented(out, "")
 		err = sendWith(w, data, "body", answer)
 	}
-	// No client acknowledges an outcome after a wait that timed out, or if it hung up
-	// before.
+	// An outcome is not acknowledged if the wait timed out, or if the client hung up before.
 	if err == nil && (e == nil || e.Code != 0) && r.Context().Err() == nil {
 		c.Written()
 	}

@@ -92,7 +92,7 @@ func (m *Machine) Unheard(now int64, name string) {
 	}
 }
 
-// lose gives up a broker that is lost. It may still hear us, and is told so.
+// lose gives up a broker that is lost. It may still receive our messages, so it is told that it is lost.
 func (m *Machine) lose(p *peer, why string) {
 	m.forget(p, why)
 	m.early = true

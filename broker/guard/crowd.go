@@ -22,7 +22,7 @@ type Crowd struct {
 	of map[net.Conn]standing
 }
 
-// NewCrowd returns a crowd of at most most connections. The system may hold buffer bytes
+// NewCrowd returns a crowd of up to most connections. The system may hold buffer bytes
 // of an answer to each.
 func NewCrowd(most, buffer int, log zerolog.Logger) *Crowd {
 	return &Crowd{most: most, buffer: buffer, log: log, of: map[net.Conn]standing{}}

@@ -70,7 +70,7 @@ func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 
 // Required tells whether a token is required.
 func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil }
 
-// Only makes one token required, which has all scopes for all types. There must be no file.
+// Only requires the given token and gives it all scopes for all types. There must be no file.
 func (t *Tokens) Only(token string) {
 	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, All: true}})
 }

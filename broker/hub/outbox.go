@@ -20,12 +20,12 @@ type outbox struct {
 	sealed, took uint64
 	pieces       int64 // the memory of full
 	answers      int   // among what has not been taken
-	// marks are places in the stream, in its order. Somebody must be told once the stream is
-	// written up to them.
+	// marks are places in the stream, in its order. The hub reports each of them once the
+	// stream is written up to it.
 	marks []mark
 
-	// Only the owner uses these: what it has taken and not written. The first piece is written
-	// up to at.
+	// Only the owner uses these: what it has taken and not written. Of the
+	// first piece, at bytes are written.
 	taken []piece
 	at    int
 	keeps bool   // there are kept outcomes among it

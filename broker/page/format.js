@@ -81,7 +81,7 @@ export function moment(at) {
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
 
-/** The tokens of JSON and their positions. Strings may be long, for which a regular expression has no stack.
+/** The tokens of JSON and their positions. A regular expression would run out of stack on long strings.
  * @param {string} json @param {(token: string, at: number) => void} each */
 function tokens(json, each) {
   const first = /["{}[\],:]|[^\s{}[\],:"]+/g;

@@ -78,7 +78,7 @@ export function anew() {
  * @param {any} what @param {any} [more] */
 export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${more && html`<div class="note">${more}</div>`}</div>`;
 
-/** What a question's state is while there is no answer to show, or nothing.
+/** What to show while a request has no answer yet; null once it has one.
  * @param {import('./api.js').Reply} r */
 export function waiting(r) {
   if (r.data !== undefined) return null;
@@ -227,7 +227,7 @@ export class Listing {
   of(path) {
     if (path !== this.path) {
       clearTimeout(this.soon);
-      this.soon = setTimeout(() => this.read(true), this.path ? 200 : 0); // who types goes on typing
+      this.soon = setTimeout(() => this.read(true), this.path ? 200 : 0); // the user goes on typing
       this.path = path;
     }
     return this.rows();

@@ -79,7 +79,7 @@ func (o *oracle) overdue(j *oracleJob) {
 	o.evict()
 }
 
-// giveUp leaves a job's run, as an overdue one, to its worker.
+// giveUp makes a job's run an overdue one: the job goes on without it.
 func (o *oracle) giveUp(j *oracleJob) {
 	w := o.peer(j.worker, true)
 	for i := range w.out {

@@ -134,7 +134,7 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// ProtocolError says that a broker broke the protocol. Its connection is dropped.
+// ProtocolError says that a broker violated the protocol. Its connection is dropped.
 type ProtocolError struct {
 	Reason string
 }

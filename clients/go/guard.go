@@ -9,7 +9,7 @@ import (
 // share one.
 type guard struct {
 	sync.Mutex
-	door    sync.Mutex // of those who call until: only one at a time is in the way of who reads and writes
+	door    sync.Mutex // of those who call until: only one at a time may block the reader and the writer
 	changed latch      // nil: nobody waits
 }
 

@@ -132,7 +132,7 @@ func (p *Pending) taken() {
 // tell tells how the job has ended. It is called once, when its connection is done with it.
 func (p *Pending) tell() {
 	p.result.Body = slices.Clone(p.result.Body) // it was of the frame
-	<-p.owner.window                            // first: who waits for the end may count on the room
+	<-p.owner.window                            // first: whoever waits for the end may rely on the room
 	p.mu.Lock()
 	p.ack.release()
 	p.done.release()

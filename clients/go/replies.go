@@ -19,7 +19,7 @@ type request struct {
 	key     string      // the canonical id that a reply may carry, "" for none
 	job     *Pending    // of a submit, an attach, and a Pending's cancel
 	run     *Run        // of an answer
-	then    func(error) // who is told of the reply, without mu held
+	then    func(error) // called with the reply, without mu held
 }
 
 // enters tells that the request brings a job to the connection.

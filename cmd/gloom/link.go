@@ -34,9 +34,9 @@ used instead of the environment.
     [jq]
     door = "a.example:9996"
 
---door is the HTTP address of another daemon than gloomd: jq-master, serverlessd
-or jobd-master. Commands that look and steer then speak with it, in the same
-words, and say what it does not have.`
+--door is the HTTP address of a jq-master, serverlessd or jobd-master. Commands
+that show and control then talk to that daemon instead of a broker, and say what
+it does not have.`
 
 // link says where brokers are and how to get through to them.
 type link struct {

@@ -133,7 +133,7 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 		err := o.do(ctx, http.MethodGet, "/healthz", nil, nil)
 		return time.Since(began), err
 	}
-	// Both ports know hello and ping, so that the submitter's side serves both.
+	// Both ports know hello and ping, so a submitter can ping either of them.
 	opts, err := p.link.options([]string{addr}, clientName("ping"))
 	if err != nil {
 		return 0, err

@@ -228,7 +228,7 @@ func (v *show) makeWay() {
 	}
 }
 
-// idle puts answers out, unless the bar would have to make way for each.
+// idle flushes the answers, unless the bar would have to be cleared for each of them.
 func (v *show) idle() error {
 	if v.bar != nil && v.shared {
 		return nil
@@ -236,7 +236,7 @@ func (v *show) idle() error {
 	return v.w.Flush()
 }
 
-// flush puts answers out and draws the bar.
+// flush flushes the answers and draws the bar.
 func (v *show) flush() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -168,7 +168,7 @@ func withConnection(err error) bool {
 func (st *stream) lostWith(n tally, cause error) error {
 	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first of line %d", cli.Plural(n.lost, "job"), n.first)
 	if cause != nil {
-		f.Err = fmt.Errorf("%w; with it went %s that had not ended, the first of line %d", cause, cli.Plural(n.lost, "job"), n.first)
+		f.Err = fmt.Errorf("%w; %s that had not ended went with it, the first of line %d", cause, cli.Plural(n.lost, "job"), n.first)
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code != exitUnreachable {
 			f.Code = why.Code

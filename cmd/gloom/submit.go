@@ -44,7 +44,7 @@ prints JSON records instead, also for failures:
     {"line":3,"id":"…","body":…}   {"line":4,"id":"…","error":"…","reason":"…"}
 
 A job that the broker refuses as overloaded is submitted again a little later.
-When the connection is lost the outstanding jobs have failed; with --resubmit
+When the connection is lost, the outstanding jobs fail; with --resubmit
 they are submitted again and so may run twice. With --keep the broker goes on
 with them, and their answers are printed once the connection is back, except for
 an answer that was lost on its way (--resubmit helps then). Ctrl-C cancels the

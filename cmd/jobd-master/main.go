@@ -24,7 +24,7 @@ polls, run-manual and send-signal, and it passes them on.
 
 --check reads the configuration and lists all errors with their lines.
 
-Signals: SIGTERM and SIGINT stop it. SIGHUP opens log_file anew.
+Signals: SIGTERM and SIGINT stop it. SIGHUP opens log_file again.
 
 Exit status: 0 after a stop; 1 if it cannot start or the configuration is wrong.`
 

@@ -17,7 +17,7 @@ passes requests on to many of them.
 --check reads the configuration and lists all errors with their lines.
 
 Signals: SIGTERM and SIGINT stop it when running jobs have ended, at most
-shutdown_timeout later; a second one stops at once. SIGHUP opens log_file anew.
+shutdown_timeout later; a second one stops at once. SIGHUP opens log_file again.
 
 Exit status: 0 after a stop; 1 if it cannot start, the configuration is wrong, or
 a second signal cut the stop short.`

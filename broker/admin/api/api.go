@@ -466,7 +466,7 @@ type State struct {
 
 // DeadJob is a failed job that is kept.
 type DeadJob struct {
-	// No distinguishes it from other failed jobs with its id.
+	// No is a number that tells it from other failed jobs with the same id.
 	No       int    `json:"no"`
 	ID       string `json:"id"`
 	Type     string `json:"type"`

@@ -377,7 +377,7 @@ type Health struct {
 	Since time.Time
 	// Alone: another broker has this one's name.
 	Alone bool
-	// Up is how many others may be lent jobs.
+	// Up is the number of other brokers to which this one may lend jobs.
 	Up int
 	// Lost are brokers that were lost a short while ago, Foreign those that use another
 	// version.

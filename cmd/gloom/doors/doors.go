@@ -55,8 +55,8 @@ var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerles
 // Of returns the daemon that has such a status: nil, nil for a broker.
 func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
 	var said struct {
-		Name   string          `json:"name"`   // of a daemon; a broker tells none
-		Ledger json.RawMessage `json:"ledger"` // a broker's alone
+		Name   string          `json:"name"`   // a daemon's; a broker sends none
+		Ledger json.RawMessage `json:"ledger"` // only a broker sends it
 	}
 	_ = json.Unmarshal(status, &said) // then nothing is known
 	if as := kinds[said.Name]; as != nil {

@@ -17,7 +17,7 @@ type filter struct {
 	state, outcome string
 	id, reason     string
 	older          time.Duration // since it was submitted or, of one that has ended, since then
-	since          time.Time     // of the end; zero for no matter
+	since          time.Time     // earliest end of a job; zero for any
 }
 
 // filterOf reads the filter of a listing.

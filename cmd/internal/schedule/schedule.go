@@ -22,7 +22,7 @@ type Schedule struct {
 	FromFile bool      `json:"from_file,omitempty"` // nothing else may change it
 	// Through is the last due time that has been settled.
 	Through time.Time `json:"through"`
-	// Gap are due times before Through that were missed. They count as due again if the
+	// Gap holds the due times before Through that were missed. They count as due again if the
 	// clock is set back, so no job is made twice and none is lost.
 	Gap span `json:"gap,omitzero"`
 	// Before is the id of the job that was made last.
@@ -305,7 +305,7 @@ type View struct {
 	Last     []RunView `json:"last"`
 }
 
-// RunView is a Run as clients see it. Why is Skipped in words.
+// RunView is a Run as clients see it. Why says in words why it was skipped.
 type RunView struct {
 	DueAt   *string `json:"due_at"`
 	MadeAt  *string `json:"made_at"`

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Period is for how long a look counts: all who ask meanwhile get the same one.
+	// Period is for how long a look counts: all requests meanwhile get the same one.
 	Period = 2 * time.Second
 	// lookTime bounds each of the three rounds of questions of a look.
 	lookTime = 2 * time.Second

@@ -17,7 +17,7 @@ import (
 // the statistics have.
 const mostPage, busiest = 500, 20
 
-// stats is what the page looks at again and again: it is written once for all who look.
+// stats is what the page looks at again and again: it is written once for all viewers.
 func (s *Server) stats(*http.Request) (any, error) {
 	l := s.Master.Look()
 	s.mu.Lock()

@@ -102,11 +102,11 @@ func (s *Server) open(pattern string, do http.HandlerFunc) {
 	})
 }
 
-// index is the page, for who asks for HTML.
+// index is the page, for clients that ask for HTML.
 func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !strings.Contains(r.Header.Get("Accept"), "text/html"):
-		refuse(w, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: "there is nothing at \"/\" but the page, for who accepts text/html"})
+		refuse(w, &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: "there is nothing at \"/\" but the page, for clients that accept text/html"})
 	case s.Door.Guards(r):
 		page.Site.Index(w, r, []byte(`{"guarded":true}`))
 	default:

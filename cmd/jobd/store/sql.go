@@ -66,8 +66,8 @@ type claim struct {
 // sight is when a condition of a row that may pass was first and last seen.
 type sight struct{ since, last time.Time }
 
-// lasts tells whether a condition of a row has been seen for so long that it will not
-// pass.
+// lasts tells whether a condition of a row has been seen for so long that it must be
+// permanent.
 func (s *SQL) lasts(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -360,7 +360,7 @@ func (m *Master) Retry(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// Reprioritize gives a job that waits another priority.
+// Reprioritize changes the priority of a waiting job.
 func (m *Master) Reprioritize(ctx context.Context, id job.ID, priority int32) error {
 	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.reprioritize(id, priority, func(err error) { reply(none{}, err) })

@@ -126,7 +126,7 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	}
 }
 
-// claimed gives a job that the store holds its key. Of several jobs with one key, those
+// claimed gives a stored job its key back. Of several jobs with one key, those
 // that hold it now come first, then the one that came last: the others have let it go.
 func (c *machine) claimed(r *record) {
 	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {

@@ -155,7 +155,7 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// Run runs a batch. Jobs that are not reported as started were not begun. When ctx ends no further
+// Run runs a batch. A job that is not reported as started has not been started. When ctx ends no further
 // job is begun, and the running one is killed and not reported as ended. Batches for Gloom workers
 // are not run here.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {

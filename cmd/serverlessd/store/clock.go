@@ -26,8 +26,9 @@ type clock struct {
 	seen   time.Duration // up since when this daemon has seen that
 	told   time.Duration // up when the store's note was written last
 	// sets counts how often rows may have got times of a clock that was ahead: the clock was set
-	// back, or it was read for the first time. Up to righted such rows have been looked for;
-	// sought is how far the search since then has come.
+	// back, or it was read for the first time. righted is the value of
+	// sets up to which such rows have been looked for; sought is how far the search for later
+	// ones has come.
 	sets, righted int
 	sought        place
 }

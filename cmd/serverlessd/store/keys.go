@@ -219,8 +219,8 @@ func (t *tx) insertKeys(args []any) error {
 	return nil
 }
 
-// reclaim gives a job that runs again the key with which it came. It returns an ErrHeld if
-// another job holds it.
+// reclaim gives a job that runs again its original key. It returns an ErrHeld if another job
+// holds it.
 func (t *tx) reclaim(h held) error {
 	var name string
 	var until moment

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// hello greets programs, and shows the page to who accepts HTML. It holds no secret, but says
+// hello greets programs, and shows the page to clients that accept HTML. It holds no secret, but says
 // whether a token is needed.
 func (s *Web) hello(r *request) error {
 	r.w.Header().Set("Vary", "Accept")

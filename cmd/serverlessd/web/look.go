@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// lookFor is how long a look is good for all who ask for the same.
+	// lookFor is how long a look is good for all requests for the same.
 	lookFor = 2 * time.Second
 	// looksMost is how many different ones are kept meanwhile.
 	looksMost = 64

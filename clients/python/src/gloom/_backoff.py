@@ -31,7 +31,7 @@ class Backoff:
         return seconds
 
     def lasted(self, seconds: float) -> None:
-        """A connection stood this long.  Only one that lasted as long as the longest
-        wait begins anew: a broker that hangs up at once is not asked ever faster."""
+        """A connection lasted this long.  Only one that lasted as long as the longest
+        wait resets the limit, so a broker that hangs up at once is not asked faster."""
         if seconds >= self._most:
             self._limit = self._base

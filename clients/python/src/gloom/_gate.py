@@ -75,7 +75,7 @@ class Gate:
             self._closing = True
             self._wake(all=True)
 
-    # What one can wait for: under the lock, and true once it has come.
+    # Conditions to wait for: called under the lock, true once they hold.
 
     def enter(self, job: PendingJob) -> bool:
         """Take a place in the window."""

@@ -77,7 +77,7 @@ def split_addr(addr: str) -> tuple[str, str, int, bool]:
 
 
 def local_socket(name: str) -> str:
-    """Where the broker of this machine has its socket of this name, if it has one."""
+    """The path where this machine's broker has its socket of this name; "" on Windows."""
     if not hasattr(os, "geteuid"):  # Windows
         return ""
     folder = os.environ.get("XDG_RUNTIME_DIR", "")

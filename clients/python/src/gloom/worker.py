@@ -151,7 +151,7 @@ class Worker:
         try:
             thread.run(lambda: self._core.start(wait))
         except ClosedError:
-            raise  # who stopped it closes it
+            raise  # the thread that stopped it closes it
         except BaseException:
             thread.stop()
             raise

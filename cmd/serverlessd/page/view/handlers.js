@@ -59,7 +59,7 @@ const attempt = (client, type) => ask({
 
 /** @param {string} client @param {string} type @param {any} h */
 const remove = (client, type, h) => ask({
-  title: `Delete the handler of ${client}-${type}?`, danger: true, button: 'Delete all versions', body: html`<p>Its jobs wait until there is another one. Undoing brings back the newest version alone.</p>`,
+  title: `Delete the handler of ${client}-${type}?`, danger: true, button: 'Delete all versions', body: html`<p>Its jobs wait until there is another one. Undoing brings back only the newest version.</p>`,
   go: () => act(() => drop(client, type), 'It is deleted.', () => put(client, type, h).then(anew)).then(anew),
 });
 

@@ -74,7 +74,7 @@ func (s *spans) of(trace string) []span {
 }
 
 const (
-	// trace and caller are the ids of the request's trace, and of the span of who sends it.
+	// trace and caller are the ids of the request's trace, and of its sender's span.
 	trace  = "0af7651916cd43dd8448eb211c80319c"
 	caller = "b7ad6b7169203331"
 	// wanted is how many spans a request makes.
