@@ -71,16 +71,20 @@ func Prepare(root *cobra.Command) {
 		}
 	})
 	root.SetFlagErrorFunc(flagError)
-	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string {
+	wrapped := func(f *pflag.FlagSet) string {
 		f.SortFlags = false
 		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
+	}
+	all := "Flags that all commands take: " + root.Name() + " help " + flagsTopic
+	cobra.AddTemplateFunc("ownFlags", func(c *cobra.Command) string {
+		if c.Annotations[flagsTopic] != "" {
+			return wrapped(c.LocalNonPersistentFlags()) + "\n\n" + all
+		}
+		return wrapped(c.LocalFlags())
 	})
 	usage := strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
-	for _, which := range []string{"Local", "Inherited"} {
-		usage = strings.ReplaceAll(usage, "{{."+which+"Flags.FlagUsages | trimTrailingWhitespaces}}", "{{wrapped ."+which+"Flags}}")
-	}
-	usage = strings.Replace(usage, "Global Flags:\n{{wrapped .InheritedFlags}}",
-		"Flags that all commands take: {{.Root.Name}} help "+flagsTopic, 1)
+	usage = strings.Replace(usage, "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{ownFlags .}}", 1)
+	usage = strings.Replace(usage, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", all, 1)
 	root.SetUsageTemplate(usage)
 }
 
