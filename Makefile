@@ -70,11 +70,11 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 # detector here: what the programs are made of has race tests of its own. make race-all tries
 # them with it, but for the pages in Chromium, which needs the processors.
 PAGES := /page/(browser|probe)$$
-PROGRAMS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
+STARTERS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
 .PHONY: test
 test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
-	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(PROGRAMS)')
-	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(PROGRAMS)')
+	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(STARTERS)')
+	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(STARTERS)')
 	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
