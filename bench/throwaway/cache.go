@@ -2,21 +2,19 @@ package throwaway
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
-// Cached runs use on a directory that tests of all packages share, in Go's build cache,
-// for things that take long to make and are the same every time. No other process of
-// ours is there at the same time, so what use returns must not be in it.
+// Cached runs use on a directory that all packages share, in the user's cache, for things
+// that take long to make and are the same every time. Only one process is there at a time,
+// so what use keeps must be a copy.
 func Cached(use func(dir string) error) error {
-	out, err := exec.Command("go", "env", "GOCACHE").Output()
-	if err != nil {
-		return err
+	cache, err := os.UserCacheDir()
+	if err != nil { // no home
+		cache = os.TempDir()
 	}
-	dir := filepath.Join(strings.TrimSpace(string(out)), "gloom", "throwaway")
+	dir := filepath.Join(cache, "gloom-throwaway")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
