@@ -17,7 +17,6 @@ import (
 )
 
 func main() {
-	daemon.Hold()
 	opt := settings.Default()
 	opt.Version = cli.Version()
 	opt.SubmitSocket, opt.WorkerSocket = wire.SubmitPort.Socket(), wire.WorkerPort.Socket()
@@ -54,6 +53,7 @@ func command(opt *settings.Options, host int64, run func() error) *cobra.Command
 }
 
 func run(opt settings.Options) error {
+	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.LogLevel, Format: opt.LogFormat}, os.Stderr)
 	if err != nil {
 		return err

@@ -29,7 +29,6 @@ Signals: SIGTERM and SIGINT stop it. SIGHUP opens log_file again.
 Exit status: 0 after a stop; 1 if it cannot start or the configuration is wrong.`
 
 func main() {
-	daemon.Hold()
 	var cfg *config.Master
 	os.Exit(daemon.Program{
 		Name:     "jobd-master",
@@ -46,6 +45,7 @@ func main() {
 const baseMemory = 32 << 20
 
 func run(cfg *config.Master) error {
+	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), os.Stdout)
 	if err != nil {
 		return err

@@ -24,7 +24,6 @@ a second signal cut the stop short.`
 
 func main() {
 	bridge.Main()
-	daemon.Hold()
 	var cfg *config.Worker
 	os.Exit(daemon.Program{
 		Name:     "jobd",

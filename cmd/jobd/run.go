@@ -28,6 +28,7 @@ const grace = 20 * time.Second
 // run is the daemon from its first log line to its last. It opens the ports first: a
 // second daemon that was started by mistake must fail before it touches a row.
 func run(cfg *config.Worker, open open, console io.Writer) error {
+	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), console)
 	if err != nil {
 		return err

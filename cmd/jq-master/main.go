@@ -13,7 +13,6 @@ import (
 )
 
 func main() {
-	daemon.Hold()
 	opt := defaults()
 	os.Exit(cli.Execute(command(&opt, func() error { return run(&opt) }), os.Args[1:], os.Stderr))
 }

@@ -22,6 +22,7 @@ import (
 
 // run is the daemon from its first log line to its last.
 func run(o *options) error {
+	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: o.logLevel, Format: o.logFormat}, os.Stderr)
 	if err != nil {
 		return err

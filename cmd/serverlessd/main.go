@@ -25,7 +25,6 @@ const prefix = "GLOOM_SQ_"
 
 func main() {
 	launch.Main()
-	daemon.Hold()
 	os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
 }
 
@@ -46,6 +45,7 @@ func command() *cobra.Command {
 
 // run is the daemon from its first log line to its last.
 func run(opt *options) error {
+	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.logLevel, Format: opt.logFormat}, os.Stderr)
 	if err != nil {
 		return err

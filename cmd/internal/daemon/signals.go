@@ -20,7 +20,8 @@ type Signals struct {
 // early holds a SIGHUP that came before Notify.
 var early = make(chan os.Signal, 1)
 
-// Hold is called first in main: until Notify, SIGHUP waits and does not end the process.
+// Hold is called first by what runs as a daemon: until Notify, SIGHUP waits and does not end
+// the process.
 func Hold() { signal.Notify(early, syscall.SIGHUP) }
 
 // Notify listens for signals until Close; SIGHUP calls reopen.
