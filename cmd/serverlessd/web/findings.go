@@ -50,12 +50,13 @@ func (p *past) find(l *engine.Look, handlers map[string]*job.Handler, unready er
 	}
 	p.ends = append(p.ends, is)
 	was := p.ends[0]
-	all := look(l, handlers, unready, opt, is.all-was.all, is.bad-was.bad, now.Sub(was.at))
+	all := judge(l, handlers, unready, opt, is.all-was.all, is.bad-was.bad, now.Sub(was.at))
 	p.memory.Note(all, now)
 	return all
 }
 
-func look(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.List {
+// judge lists what is wrong, given what became of runs lately.
+func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.List {
 	all := finding.List{}
 	daemon := func(severity, cause, what, advice string) { all.Add(severity, "daemon", "daemon", cause, what, advice) }
 	ails := false
