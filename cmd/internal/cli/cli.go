@@ -75,15 +75,17 @@ func Prepare(root *cobra.Command) {
 		f.SortFlags = false
 		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
 	}
-	all := "Flags that all commands take: " + root.Name() + " help " + flagsTopic
+	const all = "Flags that all commands take: {{.Root.Name}} help " + flagsTopic
+	// The root's own help does not repeat what the topic has.
+	cobra.AddTemplateFunc("topical", func(c *cobra.Command) bool { return c.Annotations[flagsTopic] != "" })
 	cobra.AddTemplateFunc("ownFlags", func(c *cobra.Command) string {
 		if c.Annotations[flagsTopic] != "" {
-			return wrapped(c.LocalNonPersistentFlags()) + "\n\n" + all
+			return wrapped(c.LocalNonPersistentFlags())
 		}
 		return wrapped(c.LocalFlags())
 	})
 	usage := strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
-	usage = strings.Replace(usage, "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{ownFlags .}}", 1)
+	usage = strings.Replace(usage, "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{ownFlags .}}{{if topical .}}\n\n"+all+"{{end}}", 1)
 	usage = strings.Replace(usage, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", all, 1)
 	root.SetUsageTemplate(usage)
 }
