@@ -162,17 +162,18 @@ func (lp *loop) close(c *conn) {
 // clock that stands still while this process does. It waits a quarter of a beat more, so that
 // bytes that have just come are read.
 func (c *conn) startBeat() {
-	start := c.srv.hub.Now()
-	c.heard = start
-	beats := int64(0)
+	const silence = 2 // beats
+	interval := int64(c.beat)
+	c.heard = c.srv.hub.Now()
+	due := c.heard + interval // when the next ping is, counted from the start, so that the pace does not drift
 	suspected := false
-	// The pace is counted from the start, so that it does not drift.
 	beat := func() {
 		if c.state == closed {
 			return // stopping this timer misses it while it runs
 		}
 		now := c.srv.hub.Now()
-		silent := c.reading == ready && now-c.heard >= 2*int64(c.beat) // otherwise we are not reading
+		over := c.heard + silence*interval
+		silent := c.reading == ready && now >= over // otherwise we are not reading
 		if silent && suspected {
 			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.beat).Msg("no byte for two beats, dropped")
 			c.loop.close(c)
@@ -182,9 +183,15 @@ func (c *conn) startBeat() {
 			c.beater.Reset(c.beat / 4)
 			return
 		}
-		c.srv.hub.Send(c.peer, pingFrame)
-		beats = max(beats+1, (now-start)/int64(c.beat))
-		c.beater.Reset(time.Duration(start + (beats+1)*int64(c.beat) - now))
+		if now >= due {
+			c.srv.hub.Send(c.peer, pingFrame)
+			due += interval * ((now-due)/interval + 1)
+		}
+		// The last byte came between two pings, and so does the end of the silence.
+		if over <= now { // in a pause
+			over = due
+		}
+		c.beater.Reset(time.Duration(min(due, over) - now))
 	}
 	c.beater = time.AfterFunc(c.beat, func() { c.loop.poller.Do(beat) })
 }

@@ -172,6 +172,29 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// TestSilence: a peer is dropped two beats after its last byte, and a quarter, not only with
+// the ping after that.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	s, err := Start(options(nil), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const beat = 800 * time.Millisecond
+	p := dial(t, s.WorkerAddr())
+	p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
+	p.want("ok", true)
+	p.want("action", "ping")
+	time.Sleep(beat / 8)
+	p.send(`{"action":"pong"}`)
+	last := time.Now()
+	until(t, "it is dropped", func() bool { return s.Counts().Conns == 0 })
+	if took := time.Since(last); took < 2*beat || took > 2*beat+3*beat/4 {
+		t.Errorf("dropped %v after the last byte, with a beat of %v", took, beat)
+	}
+}
+
 // TestBeatInAPause: a peer whose frames are not read for now is not silent.
 func TestBeatInAPause(t *testing.T) {
 	t.Parallel()
