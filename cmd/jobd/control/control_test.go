@@ -112,6 +112,7 @@ func TestRequests(t *testing.T) {
 			"run-manual [999 37 35 34]"},
 		{"run-manual", `{"ids":[38]}`, `"data":{"jobs":{"38":{"result":"fail","code":null,"signal":"SIGTERM","stdout":"","stderr":""}}}`, "run-manual [38]"},
 		{"run-manual", `{"ids":[39]}`, `"data":{"jobs":{"39":{"result":"fail","code":7,"signal":null,"stdout":"é\u0004\"<&>` + "\ufffd" + `","stderr":""}}}`, "run-manual [39]"},
+		{"run-manual", `{"ids":[-5,0.5]}`, `"data":{"errors":{"-5":"job -5 cannot be run: ids begin at 0","0.5":"job 0.5 not found"}}`, ""},
 		{"run-manual", `{"ids":[999]}`, `"data":{"errors":{"999":"job 999 not found"}}`, "run-manual [999]"},
 		{"run-manual", `{"ids":[1.5,1e30]}`, `"data":{"errors":{"1.5":"job 1.5 not found","1e+30":"job 1e+30 not found"}}`, ""},
 		{"run-manual", `{"ids":[37,"38"]}`, bad("all ids must be numbers, got string"), ""},

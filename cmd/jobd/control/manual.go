@@ -28,7 +28,7 @@ func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessag
 	return manualJSON(outcomes, errs, strange), nil
 }
 
-// manualIDs reads the ids, each once. Strange ones are numbers that no row can have.
+// manualIDs reads the ids, each once. Strange ones are numbers of which no row is run.
 func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) {
 	args, err := peer.Args(data, eot.Field{Name: "ids", Types: "a", Required: true})
 	if err != nil {
@@ -49,7 +49,7 @@ func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) 
 			continue
 		}
 		seen[n] = true
-		if whole && n >= -most && n <= most {
+		if whole && n >= 0 && n <= most {
 			ids = append(ids, int64(n))
 		} else {
 			strange = append(strange, n)
@@ -85,11 +85,19 @@ func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, strange []eot
 		for _, n := range strange {
 			separate("")
 			out = append(eot.AppendString(out, n.String()), ':')
-			out = eot.AppendString(out, fmt.Sprintf("job %s not found", n))
+			out = eot.AppendString(out, strangeJob(n))
 		}
 		out = append(out, '}')
 	}
 	return append(out, '}')
+}
+
+// strangeJob says why no row of this id is run.
+func strangeJob(n eot.No) string {
+	if n < 0 {
+		return fmt.Sprintf("job %s cannot be run: ids begin at 0", n)
+	}
+	return fmt.Sprintf("job %s not found", n)
 }
 
 func appendID(out []byte, id int64) []byte {

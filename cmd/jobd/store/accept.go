@@ -165,8 +165,8 @@ func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (ro
 
 // first reads the first waiting rows of a target.
 func (s *SQL) first(ctx context.Context, tx *sql.Tx, target string, most int, how string) ([]Row, error) {
-	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s%s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table().name, s.table().force(), s.table().target, s.allowed(), most, how), target, target)
+	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND %s%s ORDER BY id LIMIT %d%s",
+		s.priority(), s.table().name, s.table().force(), s.table().target, claimable, s.allowed(), most, how), target, target)
 }
 
 // best locks the rows of the largest priority among the first limit. It reads those
@@ -277,8 +277,8 @@ func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want,
 			continue
 		}
 		var name string
-		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s LIMIT 1",
-			s.table().name, s.table().force(), s.table().target), target, target).Scan(&name)
+		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s AND %s LIMIT 1",
+			s.table().name, s.table().force(), s.table().target, claimable), target, target).Scan(&name)
 		if err == nil && name == target {
 			p.Busy = append(p.Busy, target)
 		} else if err != nil && err != sql.ErrNoRows {

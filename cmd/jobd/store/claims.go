@@ -35,6 +35,10 @@ const createClaims = `CREATE TABLE IF NOT EXISTS %s (
 // numberID is the id of no row and no incarnation: rows have 0 and above, tokens end at 1<<62.
 const numberID int64 = math.MinInt64
 
+// claimable is the condition, in SQL, that a row's id can be that of a claim. Rows of other
+// ids are never accepted: a claim with a negative id would count as an incarnation.
+const claimable = "id BETWEEN 0 AND 9223372036854775807"
+
 // makeClaims creates the companion table unless it is there.
 func (s *SQL) makeClaims(ctx context.Context) error {
 	err := s.tryClaims(ctx)

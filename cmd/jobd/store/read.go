@@ -37,6 +37,8 @@ const (
 	// outputEnd is how many characters of an output a Detail has, fieldStart of a user's column.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
 	readTimeout           = 5 * time.Second
+	// readable is the condition, in SQL, that an id fits our integers.
+	readable = " AND id <= 9223372036854775807"
 )
 
 var errNoIndex = errors.New("the table has no index on (status, target, id): its rows are not listed")
@@ -120,7 +122,7 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 // count counts up to most rows, and tells how many it has looked at.
 func (s *SQL) count(ctx context.Context, t *table, status, target string, most int) (c look.Count, seen int, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.force()+
-		" WHERE status = ? AND target = "+t.like+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, most)
+		" WHERE status = ? AND target = "+t.like+readable+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, most)
 	if err != nil {
 		return c, 0, err
 	}
@@ -205,7 +207,7 @@ func (s *SQL) List(ctx context.Context, q look.Query) (look.List, error) {
 	if q.Status == Done || q.Status == Ignored {
 		order, from = "id DESC", strings.Replace(from, ">", "<", 1)
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT "+t.short()+" FROM "+t.name+t.force()+" WHERE status = ? AND target = "+t.like+from+
+	rows, err := s.db.QueryContext(ctx, "SELECT "+t.short()+" FROM "+t.name+t.force()+" WHERE status = ? AND target = "+t.like+readable+from+
 		" ORDER BY "+order+" LIMIT ?", append(args, most)...)
 	if err != nil {
 		return look.List{}, err

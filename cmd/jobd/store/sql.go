@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,15 +42,16 @@ type SQL struct {
 	claimed bool          // there is a companion table
 	people  chan struct{} // has a place for each read at a time that is for people
 
-	mu     sync.Mutex       // guards the following
-	looked time.Time        // of the table's shape
-	token  int64            // of this incarnation
-	doubt  map[int64]*doubt // rows of accepts whose commit got lost
-	unsure map[int64]bool   // rows of writes whose commit got lost
-	number int64            // of the companion table: a table that was emptied or made again has another number
-	mine   map[int64]claim  // rows that this incarnation has claimed
-	sights map[int64]sight
-	barred map[int64]time.Time // rows that the table refuses to have accepted: until when they are passed over
+	mu      sync.Mutex       // guards the following
+	looked  time.Time        // of the table's shape
+	strange string           // id of a row that is never run; "" when there is none
+	token   int64            // of this incarnation
+	doubt   map[int64]*doubt // rows of accepts whose commit got lost
+	unsure  map[int64]bool   // rows of writes whose commit got lost
+	number  int64            // of the companion table: a table that was emptied or made again has another number
+	mine    map[int64]claim  // rows that this incarnation has claimed
+	sights  map[int64]sight
+	barred  map[int64]time.Time // rows that the table refuses to have accepted: until when they are passed over
 }
 
 // doubt is the doubt of one accept: a later accept of the same row is another one.
@@ -162,7 +164,25 @@ func (s *SQL) look(ctx context.Context) error {
 		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
 			Msg("there is no index on (status, target, id): every poll reads the whole table")
 	}
-	return nil
+	return s.lookForStrangeIDs(ctx, t)
+}
+
+// lookForStrangeIDs logs, once, that rows have ids that no claim can have.
+func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
+	var id string
+	err := s.db.QueryRowContext(ctx, "SELECT id FROM "+t.name+byID+" WHERE NOT ("+claimable+") ORDER BY id LIMIT 1").Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		id, err = "", nil
+	}
+	s.mu.Lock()
+	was := s.strange
+	s.strange = id
+	s.mu.Unlock()
+	if id != "" && was == "" {
+		s.opt.Log.Error().Str("table", s.opt.MySQL.Table).Str("id", id).
+			Msgf("rows with ids below 0 or above %d are never run", math.MaxInt64)
+	}
+	return err
 }
 
 // lookAgain reads the table's shape again if the last look is too old or a statement

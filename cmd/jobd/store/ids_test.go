@@ -1,0 +1,45 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "gloom/cmd/jobd/store"
+)
+
+// TestIDsThatNoClaimHas: rows whose ids would stand for daemons in the companion table, or fit
+// no integer of ours, wait, and are told of. Row 0 is like any other.
+func TestIDsThatNoClaimHas(t *testing.T) {
+	for _, kind := range []struct{ column, strange string }{
+		{"bigint NOT NULL", "-5"}, {"bigint unsigned NOT NULL", "18446744073709551615"}, {"int NOT NULL", "-1"},
+	} {
+		t.Run(kind.column, func(t *testing.T) {
+			table := newSQLTable(t)
+			table.exec(t, "ALTER TABLE jobs MODIFY id "+kind.column)
+			table.exec(t, "INSERT INTO jobs (id, target) VALUES ("+kind.strange+", 'a'), (0, 'a'), (1, 'a')")
+			s, other := table.open(t, "d", time.Millisecond), table.open(t, "other", long)
+			p := accept(t, s, 0, "a")
+			equal(t, "rows", ids(p.Rows), "0a 1a")
+			p = accept(t, s, 0, "a")
+			equal(t, "nothing is left, or locked", ids(p.Rows)+strings.Join(p.Busy, ""), "")
+			write(t, s, Batch{Start: []int64{0}, At: 7})
+			if said := table.log.String(); !strings.Contains(said, `"id":"`+kind.strange+`"`) || !strings.Contains(said, "never run") {
+				t.Errorf("log: %s", said)
+			}
+			owners, err := other.Owners(t.Context())
+			if err != nil || len(owners) != 1 || owners[0].Name != "d" {
+				t.Fatalf("%+v %v", owners, err)
+			}
+			sum, err := other.Settle(t.Context(), owners[0], Orphans{Reason: "died", At: 9})
+			if err != nil || sum.Returned != 1 || sum.Failed != 1 {
+				t.Errorf("%+v %v", sum, err)
+			}
+			equal(t, "rows 0 and 1", table.get(t, 0).Status+" "+table.get(t, 1).Status, "done waiting")
+			if counts, err := s.(*SQL).Counts(t.Context(), Waiting, []string{"a"}); err != nil || len(counts) != 1 {
+				t.Errorf("counts %+v, %v", counts, err)
+			}
+			equal(t, "the strange one waits", table.count(t, "SELECT COUNT(*) FROM jobs WHERE id = "+kind.strange+" AND status = 'waiting'"), 1)
+		})
+	}
+}
