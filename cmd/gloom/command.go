@@ -53,6 +53,7 @@ type command struct {
 var (
 	errTimeout  = errors.New("timeout")
 	errOverflow = errors.New("overflow")
+	errStopped  = errors.New("gloom work itself was stopped for a while")
 )
 
 // failure is a run that failed.
@@ -127,6 +128,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 		start.Files = []*os.File{news.w}
 		start.Env = append(start.Env, "GLOOM_PROGRESS_FD=3")
 	}
+	lapses := c.guard.Lapses()
 	p, err := launch.Start(start)
 	for _, f := range start.Files {
 		f.Close()
@@ -135,6 +137,9 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 		return nil, c.cannotStart(ctx, err)
 	}
 	why := c.watch(ctx, p, stdout.over)
+	if why == nil && p.Result().Signal == syscall.SIGKILL && c.guard.LapsedSince(lapses) {
+		why = errStopped
+	}
 	return c.outcome(why, p.Result(), stdout, stderr)
 }
 

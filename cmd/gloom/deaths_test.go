@@ -19,10 +19,19 @@ import (
 
 // TestKilledWorker: a worker that is killed leaves nothing of its commands running, not even
 // what they have started: its job runs again elsewhere.
-func TestKilledWorker(t *testing.T) {
+func TestKilledWorker(t *testing.T) { outlived(t, syscall.SIGKILL, 10*time.Second) }
+
+// TestStoppedWorker: nor does a worker that is stopped, before the broker takes it for lost. The
+// broker's two beats of 15 seconds began at our last byte, which is a beat old at most.
+func TestStoppedWorker(t *testing.T) { outlived(t, syscall.SIGSTOP, 15*time.Second) }
+
+// outlived sends a signal to a worker whose command has started another one, and waits until that
+// one has ended, too.
+func outlived(t *testing.T, signal syscall.Signal, most time.Duration) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets processes end with another one")
 	}
+	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +47,10 @@ func TestKilledWorker(t *testing.T) {
 		return cmd
 	}
 	worker := tool("work", "-q", "t", "--", "sh", "-c", `sleep 300 & echo $! >"$0.new"; mv "$0.new" "$0"; wait`, file)
+	t.Cleanup(func() {
+		worker.Process.Kill()
+		worker.Wait()
+	})
 	submit := tool("submit", "t", "x", "--detach")
 	if err := submit.Wait(); err != nil {
 		t.Fatal(err)
@@ -50,14 +63,15 @@ func TestKilledWorker(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) })
-	worker.Process.Kill()
-	worker.Wait()
-	for late := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	if err := worker.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(most); ; time.Sleep(10 * time.Millisecond) {
 		if _, state := process.StartOf(pid); state == "" || state == "Z" {
 			return
 		}
 		if time.Now().After(late) {
-			t.Fatal("what the command has started runs on")
+			t.Fatalf("what the command has started runs on %v after %v", most, signal)
 		}
 	}
 }

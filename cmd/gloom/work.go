@@ -44,7 +44,9 @@ Each command runs in a process group of its own. The group gets SIGTERM, and
 SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
 and when the connection is lost, since the broker then hands the job to another
 worker. When gloom itself is killed, a small process beside it (job-guard, on
-Linux) does the same.
+Linux) does the same. It kills the commands when gloom has been stopped, as by
+Ctrl-Z, for 13 seconds, because soon the broker hands on their jobs; not with
+--compat, where the broker waits for them.
 
 After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
 begun, and lets running commands finish. A second signal stops these as above, a
@@ -197,6 +199,15 @@ func optionBefore(args []string) string {
 // that theirs survive Ctrl-Z.
 const heartbeat = 15 * time.Second
 
+const (
+	// stopLimit is how long this process may be stopped until the guard kills its commands. The
+	// broker hands their jobs to others one beat after the stop at the earliest: it waits for
+	// two beats from our last byte, and we send one at each.
+	stopLimit = heartbeat - 2*time.Second
+	// aliveEvery is how often the guard is told that this process is not stopped.
+	aliveEvery = time.Second
+)
+
 // maxJobs bounds -j: each job needs a connection and several descriptors.
 const maxJobs = 10000
 
@@ -292,7 +303,26 @@ func (w *work) run(args []string, dash int) error {
 	if !w.several() {
 		worker.Type, worker.Types = w.types[0], nil
 	}
+	if guard != nil && !w.link.compat { // with compat, a stopped worker keeps its jobs
+		done := make(chan struct{})
+		defer close(done)
+		go alive(guard, done)
+	}
 	return w.serve(worker, c, kill, tell)
+}
+
+// alive moves the limit of commands, as long as this process is not stopped.
+func alive(guard *launch.Guard, done <-chan struct{}) {
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		guard.Until(time.Now().Add(stopLimit))
+		select {
+		case <-tick.C:
+		case <-done:
+			return
+		}
+	}
 }
 
 // serve runs the worker until signals end it.

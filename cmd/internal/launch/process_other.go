@@ -50,6 +50,15 @@ func (*Guard) member(string) string { return "" }
 // Close does nothing.
 func (*Guard) Close() {}
 
+// Until does nothing.
+func (*Guard) Until(time.Time) {}
+
+// Lapses is always 0.
+func (*Guard) Lapses() int { return 0 }
+
+// LapsedSince is always false.
+func (*Guard) LapsedSince(int) bool { return false }
+
 func (*Guard) begun(int) {}
 func (*Guard) ended(int) {}
 
