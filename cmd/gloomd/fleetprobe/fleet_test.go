@@ -1,6 +1,7 @@
 package fleetprobe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,9 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -232,11 +235,10 @@ func (b *broker) log() string {
 // ask sends a request to its HTTP side. The answer goes to out; an answer that is not a
 // success is an *api.Error.
 func (b *broker) ask(method, path string, in, out any) error {
-	req, err := api.NewRequest(context.Background(), method, "http://"+b.addr("9997")+path, "", in)
-	if err != nil {
-		return err
+	answer, err := b.send(method, path, in)
+	for err != nil && errors.Is(err, errUnread) {
+		answer, err = b.send(method, path, in)
 	}
-	answer, err := b.http.Do(req)
 	if err != nil {
 		return err
 	}
@@ -260,6 +262,35 @@ func (b *broker) ask(method, path string, in, out any) error {
 		return nil
 	}
 	return json.Unmarshal(text, out)
+}
+
+// headerTime is how long a broker waits for a request on a new connection, with room for clocks.
+// Then it closes the connection, and says nothing.
+const headerTime = 10*time.Second - 100*time.Millisecond
+
+var errUnread = errors.New("this process got no processor, so the broker closed the connection before there was a request on it")
+
+// send sends a request. The error is errUnread if the broker cannot have read it.
+func (b *broker) send(method, path string, in any) (*http.Response, error) {
+	start := time.Now()
+	var connected, wrote atomic.Int64 // since then, in nanoseconds; 0 if it has not happened
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		ConnectDone:  func(string, string, error) { connected.Store(int64(time.Since(start))) },
+		WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Store(int64(time.Since(start))) },
+	})
+	req, err := api.NewRequest(ctx, method, "http://"+b.addr("9997")+path, "", in)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := b.http.Do(req)
+	if err == nil {
+		return answer, nil
+	}
+	failed, then, written := time.Since(start), time.Duration(connected.Load()), time.Duration(wrote.Load())
+	if then != 0 && cmp.Or(written, failed)-then >= headerTime {
+		return nil, fmt.Errorf("%w: %w", errUnread, err)
+	}
+	return nil, fmt.Errorf("%w (connected after %v, request written after %v, failed after %v)", err, then, written, failed)
 }
 
 func (b *broker) fleet() (v api.Fleet, err error) {
