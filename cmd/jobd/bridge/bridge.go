@@ -2,11 +2,17 @@
 // ends into the rows. It is the engine of a jobd daemon: package queue decides what to
 // do next, package store reads and writes rows, and package launch starts processes.
 //
-// A row's way: the fetch loop or RunManual accepts and claims it. It queues here until
-// its target has a free place, and then goes to the broker. With a launcher, one of
-// this daemon's own slots takes it, writes it running, runs the process and writes its
-// end. Without one, it is written running before it is submitted, and the worker's
-// answer ends it.
+// # The way of a row
+//
+//	fetch.go    accepts waiting rows and claims them (store.Accept), as many as their targets
+//	            have use for; manual.go accepts rows that are to be run by hand
+//	queue       keeps them here until their target has a free place
+//	slot.go     drive submits the row to the broker; one of this daemon's own slots, a worker
+//	            there, takes it, writes it running and runs the process
+//	remote.go   without a launcher: the row is written running and then submitted, and the
+//	            answer of a worker ends it
+//	writer.go   writes what has happened to rows, many in a transaction; an end that the
+//	            database does not take is in spool.go until it does
 //
 // When a daemon dies, the claims tell which rows it had: watch decides when an incarnation
 // is dead, and package store settles its rows.

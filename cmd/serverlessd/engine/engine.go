@@ -1,5 +1,3 @@
-// Package engine runs the daemon: it brings jobs from the journal to a store, takes due jobs from
-// there to the runner or to Gloom workers, and writes how they ended to the store.
 package engine
 
 import (

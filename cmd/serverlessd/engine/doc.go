@@ -1,0 +1,28 @@
+// Package engine runs the daemon: it brings jobs from the journal to a store, takes due jobs from
+// there to the runner or to Gloom workers, and writes how they ended to the store.
+//
+// # The way of a job
+//
+//	web/body.go   splits a request into lines
+//	view.go       Add appends them to the journal; when they are synced, the client gets its
+//	              answer. Share adds jobs with unique keys to the store itself.
+//	ingest.go     brings pieces of the journal to a store, each piece to one of them
+//	pick.go       asks the stores what is due, has package schedule choose types for the
+//	              free slots, and takes (locks) jobs of these types
+//	batch.go      the jobs of a slot: the runner runs them one after the other
+//	gloom.go      or each of them is a job of the broker, for Gloom workers
+//	ending.go     judges an outcome: the job ends, runs again later, or is given back
+//	write.go      writes endings to the store, with the jobs that follow them
+//
+// Beside the way, backend.go keeps the daemon's identity at a store (its sysid) and renews the
+// locks of all jobs that it has there. If it cannot do so in time, their runs are ended, and
+// other daemons free the locks. sysid.go recalls the sysids of earlier lives, whose jobs are given
+// back at the start. schedules.go adds the jobs of schedules.
+//
+// # Goroutines and locks
+//
+// One goroutine picks, and one reads the handlers. Each store has four: one ingests, one writes, one
+// renews the locks (backend.keep), and one sweeps what has expired. The first store has two more, for
+// schedules. Each running batch has one. Engine.mu guards the slots, backend.mu what the daemon has in
+// hand of one store; neither is held during a call to a store, and no goroutine holds both.
+package engine
