@@ -35,10 +35,10 @@ type Broker struct {
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of the long names of types
-	// Types that are not in use, longest unused first: deadTypes are kept as long as they
-	// have dead letters, keptTypes until ForgetType.
+	// spareTypes, deadTypes and keptTypes are the types not in use, the longest unused first.
+	// deadTypes are remembered while they have dead letters, keptTypes until ForgetType.
 	spareTypes, deadTypes, keptTypes container.Ring[jobType]
-	forgotten                        Ledger // sums of types that were forgotten
+	forgotten                        Ledger // the sum over forgotten types
 	otherStats                       TypeStats
 
 	pools      container.Slots[pool]
@@ -50,18 +50,18 @@ type Broker struct {
 	lines      uint64                   // numbers the places in lines of idle workers
 	idle       container.Ring[idleLine] // lines with idle workers
 
-	groups      container.Slots[group]
-	groupIndex  container.Index // by name, of group.no + 1
-	sets        container.Slots[groupSet]
-	setIndex    container.Index // by setKey, of groupSet.no + 1
-	groupsThere int
-	groupNames  int64 // bytes of names of groups
-	limits      int64 // room for limits in all groups together
-	rules       map[string]*rule
-	likeRules   ruleIndex // whose pattern has a *
-	ruleNo      uint64
-	revising    int    // changes of rules that have not reached all groups
-	ruled       uint64 // numbers the changes of rules
+	groups        container.Slots[group]
+	groupIndex    container.Index // by name, of group.no + 1
+	sets          container.Slots[groupSet]
+	setIndex      container.Index // by setKey, of groupSet.no + 1
+	groupsCounted int
+	groupNames    int64 // bytes of names of groups
+	limits        int64 // room for limits in all groups together
+	rules         map[string]*rule
+	likeRules     ruleIndex // the rules whose pattern has a *
+	ruleNo        uint64
+	revising      int    // changes of rules that have not reached all groups
+	ruled         uint64 // numbers the changes of rules
 
 	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue
@@ -78,9 +78,9 @@ type Broker struct {
 	unusedBytes int64
 	unswept     int // jobs of lost submitters that are still to be freed
 
-	// chores go on with every command, since they decide which jobs may be handed out.
-	// notifications (to workers, about lost submitters) and cleanups (which free memory) go
-	// on with ticks.
+	// Every command continues chores, since they decide which jobs may be handed out. Ticks
+	// continue notifications (to workers, about lost submitters) and cleanups (which free
+	// memory).
 	chores, notifications, cleanups chores
 	fairness                        fairnessChange
 
@@ -105,15 +105,15 @@ type Broker struct {
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
 	// lapses counts the jobs past their deadline that this command has met; looks counts the
-	// jobs and queues met that are held back. unfinished: a bound was reached, and the next
-	// command goes on.
+	// held-back jobs and queues that it has met. unfinished: a bound was reached, and the
+	// next command continues.
 	lapses, looks int
 	unfinished    bool
 
 	draining bool
 	// expelling: Expel has begun. Nothing is handed out any more.
 	expelling bool
-	expelled  int // the record where Expel goes on
+	expelled  int // the record from which Expel continues
 
 	dead deadLetters
 
@@ -131,7 +131,7 @@ type Broker struct {
 	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
-	// watching: moved lists the changes since the last Moved.
+	// While watching is set, moved lists the changes since the last Moved.
 	watching bool
 	moved    []*idleLine
 }
@@ -143,7 +143,7 @@ type peer struct {
 	wrk *worker
 }
 
-// New returns a core without connections and jobs.
+// New returns a core without connections or jobs.
 func New(cfg Config) *Broker {
 	if cfg.Pages == nil {
 		cfg.Pages = container.HeapPages{}

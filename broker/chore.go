@@ -2,16 +2,16 @@ package broker
 
 import "slices"
 
-// A chore is work that one command begins and that is too long for it. It goes on whatever
-// commands come in between.
+// A chore is work that is too long for the command that begins it. Later commands, of
+// whatever kind, continue it.
 type chore interface {
-	// step does a part of it. It returns the cost, in visits of things that lie apart in
+	// step does a part of it. It returns the cost, in visits to places that lie apart in
 	// memory, and whether the chore is done.
 	step(b *Broker) (cost int, done bool)
 }
 
-// chores are worked on from the last one, so that a chore to which others still add ends
-// last.
+// chores are worked on from the last one: an earlier chore, to which later ones may add work,
+// ends after them.
 type chores []chore
 
 func (c *chores) add(x chore) { *c = append(*c, x) }

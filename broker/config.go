@@ -10,7 +10,8 @@ import (
 // body: its record and its share of the index and of the slabs.
 const JobOverhead = 128
 
-// Checking: the build tag "invariants" is set, and each command checks the invariants.
+// Checking reports whether the build tag "invariants" is set, so that each command checks
+// the invariants.
 const Checking = container.Checking
 
 // Pages provides the memory of records, ids and bodies.
@@ -26,7 +27,7 @@ type Config struct {
 	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
 	// MaxTypes bounds the types in use at a time.
 	MaxTypes int
-	// MaxPairs bounds the pairs of a type and a set of types that serves it.
+	// MaxPairs bounds the pairs of a type and a pool that serves it.
 	MaxPairs int
 	// MaxGroups bounds the groups that exist at a time.
 	MaxGroups int
@@ -34,7 +35,7 @@ type Config struct {
 	// broker meets (at most IdleTypes) are forgotten only by ForgetType, so that their counts
 	// can always be shown under their names.
 	IdleTypes, KeptTypes int
-	// Retries is how many runs may follow the first one, for a job that does not say.
+	// Retries is how many runs may follow the first one, for jobs that do not set it.
 	Retries int
 	// DeadLetters bounds the dead letters of a type, DeadBytes those of all types, and
 	// DeadAge is how long they are kept. If any of them is 0, none are kept.

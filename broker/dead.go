@@ -59,8 +59,8 @@ func (s *shelf) add(l *letter) {
 	s.n++
 }
 
-// find returns the place of the first letter with this number or a larger one, behind the
-// last block if there is none.
+// find returns the place of the first letter with this number or a larger one; block is
+// len(s.blocks) if there is none.
 func (s *shelf) find(no int) (block, i int) {
 	byNo := func(l *letter, no int) int { return cmp.Compare(l.No, no) }
 	block, _ = slices.BinarySearchFunc(s.blocks, no, func(x []*letter, no int) int { return byNo(x[len(x)-1], no) })
@@ -181,7 +181,7 @@ func (d *deadLetters) age(b *Broker, before int64) {
 	}
 }
 
-// next is when the oldest letter is to be forgotten.
+// next returns when the oldest letter is to be forgotten.
 func (d *deadLetters) next(age int64) int64 {
 	if d.byAge.Len() == 0 {
 		return Never
@@ -193,7 +193,7 @@ func (d *deadLetters) next(age int64) int64 {
 type LetterFilter struct {
 	ID     string // part of the id's value
 	Reason func(*Reason) bool
-	Older  time.Duration // since it failed, at least
+	Older  time.Duration // the least time since it failed
 }
 
 func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
@@ -248,8 +248,8 @@ func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Rea
 	return b.end(), c, reason
 }
 
-// DropLetter forgets the dead letter that Revive would submit, and tells whether there was
-// one.
+// DropLetter forgets the dead letter that Revive would submit, and reports whether there
+// was one.
 func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool) {
 	b.begin(now)
 	k, l := b.letterOf(name, id, no)
@@ -259,7 +259,7 @@ func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool)
 	return b.end(), l != nil
 }
 
-// letterOf finds a letter of a type, or nil. Without a number it searches all of them.
+// letterOf returns a letter of a type, or nil. Without a number it searches all of them.
 func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
 	k := b.typesByName[string(name)]
 	if k == nil {
@@ -286,14 +286,14 @@ func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
 	var x admission
 	c, reason := b.admits(nil, &l.Submission, &x)
 	if c == 0 {
-		b.take(nil, &l.Submission, &x)
+		b.accept(nil, &l.Submission, &x)
 		b.dead.drop(b, k, l)
 	}
 	return c, reason
 }
 
 // LetterWalk goes through the matching dead letters of a type, the oldest first, piece by
-// piece. Letters that come after it has begun are left out.
+// piece. Letters added after it has begun are left out.
 type LetterWalk struct {
 	LetterFilter
 	// Most bounds how many it handles, 0 for all.
@@ -303,14 +303,14 @@ type LetterWalk struct {
 	Done, Refused int
 	Reason        Reason
 	begun         bool
-	next, last    int // the numbers to go on from and to end at
+	next, last    int // the numbers to continue from and to end at
 }
 
 // walkLetters bounds how many letters one piece of a LetterWalk handles.
 const walkLetters = 64
 
 // WalkLetters handles one piece of a LetterWalk: it submits the letters again, like
-// Revive, or forgets them. It tells whether there is more.
+// Revive, or forgets them. It reports whether there is more to do.
 func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
 	b.begin(now)
 	if !w.begun {

@@ -24,37 +24,37 @@
 // A holding is what one submitter has in one queue: lists of its jobs, counts and
 // bytes. When the submitter goes, its holdings are marked. From then on its ids are
 // free and the ledger has counted the ends; the records are swept later, in slices or
-// as they come up. Kept jobs go on in a holding without a submitter; detached jobs are
-// in a holding that never had one.
+// when a command meets them. Kept jobs stay in their holding, which then has no submitter;
+// detached jobs are in a holding that never had one.
 //
-// A queue has the ready jobs of one type with the same set of groups, by priority and
-// age: first-in first-out lanes by priority, and a heap for jobs that come out of
-// order. In a fair type it belongs to a tenant: the first of the groups or, without
+// A queue has the ready jobs of one type with the same set of groups, ordered by priority
+// and age: a first-in first-out lane for each priority, and a heap for jobs that come out
+// of order. In a fair type it belongs to a tenant: the first of the groups or, without
 // groups, the submitter.
 //
-// A type has a line of its queues by their best jobs; in a fair type it has a line of
-// tenants, of which the one served longest ago goes first. A group has the limits of
-// the rules that match its name. While one of them is reached the group is shut: its
-// queues stand in pens, one for each type, outside of all lines. When it opens, pens
-// come back as workers ask for them.
+// A type has a line of its queues, ordered by their best jobs. A fair type has a line of
+// tenants instead; the one served longest ago goes first. A group has the limits of the
+// rules that match its name. While one of them is reached, the group is shut: its queues
+// are in pens, one for each type, outside all lines. When it opens, its pens return one by
+// one as workers ask for jobs.
 //
-// A worker that serves one type stands in the type's line of idle workers. One that
-// serves several belongs to a pool, the set of names and patterns with which it joined.
-// A pair says that a pool serves a type. It stands in a heap of the pool, by the type's
-// best job, or in a heap of the type, by how long the pool has had an idle worker: once
-// matching is done, one of the two heaps is empty.
+// An idle worker that serves one type is in the type's line of idle workers. A worker that
+// serves several types belongs to a pool, the set of names and patterns with which it
+// joined. A pair says that a pool serves a type. It is in a heap of the pool, ordered by
+// the types' best jobs, or in a heap of the type, ordered by how long the pools have had an
+// idle worker.
 //
-// A worker's list of jobs that are out has running jobs and overdue runs; these are not
-// jobs any more but still take a place. An ended job leaves a record in the history, a
+// The list of jobs that are out on a worker has running jobs and overdue runs, which are no
+// longer jobs but still take up room. An ended job leaves a record in the history, a
 // log of bounded size, as did its earlier runs. It leaves a dead letter if it failed,
 // and its last frame if it is kept. Another broker's job that runs here is a record in
 // a holding as well, but holds no id.
 //
-// All deadlines stand in one heap of timers. Work that is too long for one command is a
-// chore, with which later commands and ticks go on.
+// All deadlines are in one heap of timers. Work that is too long for one command is a
+// chore, which later commands and ticks continue.
 //
 // # Time
 //
-// Times are nanoseconds of a monotonic clock that the caller keeps. A time before the
-// latest one seen counts as that one.
+// Times are nanoseconds of a monotonic clock that the caller keeps. If the
+// time of a command is before the latest one seen, the latest one is used.
 package broker

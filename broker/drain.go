@@ -5,7 +5,7 @@ import "math"
 // Drain refuses new jobs from now on.
 func (b *Broker) Drain() { b.draining = true }
 
-// Draining tells whether Drain was called.
+// Draining reports whether Drain was called.
 func (b *Broker) Draining() bool { return b.draining }
 
 // Held returns how many jobs are delayed, queued or running.
@@ -14,8 +14,8 @@ func (b *Broker) Held() uint64 { return b.total.Delayed + b.total.Queued + b.tot
 // expelJobs bounds the jobs that one Expel ends.
 const expelJobs = 1024
 
-// Expel ends jobs that are left after a drain, some at a time, and tells their submitters
-// Draining. It returns false when none are left.
+// Expel ends jobs that are left after a drain, some at a time, with Draining for their
+// submitters. It returns false when no job is left.
 func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	b.begin(now)
 	b.draining, b.expelling = true, true

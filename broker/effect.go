@@ -2,10 +2,10 @@ package broker
 
 import "slices"
 
-// Peer is a connection as the core knows it. Numbers are never used again; 0 is nobody.
+// Peer is a connection as the core knows it. Numbers are never reused; 0 is no peer.
 type Peer uint64
 
-// Slot is the peer's index in a table of connections. It is small, and used again when the
+// Slot is the peer's index in a table of connections. It is small, and reused when the
 // peer is gone.
 func (p Peer) Slot() uint32 { return uint32(p) }
 
@@ -31,14 +31,14 @@ const (
 	OpOverdue
 	// OpFollow tells a borrower that Loan(Run).Progress has changed: ID, Run.
 	OpFollow
-	// OpRefuse refuses a request: Code, Reason, and ID where a job is meant.
+	// OpRefuse refuses a request: Code, Reason, and ID if it names a job.
 	OpRefuse
 	// OpEnd ends an accepted job without an answer: Code, Reason, ID.
 	OpEnd
 	// OpReturn gives a borrowed job back to its lender: ID, Delay.
 	OpReturn
-	// OpClose closes a connection after what it has been sent. The core does not know it any
-	// more.
+	// OpClose closes a connection after everything sent to it. The core has already removed
+	// it.
 	OpClose
 )
 
@@ -46,8 +46,8 @@ const (
 type Effect struct {
 	Op   Op
 	Code Code
-	// Kept says that nobody writes to Body again: it may be referred to beyond the next
-	// command instead of being copied.
+	// Kept reports that nobody writes to Body again: it need not be copied to be used beyond
+	// the next command.
 	Kept bool
 	// State is, in an OpOK, the state of the job to which a submitter has attached; 0 in
 	// all other effects.
@@ -59,11 +59,11 @@ type Effect struct {
 	Type   []byte
 	Body   []byte
 	Reason *Reason // of OpRefuse and OpEnd
-	// Run is the number of a run: in effects for a borrower that of the run that is lent,
-	// in effects for a lender that of the run that is borrowed.
+	// Run is the number of a run: in effects for a borrower the run that is lent, in effects
+	// for a lender the run that is borrowed.
 	Run uint64
 	// Outcome is set on the frame that ends a kept job. Written must be called with it when
-	// the frame has been written whole.
+	// the whole frame has been written.
 	Outcome uint64
 	// Headers are the headers of a job, for workers that ask for them; nil if there are
 	// none.
@@ -75,7 +75,7 @@ type Effect struct {
 // Code says why a request is refused, or why a job ends without an answer.
 type Code uint8
 
-// The codes that the core gives. The protocol document has their texts.
+// The codes that the core returns. The protocol document has their texts.
 const (
 	IDExists Code = iota + 1
 	UnknownID
@@ -86,7 +86,7 @@ const (
 	JobLost  // as JobFailed: its last worker was lost
 	JobFinal // as JobFailed: the worker wanted no retry
 	JobLater // as JobFailed: a retry would have waited for Delay; never of a kept job
-	// JobExpelled is for lenders: no retry, although no worker asked for that.
+	// JobExpelled is for lenders: there must be no retry, although no worker asked for that.
 	JobExpelled
 	Expired
 	Cancelled

@@ -6,7 +6,7 @@ import (
 )
 
 // TypeOf returns the type of the job with this id if submitter p may cancel or change it,
-// else nil, so it reveals nothing of other submitters' jobs.
+// otherwise nil: it reveals nothing about other submitters' jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	sub := b.submitter(p)
 	r, j := b.find(id)
@@ -23,7 +23,7 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 // JobInfo describes the state of a job.
 type JobInfo struct {
 	ID, Type []byte
-	// State is delayed, queued, running or, of a kept outcome, ended.
+	// State is delayed, queued, running or, for a kept outcome, ended.
 	State string
 	// Unwanted: it runs, but nobody waits for it.
 	Unwanted bool
@@ -34,9 +34,8 @@ type JobInfo struct {
 	Age      time.Duration
 	// In is how long it has been in this state.
 	In time.Duration
-	// Due is how long it is until its timer fires, if it has one: the end of a delay, the
-	// timeout of a run or the deadline. Expires is how long it is until its deadline, if it
-	// has one.
+	// Due is the time until its timer fires, if it has one: the end of a delay, the timeout of
+	// a run or the deadline. Expires is the time until its deadline, if it has one.
 	Due       time.Duration
 	Expires   time.Duration
 	Detached  bool
@@ -50,7 +49,8 @@ type JobInfo struct {
 	// with pattern HeldRule.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
-	// Hold is what a waiting job waits for: until Ready, from now, or for its type's Limits.
+	// Hold is what a waiting job waits for. Ready is how long its delay still lasts. Limits
+	// are those of its type.
 	Hold   Hold
 	Ready  time.Duration
 	Limits TypeLimits

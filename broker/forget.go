@@ -13,13 +13,13 @@ type TypeUse struct {
 	Waiting, Letters, Outcomes int
 }
 
-// fixed: discarding what the type holds would not be enough to forget it.
+// fixed reports whether the type could not be forgotten even without what it holds.
 func (u *TypeUse) fixed() bool { return u.Workers || u.Paused || u.Set || u.Running > 0 }
 
-// Holds tells whether discarding what the type holds would let it be forgotten.
+// Holds reports whether discarding what the type holds would let it be forgotten.
 func (u *TypeUse) Holds() bool { return !u.fixed() && !u.none() }
 
-// none: the type may be forgotten.
+// none reports whether the type may be forgotten.
 func (u *TypeUse) none() bool { return *u == TypeUse{} }
 
 // TypeUse returns what keeps a type from being forgotten, and whether the type exists.
@@ -43,17 +43,17 @@ type Forgetting struct {
 	Name []byte
 	// Discard first discards what the type holds, if nothing else keeps it.
 	Discard bool
-	// Use is what kept the type from being forgotten; zero: it is forgotten.
+	// Use is what kept the type from being forgotten; zero if it was forgotten.
 	Use TypeUse
 	// Waiting, Letters and Outcomes count what was discarded.
 	Waiting, Letters, Outcomes int
 
-	next int // the record to go on from, -1: all have been visited
+	next int // the record to continue from, -1 if all have been visited
 }
 
 // ForgetType forgets a type that nobody serves and that holds nothing, piece by piece. It
-// tells whether there is more to do; at the end, f has the result. The type's counts stay
-// in the totals. A discarded job ends as discarded: its submitter is told Cancelled, and
+// reports whether there is more to do; at the end, f has the result. The type's counts stay
+// in the totals. A discarded job ends as discarded: its submitter gets Cancelled, and
 // nothing of the job is kept.
 func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 	b.begin(now)
@@ -81,7 +81,7 @@ func (b *Broker) ForgetType(now int64, f *Forgetting) (fx []Effect, more bool) {
 			f.next = max(f.next, 0)
 		}
 		return b.end(), true
-	case !f.Use.none(): // it came meanwhile
+	case !f.Use.none(): // added in the meantime
 		return b.end(), false
 	case k.inUse(): // by the jobs of lost submitters that are still to be freed
 		b.do(&b.cleanups, tickSteps)

@@ -9,8 +9,8 @@ import (
 	"gloom/broker/container"
 )
 
-// group is a name that jobs of any types can share. It exists as long as a job is in it,
-// a rate still counts jobs that it let through, or a queue may use it again.
+// group is a name that jobs of any types can share. It exists while a job is in it, a
+// rate still counts jobs that it let through, or a queue may use it again.
 type group struct {
 	no   uint32
 	name []byte
@@ -19,9 +19,9 @@ type group struct {
 	waiting, running int
 	limits           []limit
 	ruled            uint64 // Broker.ruled when its limits were set
-	// there: it counts against MaxGroups.
-	there bool
-	// shut: a rule lets none of its jobs run.
+	// counted: it counts against MaxGroups.
+	counted bool
+	// shut: a rule lets no more of its jobs run.
 	shut  bool
 	timer int32 // in Broker.timers, or -1
 	// parked are its pens outside of their types' lines, by their best job. opened is its
@@ -44,8 +44,8 @@ func (l *Rule) step() int64 { return step(l.Rate) }
 
 func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 
-// groupSet is the set of groups of a job, in their order. There is one record for each set,
-// whoever uses it. It is nil for a job without groups.
+// groupSet is the set of groups of a job, in their order. All queues with the
+// same set share one record. It is nil for a job without groups.
 type groupSet struct {
 	no     uint32
 	groups []*group
@@ -72,7 +72,7 @@ func (s *groupSet) shutGroup() *group {
 	return nil
 }
 
-// weight is what the names of the set add to the weight of a job.
+// weight returns what the names of the set add to the weight of a job.
 func (s *groupSet) weight() uint32 {
 	if s == nil {
 		return 0
@@ -88,7 +88,7 @@ func setKey(key []byte, names [][]byte) []byte {
 	return key
 }
 
-// named tells whether this is the key of the set.
+// named reports whether this is the key of the set.
 func (s *groupSet) named(key []byte) bool {
 	for _, g := range s.groups {
 		size, n := binary.Uvarint(key)
@@ -100,7 +100,7 @@ func (s *groupSet) named(key []byte) bool {
 	return len(key) == 0
 }
 
-// has tells whether a group with this name is in the set.
+// has reports whether a group with this name is in the set.
 func (s *groupSet) has(name []byte) bool {
 	return slices.ContainsFunc(s.all(), func(g *group) bool { return bytes.Equal(g.name, name) })
 }
@@ -113,7 +113,7 @@ func (s *groupSet) names() (names [][]byte) {
 	return names
 }
 
-// setFor returns the set of these groups, and makes it if it does not exist. It is nil
+// setFor returns the set of these groups, creating it if it does not exist. It is nil
 // without groups.
 func (b *Broker) setFor(names [][]byte) *groupSet {
 	if len(names) == 0 {
@@ -167,16 +167,16 @@ func (b *Broker) findGroup(name []byte) *group {
 	return nil
 }
 
-// manyGroups says why a job may not be in these groups: there would be more than MaxGroups.
-// left (nil for none) are the groups that the job leaves.
+// manyGroups returns a reason with Why set if a job in these groups would exceed MaxGroups.
+// left (nil for none) is the set of groups that the job leaves.
 func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 	most := b.cfg.MaxGroups
 	if most <= 0 || len(names) == 0 {
 		return reason
 	}
-	n := b.groupsThere
+	n := b.groupsCounted
 	for _, name := range names {
-		if g := b.findGroup(name); g == nil || !g.there {
+		if g := b.findGroup(name); g == nil || !g.counted {
 			n++
 		}
 	}
@@ -189,7 +189,7 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 		}
 	}
 	if n > most {
-		reason = Reason{Why: ManyGroups, Have: int64(b.groupsThere)}
+		reason = Reason{Why: ManyGroups, Have: int64(b.groupsCounted)}
 	}
 	return reason
 }
@@ -237,7 +237,7 @@ func (b *Broker) refund(s *groupSet, began int64) {
 	}
 }
 
-// remembers is when the rates of the group will have forgotten all jobs.
+// remembers returns the time at which the group's rates will have forgotten all jobs.
 func (g *group) remembers() (until int64) {
 	for i := range g.limits {
 		if l := &g.limits[i]; l.Rate > 0 {
@@ -247,8 +247,8 @@ func (g *group) remembers() (until int64) {
 	return until
 }
 
-// closed returns a rule that lets no job of the group run, nil for none; and when the
-// group opens, if it needs nothing but time.
+// closed returns a rule that lets no more of the group's jobs run, nil for none, and the
+// time until which rates keep the group shut, 0 if none does.
 func (b *Broker) closed(g *group) (by *rule, until int64) {
 	for i := range g.limits {
 		switch l := &g.limits[i]; {
@@ -277,21 +277,21 @@ func (b *Broker) review(g *group) {
 		g.shut = false
 		b.rankOpen(g)
 	}
-	there := g.waiting+g.running > 0
-	if !there {
+	counted := g.waiting+g.running > 0
+	if !counted {
 		if full := g.remembers(); full > b.now {
-			there, at = true, full
+			counted, at = true, full
 		}
 	}
-	if there != g.there {
-		if g.there = there; there {
-			b.groupsThere++
+	if counted != g.counted {
+		if g.counted = counted; counted {
+			b.groupsCounted++
 		} else {
-			b.groupsThere--
+			b.groupsCounted--
 		}
 	}
 	b.setGroupTimer(g, at)
-	if !there && g.sets == 0 {
+	if !counted && g.sets == 0 {
 		g.parked.Release()
 		b.groupIndex.Remove(b.groupIndex.Hash(g.name), g.no+1)
 		b.groupNames -= int64(len(g.name))
@@ -310,7 +310,7 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	}
 }
 
-// groupBytes is the size of all groups, with their sets, tenants and pens.
+// groupBytes returns the size of all groups, with their sets, tenants and pens.
 func (b *Broker) groupBytes() int64 {
 	return int64(b.groups.Len())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.Len())*groupSetSize +
 		int64(b.tenants.Len())*tenantSize + int64(b.pens.Len())*penSize

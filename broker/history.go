@@ -18,9 +18,9 @@ import (
 const (
 	// leastHistory is the room for runs if Config.History is smaller, in bytes.
 	leastHistory = 4 * container.LogChunk
-	// longError bounds the bytes that are kept of a reason.
+	// longError bounds the bytes of a reason that are kept.
 	longError = 1 << 10
-	// mostRuns bounds the runs that are shown of a job: the latest ones.
+	// mostRuns bounds the runs of a job that are shown; the latest ones are.
 	mostRuns = 16
 	// mostLosses bounds the lost runs that Losses looks at.
 	mostLosses = 4096
@@ -48,7 +48,7 @@ var JobOutcomes = outcomeNames[:OutLost]
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// outcomeOf is the outcome of a job whose last frame has this code.
+// outcomeOf returns the outcome of a job whose last frame has this code.
 func outcomeOf(c Code) Outcome {
 	switch c {
 	case 0:
@@ -61,7 +61,7 @@ func outcomeOf(c Code) Outcome {
 	return OutFailed
 }
 
-// noRun is the start of a run that never was.
+// noRun is the start of a job's last run if there was none.
 const noRun = -1
 
 // past is a record of the history. Its text consists of the id, the name of the type, the
@@ -85,7 +85,7 @@ type past struct {
 	outcome        Outcome
 	why            Why
 	isRun          bool
-	brokerLost     bool // with the run
+	brokerLost     bool // the broker was lost, not only the run
 }
 
 // record adds a record about job r. The caller fills the remaining fields: started, worker,
@@ -191,7 +191,7 @@ type EndedInfo struct {
 	Runs []RunInfo
 }
 
-// reason returns the reason in the record; text is the part of the record's text behind
+// reason returns the reason in the record; text is the part of the record's text after
 // the names.
 func (x *past) reason(text []byte) Reason {
 	reason := Reason{Why: x.why, Most: x.most, Text: string(text)}
@@ -201,7 +201,7 @@ func (x *past) reason(text []byte) Reason {
 	return reason
 }
 
-// run returns the record as a run. text is the record's text behind id and type.
+// run returns the record as a run. text is the record's text after id and type.
 func (x *past) run(text []byte) RunInfo {
 	return RunInfo{
 		Run: int(x.attempts), Worker: x.worker, Broker: string(text[:x.brokerLen]), BrokerLost: x.brokerLost,
@@ -279,7 +279,7 @@ type EndedFilter struct {
 	// Submitter is the connection that it belonged to, Worker the connection of its last run.
 	Submitter, Worker Peer
 	Outcome           string // one of JobOutcomes
-	// Since is the longest time since its end.
+	// Since bounds the time since its end.
 	Since time.Duration
 }
 
@@ -297,14 +297,14 @@ func (q *EndedFilter) fits(x *past, text []byte) bool {
 	return q.Part == "" || strings.Contains(wire.Value(text[:x.idLen]), q.Part)
 }
 
-// has: the job is in this group.
+// has reports whether the job is in this group.
 func (x *past) has(text, group []byte) (found bool) {
 	x.eachGroup(text, func(name []byte) { found = found || bytes.Equal(name, group) })
 	return found
 }
 
-// EndedFrom returns the place where Ended goes on, for a number from a client. The
-// number may not be a place.
+// EndedFrom returns the place from which Ended continues, for a number from a client. The
+// number need not be a valid place.
 func (b *Broker) EndedFrom(said int64) int64 {
 	if said == 0 {
 		return 0
@@ -335,8 +335,8 @@ func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []Ende
 	return found, from
 }
 
-// Remembers returns how far back the history reaches, and whether it reaches back to the
-// start.
+// Remembers returns how far back the history reaches, and whether nothing has been dropped
+// from it.
 func (b *Broker) Remembers(now int64) (back time.Duration, all bool) {
 	b.now = max(b.now, now)
 	if x := b.history.First(); x != nil {
@@ -345,14 +345,14 @@ func (b *Broker) Remembers(now int64) (back time.Duration, all bool) {
 	return back, b.history.Whole()
 }
 
-// Losses is a job at which workers were lost.
+// Losses describes a job at which workers were lost.
 type Losses struct {
 	Type, ID []byte
 	Workers  int
 }
 
-// Losses returns the jobs that lost at least that number of workers lately, as far as
-// their runs are remembered.
+// Losses returns the jobs that lost least or more workers in the given time until now, as far
+// as their runs are remembered.
 func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
 	b.now = max(b.now, now)
 	type of struct{ job, seq uint32 }

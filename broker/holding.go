@@ -13,8 +13,8 @@ type holding struct {
 	queue *queue
 	kind  *jobType
 	sub   *submitter // nil: the jobs are detached, or kept and without a connection
-	// runs lists its running jobs. In a dead holding, those whose workers were told so come
-	// last. jobs lists all others; queued, delayed and ended count these by state.
+	// runs lists its running jobs. In a dead holding, those whose workers have been notified
+	// come last. jobs lists all others; queued, delayed and ended count these by state.
 	jobs, runs             list
 	queued, delayed, ended int
 	// bytes is the weight of its jobs, runBytes that of its running jobs.
@@ -37,8 +37,8 @@ type holdingKey struct {
 	queue *queue
 	keep  bool
 	// origin is the submitter that the jobs came from. For kept jobs it stays when another
-	// submitter attaches; detached jobs have one only in fair types. For all others it is
-	// 0.
+	// submitter attaches. For detached jobs it is set only in fair types, for all others it
+	// is 0.
 	origin Peer
 }
 
@@ -47,22 +47,22 @@ func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h
 const (
 	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with its entries by key and by number
 	// unusedBytes bounds the size of the empty holdings that are kept, with their queues,
-	// groups and tenants: making all of these costs more than a job. Forgetting a type that
-	// has all of them takes 2 ms.
+	// groups and tenants: creating all of these costs more than handling a job. Forgetting a
+	// type that has all of them takes 2 ms.
 	unusedBytes = 8 << 20
 )
 
-// held is how many jobs it has.
+// held returns how many jobs it has.
 func (h *holding) held() int { return h.jobs.n + h.runs.n }
 
 // holder returns the holding of a job.
 func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
 
-// orphaned: nobody waits for its jobs any more.
+// orphaned reports whether nobody waits for its jobs any more.
 func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
 
-// holdingFor returns the holding of a submitter (nil for none) with these groups, and makes
-// it if it does not exist.
+// holdingFor returns the holding of a submitter (nil for none) with these groups,
+// creating it if it does not exist.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
 	turn := k.turn(s, set, origin)
 	if s != nil {
@@ -89,8 +89,8 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 	return h
 }
 
-// turn is the submitter that the key of the job's queue has: in a fair type, for a job
-// without groups, the one from which the job came; 0 otherwise.
+// turn returns the submitter in the key of the job's queue: in a fair type, for a job
+// without groups, the one that the job came from; 0 otherwise.
 func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
 	switch {
 	case !k.fair || set != nil:
@@ -111,8 +111,8 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 }
 
 // regrouped returns the holding for a job of h that gets the groups of set. A kept job
-// without a connection gets a holding of its own, because nothing would find that one
-// again.
+// without a connection gets a holding of its own, since holdingsByKey lists none for such
+// jobs.
 func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 	if !h.keep || h.sub != nil {
 		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
@@ -158,7 +158,7 @@ func (b *Broker) rehome(j *job, h, to *holding) {
 	j.holding = to.no
 }
 
-// counts returns the counter for jobs in state s, nil for running ones.
+// counts returns the counter of jobs in state s, nil for running ones.
 func (h *holding) counts(s state) *int {
 	switch s {
 	case stDelayed:
@@ -230,8 +230,7 @@ func (b *Broker) outOfUnused(h *holding) {
 	b.unusedBytes -= h.footprint()
 }
 
-// mostUnused bounds Broker.unusedBytes: with a small limit on bytes it is a small part of
-// that limit.
+// mostUnused returns the limit of Broker.unusedBytes: at most a small part of MaxBytes.
 func (b *Broker) mostUnused() int64 {
 	if most := b.cfg.MaxBytes; most > 0 {
 		return min(unusedBytes, most/64)
@@ -239,7 +238,7 @@ func (b *Broker) mostUnused() int64 {
 	return unusedBytes
 }
 
-// footprint is the size of a holding with a queue, groups and a tenant of its own.
+// footprint returns the size of a holding with a queue, groups and a tenant of its own.
 func (h *holding) footprint() int64 {
 	n := holdingSize + queueSize + tenantSize
 	if s := h.queue.set; s != nil {
@@ -283,8 +282,8 @@ func (b *Broker) unlist(h *holding) {
 	}
 }
 
-// orphan takes the submitter from a holding: waiting jobs are discarded, running jobs are
-// unwanted, and kept jobs go on.
+// orphan separates a holding from its lost submitter: waiting jobs are discarded, running
+// jobs become unwanted, and kept jobs stay.
 func (b *Broker) orphan(h *holding) {
 	b.unlist(h)
 	sub := h.sub

@@ -4,7 +4,7 @@ package broker
 
 import "slices"
 
-// groups proves what is counted of groups, and which are shut.
+// groups checks the counts of groups, and which groups are shut.
 func (v *census) groups() {
 	b := v.b
 	waiting, running, sets := map[*group]int{}, map[*group]int{}, map[*group]int{}
@@ -38,18 +38,18 @@ func (v *census) groups() {
 			sets[g]++
 		}
 	}
-	there := 0
+	counted := 0
 	for no, g := range b.groups.All() {
 		if g == nil {
 			continue
 		}
 		must(b.findGroup(g.name) == g && int(g.no) == no, "group %q is not found", g.name)
 		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d and %d jobs, %d sets; has %d, %d, %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
-		must(g.there == (g.waiting+g.running > 0 || g.remembers() > b.now || g.timer >= 0 && g.remembers() > 0), "group %q: there %v", g.name, g.there)
-		must(g.there || g.sets > 0, "group %q has nobody", g.name)
-		must(!g.there || g.waiting+g.running > 0 || g.timer >= 0, "group %q stays for ever", g.name)
-		if g.there {
-			there++
+		must(g.counted == (g.waiting+g.running > 0 || g.remembers() > b.now || g.timer >= 0 && g.remembers() > 0), "group %q: counted %v", g.name, g.counted)
+		must(g.counted || g.sets > 0, "group %q is in no set", g.name)
+		must(!g.counted || g.waiting+g.running > 0 || g.timer >= 0, "group %q has no jobs and no timer", g.name)
+		if g.counted {
+			counted++
 		}
 		by, until := b.closed(g)
 		must(g.shut == (by != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, by)
@@ -62,5 +62,5 @@ func (v *census) groups() {
 		})
 	}
 	v.heap("opened", &b.opened, func(no uint32) int32 { return b.groups.At(no).opened })
-	must(there == b.groupsThere, "%d groups are there, counted %d", there, b.groupsThere)
+	must(counted == b.groupsCounted, "%d groups have jobs or are remembered, counted %d", counted, b.groupsCounted)
 }

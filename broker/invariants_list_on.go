@@ -18,7 +18,7 @@ func (v *census) queue(q *queue) {
 		prev, last, before := uint32(0), container.Entry{}, n
 		for r := l.head; r != 0; {
 			j := b.jobs.Get(r)
-			must(j.state == stQueued && j.prio == l.prio && b.holder(j).queue == q, "a lane holds what is not its")
+			must(j.state == stQueued && j.prio == l.prio && b.holder(j).queue == q, "a lane holds a job that does not belong there")
 			must(j.links[byPlace].prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r)))), "a lane is out of order")
 			prev, last = r, j.orderKey(r)
 			r = j.links[byPlace].next

@@ -10,11 +10,11 @@ func must(ok bool, format string, args ...any) {
 	}
 }
 
-// right: the Check of a structure finds no error.
+// right panics with the error, if any, that the Check of a structure found.
 func right(name string, err error) { must(err == nil, "%s: %v", name, err) }
 
-// verify proves every invariant of the state, at the cost of a walk over all
-// of it.
+// verify checks every invariant of the state, at the cost of a walk over all of
+// it.
 func (b *Broker) verify() {
 	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*holding]int{}, borrowed: map[*jobType]int{}}
 	v.records()
@@ -45,7 +45,7 @@ type census struct {
 	held         uint32
 	overdueRuns  int
 	overdueBytes int64
-	unswep       int
+	unswept      int
 	inSlab       map[uint32]uint32
 	weight       int64
 	timing       int
@@ -69,7 +69,7 @@ func (v *census) records() {
 	must(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
 	must(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
 	must(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
-	must(b.unswept == v.unswep, "unswept %d, counted %d", b.unswept, v.unswep)
+	must(b.unswept == v.unswept, "unswept %d, counted %d", b.unswept, v.unswept)
 	must(b.bytes == v.weight, "bytes %d, counted %d", b.bytes, v.weight)
 	must(b.timings.Len() == v.timing, "timings %d, counted %d", b.timings.Len(), v.timing)
 }
@@ -100,9 +100,9 @@ func (v *census) record(r uint32, j *job) {
 	if j.state != stEnded {
 		weight += int(f.queue.set.weight())
 	}
-	must(int(j.weight) == weight, "job %d weighs %d, says %d", r, weight, j.weight)
+	must(int(j.weight) == weight, "job %d weighs %d, records %d", r, weight, j.weight)
 	if b.abandoned(j) {
-		v.unswep++
+		v.unswept++
 		return
 	}
 	v.weight += int64(j.weight)
@@ -137,12 +137,12 @@ func (v *census) record(r uint32, j *job) {
 		l.Queued++
 	case stRunning:
 		l.Running++
-		must(b.peers[j.worker].wrk != nil, "job %d runs on nobody", r)
+		must(b.peers[j.worker].wrk != nil, "job %d runs on no worker", r)
 	case stEnded:
 		v.ended[f]++
 		v.outcomes++
 		v.outcomeBytes += int64(j.weight)
-		must(f.keep && b.timings.Get(j.timing).pos >= 0, "an outcome is not kept, or for ever")
+		must(f.keep && b.timings.Get(j.timing).pos >= 0, "an outcome is not of a kept job, or has no timer")
 	}
 }
 
@@ -207,7 +207,7 @@ func (v *census) memory() {
 	right("index", b.index.Check(v.held))
 	big := int64(0)
 	for r, body := range b.big {
-		must(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to nobody")
+		must(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to no job")
 		big += int64(cap(body))
 	}
 	must(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)

@@ -24,7 +24,7 @@ func (v *census) kinds() {
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
-		must(k.unusedLink.In() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.unusedLink.In(), k.inUse())
+		must(k.unusedLink.In() == !k.inUse(), "type %q: unused %v, in use %v", k.name, k.unusedLink.In(), k.inUse())
 		if k.unusedLink.In() && k.dead.n == 0 {
 			spare++
 		} else if k.unusedLink.In() {
@@ -32,8 +32,8 @@ func (v *census) kinds() {
 		}
 		n := 0
 		for w := k.idle.First(); w != nil; w = w.idle.Next() {
-			must(w.kind == k && w.free(), "a worker stands in line, but may not")
-			must(n == 0 || w.idle.Prev().line < w.line, "a worker stands in line before one that was there first")
+			must(w.kind == k && w.free(), "a worker without room is in line")
+			must(n == 0 || w.idle.Prev().line < w.line, "a worker is in line before one that came first")
 			n++
 		}
 		must(k.idling.In() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.idling.In())
@@ -45,8 +45,8 @@ func (v *census) kinds() {
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
-// pools proves the state of pairs: each stands in one heap, by a key that is not too
-// bad, and no job that may run waits beside an idle worker.
+// pools checks the state of pairs: each is in one heap, with a key that is not worse than
+// the right one, and no job that may run waits while a worker for it is idle.
 func (v *census) pools() {
 	b := v.b
 	n := 0
@@ -77,11 +77,11 @@ func (v *census) pools() {
 				must(p.idle.Len() == 0 || k.pools.At(int(x.pos)).A <= p.idle.First().line, "a pool has been idle for longer than type %q knows", k.name)
 			} else {
 				must(p.ready.At(int(x.pos)).Ref == r, "a pair is out of place")
-				must(p.idle.Len() == 0 || p.touched, "type %q stands ready for an idle pool", k.name)
+				must(p.idle.Len() == 0 || p.touched, "type %q is ready for an idle pool", k.name)
 				best, ready := v.best(k)
 				must(v.blocked(k) || !ready || !best.Before(p.ready.At(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
 			}
-			must(v.blocked(k) || k.line.Len() == 0 || p.idle.Len() == 0, "a job of type %q waits beside an idle pool", k.name)
+			must(v.blocked(k) || k.line.Len() == 0 || p.idle.Len() == 0, "a job of type %q waits while a pool is idle", k.name)
 			n++
 			prev, r = r, x.kindNext
 		}
@@ -114,7 +114,7 @@ func (v *census) pools() {
 	}
 }
 
-// position is where a queue or a tenant believes that it stands.
+// position returns the position that a queue, tenant or pen has recorded.
 func (v *census) position(ref uint32) int32 {
 	switch no := ref &^ refMarks; ref & refMarks {
 	case refTenant:
@@ -125,8 +125,8 @@ func (v *census) position(ref uint32) int32 {
 	return v.b.queues.At(ref).pos
 }
 
-// best is the key of the job that a type hands out next; known is false if that is
-// found out only by looking.
+// best returns the key of the job that a type hands out next; known is false if only front
+// can find that out.
 func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	b := v.b
 	var place container.Entry
@@ -154,13 +154,13 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	return best, known
 }
 
-// blocked: jobs of the type may wait although workers are idle.
+// blocked reports whether jobs of the type may wait although workers are idle.
 func (v *census) blocked(k *jobType) bool {
 	return k.paused || k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency ||
 		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
-// queues proves that queues and tenants are counted, and stand where they belong.
+// queues checks that queues, tenants and pens are counted and are where they belong.
 func (v *census) queues() {
 	b := v.b
 	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.opened.Room()
@@ -184,7 +184,7 @@ func (v *census) queues() {
 	sums := map[*queue]*sum{}
 	for no, q := range b.queues.All() {
 		if q != nil {
-			must(int(q.no) == no, "queue %d says that it is %d", no, q.no)
+			must(int(q.no) == no, "queue %d has number %d", no, q.no)
 			sums[q] = &sum{}
 		}
 	}
@@ -216,11 +216,11 @@ func (v *census) queues() {
 			lanes += outOfOrderSize
 			heaps += out.spill.Room() + out.ages.Room()
 		}
-		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs stands at %d", q.n, q.pos)
+		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs is at %d", q.n, q.pos)
 		if q.n > 0 {
 			x, y := b.best(q), q.heap().At(int(q.pos))
 			must(y.Ref == q.no && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "the place of a queue is not that of its best job")
-			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Level(&x), "a queue waits for its turn by another job than its best")
+			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Level(&x), "a queue waits for its turn with a job other than its best")
 		}
 		v.queue(q)
 		if t := q.tenant; t != nil {
@@ -241,7 +241,7 @@ func (v *census) queues() {
 		must(int(t.no) == no && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues, %d jobs; has %v, or is not found", t.kind.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
 			y := t.kind.line.At(int(t.pos))
-			must(y.Ref == t.no|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q stands elsewhere than its place", t.kind.name)
+			must(y.Ref == t.no|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q is not at its place", t.kind.name)
 		}
 	}
 	users := map[*pen]int{}
@@ -265,11 +265,11 @@ func (v *census) queues() {
 			must(h.At(int(p.pos)).Ref == p.no|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "the place of a pen of type %q is not that of its best job", p.kind.name)
 		}
 	}
-	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle beside %d groups that are open and have parked queues", b.opened.Len())
+	must(b.unfinished || b.opened.Len() == 0 || b.idle.Len() == 0, "workers are idle while %d open groups have parked queues", b.opened.Len())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
-// holdings proves the counts of holdings, and that they are found.
+// holdings checks the counts of holdings, and that they are found.
 func (v *census) holdings() {
 	b := v.b
 	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0
@@ -291,7 +291,7 @@ func (v *census) holdings() {
 			n, prev := 0, uint32(0)
 			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).links[byHolding].next {
 				j := b.jobs.Get(r)
-				must(j.holding == h.no && j.links[byHolding].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding has what is not its")
+				must(j.holding == h.no && j.links[byHolding].prev == prev && (j.state == stRunning) == (l == &h.runs), "a holding lists a job that is not its own")
 				count[j.state]++
 				n++
 				if j.state == stRunning {
@@ -305,7 +305,7 @@ func (v *census) holdings() {
 		}
 		must(count[stQueued]+count[stSpilled] == h.queued && count[stDelayed] == h.delayed && count[stEnded] == h.ended && h.ended == v.ended[h], "a holding counts %d, %d and %d jobs; has %v", h.queued, h.delayed, h.ended, count)
 		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, has %d and %d", h.bytes, h.runBytes, bytes, run)
-		must((!h.keep || h.origin != 0) && (!h.keep || !h.dead), "a holding keeps its jobs, and is dead")
+		must((!h.keep || h.origin != 0) && (!h.keep || !h.dead), "a holding of kept jobs is dead or has no origin")
 		if !h.dead && (h.sub != nil || !h.keep) {
 			found++
 			must(b.holdingsByKey[h.key()] == h && (h.sub == nil || h.sub.holdings[h.at] == h), "a holding of type %q is not found", h.kind.name)
@@ -313,7 +313,7 @@ func (v *census) holdings() {
 	}
 	must(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)
 	for _, k := range b.types.All() {
-		must(k == nil || k.unused == unused[k] && int(k.holdings) == used[k], "a type counts other holdings than it has")
+		must(k == nil || k.unused == unused[k] && int(k.holdings) == used[k], "a type does not count the holdings that it has")
 	}
 	must(b.unusedBytes == unusedBytes && unusedBytes <= b.mostUnused(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.mostUnused())
 }

@@ -17,10 +17,10 @@ const (
 	stQueued
 	// stSpilled: it is ready, in the heaps of its queue.
 	stSpilled
-	// stRunning: it is out at a worker.
+	// stRunning: it is out on a worker.
 	stRunning
-	// stOverdue: the rest of a run whose timeout has passed. It is not a job any more, but
-	// takes a place of its worker until the worker answers.
+	// stOverdue: the rest of a run whose timeout has passed. It is no longer a job, but
+	// takes up room on its worker until the worker answers.
 	stOverdue
 	// stEnded: the outcome of a kept job.
 	stEnded
@@ -29,13 +29,13 @@ const (
 const (
 	flagDetached = 1 << iota
 	flagProgress
-	// flagUnwanted: it was cancelled while it runs.
+	// flagUnwanted: it was cancelled while it ran.
 	flagUnwanted
 	// flagBig: the body is in Broker.big.
 	flagBig
 	// flagHeld: the index has its id.
 	flagHeld
-	// flagNotified: its submitter was lost while it runs, and its worker was told so.
+	// flagNotified: its submitter was lost while it ran, and its worker has been notified.
 	flagNotified
 	// flagRevoked: an operator cancelled it while it ran, and it is kept: the outcome still
 	// has to say so.
@@ -48,7 +48,7 @@ const (
 // too much room unused.
 const bigBody = 128 << 10
 
-// maxRetries is the largest count that fits in a record together with the first run.
+// maxRetries is the most retries that, with the first run, job.attempts can count.
 const maxRetries = math.MaxUint16 - 1
 
 // job is the record of a job. It has no pointers, so that two million of them cost the
@@ -64,7 +64,7 @@ type job struct {
 	// weight is what it counts against limits on bytes. A body held by reference counts with
 	// its capacity.
 	weight   uint32
-	seq      uint32 // number of arrival, which orders jobs of the same time
+	seq      uint32 // arrival number, which orders jobs submitted at the same time
 	idLen    uint16
 	headLen  uint16 // length of the headers, between id and body
 	releases uint16 // how often it was given back
@@ -80,7 +80,7 @@ type job struct {
 	timing uint32 // record in Broker.timings, 0 for none
 }
 
-// timing has the fields that only jobs with some time, or with a run behind them, need. Durations
+// timing has the fields needed only by jobs that have a time set or have already run. Durations
 // and times are in nanoseconds.
 type timing struct {
 	delay   int64 // end of its delay or backoff
@@ -114,7 +114,7 @@ func (b *Broker) bodyLen(r uint32, j *job) int {
 	return int(b.slabs.Length(j.slab, j.off)) - int(j.idLen) - int(j.headLen)
 }
 
-// headers are the headers of the job; nil if there are none.
+// headers returns the headers of the job, nil if there are none.
 func (b *Broker) headers(j *job) []byte {
 	if j.headLen == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
 	j.slab, j.off = b.slabs.Add(r, id, headers, body)
 }
 
-// free takes back the record and all memory of the job.
+// free releases the record and all memory of the job.
 func (b *Broker) free(r uint32, j *job) {
 	b.unhold(r, j)
 	b.stopTimerOf(j)
@@ -152,12 +152,12 @@ func (b *Broker) free(r uint32, j *job) {
 	}
 	slab, off := j.slab, j.off
 	b.jobs.Put(r)
-	// This comes last: a compaction that follows must not take the entry for a live
-	// one.
+	// This comes last: a compaction that it starts must not mistake the entry for a
+	// live one.
 	b.slabs.Drop(slab, off)
 }
 
-// hold makes the id with this hash belong to record r, unhold frees it. old is the
+// hold assigns the id with this hash to record r; unhold frees the id. old is the
 // record of an abandoned job, not yet swept, that has the same id, or 0.
 func (b *Broker) hold(r uint32, j *job, hash uint64, old uint32) {
 	j.flags |= flagHeld
@@ -176,7 +176,7 @@ func (b *Broker) unhold(r uint32, j *job) {
 	}
 }
 
-// find returns the job that holds this id, or 0.
+// find returns the job that holds this id, or 0 and nil.
 func (b *Broker) find(id []byte) (uint32, *job) {
 	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
 		if j := b.jobs.Get(r); !b.abandoned(j) {
@@ -186,13 +186,13 @@ func (b *Broker) find(id []byte) (uint32, *job) {
 	return 0, nil
 }
 
-// abandoned: it waited when its submitter went. It has ended; only its memory is still
-// to be swept.
+// abandoned reports whether the job was waiting when its submitter was lost. Such a job has
+// ended; only its memory is still to be swept.
 func (b *Broker) abandoned(j *job) bool {
 	return j.state <= stSpilled && b.holder(j).orphaned()
 }
 
-// unwanted: it runs, but nobody waits for it.
+// unwanted reports, of a running job, whether nobody waits for it any more.
 func (b *Broker) unwanted(j *job) bool {
 	return j.flags&flagUnwanted != 0 || b.holder(j).orphaned()
 }

@@ -2,13 +2,13 @@ package broker
 
 // Joining is a worker's request to join.
 type Joining struct {
-	// Type is the one type that it serves. It is ignored if Types is set: the names and
-	// patterns of several types (nil: none). Except are names and patterns that are not
-	// served.
+	// Type is the one type that it serves. Types, unless nil, replaces it: the names and
+	// patterns of several types. Except has names and patterns of types that it does not
+	// serve.
 	Type          []byte
 	Types, Except [][]byte
-	// Allows tells which types it may serve, nil for all. Scope is equal for workers whose
-	// Allows is equal.
+	// Allows reports whether it may serve a type; nil allows all. Workers with the same Scope
+	// have the same Allows.
 	Allows func(typ []byte) bool
 	Scope  uint64
 	// Prefetch is how many jobs may be out on the connection at a time, 0 for one. A
@@ -58,7 +58,7 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	return b.end()
 }
 
-// unjoin takes the worker from its type or pool.
+// unjoin removes the worker from its type or pool.
 func (b *Broker) unjoin(w *worker) {
 	b.stepOut(w)
 	if k := w.kind; k != nil {

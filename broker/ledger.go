@@ -24,20 +24,20 @@ type Ledger struct {
 
 	// The counts that every job changes lie together.
 	Submitted, Delayed, Queued, Running uint64
-	// Answered: the result was given to a living submitter's connection, or the job was
-	// detached.
+	// Answered: the result went to a connected submitter, or the job was detached or
+	// kept.
 	Answered uint64
 	// Dispatched counts every hand-out.
 	Dispatched uint64
 }
 
-// Imbalance is the error of the equation; anything but 0 is a bug.
+// Imbalance returns the error of the equation; anything but 0 is a bug.
 func (l *Ledger) Imbalance() int64 {
 	return int64(l.Submitted - (l.Delayed + l.Queued + l.Running +
 		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
 }
 
-// ends is the count of jobs with an outcome.
+// ends returns the counter of jobs with an outcome.
 func (l *Ledger) ends(o Outcome) *uint64 {
 	switch o {
 	case OutAnswered:
@@ -52,10 +52,10 @@ func (l *Ledger) ends(o Outcome) *uint64 {
 	return &l.Failed
 }
 
-// Add adds up.
+// Add adds o to l.
 func (l *Ledger) Add(o *Ledger) { l.add(o, 1) }
 
-// Sub takes away what Add added.
+// Sub subtracts o from l.
 func (l *Ledger) Sub(o *Ledger) { l.add(o, ^uint64(0)) }
 
 // add adds each count times n; it wraps around.

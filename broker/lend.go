@@ -4,8 +4,8 @@ package broker
 // of one type that gets jobs only while no other worker is idle. For the broker that
 // borrows, a lender is a submitter whose jobs never wait: each one goes to an idle worker at
 // once or is refused. A borrowed job holds no id and is in no ledger and no listing. It
-// counts against its type's limits and against limits on bytes. Rules of groups are those of
-// its home.
+// counts against its type's limits and against limits on bytes. Only its home applies the
+// rules of groups.
 
 import (
 	"encoding/binary"
@@ -22,8 +22,8 @@ const ClashPause = 100 * time.Millisecond
 // behind puts borrowers behind all other workers in line.
 const behind = 1 << 63
 
-// AddBorrower adds a broker of that name that takes jobs of a type. It gets none before
-// Allot.
+// AddBorrower adds a broker with the given name that takes jobs of a type. It gets none
+// before Allot.
 func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect) {
 	b.begin(now)
 	p := b.newPeer()
@@ -61,10 +61,10 @@ func (b *Broker) AddLender() Peer {
 	return p
 }
 
-// Borrow hands a job of lender p to the longest idle worker. It returns the number of the
-// run, which the effects about it carry, or 0 and the reason why no worker can have it
-// now. It uses ID, Type, Body, Kept, Priority, Age, Headers and Progress of the
-// submission.
+// Borrow hands a job of lender p to the worker idle for longest. It returns the number of
+// the run, which the effects about it carry, or 0 and the reason why no worker can have it
+// now. Of the submission it uses ID, Type, Body, Kept, Priority, Age, Headers and
+// Progress.
 func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -107,21 +107,21 @@ const (
 	TooMuch
 )
 
-// Loan is what a borrower has to know of a job besides its frame.
+// Loan is what a borrower needs to know of a job besides its frame.
 type Loan struct {
 	Priority int64
-	Age      int64 // since it was submitted
-	Progress bool  // is wanted
+	Age      int64 // ns since it was submitted
+	Progress bool  // it is wanted
 }
 
-// Loan returns what a borrower has to know of a run that is lent (Effect.Run).
+// Loan returns what a borrower needs to know of a run that is lent (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.Get(uint32(run >> 32))
 	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
 }
 
-// Unwant says that nobody waits for a run of lender p any more. If it is overdue at its
-// home, it is overdue here, too: its worker gets nothing more before it has answered.
+// Unwant marks a run of lender p as unwanted. If it is overdue at its home, it becomes
+// overdue here, too: its worker gets no more jobs before it has answered.
 func (b *Broker) Unwant(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
 	if r, j := b.borrowedRun(p, run); r != 0 {
@@ -187,19 +187,20 @@ func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
 	return b.scratch
 }
 
-// takesMore: neither the type nor the broker keeps more jobs of the type from running.
+// takesMore reports whether neither the type nor the broker keeps more of its jobs from
+// running.
 func (b *Broker) takesMore(k *jobType) bool {
 	c := k.limits.Concurrency
 	return !k.paused && !b.draining && (c == 0 || k.active() < c)
 }
 
-// active is how many jobs of the type run here, borrowed ones included.
+// active returns how many jobs of the type run here, borrowed ones included.
 func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
 
-// Demand is the waiting jobs of a type that could run and have no worker here.
+// Demand describes the waiting jobs of a type that could run and have no worker here.
 type Demand struct {
 	Jobs int
-	// Priority and Since are those of the best job.
+	// Priority and Since are those of the best job; Since is when it was submitted.
 	Priority, Since int64
 }
 
@@ -223,8 +224,8 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 	return d
 }
 
-// Meet makes a type known that may be borrowed, so that it is paired with the pools that
-// serve it.
+// Meet makes a type known whose jobs may be borrowed, so that it is paired with the pools
+// that serve it.
 func (b *Broker) Meet(now int64, typ []byte) []Effect {
 	if len(b.poolsByKey) == 0 || b.typesByName[string(typ)] != nil || b.tooMany(nil) {
 		return nil
@@ -234,8 +235,8 @@ func (b *Broker) Meet(now int64, typ []byte) []Effect {
 	return b.end()
 }
 
-// Supply is how many jobs of a type the idle workers of one set could take. Set 0 is the
-// workers of the type alone; other numbers are those of Move.
+// Supply is how many jobs of a type the idle workers of one set could take. Set 0 has the
+// workers of the type alone; other numbers are as in Move.
 type Supply struct {
 	Set    uint32
 	Places int
@@ -267,14 +268,14 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 	return limit
 }
 
-// Served tells whether workers here serve a type, or may serve it because pairing is not
+// Served reports whether workers here serve a type, or may serve it because pairing is not
 // done yet.
 func (b *Broker) Served(typ []byte) bool {
 	k := b.typesByName[string(typ)]
 	return b.unpaired > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
-// places is how many jobs, up to most, the workers in a line have room for, without
+// places returns how many jobs, up to most, the workers in a line have room for, without
 // borrowers.
 func places(line *container.Ring[worker], most int) (n int) {
 	if line.Len() >= most && most > 0 && !line.Last().borrows {
@@ -286,7 +287,7 @@ func places(line *container.Ring[worker], most int) (n int) {
 	return min(n, most)
 }
 
-// idleHere is how many workers of the type alone have room, without borrowers.
+// idleHere returns how many workers of the type alone have room, without borrowers.
 func (b *Broker) idleHere(k *jobType) int {
 	n := k.idle.Len()
 	if k.borrowers > 0 {
@@ -297,7 +298,7 @@ func (b *Broker) idleHere(k *jobType) int {
 	return n
 }
 
-// Serving returns a function that tells whether workers that join with these names and
+// Serving returns a function that reports whether workers that join with these names and
 // patterns serve a type.
 func Serving(types, except [][]byte) func(typ []byte) bool {
 	key, _ := (&Joining{Types: types, Except: except}).key()
@@ -321,7 +322,7 @@ type Move struct {
 	Places int
 }
 
-// mostPlaces bounds the places that are counted of one set of workers.
+// mostPlaces bounds the places that are counted for one set of workers.
 const mostPlaces = 1 << 10
 
 // Moved calls fn for everything that has changed since the last call. fn must not change

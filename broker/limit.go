@@ -2,28 +2,28 @@ package broker
 
 import "math"
 
-// step is the time between two jobs at a rate, at most 30 years: beyond that the clock
-// overflows.
+// step returns the time between two jobs at a rate, at most 30 years: beyond that the clock
+// would overflow.
 func step(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
 
-// burst is how many jobs may go at once at a rate.
-func burst(rate float64, said int64) float64 {
-	if said > 0 {
-		return float64(said)
+// burst returns how many jobs may go at once at a rate; set is 0 if no burst is set.
+func burst(rate float64, set int64) float64 {
+	if set > 0 {
+		return float64(set)
 	}
 	return max(1, math.Floor(rate))
 }
 
-// tolerance is how much earlier than evenly spaced a job may go.
-func tolerance(rate float64, said int64) int64 {
-	return int64(min((burst(rate, said)-1)*float64(step(rate)), 4e18))
+// tolerance returns how much earlier than evenly spaced a job may go.
+func tolerance(rate float64, set int64) int64 {
+	return int64(min((burst(rate, set)-1)*float64(step(rate)), 4e18))
 }
 
 // bucket counts what a rate has let through (GCRA, the generic cell rate algorithm of ATM).
-// Each job uses it up for one step of the rate, and time gives that back.
+// Each job uses up one step of the rate, and time gives it back.
 type bucket struct {
-	// tat is the theoretical arrival time of the next job. Until then a part is used
-	// up.
+	// tat is the theoretical arrival time of the next job. Until then, part of the bucket is
+	// used up.
 	tat int64
 	// set is when the rate was set. Jobs handed out until then took nothing from it.
 	set int64
@@ -31,10 +31,10 @@ type bucket struct {
 	from, low int64
 }
 
-// used is how much is used up, in time.
+// used returns how much is used up, in nanoseconds.
 func (x *bucket) used(now int64) int64 { return max(0, x.tat-now) }
 
-// take lets a job go.
+// take uses up one step for a job that is handed out.
 func (x *bucket) take(now, step int64) {
 	used := x.used(now)
 	if x.low = min(x.low, used); x.low < step || x.from == now {
@@ -43,8 +43,8 @@ func (x *bucket) take(now, step int64) {
 	x.tat = now + used + step
 }
 
-// giveBack takes back the use of a job that was handed out at began, as far as it has not
-// expired. It returns no more than this: without that job, the use since then must never
+// giveBack undoes take for a job that was handed out at began, as far as time has not done so
+// already. It gives back only so much that, without that job, the use since then would never
 // have been below zero. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
@@ -61,7 +61,7 @@ func (x *bucket) giveBack(now, began, step int64) {
 	x.low = max(0, x.low-back)
 }
 
-// pace tells whether the rate limit of a type lets a job go now. If not, it sets the type's
+// pace reports whether the rate limit of a type lets a job go now. If not, it sets the type's
 // timer.
 func (b *Broker) pace(k *jobType) bool {
 	if wait := k.paced.tat - k.early() - b.now; wait > 0 {
@@ -71,7 +71,7 @@ func (b *Broker) pace(k *jobType) bool {
 	return true
 }
 
-// early is how much earlier than evenly spaced a job of the type may go.
+// early returns how much earlier than evenly spaced a job of the type may go.
 func (k *jobType) early() int64 {
 	if n := k.limits.Burst; n > 0 {
 		return tolerance(k.limits.Rate, int64(n))
@@ -79,7 +79,7 @@ func (k *jobType) early() int64 {
 	return max(0, int64(1e8)-step(k.limits.Rate))
 }
 
-// tokens is how many jobs the rate limit of a type lets go at once.
+// tokens returns how many jobs the rate limit of a type lets go at once.
 func (b *Broker) tokens(k *jobType) int {
 	room := k.early() - k.paced.used(b.now)
 	if room < 0 {
@@ -88,7 +88,7 @@ func (b *Broker) tokens(k *jobType) int {
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// unpace returns what a job, handed out at began, took of its type's rate.
+// unpace gives back what a job that was handed out at began used up of its type's rate.
 func (b *Broker) unpace(k *jobType, began int64) {
 	if k.limits.Rate > 0 {
 		k.paced.giveBack(b.now, began, step(k.limits.Rate))

@@ -6,18 +6,18 @@ import (
 	"gloom/broker/container"
 )
 
-// A queue with ready jobs stands in one heap, by its best job:
+// A queue with ready jobs is in one heap, ordered by its best job:
 //
 //	type.line ──┬── queue
 //	            ├── tenant.line ── queue     in a fair type
 //	            └── pen.queues ─── queue     while their group lets them go
 //	group.parked ── pen.queues ─── queue     while it does not
 //
-// A tenant stands in its type's line by the priority of its best job, then by when it was last
-// served. A pen has the queues of one type that one group holds back. A parked pen is not
+// A type's line orders tenants by the priority of their best jobs, then by when they were last
+// served. A pen has the queues of one type that one group holds back. Parked pens are not
 // looked at. When the group opens, its pens come back one by one, the best first, as workers
-// ask for jobs. The next job shuts the group again, so looking at each of ten thousand types
-// would be useless.
+// ask for jobs. The next job may shut the group again, so it would be useless to look at each
+// of ten thousand types.
 
 const (
 	// refTenant and refPen mark references to tenants and pens in a type's line.
@@ -39,7 +39,7 @@ func (b *Broker) placeInLine(ref uint32, pos int32) {
 
 func (b *Broker) placeJob(no uint32, pos int32) { b.queues.At(no).job = pos }
 
-// heap is the heap in which a queue stands.
+// heap returns the heap that a queue belongs in.
 func (q *queue) heap() *container.Heap {
 	switch {
 	case q.parked:
@@ -50,7 +50,7 @@ func (q *queue) heap() *container.Heap {
 	return &q.kind.line
 }
 
-// inTurn: it is parked and belongs to a tenant.
+// inTurn reports whether it is parked and belongs to a tenant.
 func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
 
 // rank corrects the position of a queue after its best job has changed.
@@ -91,7 +91,7 @@ func (b *Broker) unrank(q *queue) {
 	q.parked = false
 }
 
-// rerank moves a queue with ready jobs to the heap in which it belongs now.
+// rerank moves a queue with ready jobs to the heap that it belongs in now.
 func (b *Broker) rerank(q *queue) {
 	b.unrank(q)
 	b.rank(q)
@@ -181,10 +181,10 @@ func (b *Broker) front(k *jobType) *queue {
 }
 
 // watcher links a fair type to a group of its next job. When that group shuts, the type
-// is matched again: the tenant whose turn is then next may have an older job.
+// is matched again: the tenant whose turn comes next may have an older job.
 type watcher struct {
 	group *group
-	link  container.Link[jobType] // in group.guarded
+	link  container.Link[jobType] // in group.watchers
 }
 
 // watch sets the groups that a fair type watches.

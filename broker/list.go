@@ -9,8 +9,8 @@ type list struct {
 // link is a field of a job, one for each list that it may be in.
 type link struct{ prev, next uint32 }
 
-// The links of a job: in a lane, or in the list of jobs that are out at a worker; and in a
-// list of its holding.
+// The two links of a job: byPlace is for its lane or the list of jobs out on its worker,
+// byHolding for a list of its holding.
 const (
 	byPlace = iota
 	byHolding

@@ -8,8 +8,8 @@ import (
 )
 
 // Jobs are listed, counted and cancelled in the order of their records. A job keeps its
-// record from its submission to its end, so a job that matches all the time is met
-// exactly once, whatever happens between two pieces.
+// record from its submission to its end, so a job that matches throughout is met exactly
+// once, whatever happens between two pieces.
 
 // JobFilter selects jobs. A field that is not set matches all.
 type JobFilter struct {
@@ -17,7 +17,7 @@ type JobFilter struct {
 	Type, Group []byte
 	ID          string
 	State       string        // one of JobStates
-	Older       time.Duration // since the submission, at least
+	Older       time.Duration // the least time since the submission
 	// Submitter and Worker are the connections that the job belongs to and runs on.
 	Submitter, Worker Peer
 	// Wanted leaves out running jobs that nobody waits for.
@@ -27,7 +27,7 @@ type JobFilter struct {
 // JobStates are the values of JobFilter.State.
 var JobStates = []string{"delayed", "queued", "running", "ended"}
 
-// fits tells whether the filter selects job j. k is the type of the filter, nil for
+// fits reports whether the filter selects job j. k is the type of the filter, nil for
 // any.
 func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
@@ -47,7 +47,7 @@ func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	return q.ID == "" || strings.Contains(wire.Value(b.id(j)), q.ID)
 }
 
-// none: the type has no jobs in the state of the filter.
+// none reports whether the type has no jobs in the state of the filter.
 func (q *JobFilter) none(k *jobType) bool {
 	if k == nil {
 		return true
@@ -66,7 +66,7 @@ func (q *JobFilter) none(k *jobType) bool {
 }
 
 // eachJob calls fn for the matching jobs of one piece, from a place on, until fn returns
-// false. It returns the place to go on from, or -1 at the end.
+// false. It returns the place to continue from, or -1 at the end.
 func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool) int {
 	var k *jobType
 	if q.Type != nil {
@@ -106,8 +106,8 @@ func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 const revokeJobs = 256
 
 // RevokeJobs is Revoke for the matching jobs of one piece, from a place on like Jobs;
-// most bounds their number. These are waiting jobs or, with the state running, running
-// ones; never kept outcomes. It returns how many it cancelled.
+// most bounds their number. It cancels waiting jobs or, with the state running, running
+// ones, and never forgets outcomes. It returns how many it cancelled.
 func (b *Broker) RevokeJobs(now int64, from, most int, q *JobFilter) (fx []Effect, n, next int) {
 	b.begin(now)
 	if most = min(most, revokeJobs); most <= 0 {

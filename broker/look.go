@@ -18,30 +18,31 @@ type GroupInfo struct {
 }
 
 // GroupLook collects the busiest groups, Limit of them (1 or more), among the jobs of each
-// of Types. An empty type, and no types at all, stand for all jobs.
+// of Types. An empty name, or nil Types, means all jobs.
 type GroupLook struct {
 	Limit int
 	Types [][]byte
 	// Shut selects groups with waiting jobs and a rule that lets no more run.
 	Shut bool
 
-	next  int                    // the holding to go on with
+	next  int                    // the holding to continue with
 	found map[string]*groupTable // what holdings have in groups, by type
 }
 
 // groupJobs is what holdings have in a group.
 type groupJobs struct {
 	group                  *group
-	by                     *rule // it lets no more run
+	by                     *rule // that lets no more run, or nil
 	waiting, running, held uint32
 }
 
-// groupTable has groups by their numbers, on pages that are there when a group is on them.
+// groupTable has groups by number, on pages that are allocated when a group is on them.
 type groupTable []*[groupPage]groupJobs
 
 const groupPage = 64
 
-// add adds what a holding has in a group. Another group that had its number has gone since.
+// add adds what a holding has in a group. It replaces another group with the same number,
+// which has gone since.
 func (t *groupTable) add(x groupJobs) {
 	page := int(x.group.no / groupPage)
 	if page >= len(*t) {
@@ -69,7 +70,7 @@ func (t *groupTable) all(yield func(*groupJobs) bool) {
 	}
 }
 
-// LookGroups looks at one piece of all holdings and tells whether there is more.
+// LookGroups looks at one piece of all holdings and reports whether there is more.
 func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	if l.found == nil {
 		l.found = map[string]*groupTable{}
@@ -122,12 +123,12 @@ func (l *GroupLook) meet(b *Broker, of *groupTable, h *holding) int {
 }
 
 // Infos returns the groups found among the jobs of one of Types (nil: all jobs), the busiest
-// first. It takes its time, and does not need the broker's lock.
+// first. It may take long, but does not need the broker's lock.
 func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 	busier := func(x, y GroupInfo) int {
 		return cmp.Or(cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running), bytes.Compare(x.Name, y.Name))
 	}
-	full, last := false, GroupInfo{} // if it is full, no group behind the last one is wanted
+	full, last := false, GroupInfo{} // once full, no group after the last one is wanted
 	cut := func() {
 		slices.SortFunc(infos, busier)
 		if full = len(infos) >= l.Limit; full {
@@ -152,4 +153,4 @@ func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
 }
 
 // GroupCount returns how many groups there are.
-func (b *Broker) GroupCount() int { return b.groupsThere }
+func (b *Broker) GroupCount() int { return b.groupsCounted }

@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// match hands out jobs as long as a job may run and a worker with room serves it: the best
-// job first, to the worker that has been idle longest.
+// match hands out jobs while a job may run and a worker with room serves it: the best job
+// first, to the worker that has been idle longest.
 func (b *Broker) match() {
 	b.lapses, b.looks, b.unfinished = 0, 0, false
 	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.opened.Len() > 0 {
@@ -154,8 +154,8 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	return nil, container.Entry{}, nil
 }
 
-// runnable returns the queue with a type's best job, if that may run now or has passed its
-// deadline, else nil.
+// runnable returns the queue with a type's best job if that job may run now or has passed its
+// deadline, otherwise nil.
 func (b *Broker) runnable(k *jobType) *queue {
 	if k.line.Len() == 0 || k.paused || b.expelling {
 		return nil
@@ -171,8 +171,8 @@ func (b *Broker) runnable(k *jobType) *queue {
 }
 
 // handOut gives the best job of a queue, which may run, to worker w. A job past its
-// deadline, whose timer is late, ends instead. It returns false if the command has met so
-// many such jobs that others must get their turn.
+// deadline, whose timer is late, ends instead. It returns false if the command has met
+// tickTimers such jobs, so that others get their turn.
 //
 // If a borrowed job with the same id is out on w, the job waits for ClashPause, which holds
 // up no other job, and the next worker in line is tried.

@@ -4,8 +4,8 @@ import "unsafe"
 
 // Memory is what the core holds, in bytes, used or not, by part.
 type Memory struct {
-	// Records are those of jobs, overdue runs and deadlines; Slabs hold ids and
-	// bodies; Bodies are the long ones kept apart.
+	// Records are those of jobs, overdue runs and deadlines; Slabs hold ids, headers and
+	// bodies; Bodies are long bodies, which have memory of their own.
 	Records, Slabs, Bodies int64
 	// Index finds jobs by id. Queues and Heaps keep their order and deadlines.
 	Index, Queues, Heaps int64
@@ -16,12 +16,12 @@ type Memory struct {
 	Types, Peers, Pools int64
 }
 
-// Total adds up the parts.
+// Total returns the sum of all parts.
 func (m Memory) Total() int64 {
 	return m.Records + m.Slabs + m.Bodies + m.Index + m.Queues + m.Heaps + m.Dead + m.History + m.Types + m.Peers + m.Pools
 }
 
-// Jobs adds up what jobs themselves take: records, ids and bodies.
+// Jobs returns what jobs themselves take: records, ids, headers and bodies.
 func (m Memory) Jobs() int64 { return m.Records + m.Slabs + m.Bodies }
 
 // typeSize is the size of a type with its places in the maps by name and by number.

@@ -17,8 +17,8 @@ type last struct {
 }
 
 // SetOwner sets the owner of the kept jobs that submitter p submits from now on. Only
-// submitters with the same owner may attach to them. 0 is the owner for all submitters
-// without one.
+// submitters with the same owner may attach to them. Submitters for which
+// it is not called have owner 0.
 func (b *Broker) SetOwner(p Peer, owner uint64) {
 	if s := b.submitter(p); s != nil {
 		s.owner = owner
@@ -95,7 +95,7 @@ func (b *Broker) replace(r uint32, j *job, l *last) {
 	b.slabs.Drop(slab, off)
 }
 
-// outcome is the last frame of an ended job.
+// outcome returns the last frame of an ended job.
 func (b *Broker) outcome(r uint32, j *job) *last {
 	t := b.timings.Get(j.timing)
 	l := &last{code: t.code}
@@ -119,8 +119,8 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	b.emptied(h)
 }
 
-// Written says that the frame of a kept outcome (Effect.Outcome) has been
-// written whole: the outcome is forgotten.
+// Written forgets a kept outcome (Effect.Outcome) whose frame has been written
+// completely.
 func (b *Broker) Written(now int64, outcome uint64) []Effect {
 	b.begin(now)
 	r := uint32(outcome >> 32)
@@ -132,7 +132,7 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 	return b.end()
 }
 
-// keptFor is how long the outcome of a job will still be kept, 0 if it is about to go.
+// keptFor returns how long the outcome of a job will still be kept, in nanoseconds.
 func (b *Broker) keptFor(j *job) int64 {
 	if j.timing == 0 || b.timings.Get(j.timing).pos < 0 {
 		return 0
@@ -143,7 +143,7 @@ func (b *Broker) keptFor(j *job) int64 {
 // Outcomes returns how many outcomes are kept, and their bytes.
 func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 
-// reaches tells whether a submitter may cancel or change a job: its own, a detached one, or
+// reaches reports whether a submitter may cancel or change a job: its own, a detached one, or
 // a kept one of the same owner without a connection.
 func (b *Broker) reaches(s *submitter, h *holding, j *job) bool {
 	b.unbind(h)
@@ -152,8 +152,8 @@ func (b *Broker) reaches(s *submitter, h *holding, j *job) bool {
 
 // Attach sends the frames of a kept job to submitter p from now on. room is how many more
 // bytes may wait for p: an outcome that does not fit is refused with Overloaded. A job that
-// is not kept, has another owner or is unwanted is UnknownID. The connection that had the
-// job gets TakenOver.
+// is not kept, has another owner or is unwanted is refused with UnknownID. The connection
+// that had the job gets TakenOver.
 func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)

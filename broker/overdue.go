@@ -10,8 +10,8 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 	b.free(r, j)
 }
 
-// overdue ends a run whose timeout has passed. The job goes on without it; the worker keeps
-// a place taken until it answers.
+// overdue ends a run whose timeout has passed. The job continues without it, while the
+// run takes up room on the worker until the worker answers.
 func (b *Broker) overdue(r uint32, j *job) {
 	w := b.peers[j.worker].wrk
 	h := b.holder(j)

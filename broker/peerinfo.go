@@ -9,7 +9,7 @@ import (
 // WorkerInfo describes a worker.
 type WorkerInfo struct {
 	Peer  Peer
-	Type  []byte // nil before its first join, and with several types
+	Type  []byte // nil before its first join, and if it serves several types
 	Types int    // how many it serves
 	// Serves are up to shownNames names and patterns of types that it serves.
 	Serves  [][]byte
@@ -23,8 +23,8 @@ type WorkerInfo struct {
 	Jobs [][]byte
 }
 
-// Stalled returns up to limit workers with overdue runs, those first whose oldest overdue
-// run is the oldest.
+// Stalled returns up to limit workers with overdue runs, in the order in which they first
+// became overdue.
 func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
 	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalled.Next() {
 		found = append(found, b.workerInfo(w))
@@ -110,7 +110,7 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 	return found, following(from, len(b.peers))
 }
 
-// names returns some of the types that a submitter has jobs of.
+// names returns up to shownNames types that a submitter has jobs of.
 func (s *submitter) names() (names [][]byte) {
 	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
 		if h.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {

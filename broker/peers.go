@@ -6,8 +6,8 @@ import "gloom/broker/container"
 type submitter struct {
 	id       Peer
 	holdings []*holding
-	last     *holding // the one that was used last
-	unused   int      // of them
+	last     *holding // the one used last
+	unused   int      // how many of them are unused
 	jobs     int
 	bytes    int64
 	owner    uint64 // see SetOwner
@@ -24,7 +24,7 @@ type worker struct {
 	// first join.
 	kind *jobType
 	pool *pool
-	// room is how many jobs may be out on it at a time.
+	// room is how many jobs may be out on it.
 	room int
 	// credit is how many bytes of jobs it may still be handed.
 	credit int64
@@ -39,7 +39,7 @@ type worker struct {
 	name    string                 // of that broker
 	idle    container.Link[worker] // in line
 	line    uint64                 // its number in line
-	since   int64
+	since   int64                  // when out became empty, while it is
 	// stalled links it in Broker.stalled while it has overdue runs.
 	stalled container.Link[worker]
 }
@@ -48,7 +48,7 @@ func (w *worker) free() bool {
 	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room && w.credit > 0
 }
 
-// idleLine is where workers with room stand: those of one type alone, or those of a pool.
+// idleLine is a line of workers with room: those of one type alone, or those of a pool.
 type idleLine struct {
 	idle   container.Ring[worker]   // the longest idle first
 	idling container.Link[idleLine] // in Broker.idle, while there are any
@@ -57,7 +57,7 @@ type idleLine struct {
 	moved  bool  // it is in Broker.moved
 }
 
-// lineOf is the line for a worker with room.
+// lineOf returns the line for a worker with room.
 func (w *worker) lineOf() *idleLine {
 	if w.pool != nil {
 		return &w.pool.idleLine
@@ -65,7 +65,7 @@ func (w *worker) lineOf() *idleLine {
 	return &w.kind.idleLine
 }
 
-// lineUp puts a worker at the end of its line, stepOut takes it out.
+// lineUp puts a worker at the end of its line; stepOut removes it.
 func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
@@ -142,14 +142,14 @@ func (b *Broker) worker(p Peer) *worker {
 	return nil
 }
 
-// Gone says that a connection is lost. A submitter's waiting jobs end at once, its
-// running jobs are unwanted. A worker's jobs are handed to others as far as their retries
-// allow.
+// Gone removes a connection that is lost. A submitter's waiting jobs end at once, its
+// running jobs become unwanted. A worker's jobs are handed to others as far as their
+// retries allow.
 func (b *Broker) Gone(now int64, p Peer) []Effect { return b.gone(now, p, "") }
 
-// Expelled says that a worker was closed because it sent a frame that cannot be read
-// (reason). If one job was out on it, that job fails at once, because the next worker
-// would send the same. If several were out, nobody knows which one it was, and they are
+// Expelled removes a worker that was closed because it sent a frame that cannot be read
+// (reason). If one job was out on it, that job fails at once, because the next worker would
+// send the same. If several were out, it is unknown which one caused it, and they are
 // handed on like those of a lost worker.
 func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.gone(now, p, reason) }
 

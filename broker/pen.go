@@ -7,7 +7,7 @@ import (
 )
 
 // pen has the queues of one type that one group held back when they were last looked at. It is
-// kept while it may get another queue.
+// kept while a queue refers to it.
 type pen struct {
 	no    uint32
 	pos   int32 // in kind.line if it is open, in group.parked if not, or -1
@@ -15,7 +15,7 @@ type pen struct {
 	kind  *jobType
 	group *group
 	// queues orders the queues by their best jobs. In a fair type it orders them by when their
-	// tenants were last served (or an earlier turn), and jobs orders them by their best jobs.
+	// tenants were last served, as known when they came, and jobs orders them by their best jobs.
 	queues, jobs container.Heap
 	users        int                 // queues that refer to it
 	parked       container.Link[pen] // in kind.parked
@@ -41,7 +41,7 @@ func (b *Broker) takePen(q *queue, g *group) {
 	q.pen = p
 }
 
-// leavePen takes the pen from a queue that stands in no heap.
+// leavePen removes a queue that is in no heap from its pen.
 func (b *Broker) leavePen(q *queue) {
 	p := q.pen
 	if p == nil {
@@ -77,7 +77,7 @@ func (b *Broker) rankPen(p *pen) {
 	b.rankOpen(p.group)
 }
 
-// movePen moves a pen to the line of its type (open) or to the parked ones of its group.
+// movePen moves a pen to the line of its type (open) or to the parked pens of its group.
 func (b *Broker) movePen(p *pen, open bool) {
 	h := &p.group.parked
 	if p.open {

@@ -9,17 +9,17 @@ import (
 // tenant. Jobs that a group holds back do not count.
 type Place struct {
 	Ahead int
-	next  int             // the queue to go on from
-	last  container.Entry // the job of its lanes behind which to go on
+	next  int             // the queue to continue from
+	last  container.Entry // the job in its lanes after which to continue
 	more  bool            // an unknown number of others may come before it
 }
 
 const mostAhead = 10_000
 
-// Exact is false if more jobs than Ahead may come before it.
+// Exact reports whether exactly Ahead jobs come before it; otherwise there may be more.
 func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.more }
 
-// Place looks at one piece of the line before a queued job and tells whether there is more.
+// Place counts one piece of the line before a queued job and reports whether there is more.
 func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if b.sweepAll() {
 		return true
@@ -57,7 +57,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	return p.next < len(b.queues.All())
 }
 
-// leads: jobs of q come before the job with key x in queue mine. held is the group that
+// leads reports whether jobs of q come before the job with key x in queue mine. held is the group that
 // holds mine back, nil for none.
 func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
@@ -70,11 +70,11 @@ func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p
 	return turns && best.A < x.A || !turns && best.Before(x)
 }
 
-// heldBy is the group that holds back the jobs of a queue, or nil.
+// heldBy returns the group that holds back the jobs of a queue, or nil.
 func (q *queue) heldBy() *group { return q.set.shutGroup() }
 
 // sweepAll frees a piece of the waiting jobs of lost submitters, which must not be counted,
-// and tells whether there were any.
+// and reports whether there were any.
 func (b *Broker) sweepAll() bool {
 	if b.unswept == 0 {
 		return false
@@ -127,7 +127,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 	return true
 }
 
-// lastAhead is the job up to which a place was counted, if it is still there.
+// lastAhead returns the job up to which a place was counted, if it is still there.
 func (b *Broker) lastAhead(p *Place) (*job, bool) {
 	if !b.jobs.Has(p.last.Ref) {
 		return nil, false

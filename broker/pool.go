@@ -12,13 +12,13 @@ import (
 
 // pool is a set of types and the workers that joined with it.
 //
-// A pair is a type and a pool that serves it. It stands in one of two heaps: in the type's,
-// by how long the pool has had an idle worker, or in the pool's, by the type's best job.
-// Once matching is done, there is never a job that may run together with an idle worker for
-// it, so the pair is useless in one of the two. It moves to the other when it is met in the
-// heap where it is useless. A key may be out of date, but then it is better than the right
-// one: the pair comes to the top too early, and is corrected there. So a job costs the
-// logarithm of the number of ready jobs, however many types and pools there are.
+// A pair is a type and a pool that serves it. It is in one of two heaps: the type's, ordered
+// by how long the pool has had an idle worker, or the pool's, ordered by the type's best job.
+// Once matching is done, there is never both a job that may run and an idle worker for it,
+// so the pair is useless in one of the two. When matching meets it there, it moves it to the
+// other. A key may be out of date, but then it is better than the right one: the pair comes
+// to the top too early, and is corrected there. So a job costs the logarithm of the number
+// of ready jobs, however many types and pools there are.
 type pool struct {
 	no uint32
 	// created orders types and pools.
@@ -88,10 +88,10 @@ const (
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
-// leastPoolBytes is the least that pools may occupy whatever MaxBytes is.
+// leastPoolBytes is how much pools may always occupy, however small MaxBytes is.
 const leastPoolBytes = 1 << 20
 
-// mostPoolBytes is the share of MaxBytes that pools may occupy, 0 for no limit.
+// mostPoolBytes returns the share of MaxBytes that pools may occupy, 0 for no limit.
 func (c *Config) mostPoolBytes() int64 {
 	if c.MaxBytes <= 0 {
 		return 0
@@ -110,7 +110,7 @@ func (s *set) serves(name []byte) bool {
 		(s.allows == nil || s.allows(name))
 }
 
-// key identifies a set. size is the size of a pool with it.
+// key returns the key that identifies a set, and the size of a pool with it.
 func (q *Joining) key() (text string, size int64) {
 	var key []byte
 	for _, list := range [][][]byte{q.Types, q.Except} {
@@ -129,12 +129,12 @@ func (q *Joining) key() (text string, size int64) {
 	return string(key), size + poolSize + int64(len(key))
 }
 
-// pairing decides which of all older pools serve a new type, or which of all older types a
-// new pool serves.
+// pairing finds out which older pools serve a new type, or which older types a new pool
+// serves.
 type pairing struct {
 	kind *jobType
 	pool *pool
-	// next is the index of the pool or type to go on from, pattern the index of the
+	// next is the index of the pool or type to continue from, pattern the index of the
 	// pattern. fits: an earlier pattern matches.
 	next, pattern int
 	fits          bool
@@ -146,8 +146,8 @@ func (b *Broker) startPairing(g *pairing) {
 	b.chores.add(g)
 }
 
-// step tries one type with one pool. Until all are tried, the workers get jobs of fewer
-// types.
+// step tries one type with one pool. Until all have been tried, the workers get jobs of
+// fewer types.
 func (g *pairing) step(b *Broker) (cost int, done bool) {
 	k, p := g.kind, g.pool
 	switch {
@@ -192,8 +192,8 @@ func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 	return true, g.fits && !s.notNames[string(name)] && (s.allows == nil || s.allows(name))
 }
 
-// poolFor returns the pool for workers that join like this, and makes it if it does not
-// exist, or says why it cannot.
+// poolFor returns the pool for workers that join like this, creating it if it does not
+// exist, or the reason why it cannot be created.
 func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	key, size := q.key()
 	if p := b.poolsByKey[key]; p != nil {
@@ -246,7 +246,7 @@ func (b *Broker) dropPool(p *pool) {
 	b.pools.Drop(p.no)
 }
 
-// pairUp makes a pool serve a type, part ends that.
+// pairUp adds the pair of a type and a pool that serves it.
 func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	r, x := b.pairs.Take()
 	x.kind, x.pool, x.named, x.live = k.no, p.no, named, true
@@ -266,7 +266,7 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	b.touch(k)
 }
 
-// part ends what pairUp began.
+// part removes a pair.
 func (b *Broker) part(r uint32) {
 	x := b.pairs.Get(r)
 	k, p := b.types.At(x.kind), b.pools.At(x.pool)
@@ -301,7 +301,7 @@ func (b *Broker) part(r uint32) {
 
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
 
-// idlest returns the longest idle worker that serves k, or nil. at is the key of the type's
+// idlest returns the worker idle for longest that serves k, or nil. at is the key of the type's
 // best job that may run.
 func (b *Broker) idlest(k *jobType, at container.Entry) *worker {
 	w := k.idle.First()

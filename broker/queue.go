@@ -6,18 +6,18 @@ import (
 	"gloom/broker/container"
 )
 
-// maxLanes is how many priorities of one queue are kept as FIFO lanes. With
-// more distinct priorities than this at a time, the rest share a keyed heap.
+// maxLanes is how many priorities of one queue are kept as FIFO lanes. If a
+// queue has more distinct priorities at a time, the others share a heap.
 const maxLanes = 64
 
 // queue holds the ready jobs of one type that have the same groups, whoever submitted them:
 // larger priorities first, then the oldest. In a fair type, jobs without groups have a queue
 // for each submitter.
 //
-// Jobs that arrive in order stand in lanes, one FIFO for each priority, at the cost of two
-// links each. A job that comes back out of order (requeued, delayed, with an age), or whose
-// priority has no lane, stands in a heap by priority and age, and in a second one by age
-// alone, which finds the oldest.
+// Jobs that arrive in order are in lanes, one FIFO for each priority, at the cost of two
+// links each. A job that comes out of order (requeued, delayed, with an age), or whose
+// priority has no lane, is in a heap ordered by priority and age, and in a second one
+// ordered by age alone, which finds the oldest.
 type queue struct {
 	no  uint32
 	pos int32 // in its heap (see line.go), -1 without ready jobs
@@ -41,7 +41,7 @@ type queueKey struct {
 	origin Peer      // the submitter of jobs without groups in a fair type, else 0
 }
 
-// queueFor returns the queue with this key and makes it if it is not there.
+// queueFor returns the queue with this key, creating it if it does not exist.
 func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 	key := queueKey{kind, set, origin}
 	q := kind.plain
@@ -99,7 +99,7 @@ const (
 	outOfOrderSize = int64(unsafe.Sizeof(outOfOrder{}))
 )
 
-// spilled: it has jobs out of order.
+// spilled reports whether it has jobs out of order.
 func (q *queue) spilled() bool { return q.out != nil && q.out.spill.Len() > 0 }
 
 // prioKey orders larger priorities first.
@@ -108,7 +108,7 @@ func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
 // timeKey orders earlier times first.
 func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
-// orderKey is the key that orders ready jobs: priority, age, arrival.
+// orderKey returns the key that orders ready jobs: priority, age, arrival.
 func (j *job) orderKey(r uint32) container.Entry {
 	return container.Entry{A: prioKey(j.prio), B: timeKey(j.at), Ref: r, C: j.seq}
 }
@@ -164,12 +164,12 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	q.out.ages.Push(container.Entry{A: timeKey(j.at), Ref: r})
 }
 
-// queueBytes is the size of all holdings and queues without their heaps.
+// queueBytes returns the size of all holdings and queues, without their heaps.
 func (b *Broker) queueBytes() int64 {
 	return int64(b.holdings.Len())*holdingSize + int64(b.queues.Len())*queueSize + b.laneBytes
 }
 
-// resizeLanes sets the number of lanes for which q has room.
+// resizeLanes sets how many lanes q has room for.
 func (b *Broker) resizeLanes(q *queue, room int) {
 	b.laneBytes += int64(room-cap(q.lanes)) * laneSize
 	q.lanes = append(make([]lane, 0, room), q.lanes...)
@@ -234,9 +234,8 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 // freeing them.
 const skipSteps = 64
 
-// skip takes the first job r of a queue, which is abandoned, out of the queue, with those
-// of the same holding that follow it in its lane. They are freed later, as if they had
-// been delayed.
+// skip takes the abandoned first job r out of its queue, with the jobs of the same holding
+// that follow it in its lane. They become delayed jobs, which are freed later.
 func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	if j.state == stSpilled {
 		b.sweep(h, r, j)

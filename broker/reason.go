@@ -1,7 +1,7 @@
 package broker
 
 // Reason says, in codes and figures, why a request is refused, or why a job or a run
-// ended without an answer. Other packages put it into words.
+// ended without an answer. Package wording puts it into words.
 type Reason struct {
 	Why Why
 	// Have is the present number, Overdue the number of overdue runs in it, Need what would
@@ -33,19 +33,19 @@ const (
 	NotKept       // no kept job has the id
 	NotReached    // no job that this submitter may cancel
 	NotChangeable // no waiting job that this submitter may change
-	NotWaiting    // none that waits
-	NoLetter      // none that failed
-	NotOut        // none that is out on this worker
+	NotWaiting    // no waiting job has the id
+	NoLetter      // no dead letter has the id
+	NotOut        // no job with the id is out on this worker
 	NothingOut    // no job at all is out on this worker
-	IsRunning     // it is out at a worker
+	IsRunning     // it is out on a worker
 	HasEnded
-	EndUnread // it has ended, its last frame is on its way
+	EndUnread // it has ended, and its last frame is on its way
 	CancelledBefore
 	IDHeld      // a job with the id is queued or running
-	OutcomeKept // that of a job with the id, for another Have ns
+	OutcomeKept // an outcome with the id is kept for another Have ns
 
-	// Limits that a request would pass.
-	Closing            // no new jobs are taken in
+	// Limits that a request would exceed.
+	Closing            // no new jobs are accepted
 	ManyTypes          // Most
 	ManyPairs          // Have
 	ManyPoolBytes      // Have, Need, Most: the names in joins

@@ -18,7 +18,7 @@ type Rule struct {
 	Burst int64
 }
 
-// RuleInfo is a rule and the pattern of groups that it is for.
+// RuleInfo is a rule and the pattern of the groups that it limits.
 type RuleInfo struct {
 	Pattern []byte
 	Rule
@@ -38,13 +38,14 @@ const (
 )
 
 const (
-	// MaxLikeRules bounds the rules with a *, since a new group may fit any of them.
+	// MaxLikeRules bounds the rules with a *, since a new group may match any of them.
 	// maxRules bounds all rules.
 	MaxLikeRules = 1000
 	maxRules     = 100_000
 )
 
-// check tells which part of a rule, or of a type's limits (least is 0), is out of range.
+// check returns which part of a rule is out of range, 0 for none. least is the least
+// Concurrency: -1 for a rule, 0 for the limits of a type.
 func (r *Rule) check(least int64) Why {
 	switch {
 	case r.Concurrency < least || r.Concurrency > MaxConcurrency:
@@ -76,13 +77,13 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 	return r
 }
 
-// revision applies changed rules with a * to the groups that fit.
+// revision applies changed rules with a * to the groups that match.
 type revision struct {
 	rules []*rule
 	next  int
 }
 
-// revise applies changed rules to all groups that fit.
+// revise applies changed rules to all groups that match.
 func (b *Broker) revise(changed []*rule) {
 	b.ruled++
 	var like []*rule
@@ -116,7 +117,7 @@ func (v *revision) step(b *Broker) (cost int, done bool) {
 	return len(v.rules), false
 }
 
-// catchUp applies the rules to the groups of a set before its job goes.
+// catchUp applies the rules to the groups of a set before a job with it is handed out.
 func (b *Broker) catchUp(s *groupSet) {
 	for _, g := range s.groups {
 		if g.ruled != b.ruled {
@@ -131,13 +132,13 @@ func (b *Broker) applyRules(g *group) {
 	g.ruled = b.ruled
 	var limits []limit
 	set := b.now
-	if !g.there {
-		set-- // nobody is out
+	if !g.counted {
+		set-- // none of its jobs is out
 	}
 	add := func(r *rule) {
 		l := limit{rule: r, Rule: r.Rule, bucket: bucket{set: set}}
 		for i := range g.limits {
-			if old := &g.limits[i]; old.rule == r && g.there {
+			if old := &g.limits[i]; old.rule == r && g.counted {
 				l.bucket = b.retime(old, &l.Rule)
 			}
 		}
@@ -152,7 +153,7 @@ func (b *Broker) applyRules(g *group) {
 		}
 	}
 	b.limits += int64(cap(limits) - cap(g.limits))
-	if g.limits = limits; g.sets > 0 || g.there {
+	if g.limits = limits; g.sets > 0 || g.counted {
 		b.review(g)
 	}
 }

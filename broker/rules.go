@@ -6,19 +6,19 @@ import (
 )
 
 // ruleIndex finds the rules with a * that match a name without trying all of them: by
-// the text before the first * or behind the last one, whichever is longer.
+// the text before the first * or after the last one, whichever is longer.
 type ruleIndex struct {
 	n              int // rules
 	byHead, byTail ends
 }
 
-// ends has the rules by the text with which matching names begin, or end.
+// ends maps the text that matching names begin with, or end with, to rules.
 type ends struct {
 	rules   map[string][]*rule
 	lengths []int // how many texts there are of each length
 }
 
-// placeOf returns where a rule belongs, and by which text.
+// placeOf returns where a rule belongs, and under which text.
 func (x *ruleIndex) placeOf(r *rule) (*ends, string) {
 	head, tail := r.like.Ends()
 	if len(head) < len(tail) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// lapsed: the job's deadline has passed.
+// lapsed reports whether the job's deadline has passed.
 func (b *Broker) lapsed(j *job) bool {
 	if j.timing == 0 {
 		return false
@@ -124,7 +124,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 // Releasing is a worker's request to give a job back.
 type Releasing struct {
 	ID []byte
-	// Delay is how long it waits before it is handed out again.
+	// Delay is how long the job waits before it may be handed out again.
 	Delay time.Duration
 }
 
@@ -180,7 +180,7 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 	return b.end()
 }
 
-// outOn finds the run that a worker's frame names, or refuses.
+// outOn finds the run that a worker's frame names, or refuses the frame.
 func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	if !w.named {
 		if r := w.out.head; r != 0 {
@@ -205,7 +205,7 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	return 0, nil
 }
 
-// endIfUnwanted ends a run whose outcome nobody wants and returns true, else false.
+// endIfUnwanted ends a run if nobody wants its outcome, and reports whether it did.
 func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
 	if j.state == stOverdue {
 		b.dropOverdue(w, r, j)
@@ -256,7 +256,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.touch(h.kind)
 }
 
-// failed lets a job whose run has failed wait again, or ends it with that code.
+// failed makes a job whose run has failed wait for a retry, or ends it with the given code.
 func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	h := b.holder(j)
 	k := h.kind
@@ -274,7 +274,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		b.expire(r, j)
 		return
 	}
-	if j.timing != 0 && delay < 0 && code != JobLost { // a lost worker says nothing about the job
+	if j.timing != 0 && delay < 0 && code != JobLost { // the loss of a worker says nothing about the job
 		if t := b.timings.Get(j.timing); t.backoff > 0 {
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
@@ -282,14 +282,14 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 	b.again(h, r, j, delay)
 }
 
-// again returns a job that was out to waiting.
+// again makes a job that was out wait for its next run.
 func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
 	h.kind.Requeued++
 	b.total.Requeued++
 	b.wait(h, r, j, b.now+max(delay, 0))
 }
 
-// backoff is the wait before retry n (from 1). It doubles each time up to MaxBackoff, and up
+// backoff returns the wait before retry n (from 1). It doubles each time up to MaxBackoff, and up
 // to a quarter is added at random.
 func (b *Broker) backoff(base int64, n int) int64 {
 	d := int64(MaxBackoff)
@@ -299,7 +299,7 @@ func (b *Broker) backoff(base int64, n int) int64 {
 	return d + int64(b.rng.Uint64()%uint64(d/4+1))
 }
 
-// dropWorker lets the jobs of a lost worker go on.
+// dropWorker requeues or ends the jobs that are out on a lost worker.
 func (b *Broker) dropWorker(w *worker, expelled string) {
 	b.unjoin(w)
 	one := w.out.n == 1

@@ -5,7 +5,7 @@ import "gloom/wire"
 // Settings are rules of groups and settings of types that change together.
 type Settings struct {
 	Rules []RuleInfo // to be set
-	Drop  [][]byte   // patterns of rules to be removed, none of those in Rules
+	Drop  [][]byte   // patterns of rules to be removed, none of them in Rules
 	Types []TypeSetting
 }
 
@@ -24,8 +24,8 @@ type BadSetting struct {
 	Reason        Reason
 }
 
-// Configure applies all settings before any job is handed out, or none, and returns the
-// first one that is refused.
+// Configure applies all settings before any job is handed out. If one of them must be
+// refused, it applies none and returns that one.
 func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	b.begin(now)
 	if bad := b.check(s); bad != nil {
@@ -85,7 +85,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 				return &BadSetting{Type: t.Name, Rule: r, Reason: Reason{Why: why}}
 			}
 		}
-		n := b.brings(t)
+		n := b.moreInUse(t)
 		if more += n; n > 0 {
 			last = t.Name
 		}
@@ -96,20 +96,20 @@ func (b *Broker) check(s *Settings) *BadSetting {
 	return nil
 }
 
-// brings is +1 if a setting makes an unused type used, -1 if it ends the use of one.
-func (b *Broker) brings(t *TypeSetting) int {
+// moreInUse returns +1 if a setting makes an unused type used, -1 if it ends the use of one.
+func (b *Broker) moreInUse(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
 	if k == nil || k.unusedLink.In() {
 		return +1
 	}
-	if limits, fair := t.over(k); k.set() && !k.busy() && limits == (TypeLimits{}) && !fair {
+	if limits, fair := t.applied(k); k.set() && !k.busy() && limits == (TypeLimits{}) && !fair {
 		return -1
 	}
 	return 0
 }
 
-// over returns a type's limits and fairness after the setting.
-func (t *TypeSetting) over(k *jobType) (TypeLimits, bool) {
+// applied returns a type's limits and fairness after the setting.
+func (t *TypeSetting) applied(k *jobType) (TypeLimits, bool) {
 	limits, fair := k.limits, k.fair
 	if t.Limits != nil {
 		limits = *t.Limits
@@ -123,11 +123,11 @@ func (t *TypeSetting) over(k *jobType) (TypeLimits, bool) {
 func (b *Broker) setType(t *TypeSetting) {
 	k := b.typeNamed(t.Name)
 	b.typeUsed(k)
-	limits, fair := t.over(k)
+	limits, fair := t.applied(k)
 	if t.Limits != nil {
 		k.limits, k.paced = limits, bucket{set: b.now}
 		if k.active() == 0 {
-			k.paced.set-- // nobody is out
+			k.paced.set-- // none of its jobs is out
 		}
 		b.stopTimer(&k.timer)
 	}

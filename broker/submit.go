@@ -8,11 +8,11 @@ type Submission struct {
 	ID, Type, Body []byte
 	Priority       int64
 	// Delay is how long it is not handed out. Timeout bounds one run. Backoff is the wait
-	// before the first retry and doubles for each further one; the loss of a worker has none.
+	// before the first retry and doubles for each further one; a lost worker causes no wait.
 	// Expires is its deadline, counted from now. 0 means none.
 	Delay, Timeout, Backoff, Expires time.Duration
 	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
-	// counts.
+	// applies.
 	Retries int32
 	// Kept says that Body may be referred to: nobody writes to it again. Its capacity
 	// counts, because all of it stays allocated.
@@ -27,7 +27,7 @@ type Submission struct {
 	// Groups are the names of up to 16 groups that the job belongs to, all different.
 	Groups [][]byte
 	// Age treats the job, in its queue and in waiting times, as if it had been submitted
-	// so long ago.
+	// that long ago.
 	Age time.Duration
 	// Headers, at most 4 KiB, go to workers that ask for them.
 	Headers []byte
@@ -36,7 +36,7 @@ type Submission struct {
 	Keep time.Duration
 }
 
-// Submit takes a job of submitter p. It is refused with IDExists, Overloaded (a limit is
+// Submit accepts a job from submitter p. It is refused with IDExists, Overloaded (a limit is
 // reached) or Draining.
 func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	b.begin(now)
@@ -52,19 +52,19 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 		b.refuse(p, c, s.ID, reason)
 		return b.end()
 	}
-	b.take(sub, s, &x)
+	b.accept(sub, s, &x)
 	return b.end()
 }
 
-// admission is what take needs of the findings of admits: the type (nil if it is not
-// known), the hash of the id, and the record of an abandoned job with the same id.
+// admission is what accept needs of what admits found: the type (nil if it is not known),
+// the hash of the id, and the record of an abandoned job with the same id.
 type admission struct {
 	kind *jobType
 	hash uint64
 	old  uint32
 }
 
-// admits says why a submission is refused, 0 if it is not.
+// admits returns why a submission is refused, 0 if it is not.
 func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reason) {
 	x.hash = b.index.Hash(s.ID)
 	x.old = b.index.Find(x.hash, s.ID)
@@ -88,8 +88,8 @@ func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reas
 	return 0, Reason{}
 }
 
-// take takes a submission. sub is nil for a detached job that no connection submits.
-func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
+// accept makes a submission a job. sub is nil for a detached job that no connection submits.
+func (b *Broker) accept(sub *submitter, s *Submission, x *admission) {
 	k := x.kind
 	if k == nil {
 		k = b.typeNamed(s.Type)
@@ -151,8 +151,8 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint8) (uint32, *job) {
 	return r, j
 }
 
-// full returns the limit because of which a submission is refused. Its Why is 0 if
-// there is none.
+// full returns the limit that a submission would exceed. Its Why is 0 if there is
+// none.
 func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	c := &b.cfg
 	w := s.weight()
@@ -201,7 +201,7 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	return none
 }
 
-// weight is the weight that the job will have.
+// weight returns the weight that the job will have.
 func (s *Submission) weight() int64 {
 	n := len(s.Body)
 	if s.Kept && n >= bigBody {
@@ -219,7 +219,7 @@ func (b *Broker) Load() (jobs, bytes int64) {
 	return int64(n), bytes
 }
 
-// load is what counts against MaxJobs and MaxBytes: jobs, kept outcomes and overdue runs,
+// load returns what counts against MaxJobs and MaxBytes: jobs, kept outcomes and overdue runs,
 // and the structures around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
 	return b.Held() + uint64(b.overdueRuns+b.outcomes),
@@ -229,7 +229,7 @@ func (b *Broker) load() (jobs uint64, bytes int64) {
 
 // Cancel ends a waiting job that submitter p may cancel: its own, a detached one, or a kept
 // one without a connection. A running one becomes unwanted, a kept outcome is forgotten.
-// Everything else is UnknownID.
+// Any other id is refused with UnknownID.
 func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -266,8 +266,8 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 }
 
 // Revoke ends a waiting job for an operator and tells its submitter, or forgets a kept
-// outcome. A running job becomes unwanted if running says so, else it is NotProcessing.
-// UnknownID: no job has this id.
+// outcome. A running job becomes unwanted if running is true; otherwise Revoke returns
+// NotProcessing. It returns UnknownID if no job has this id.
 func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	b.begin(now)
 	r, j := b.find(id)
@@ -285,9 +285,8 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	return b.end(), 0
 }
 
-// revoke cancels a job that has not ended. If it is kept and runs, its submitter is told
-// when the run ends, so that the outcome can be kept. In all other cases nobody waits for
-// the worker.
+// revoke cancels a job that has not ended. Its submitter gets the last frame at once
+// or, if the job is kept and runs, when the run ends, so that the outcome can be kept.
 func (b *Broker) revoke(r uint32, j *job) {
 	h := b.holder(j)
 	switch {
@@ -307,7 +306,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 
 func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked}} }
 
-// wait lets a job wait until a time. If the time has passed, the job is ready at once.
+// wait makes a job wait until a time. If that has passed, the job is ready at once.
 func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.link(&h.jobs, byHolding, r, j)
 	j.since = b.now
@@ -325,7 +324,7 @@ func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.startTimer(t.pos, j.timing, soonest(until, t.expires))
 }
 
-// timed returns the times of job r and makes them if it has none.
+// timed returns the timing of job r, creating it if there is none.
 func (b *Broker) timed(r uint32, j *job) *timing {
 	if j.timing != 0 {
 		return b.timings.Get(j.timing)
@@ -372,7 +371,8 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 }
 
 // countEnd counts and records the end of job j, before its body is freed. answer is the
-// length of its answer. The home counts a borrowed job.
+// length of its answer. A borrowed job
+// is counted by its home.
 func (b *Broker) countEnd(h *holding, r uint32, j *job, out Outcome, reason *Reason, answer int) {
 	if j.flags&flagBorrowed != 0 {
 		return

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Snapshots from outside are taken piece by piece, since they hold up everybody else.
-// lookVisits is roughly how many things in memory one piece visits. With cold caches that
-// takes about a tenth of a millisecond.
+// Looks from outside are taken in pieces, since each piece holds up all commands. lookVisits
+// is roughly how many places in memory one piece visits. With cold caches that takes about a
+// tenth of a millisecond.
 const lookVisits = 1024
 
 // TypeInfo describes a type.
@@ -17,14 +17,14 @@ type TypeInfo struct {
 	Kept   bool
 	Limits TypeLimits
 	Paused bool
-	Fair   bool // groups take turns
-	// Workers and Idle (workers with room) count those that serve this type alone, and
-	// Oldest, Held and Submitters are 0, until Survey.Complete.
+	Fair   bool // tenants take turns
+	// Until Survey.Complete, Workers and Idle (workers with room) count those that serve this
+	// type alone, and Oldest, Held and Submitters are 0.
 	Workers    int
 	Idle       int
 	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
 	Held       int           // queued jobs that a rule of a group holds back
-	Submitters int           // that are connected and have jobs of it
+	Submitters int           // those that are connected and have jobs of it
 	Bytes      int64
 	Dead       int
 	kind       *jobType
@@ -48,8 +48,8 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 }
 
 // Types calls fn for up to limit types, from the place that an earlier call returned (0 at
-// first). It returns the place to go on from, or -1 at the end. Before the end it may call
-// fn less often, or not at all. fn must not keep its argument.
+// first). It returns the place to continue from, or -1 at the end. Before the end it may
+// call fn less often, or not at all. fn must not keep its argument.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
 	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
 		if k := b.types.All()[from]; k != nil {
@@ -61,7 +61,7 @@ func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int 
 	return following(from, len(b.types.All()))
 }
 
-// following is the place to go on from in a listing of n places.
+// following returns the place to continue from in a listing of n places, or -1 at its end.
 func following(from, n int) int {
 	if from < n {
 		return from
@@ -69,14 +69,14 @@ func following(from, n int) int {
 	return -1
 }
 
-// OtherStats returns the durations of all types, known or forgotten, that may be forgotten.
+// OtherStats returns the durations of all types, known or forgotten, without Kept.
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
 // Survey adds up figures that are spread over many places: the age of each type's oldest
 // queued job, the workers that serve it among other types, and its submitters.
 type Survey struct {
 	now int64
-	// Where to go on: a queue, a pair, a peer and one of its holdings.
+	// Where to continue: a queue, a pair, a peer and one of its holdings.
 	queue, pair, peer, at int
 	of                    map[*jobType]surveyed
 }
@@ -90,12 +90,12 @@ type surveyed struct {
 	last          Peer // the submitter counted last
 }
 
-// Time is the broker's time of the last piece. Ages grow with it, not with the wall clock:
+// Time returns the broker's time of the last piece. Ages grow with it, not with the wall clock:
 // the broker's clock stands still while the process does.
 func (s *Survey) Time() time.Duration { return time.Duration(s.now) }
 
-// Survey takes one piece of the survey and tells whether there is more. A job that is
-// queued all the time is not missed, whatever happens between calls.
+// Survey takes one piece of the survey and reports whether there is more. A job that is
+// queued throughout is not missed, whatever happens between calls.
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
 	if s.of == nil {

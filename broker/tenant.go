@@ -49,7 +49,7 @@ func (b *Broker) takeTenant(q *queue) {
 	b.tenantJobs(t, q.jobs)
 }
 
-// leaveTenant takes the tenant from a queue that stands in no heap.
+// leaveTenant removes a queue that is in no heap from its tenant.
 func (b *Broker) leaveTenant(q *queue) {
 	t := q.tenant
 	if t == nil {
@@ -98,11 +98,11 @@ func (b *Broker) rankTenant(t *tenant) {
 }
 
 // fairnessChange moves queues and jobs to where they belong after types have become fair or
-// are not fair any more. Until it is done, both orders are mixed.
+// have stopped being fair. Until it is done, both orders are mixed.
 type fairnessChange struct {
 	active         bool
-	queue, holding int      // where it goes on: all queues first, then all holdings
-	to             *holding // that gets the jobs of that holding
+	queue, holding int      // where to continue: all queues first, then all holdings
+	to             *holding // gets the jobs of that holding
 }
 
 // changeFairness starts the change, or starts it again for one more type.
@@ -149,8 +149,8 @@ func (b *Broker) correctTenant(q *queue) {
 	}
 }
 
-// moveOne moves one job of a holding (nil for none) to the queue in which it belongs now. It
-// returns false if there was none to move.
+// moveOne moves one job of a holding (nil for none) to the queue that it belongs in now. It
+// returns false if there was no job to move.
 func (c *fairnessChange) moveOne(b *Broker, h *holding) bool {
 	if h == nil || h.orphaned() || h.held() == 0 || h.queue.origin == h.kind.turn(h.sub, h.queue.set, h.origin) {
 		return false

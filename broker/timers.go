@@ -6,14 +6,14 @@ import (
 	"gloom/broker/container"
 )
 
-// typeTimer marks timers of types' rates, groupTimer those of groups. All other timers
-// belong to jobs.
+// typeTimer marks the timers of types' rates, groupTimer the timers of groups. All other
+// timers belong to jobs.
 const (
 	typeTimer  = 1 << 31
 	groupTimer = 1 << 30
 )
 
-// Never is the time of a deadline that does not come.
+// Never is the time of a deadline that never comes.
 const Never = math.MaxInt64
 
 func (b *Broker) placeTimer(ref uint32, pos int32) {
@@ -53,7 +53,7 @@ func (b *Broker) stopTimerOf(j *job) {
 const tickTimers = 512
 
 // Next returns when Tick has something to do, or Never. A time that has passed means at
-// once, after other commands that wait.
+// once, but after commands that are already waiting.
 func (b *Broker) Next() int64 {
 	at := int64(Never)
 	if b.timers.Len() > 0 {

@@ -7,7 +7,7 @@ import (
 	"gloom/broker/container"
 )
 
-// jobType is a type of jobs, with the jobs that wait and the workers that serve it.
+// jobType is a type of jobs, with its waiting jobs and the workers that serve it.
 type jobType struct {
 	// The fields that every job touches come first, in one piece of memory: with ten
 	// thousand types, the cost of a job depends on how many cache lines and pages it
@@ -32,7 +32,7 @@ type jobType struct {
 	idleLine // of the workers that serve it alone
 	Ledger
 	name  []byte
-	short [27]byte // where the name lies, if it is no longer
+	short [27]byte // holds the name if it fits
 	bytes int64
 	// unusedLink links it in a ring of unused types (unusedRing).
 	unusedLink container.Link[jobType]
@@ -77,7 +77,7 @@ type TypeStats struct {
 // StatBuckets is the number of buckets of TypeStats: up to 2^31 µs, 36 min.
 const StatBuckets = 33
 
-// typeNamed returns the type with this name and makes it if it is not there.
+// typeNamed returns the type with this name, creating it if it is not known.
 func (b *Broker) typeNamed(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
 		return k
@@ -91,7 +91,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	k.created = b.creations
 	k.no = b.types.Add(k)
 	b.typeNames += k.longName()
-	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // which nobody changes
+	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // the name never changes
 	if len(b.poolsByKey) > 0 {
 		b.startPairing(&pairing{kind: k})
 	}
@@ -99,7 +99,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	return k
 }
 
-// longName is the size of the name outside of the record.
+// longName returns the bytes of the name that lie outside the record.
 func (k *jobType) longName() int64 {
 	if len(k.name) <= len(k.short) {
 		return 0
@@ -107,26 +107,26 @@ func (k *jobType) longName() int64 {
 	return int64(len(k.name))
 }
 
-// inUse: the type must not be forgotten.
+// inUse reports whether the type is in use and so must not be forgotten.
 func (k *jobType) inUse() bool {
 	return k.busy() || k.set()
 }
 
-// busy: it is in use apart from its settings.
+// busy reports whether it is in use for other reasons than its settings.
 func (k *jobType) busy() bool {
 	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.named > 0 || k.paused
 }
 
-// set: it has limits or is fair.
+// set reports whether it has limits or is fair.
 func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
 
-// tooMany: the type (nil if it is not known) is not in use, and would be one type in use
-// too many.
+// tooMany reports whether the type (nil if it is not known) is not in use and would be one
+// type in use too many.
 func (b *Broker) tooMany(k *jobType) bool {
 	return (k == nil || k.unusedLink.In()) && b.tooManyTypes(1)
 }
 
-// tooManyTypes: the limit forbids that number of further types in use.
+// tooManyTypes reports whether the limit forbids this number of further types in use.
 func (b *Broker) tooManyTypes(more int) bool {
 	c := b.cfg.MaxTypes
 	return c > 0 && more > 0 && b.TypesInUse()+more > c
@@ -138,8 +138,8 @@ func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() 
 func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
 
 // typeUsed and typeLeft maintain the rings of unused types. At the end of a command only
-// Config.IdleTypes of them are remembered. The counts of forgotten types are added up in
-// Broker.forgotten.
+// Config.IdleTypes of them are remembered. Broker.forgotten adds up the counts of the
+// others.
 func (b *Broker) typeUsed(k *jobType) {
 	if k.unusedLink.In() {
 		b.unusedRing(k).Remove(&k.unusedLink)
@@ -158,7 +158,7 @@ func (b *Broker) listUnused(k *jobType) {
 	}
 }
 
-// unusedRing is the ring for an unused type.
+// unusedRing returns the ring for an unused type.
 func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 	switch {
 	case k.dead.n > 0:
@@ -169,7 +169,7 @@ func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 	return &b.spareTypes
 }
 
-// unusedTypes is how many unused types have no dead letters.
+// unusedTypes returns how many unused types have no dead letters.
 func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
 // makeRoomOfDead forgets dead letters of unused types if types in use need the room; those
@@ -183,7 +183,7 @@ func (b *Broker) makeRoomOfDead() {
 	}
 }
 
-// kept: the type is one of the first ones, which only ForgetType forgets.
+// kept reports whether the type is one of the first ones, which only ForgetType forgets.
 func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
@@ -204,7 +204,7 @@ func (b *Broker) forgetType(k *jobType) {
 	b.types.Drop(k.no)
 }
 
-// Add adds up.
+// Add adds o to s.
 func (s *TypeStats) Add(o *TypeStats) {
 	for i := range s.Wait {
 		s.Wait[i] += o.Wait[i]

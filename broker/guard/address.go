@@ -51,10 +51,10 @@ func (o *Options) Addresses(flag, values string) ([]Address, error) {
 func (o *Options) checkAddress(a *Address) error {
 	if a.network == "unix" {
 		if a.addr == "" {
-			return &OptionError{a.Flag, a.Value, "names no path behind unix:"}
+			return &OptionError{a.Flag, a.Value, "names no path after unix:"}
 		}
 		if a.addr[0] == '@' {
-			return &OptionError{a.Flag, a.Value, "is an abstract socket, which every user of this host reaches; give a path"}
+			return &OptionError{a.Flag, a.Value, "is an abstract socket, which every user of this host can reach; give a path"}
 		}
 		return nil
 	}
@@ -80,15 +80,16 @@ func (o *Options) checkAddress(a *Address) error {
 }
 
 // Reachable is the error about an unguarded address.
-const Reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if whoever reaches it may do as they like"
+const Reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if anybody who can reach it may do as they like"
 
-// Guarded tells whether clients of an address, with TLS or without, must have a token or a
-// certificate.
+// Guarded reports whether clients of an address, with TLS (secure) or without, must have a
+// token or a certificate.
 func (o *Options) Guarded(secure bool) bool {
 	return o.TokenFile != "" || o.TLSClientCA != "" && secure
 }
 
-// Exposed tells whether other hosts reach an address without a token or a certificate.
+// Exposed reports whether other hosts can reach an address without a token or a
+// certificate.
 func (o *Options) Exposed(a Address) bool {
 	if a.network == "unix" || o.Guarded(a.Secure) {
 		return false
@@ -105,7 +106,7 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// Listen binds the address; TLS is the caller's.
+// Listen binds the address. The caller adds TLS.
 func (a *Address) Listen() (net.Listener, error) {
 	if a.network == "unix" {
 		return ListenUnix(a.addr)
@@ -116,7 +117,7 @@ func (a *Address) Listen() (net.Listener, error) {
 }
 
 // ListenUnix listens on a socket that only the same user can reach. It replaces an existing
-// socket only if nobody listens on it.
+// socket only if no process listens on it.
 func ListenUnix(path string) (net.Listener, error) {
 	if fi, err := os.Lstat(path); err == nil {
 		if fi.Mode()&os.ModeSocket == 0 {
@@ -125,7 +126,7 @@ func ListenUnix(path string) (net.Listener, error) {
 		c, err := net.DialTimeout("unix", path, time.Second)
 		if err == nil {
 			c.Close()
-			return nil, fmt.Errorf("somebody listens there")
+			return nil, fmt.Errorf("another process listens on it")
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, err
@@ -134,8 +135,8 @@ func ListenUnix(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// Linux gives the file the mode of the socket that is bound. The umask would do it too,
-	// but applies to the whole process: files created meanwhile would get it as well.
+	// Linux gives the file the mode of the socket that is bound. The umask would work too, but
+	// applies to the whole process, and so to files created in the meantime.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var mode error
 		err := c.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) })
@@ -144,8 +145,8 @@ func ListenUnix(path string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "unix", path)
 }
 
-// ConnLimit is the number of connections allowed: the option, or else the limit on open
-// files less a reserve for everything else. If the option exceeds that limit, a warning
+// ConnLimit returns the number of connections allowed: the option or, if it is 0, the limit on
+// open files less a reserve for everything else. If the option exceeds that limit, a warning
 // is logged.
 func ConnLimit(option int, log zerolog.Logger) (int, error) {
 	var r unix.Rlimit
@@ -155,7 +156,7 @@ func ConnLimit(option int, log zerolog.Logger) (int, error) {
 	files := int(min(r.Cur, 1<<24))
 	reserve := min(128, max(24, files/4))
 	if files <= reserve {
-		return 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, at least %d are needed", files, reserve+1)
+		return 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, want at least %d", files, reserve+1)
 	}
 	most := files - reserve
 	if option > most {

@@ -46,7 +46,7 @@ func TestListenUnix(t *testing.T) {
 	}
 	for _, c := range []struct{ name, says string }{
 		{"file", "is not a socket"}, {"folder", "is not a socket"}, {"link", "is not a socket"},
-		{"taken", "somebody listens"}, {"datagrams", "wrong type"},
+		{"taken", "another process listens"}, {"datagrams", "wrong type"},
 		{"none/socket", "no such file"}, {strings.Repeat("x", 200), "invalid argument"},
 	} {
 		before, _ := os.Lstat(path(c.name))

@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Crowd bounds the connections of operators. A new connection is always accepted; beyond
-// the limit, the connection is closed that has been idle for longest or, if none is idle,
-// has the longest request. So clients that read nothing cannot lock others out.
+// Crowd bounds the connections of operators. A new connection is always accepted. Beyond
+// the limit, the connection that has been idle for longest is closed or, if none is idle, the
+// one with the longest request. So clients that read nothing cannot lock others out.
 type Crowd struct {
 	most   int
 	buffer int
@@ -28,13 +28,13 @@ func NewCrowd(most, buffer int, log zerolog.Logger) *Crowd {
 	return &Crowd{most: most, buffer: buffer, log: log, of: map[net.Conn]standing{}}
 }
 
-// standing is the state of a connection, and since when.
+// standing is the state of a connection and when it began.
 type standing struct {
 	state http.ConnState
 	since time.Time
 }
 
-// before tells whether a connection is closed before one whose standing is o.
+// before reports whether a connection is closed before one whose standing is o.
 func (s standing) before(o standing) bool {
 	if busy := s.state == http.StateActive; busy != (o.state == http.StateActive) {
 		return !busy
@@ -42,7 +42,7 @@ func (s standing) before(o standing) bool {
 	return s.since.Before(o.since)
 }
 
-// Note is a ConnState of http.Server.
+// Note is for the ConnState of an http.Server.
 func (c *Crowd) Note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,17 +67,17 @@ func (c *Crowd) Note(conn net.Conn, state http.ConnState) {
 		}
 	}
 	if c.of[first].state == http.StateActive {
-		c.log.Warn().Int("max_http_conns", c.most).Stringer("peer", first.RemoteAddr()).Msg("closed a connection in the middle of its request, for another one")
+		c.log.Warn().Int("max_http_conns", c.most).Stringer("peer", first.RemoteAddr()).Msg("closed a connection during its request, to make room for a new one")
 	}
 	delete(c.of, first)
-	// Throw away the bytes that it has not read.
+	// Discard the bytes that it has not read.
 	if t, ok := below(first).(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}
 	_ = below(first).Close()
 }
 
-// below is the connection below TLS.
+// below returns the connection below TLS.
 func below(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()

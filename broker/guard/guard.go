@@ -1,5 +1,5 @@
 // Package guard controls access to a daemon: addresses, certificates, tokens, and the Host
-// names of an HTTP address. It listens, and serves nothing.
+// names of an HTTP address. It binds addresses but serves nothing.
 package guard
 
 import (
@@ -99,7 +99,7 @@ func (c *Certificates) Load() error {
 	return err
 }
 
-// Config makes every handshake use the certificates that were loaded last.
+// Config returns a configuration that makes every handshake use the latest certificates.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Ours tells whether the Host of a request is a name or address of the HTTP address itself:
-// addr as configured, bound as bound. Otherwise a web page could point a name of its own at
+// Ours reports whether the Host of a request names the HTTP address itself, which was
+// configured as addr and is bound as bound. Otherwise a web page could point a name of its own at
 // our address, and the browser would let it read our answers.
 func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	name := host
@@ -18,7 +18,7 @@ func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	name = strings.ToLower(strings.Trim(name, "[]"))
 	on, ok := bound.(*net.TCPAddr)
 	if !ok {
-		return true // no browser gets to a unix socket
+		return true // no browser can reach a unix socket
 	}
 	// A listener on all addresses may have any of them.
 	if ip := net.ParseIP(name); ip != nil && (ip.IsLoopback() || ip.Equal(on.IP) || on.IP.IsUnspecified()) {
@@ -32,7 +32,7 @@ func (o *Options) Ours(host, addr string, bound net.Addr) bool {
 	})
 }
 
-// hostOf is the name or address in a configured address.
+// hostOf returns the host in a configured address.
 func hostOf(addr string) string {
 	if _, rest, ok := strings.Cut(addr, "://"); ok {
 		addr = rest

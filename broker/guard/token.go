@@ -21,8 +21,8 @@ import (
 	"gloom/wire"
 )
 
-// TokenDelay is the delay before a wrong token is refused. It slows the guessing of tokens
-// down.
+// TokenDelay is the delay before a wrong token is refused. It slows down the guessing of
+// tokens.
 const TokenDelay = time.Second
 
 // Scope is a set of scopes, one bit for each name that the token file may use.
@@ -32,16 +32,16 @@ type Scope uint8
 type Grant struct {
 	Hash   [sha256.Size]byte // of the token
 	Scopes Scope
-	// All: it covers every type. Types is the same number for grants of the same types.
+	// All: it covers every type. Types is a number that identifies the types covered.
 	All   bool
 	Types uint64
 	types []wire.Pattern
 }
 
-// Has tells whether the grant allows something. A nil one allows everything.
+// Has reports whether the grant includes one of the scopes. A nil grant includes all.
 func (g *Grant) Has(sc Scope) bool { return g == nil || g.Scopes&sc != 0 }
 
-// Covers tells whether the grant covers a type. A nil grant covers all.
+// Covers reports whether the grant covers a type. A nil grant covers all.
 func (g *Grant) Covers(typ string) bool {
 	return g == nil || g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
 }
@@ -51,12 +51,12 @@ func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
 
 // Tokens are the grants in force. Without a file, and without Only, no token is required.
 type Tokens struct {
-	// File has a line for each; "" is none.
+	// File is the path of a file with a line for each grant, "" for none.
 	File string
 	// Scopes are the names of the scopes, at most eight: the first is Scope 1, the next 2,
 	// then 4.
 	Scopes []string
-	// Typed: a line may name the types that it covers.
+	// Typed: a line may list the types that it covers.
 	Typed bool
 	// Untyped scopes apply to all types: a line with only such scopes must not name types.
 	Untyped Scope
@@ -67,15 +67,15 @@ type Tokens struct {
 // Owner identifies the token of a connection; it is never 0.
 func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 1 }
 
-// Required tells whether a token is required.
+// Required reports whether a token is required.
 func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil }
 
-// Only requires the given token and gives it all scopes for all types. There must be no file.
+// Only requires the given token and gives it all scopes for all types. File must be "".
 func (t *Tokens) Only(token string) {
 	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, All: true}})
 }
 
-// Len is the number of grants in force.
+// Len returns the number of grants in force.
 func (t *Tokens) Len() int {
 	if g := t.grants.Load(); g != nil {
 		return len(*g)
@@ -115,7 +115,7 @@ func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 }
 
 // parse reads lines of TOKEN SCOPES [TYPES]. A # at the start of a line or after white
-// space begins a comment; elsewhere it is an ordinary character, also in a token.
+// space begins a comment; elsewhere it is an ordinary character, even in a token.
 func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	var out []Grant
 	lines := map[[sha256.Size]byte]int{}
