@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gloom/cmd/internal/boot"
 )
 
 // The guard's process is this same program, started with a variable set to the owner.
@@ -59,7 +61,7 @@ func watch(owner string, grace time.Duration) {
 		case err == unix.EINTR:
 			continue
 		case err == nil && n == 0: // no new note
-			if w.until != 0 && bootTime() >= w.until {
+			if w.until != 0 && int64(boot.Since()) >= w.until {
 				w.expire()
 			}
 			continue
@@ -99,7 +101,7 @@ func (w *watched) note(note []byte) {
 // patience is the time until the clock must be checked again, in milliseconds; -1 for
 // never.
 func (w *watched) patience() int {
-	left := time.Duration(w.until - bootTime())
+	left := time.Duration(w.until) - boot.Since()
 	switch {
 	case w.until == 0:
 		return -1
@@ -136,7 +138,7 @@ func (w *watched) warn(grace time.Duration) {
 	for pid := range w.groups {
 		unix.Kill(-pid, syscall.SIGTERM)
 	}
-	for over := bootTime() + int64(grace); bootTime() < over && len(w.groups) > 0; time.Sleep(killTick) {
+	for over := int64(boot.Since()) + int64(grace); int64(boot.Since()) < over && len(w.groups) > 0; time.Sleep(killTick) {
 		maps.DeleteFunc(w.groups, func(pid int, _ bool) bool { return unix.Kill(-pid, 0) == unix.ESRCH })
 	}
 }
@@ -148,14 +150,6 @@ func (w *watched) kill() {
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	_, _ = kill(ctx, w.owner)
-}
-
-// bootTime is the time since boot, suspends included: the same for all
-// processes of a host.
-func bootTime() int64 {
-	var t unix.Timespec
-	unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
-	return t.Nano()
 }
 
 // Guard is a small process beside this program that outlives it. It kills the processes
@@ -200,7 +194,7 @@ func NewGentleGuard(owner string, grace time.Duration) (*Guard, error) {
 // this program is stopped or stuck by then. Every call moves the limit.
 func (g *Guard) Until(t time.Time) {
 	// In this order, a delay between the two makes the limit earlier.
-	now := bootTime()
+	now := int64(boot.Since())
 	at := now + int64(time.Until(t))
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -227,7 +221,7 @@ func (g *Guard) LapsedSince(n int) bool {
 }
 
 // passed tells whether the limit has passed. Callers hold mu.
-func (g *Guard) passed() bool { return g.until != 0 && bootTime() >= g.until }
+func (g *Guard) passed() bool { return g.until != 0 && int64(boot.Since()) >= g.until }
 
 // Close ends the guard, and no process.
 func (g *Guard) Close() {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"gloom/cmd/internal/boot"
 )
 
 // tick is the unit of times in /proc, whatever unit the kernel uses inside.
@@ -22,7 +24,7 @@ type Meter struct {
 // Meter begins to count. The processor time of the process itself, and of the children
 // that it has waited for, is counted only from the first call of Used on, because
 // reading it is costly.
-func (p *Process) Meter() Meter { return Meter{p: p, begun: time.Duration(bootTime())} }
+func (p *Process) Meter() Meter { return Meter{p: p, begun: boot.Since()} }
 
 // Used is how much the process, the children that it has waited for, and the members of
 // its group that began meanwhile have used, in steps of 10 ms. Processes that left the

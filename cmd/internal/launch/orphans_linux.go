@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gloom/cmd/internal/boot"
 )
 
 // markName is the environment variable that marks the processes of a program. It serves
@@ -164,7 +166,7 @@ func marked(pid int, mark []byte) (ours, begins bool) {
 	if len(env) == 0 {
 		t, ok := readTimes(pid)
 		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // the kernel's processes and zombies have none
-		return false, ok && err == nil && time.Duration(bootTime())-t.begun < execTime
+		return false, ok && err == nil && boot.Since()-t.begun < execTime
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {
 		if rest, ok := bytes.CutPrefix(setting, mark); ok && (len(rest) == 0 || rest[0] == '/') {

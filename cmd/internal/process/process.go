@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"gloom/cmd/internal/boot"
 )
 
 // Process identifies a process for good. Processes of one Boot and Space can see one
@@ -23,11 +25,10 @@ type Process struct {
 
 // Self is this process.
 var Self = sync.OnceValue(func() Process {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, _ := os.Readlink("/proc/self/ns/pid")
 	pid := os.Getpid()
 	start, _ := StartOf(pid)
-	return Process{strings.TrimSpace(string(boot)), space, pid, start}
+	return Process{boot.ID(), space, pid, start}
 })
 
 // Gone tells whether the process has certainly ended. A process that this one cannot see

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/internal/finding"
 	"gloom/cmd/internal/schedule"
 	"gloom/cmd/jq-master/job"
@@ -54,7 +55,7 @@ type Options struct {
 type Master struct {
 	opt   Options
 	log   zerolog.Logger
-	began time.Duration // as store.Uptime tells it
+	began time.Duration // as boot.Since tells it
 	start int64         // wall time of began, in milliseconds
 
 	scraped  scraped
@@ -88,7 +89,7 @@ type service struct {
 // Open returns a master. It does nothing before Run.
 func Open(o Options) *Master {
 	return &Master{
-		opt: o, log: o.Log, began: store.Uptime(), start: time.Now().UnixMilli(),
+		opt: o, log: o.Log, began: boot.Since(), start: time.Now().UnixMilli(),
 		drained: make(chan struct{}), chore: make(chan struct{}, 1), state: errStarting,
 	}
 }
@@ -99,7 +100,7 @@ func (m *Master) Namespace() string { return m.opt.Namespace }
 
 // clock returns the machine's time, the store's time and this host's time.
 func (m *Master) clock() (now, wall, host int64) {
-	return m.start + ms(store.Uptime()-m.began), m.opt.Store.Now(), time.Now().UnixMilli()
+	return m.start + ms(boot.Since()-m.began), m.opt.Store.Now(), time.Now().UnixMilli()
 }
 
 // wind sets the alarm for the next thing that is due.
@@ -342,7 +343,7 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, alone *
 			m.step(c, func() { c.beat(); c.refill(); c.placeLate(); c.settleSchedules(); c.tick() })
 		case <-second.C:
 			m.step(c, func() { m.rates.sample(&c.ledger) })
-			if alone.lasts(m.forsaken(line), store.Uptime()) >= m.opt.BrokerWait {
+			if alone.lasts(m.forsaken(line), boot.Since()) >= m.opt.BrokerWait {
 				return errForsaken
 			}
 		case <-m.chore:

@@ -6,13 +6,13 @@ import (
 )
 
 // clock is the time of a store. Stored times follow it: how long a key is held, when a job is
-// forgotten. It begins with the store's time. Then it runs like Uptime, and is corrected towards
+// forgotten. It begins with the store's time. Then it runs like boot.Since, and is corrected towards
 // the store by at most a slewed part of the time that passes: 43 seconds a day. So if somebody sets
 // the clock of this host or of the store by an hour, a term of an hour is wrong by two seconds.
 type clock struct {
 	mu   sync.Mutex    // guards what follows
 	base time.Duration // since 1970, at up
-	up   time.Duration // the Uptime then
+	up   time.Duration // boot.Since then
 }
 
 // A clock may be corrected by 1/slewed of the time that passes.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
+
+	"gloom/cmd/internal/boot"
 )
 
 // Acquire implements Store.
@@ -61,7 +63,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 		first = givesWay.Milliseconds()
 	}
 	for range 2 {
-		asked := Uptime()
+		asked := boot.Since()
 		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch, r.keys.standbys}
 		answer, err := take.Run(ctx, r.client, names,
 			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.self.String(), dead, first).Slice()
@@ -87,7 +89,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			if err != nil {
 				return nil, fmt.Errorf("lease %q: %w", lease, err)
 			}
-			r.clock.begin(time.Duration(end)*time.Millisecond-leaseTerm, (asked+Uptime())/2)
+			r.clock.begin(time.Duration(end)*time.Millisecond-leaseTerm, (asked+boot.Since())/2)
 			return t, nil
 		}
 		h, ok := holderOf(lease)
@@ -124,13 +126,13 @@ func (r *Redis) current() *term {
 // hold renews the lease under a fencing number; with 0 as the length it gives the lease
 // back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
-	asked := Uptime()
+	asked := boot.Since()
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
 		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds()).Int64Slice()
 	if err == nil {
 		t.awaited.Store(answer[0] > 0)
 		t.until.Store(int64(asked + length))
-		r.clock.follow(time.Duration(answer[1])*time.Millisecond, (asked+Uptime())/2)
+		r.clock.follow(time.Duration(answer[1])*time.Millisecond, (asked+boot.Since())/2)
 	}
 	return err
 }

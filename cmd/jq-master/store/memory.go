@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -48,7 +49,7 @@ func NewMemory() *Memory {
 		now: time.Now, jobs: job.NewTable[kept](), keys: map[string]promise{},
 		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{}, schedules: map[string][]byte{},
 	}
-	m.clock.begin(since1970(time.Now()), Uptime())
+	m.clock.begin(since1970(time.Now()), boot.Since())
 	return m
 }
 
@@ -260,7 +261,7 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 
 // Now implements Store.
 func (m *Memory) Now() int64 {
-	up := Uptime()
+	up := boot.Since()
 	m.clock.follow(since1970(m.now()), up)
 	return m.clock.at(up)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -56,7 +57,7 @@ type Redis struct {
 // term lasts from an Acquire until the lease is lost or given back.
 type term struct {
 	epoch   string
-	until   atomic.Int64  // the end of the lease, by Uptime
+	until   atomic.Int64  // the end of the lease, by boot.Since
 	awaited atomic.Bool   // a standby could serve when the lease was renewed last
 	fence   uint64        // owned by the writer
 	acked   uint64        // the highest seq that Redis has acknowledged; owned by the writer
@@ -96,7 +97,7 @@ func Open(opt Options) (*Redis, error) {
 		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace), metrics: newMetrics(),
 		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
 	}
-	r.clock.begin(since1970(time.Now()), Uptime()) // until the store tells its time
+	r.clock.begin(since1970(time.Now()), boot.Since()) // until the store tells its time
 	return r, nil
 }
 
@@ -104,7 +105,7 @@ func Open(opt Options) (*Redis, error) {
 func (r *Redis) Durable() bool { return true }
 
 // Now implements Store.
-func (r *Redis) Now() int64 { return r.clock.at(Uptime()) }
+func (r *Redis) Now() int64 { return r.clock.at(boot.Since()) }
 
 // Watch implements Store.
 func (r *Redis) Watch(changed func(error)) { r.watch = changed }
@@ -138,7 +139,7 @@ func (r *Redis) Err() error {
 // Holds implements Store.
 func (r *Redis) Holds() bool {
 	t := r.current()
-	return t != nil && int64(Uptime()) < t.until.Load()
+	return t != nil && int64(boot.Since()) < t.until.Load()
 }
 
 // Awaited implements Store.

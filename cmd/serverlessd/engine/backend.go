@@ -27,6 +27,7 @@ type backend struct {
 	sysid   string           // "" while none is reserved
 	old     []string         // sysids of an earlier life that have to be released
 	off     int64            // the number of jobs by which the store's counts are wrong
+	ahead   time.Duration    // see store.Swept
 	gone    []string         // segments whose read points have to be dropped
 	renewed time.Time        // when the last call that reserved or renewed the sysid began
 	away    error            // why the store is away; nil: it answers
@@ -432,7 +433,12 @@ func (b *backend) sweepOnce() (more bool) {
 	}
 	b.mu.Lock()
 	b.off = swept.Imbalance
+	set := (swept.Ahead - b.ahead).Abs() > time.Second
+	b.ahead = swept.Ahead
 	b.mu.Unlock()
+	if set {
+		b.log.Warn().Dur("ahead", swept.Ahead).Msg("the host's clock was set; the store's goes on as before, until all daemons of this store have stopped")
+	}
 	if swept.Miscounted != nil {
 		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts are not those of its jobs")
 	}

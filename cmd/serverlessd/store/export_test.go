@@ -12,6 +12,14 @@ func OpenAt(path string, now func() time.Time, up func() time.Duration) Store {
 	return s
 }
 
+// OpenOn opens a SQLite store like Open, on a host with these clocks: that of this boot, and one that
+// people set.
+func OpenOn(path, boot string, host func() time.Time, since func() time.Duration) Store {
+	s := newSQL(&lite{path: path, clock: host, boot: boot, since: since})
+	s.clock.up = since
+	return s
+}
+
 // PartRows has lists look at so many rows at a time until the end of a test.
 func PartRows(t interface{ Cleanup(func()) }, n int) {
 	was := partRows

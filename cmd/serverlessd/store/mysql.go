@@ -109,6 +109,9 @@ func (*my) now(ctx context.Context, q querier) (now time.Time, err error) {
 	return now, err
 }
 
+func (*my) begin(context.Context, *sql.DB) error { return nil }
+func (*my) date(now time.Time) time.Time         { return now }
+
 func (*my) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 func (*my) locked() string     { return " FOR UPDATE" }
 

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"gloom/cmd/internal/boot"
 )
 
 // slots is how many rows the counts of a type have at most. The daemons of a store mostly write
@@ -18,7 +20,7 @@ func Open(address string) (Store, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	switch {
 	case scheme == "sqlite" && rest != "":
-		return newSQL(&lite{path: rest, clock: time.Now}), nil
+		return newSQL(&lite{path: rest, clock: time.Now, boot: boot.Clock(), since: boot.Since}), nil
 	case scheme == "mysql":
 		u, err := url.Parse(address)
 		if err != nil {

@@ -56,10 +56,13 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	return found, err
 }
 
+// date is the time for schedules.
+func (t *tx) date() time.Time { return t.s.date(t.now) }
+
 // putSchedule writes a schedule at the transaction's end.
 func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	wake, waits := never, ""
-	if w := s.Wake(t.now); !w.IsZero() {
+	if w := s.Wake(t.date()); !w.IsZero() {
 		wake = at(w)
 	}
 	if !s.Queued.IsZero() && !s.Paused {
@@ -67,7 +70,7 @@ func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	}
 	t.later("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+marks(7)+
 		t.s.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),
-		key.Client, key.Name, wake, at(t.now), waits, s.FromFile, s.Encode())
+		key.Client, key.Name, wake, at(t.date()), waits, s.FromFile, s.Encode())
 }
 
 // PutSchedule implements Store.
@@ -88,13 +91,13 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 		case old.Schedule != nil && old.FromFile && !fromFile:
 			err = ErrFromFile
 		case old.Schedule != nil:
-			n, err = old.Change(spec, fromFile, t.now)
+			n, err = old.Change(spec, fromFile, t.date())
 			if err != nil || n == nil {
 				return err
 			}
 		}
 		if err == nil && n == nil {
-			n, err = schedule.New(spec, t.now)
+			n, err = schedule.New(spec, t.date())
 		}
 		if err != nil {
 			return err
@@ -150,7 +153,7 @@ func (s *SQL) FileSchedules(ctx context.Context) (list []Named, err error) {
 
 func (s *SQL) schedules(ctx context.Context, where string, args ...any) (list []Named, at time.Time, err error) {
 	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		list, at = nil, now
+		list, at = nil, s.date(now)
 		return each(ctx, q, scheduleColumns+where, args, func(r *sql.Rows) error {
 			n, err := scanSchedule(r)
 			list = append(list, n)
@@ -163,7 +166,7 @@ func (s *SQL) schedules(ctx context.Context, where string, args ...any) (list []
 // DueSchedules implements Store.
 func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Time, next time.Time, err error) {
 	err = s.look(ctx, func(ctx context.Context, q querier, clock time.Time) error {
-		due, now, next = nil, clock, time.Time{}
+		due, now, next = nil, s.date(clock), time.Time{}
 		known := make(map[schedule.Key]bool)
 		for _, c := range []struct{ where, arg string }{
 			{"s.wake <= ? ORDER BY s.wake, s.client, s.name", at(now)},
@@ -214,7 +217,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			}
 			if n.Schedule == nil || err != nil {
 				all.Unreadable = append(all.Unreadable, key)
-				t.later("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, at(t.now), key.Client, key.Name)
+				t.later("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, at(t.date()), key.Client, key.Name)
 				continue
 			}
 			plan, err := t.settleSchedule(n, watched, max(1, min(settleAtOnce, madeBytes/(len(line.Payload)+1))))
@@ -239,7 +242,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 
 func (t *tx) settleSchedule(n *Named, watched time.Time, room int) (p schedule.Plan, err error) {
 	p = n.Settle(schedule.World{
-		Now: t.now, Watched: watched, Room: room,
+		Now: t.date(), Watched: watched, Room: room,
 		ID: func(due time.Time) string { return job.ScheduledID(n.Key, due).String() },
 		Live: func(id string) (live bool) {
 			err = t.each("SELECT 1 FROM sq_jobs WHERE id = ? AND `lock` <> ?", []any{id, done}, func(*sql.Rows) error {

@@ -28,6 +28,11 @@ type dialect interface {
 	open() (write, read *sql.DB, err error)
 	schema() []string
 	now(ctx context.Context, q querier) (time.Time, error)
+	// begin is called with the tables there, before anything else.
+	begin(ctx context.Context, write *sql.DB) error
+	// date returns what people take for the time when the store's clock shows now: the due times of
+	// schedules follow it.
+	date(now time.Time) time.Time
 	// skipLocked ends a SELECT of rows that the transaction will change, and skips rows that
 	// others have locked. locked ends one that waits for such rows.
 	skipLocked() string
@@ -114,6 +119,9 @@ func (s *SQL) connect(ctx context.Context) error {
 		if _, err := s.write.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
 			return err
 		}
+	}
+	if err := s.begin(ctx, s.write); err != nil {
+		return err
 	}
 	s.ready = true
 	return nil

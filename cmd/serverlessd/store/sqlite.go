@@ -18,10 +18,15 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// lite is SQLite. Its clock is the host's.
+// lite is SQLite. Its clock counts the time since boot from when the first daemon opened the file,
+// so whoever sets the host's clock changes nothing. All daemons of the file read the same time. When
+// a daemon opens a file that no living one has, the clock begins again with the host's.
 type lite struct {
 	path  string
-	clock func() time.Time
+	clock func() time.Time // the host's
+	// boot names the clock that since reads. If it is "", the host's clock is the store's.
+	boot  string
+	since func() time.Duration
 }
 
 // NewMemory returns a store in memory, for tests.
@@ -110,12 +115,69 @@ func (*lite) schema() []string {
 		"CREATE INDEX IF NOT EXISTS keys_until ON sq_keys (until)",
 		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt TEXT NOT NULL) WITHOUT ROWID",
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL) WITHOUT ROWID",
+		// zero is the store's time at 0 of a clock, in nanoseconds since 1970.
+		"CREATE TABLE IF NOT EXISTS sq_clock (boot VARCHAR(128) PRIMARY KEY, zero BIGINT NOT NULL) WITHOUT ROWID",
 	}
 }
 
-func (l *lite) now(context.Context, querier) (time.Time, error) { return l.clock().UTC(), nil }
-func (*lite) skipLocked() string                                { return "" } // there is one writer at a time
-func (*lite) locked() string                                    { return "" }
+func (l *lite) date(time.Time) time.Time { return l.clock().UTC() }
+
+func (l *lite) now(ctx context.Context, q querier) (time.Time, error) {
+	if l.boot == "" {
+		return l.date(time.Time{}), nil
+	}
+	zero := l.zero()
+	err := each(ctx, q, "SELECT zero FROM sq_clock WHERE boot = ?", []any{l.boot}, func(r *sql.Rows) error {
+		var ns int64
+		err := r.Scan(&ns)
+		zero = time.Unix(0, ns)
+		return err
+	})
+	return zero.Add(l.since()).UTC(), err
+}
+
+// begin starts the clock with the host's, unless a daemon lives that knows it already. On a full
+// disk it writes nothing without need.
+func (l *lite) begin(ctx context.Context, write *sql.DB) error {
+	if l.boot == "" {
+		return nil
+	}
+	t, err := write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer t.Rollback()
+	now, err := l.now(ctx, t)
+	if err != nil {
+		return err
+	}
+	known := false
+	for _, q := range []statement{
+		{"SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ? LIMIT 1", []any{sysidType, at(now)}},
+		{"SELECT 1 FROM sq_clock WHERE boot = ? AND ABS(zero - ?) < ?", []any{l.boot, l.zero().UnixNano(), int64(maxJitter)}},
+	} {
+		if err := each(ctx, t, q.text, q.args, func(*sql.Rows) error { known = true; return nil }); err != nil {
+			return err
+		}
+	}
+	if known {
+		return nil
+	}
+	id, _, _ := strings.Cut(l.boot, " ")
+	if _, err := t.ExecContext(ctx, "DELETE FROM sq_clock WHERE boot = ? OR boot NOT LIKE ?", l.boot, id+" %"); err != nil {
+		return err
+	}
+	if _, err := t.ExecContext(ctx, "INSERT INTO sq_clock (boot, zero) VALUES (?, ?)", l.boot, l.zero().UnixNano()); err != nil {
+		return err
+	}
+	return t.Commit()
+}
+
+// zero is the host's time at 0 of the clock that nobody sets.
+func (l *lite) zero() time.Time { return l.clock().Add(-l.since()) }
+
+func (*lite) skipLocked() string { return "" } // there is one writer at a time
+func (*lite) locked() string     { return "" }
 
 func (*lite) byID() string { return "" } // see condition
 

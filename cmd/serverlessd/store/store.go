@@ -218,7 +218,9 @@ type Sweeping struct {
 type Swept struct {
 	Freed, Abandoned, Expired, Purged int
 	Righted                           int // they waited for a clock that was ahead
-	More                              bool
+	// Ahead is by how much the time of schedules is ahead of the store's, which goes on evenly.
+	Ahead time.Duration
+	More  bool
 	// Imbalance is by how many jobs the counts are wrong: 0, or there is a fault. Each sweep
 	// checks some types; Miscounted are the types whose counts are wrong.
 	Imbalance  int64

@@ -21,6 +21,7 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 		swept.Righted += did.Righted
 		swept.Ended = append(swept.Ended, did.Ended...)
 		swept.Made = append(swept.Made, did.Made...)
+		swept.Ahead += did.Ahead
 		swept.Imbalance += did.Imbalance
 		swept.Miscounted = append(swept.Miscounted, did.Miscounted...)
 		swept.More = swept.More || did.More
@@ -46,6 +47,7 @@ func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) err
 // expireLocks frees the jobs of daemons that were lost, and forgets their sysids.
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
+		did.Ahead = t.date().Sub(t.now).Round(maxJitter)
 		if ok, err := t.steady(want.TTL, want.TTL); err != nil || !ok {
 			return err
 		}

@@ -1,4 +1,4 @@
-package store
+package boot
 
 import (
 	"time"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uptime returns the time since the boot of this host, including suspends.
-func Uptime() time.Duration {
+// Since returns the time since the boot of this host, including suspends.
+func Since() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
 	return time.Duration(t.Nano())

@@ -1,0 +1,25 @@
+// Package boot knows a clock that nobody sets: the time since the boot of this host. All processes
+// of a host read the same time. It begins again at 0 with each boot.
+package boot
+
+import (
+	"os"
+	"strings"
+	"sync"
+)
+
+// ID identifies the boot of this host, "" where it is not known.
+var ID = sync.OnceValue(func() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+})
+
+// Clock identifies the clock that Since reads, "" where it is not known: processes for which
+// it is the same read the same time.
+var Clock = sync.OnceValue(func() string {
+	if ID() == "" {
+		return ""
+	}
+	space, _ := os.Readlink("/proc/self/ns/time") // each has a time of its own
+	return ID() + " " + space
+})

@@ -1,0 +1,101 @@
+package store_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	. "gloom/cmd/serverlessd/store"
+)
+
+// TestHostIsSet: whoever sets the clock of a host with a SQLite store, neither delays nor locks nor
+// what is kept notice, at any daemon of the file. Schedules follow the host's clock. The store's
+// follows it when all daemons have gone, and when the host was booted.
+func TestHostIsSet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	var set, up, booted time.Duration
+	start, bootID := time.Now(), "one"
+	host := func() time.Time { return start.Add(up + set) }
+	open := func() Store {
+		s := OpenOn(path, bootID+" time", host, func() time.Duration { return up - booted })
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	reserve := func(s Store, sysid string) {
+		t.Helper()
+		if err := s.Reserve(t.Context(), sysid, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renew := func(s Store, sysid string) {
+		t.Helper()
+		if _, err := s.Renew(t.Context(), sysid, time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func(s Store, delay time.Duration) job.ID {
+		t.Helper()
+		e := journal.Entry{ID: ids.Next(1), Jobtype: "a-x", Payload: []byte("1"), Accepted: host(), Delay: delay, Due: host().Add(delay), End: 1}
+		segments++
+		if _, err := s.Ingest(t.Context(), journal.Range{Segment: e.ID.String(), To: 1}, []journal.Entry{e}, host); err != nil {
+			t.Fatal(err)
+		}
+		return e.ID
+	}
+	created := func(s Store, id job.ID) time.Time {
+		t.Helper()
+		r, err := s.Job(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Created
+	}
+	off := func(s Store) time.Duration { return created(s, add(s, 0)).Sub(start.Add(up)).Round(time.Second) }
+
+	a := open()
+	reserve(a, sysid)
+	equal(t, "at first", off(a), time.Duration(0))
+	take(t, a, sysid, "a-x", 9, 9*time.Hour)
+	add(a, time.Hour)
+	for _, jump := range []time.Duration{100 * 24 * time.Hour, -200 * 24 * time.Hour, 100*24*time.Hour - time.Minute} {
+		set += jump
+		b := open() // a daemon that starts after it
+		reserve(b, other)
+		for _, s := range []Store{a, b} {
+			renew(s, sysid)
+			up += 8 * time.Minute
+			equal(t, "taken too early", len(take(t, s, other, "a-x", 9, time.Hour)), 0)
+			equal(t, "ahead", sweep(t, s, lax), Swept{Ahead: set})
+			equal(t, "off", off(s), time.Duration(0))
+			equal(t, "at once", len(take(t, s, sysid, "a-x", 9, 9*time.Hour)), 1)
+		}
+		equal(t, "lent", len(take(t, b, other, "a-x", 1, time.Hour)), 0)
+		if err := b.Leave(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+	}
+	renew(a, sysid)
+	up += 12*time.Minute + time.Second
+	equal(t, "after an hour", len(take(t, a, sysid, "a-x", 9, time.Hour)), 1)
+
+	putSchedule(t, a, "x", `{"cron":"@every 1h","job":{"type":"y"}}`)
+	set += time.Hour + time.Second
+	equal(t, "by schedule", len(settle(t, a)), 1)
+	equal(t, "the job of a schedule", len(take(t, a, sysid, "a-y", 9, time.Hour)), 1)
+
+	if err := a.Leave(t.Context(), sysid); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	a = open()
+	equal(t, "after all have gone", off(a), set)
+	reserve(a, sysid)
+	set = 0
+	equal(t, "before the boot", off(a), time.Hour-59*time.Second)
+	a.Close()
+	bootID, booted = "two", up
+	equal(t, "after the boot", off(open()), time.Duration(0))
+}
