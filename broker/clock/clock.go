@@ -12,7 +12,7 @@ const (
 	mostAhead = int64(100 * time.Millisecond)
 )
 
-// CatchUp is the time that is left, after a pause, to read what came in it.
+// CatchUp is the time, after a pause, for reading what arrived during it.
 const CatchUp = 20 * time.Millisecond
 
 // Clock is a monotonic clock that stands still while the process does: when it is stopped,
@@ -21,15 +21,15 @@ const CatchUp = 20 * time.Millisecond
 // longer than on a wall clock by the time of such pauses.
 //
 // It stops mostAhead after the last pulse. The first pulse after a pause leaves it stopped for
-// CatchUp, in which what came meanwhile is read; the next one lets it run. So it gains at
-// least mostAhead with every two pulses: in a process that stops again and again, what falls
-// due is late but does come.
+// CatchUp, in which everything that arrived during the pause is read; the next pulse lets it
+// run. So it gains at least mostAhead with every two pulses: in a process that stops again and
+// again, deadlines are late but do come.
 //
-// Any goroutine may read it.
+// It is safe for concurrent use.
 type Clock struct {
-	real func() int64 // of the system
-	// lost is how long it has stood still in all. It does not pass limit before the next
-	// pulse.
+	real func() int64 // the system's monotonic clock
+	// lost is how long it has stood still in total. The clock does not pass limit before the
+	// next pulse.
 	lost, limit atomic.Int64
 	catchingUp  atomic.Bool
 
@@ -50,7 +50,7 @@ func Run() *Clock {
 	return c
 }
 
-// Stop ends the pulses. The clock stands soon after.
+// Stop ends the pulses. The clock stops within mostAhead.
 func (c *Clock) Stop() {
 	c.stopped.Store(true)
 	c.pulses.Stop()
@@ -62,7 +62,7 @@ func newClock(real func() int64) *Clock {
 	return c
 }
 
-// Now is the time in nanoseconds.
+// Now returns the time in nanoseconds.
 //
 // It reads the limit first. If it read a raised limit together with the old value of
 // lost, the clock would leap.
@@ -71,13 +71,13 @@ func (c *Clock) Now() int64 {
 	return min(c.real()-c.lost.Load(), limit)
 }
 
-// Stands tells that a pause is not over, or that what arrived in it is still being read.
+// Stands reports whether a pause is not over, or what arrived during it is still being read.
 func (c *Clock) Stands() bool {
 	limit := c.limit.Load()
 	return c.catchingUp.Load() || c.real()-c.lost.Load() > limit
 }
 
-// beat is one pulse. It returns when the next one is due.
+// beat is one pulse. It returns the time until the next one.
 func (c *Clock) beat() time.Duration {
 	now := c.real() - c.lost.Load()
 	if over := now - c.limit.Load(); over > 0 {

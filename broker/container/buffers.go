@@ -2,8 +2,8 @@ package container
 
 import "math/bits"
 
-// Buffers keeps memory that is used again, in sizes of powers of two. A nil *Buffers keeps
-// nothing and leaves all to the collector.
+// Buffers keeps memory for reuse, in sizes that are powers of two. A nil *Buffers keeps
+// nothing and leaves all memory to the collector.
 type Buffers struct {
 	// Most bounds the bytes that are kept, Held counts them.
 	Most, Held int
@@ -18,7 +18,7 @@ const (
 	bufferSizes = 9
 )
 
-// Get returns empty memory for n bytes at least.
+// Get returns an empty slice with a capacity of at least n bytes.
 func (x *Buffers) Get(n int) []byte {
 	if x == nil || n > MaxBuffer {
 		return make([]byte, 0, n)
@@ -35,7 +35,7 @@ func (x *Buffers) Get(n int) []byte {
 	return b
 }
 
-// Put keeps b, which nobody uses any more, if there is room for it.
+// Put keeps b for reuse if there is room. The caller must not use it any more.
 func (x *Buffers) Put(b []byte) {
 	scribble(b[:cap(b)])
 	if n := cap(b); x != nil && n >= leastBuffer && n <= MaxBuffer && x.Held+n <= x.Most {
@@ -45,8 +45,8 @@ func (x *Buffers) Put(b []byte) {
 	}
 }
 
-// Trim lets go of half of each size. Called now and then it keeps those that are used again
-// and frees those that only a rush needed.
+// Trim frees half of the buffers of each size. Calls at intervals keep the buffers that are
+// reused and free those that only a burst needed.
 func (x *Buffers) Trim() {
 	if x == nil {
 		return

@@ -10,12 +10,12 @@ type Entry struct {
 	C    uint32
 }
 
-// Before tells whether x comes before y.
+// Before reports whether x comes before y.
 func (x *Entry) Before(y *Entry) bool {
 	return x.A < y.A || x.A == y.A && (x.B < y.B || x.B == y.B && int32(x.C-y.C) < 0)
 }
 
-// Level: neither comes before the other.
+// Level reports whether neither comes before the other.
 func (x *Entry) Level(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
 
 const (
@@ -28,8 +28,8 @@ const (
 )
 
 // Heap is a 4-ary min-heap that tells each element its position, so that elements can be
-// removed from the middle. It grows by chunks: a slice of a million entries would stop the
-// broker for 10 ms whenever it doubles. The smallest element is in the heap itself: a broker
+// removed from the middle. It grows by chunks: doubling a slice of a million entries would
+// stop the broker for 10 ms. The smallest element is in the heap itself: a broker
 // has very many heaps, and most of them hold one element at most.
 //
 // A change costs O(log n), everything else O(1). Positions are 0 to Len()-1, and the
@@ -45,7 +45,7 @@ type Heap struct {
 	chunks [][]Entry
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (h *Heap) Len() int { return h.n }
 
 // At returns the element at a position. Its key must not be changed there.
@@ -74,8 +74,8 @@ func (h *Heap) Push(x Entry) {
 	h.up(h.n-1, x)
 }
 
-// Put gives key x to the element at pos, or adds it if pos is -1. It tells whether its key
-// has changed.
+// Put gives key x to the element at pos, or adds it if pos is -1. It reports whether the
+// key has changed.
 func (h *Heap) Put(pos int32, x Entry) bool {
 	if pos < 0 {
 		h.Push(x)
@@ -131,7 +131,7 @@ func (h *Heap) shrink() {
 	}
 }
 
-// resize moves a heap's only chunk to one with this room.
+// resize replaces a heap's only chunk by one with this room.
 func (h *Heap) resize(room int) {
 	*h.Held += int64(room-len(h.chunks[0])) * entrySize
 	moved := make([]Entry, room)
@@ -148,7 +148,7 @@ func (h *Heap) Release() {
 }
 
 // EachBefore calls fn for each element before x in the subtree at pos, until fn returns
-// false; then it returns false. It visits at most five elements for each call.
+// false; then it returns false. It visits at most five elements for each call of fn.
 func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
 	if pos >= h.n || !h.At(pos).Before(x) {
 		return true

@@ -20,11 +20,11 @@ const (
 
 // Index finds records by id. The first bits of a hash choose a segment in a directory; in a
 // segment, entries are found by open addressing with linear probing. A full segment is
-// split, two nearly empty ones are joined: so no insertion moves more than a few hundred
-// entries, and the memory follows the number of entries.
+// split, and two nearly empty ones are joined. So no insertion moves more than a few hundred
+// entries, and memory is proportional to the number of entries.
 //
-// A slot holds 32 bits of the hash, its tag, and the record's number. The hash
-// is random for each process, since ids come from outside.
+// A slot holds 32 bits of the hash, its tag, and the record's number. The
+// hash is seeded at random in each process, since ids come from outside.
 //
 // Find, Insert and Remove cost O(1) apart from splits and joins.
 type Index struct {
@@ -35,7 +35,7 @@ type Index struct {
 	bits uint8
 	// sharing counts segments by the bits they share.
 	sharing [indexBits + 1]int
-	// Equal tells whether record rec has this id.
+	// Equal reports whether record rec has this id.
 	Equal func(rec uint32, id []byte) bool
 }
 
@@ -48,10 +48,10 @@ type segment struct {
 // Hash returns the hash of an id, which the other methods take.
 func (x *Index) Hash(id []byte) uint64 { return maphash.Bytes(x.Seed, id) }
 
-// tagOf is the part of a hash that the index keeps.
+// tagOf returns the part of a hash that the index keeps.
 func tagOf(hash uint64) uint32 { return uint32(hash >> 32) }
 
-// home is the slot at which the probe for a tag begins. Tags in a segment begin alike, so
+// home returns the slot at which the probe for a tag begins. Tags in a segment begin alike, so
 // their other bits are mixed first.
 func home(tag uint32) int {
 	return int(uint64(tag*0x9e3779b1) * segmentSlots >> 32)
@@ -193,7 +193,7 @@ func (x *Index) Replace(hash uint64, old, rec uint32) {
 	g.slot[g.locate(tag, old)] = uint64(tag)<<32 | uint64(rec)
 }
 
-// Remove takes rec out if it is there.
+// Remove removes rec if it is there.
 func (x *Index) Remove(hash uint64, rec uint32) {
 	tag := tagOf(hash)
 	g := x.segment(tag)

@@ -2,7 +2,7 @@
 
 package container
 
-// Checking tells whether invariants are checked: the build tag of that name is set.
+// Checking reports whether invariants are checked, which the build tag invariants turns on.
 const Checking = false
 
 func scribble([]byte) {}

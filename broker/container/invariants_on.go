@@ -4,22 +4,22 @@ package container
 
 import "fmt"
 
-// Checking tells whether invariants are checked: the build tag of that name is set.
+// Checking reports whether invariants are checked, which the build tag invariants turns on.
 const Checking = true
 
-// scribble spoils memory that must not be read any more, so that a reader of it shows.
+// scribble overwrites memory that must not be read any more, so that reading it shows.
 func scribble(m []byte) {
 	for i := range m {
 		m[i] = 0xA5
 	}
 }
 
-// Check proves that the elements are in order, and that each is where its owner was
-// told.
+// Check checks that the elements are in order, and that each is at the position that Place
+// was given.
 func (h *Heap) Check(pos func(ref uint32) int32) error {
 	for i := range h.n {
 		if x := h.At(i); pos(x.Ref) != int32(i) {
-			return fmt.Errorf("element %d believes that it is at %d", i, pos(x.Ref))
+			return fmt.Errorf("element %d has position %d", i, pos(x.Ref))
 		} else if i > 0 && x.Before(h.At((i-1)/4)) {
 			return fmt.Errorf("out of order at %d", i)
 		}
@@ -27,7 +27,7 @@ func (h *Heap) Check(pos func(ref uint32) int32) error {
 	return nil
 }
 
-// Room is the bytes that the heap adds to Held.
+// Room returns the bytes that the heap adds to Held.
 func (h *Heap) Room() (n int64) {
 	for _, c := range h.chunks {
 		n += int64(len(c)) * entrySize
@@ -35,8 +35,8 @@ func (h *Heap) Room() (n int64) {
 	return n
 }
 
-// Check proves that each chunk counts its records. It calls fn for all of them; fn
-// tells whether a record is in use.
+// Check checks that each chunk counts its records. It calls fn for all of them; fn
+// reports whether a record is in use.
 func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 	for n, c := range t.chunks {
 		if c == nil {
@@ -55,10 +55,10 @@ func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
 	return nil
 }
 
-// Size is the size of the entry whose payload begins at off, in bytes.
+// Size returns the size of the entry whose payload begins at off, in bytes.
 func (s *Slabs) Size(no, off uint32) uint32 { return s.Length(no, off) + entryHead }
 
-// Check proves the counts of slabs, in which live entries have these sizes.
+// Check checks the counts of slabs, given the size of the live entries of each.
 func (s *Slabs) Check(sizes map[uint32]uint32) error {
 	all := int64(0)
 	for no := range s.all {
@@ -73,7 +73,7 @@ func (s *Slabs) Check(sizes map[uint32]uint32) error {
 	return nil
 }
 
-// Check proves that the index has n ids, and each where it is looked for.
+// Check checks that the index has n ids, and each of them where Find looks for it.
 func (x *Index) Check(n uint32) (err error) {
 	at, ids := 0, uint32(0)
 	x.each(func(g *segment) {
@@ -83,7 +83,7 @@ func (x *Index) Check(n uint32) (err error) {
 				continue
 			}
 			if used++; x.segment(uint32(s>>32)) != g {
-				err = fmt.Errorf("an id stands in another segment than its tag's")
+				err = fmt.Errorf("an id is in another segment than its tag's")
 			}
 		}
 		if ids += used; used != g.n {
@@ -91,7 +91,7 @@ func (x *Index) Check(n uint32) (err error) {
 		}
 		for range 1 << (x.bits - g.bits) {
 			if x.dir[at] != g {
-				err = fmt.Errorf("the directory names a segment outside of its range")
+				err = fmt.Errorf("the directory names a segment outside its range")
 			}
 			at++
 		}

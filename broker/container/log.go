@@ -12,17 +12,17 @@ const (
 )
 
 // Log keeps the latest records that were added to it, each with a text of any length. They
-// lie one behind the other in chunks; the oldest chunk is dropped when there would be too
-// many. T has no pointers, and a size that is a multiple of 8.
+// lie one after the other in chunks; the oldest chunk is dropped when there would be too
+// many. T must have no pointers, and a size that is a multiple of 8.
 //
 // The position of a record is above 0 and above those of all earlier records. It is never
-// given out again. All methods cost O(1).
+// reused. All methods cost O(1).
 type Log[T any] struct {
 	// Pages provides the memory of chunks. It must be set before the first record.
 	Pages  Pages
-	most   int // chunks, if it is set
+	most   int // chunks; 0 for no limit
 	chunks []logChunk
-	gone   int64 // chunks that have gone
+	gone   int64 // chunks dropped
 }
 
 type logChunk struct {
@@ -39,7 +39,7 @@ func (l *Log[T]) Limit(bytes int64) {
 	}
 }
 
-// drop lets the oldest chunk go and returns its memory.
+// drop drops the oldest chunk and returns its memory.
 func (l *Log[T]) drop() []byte {
 	m := l.chunks[0].mem
 	l.chunks = append(l.chunks[:0], l.chunks[1:]...)
@@ -47,7 +47,7 @@ func (l *Log[T]) drop() []byte {
 	return m
 }
 
-// Held is how many bytes all chunks occupy.
+// Held returns how many bytes all chunks occupy.
 func (l *Log[T]) Held() int64 { return int64(len(l.chunks)) << logShift }
 
 // Add adds a record with n bytes of text. The caller fills both: they are not zeroed.
@@ -70,13 +70,13 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(m))), m[size : size+n : size+n]
 }
 
-// Whole: no record has been dropped.
+// Whole reports whether no record has been dropped.
 func (l *Log[T]) Whole() bool { return l.gone == 0 }
 
-// Last is the position of the latest record, 0 if there is none.
+// Last returns the position of the latest record, 0 if there is none.
 func (l *Log[T]) Last() int64 { return l.end(len(l.chunks) - 1) }
 
-// end is the position of the last record of a chunk, 0 if the chunk has gone.
+// end returns the position of the last record of a chunk, 0 if n is negative.
 func (l *Log[T]) end(n int) int64 {
 	if n < 0 {
 		return 0
@@ -84,7 +84,7 @@ func (l *Log[T]) end(n int) int64 {
 	return (l.gone+int64(n))<<logShift + int64(l.chunks[n].used)
 }
 
-// First returns the earliest record that is there, nil if there is none.
+// First returns the earliest record, nil if there is none.
 func (l *Log[T]) First() *T {
 	if len(l.chunks) == 0 {
 		return nil
@@ -92,8 +92,8 @@ func (l *Log[T]) First() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(l.chunks[0].mem)))
 }
 
-// Floor is the position of the latest record at a position or before it, 0 if that record
-// has gone. Unlike At, it accepts any number. It visits the records of one chunk.
+// Floor returns the position of the latest record at a position or before it, 0 if that
+// record has been dropped. Unlike At, it accepts any number. It visits the records of one chunk.
 func (l *Log[T]) Floor(pos int64) int64 {
 	n := (pos-1)>>logShift - l.gone
 	if n < 0 {
@@ -106,8 +106,8 @@ func (l *Log[T]) Floor(pos int64) int64 {
 	return at
 }
 
-// At returns the record at a position, nil if it has gone, and the position of the record
-// before it, 0 if that has gone.
+// At returns the record at a position, nil if it has been dropped, and the position
+// of the record before it, 0 if that has been dropped.
 func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {
 	n := int((pos-1)>>logShift - l.gone)
 	if pos <= 0 || n < 0 {

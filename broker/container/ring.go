@@ -13,14 +13,14 @@ type Link[T any] struct {
 	of         *T
 }
 
-// In tells whether the element is in a ring.
+// In reports whether the element is in a ring.
 func (l *Link[T]) In() bool { return l.next != nil }
 
 // Next and Prev return the neighbours of an element in its ring, nil at the ends.
 func (l *Link[T]) Next() *T { return l.next.of }
 func (l *Link[T]) Prev() *T { return l.prev.of }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (x *Ring[T]) Len() int { return x.n }
 
 // First returns the first element, nil if the ring is empty.
@@ -39,10 +39,10 @@ func (x *Ring[T]) Last() *T {
 	return x.root.prev.of
 }
 
-// Push appends an element that is in no ring by this link.
+// Push appends the element of, whose link l must be in no ring.
 func (x *Ring[T]) Push(l *Link[T], of *T) { x.Insert(l, of, nil) }
 
-// Insert inserts it before the element with link at, or appends it if at is nil.
+// Insert inserts the element before the one with link at, or appends it if at is nil.
 func (x *Ring[T]) Insert(l *Link[T], of *T, at *Link[T]) {
 	if x.root.next == nil {
 		x.root.next, x.root.prev = &x.root, &x.root
@@ -63,7 +63,7 @@ func (x *Ring[T]) Each(fn func(*T)) {
 	}
 }
 
-// Remove takes out an element of this ring.
+// Remove removes an element of this ring.
 func (x *Ring[T]) Remove(l *Link[T]) {
 	l.prev.next, l.next.prev = l.next, l.prev
 	*l = Link[T]{}

@@ -9,20 +9,19 @@ const (
 	entryHead = 8
 	// slabSlack is the waste in bytes that is never worth a compaction.
 	slabSlack = 8 << 20
-	// slabSpare is how many empty slabs are kept for the next jobs, plus one for every
-	// slabShare slabs in use: fresh pages cost more than the memory that empty slabs
-	// hold.
+	// Up to slabSpare empty slabs are kept for the next jobs, and one more for every slabShare
+	// slabs in use: fresh pages cost more than the memory that empty slabs hold.
 	slabSpare = 4
 	slabShare = 16
 )
 
 // Slabs is an append-only store of bytes for records: entries of up to 1 MiB - 8 bytes, each
 // at an offset in a numbered slab. A slab whose last entry is dropped is freed as a whole.
-// Where long-lived entries keep many slabs nearly empty these entries are moved together, at
-// most one slab for each entry that is dropped.
+// If long-lived entries keep many slabs nearly empty, they are moved together: for each entry
+// dropped, the entries of at most one slab.
 //
 // Bytes that were returned stay unchanged until the next call of Settle, whatever is dropped
-// or moved meanwhile.
+// or moved in between.
 type Slabs struct {
 	// Pages provides the memory of slabs. It must be set before the first entry.
 	Pages  Pages
@@ -34,7 +33,7 @@ type Slabs struct {
 	held   int64    // bytes of all slabs in use
 	spare  [][]byte // empty slabs kept for later
 	cursor uint32   // where the next search for a slab worth compacting starts
-	// Lives tells whether the entry at this place still belongs to its record.
+	// Lives reports whether the entry at this place still belongs to its record.
 	Lives func(rec, slab, off uint32) bool
 	// Place tells a record where its entry has moved.
 	Place func(rec, slab, off uint32)
@@ -103,7 +102,7 @@ func (s *Slabs) Length(no, off uint32) uint32 {
 	return binary.LittleEndian.Uint32(s.all[no].mem[off-4:]) - entryHead
 }
 
-// Drop frees the entry whose payload begins at off. Lives must not be true for it any more.
+// Drop frees the entry whose payload begins at off. Lives must no longer be true for it.
 func (s *Slabs) Drop(no, off uint32) {
 	b := &s.all[no]
 	need := binary.LittleEndian.Uint32(b.mem[off-4:])
@@ -120,7 +119,7 @@ func (s *Slabs) Drop(no, off uint32) {
 
 // compactOne examines one slab and moves its entries to the head slab if less than half of
 // it is live. It is called for every dropped entry while more than half of all slabs is
-// waste, which is often enough to find the slabs worth moving.
+// wasted, which is often enough to find the slabs worth moving.
 func (s *Slabs) compactOne() {
 	s.cursor++
 	if s.cursor >= uint32(len(s.all)) {
@@ -150,7 +149,7 @@ func (s *Slabs) compactOne() {
 func (s *Slabs) Held() int64 { return s.held + int64(len(s.spare))*slabSize }
 
 // Settle frees what was emptied since the last call. Bytes that were returned before it are
-// void after it.
+// no longer valid.
 func (s *Slabs) Settle() {
 	if len(s.all) > 0 {
 		if h := &s.all[s.head]; h.live == 0 && h.used > 0 {

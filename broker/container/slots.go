@@ -1,13 +1,13 @@
 package container
 
-// Slots numbers things from 0. A number is used again when its thing has been dropped. All
+// Slots numbers things from 0. A number is reused after its thing has been dropped. All
 // methods cost O(1).
 type Slots[T any] struct {
 	all  []*T // nil where free
 	free []uint32
 }
 
-// Add gives a thing its number.
+// Add gives a thing a number.
 func (s *Slots[T]) Add(x *T) uint32 {
 	if n := len(s.free); n > 0 {
 		no := s.free[n-1]
@@ -27,14 +27,14 @@ func (s *Slots[T]) Drop(no uint32) {
 	}
 }
 
-// At returns the thing with a number that was given out, nil if it has been dropped.
+// At returns the thing with a number that Add returned, nil if it has been dropped.
 func (s *Slots[T]) At(no uint32) *T { return s.all[no] }
 
-// Has tells whether x has this number. The number need not be in use.
+// Has reports whether x has this number. The number need not be in use.
 func (s *Slots[T]) Has(no uint32, x *T) bool { return int(no) < len(s.all) && s.all[no] == x }
 
 // All returns the things by number, nil where a number is free. It must not be changed.
 func (s *Slots[T]) All() []*T { return s.all }
 
-// Len is the number of things.
+// Len returns the number of things.
 func (s *Slots[T]) Len() int { return len(s.all) - len(s.free) }

@@ -3,7 +3,7 @@ package container
 import "unsafe"
 
 // Pages provides the memory of records and slabs. The daemon takes it from the
-// system directly, so that a drained backlog is given back at once and the
+// system directly, so that the memory of a drained backlog is returned at once and the
 // garbage collector never sees it.
 type Pages interface {
 	// Get returns n zeroed bytes, aligned to 8.
@@ -29,7 +29,7 @@ const (
 	tableChunk = 1 << tableShift
 )
 
-// Table holds records of one type without pointers, by number. Number 0 is never given out.
+// Table holds records of one type without pointers, by number. Number 0 is never used.
 // Chunks that become empty go back to the system. All methods cost O(1).
 type Table[T any] struct {
 	// Pages provides the memory of records. It must be set before the first one.
@@ -47,27 +47,27 @@ type chunk[T any] struct {
 	mem   []byte
 	next  [tableChunk]uint16 // free list: number within the chunk + 1
 	free  uint16
-	fresh uint16 // records below this one have been used
+	fresh uint16 // records from this one on have never been used
 	live  uint16
 	// listed: it is in Table.open.
 	listed bool
 }
 
-// Get returns record r, which must be in a chunk that exists. It stays where it is until it
-// is put back.
+// Get returns record r, which must be in a chunk that exists. It does not move until it is
+// put back.
 func (t *Table[T]) Get(r uint32) *T {
 	return &t.chunks[r>>tableShift].rec[r&(tableChunk-1)]
 }
 
-// Has tells whether record r is in a chunk that exists, so that it may be read.
+// Has reports whether record r is in a chunk that exists, so that it may be read.
 func (t *Table[T]) Has(r uint32) bool {
 	n := int(r >> tableShift)
 	return n < len(t.chunks) && t.chunks[n] != nil
 }
 
-// Walk calls fn for records from a number on, in use or not, for at most most of them or
-// until fn returns false. It returns the number to go on from, or -1 at the end (and from
-// there).
+// Walk calls fn for records from a number on, in use or not, for most of them at most or
+// until fn returns false. It returns the number to continue from, or -1 at the end (and if
+// from is -1).
 func (t *Table[T]) Walk(from, most int, fn func(r uint32, x *T) (more bool)) int {
 	end := len(t.chunks) << tableShift
 	for more := true; more && most > 0 && from >= 0 && from < end; most-- {
@@ -84,11 +84,11 @@ func (t *Table[T]) Walk(from, most int, fn func(r uint32, x *T) (more bool)) int
 	return from
 }
 
-// Len is how many records are given out. Held is how many bytes all chunks occupy.
+// Len returns how many records are in use, Held how many bytes all chunks occupy.
 func (t *Table[T]) Len() int    { return t.live }
 func (t *Table[T]) Held() int64 { return t.held }
 
-// Take gives out a zeroed record.
+// Take returns a zeroed record and its number.
 func (t *Table[T]) Take() (uint32, *T) {
 	for len(t.open) > 0 {
 		n := t.open[len(t.open)-1]

@@ -14,20 +14,20 @@ import (
 // Besides jobs, peers make the broker hold output that they have not read (MaxUnread),
 // unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. If
 // there is too much output or input, the connections that have held most of it for longest are
-// closed until an eighth of the bound is free again. A TLS connection too many is not let in.
+// closed until an eighth of the bound is free again. A TLS connection too many is refused.
 //
-// A peer that does not read is slowed, then closed. From half of MaxOutbound on, it is told
-// less and may ask for less (slow, credit). If it has more than its share, its frames are not
-// read (Clogged), and if it reads nothing for stuckTime, it is closed (Sweep). The frame after
-// the one that passes MaxOutbound closes it at once (put).
+// A peer that does not read is slowed, then closed. From half of MaxOutbound on, it gets no
+// progress and no jobs and may not submit (slow, credit). If it has more than its share, its
+// frames are not read (Clogged), and if it then reads nothing for stuckTime, it is closed
+// (Sweep). The frame after the one that exceeds MaxOutbound closes it at once (put).
 
-// partial is what a connection holds of unfinished frames. Its owner writes it, anybody reads
-// it.
+// partial is what a connection holds of unfinished frames. Only its owner writes it; any
+// goroutine may read it.
 type partial struct {
 	bytes atomic.Int64 // counted in Hub.inbound
 	begun atomic.Int64 // when the frame began, on the hub's clock
-	moved atomic.Int64 // when the last of it came
-	frame uint64       // its number; of the owner only
+	moved atomic.Int64 // when its latest bytes came
+	frame uint64       // its number; only the owner uses it
 }
 
 // credit gives a worker new credit when its credit is used up and no more than half of it is
@@ -41,8 +41,8 @@ func (h *Hub) credit(c *Conn) {
 	})
 }
 
-// shedUnread closes hoarders if too much waits for peers. It is called after each step; what
-// one step appends may pass the bound.
+// shedUnread closes hoarders if too much waits for peers. It is called after each step; the
+// output of one step may exceed the bound.
 func (h *Hub) shedUnread() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {
@@ -58,9 +58,9 @@ func (h *Hub) shedUnread() {
 	}
 }
 
-// excess is by how much unread output exceeds MaxUnread, and the port whose peers have most of
-// it. Jobs also hold the bodies that are on their way to workers, so only what goes beyond
-// them counts.
+// excess returns by how much unread output exceeds MaxUnread, and the port whose peers have
+// most of it. Bodies on their way to workers count as jobs already, so only the excess over
+// them counts for workers.
 func (h *Hub) excess() (over int64, port wire.Port) {
 	s, w := h.unread[wire.SubmitPort].Load(), max(0, h.unread[wire.WorkerPort].Load()-h.core.BigBytes())
 	if w > s {
@@ -69,8 +69,8 @@ func (h *Hub) excess() (over int64, port wire.Port) {
 	return s + w - h.cfg.MaxUnread, port
 }
 
-// Partial notes that c holds so many bytes of unfinished frames, the first of which has the
-// number frame. Only the owner calls it.
+// Partial records how many bytes of unfinished frames c holds; frame is the number of the
+// first of these frames. Only the owner calls it.
 func (c *Conn) Partial(bytes int, frame uint64) {
 	p, h := &c.partial, c.hub
 	n, old := int64(bytes), p.bytes.Load()
@@ -105,18 +105,18 @@ func (h *Hub) shedPartial() {
 			return c.partial.bytes.Load(), c.partial.begun.Load()
 		}) {
 			h.dismissPartial(v.conn, fmt.Sprintf(
-				"%d bytes of unfinished frames have come from all connections, at most %d may (max-inbound), and this one holds %d", total, most, v.bytes))
+				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, most, v.bytes))
 		}
 	})
 }
 
-// dismissPartial closes c for its unfinished frame, which does not count any more.
+// dismissPartial closes c because of its unfinished frame, which no longer counts.
 func (h *Hub) dismissPartial(c *Conn, why string) {
 	h.inbound.Add(-c.partial.bytes.Swap(0))
 	h.dismiss(c, &wire.Error{Code: wire.Overloaded, Reason: why})
 }
 
-// Secure takes n bytes for TLS, or gives -n bytes back. It returns false if there is no room.
+// Secure reserves n bytes for TLS, or returns -n bytes. It returns false if there is no room.
 func (h *Hub) Secure(n int64) bool {
 	if total := h.secure.Add(n); n > 0 && h.cfg.MaxSecure > 0 && total > h.cfg.MaxSecure {
 		h.secure.Add(-n)
@@ -132,8 +132,8 @@ type hoarder struct {
 }
 
 // hoarders returns the connections that have held most for longest: as many as together hold
-// excess bytes. holds tells what a connection holds and since when none of it has moved; 0 is
-// now.
+// excess bytes. holds returns what a connection holds and since when none of it has moved; 0
+// is now.
 func (h *Hub) hoarders(excess int64, holds func(c *Conn) (bytes, since int64)) []hoarder {
 	now := h.clock()
 	var all []hoarder
@@ -170,24 +170,24 @@ func age(now, since int64) time.Duration {
 	return time.Duration(now - since)
 }
 
-// Stuck is how long a peer has read nothing of what waits for it.
+// Stuck returns how long a peer has read nothing of what waits for it.
 func (c *Conn) Stuck(now int64) time.Duration { return age(now, c.out.since.Load()) }
 
 const (
-	// partialTime is how long an unfinished frame may stand still, stuckTime how long a
+	// partialTime is how long an unfinished frame may make no progress, stuckTime how long a
 	// clogged connection may read nothing.
 	partialTime = time.Minute
 	stuckTime   = 5 * time.Second
 )
 
-// stalled tells whether an unfinished frame of c stands still.
+// stalled reports whether an unfinished frame of c makes no progress.
 func (c *Conn) stalled(now int64) bool {
 	return c.partial.bytes.Load() > 0 && now-c.partial.moved.Load() > int64(partialTime)
 }
 
-// Sweep closes connections whose unfinished frames stand still, and clogged ones that read
-// nothing. It makes the owners of others with much to read look at them again, because what
-// others read may have clogged or freed them.
+// Sweep closes connections whose unfinished frames make no progress, and clogged ones that
+// read nothing. It makes the owners of others with much to read check them again, because what
+// other peers read may have clogged or unclogged them.
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn
@@ -200,7 +200,7 @@ func (h *Hub) Sweep() {
 		h.act(func(int64) {
 			switch {
 			case c.stalled(now):
-				h.dismissPartial(c, fmt.Sprintf("a frame began and has not gone on for %v", partialTime))
+				h.dismissPartial(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", partialTime))
 			case c.state != open:
 			case c.Clogged() && c.Stuck(now) > stuckTime:
 				h.giveUp(c)
@@ -211,8 +211,7 @@ func (h *Hub) Sweep() {
 	}
 }
 
-// Deaf returns up to limit connections that do not read, and whose own frames are not read for
-// that reason.
+// Deaf returns up to limit connections that do not read much that waits for them.
 func (h *Hub) Deaf(limit int) (found []*Conn) {
 	now := h.Now()
 	h.Each(func(c *Conn) {
@@ -226,7 +225,7 @@ func (h *Hub) Deaf(limit int) (found []*Conn) {
 // little is what may wait for any peer while its frames are still read.
 const little = 64 << 10
 
-// Clogged tells whether so much waits for a peer that its frames should not be read, because
+// Clogged reports whether so much waits for a peer that its frames should not be read, because
 // they would cause more output. The limit is MaxOutbound or, for submitters, what is left of
 // MaxUnread.
 func (c *Conn) Clogged() bool {
@@ -238,13 +237,13 @@ func (c *Conn) Clogged() bool {
 // Memory is what the hub holds, in bytes.
 type Memory struct {
 	Unread int64 // output that peers have not read
-	Input  int64 // frames that have not come whole
-	Spare  int64 // buffers for more
+	Input  int64 // unfinished frames
+	Spare  int64 // unused buffers
 	TLS    int64 // what TLS itself takes for its connections, as measured for idle ones
-	Fleet  int64 // what waits for other brokers, and is under way to them
+	Fleet  int64 // what waits for other brokers or is on its way to them
 }
 
-// Total adds up the parts.
+// Total returns the sum of all parts.
 func (m Memory) Total() int64 { return m.Unread + m.Input + m.Spare + m.TLS + m.Fleet }
 
 // Memory returns what the hub holds.

@@ -23,7 +23,7 @@ type Conn struct {
 	// Opened is when it came, on the hub's clock.
 	Opened int64
 	// Named: it is a worker whose answers carry ids. Only the goroutine that carries out its
-	// commands may ask.
+	// commands may read it.
 	Named bool
 
 	client atomic.Pointer[string]
@@ -31,7 +31,7 @@ type Conn struct {
 	// Guarded by the hub's lock.
 	out   outbox
 	state state
-	dirty bool // it stands in its sink's list
+	dirty bool // it is in its sink's list
 
 	partial partial
 
@@ -44,13 +44,13 @@ type state uint8
 
 const (
 	open    state = iota
-	leaving       // nothing is appended any more; it is to be closed behind its output
+	leaving       // nothing more is appended; it is to be closed after its output
 	cut           // it does not read: it is to be closed at once
 	lost          // its owner has closed it
 )
 
-// Open adds a connection. Others can find it from now on, so its exported fields but Named do
-// not change any more.
+// Open adds a connection. Any goroutine can find it from now on, so its exported fields, except
+// Named, no longer change.
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +69,7 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	return c
 }
 
-// Gone says that a connection is lost. It may be called twice.
+// Gone removes a connection that is lost. It may be called twice.
 func (h *Hub) Gone(c *Conn) {
 	h.act(func(int64) {
 		h.leave(c, "")
@@ -142,10 +142,10 @@ func (h *Hub) leave(c *Conn, reason string) {
 	h.apply(fx)
 }
 
-// SetClient notes the name that a peer gave itself.
+// SetClient sets the name that a peer gave itself.
 func (c *Conn) SetClient(name string) { c.client.Store(&name) }
 
-// Client is the name that the peer gave itself.
+// Client returns the name that the peer gave itself.
 func (c *Conn) Client() string {
 	if p := c.client.Load(); p != nil {
 		return *p
@@ -160,7 +160,7 @@ func (h *Hub) Find(p broker.Peer) *Conn {
 	return h.find(p)
 }
 
-// Unread is how many bytes wait for the peer to read them.
+// Unread returns how many bytes wait for the peer to read them.
 func (c *Conn) Unread() int {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -178,7 +178,8 @@ func (h *Hub) CloseAll() {
 	})
 }
 
-// Backlog is what waits for submitters, for all peers, and at most for one peer, in bytes.
+// Backlog returns how many bytes wait for all submitters, for all peers, and for the peer for
+// which most wait.
 func (h *Hub) Backlog() (submitters, total, most int) {
 	h.Each(func(c *Conn) {
 		w := c.out.waiting()

@@ -12,7 +12,7 @@ type Departed struct {
 // mostDeparted is how many closed connections are remembered.
 const mostDeparted = 4096
 
-// departures are the latest connections that have closed.
+// departures remembers the latest connections that have closed.
 type departures struct {
 	of    map[broker.Peer]Departed
 	order [mostDeparted]broker.Peer // a ring
@@ -26,8 +26,8 @@ func (d *departures) add(c *Conn, now int64) {
 	d.of[c.Peer] = Departed{c.Remote, c.Client(), c.Opened, now}
 }
 
-// Departed returns what is remembered of a closed connection, which is nothing if others have
-// closed since.
+// Departed returns what is remembered of a closed connection: nothing if mostDeparted others
+// have closed since.
 func (h *Hub) Departed(p broker.Peer) Departed {
 	h.mu.Lock()
 	defer h.mu.Unlock()

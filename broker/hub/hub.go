@@ -1,10 +1,11 @@
-// Package hub puts the core behind one lock: it gives it commands, appends the effects to the
-// outboxes of connections, and runs its timer.
+// Package hub puts the core behind one lock: it gives the core commands, appends the effects to
+// the outboxes of connections, and runs the core's timer.
 //
 // Frames are decoded before the lock is taken and written after it is released; in between, a
 // step costs well under a microsecond. Every effect is appended under the lock, so the frames
-// of a connection leave in the order of steps, whatever caused them. The hub knows no sockets:
-// a connection's owner (an event loop, or a call over HTTP) takes the output and writes it.
+// of a connection are sent in the order of steps, whatever caused them. The hub does not know
+// sockets: a connection's owner (an event loop, or a call over HTTP) takes its output and writes
+// it.
 package hub
 
 import (
@@ -20,7 +21,7 @@ import (
 	"gloom/wire"
 )
 
-// Config is what the hub needs, and the core's own configuration.
+// Config is the configuration of the hub and of the core.
 type Config struct {
 	Core broker.Config
 	// MaxOutbound bounds the bytes that wait for one connection. From half of it on, submits
@@ -28,7 +29,7 @@ type Config struct {
 	// more than MaxOutbound waits, the next frame closes the connection.
 	MaxOutbound int
 	// MaxUnread bounds the memory of what waits for all connections together, in bytes; 0 is
-	// no limit. Above it, connections with most to read are closed.
+	// no limit. Above it, the connections with most to read are closed.
 	MaxUnread int64
 	// MaxInbound bounds the memory of unfinished frames of all connections together; 0 is no
 	// limit. Above it, connections that hold most of them are closed.
@@ -38,8 +39,8 @@ type Config struct {
 	// Clock returns nanoseconds of a monotonic clock. Nil uses one that stands still while the
 	// process does.
 	Clock func() int64
-	// Fatal is called with a description when the core breaks down. It must not return; nil
-	// prints it and ends the process with status 70.
+	// Fatal is called with a description when the core panics. It must not return; nil prints
+	// the description and ends the process with status 70.
 	Fatal func(what string)
 }
 
@@ -55,7 +56,7 @@ type Hub struct {
 	conns    []*Conn // by the slot of their peer
 	departed departures
 	spare    container.Buffers // for output
-	// leaving are connections that are closed when their output is written.
+	// leaving are connections that are to be closed after their output is written.
 	leaving map[*Conn]struct{}
 	// unread is the memory of what peers have not read, by port; inbound is that of unfinished
 	// frames, secure that of TLS. They are used without the lock.
@@ -67,11 +68,11 @@ type Hub struct {
 	armed   int64
 	ticking bool
 	closed  bool
-	// woken are the sinks that got output since the lock was taken, late the connections that
-	// were given up since then.
+	// woken are the sinks that have got output since the lock was taken, late the connections
+	// that have been given up since then.
 	woken []*Sink
 	late  []*Conn
-	// doing is the command under way, for the message when the core breaks.
+	// doing is the command being carried out, for the message if the core panics.
 	doing *Command
 	// fleet has the peers that are other brokers; it is nil if there are none.
 	fleet Fleet
@@ -80,12 +81,12 @@ type Hub struct {
 	stats    Stats
 }
 
-// Stats are counts since the start.
+// Stats has counts since the start.
 type Stats struct {
-	Frames      uint64 // requests and broken frames that came in
+	Frames      uint64 // requests and broken frames that were received
 	FramesOut   uint64
 	Errors      [32]uint64 // error frames sent, by wire code
-	Undelivered uint64     // answers whose connection closed before they were written, at most
+	Undelivered uint64     // an upper bound of the answers whose connection closed before they were written
 	Dropped     uint64     // progress frames dropped because their submitter reads slowly
 	Overflows   uint64     // connections closed because they did not read
 	Ticks       uint64
@@ -110,7 +111,7 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// Close stops the timer, and with it the clock.
+// Close stops the timer and the clock.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,15 +130,15 @@ func (h *Hub) Now() int64 { return h.clock() }
 type Fleet interface {
 	// Effect receives effects for the fleet's peers and returns false for those of others.
 	Effect(e *broker.Effect) bool
-	// Step is called after a command, Tick when Next says so. Step tells whether there is
-	// something to send.
+	// Step is called after a command, Tick when Next says so. Step reports whether there
+	// is something to send.
 	Step(now int64) (send bool)
 	Tick(now int64)
 	Next() int64
-	// Send sends it. It is called without the lock, on any goroutine, and must not wait for
+	// Send sends what there is. It is called without the lock, on any goroutine, and must not wait for
 	// anything.
 	Send()
-	// Memory is what it holds, in bytes. It is called without the lock.
+	// Memory returns what it holds, in bytes. It is called without the lock.
 	Memory() int64
 }
 
@@ -152,7 +153,7 @@ func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
 	h.act(func(now int64) { h.apply(fn(h.core, now)) })
 }
 
-// View runs fn under the lock. fn must not change the core or keep anything of it.
+// View runs fn under the lock. fn must not change the core or retain any part of it.
 func (h *Hub) View(fn func(core *broker.Broker, now int64)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,8 +182,8 @@ var codes = [...]wire.Code{
 	broker.TakenOver:     wire.TakenOver,
 }
 
-// WireCode is the code of an error frame for one of the core's.
+// WireCode returns the code of an error frame for a code of the core.
 func WireCode(c broker.Code) wire.Code { return codes[c] }
 
-// causes are those of a job_failed.
+// causes has the causes of a job_failed.
 var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobFinal: wire.CauseFinal, broker.JobLater: wire.CauseLater}

@@ -9,36 +9,36 @@ import (
 	"gloom/wire"
 )
 
-// outbox is the stream of bytes that a connection is sent, from the effects to the last byte
-// that the system has taken. Frames are appended under the hub's lock. The owner of the
+// outbox is the stream of bytes sent to a connection, from the effects to the last byte that
+// the system has taken. Frames are appended under the hub's lock. The owner of the
 // connection takes all that is there, writes it, and only then takes more.
 type outbox struct {
-	// Guarded by the hub's lock: what has been appended and not taken. The last of it is in
-	// buf, which begins at sealed in the stream. The owner has taken the stream up to took.
+	// Guarded by the hub's lock: what has been appended and not taken. Its end is in buf, which
+	// begins at offset sealed of the stream. The owner has taken the stream up to took.
 	full         []piece
 	buf          []byte
 	sealed, took uint64
 	pieces       int64 // the memory of full
-	answers      int   // among what has not been taken
+	answers      int   // the number of answers that have not been taken
 	// marks are places in the stream, in its order. The hub reports each of them once the
 	// stream is written up to it.
 	marks []mark
 
-	// Only the owner uses these: what it has taken and not written. Of the
-	// first piece, at bytes are written.
+	// Only the owner uses these: what it has taken and not written. Of the first piece, at
+	// bytes are written.
 	taken []piece
 	at    int
-	keeps bool   // there are kept outcomes among it
-	until uint64 // if so: how far it may be written at once
+	keeps bool   // it includes kept outcomes
+	until uint64 // if so, how far it may be written at once
 
-	// The owner writes these, anybody reads them: how long the stream was when the owner last
-	// looked, how far it is written and, if keeps, how far the peer may have read.
+	// Only the owner writes these, any goroutine may read them: how long the stream was when the
+	// owner last looked, how far it is written and, if keeps, how far the peer may have read.
 	known, written, begun atomic.Uint64
 	// since is when the owner last wrote some of what waits, or took it; 0 if nothing waits.
-	// memory is what all of it occupies, in bytes.
+	// memory is what all that waits occupies, in bytes.
 	since, memory atomic.Int64
 
-	// bare: answers come as their bodies and errors as their reasons, without frames.
+	// bare: it gets only the bodies of answers and the reasons of errors, without frames.
 	bare bool
 	got  Bare
 }
@@ -46,32 +46,32 @@ type outbox struct {
 // piece is a part of an outbox. It occupies the capacity of mem.
 type piece struct {
 	mem  []byte
-	lent bool // it is a body that is kept
+	lent bool // it is a body that others refer to, too
 }
 
-// mark is a place in the stream: the end of a kept outcome's frame, or of a portion with so
-// many answers that the owner took.
+// mark is a place in the stream: the end of a kept outcome's frame, or of what the owner took
+// at a time, with the given number of answers.
 type mark struct {
 	end     uint64
 	outcome uint64 // broker.Effect.Outcome
 	answers int
 }
 
-// Bare is what a connection of a bare sink got, besides what it reads.
+// Bare is what a connection of a bare sink got, besides its output.
 type Bare struct {
-	Accepted bool      // its request was
-	Failed   wire.Code // its request, or its job; 0: neither
+	Accepted bool      // its request was accepted
+	Failed   wire.Code // the code with which its request or its job failed, 0 if neither did
 }
 
 func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
 
-// queued is the memory of what the owner has not taken.
+// queued returns the memory of what the owner has not taken.
 func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
 
-// waiting is how many bytes wait for the peer to read them.
+// waiting returns how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 
-// slow tells that c should read before it gets more than it must.
+// slow reports whether c should read before it gets more than it must.
 func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
 
 // refBody is the length from which a kept body is referred to instead of copied.
@@ -199,11 +199,11 @@ func (h *Hub) body(o *outbox, body []byte, refer bool) {
 const frameSlack = 64
 
 // put appends one whole frame to c's output; nothing else does. It decides first whether c
-// gets the frame, so that no branch leaves c with a buffer that was given to somebody else. n
-// is about the frame's length; encode appends exactly one frame.
+// gets the frame, so that no branch leaves c with a buffer that another connection uses. n is
+// roughly the frame's length; encode appends exactly one frame.
 //
-// It gives c up if more than its limit was waiting before. The frame that passes the limit
-// still fits: otherwise a big job would cost every worker its connection.
+// It gives c up if more than its limit was waiting before. The frame that exceeds the limit is
+// still accepted: otherwise a big job would cost every worker its connection.
 func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	if c.state != open {
 		return
@@ -244,8 +244,7 @@ func (h *Hub) mark(c *Conn) {
 // fullPiece is the size up to which a piece grows, in bytes.
 const fullPiece = 64 << 10
 
-// grow makes room for n more bytes. A piece grows fourfold, and the memory that it leaves is
-// used again.
+// grow makes room for n more bytes. A piece grows fourfold, and its old memory is reused.
 func (h *Hub) grow(o *outbox, n int) {
 	switch b, size := o.buf, cap(o.buf); {
 	case len(b)+n <= size:
@@ -258,7 +257,7 @@ func (h *Hub) grow(o *outbox, n int) {
 	}
 }
 
-// seal ends a piece.
+// seal moves buf to the full pieces.
 func (o *outbox) seal() {
 	if len(o.buf) > 0 {
 		o.add(piece{mem: o.buf})
@@ -323,7 +322,7 @@ func (o *outbox) take(now int64) {
 	o.known.Store(o.end())
 }
 
-// discard throws away output that nobody will take.
+// discard drops output that the owner will not take.
 func (h *Hub) discard(c *Conn) {
 	o := &c.out
 	c.count(-o.memory.Load())

@@ -3,14 +3,14 @@ package hub
 import "time"
 
 // A kept outcome is forgotten once the system has taken the last byte of its frame. The
-// connection's owner reports that after it has written; the peer may have read the frame
-// before.
+// connection's owner reports that after it has written; by then the peer may have read the
+// frame.
 
-// outcomesAtOnce is how many are written before others get their turn. All of them are
-// forgotten in one step.
+// outcomesAtOnce is how many outcomes are written before other connections get their turn. All
+// of them are forgotten in one step.
 const outcomesAtOnce = 512
 
-// wrote tells the core of c's outcomes whose frames end at byte done of the stream or before.
+// wrote reports to the core c's outcomes whose frames end at byte done of the stream or before.
 func (h *Hub) wrote(c *Conn, done uint64) {
 	h.act(func(now int64) {
 		o, n := &c.out, 0
@@ -23,7 +23,7 @@ func (h *Hub) wrote(c *Conn, done uint64) {
 		if n == len(o.marks) {
 			o.marks = o.marks[:0]
 		}
-		o.marks = o.marks[min(n, len(o.marks)):] // to move the others up would cost as much again
+		o.marks = o.marks[min(n, len(o.marks)):] // moving the others up would double the cost
 		o.bound()
 	})
 }
@@ -36,12 +36,12 @@ func (o *outbox) bound() {
 	}
 }
 
-// justWritten is how long a write lasts that does not wait for the peer. During it, the peer
-// may read the frame before the owner reports the write.
+// justWritten bounds how long a write lasts that does not wait for the peer. In that time, the
+// peer may read the frame before the owner reports the write.
 const justWritten = 100 * time.Millisecond
 
-// settle treats the outcome of an id as written if its frame is just being written: a
-// submitter that uses the id again has read the frame.
+// settle treats the outcome of an id as written if its frame is being written just now: a
+// submitter that reuses the id has read the frame.
 func (h *Hub) settle(now int64, id []byte) {
 	no, peer := h.core.OutcomeOf(id)
 	if no == 0 {

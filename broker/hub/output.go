@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Sink stands for an owner of connections. Only that owner writes to them.
+// Sink represents an owner of connections. Only that owner writes to them.
 type Sink struct {
 	hub   *Hub
 	owner Owner
@@ -15,8 +15,8 @@ type Sink struct {
 	// Guarded by the hub's lock.
 	dirty []*Conn
 
-	// Only the owner uses these: buffers that are written and go back to the hub, and how many
-	// more bytes of them it may keep.
+	// Only the owner uses these: written buffers that go back to the hub, and how many more
+	// bytes of them it may keep.
 	spent [][]byte
 	room  int
 }
@@ -24,13 +24,13 @@ type Sink struct {
 // maxSpent bounds what an owner keeps between two Takes, in bytes.
 const maxSpent = 1 << 20
 
-// Owner is what a sink asks of the owner of its connections.
+// Owner is what a sink needs from the owner of its connections.
 type Owner struct {
 	// Wake asks the owner to call Take soon. It is called without the lock, on any goroutine,
 	// at most once between two Takes.
 	Wake func()
-	// Write, if it is set, is called before Wake; it takes and writes at once. It returns
-	// false if the owner is at work.
+	// Write, if it is set, is called first: it takes and writes the output at once. Wake is
+	// called only if Write returns false, because the owner is busy.
 	Write func() bool
 	// Bare: the connections are not sockets and get bodies and reasons without frames.
 	Bare bool
@@ -45,9 +45,9 @@ type Output struct {
 	Conn *Conn
 	// Close: nothing more follows. The connection is to be closed when its output is written.
 	Close bool
-	// Abort: the connection is to be closed at once. Nothing is written.
+	// Abort: the connection is to be closed at once, and nothing more is written.
 	Abort bool
-	// Bare is what it got so far, if the sink is bare.
+	// Bare is what it has got so far, if the sink is bare.
 	Bare Bare
 }
 
@@ -55,12 +55,12 @@ type Output struct {
 // under way already.
 func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
-// Held is how many bytes wait for the peer, as far as the owner knows. Any goroutine may call
-// it.
+// Held returns how many bytes wait for the peer, as far as the owner knows. Any goroutine may
+// call it.
 func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
 
-// Front appends to parts, while they have room, the next bytes of what the owner has taken, at
-// most so many. From then on the peer may have read them. Only the owner calls it.
+// Front appends to parts, up to its capacity, the next bytes of what the owner has taken, at
+// most most bytes. From then on the peer may have read them. Only the owner calls it.
 func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	o, at := &c.out, c.out.at
 	if o.keeps {
@@ -81,12 +81,12 @@ func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
 	return parts, n
 }
 
-// Keeps tells whether more of what the owner has taken waits, with kept outcomes: others
-// should get their turn after each write. Only the owner calls it.
+// Keeps reports whether bytes with kept outcomes wait to be written: other connections should
+// get their turn after each write. Only the owner calls it.
 func (c *Conn) Keeps() bool { return c.out.keeps && c.Held() > 0 }
 
-// Wrote notes that n bytes of what Front returned have been written, and that no more of it is
-// being written. When everything that was taken is written, it takes more. Only the owner
+// Wrote records that n bytes of what Front returned have been written, and that no more of it
+// is being written. When everything that was taken is written, it takes more. Only the owner
 // calls it.
 func (c *Conn) Wrote(n int) {
 	o, h := &c.out, c.hub

@@ -15,7 +15,7 @@ import (
 type Command struct {
 	From *Conn
 	Req  wire.Request
-	// Kept says that the body lies in memory that nobody writes to again.
+	// Kept reports that the body is in memory that nobody writes to again.
 	Kept bool
 	// Refuse is sent instead of asking the core.
 	Refuse *wire.Error
@@ -24,12 +24,12 @@ type Command struct {
 	// Close closes the connection after the reply.
 	Close bool
 	// Owner is the submitter's owner from now on: only a submitter with the same owner may
-	// attach to its kept jobs. 0 changes nothing; at first a submitter has no owner.
+	// attach to its kept jobs. 0 changes nothing; initially, a submitter has no owner.
 	Owner uint64
 	// Ignore: there is no reply and nothing to do (pong).
 	Ignore bool
-	// Covers tells whether the peer's token covers a type, nil for any type. Scope is equal
-	// for tokens that cover the same types.
+	// Covers reports whether the peer's token covers a type; nil covers all types. Tokens that
+	// cover the same types have the same Scope.
 	Covers func(typ []byte) bool
 	Scope  uint64
 }
@@ -41,8 +41,8 @@ func (m *Command) String() string {
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
 }
 
-// Step carries out commands of the sink's connections, in order, in one step. It does not look
-// for output.
+// Step carries out commands of the sink's connections, in order, in one step. It does not take
+// output.
 func (s *Sink) Step(cmds []Command) { s.run(cmds, nil) }
 
 // Round is Step, and moves the output of all connections of the sink to outs.
@@ -62,11 +62,11 @@ func (s *Sink) run(cmds []Command, outs *[]Output) {
 	})
 }
 
-// act has f change the core and its connections. It is for everything but peers' commands.
+// act lets f change the core and its connections. It is for everything except peers' commands.
 func (h *Hub) act(f func(now int64)) { h.step(nil, nil, f) }
 
 // step carries out f and its immediate consequences under the lock; the core changes only
-// here. self is the sink that asks, if one does. If outs is not nil, the output of self is
+// here. self is the calling sink, or nil. If outs is not nil, the output of self is
 // moved there.
 func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 	defer h.guard()
@@ -83,12 +83,12 @@ func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 		*outs = self.take(now, *outs)
 	}
 	h.release(self)
-	if send && (self == nil || outs != nil) { // a sink that has more to come looks for output later
+	if send && (self == nil || outs != nil) { // a sink in the middle of a round sends at its end
 		h.fleet.Send()
 	}
 }
 
-// guard ends the process when the core panics, because half-changed state would lie.
+// guard ends the process when the core panics, because half-changed state would be wrong.
 func (h *Hub) guard() {
 	e := recover()
 	if e == nil {
@@ -98,7 +98,7 @@ func (h *Hub) guard() {
 	if h.doing != nil {
 		what = h.doing.String()
 	}
-	h.cfg.Fatal(fmt.Sprintf("the core broke down on %s: %v\n%s", what, e, debug.Stack()))
+	h.cfg.Fatal(fmt.Sprintf("the core panicked on %s: %v\n%s", what, e, debug.Stack()))
 	panic(e)
 }
 
@@ -222,7 +222,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 // maxReason bounds what is kept of a worker's reason, in bytes.
 const maxReason = 16 << 10
 
-// Brief cuts a text to at most so many bytes, between characters.
+// Brief cuts a text to at most most bytes, between characters, and marks the cut with "…".
 func Brief[T string | []byte](text T, most int) string {
 	if len(text) <= most {
 		return string(text)

@@ -8,11 +8,11 @@ import (
 	"gloom/broker/clock"
 )
 
-// tickPause is the least time between two ticks. It leaves room for others when the core has
+// tickPause is the least time between two ticks. It gives commands a turn when the core has
 // much to do.
 const tickPause = 500 * time.Microsecond
 
-// arm makes the timer fire at next, which is earlier than it would.
+// arm makes the timer fire at next, earlier than it would have.
 func (h *Hub) arm(next int64) {
 	if !h.ticking && !h.closed {
 		h.armed = next
@@ -20,8 +20,8 @@ func (h *Hub) arm(next int64) {
 	}
 }
 
-// tick ticks the core once everything that has arrived is read: nobody is judged while an
-// answer lies unread.
+// tick ticks the core once everything that has arrived is read, so that no timeout strikes while
+// an answer is unread.
 func (h *Hub) tick() {
 	h.mu.Lock()
 	h.ticking = true
@@ -43,8 +43,8 @@ func (h *Hub) due(now int64) {
 	})
 }
 
-// ReadFirst calls then, on any goroutine, when everything is read that has arrived by now.
-// Code that judges a peer by what did not arrive uses it.
+// ReadFirst calls then, on any goroutine, once everything that has arrived by now is read. Code
+// that draws conclusions from the silence of a peer uses it.
 func (h *Hub) ReadFirst(then func(now int64)) {
 	if h.awake != nil && h.awake.Stands() {
 		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })
@@ -58,12 +58,12 @@ func (h *Hub) ReadFirst(then func(now int64)) {
 	then(now)
 }
 
-// Reads sets how ReadFirst reads everything: read calls then after that, or never if the
+// Reads sets how ReadFirst reads everything: read calls then afterwards, or never if the
 // connections are closed.
 func (h *Hub) Reads(read func(then func())) { h.readAll.Store(&read) }
 
 // After calls f once d has passed on the hub's clock and everything that arrived by then is
-// read. Stopping the timer prevents the call unless that is about to happen.
+// read. Stopping the timer prevents the call unless it is about to happen.
 func (h *Hub) After(d time.Duration, f func()) *time.Timer {
 	due := h.clock() + int64(d)
 	var t *time.Timer

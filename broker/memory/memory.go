@@ -1,6 +1,6 @@
 // Package memory manages the memory of the broker's process beyond its limits: pages that
-// the garbage collector does not scan, the collector's pace, and giving unused memory
-// back.
+// the garbage collector does not scan, the collector's pace, and the return of unused
+// memory.
 package memory
 
 import (
@@ -39,15 +39,14 @@ func (Pages) Put(m []byte) {
 const (
 	givePeriod = 5 * time.Second
 	giveLeast  = 16 << 20
-	// dropPause is the least time between two collections that dropped frames cause. So
-	// a client that begins large frames and disconnects does not keep the collector
-	// busy.
+	// dropPause is the least time between two collections that dropped frames cause, so that
+	// a client that begins large frames and disconnects does not keep the collector busy.
 	dropPause = 100 * time.Millisecond
 )
 
-// GiveBack returns unused memory to the system, until stop. The collector would keep
-// that memory for as long as nothing else is allocated. trim is called now and then to
-// free what is kept for reuse; dropped tells that much memory has become garbage at
+// GiveBack returns unused memory to the system until stop. The collector would keep that
+// memory until something else is allocated. trim is called every givePeriod to free what
+// is kept for reuse; a value on dropped says that much memory has become garbage at
 // once.
 func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 	before := heap()
@@ -76,9 +75,8 @@ func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 	}
 }
 
-// heapSize is the size of the heap, in bytes: free spans, objects including garbage,
-// the objects that were live at the last collection; and the total that was ever
-// allocated.
+// heapSize has sizes of the heap in bytes: free spans, objects including garbage, objects
+// that were live at the last collection, and everything allocated since the start.
 type heapSize struct{ free, objects, live, allocated uint64 }
 
 func heap() heapSize {
@@ -90,7 +88,7 @@ func heap() heapSize {
 	return heapSize{m[0].Value.Uint64(), m[1].Value.Uint64(), m[2].Value.Uint64(), m[3].Value.Uint64()}
 }
 
-// idle reports whether a heap has much to give back that nobody has needed lately. A
+// idle reports whether a heap has much to give back and has hardly been used lately. A
 // process that allocates a lot will need it again, and giving memory back disturbs it:
 // 500 MiB keep a processor busy for 25 to 55 ms, and collecting them keeps another busy
 // for longer.
@@ -99,7 +97,7 @@ func (h heapSize) idle(before heapSize) bool {
 	return h.allocated-before.allocated < giveLeast && spare >= max(giveLeast, h.live/4)
 }
 
-// ballast is memory that is never touched, and so takes none. The collector runs when
+// ballast is never touched, so it occupies no physical memory. The collector runs when
 // as many bytes have been allocated as are live, ballast included. Without it, a small
 // heap would be collected after every few dozen large frames.
 var ballast []byte
@@ -111,7 +109,7 @@ const (
 )
 
 // Pace sets the collector's pace: less often than the default for a small heap, and
-// more often where the process would use memory beyond budget (0 is no budget). It is
+// more often where the process would exceed budget, in bytes (0 is no budget). It is
 // for programs whose process is the broker's; it leaves a GOGC or GOMEMLIMIT in the
 // environment alone.
 func Pace(budget int64) {

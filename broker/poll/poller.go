@@ -17,9 +17,9 @@ import (
 // Poller waits for events of descriptors. The zero Poller waits for nothing and runs tasks
 // on goroutines of their own.
 //
-// Only this file knows gnet, and only gnet's poller. Its event loop costs processor time (it
+// Only this file uses gnet, and it uses only gnet's poller. Its event loop costs processor time (it
 // reads and writes descriptors as if they were files, and asks for each event twice unless one
-// peer may keep it from all others), holds output back without a bound, and does not say when
+// peer may keep it from all others), buffers output without a bound, and does not report when
 // it has written it.
 type Poller struct {
 	epoll *netpoll.Poller
@@ -29,7 +29,7 @@ type Poller struct {
 	// turn is held by the goroutine that handles an event or a task.
 	turn   sync.Mutex
 	run    queue.Func   // runTask
-	mu     sync.RWMutex // keeps others from using a poller that has closed
+	mu     sync.RWMutex // guards closed: a closed poller must not be used
 	closed bool
 }
 
@@ -42,7 +42,7 @@ const (
 	Ended           // the peer sends no more, or the connection has failed
 )
 
-// Open returns a poller without descriptors.
+// Open returns a poller that watches no descriptors yet.
 func Open() (*Poller, error) {
 	epoll, err := netpoll.OpenPoller()
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Poller) Wait(on func(fd int, ev Events)) {
 		return nil
 	})
 	if !errors.Is(err, errorx.ErrEngineShutdown) {
-		// Only a descriptor closed by mistake can have come to this.
+		// Only a descriptor that was closed by mistake can cause this.
 		panic(fmt.Sprintf("an event loop cannot wait for events: %v", err))
 	}
 }
@@ -92,11 +92,11 @@ func (p *Poller) Add(fd int) error {
 // Again reports a descriptor's events once more, in the next round.
 func (p *Poller) Again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
 
-// Remove ends the reports.
+// Remove ends the reports of a descriptor's events.
 func (p *Poller) Remove(fd int) { _ = p.epoll.Delete(fd) }
 
-// Do lets wait run f soon, or runs it on a goroutine of its own if nobody waits. It returns
-// false if the poller is closed. Any goroutine may call it.
+// Do makes Wait run f soon; the zero Poller runs f on a goroutine of its own. Do returns false
+// if the poller is closed. Any goroutine may call it.
 func (p *Poller) Do(f func()) bool {
 	if p.epoll == nil {
 		go p.Call(f)
@@ -107,7 +107,7 @@ func (p *Poller) Do(f func()) bool {
 	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
 }
 
-// Mark is the descriptor whose event SendMark causes.
+// Mark returns the descriptor whose event SendMark causes.
 func (p *Poller) Mark() int { return p.mark }
 
 // SendMark causes the event of mark. Any goroutine may call it.
@@ -122,8 +122,8 @@ func (p *Poller) SendMark() {
 // Stop ends Wait.
 func (p *Poller) Stop() { p.Do(nil) }
 
-// Instead runs f here, in place of Wait. It returns false if f does, or if Wait is running
-// or has ended. Any goroutine may call it.
+// Instead runs f here, in place of Wait. It returns false if f does, or if the turn is taken
+// or the poller is closed. Any goroutine may call it.
 func (p *Poller) Instead(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false

@@ -7,13 +7,13 @@ import (
 )
 
 // A server spends most of its time in Receive and Send. They use the system calls of sockets,
-// because read and write, which are made for files, take a longer way. The scheduler is not
-// told of these calls, because they do not block.
+// because read and write, which are made for files, take longer. The scheduler is not told of
+// these calls, because they do not block.
 
 // rawMost is the longest send, in bytes, that the scheduler is not told of.
 const rawMost = 64 << 10
 
-// Receive reads what is there. It returns 0 at the end of the stream.
+// Receive reads what has arrived. It returns 0 at the end of the stream.
 func Receive(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd),
 		uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
@@ -29,12 +29,12 @@ func ReceiveTwo(fd int, a, b []byte) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// Send writes what the socket takes at once.
+// Send writes as much as the socket accepts without blocking.
 func Send(fd int, b []byte) (int, error) {
 	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	var n uintptr
 	var errno unix.Errno
-	// Only calls by name let the compiler keep b on the stack.
+	// The compiler keeps b on the stack only if the function is called by name.
 	if len(b) <= rawMost {
 		n, _, errno = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
 	} else {

@@ -7,19 +7,19 @@ import (
 
 const (
 	// idleTypes is how many unused types are remembered, keptTypes how many types have
-	// metrics of their own for good.
+	// metrics of their own permanently.
 	idleTypes = 16_384
 	keptTypes = 100
 )
 
-// maxPairs bounds the pairs of a type and a set of types that contains it, as workers
-// of several types make them: 1,000 sets of 1,000 types each, for example.
+// maxPairs bounds the pairs of a type and a set of types that contains it. Workers of
+// several types make them: 1,000 sets of 1,000 types each, for example.
 const maxPairs = 1 << 20
 
 // tlsShare is the part of MaxMemory that TLS connections may take together.
 const tlsShare = 8
 
-// Hub is the part of the options that concerns the hub and the core.
+// Hub returns the part of the options that concerns the hub and the core.
 func (o *Options) Hub() hub.Config {
 	return hub.Config{
 		MaxOutbound: o.MaxOutbound, MaxUnread: o.MaxUnread, MaxInbound: o.MaxInbound, MaxSecure: o.MaxMemory / tlsShare,

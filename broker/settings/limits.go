@@ -29,12 +29,12 @@ type TypeSettings struct {
 // whose settings win over the file until the process ends.
 type Limits struct {
 	hub  *hub.Hub
-	most int // bound on the types that operators have set
+	most int // bounds the types with settings of operators
 
 	mu    sync.Mutex
 	file  FileLimits
 	rules map[string]broker.Rule // of operators, by pattern
-	// limited and fair are the types of which operators set limits or fairness.
+	// limited and fair are the types whose limits or fairness operators have set.
 	limited, fair map[string]bool
 }
 
@@ -44,14 +44,14 @@ var (
 	ErrFileRule = errors.New("the rule is in the file of limits; remove it there and reload the file (SIGHUP)")
 )
 
-// GroupRule is the rule for a pattern. Persisted: it is in the file.
+// GroupRule is the rule for a pattern. Persisted reports whether it is in the file.
 type GroupRule struct {
 	Pattern string // canonical
 	broker.Rule
 	Persisted bool
 }
 
-// NewLimits returns empty limits; most bounds the types that operators may set.
+// NewLimits returns empty limits. most bounds the types whose settings operators may set.
 func NewLimits(h *hub.Hub, most int) *Limits {
 	return &Limits{hub: h, most: most, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
 }
@@ -85,27 +85,27 @@ func (l *Limits) Rules() []GroupRule {
 	return out
 }
 
-// SetRule sets the rule for a pattern until the process ends, and tells whether there was
-// none.
+// SetRule sets the rule for a pattern until the process ends, and reports whether there
+// was none.
 func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, there := l.rule(pattern)
+	_, known := l.rule(pattern)
 	if err := l.setRule(pattern, r); err != nil {
 		return false, err
 	}
 	l.rules[pattern] = r
-	return !there, nil
+	return !known, nil
 }
 
-// DropRule removes an operator's rule; if the file has a rule for the pattern, that one is
-// in force then. It returns ErrNoRule or ErrFileRule if operators have set none.
+// DropRule removes an operator's rule. If the file has a rule for the pattern, that one is
+// in force again. It returns ErrNoRule or ErrFileRule if operators have set none.
 func (l *Limits) DropRule(pattern string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old, there := l.rule(pattern)
+	old, known := l.rule(pattern)
 	switch {
-	case !there:
+	case !known:
 		return ErrNoRule
 	case old.Persisted:
 		return ErrFileRule
@@ -126,22 +126,22 @@ func (l *Limits) SetTypeLimits(name string, limits broker.TypeLimits) error {
 	return l.setType(l.limited, broker.TypeSetting{Name: []byte(name), Limits: &limits})
 }
 
-// SetFair sets whether the groups of a type take turns, until the process ends.
+// SetFair sets whether the tenants of a type take turns, until the process ends.
 func (l *Limits) SetFair(name string, fair bool) error {
 	return l.setType(l.fair, broker.TypeSetting{Name: []byte(name), Fair: &fair})
 }
 
-func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
+func (l *Limits) setType(set map[string]bool, t broker.TypeSetting) error {
 	name := string(t.Name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !said[name] && len(said) >= l.most {
-		return &wording.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, and no more are allowed (max-types)", len(said))}
+	if !set[name] && len(set) >= l.most {
+		return &wording.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have settings already, and no more are allowed (max-types)", len(set))}
 	}
 	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
 		return err
 	}
-	said[name] = true
+	set[name] = true
 	return nil
 }
 
@@ -158,8 +158,8 @@ func (l *Limits) Load(f FileLimits) error {
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(f.Groups)) {
-		was, there := old.Groups[p]
-		if is := f.Groups[p]; (!there || was != is) && !has(l.rules, p) {
+		was, known := old.Groups[p]
+		if is := f.Groups[p]; (!known || was != is) && !has(l.rules, p) {
 			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: []byte(p), Rule: is})
 		}
 	}

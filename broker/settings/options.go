@@ -23,7 +23,7 @@ type Options struct {
 	// connect: one address, or "" for none.
 	SubmitAddr, WorkerAddr, HTTPAddr string
 	// SubmitSocket and WorkerSocket are paths of further unix sockets, "" for none. If one
-	// cannot be opened, the broker logs it and goes on.
+	// cannot be opened, the broker logs that and continues.
 	SubmitSocket, WorkerSocket string
 
 	// MaxMemory is the memory from which the limits on memory are derived; 0 is unknown.
@@ -42,27 +42,27 @@ type Options struct {
 	MaxTypes int
 	// MaxGroups bounds the groups that jobs are in at a time.
 	MaxGroups int
-	// MaxJobGroups bounds the groups of one job; 0 is the protocol's limit. A program with
-	// an embedded broker may raise it.
+	// MaxJobGroups bounds the groups of one job; 0 is the protocol's limit. A program that
+	// embeds the broker may raise it.
 	MaxJobGroups int
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
-	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection is closed
-	// that has been idle for longest or, if none is idle, has the longest request.
+	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection idle for
+	// longest is closed or, if none is idle, the one with the longest request.
 	MaxHTTPConns int
 	// PageLinks are other pages that the broker's page links to, each NAME=URL.
 	PageLinks []string
 	// MaxOutbound bounds the bytes that one connection has not read.
 	MaxOutbound int
 	// MaxUnread bounds the memory of everything that connections have not read; 0 is no
-	// limit. Beyond it, the connection with most unread bytes is closed.
+	// limit. Beyond it, connections with most unread bytes are closed.
 	MaxUnread int64
-	// MaxInbound bounds the bytes of frames that have not arrived whole, of all connections
-	// together. Beyond it, the connection with most of them is closed.
+	// MaxInbound bounds the bytes of frames that have not fully arrived, of all connections
+	// together. Beyond it, connections with most of them are closed.
 	MaxInbound int64
 	// MaxPrefetch bounds the jobs that one connection may hold.
 	MaxPrefetch int
-	// Retries is how often a job is dispatched again, unless it sets its own number.
+	// Retries is how often a job may be handed out again, unless it sets its own number.
 	Retries int
 	// DefaultType is the type of submits without one; "" refuses them.
 	DefaultType string
@@ -205,7 +205,7 @@ func (o *Options) checkLinks() error {
 	return nil
 }
 
-// everyAddress is all addresses of all options.
+// everyAddress returns all addresses of all options.
 func (o *Options) everyAddress() (all []guard.Address, err error) {
 	for _, l := range []struct{ flag, values string }{
 		{"submit-addr", o.SubmitAddr}, {"worker-addr", o.WorkerAddr}, {"http-addr", o.HTTPAddr},
@@ -225,14 +225,14 @@ func (o *Options) everyAddress() (all []guard.Address, err error) {
 	return all, nil
 }
 
-// Exposed tells whether other hosts reach an address without a token or a certificate.
+// Exposed reports whether other hosts can reach an address without a token or a certificate.
 func (o *Options) Exposed() bool {
 	all, _ := o.everyAddress()
 	return slices.ContainsFunc(all, o.Options.Exposed)
 }
 
-// EventLoops is Loops or, if that is 0, the number for so many processors: one for up to
-// seven, a quarter of them beyond. A job whose submitter and worker are on different loops
+// EventLoops returns Loops or, if that is 0, a number for that many processors: one for up
+// to seven, a quarter of them beyond. A job whose submitter and worker are on different loops
 // costs a third more, so another loop is worth it only if one cannot do the work.
 func (o *Options) EventLoops(processors int) int {
 	if o.Loops > 0 {

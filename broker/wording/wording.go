@@ -10,14 +10,13 @@ import (
 	"gloom/broker"
 )
 
-// reasons are the words of Of for each Why. The names in braces stand for fields of the
-// reason.
+// reasons has the text for each Why. Names in braces stand for fields of the reason.
 var reasons = [...]string{
 	broker.WorkerLost:     "its worker was lost in run {have}",
 	broker.TimedOut:       "run {have} passed its timeout_ms of {most}",
 	broker.WorkerClosed:   "its worker was closed: {text}",
 	broker.DeadlinePassed: "its deadline (expires_ms) passed before it was done",
-	broker.Stopped:        "the broker stops; the job was not done",
+	broker.Stopped:        "the broker stopped before the job was done",
 	broker.Revoked:        "cancelled by an operator",
 	broker.TypeForgotten:  "an operator forgot its type",
 	broker.GivenBack:      "given back",
@@ -30,23 +29,23 @@ var reasons = [...]string{
 	broker.NoLetter:        "no failed job with this id is kept",
 	broker.NotOut:          "no job with this id is out on this connection",
 	broker.NothingOut:      "not_processing: no job is out on this connection",
-	broker.IsRunning:       "running: the job is out at a worker",
+	broker.IsRunning:       "running: the job is out on a worker",
 	broker.HasEnded:        "the job has ended",
 	broker.EndUnread:       "the job has ended, and its last frame is on its way",
-	broker.CancelledBefore: "the job was cancelled before",
+	broker.CancelledBefore: "the job was cancelled already",
 	broker.IDHeld:          "a job with this id is queued or running",
 	broker.OutcomeKept:     "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
 
 	broker.Closing:            "the broker is shutting down and takes no new jobs",
 	broker.ManyTypes:          "the broker holds {most} types (max-types)",
 	broker.ManyPairs:          "the broker holds {have} pairs of a type and a set of types that serves it (max-pairs)",
-	broker.ManyPoolBytes:      "the lists of types that workers joined with take {have} bytes, and {need} more would pass {most} (an eighth of max-bytes, 1 MiB at least)",
+	broker.ManyPoolBytes:      "the lists of types that workers joined with take {have} bytes, and {need} more would exceed {most} (an eighth of max-bytes, 1 MiB at least)",
 	broker.ManyJobs:           "the broker holds {have} jobs{among} (max-jobs)",
-	broker.ManyBytes:          "the broker holds {have} bytes{among}, and {need} more would pass {most} (max-bytes)",
+	broker.ManyBytes:          "the broker holds {have} bytes{among}, and {need} more would exceed {most} (max-bytes)",
 	broker.ManyTypeJobs:       "type {type} holds {have} jobs (max-type-jobs)",
-	broker.ManyTypeBytes:      "type {type} holds {have} bytes, and {need} more would pass {most} (max-type-bytes)",
+	broker.ManyTypeBytes:      "type {type} holds {have} bytes, and {need} more would exceed {most} (max-type-bytes)",
 	broker.ManySubmitterJobs:  "this submitter holds {have} jobs (max-submitter-jobs)",
-	broker.ManySubmitterBytes: "this submitter holds {have} bytes, and {need} more would pass {most} (max-submitter-bytes)",
+	broker.ManySubmitterBytes: "this submitter holds {have} bytes, and {need} more would exceed {most} (max-submitter-bytes)",
 	broker.ManyGroups:         "the broker holds {have} groups (max-groups)",
 	broker.ManyOverdue:        "there are {overdue} overdue runs, and {have} of them are on this connection, which does not answer them (half of max-jobs or max-bytes)",
 	broker.FrameTooLong:       "the kept frame does not fit into what may wait for this connection (max-outbound)",
@@ -54,7 +53,7 @@ var reasons = [...]string{
 	broker.EmptyRule:          "a rule needs concurrency or rate",
 }
 
-// Of words a reason of the core.
+// Of puts a reason of the core into words.
 func Of(r *broker.Reason) string {
 	if r.Why == broker.Said {
 		return r.Text
@@ -95,11 +94,11 @@ func Of(r *broker.Reason) string {
 	return string(append(buf, rest...))
 }
 
-// Uses says what keeps a type from being forgotten, "" if nothing does.
+// Uses describes what keeps a type from being forgotten; it is "" if nothing does.
 func Uses(u *broker.TypeUse) string {
 	var all []string
-	say := func(s string, there bool) {
-		if there {
+	say := func(s string, is bool) {
+		if is {
 			all = append(all, s)
 		}
 	}
@@ -131,7 +130,7 @@ func (e *SettingError) Error() string {
 	return e.Reason
 }
 
-// AsError says why the core refused a setting, nil if it accepted it.
+// AsError returns why the core refused a setting, nil if it accepted it.
 func AsError(x *broker.BadSetting) error {
 	if x == nil {
 		return nil
@@ -152,7 +151,7 @@ func AsError(x *broker.BadSetting) error {
 	return e
 }
 
-// Holds says what a waiting job waits for, "" for other jobs.
+// Holds describes what a waiting job waits for; it is "" for other jobs.
 func Holds(x *broker.JobInfo) string {
 	switch x.Hold {
 	case broker.HeldByDelay:
@@ -170,12 +169,12 @@ func Holds(x *broker.JobInfo) string {
 	case broker.HeldForJoin:
 		return "no worker has joined its type"
 	case broker.HeldByWork:
-		return "all workers of its type are at work"
+		return "all workers of its type are busy"
 	}
 	return ""
 }
 
-// rounded is the time for which jobs wait.
+// rounded formats a duration for people.
 func rounded(d time.Duration) string {
 	unit := time.Millisecond
 	if d > time.Minute {

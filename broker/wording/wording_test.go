@@ -29,9 +29,9 @@ func TestWords(t *testing.T) {
 	}{
 		{broker.Reason{Text: "broken"}, "broken"},
 		{broker.Reason{Why: broker.OutcomeKept, Have: 61.4e9}, "the outcome of a job with this id is kept for another 1m1s: attach to it, or cancel it"},
-		{broker.Reason{Why: broker.ManyBytes, Have: 7, Need: 3, Most: 9}, "the broker holds 7 bytes, and 3 more would pass 9 (max-bytes)"},
-		{broker.Reason{Why: broker.ManyBytes, Have: 7, Overdue: 2, Need: 3, Most: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would pass 9 (max-bytes)"},
-		{broker.Reason{Why: broker.ManyTypeBytes, Have: 7, Need: 3, Most: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would pass 9 (max-type-bytes)`},
+		{broker.Reason{Why: broker.ManyBytes, Have: 7, Need: 3, Most: 9}, "the broker holds 7 bytes, and 3 more would exceed 9 (max-bytes)"},
+		{broker.Reason{Why: broker.ManyBytes, Have: 7, Overdue: 2, Need: 3, Most: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would exceed 9 (max-bytes)"},
+		{broker.Reason{Why: broker.ManyTypeBytes, Have: 7, Need: 3, Most: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would exceed 9 (max-type-bytes)`},
 		{broker.Reason{Why: broker.ManyOverdue, Have: 7, Overdue: 8}, "there are 8 overdue runs, and 7 of them are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
 		{broker.Reason{Why: broker.TimedOut, Have: 2, Most: 50}, "run 2 passed its timeout_ms of 50"},
 	} {
