@@ -7,13 +7,13 @@ import (
 )
 
 // giantFrom is the payload length from which a frame is decoded, and its memory allocated,
-// beside the event loop. At 16 MiB either takes milliseconds, and all other connections would
-// wait. Meanwhile the frame's own connection is not read. While other connections have more
-// than a turn's work, every big frame is handled like this.
+// beside the event loop. At 16 MiB either takes milliseconds, for which all other connections
+// would wait. Until it is done, the frame's own connection is not read. While other connections
+// have more than a turn's work, every big frame is handled like this.
 const giantFrom = 512 << 10
 
-// goAside runs work beside the loop, and then, on the loop, done and what has come meanwhile.
-// work holds so many bytes and must not touch anything of the loop's.
+// goAside runs work beside the loop, then done on the loop, and then handles what has arrived in
+// between. work holds the given number of bytes and must not touch anything of the loop's.
 func (c *conn) goAside(bytes int, work, done func()) {
 	c.reading, c.in.aside = aside, bytes
 	back := func() {

@@ -9,10 +9,10 @@ import (
 	"gloom/wire"
 )
 
-// Call is a job that comes over HTTP: a submitter of its own, without a socket. It is not safe
+// Call is a job submitted over HTTP: a submitter of its own, without a socket. It is not safe
 // for concurrent use.
 type Call struct {
-	// Job is what was submitted, once Submit has succeeded.
+	// Job describes the submitted job, once Submit has succeeded.
 	Job struct {
 		ID, Type string
 		Delayed  bool
@@ -35,7 +35,7 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	return c
 }
 
-// Submit submits the job in a frame's payload, which must not change any more and must not say
+// Submit submits the job in a frame's payload, which must not change any more and must not have
 // "ack": false.
 func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
@@ -62,8 +62,8 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	return nil
 }
 
-// Answer waits for the end of the job. What it returns is valid until Close. The outcome of a
-// kept job is kept until Written says that it has been delivered.
+// Answer waits for the end of the job. Its result is valid until Close. The outcome of a kept job
+// is kept until Written reports that it has been delivered.
 func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
 	if err := c.wait(ctx, func() bool { return c.peer.Held() > 0 }); err != nil {
 		return nil, err
@@ -74,20 +74,20 @@ func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
 	return c.text(), nil
 }
 
-// text is the answer or the reason that has come. It lies in one piece.
+// text returns the answer or reason that has arrived. It is in one piece.
 func (c *Call) text() []byte {
 	parts, _ := c.peer.Front(make([][]byte, 0, 1), math.MaxInt)
 	return parts[0]
 }
 
-// Written says that what Answer returned has been delivered.
+// Written reports that what Answer returned has been delivered.
 func (c *Call) Written() { c.peer.Wrote(c.peer.Held()) }
 
 // Close ends the call. A job that is neither detached nor kept ends with it.
 func (c *Call) Close() { c.srv.hub.Gone(c.peer) }
 
-// wait waits until there is enough output. Its error is that of ctx, without a code, or says
-// that the broker has closed the connection.
+// wait waits until there is enough output. Its error is that of ctx, without a code, or
+// Draining if the broker has closed the connection.
 func (c *Call) wait(ctx context.Context, enough func() bool) *wire.Error {
 	for !enough() {
 		if c.got.Close || c.got.Abort {

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// batchSize is how many requests are decoded before the hub is asked. In a larger batch
-	// the first requests would have left the processor's nearest cache by then.
+	// batchSize is how many requests are decoded before the hub carries them out. In a larger
+	// batch, the first requests would have left the processor's nearest cache by then.
 	batchSize = 16
 	// helloFrame is the longest payload that a peer may send before it has shown its token.
 	helloFrame = 32 << 10
-	// maxClient is how much is kept of the name that a peer gives itself, in bytes.
+	// maxClient bounds what is kept of the name that a peer gives itself, in bytes.
 	maxClient = 256
 )
 
@@ -49,9 +49,9 @@ func (b *batch) next(from *hub.Conn) *hub.Command {
 	return m
 }
 
-// done empties the batch once it has been carried out.
+// done empties the batch after it has been carried out.
 func (b *batch) done() {
-	if b.big { // it lives as long as its job, not as long as the batch
+	if b.big { // it is kept for its job, not for the batch
 		for i := range b.n {
 			b.cmd[i].Req = wire.Request{}
 		}
@@ -59,7 +59,7 @@ func (b *batch) done() {
 	b.n, b.big, b.now = 0, false, false
 }
 
-// request makes a command of a frame.
+// request turns a frame into a command of b.
 func (c *conn) request(b *batch, payload []byte, kept bool) {
 	m := b.next(c.peer)
 	m.Kept, b.big = kept, b.big || kept
@@ -98,8 +98,8 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 			c.state = open
 		}
 		m.Refuse = err
-		// A worker that cannot write JSON would break every job it gets. A submitter stays:
-		// its frames' borders are known, and closing would cost it all its jobs.
+		// A worker that cannot write JSON would fail every job it gets. A submitter stays
+		// connected: its frames are still delimited, and closing would cost it all its jobs.
 		m.Close = err.Code.Reach() == wire.ReplyAndClose ||
 			err.Code == wire.InvalidJSON && c.port == wire.WorkerPort && len(payload) > 0
 		if m.Close {
@@ -124,13 +124,13 @@ func (c *conn) refuse(b *batch, err *wire.Error) {
 	c.state = draining
 }
 
-// unauthenticated tells whether the peer has yet to show a token.
+// unauthenticated reports whether the peer has yet to show a token.
 func (c *conn) unauthenticated() bool { return c.state == greeting && c.srv.tokens.Required() }
 
 // wantHello closes a connection whose first frame is not a hello.
 func (c *conn) wantHello(b *batch) {
 	c.srv.tokenFailed(c.remote)
-	c.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"})
+	c.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker requires a hello with a token first"})
 }
 
 // refuseToken closes a connection that showed an unknown token, or none. The refusal is
@@ -153,7 +153,7 @@ func (c *conn) hello(m *hub.Command) {
 	c.state, c.in.max = open, c.srv.opt.MaxFrame
 	if c.srv.tokens.Required() {
 		c.waiting.Stop()
-		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // just taken out of the file
+		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // it has just been removed from the file
 			c.refuseToken(m)
 			return
 		}
@@ -168,9 +168,9 @@ func (c *conn) hello(m *hub.Command) {
 	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
-// permits says what a token must grant for a request. Verbs that are not listed need nothing.
-// Everything is judged before the lock is taken, except for types that only the core knows:
-// for those the request carries Covers.
+// permits lists what a token must grant for a request. Verbs that are not listed need nothing.
+// Everything is checked before the lock is taken, except types that only the core knows: for
+// those the request carries Covers.
 var permits = [...]struct {
 	scope guard.Scope
 	typed bool // the token must cover the types that the request names
@@ -197,7 +197,7 @@ func permit(g *guard.Grant, m *hub.Command) *wire.Error {
 	if p.typed && r.Type != nil && !g.CoversName(r.Type) {
 		return &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(r.Type))}
 	}
-	// A pattern may fit a type that the token covers.
+	// A pattern may match a type that the token covers.
 	if p.typed && r.Types != nil && !slices.ContainsFunc(r.Types, func(typ []byte) bool { return bytes.IndexByte(typ, '*') >= 0 || g.CoversName(typ) }) {
 		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(r.Types[0]))}
 	}

@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// conn is a connection. It belongs to whoever has its loop's turn.
+// conn is a connection. It belongs to the goroutine that has its loop's turn.
 type conn struct {
 	srv    *Server
 	loop   *loop
@@ -21,18 +21,18 @@ type conn struct {
 
 	state   state
 	reading reading
-	put     bool // something it sent has been read and not been carried out
+	put     bool // bytes of it have been read and not carried out
 	in      input
 	// bite bounds a read after the connection had more than a turn's work, so that little is
-	// left behind. 0 is no bound.
+	// left over. 0 is no bound.
 	bite   int
-	thrown int         // bytes thrown away since its frames are not read any more
-	over   atomic.Bool // it is closed, and work beside the loop is not needed any more
+	thrown int         // bytes discarded since its frames are no longer read
+	over   atomic.Bool // it is closed, and work beside the loop is no longer needed
 
 	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
 	waiting *time.Timer  // for hello
 	beat    time.Duration
-	heard   int64 // when bytes last came; kept only with a heartbeat
+	heard   int64 // when bytes last arrived; kept only with a heartbeat
 	beater  *time.Timer
 }
 
@@ -42,10 +42,10 @@ type source interface {
 	// again gives the connection another turn, after others.
 	again()
 	// send writes what the system takes at once. If that is nothing, the connection gets a
-	// turn when there is room. A negative n means that the parts are being written, and
-	// reported later.
+	// turn when there is room. A negative n means that the parts are being written, which
+	// is reported later.
 	send(parts [][]byte) (n int, err error)
-	// finish tells the peer that nothing follows.
+	// finish tells the peer that no more output follows.
 	finish()
 	close()
 }
@@ -54,34 +54,34 @@ type source interface {
 type state uint8
 
 const (
-	greeting state = iota // no frame has come but a refused hello
+	greeting state = iota // no frame has arrived except a refused hello
 	open
-	draining // its input is thrown away; its output is still written
-	closing  // the same, and it has a while to read the last of it
+	draining // its input is discarded; its output is still written
+	closing  // the same, and the peer has some time to read the last of it
 	closed
 )
 
-// reading tells what a connection waits for before it is read again.
+// reading is what a connection waits for before it is read again.
 type reading uint8
 
 const (
-	ready   reading = iota // nothing: bytes are read as they come
+	ready   reading = iota // nothing: bytes are read as they arrive
 	forTurn                // its next turn, which begins with the rest of the last one's work
 	aside                  // slow work on its frame, beside the loop
 	paused                 // the peer, which has too much to read
 )
 
 const (
-	// helloTime is how long a peer may wait with its token.
+	// helloTime is how long a peer may take to show its token.
 	helloTime = 10 * time.Second
-	// lingerTime is how long a connection that we close may take to read the reason;
-	// lingerBytes is what it may still send meanwhile.
+	// lingerTime is how long a peer that is being closed may take to read the reason;
+	// lingerBytes is how much it may still send in that time.
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
-	// leastBite is the least that bite becomes, in bytes.
+	// leastBite is the smallest nonzero bite, in bytes.
 	leastBite = 16 << 10
-	// largeDrop is the size from which a dropped unfinished frame is collected at once, in
-	// bytes.
+	// largeDrop is the size in bytes from which a dropped unfinished frame is collected at
+	// once.
 	largeDrop = 1 << 20
 )
 
@@ -91,13 +91,13 @@ func (lp *loop) admit(c *conn) {
 	if lp.srv.tokens.Required() {
 		c.waiting = lp.srv.hub.After(helloTime, func() {
 			lp.srv.tokenFailed(c.remote)
-			lp.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
+			lp.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token arrived within %v", helloTime)})
 		})
 	}
 }
 
-// dropInput throws away the unfinished frame. A large one is collected at once: peers that
-// hoard them may come back faster than the collector runs.
+// dropInput discards the unfinished frame. A large one is collected at once: peers that hoard
+// them may reconnect faster than the collector runs.
 func (c *conn) dropInput() {
 	if cap(c.in.frame) >= largeDrop {
 		notify(c.srv.dropped)
@@ -106,7 +106,7 @@ func (c *conn) dropInput() {
 	c.peer.Partial(0, 0)
 }
 
-// throw throws away n bytes that have come, and the unfinished frame.
+// throw discards n bytes that have arrived, and the unfinished frame.
 func (c *conn) throw(n int) {
 	c.dropInput()
 	if c.reading != ready {
@@ -118,9 +118,9 @@ func (c *conn) throw(n int) {
 	}
 }
 
-// goOn ends a pause. The heartbeat counts from now, because what the peer sent meanwhile has
-// not been read.
-func (c *conn) goOn() {
+// resume ends a pause. The heartbeat counts from now, because what the peer sent during the
+// pause has not been read.
+func (c *conn) resume() {
 	c.heard = c.srv.hub.Now()
 	c.reading = forTurn
 	c.src.again()
@@ -153,29 +153,29 @@ func (lp *loop) close(c *conn) {
 		c.waiting.Stop()
 	}
 	lp.srv.hub.Gone(c.peer)
-	if lp.conns != nil { // whoever serves a stream counts it
+	if lp.conns != nil { // streams are counted elsewhere
 		lp.srv.conns.Add(-1)
 	}
 }
 
 // startBeat pings the peer at its own pace and drops it after two beats of silence, by the
 // clock that stands still while this process does. It waits a quarter of a beat more, so that
-// bytes that have just come are read.
+// bytes that have just arrived are read.
 func (c *conn) startBeat() {
 	const silence = 2 // beats
 	interval := int64(c.beat)
 	c.heard = c.srv.hub.Now()
-	due := c.heard + interval // when the next ping is, counted from the start, so that the pace does not drift
+	due := c.heard + interval // when the next ping is due, counted from the start, so that the pace does not drift
 	suspected := false
 	beat := func() {
 		if c.state == closed {
-			return // stopping this timer misses it while it runs
+			return // the timer was already running when it was stopped
 		}
 		now := c.srv.hub.Now()
 		over := c.heard + silence*interval
-		silent := c.reading == ready && now >= over // otherwise we are not reading
+		silent := c.reading == ready && now >= over // otherwise it is not being read
 		if silent && suspected {
-			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.beat).Msg("no byte for two beats, dropped")
+			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.beat).Msg("closed a connection that was silent for two beats")
 			c.loop.close(c)
 			return
 		}
@@ -187,8 +187,8 @@ func (c *conn) startBeat() {
 			c.srv.hub.Send(c.peer, pingFrame)
 			due += interval * ((now-due)/interval + 1)
 		}
-		// The last byte came between two pings, and so does the end of the silence.
-		if over <= now { // in a pause
+		// The last byte arrived between two pings, so the silence ends between two pings.
+		if over <= now { // it is not being read
 			over = due
 		}
 		c.beater.Reset(time.Duration(min(due, over) - now))

@@ -11,15 +11,15 @@ import (
 
 const (
 	// bigFrame is the payload length from which a frame gets memory of its own, so that its
-	// body can be kept without a copy. For smaller frames, a copy into memory that is used
-	// again costs less than collecting garbage.
+	// body can be kept without a copy. For smaller frames, a copy into reused memory costs
+	// less than collecting garbage.
 	bigFrame = 128 << 10
-	// growth is the most memory that a frame gets, as a multiple of what has come of it.
+	// growth bounds the memory that a frame gets, as a multiple of what has arrived of it.
 	growth = 4
 )
 
-// received takes in what a read has brought and makes commands of it, unless the connection is
-// not read for now.
+// received takes over the data of a read and makes commands of it, unless the connection must
+// wait.
 func (c *conn) received(data []byte) {
 	defer c.rescue()
 	if c.state >= draining {
@@ -30,7 +30,7 @@ func (c *conn) received(data []byte) {
 	if was := c.reading; was == ready || was == forTurn {
 		c.reading = ready
 		used := len(c.in.data)
-		c.take(c.loop.batch)
+		c.decode(c.loop.batch)
 		if c.state < draining {
 			used -= len(c.in.data)
 		}
@@ -39,7 +39,7 @@ func (c *conn) received(data []byte) {
 			c.bite = max(used, leastBite)
 			c.src.again()
 		} else if c.reading == ready && was != ready {
-			c.src.again() // what came meanwhile has not been read
+			c.src.again() // what has arrived since has not been read
 		}
 	}
 	if c.state >= draining {
@@ -53,9 +53,9 @@ func (c *conn) received(data []byte) {
 	c.peer.Partial(c.in.held(), c.in.frames)
 }
 
-// take makes commands of the frames that have come, until the turn is over (forTurn) or one of
-// them takes long (aside). A full batch is carried out at once, the rest in the loop's round.
-func (c *conn) take(b *batch) {
+// decode makes commands of the frames that have arrived, until the turn is over (forTurn) or one
+// of them takes long (aside). A full batch is carried out at once, the rest in the loop's round.
+func (c *conn) decode(b *batch) {
 	for c.state < draining && c.reading == ready {
 		payload, kept, err := c.in.next()
 		switch {
@@ -90,27 +90,27 @@ func (c *conn) rescue() {
 	}
 }
 
-// fault closes the connection after a panic in decoding, which costs this peer only. (A panic
+// fault closes the connection after a panic in decoding, which affects only this peer. (A panic
 // in the core ends the process before it gets here.)
 func (c *conn) fault(e any, stack []byte) {
-	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
+	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection because of a bug in the broker: %v", e))
 	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
 		b.n-- // the command that panicked
 	}
 	c.loop.close(c)
 }
 
-// input assembles the frames of a connection. A frame that a read brought whole is used where
-// it lies. An unfinished frame is kept in memory that grows with what has come, not with what
-// the header announces. A big frame has memory of its own; the memory of others is used again.
+// input assembles the frames of a connection. A frame that is whole in the data of one read is
+// used in place. An unfinished frame is kept in memory that grows with what has arrived, not with
+// what the header announces. A big frame has memory of its own; the memory of others is reused.
 type input struct {
 	pool *container.Buffers
 	// max is the longest payload that a frame may have.
 	max int
-	// data is what has come and has not been used, between feed and keep.
+	// data is what has arrived and has not been used, between feed and keep.
 	data []byte
-	// frame is what has come of the unfinished frame, with its header; size is its whole
-	// length, or 0 while the header, which lies in head, is incomplete.
+	// frame is what has arrived of the unfinished frame, with its header; size is its full
+	// length, or 0 while the header, which is in head, is incomplete.
 	frame []byte
 	head  [wire.HeaderLen]byte
 	size  int
@@ -119,16 +119,16 @@ type input struct {
 	// most is how much memory a frame gets at once. If it needs more, want is set, and the
 	// caller must grow the frame to that many bytes.
 	most, want int
-	// waiting, from at on, is what came after that and waits for the next turn.
+	// waiting, from at on, is what arrived after the frame and waits for the next turn.
 	waiting []byte
 	at      int
 	// aside is how many bytes work beside the loop holds for the connection.
 	aside int
-	// frames is how many have come whole.
+	// frames is how many whole frames have arrived.
 	frames uint64
 }
 
-// feed takes in what has come, behind what earlier reads have left.
+// feed appends what has arrived to what earlier reads have left.
 func (in *input) feed(data []byte) {
 	if in.data = data; len(in.waiting) > 0 {
 		in.waiting = append(in.waiting, data...)
@@ -136,9 +136,9 @@ func (in *input) feed(data []byte) {
 	}
 }
 
-// next returns the payload of the next whole frame, nil if there is none, and whether it lies
-// in memory that nobody writes to again. In the end no data is left, unless want says that the
-// frame must grow first.
+// next returns the payload of the next whole frame, nil if there is none, and whether it is in
+// memory that nobody writes to again. When it returns nil, no data is left, unless want is set
+// because the frame must grow first.
 func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
 		n := 0
@@ -172,10 +172,10 @@ func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 	return payload, !in.used, nil
 }
 
-// big tells whether the unfinished frame is a big one.
+// big reports whether the unfinished frame is a big one.
 func (in *input) big() bool { return in.size > wire.HeaderLen+bigFrame }
 
-// release frees a frame whose payload is not needed any more.
+// release frees a frame whose payload is no longer needed.
 func (in *input) release() {
 	if in.used {
 		in.pool.Put(in.frame)
@@ -206,15 +206,15 @@ func (in *input) add(size int) {
 	in.frame, in.data = append(in.frame, in.data[:n]...), in.data[n:]
 }
 
-// grown is a copy of buf with room for so many bytes.
+// grown returns a copy of buf with a capacity of room bytes.
 func grown(buf []byte, room int) []byte {
 	to := make([]byte, len(buf), room)
 	copy(to, buf)
 	return to
 }
 
-// spare is the room in a big frame, which a read may fill directly; filled notes how much was
-// read.
+// spare returns the room in a big frame, which a read may fill directly; filled records how
+// much was read.
 func (in *input) spare() []byte {
 	if !in.big() {
 		return nil
@@ -224,7 +224,7 @@ func (in *input) spare() []byte {
 
 func (in *input) filled(n int) { in.frame = in.frame[:len(in.frame)+n] }
 
-// keep makes the data that is left wait.
+// keep keeps the data that is left for the next turn.
 func (in *input) keep() {
 	switch left := len(in.data); {
 	case len(in.waiting) == 0:
@@ -240,13 +240,13 @@ func (in *input) keep() {
 	in.data = nil
 }
 
-// held is how many bytes the unfinished input occupies. Memory that will be used again counts
-// only as far as it is needed here. Input behind a frame that is handled aside does not count:
-// it is a read or two, and the frame itself must fit.
+// held returns how many bytes the unfinished input occupies. Memory that will be reused counts
+// only as far as it is needed here. Input after a frame that is handled aside does not count: it
+// is the data of a read or two, and the frame itself must fit.
 func (in *input) held() int {
 	n := in.aside
 	if in.big() {
-		n += max(0, cap(in.frame)-wire.HeaderLen) // one of the largest size just fits
+		n += max(0, cap(in.frame)-wire.HeaderLen) // a frame of the largest size just fits
 	} else {
 		n += min(cap(in.frame), 2*len(in.frame))
 	}
@@ -256,8 +256,8 @@ func (in *input) held() int {
 	return n
 }
 
-// drop throws everything away. Work aside goes on and is not counted any more.
+// drop discards everything. Work aside continues and no longer counts.
 func (in *input) drop() { *in = input{pool: in.pool, frames: in.frames} }
 
-// announced is the payload length in the header that data begins with.
+// announced returns the payload length in the header that data begins with.
 func announced(data []byte) int { return int(binary.BigEndian.Uint32(data)) }

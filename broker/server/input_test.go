@@ -216,6 +216,6 @@ func TestBeatInAPause(t *testing.T) {
 	if text := said.String(); strings.Contains(text, "two beats") {
 		t.Errorf("dropped in a pause:\n%s", text)
 	}
-	own.loop.poller.Call(func() { own.goOn() })
+	own.loop.poller.Call(func() { own.resume() })
 	until(t, "it is dropped for its silence", func() bool { return s.Counts().Conns == 0 })
 }

@@ -43,7 +43,7 @@ func (s *Server) listen() error {
 func (s *Server) bind(given map[string][]net.Listener) error {
 	for name := range given {
 		if !slices.Contains(socketNames, name) {
-			return fmt.Errorf("socket activation: a socket is named %.64q, FileDescriptorName= must be one of %s", name, strings.Join(socketNames, ", "))
+			return fmt.Errorf("socket activation: a socket has the name %.64q; FileDescriptorName= must be one of %s", name, strings.Join(socketNames, ", "))
 		}
 	}
 	for _, p := range []struct {
@@ -72,9 +72,9 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 	})
 }
 
-// open adds the sockets of a name that systemd hands over; they are judged as addresses are.
-// If there are none, it binds the addresses in values. The last one comes first, because
-// somebody who adds a flag to a longer command line looks for that address.
+// open adds the sockets with a name that systemd hands over, after the same checks as addresses.
+// If there are none, it binds the addresses in values. The last one comes first, because a user
+// who adds a flag to a longer command line expects that address.
 func (s *Server) open(name string, given map[string][]net.Listener, values string, add func(ln net.Listener, secure bool)) error {
 	for _, ln := range given[name] {
 		a, tcp := ln.Addr().(*net.TCPAddr)
@@ -121,8 +121,8 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// accept lets connections in until the listener closes. If there are no file descriptors left,
-// it pauses.
+// accept accepts connections until the listener closes. If that fails, as it does without free
+// file descriptors, it pauses.
 func (s *Server) accept(l *listener) {
 	const first, longest = 5 * time.Millisecond, time.Second
 	pause := first
@@ -153,8 +153,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 const userTimeout = 60 * time.Second
 
-// tune sets when the system gives up an accepted connection, whoever opened the listening
-// socket.
+// tune sets when the system gives up an accepted connection, whether systemd or the broker
+// opened the listening socket.
 func tune(nc net.Conn) {
 	c, ok := nc.(*net.TCPConn)
 	if !ok {
@@ -173,7 +173,7 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 	if tooMany := n > int64(s.maxConns); tooMany || l.secure && !s.hub.Secure(tlsIdle) {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
-		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", !tooMany).Msg("a connection too many")
+		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", !tooMany).Msg("refused a connection: too many are open")
 		s.refuseConn(l, nc)
 		return
 	}
@@ -190,7 +190,7 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 	}
 }
 
-// unserved notes that an accepted connection cannot be served.
+// unserved records that an accepted connection cannot be served.
 func (s *Server) unserved(err error) {
 	s.conns.Add(-1)
 	s.acceptErrors.Add(1)
@@ -207,8 +207,8 @@ func (s *Server) refuseConn(l *listener, nc net.Conn) {
 	if err != nil {
 		return
 	}
-	_, _ = poll.Send(fd, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, no more may be (max-conns)", s.maxConns), nil))
-	// Unread input would make closing reset the connection before the peer has read the
+	_, _ = poll.Send(fd, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, and no more are allowed (max-conns)", s.maxConns), nil))
+	// With unread input, close would reset the connection before the peer has read the
 	// reason.
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
 	_, _ = poll.Receive(fd, make([]byte, 4096))

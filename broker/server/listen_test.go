@@ -42,7 +42,7 @@ func TestGivenSockets(t *testing.T) {
 		says  string
 	}{
 		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0")}, "worker": {local}, "http": {tcp("[::1]:0")}}, nil, ""},
-		{map[string][]net.Listener{"gloomd.socket": {tcp("127.0.0.1:0")}}, nil, `named "gloomd.socket"`},
+		{map[string][]net.Listener{"gloomd.socket": {tcp("127.0.0.1:0")}}, nil, `has the name "gloomd.socket"`},
 		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0"), tcp("127.0.0.1:0")}}, nil, ""},
 		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, nil, "can be reached from other hosts"},
 		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *settings.Options) { o.Insecure = true }, ""},

@@ -12,17 +12,16 @@ import (
 )
 
 // loop is an event loop. It works in rounds: it waits until sockets are ready, reads from each
-// of them, makes commands of what was read, has the hub carry them out, and writes the output,
-// once per connection. This file shows a job's way from top to bottom; decode leads through
-// input.go (frames) and command.go (commands), write through the hub's step.go (the lock),
-// outbox.go (effects) and output.go (bytes).
+// of them, turns what was read into commands, lets the hub carry them out, and writes the output,
+// once per connection. This file shows a job's way from top to bottom; decode continues in
+// input.go (frames) and command.go (commands), write in the hub's step.go (the lock), outbox.go
+// (effects) and output.go (bytes).
 //
-// A stream has a loop of its own that does not wait: the stream's goroutine hands in what it
-// has read.
+// A stream has a loop of its own that does not wait for events: the stream's goroutine gives it
+// what it has read.
 //
-// All its fields and its connections belong to whoever has the poller's turn: the loop's
-// goroutine or, while that waits, a goroutine that writes in its place or brings what a stream
-// has read.
+// Its fields and its connections belong to the goroutine that has the poller's turn: the loop's
+// own or, while that waits, one that writes in its place or brings what a stream has read.
 type loop struct {
 	srv    *Server
 	all    *loops
@@ -31,21 +30,21 @@ type loop struct {
 	sink   *hub.Sink
 	batch  *batch
 
-	// in receives one read after the other. reads tells which connection each part belongs to.
+	// in receives one read after the other. reads lists which connection each part belongs to.
 	in    []byte
 	reads []portion
 	used  int // bytes of in
 	// direct counts bytes that were read directly into a big frame, stepped bytes that were
 	// carried out in this round.
 	direct, stepped int
-	// pool has memory for frames that must wait. Nil leaves that to the collector.
+	// pool has memory for frames that must wait. If it is nil, the collector frees such memory.
 	pool *container.Buffers
 
-	// cut counts the turns of this round that were too short, crowd those of the last round.
+	// cut counts the turns of this round that were cut short, crowd those of the last round.
 	cut, crowd int
 
 	outs  []hub.Output
-	parts [][]byte // has room for what is written at a time
+	parts [][]byte // has capacity for what is written at a time
 
 	pace  pace
 	round func() // endRound, as a task
@@ -58,22 +57,22 @@ type portion struct {
 }
 
 const (
-	// readBuffer is the most that reads take in before a step, in bytes. A step is due when
-	// less than leastRead of it is left. After mostRound in all, the round ends early.
+	// readBuffer bounds what is read before a step, in bytes. A step is due when less than
+	// leastRead of it is left. After mostRound in total, the round ends early.
 	readBuffer = 512 << 10
 	leastRead  = 256 << 10
 	mostRound  = 4 << 20
-	// leftBehind is about how much input all connections together may leave for later turns;
-	// each may leave leastLeft.
+	// leftBehind is roughly how much input all connections together may leave for later
+	// turns; each may leave leastLeft.
 	leftBehind = 4 << 20
 	leastLeft  = 4 << 10
-	// maxPool is what a loop keeps for frames that must wait, in bytes.
+	// maxPool bounds the memory that a loop keeps for frames that must wait, in bytes.
 	maxPool = 4 << 20
-	// writeTurn is how many bytes are written before others get their turn.
+	// writeTurn is how many bytes are written before other connections get their turn.
 	writeTurn = 256 << 10
 )
 
-// run waits for events. In the end it closes all connections.
+// run waits for events. When the poller stops, it closes all connections.
 func (lp *loop) run() {
 	lp.poller.Wait(lp.ready)
 	lp.poller.Call(func() {
@@ -105,17 +104,17 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 	}
 }
 
-// read reads once. What it brings waits for the round's step, because neither our code nor our
-// data would stay in the processor's nearest caches between the system calls of a round.
+// read reads once. The data waits for the round's step, because between the system calls of a
+// round neither code nor data would stay in the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, ended bool) {
-	// Earlier input comes before what is now read directly into the frame.
+	// Input read earlier must come before what is now read directly into the frame.
 	if len(lp.in)-lp.used-lp.direct < leastRead || c.put && c.in.big() {
 		if lp.step(); lp.stepped >= mostRound {
 			lp.flush()
 		}
 	}
 	switch {
-	case c.state == closed || c.reading == aside || c.reading == paused: // it is read again later
+	case c.state == closed || c.reading == aside || c.reading == paused: // it will be read again later
 		return
 	case c.reading == forTurn:
 		if !c.put {
@@ -155,7 +154,7 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 		return
 	}
 	if n == len(into)+len(room) || ended {
-		c.src.again() // there may be more, and no event would tell
+		c.src.again() // there may be more, and no event would report it
 	}
 	if c.beat > 0 {
 		c.heard = lp.srv.hub.Now()
@@ -170,8 +169,8 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	lp.put(c, n)
 }
 
-// put has n bytes that were read carried out and their output written, at once or at the end
-// of the round.
+// put lets the commands in n bytes that were read be carried out and their output be written, at
+// once or at the end of the round.
 func (lp *loop) put(c *conn, n int) {
 	c.put = true
 	lp.reads = append(lp.reads, portion{c, lp.used, lp.used + n})
@@ -180,7 +179,7 @@ func (lp *loop) put(c *conn, n int) {
 	switch {
 	case lp.pace.atOnce():
 		lp.flush()
-	case lp.sink.Expect(): // otherwise the end of the round is on its way
+	case lp.sink.Expect(): // otherwise the end of the round is scheduled already
 		lp.poller.Do(lp.round)
 	}
 }
@@ -191,20 +190,20 @@ func (lp *loop) put(c *conn, n int) {
 // the writes.
 type pace struct {
 	reads   int // since the last round
-	lone    int // rounds in a row with one read
+	lone    int // consecutive rounds with one read
 	instant bool
 	since   int // reads since the last round that was counted
 }
 
 const (
-	// loneRounds is how many rounds in a row must have had one read each before output is
+	// loneRounds is how many consecutive rounds must have had one read each before output is
 	// written at once.
 	loneRounds = 8
 	// countEvery is how often a round is counted while writing at once.
 	countEvery = 16
 )
 
-// atOnce tells whether to write right after the last read.
+// atOnce reports whether to write right after the last read.
 func (p *pace) atOnce() bool {
 	if !p.instant {
 		return false
@@ -254,20 +253,20 @@ func (lp *loop) decode() {
 }
 
 const (
-	// turnFrames and turnTime end a peer's turn; the rest of its frames wait for its next
+	// turnFrames and turnTime bound a peer's turn; the rest of its frames wait for its next
 	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.) When
-	// several peers have more than fits a turn, all their turns together take roundTime, but
-	// each takes leastTurn at least.
+	// several peers have more than a turn's work, all their turns together take roundTime, but
+	// each takes at least leastTurn.
 	turnFrames = 4096
 	turnTime   = 500 * time.Microsecond
 	roundTime  = 2 * time.Millisecond
 	leastTurn  = 40 * time.Microsecond
-	// crowded is the crowd that is assumed if none is counted.
+	// crowded is the crowd assumed for streams, whose loops count none.
 	crowded = int(roundTime / leastTurn)
 )
 
-// turn begins c's turn. The crowd is how many other connections have more than a turn's work,
-// and at least least. The larger it is, the less c may do on the loop.
+// turn begins c's turn. The crowd is how many other connections have more than a turn's work, at
+// least least. The larger it is, the less c may do on the loop.
 func (lp *loop) turn(c *conn, least int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.end {
@@ -281,13 +280,13 @@ func (lp *loop) turn(c *conn, least int) {
 	lp.batch.end = now + int64(max(leastTurn, min(turnTime, roundTime/time.Duration(crowd+1))))
 }
 
-// step has the hub carry out everything that was read.
+// step lets the hub carry out everything that was read.
 func (lp *loop) step() {
 	lp.decode()
 	lp.carryOut()
 }
 
-// carryOut has the hub carry out what the batch has gathered.
+// carryOut lets the hub carry out the batch.
 func (lp *loop) carryOut() {
 	if lp.batch.n > 0 {
 		lp.sink.Step(lp.batch.cmd[:lp.batch.n])
@@ -295,7 +294,8 @@ func (lp *loop) carryOut() {
 	}
 }
 
-// write has the hub carry out what is left and writes the output of the loop's connections.
+// write lets the hub carry out the rest of the batch and writes the output of the loop's
+// connections.
 func (lp *loop) write() {
 	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
 	lp.batch.done()
@@ -315,8 +315,8 @@ func (lp *loop) write() {
 	}
 }
 
-// writeInstead is write on another goroutine. If the loop has read something, it does nothing:
-// only the loop carries out what it has read, and that may rely on the wake to come.
+// writeInstead is write on another goroutine. If the loop has read something, it returns false:
+// only the loop carries out what it has read, and it may rely on being woken for that.
 func (lp *loop) writeInstead() bool {
 	if len(lp.reads) > 0 {
 		return false
@@ -349,7 +349,7 @@ func (lp *loop) send(c *conn) {
 	held := c.peer.Held()
 	switch clogged := held > 0 && c.peer.Clogged(); {
 	case c.reading == paused && !clogged:
-		c.goOn()
+		c.resume()
 	case c.reading == ready && clogged && c.state < draining:
 		c.reading = paused
 	}

@@ -23,15 +23,15 @@ type loops struct {
 	done sync.WaitGroup
 
 	mu sync.Mutex // guards what follows
-	// reading are called when all loops, of which left are missing, have read what there is;
-	// waiting when they have done so once more.
+	// The functions in reading are called when all loops have read what there is; left counts
+	// the loops that have not. The functions in waiting are called a pass later.
 	reading, waiting []func()
 	left             int
 }
 
-// readAll calls then, on its own goroutine, when all loops have carried out what has arrived
-// (of connections with far more, one turn's work). If the loops stop first, it does not call
-// then.
+// readAll calls then, on a goroutine of its own, once all loops have carried out what has arrived
+// (for connections with far more, one turn's work). If the loops stop first, then is not
+// called.
 func (l *loops) readAll(then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *loops) sendMarks() {
 	}
 }
 
-// passed notes that a loop has come to its mark.
+// passed records that a loop has reached its mark.
 func (l *loops) passed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +134,7 @@ func (lp *loop) enroll(c *conn, fd int) {
 	lp.admit(c)
 }
 
-// descriptor takes the descriptor out of an accepted connection. It does not block.
+// descriptor returns a duplicate of the descriptor of nc, in non-blocking mode, and closes nc.
 func descriptor(nc net.Conn) (fd int, err error) {
 	defer nc.Close()
 	rc, err := nc.(syscall.Conn).SyscallConn()
@@ -146,14 +146,13 @@ func descriptor(nc net.Conn) (fd int, err error) {
 }
 
 const (
-	// lagEvery is how often the loops' lag is measured, sweepEvery how often connections that
-	// stand still are looked for.
+	// lagEvery is how often the loops' lag is measured, sweepEvery how often stalled
+	// connections are looked for.
 	lagEvery   = time.Second
 	sweepEvery = 3 * time.Second
 )
 
-// watch measures how long a loop takes to reach a task, and looks for connections that stand
-// still.
+// watch measures how long a loop takes to reach a task, and looks for stalled connections.
 func (s *Server) watch() {
 	lag, sweep := time.NewTicker(lagEvery), time.NewTicker(sweepEvery)
 	defer lag.Stop()

@@ -1,5 +1,5 @@
 // Package server runs a broker on sockets: it accepts connections, cuts their bytes into
-// frames, checks who they are, and lets the hub carry out what they ask. It decides nothing
+// frames, checks their tokens, and lets the hub carry out their requests. It decides nothing
 // about jobs.
 package server
 
@@ -39,7 +39,7 @@ type Server struct {
 	certs       *guard.Certificates // nil without TLS
 	defaultType string              // canonical
 	maxConns    int
-	fleet       *driver.Driver // nil without
+	fleet       *driver.Driver // nil without a fleet
 	started     time.Time
 
 	listeners []*listener
@@ -47,7 +47,7 @@ type Server struct {
 	httpSrv   *http.Server
 	httpEnds  chan struct{} // closed before httpSrv waits for requests
 	within    atomic.Int64  // connections of Dial
-	giants    chan struct{} // room for giant frames that are seen to beside the loops, to which one processor is left
+	giants    chan struct{} // one value for each giant frame handled beside the loops; its capacity leaves the loops one processor
 
 	conns        atomic.Int64
 	dropped      chan struct{} // a large unfinished frame is garbage
@@ -57,10 +57,10 @@ type Server struct {
 	refusedConns atomic.Uint64
 	acceptErrors atomic.Uint64
 	unauthorized atomic.Uint64
-	lags         [2]atomic.Int64 // longest lag of a loop since Lag was last asked, ns
+	lags         [2]atomic.Int64 // longest lag of a loop since Lag was last called, ns
 	draining     atomic.Bool
 
-	ctx       context.Context // until it closes
+	ctx       context.Context // done when the server closes
 	cancel    context.CancelFunc
 	asked     chan struct{}
 	once      sync.Once
@@ -135,7 +135,7 @@ func (s *Server) joinFleet() (err error) {
 	if f.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return &guard.OptionError{Flag: "fleet-name", Reason: "there is no host name to take: " + err.Error()}
+			return &guard.OptionError{Flag: "fleet-name", Reason: "there is no host name to use: " + err.Error()}
 		}
 		_, port, _ := net.SplitHostPort(s.SubmitAddr().String())
 		f.Name = host + ":" + port
@@ -146,34 +146,34 @@ func (s *Server) joinFleet() (err error) {
 	return nil
 }
 
-// Fleet is the fleet that it is a member of, nil if there is none.
+// Fleet returns the fleet that it is a member of, nil if there is none.
 func (s *Server) Fleet() *driver.Driver { return s.fleet }
 
-// Hub is the hub, for the operators' side.
+// Hub returns the hub, for the operators' side.
 func (s *Server) Hub() *hub.Hub { return s.hub }
 
-// Limits are those of types and groups.
+// Limits returns the limits of types and groups.
 func (s *Server) Limits() *settings.Limits { return s.limits }
 
-// Options are the options in force.
+// Options returns the options in force.
 func (s *Server) Options() settings.Options { return s.opt }
 
-// MaxConns is the number of connections that may be open.
+// MaxConns returns the number of connections that may be open.
 func (s *Server) MaxConns() int { return s.maxConns }
 
-// Started is when the broker was started.
+// Started returns when the broker was started.
 func (s *Server) Started() time.Time { return s.started }
 
-// Draining tells whether the broker is shutting down.
+// Draining reports whether the broker is shutting down.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// SubmitAddr is where submitters connect: the last address named.
+// SubmitAddr returns the address where submitters connect: the last one configured.
 func (s *Server) SubmitAddr() net.Addr { return s.Addrs(wire.SubmitPort)[0] }
 
-// WorkerAddr is where workers connect: the last address named.
+// WorkerAddr returns the address where workers connect: the last one configured.
 func (s *Server) WorkerAddr() net.Addr { return s.Addrs(wire.WorkerPort)[0] }
 
-// Addrs are all addresses where the peers of a port connect, as they were bound.
+// Addrs returns all addresses where the peers of a port connect, as bound.
 func (s *Server) Addrs(port wire.Port) (all []net.Addr) {
 	for _, l := range s.listeners {
 		if l.port == port {
@@ -183,7 +183,7 @@ func (s *Server) Addrs(port wire.Port) (all []net.Addr) {
 	return all
 }
 
-// HTTPAddr is where operators connect, nil for nowhere.
+// HTTPAddr returns the address where operators connect, nil if there is none.
 func (s *Server) HTTPAddr() net.Addr {
 	if s.httpLn == nil {
 		return nil
@@ -194,19 +194,19 @@ func (s *Server) HTTPAddr() net.Addr {
 // Reload reads tokens and certificates again. What cannot be read stays as it was.
 func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log) }
 
-// AskDrain asks whoever runs the broker to shut it down gracefully.
+// AskDrain asks the program that runs the broker to shut it down gracefully (Asked).
 func (s *Server) AskDrain() {
 	notify(s.asked)
 	s.Drain()
 }
 
-// Asked receives a value when AskDrain was called.
+// Asked returns a channel that receives a value when AskDrain is called.
 func (s *Server) Asked() <-chan struct{} { return s.asked }
 
-// drainPoll is how often a drain looks whether all jobs have ended.
+// drainPoll is how often a drain checks whether all jobs have ended.
 const drainPoll = 10 * time.Millisecond
 
-// Drain takes no new jobs and connections from now on.
+// Drain refuses new jobs and connections from now on.
 func (s *Server) Drain() {
 	if s.draining.Swap(true) {
 		return
@@ -218,9 +218,9 @@ func (s *Server) Drain() {
 	})
 }
 
-// Shutdown drains: it takes no new jobs and connections, and waits until all jobs have ended
-// and submitters have read what became of them, or ctx is done. Then it ends the jobs that are
-// left with an error, and closes.
+// Shutdown drains: it refuses new jobs and connections, and waits until all jobs have ended and
+// submitters have read their outcomes, or ctx is done. Then it ends the jobs that are left with
+// an error, and closes.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	t := time.NewTicker(drainPoll)
@@ -245,7 +245,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Close()
 }
 
-// unfinished tells whether there are jobs or, unless time is over, ends of jobs that
+// unfinished reports whether there are jobs or, unless the time is over, outcomes of jobs that
 // submitters have not read.
 func (s *Server) unfinished(over bool) bool {
 	held := uint64(0)
@@ -254,7 +254,7 @@ func (s *Server) unfinished(over bool) bool {
 	return held > 0 || !over && owed > 0
 }
 
-// expel ends the jobs that are left, in slices that let others in between.
+// expel ends the jobs that are left, in slices, so that other commands get their turn.
 func (s *Server) expel() {
 	for more := true; more; {
 		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
@@ -273,7 +273,7 @@ func (s *Server) farewell() {
 	}
 }
 
-// Close stops at once.
+// Close stops the broker at once.
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.draining.Store(true)
@@ -286,7 +286,7 @@ func (s *Server) Close() error {
 		} else if s.httpLn != nil {
 			s.closed = s.httpLn.Close()
 		}
-		// A loop that has stopped would never take what they hand it.
+		// Accepting goroutines must not give connections to a stopped loop.
 		s.accepting.Wait()
 		s.loops.stop()
 		s.hub.Close()
@@ -298,11 +298,11 @@ func (s *Server) Close() error {
 	return s.closed
 }
 
-// Done is closed when the broker is.
+// Done returns a channel that is closed when the broker closes.
 func (s *Server) Done() <-chan struct{} { return s.ctx.Done() }
 
-// trim frees memory that is kept for use again, and as much of the history as exceeds three
-// quarters of the memory together with everything else.
+// trim frees memory that is kept for reuse, and so much of the history that everything together
+// fits in three quarters of MaxMemory.
 func (s *Server) trim() {
 	s.hub.Trim()
 	beside := s.hub.Memory().Total()
@@ -311,12 +311,12 @@ func (s *Server) trim() {
 			held := c.Memory()
 			c.LimitHistory(most*3/4 - beside - (held.Total() - held.History))
 		}
-		// What the last command emptied goes back with the next one.
+		// What the last command emptied is freed by the next one.
 		return c.Tick(now)
 	})
 }
 
-// httpBuffer is how many bytes of an answer the system may hold.
+// httpBuffer is how many bytes of a response the system may hold.
 const httpBuffer = 256 << 10
 
 // ServeHTTP serves operators with h on the HTTP address, if there is one.
@@ -333,15 +333,15 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	s.httpSrv.RegisterOnShutdown(sync.OnceFunc(func() { close(s.httpEnds) }))
 	s.wg.Go(func() {
 		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error().Err(err).Msg("the HTTP side has stopped")
+			s.log.Error().Err(err).Msg("the HTTP server has stopped")
 		}
 	})
 }
 
-// HTTPEnds is closed when requests must end that otherwise last as long as their clients.
+// HTTPEnds returns a channel that is closed when requests without an end of their own must end.
 func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
-// Counts are the server's own counts: since the start, and of what is open now.
+// Counts has the server's own counts: since the start, and of what is open now.
 type Counts struct {
 	Conns, Inbound                       int64
 	BytesIn, BytesOut                    uint64
@@ -359,11 +359,12 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// Who asks for the loops' lag.
+// The callers of Lag.
 const (
 	ForMetrics = iota
 	ForFindings
 )
 
-// Lag is the longest time that a loop took to reach a task since the same asker asked last.
-func (s *Server) Lag(who int) time.Duration { return time.Duration(s.lags[who].Swap(0)) }
+// Lag returns the longest time that a loop took to reach a task since the last call for the same
+// caller.
+func (s *Server) Lag(caller int) time.Duration { return time.Duration(s.lags[caller].Swap(0)) }

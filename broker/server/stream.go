@@ -11,15 +11,15 @@ import (
 )
 
 // stream is the source of a connection that no event loop can read and write, because it has
-// TLS or lies within the process. One goroutine reads and another writes; both report in the
+// TLS or is within the process. One goroutine reads and another writes; both report in the
 // loop's turn.
 type stream struct {
 	duplex
 	raw  net.Conn // below TLS
 	conn *conn
-	turn chan struct{} // the connection comes to its turn again
+	turn chan struct{} // asks for another turn of the connection
 	out  chan [][]byte // what is to be written; nil: nothing follows
-	// writing: parts went to out and are not written yet.
+	// writing: parts have been sent to out and are not written yet.
 	writing bool
 	parts   [][]byte
 }
@@ -34,12 +34,12 @@ const (
 	// streamLeast is the buffer of an idle stream, streamMost the largest one, in bytes.
 	streamLeast = 4 << 10
 	streamMost  = 64 << 10
-	// streamParts is how many pieces are written before the hub is told.
+	// streamParts is how many pieces are written before the hub is notified.
 	streamParts = 16
 )
 
-// serveStream serves a connection to its end, on a loop of its own. The system runs the
-// goroutines of streams side by side.
+// serveStream serves a connection until it closes, on a loop of its own. The goroutines of
+// different streams run in parallel.
 func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	lp := s.newLoop(&poll.Poller{}, streamParts)
 	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan [][]byte, 1)}
@@ -54,7 +54,7 @@ func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	<-written
 }
 
-// read reads, and waits while the connection must not be read.
+// read reads until the connection closes, and pauses while the connection must not be read.
 func (s *stream) read() {
 	c, buf := s.conn, make([]byte, streamLeast)
 	n, err := s.Read(buf)
@@ -113,7 +113,7 @@ func (s *stream) write() {
 	}
 }
 
-// wrote goes on after n bytes of output have been written.
+// wrote continues after n bytes of output have been written.
 func (s *stream) wrote(n int, err error) {
 	s.writing = false
 	switch c := s.conn; {
@@ -133,7 +133,7 @@ func (s *stream) send(parts [][]byte) (int, error) {
 	if !s.writing {
 		s.writing = true
 		s.parts = append(s.parts[:0], parts...)
-		s.out <- s.parts // nothing else is on its way
+		s.out <- s.parts // out is empty, since nothing is being written
 	}
 	return -1, nil
 }
@@ -153,8 +153,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// serve serves c on a goroutine of its own and closes c with the broker. It returns false if
-// the broker has closed.
+// serve calls serve on a goroutine of its own and closes c when the broker closes. It returns
+// false if the broker has closed already.
 func (s *Server) serve(c net.Conn, serve func()) bool {
 	s.serving.Lock()
 	defer s.serving.Unlock()
@@ -171,7 +171,7 @@ func (s *Server) serve(c net.Conn, serve func()) bool {
 const (
 	// handshakeTime is how long a TLS handshake may take.
 	handshakeTime = 10 * time.Second
-	// tlsIdle is about how much memory an idle TLS connection takes, in bytes.
+	// tlsIdle is roughly how much memory an idle TLS connection takes, in bytes.
 	tlsIdle = 70 << 10
 )
 
@@ -193,7 +193,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 // pipe is the broker's end of a connection within the process.
 type pipe struct{ net.Conn }
 
-// CloseWrite closes both ways, because everything that was written has been read.
+// CloseWrite closes both directions, because everything that was written has been read.
 func (p pipe) CloseWrite() error { return p.Close() }
 
 // Dial connects to a port from within the process, without system calls: an event loop that

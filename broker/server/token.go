@@ -14,8 +14,8 @@ const (
 	watch
 )
 
-// ScopeSubmit, ScopeAdmin and ScopeWatch are what HTTP asks for: to submit jobs, to change
-// something, and to look. A token that may change may also look.
+// ScopeSubmit, ScopeAdmin and ScopeWatch are the scopes that HTTP requests need: to submit jobs,
+// to change something, and to look. A token that may change something may also look.
 const (
 	ScopeSubmit = submit
 	ScopeAdmin  = admin
@@ -31,7 +31,7 @@ func (s *Server) tokenFailed(peer string) {
 }
 
 // Authorize checks a token for the HTTP side and returns what it grants, nil without tokens.
-// It refuses a wrong token late, unless ctx is done, so that guessing takes time.
+// It refuses a wrong token after a delay, unless ctx is done, so that guessing takes time.
 func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Grant, known bool) {
 	if !s.tokens.Required() {
 		return nil, true
@@ -45,7 +45,7 @@ func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Gr
 	return g, g != nil
 }
 
-// Scopes names what a grant allows over HTTP.
+// Scopes returns the names of what a grant allows over HTTP.
 func Scopes(g *guard.Grant) []string {
 	names := []string{}
 	for _, sc := range []struct {
