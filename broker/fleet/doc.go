@@ -1,13 +1,14 @@
 // Package fleet lets several brokers lend each other jobs.
 //
-// A job lives at its home, the broker that accepted it. A job that has no idle worker there
-// may be lent to a broker that has one. To the home that broker is a worker
+// A job lives at its home, the broker that accepted it. A job for which no worker is idle
+// there may be lent to a broker that has an idle one. To the home that broker is a worker
 // (broker.AddBorrower); to the borrower the home is a submitter whose jobs never wait
-// (broker.AddLender). So retries, cancel, timeouts and ledgers are the core's.
+// (broker.AddLender). So the core takes care of retries, cancelling, timeouts and
+// ledgers.
 //
 //	borrower                                home
 //	    wants   ── idle workers for t ──►           to all, on change and every 2 s
-//	            ◄── offer: jobs of t ───            to who wants
+//	            ◄── offer: jobs of t ───            to brokers that want t
 //	    take    ── n places ────────────►           the best offers
 //	            ◄── lend ───────────────            as many jobs as there are places
 //	    result  ────────────────────────►           its place may be filled again

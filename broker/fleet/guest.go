@@ -13,9 +13,9 @@ import (
 // guest is the part of a machine that borrows.
 type guest struct {
 	wants   map[wantKey]*ownWant
-	own     []*ownWant // in the order in which they came
-	sets    int        // how many of them are for sets of types
-	over    bool       // there were more wants than are allowed
+	own     []*ownWant // in the order in which they were added
+	sets    int        // how many of own are for sets of types
+	over    bool       // there are more wants than are allowed
 	changed []*ownWant
 	saidAt  int64 // pulse in which wants were last sent
 	wanting bool  // whether the last wants had anything
@@ -23,15 +23,15 @@ type guest struct {
 	types   map[string]*asking
 	open    []*asking // types with offers
 	stirred bool      // workers may have become idle
-	round   int       // how many of open are still to be checked because of that
-	turn    int       // index in open at which to go on
+	round   int       // how many of open are still to be checked for that reason
+	turn    int       // index in open from which to continue
 	yielded int64     // pulse in which a type last yielded
 	lenders map[broker.Peer]*peer
 	runs    map[uint64]*guestRun // by the core's number
 
-	// pledged counts, for each set of workers, the places that homes were given and
-	// have not filled. pledges are the claims that have such places; lapsed ones among
-	// them are looked for at lapses.
+	// pledged counts, for each set of workers, the places that homes were given and have not
+	// filled. pledges are the claims with such places; they are checked for lapsed ones at
+	// lapses.
 	pledged map[uint32]int
 	pledges []*claim
 	lapses  int64
@@ -39,24 +39,24 @@ type guest struct {
 	supply []broker.Supply
 }
 
-// asking is a type that others have offered or lent jobs of.
+// asking is a type whose jobs other brokers have offered or lent.
 type asking struct {
 	typ    []byte
 	claims []*claim
 	open   bool   // in guest.open
 	top    *claim // its best offer, for giveOut
-	due    int64  // when its offers are answered, if not at once; 0
+	due    int64  // when its offers are answered, 0 for at once
 	yields int64  // until then its offers are not answered
 	// pledged are the places given to homes; own counts those of workers of this type
 	// alone.
 	pledged, own int
-	// While a limit on bytes or jobs is reached, most bounds the places, counted from rest
-	// on. Otherwise it is 0.
+	// While a limit on bytes or jobs is reached, most bounds the places, of which there are
+	// none until rest. Otherwise it is 0.
 	most int
 	rest int64
 }
 
-// claim is what one home offers of a type, and the places that this home was given.
+// claim is one home's offer of jobs of a type, and the places that the home was given.
 type claim struct {
 	peer     *peer
 	of       *asking
@@ -75,21 +75,21 @@ type guestRun struct {
 	peer *peer
 	of   *asking
 	loanKey
-	// sample is the last progress, as an item, if it has not been put into the stream yet.
-	// at is its index in samples.
+	// sample is the last progress, as an item, while it is not in the stream yet. at is its
+	// index in samples.
 	sample pack
 	at     int
 }
 
-// samples are the runs of a lender with progress that waits for room in the stream; bytes is
-// the size of that progress. Only the last progress of each run waits there, so a worker
-// that reports without end makes neither the stream nor the memory grow.
+// samples are the runs of a lender whose progress waits for room in the stream; bytes is the
+// size of that progress. Only the last progress of each run waits, so a worker that reports
+// endlessly makes neither the stream nor memory grow.
 type samples struct {
 	runs  []*guestRun
 	bytes int
 }
 
-// set replaces the item of the run by another one; nil removes it.
+// set replaces the item of the run; nil removes it.
 func (s *samples) set(run *guestRun, item []byte) {
 	switch last := len(s.runs) - 1; {
 	case item != nil && len(run.sample) == 0:
@@ -136,7 +136,7 @@ func (m *Machine) sayLast(run *guestRun) {
 	}
 }
 
-// calm tells whether there is room for progress: little waits for p and little is under
+// calm reports whether there is room for progress: little waits for p and little is on its
 // way to it.
 func (m *Machine) calm(p *peer) bool { return p.stream.bytes < m.share()/8 }
 
@@ -161,7 +161,7 @@ func (a *asking) claim(p *peer) *claim {
 	return c
 }
 
-// pledgedBy is how many places of a set of workers are pledged.
+// pledgedBy returns how many places of a set of workers are pledged.
 func (m *Machine) pledgedBy(a *asking, set uint32) int {
 	if set == 0 {
 		return a.own
@@ -209,7 +209,7 @@ func (m *Machine) supplyOf(a *asking, most int) (n int) {
 	return min(n, most, limit-a.pledged)
 }
 
-// promise pledges n of the places that supplyOf found to a home.
+// promise pledges to a home n of the places that supplyOf found.
 func (m *Machine) promise(c *claim, n int) {
 	m.void(c)
 	c.places += n
@@ -229,7 +229,7 @@ func (m *Machine) promise(c *claim, n int) {
 	}
 }
 
-// filled notes that a home has filled a place.
+// filled records that a home has filled a place.
 func (m *Machine) filled(c *claim) {
 	c.places = max(0, c.places-1)
 	if n := len(c.pledges) - 1; n >= 0 {
@@ -241,8 +241,8 @@ func (m *Machine) filled(c *claim) {
 	}
 }
 
-// lapse ends the pledges to a home: others may get those places. The home may still fill
-// them until they are void.
+// lapse ends the pledges to a home, so that other homes may get those places. The home may
+// still fill them until they are void.
 func (m *Machine) lapse(c *claim) {
 	for _, x := range c.pledges {
 		m.pledge(c.of, x.Set, -x.Places)
@@ -250,7 +250,7 @@ func (m *Machine) lapse(c *claim) {
 	c.pledges, c.listed = c.pledges[:0], false
 }
 
-// void takes back the places of a home that have lapsed and are still not filled.
+// void withdraws the places of a home that have lapsed and are still not filled.
 func (m *Machine) void(c *claim) {
 	if c.places > 0 && len(c.pledges) == 0 {
 		c.places = 0
@@ -258,12 +258,12 @@ func (m *Machine) void(c *claim) {
 	}
 }
 
-// fresh tells whether a home may be about to fill the places that it was given.
+// fresh reports whether a home may be about to fill the places that it was given.
 func (c *claim) fresh(now int64) bool {
 	return now-c.given < min(fresh+4*c.peer.trip, mostFresh)
 }
 
-// before: what c offers is better than what d does; nil offers nothing.
+// before compares offers: it is negative if c's is better than d's. A nil claim offers nothing.
 func (c *claim) before(d *claim) int {
 	switch {
 	case c == nil && d == nil:
@@ -276,7 +276,7 @@ func (c *claim) before(d *claim) int {
 	return cmp.Or(cmp.Compare(d.priority, c.priority), cmp.Compare(c.since, d.since))
 }
 
-// offers tells whether a claim has an offer that is still valid.
+// offers reports whether a claim has an offer that is still valid.
 func (c *claim) offers(now int64) bool { return c.jobs > 0 && now-c.offered < offerAge }
 
 // offered handles an offer.
@@ -343,7 +343,7 @@ func (m *Machine) best(a *asking) (best *claim) {
 	return best
 }
 
-// answer gives the places for a type to the best offers and tells whether some are left.
+// answer gives the places for a type to the best offers and reports whether offers are left.
 func (m *Machine) answer(a *asking) bool {
 	var live []*claim
 	need := 0
@@ -449,8 +449,8 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	}
 }
 
-// changed handles the core's news that nobody waits for a run any more, or whether its
-// progress is wanted.
+// changed handles the message that nobody waits for a run any more, or whether its progress
+// is wanted.
 func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
 	is := s.bool()
@@ -504,10 +504,10 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 	m.put(p, b)
 }
 
-// hows maps the code with which a run ended to the way in which it failed.
+// hows maps the code with which a run ended to how it failed.
 var hows = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
-// end starts an item that tells how a run ended.
+// end starts an item that reports how a run ended.
 func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	b := m.blank()
 	b.uint(kind)
@@ -517,9 +517,9 @@ func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	return b
 }
 
-// keeps tells whether the home may fill the place of a run that has ended. It may if the
-// place is free, little is under way to that home, and nobody offers a better job of this
-// type or of some others.
+// keeps reports whether the home may fill the place of a run that has ended. It may if the
+// place is free, little is on its way to that home, and no other home offers a better job of
+// this type or of some others.
 func (m *Machine) keeps(a *asking, p *peer) bool {
 	if m.crowded(p) {
 		return false
@@ -544,8 +544,8 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 		return false
 	}
 	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yielded != m.pulses {
-		// More of the type waits here, and homes offer the other types only to brokers
-		// that report idle workers.
+		// More jobs of the type wait at that home, and homes offer the other types only to
+		// brokers that report idle workers.
 		g.yielded, g.saidAt, a.yields = m.pulses, m.pulses-1, m.now+window+min(2*p.trip, mostFresh)
 		g.stirred = true
 		return false
@@ -554,7 +554,7 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 	return true
 }
 
-// forgetAsking forgets types that nobody offers or lends.
+// forgetAsking forgets types of which no jobs are offered or lent.
 func (m *Machine) forgetAsking() {
 	if m.pulses%wantPulses != 0 {
 		return

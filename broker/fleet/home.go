@@ -17,13 +17,13 @@ type home struct {
 	all      *list.List // of *line, by seen
 	numbers  uint32     // of lines
 	waiting  []*lending
-	touched  []*line // lines on which jobs were lent since their borrowers were told what still waits
+	touched  []*line // lines on which jobs were lent since their borrowers last got the demand
 	stalled  []*line
-	held     []*line // lines that lend less than they have room for, because too much is under way
+	held     []*line // lines that lend less than their room, because too much is on its way
 	relieved bool    // that may have changed
 	stirred  bool    // another broker wants sets of types that it did not want before
-	heard    int     // counts changes of the others' wants
-	nextType int     // index in waiting at which to go on
+	heard    int     // counts changes of the wants of other brokers
+	nextType int     // index in waiting from which to continue
 }
 
 // lending is a type with jobs that wait or are lent.
@@ -32,7 +32,7 @@ type lending struct {
 	lines   []*line
 	waiting bool
 	listed  bool  // in home.waiting
-	vain    int   // home.heard when nobody wanted it; 0: that was never found
+	vain    int   // home.heard when last no broker wanted it, 0 for never
 	offered int64 // pulse of the last offer
 }
 
@@ -43,21 +43,21 @@ type line struct {
 	of   *lending
 	core broker.Peer
 	room int
-	// allotted is the part of room that the core was told of.
+	// allotted is the part of room that the core knows of.
 	allotted int
 	lent     int
 	// seen is when a job was last lent on it, places were given, or unfilled places were
-	// looked for. at is its index in home.all.
+	// looked for. at is its element of home.all.
 	seen int64
 	at   *list.Element
-	told int // how many waiting jobs its borrower was told of
-	// retired: one of its runs has passed its timeout, so the line gets no more jobs.
-	// Others go to another line.
+	told int // how many waiting jobs its borrower knows of
+	// retired: one of its runs has passed its timeout, so the line gets no more jobs; they
+	// go to another line.
 	retired, touched, held bool
-	gone                   bool // from the core
+	gone                   bool // it is no longer in the core
 }
 
-// reconsider looks for waiting jobs of a type that other brokers may do.
+// reconsider looks for waiting jobs of a type that other brokers may run.
 func (m *Machine) reconsider(typ []byte) {
 	d := m.core.Demand(typ)
 	l := m.home.types[string(typ)]
@@ -68,7 +68,7 @@ func (m *Machine) reconsider(typ []byte) {
 		}
 		return
 	}
-	if l == nil { // the core bounds them
+	if l == nil { // the core bounds the number of types
 		l = &lending{typ: slices.Clone(typ), offered: -1}
 		m.home.types[string(l.typ)] = l
 	}
@@ -134,7 +134,7 @@ func (m *Machine) offerAgain() {
 	}
 }
 
-// tellDemand tells borrowers how many jobs still wait of the types that they borrow.
+// tellDemand tells borrowers how many jobs of the types that they borrow still wait.
 func (m *Machine) tellDemand() {
 	for _, ln := range m.home.touched {
 		ln.touched = false
@@ -150,15 +150,15 @@ func (m *Machine) tellDemand() {
 	m.home.touched = m.home.touched[:0]
 }
 
-// drop forgets a type with no waiting and no lent jobs.
+// drop forgets a type without waiting or lent jobs.
 func (h *home) drop(l *lending) {
 	if len(l.lines) == 0 && !l.waiting && h.types[string(l.typ)] == l {
 		delete(h.types, string(l.typ))
 	}
 }
 
-// taken handles a broker's places for jobs of a type. With 0 places, the unfilled places
-// that it gave before are void; noneHere says that it does not serve the type at all.
+// taken handles a broker's places for jobs of a type. 0 places make the unfilled places
+// void that it gave before; noneHere means that it does not serve the type at all.
 func (m *Machine) taken(p *peer, s *scan) {
 	typ, n := s.name(), int(min(s.int(), maxPlaces))
 	l := m.home.types[string(typ)]
@@ -201,7 +201,7 @@ func (m *Machine) open(p *peer, l *lending) *line {
 	return ln
 }
 
-// see notes that a line is in use.
+// see records that a line is in use.
 func (m *Machine) see(ln *line) {
 	ln.seen = m.now
 	m.home.all.MoveToBack(ln.at)
@@ -214,8 +214,8 @@ func (m *Machine) allot(ln *line, room int) {
 	m.fill(ln)
 }
 
-// fill lets the core lend on a line until its room is used, in growing steps, and stops
-// while too much is under way to its broker.
+// fill lets the core lend on a line until its room is used, in growing steps, and stops when
+// too much is on its way to its broker.
 func (m *Machine) fill(ln *line) {
 	for more := 1; ln.allotted != ln.room; more *= 2 {
 		if ln.allotted < ln.room && m.crowded(ln.peer) {
@@ -227,7 +227,7 @@ func (m *Machine) fill(ln *line) {
 	}
 }
 
-// hold notes a line, to be looked at again when less is under way to its broker.
+// hold lists a line, to be filled when less is on its way to its broker.
 func (m *Machine) hold(ln *line) {
 	if !ln.held {
 		ln.held = true
@@ -394,7 +394,7 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 		m.apply(do(ln.core))
 		return
 	case ln.lent == 0:
-		return // nothing is lent there
+		return // no job is lent on it
 	case !begun:
 		m.stats.Returned++
 	}
@@ -416,14 +416,14 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 	}
 }
 
-// pins tells whether a body may stay in the buffer of its message, because it is most of
+// pins reports whether a body may stay in the buffer of its message, because it is most of
 // that message.
 func pins(body []byte) bool { return cap(body) < 2*len(body) }
 
-// atOnce bounds how many lines are looked at in one pulse.
+// atOnce bounds how many lines are checked in one pulse.
 const atOnce = 1024
 
-// withdraw takes back places that have been unfilled for a long time, and forgets lines
+// withdraw gives up places that have been unfilled for a long time, and forgets lines
 // without places.
 func (m *Machine) withdraw() {
 	for range atOnce {
@@ -444,7 +444,7 @@ func (m *Machine) withdraw() {
 	m.forgetAsking()
 }
 
-// partHome gives up the jobs that are lent to p.
+// partHome gives up the jobs lent to p.
 func (m *Machine) partHome(p *peer) {
 	all := slices.SortedFunc(maps.Values(p.lines), func(x, y *line) int { return cmp.Compare(x.no, y.no) })
 	for _, ln := range all {

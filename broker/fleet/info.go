@@ -24,7 +24,7 @@ type PeerInfo struct {
 	// the fleet's messages; there is no lending with it.
 	State          string
 	Version        uint64
-	RoundTrip      time.Duration // of the last heartbeat; 0 not known yet
+	RoundTrip      time.Duration // of the last heartbeat, 0 if not known yet
 	Heard          time.Duration // since its last heartbeat
 	Lent, Borrowed int
 	// Wants are up to infoWants types and patterns that it has idle workers for, with
@@ -32,13 +32,13 @@ type PeerInfo struct {
 	Wants []WantInfo
 }
 
-// WantInfo is the work that idle workers would do: canonical names and patterns.
+// WantInfo is work that idle workers would do: canonical names and patterns of types.
 type WantInfo struct {
 	Types  [][]byte
 	Places int
 }
 
-// infoWants bounds the wants that are shown of a broker.
+// infoWants bounds the wants shown for a broker.
 const infoWants = 100
 
 // Info describes this broker's part in the fleet.
@@ -74,7 +74,7 @@ func (m *Machine) Info() Info {
 	return x
 }
 
-// gone is a broker that was lost, and the types that it had workers for.
+// gone is when a broker was lost, and the types that it had workers for.
 type gone struct {
 	at    int64
 	wants wants
@@ -91,13 +91,13 @@ func (m *Machine) tellLost(p *peer, why string) {
 		return
 	}
 	for _, ln := range p.lines {
-		p.wants.types[string(ln.of.typ)] += ln.lent // types whose workers are not idle
+		p.wants.types[string(ln.of.typ)] += ln.lent // a type whose workers are not idle
 	}
 	m.gone[p.name] = gone{m.now, p.wants}
 }
 
-// Lost returns the names of brokers that were lost in the last ten minutes and have not come
-// back; if typ is not nil, only of those that had workers for it.
+// Lost returns the names of brokers that were lost in the last ten minutes and have not
+// returned; if typ is not nil, only those that had workers for it.
 func (m *Machine) Lost(typ []byte) (names []string) {
 	for name, x := range m.gone {
 		if typ == nil || x.wants.places(typ) > 0 {
@@ -108,7 +108,7 @@ func (m *Machine) Lost(typ []byte) (names []string) {
 	return names
 }
 
-// Up is the number of other brokers to which jobs may be lent.
+// Up returns the number of other brokers to which jobs may be lent.
 func (m *Machine) Up() (n int) {
 	for _, p := range m.order {
 		if p.up && !p.draining {
@@ -128,8 +128,8 @@ func (m *Machine) Wanting(typ []byte) (names []string) {
 	return names
 }
 
-// Foreign returns the names of brokers that speak another version.
+// Foreign returns the names of brokers that use another version.
 func (m *Machine) Foreign() []string { return slices.Sorted(maps.Keys(m.foreign)) }
 
-// Alone tells whether another broker has this one's name.
+// Alone reports whether another broker has this one's name.
 func (m *Machine) Alone() bool { return m.alone }

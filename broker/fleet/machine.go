@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// pulse is the interval at which a machine does the work that need not be done at
-	// once.
+	// pulse is the interval at which a machine does work that need not be done at once.
 	pulse = int64(100 * time.Millisecond)
-	// beatPulses is the time between two heartbeats. A broker is lost if it misses three of
-	// them, if it misses two and NATS knows nobody who listens to it, or if it does not
-	// confirm a heartbeat of ours for deafAfter.
+	// beatPulses is the number of pulses between two heartbeats. A broker is lost if it misses
+	// three of them, if it misses two and NATS knows no listener on its subject, or if it does
+	// not confirm a heartbeat of ours for deafAfter.
 	beatPulses = 5
 	askAfter   = 2 * beatPulses * pulse
 	lostAfter  = 3 * beatPulses * pulse
 	deafAfter  = 13 * pulse
-	// wantPulses is the time after which all wants are sent again.
+	// wantPulses is the number of pulses after which all wants are sent again.
 	wantPulses = 20
 	// window is how long offers are collected when several homes have made some.
 	window = int64(time.Millisecond)
@@ -34,14 +33,14 @@ const (
 	offerAge   = int64(2500 * time.Millisecond)
 	idlePlaces = int64(2 * time.Second)
 
-	// maxPeers bounds the brokers of a fleet; maxTypes the types that one of them wants, and
-	// those whose offers and loans are known; maxSets the sets of types.
+	// maxPeers bounds the other brokers of a fleet; maxTypes the types that one of them wants,
+	// and the types with known offers and loans; maxSets the sets of types.
 	maxPeers = 256
 	maxTypes = 10_000
 	maxSets  = 1024
 	// goneFor is how long a lost broker is remembered.
 	goneFor = int64(10 * time.Minute)
-	// maxPlaces bounds the places that one take gives.
+	// maxPlaces bounds the places in one take.
 	maxPlaces = 4096
 )
 
@@ -55,35 +54,35 @@ type Config struct {
 	Epoch uint64
 	// Part bounds the bytes of items in one message.
 	Part int
-	// Flying bounds the bytes under way to one broker, so that neither its connection nor
-	// heartbeats suffer; 0 is 4 MiB.
+	// Flying bounds the bytes on their way to one broker, so that they delay neither its
+	// connection nor heartbeats; 0 is 4 MiB.
 	Flying int
 	// Held bounds the bytes that all streams hold together. Above it, the stream that
-	// holds most begins again, and the jobs lent over it are lost. 0 is 512 MiB.
+	// holds most restarts, and the jobs lent over it are lost. 0 is 512 MiB.
 	Held int64
 }
 
-// Message goes to one broker, or to all if To is "". If Asks is set, the machine wants to
-// know when nobody listens (Unheard).
+// Message goes to one broker, or to all if To is "". If Asks is set, the machine wants
+// to know if no broker listens (Unheard).
 type Message struct {
 	To   string
 	Data []byte
 	Asks bool
 }
 
-// News is what the operator of the broker should hear of.
+// News is an event that the operator of the broker should know of.
 type News struct {
 	What What
 	Name string // of a broker
-	Why  string // it was lost
+	Why  string // why it was lost
 }
 
-// Kinds of news.
+// What is a kind of news.
 type What uint8
 
-// Met: from now on there is lending with a broker. Lost: a broker was lost. Left: it left
-// while it drained, and no job was lent to it. Another broker has our name and was there
-// first; that one has gone. A broker uses another version.
+// Met: jobs can be lent to and borrowed from a broker from now on. Lost: a broker was lost.
+// Left: it left while it drained, and no job was lent to it. Alone: another broker had our name
+// first. NotAlone: that one has gone. Foreign: a broker uses another version.
 const (
 	Met What = iota + 1
 	Lost
@@ -93,7 +92,7 @@ const (
 	Foreign
 )
 
-// maxNews bounds the news that nobody has taken.
+// maxNews bounds the news that have not been taken yet.
 const maxNews = 2 * maxPeers
 
 // Machine is one broker's part in a fleet. It is not safe for concurrent use and is driven
@@ -111,11 +110,11 @@ type Machine struct {
 	pulses    int64
 	next, due int64
 	beatAt    int64 // when it last sent a heartbeat
-	cameAt    int64 // when NATS came
+	cameAt    int64 // when NATS was last connected
 	early     bool  // the next heartbeat does not wait for its time
-	joinAt    int64 // when it announces itself
+	joinAt    int64 // when it sends its first heartbeat
 	rival     int64 // when another broker of its name was last heard; 0 never
-	alone     bool  // it stands alone for that reason
+	alone     bool  // it has left the fleet to that broker
 	full      bool  // the streams may hold more than is allowed
 
 	peers map[string]*peer
@@ -123,7 +122,7 @@ type Machine struct {
 	turn  int     // the broker that is offered jobs first
 	// foreign are brokers that use another version, by name.
 	foreign map[string]*foreign
-	// gone are brokers that were lost a short while ago, by name.
+	// gone are brokers that were lost within goneFor, by name.
 	gone map[string]gone
 	incs uint64 // number of the latest session
 
@@ -136,9 +135,10 @@ type Machine struct {
 	spare   spares
 }
 
-// Stats counts since the start, except for Lent and Borrowed.
+// Stats has counts since the start, except for Lent and Borrowed.
 type Stats struct {
-	// Lent jobs are at other brokers now, Borrowed ones of other brokers run here.
+	// Lent jobs are at other brokers now; Borrowed jobs belong to other brokers and run here
+	// now.
 	Lent, Borrowed int
 	// Lends and Borrows count all jobs lent and borrowed; Returned counts lent jobs that
 	// came back without a run, Lost those at brokers that were lost, Late results that came
@@ -170,7 +170,7 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 	return m
 }
 
-// Next is when Tick has something to do.
+// Next returns when Tick has something to do.
 func (m *Machine) Next() int64 {
 	if m.guest.round > 0 {
 		return m.now
@@ -189,7 +189,7 @@ func (m *Machine) Tick(now int64) {
 	m.Step(now)
 }
 
-// Step goes on with the changes that the last commands made.
+// Step reacts to the changes that the last commands made.
 func (m *Machine) Step(now int64) {
 	m.now = max(m.now, now)
 	m.core.Moved(m.moved)
@@ -225,7 +225,7 @@ func (m *Machine) beat() {
 	for _, p := range slices.Clone(m.order) {
 		switch {
 		case m.now-p.heard >= lostAfter:
-			m.lose(p, "it was not heard")
+			m.lose(p, "its heartbeats are missing")
 		case p.up && p.unheard != 0 && m.now-p.unheard >= deafAfter:
 			m.lose(p, "it does not hear this broker")
 		case p.up && m.maybeGone(p):
@@ -291,8 +291,8 @@ func (m *Machine) Receive(now int64, data []byte) {
 	m.Step(now)
 }
 
-// foreigner notes a broker that uses another version of these messages. Only the sender
-// of such a message can be read.
+// foreigner records a broker that uses another version of these messages. Only the sender of
+// such a message can be read.
 func (m *Machine) foreigner(name string, epoch, version uint64) {
 	x := m.foreign[name]
 	if x == nil {
@@ -306,9 +306,9 @@ func (m *Machine) foreigner(name string, epoch, version uint64) {
 	*x = foreign{epoch, version, m.now}
 }
 
-// namesake handles a message with its own name: it is its own message, or one of another
-// broker. Of two brokers with one name, the one that came later stands alone; if both
-// came at once, the one with the larger epoch does.
+// namesake handles a message with this broker's name, which is its own or another broker's. Of
+// two brokers with one name, the one that came later leaves the fleet; if both came at once,
+// the one with the larger epoch does.
 func (m *Machine) namesake(epoch uint64) {
 	if epoch == m.cfg.Epoch || !m.alone && m.now >= m.joinAt+2*beatPulses*pulse && epoch > m.cfg.Epoch {
 		return
@@ -318,8 +318,7 @@ func (m *Machine) namesake(epoch uint64) {
 	}
 }
 
-// blank returns memory in which an item is written; put appends the item to the stream
-// for p.
+// blank returns memory for writing an item; put appends the item to the stream for p.
 func (m *Machine) blank() pack { return m.scratch[:0] }
 
 func (m *Machine) put(p *peer, item pack) {
@@ -335,7 +334,7 @@ func (m *Machine) reuse(item pack) {
 	}
 }
 
-// start begins a message with about n bytes.
+// start begins a message of roughly n bytes.
 func (m *Machine) start(kind uint64, n int) pack {
 	p := pack(m.spare.blank(n + headRoom))
 	p.uint(version)
@@ -358,8 +357,8 @@ func (m *Machine) News() []News {
 	return news
 }
 
-// Take returns the messages to be sent since the last call. The messages that the last
-// call returned must not be used any more.
+// Take returns the messages to be sent since the last call. sent are the messages that the last
+// call returned; they must not be used any more.
 func (m *Machine) Take(sent []Message) []Message {
 	for _, x := range sent {
 		m.spare.spent(x.Data)
@@ -375,8 +374,8 @@ func (m *Machine) Take(sent []Message) []Message {
 	return out
 }
 
-// Connected says that NATS is there, and how many bytes of items a message may have from now
-// on.
+// Connected reports that NATS is connected. part is how many bytes of items a message may have
+// from now on.
 func (m *Machine) Connected(now int64, part int) {
 	m.now = max(m.now, now)
 	m.cfg.Part, m.cameAt = part, m.now
@@ -385,7 +384,7 @@ func (m *Machine) Connected(now int64, part int) {
 	}
 }
 
-// Leave sends a last heartbeat, which says whether this broker drains.
+// Leave sends a last heartbeat, which tells the others whether this broker drains.
 func (m *Machine) Leave(now int64) {
 	m.now = max(m.now, now)
 	if !m.alone && m.now >= m.joinAt {
@@ -393,7 +392,7 @@ func (m *Machine) Leave(now int64) {
 	}
 }
 
-// Pending tells whether Take or News would return something.
+// Pending reports whether Take or News would return something.
 func (m *Machine) Pending() bool {
 	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool {
 		return p.stream.ready(m.cfg.Flying) || p.stream.due(m.cfg.Flying) || len(p.samples.runs) > 0 && m.calm(p)

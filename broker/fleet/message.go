@@ -9,12 +9,12 @@ import (
 )
 
 // A message is version, kind, the sender's name and epoch, and the fields of its kind,
-// all in MessagePack without keys. The first four are the same in all versions. Any
+// all in MessagePack without keys. The first four fields are the same in all versions. Any
 // change of the others changes the version.
 const (
 	version = 4
 
-	msgBeat  = 'b' // to all: the sender lives, and which brokers it hears
+	msgBeat  = 'b' // to all: the sender is alive, and which brokers it hears
 	msgWants = 'w' // to all: what its idle workers would do
 	msgData  = 'd' // to one: items
 	msgAck   = 'a' // to one: which messages have arrived, and which are missing
@@ -26,7 +26,7 @@ const headRoom = 256
 // Items are what the stream from one broker to another carries.
 const (
 	itemOffer    = 'o' // type, priority, age, jobs
-	itemTake     = 't' // type, places; 0: those not filled are void; or noneHere
+	itemTake     = 't' // type, places (0 makes unfilled ones void) or noneHere
 	itemLend     = 'l' // line, loan, type, id, priority, age, whether progress is wanted, headers, body
 	itemUnwant   = 'u' // line, loan, whether it is overdue
 	itemFollow   = 'w' // line, loan, whether progress is wanted
@@ -36,8 +36,8 @@ const (
 	itemReturn   = 'g' // line, keep, id, delay, whether a worker had it
 )
 
-// noneHere, in place of a number of places, says that no worker serves the type, even if a
-// pattern of the broker's wants fits it.
+// noneHere, in place of a number of places, means that no worker serves the type, even if a
+// pattern of the broker's wants matches it.
 const noneHere = -1
 
 // How a run failed.
@@ -45,7 +45,7 @@ const (
 	failPlain = iota
 	failLater // retry after delay
 	failFinal // no retry
-	failLost  // with its worker
+	failLost  // its worker was lost
 	failExpelled
 )
 
@@ -65,7 +65,7 @@ func (p *pack) list(v [][]byte) {
 	}
 }
 
-var errItem = errors.New("an item of no known kind")
+var errItem = errors.New("an item has an unknown kind")
 
 // scan reads a message. After the first error it reads zeros.
 type scan struct {
@@ -96,7 +96,7 @@ func (s *scan) name() []byte {
 	return v
 }
 
-// canonical tells whether a name is within bounds and its escapes are whole.
+// canonical reports whether a name is within bounds and its escapes are complete.
 func canonical(v []byte) bool {
 	if len(v) > 6*wire.MaxName {
 		return false
@@ -131,8 +131,8 @@ func (s *scan) names(most int) (v [][]byte) {
 	return v
 }
 
-// head reads the head of a list. The announced items must be there, each at least a byte
-// long.
+// head reads the length of a list. The list must fit in the rest of the message, with at least
+// one byte for each element.
 func (s *scan) head() int {
 	n := read(s, msgp.ReadArrayHeaderBytes)
 	if s.err == nil && int(n) > len(s.rest) {

@@ -9,20 +9,20 @@ import (
 	"gloom/broker"
 )
 
-// peer is another broker that is heard. The two are in a session, which has two numbers, one
-// from each side. A side ends the session by taking a new number, or by no longer listing
-// the other's number in its heartbeats. Then the other side ends it too, and gives up all
-// jobs that were lent and borrowed.
+// peer is another broker whose heartbeats arrive. The two brokers have a session with two
+// numbers, one from each side. A side ends the session by taking a new number, or by no longer
+// listing the other's number in its heartbeats. Then the other side ends it, too, and gives up
+// all lent and borrowed jobs.
 type peer struct {
 	name  string
 	epoch uint64
 	// inc is our number of the session, theirs the peer's; 0 while it does not hear us.
 	inc, theirs uint64
-	up          bool // it knows our number: there can be lending
+	up          bool // it knows our number, so jobs can be lent
 	heard       int64
 	draining    bool
-	// said is the sending time in its last heartbeat, by its clock; we return it in ours.
-	// trip is the last round trip.
+	// said is the time by its clock at which it sent its last heartbeat, which arrived at
+	// saidAt; we return it in ours. trip is the last round trip.
 	said, saidAt, trip int64
 	// unheard is when we first sent a heartbeat that it has not confirmed, 0 for never.
 	unheard int64
@@ -31,13 +31,13 @@ type peer struct {
 	samples samples
 	wants   wants
 	lines   map[uint32]*line // our lines that it fills, by number
-	lender  broker.Peer      // the lender that it is to our core
+	lender  broker.Peer      // its number as a lender in our core
 	loans   map[loanKey]uint64
 
 	lent, borrowed int
 }
 
-// foreign is a broker that speaks another version.
+// foreign is a broker that uses another version.
 type foreign struct {
 	epoch, version uint64
 	heard          int64
@@ -49,7 +49,7 @@ type loanKey struct {
 	loan uint64
 }
 
-// known returns the peer of that name and epoch, or nil.
+// known returns the peer with this name and epoch, or nil.
 func (m *Machine) known(name string, epoch uint64) *peer {
 	if p := m.peers[name]; p != nil && p.epoch == epoch {
 		return p
@@ -78,12 +78,12 @@ func (m *Machine) meet(name string, epoch uint64) *peer {
 	return p
 }
 
-// maybeGone tells whether NATS is asked if anybody listens to a silent broker's subject. A
-// broker whose connection broke gets time to connect again, and so do all brokers after
-// NATS was away from us.
+// maybeGone reports whether to ask NATS if any broker listens on a silent broker's subject. A
+// broker whose connection broke gets time to connect again, and so do all brokers after this
+// one was disconnected from NATS.
 func (m *Machine) maybeGone(p *peer) bool { return m.now-max(p.heard, m.cameAt) >= askAfter }
 
-// Unheard says that nobody listens to what is sent to a broker.
+// Unheard reports that no broker listens on the subject of a broker.
 func (m *Machine) Unheard(now int64, name string) {
 	m.now = max(m.now, now)
 	if p := m.peers[name]; p != nil && m.maybeGone(p) {
@@ -92,7 +92,7 @@ func (m *Machine) Unheard(now int64, name string) {
 	}
 }
 
-// lose gives up a broker that is lost. It may still receive our messages, so it is told that it is lost.
+// lose gives up a broker that is lost. It may still receive our messages, so the next heartbeat, which no longer lists it, is sent early.
 func (m *Machine) lose(p *peer, why string) {
 	m.forget(p, why)
 	m.early = true
@@ -148,10 +148,10 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 	n := s.head()
 	p := m.meet(name, epoch)
 	if p == nil || clock <= p.said {
-		return // it was sent before one that has arrived
+		return // a later one has already arrived
 	}
 	if m.now-p.heard >= deafAfter/2 && p.lent+p.borrowed > 0 {
-		m.early = true // it may not have heard us either, and waits for a heartbeat that says so
+		m.early = true // it may not have heard us either, and waits for our next heartbeat
 	}
 	p.heard, p.said, p.saidAt, p.draining = m.now, clock, m.now, draining
 	hears := false
@@ -193,7 +193,7 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 	}
 }
 
-// meets notes that p knows our number.
+// meets records that p knows our number.
 func (m *Machine) meets(p *peer) {
 	if !p.up {
 		p.up, p.unheard = true, 0
@@ -205,12 +205,12 @@ func (m *Machine) meets(p *peer) {
 
 // renew begins a new session.
 func (m *Machine) renew(p *peer) {
-	m.part(p, "its messages do not fit together")
+	m.part(p, "its messages are inconsistent")
 	m.incs++
 	p.inc = m.incs
 }
 
-// flush cuts the items for p into messages.
+// flush puts the items for p into messages.
 func (m *Machine) flush(p *peer) {
 	p.stream.cut(m.cfg.Part, m.cfg.Flying, func(x *part, items int) {
 		if items > 0 {
@@ -236,8 +236,8 @@ func (m *Machine) sendPart(p *peer, x *part) {
 	m.out = append(m.out, Message{To: p.name, Data: b})
 }
 
-// sayAck confirms what has come from p. again asks p for the messages that follow, asks
-// has NATS say whether anybody listens to p.
+// sayAck confirms what has arrived from p. again asks p for the messages that follow; asks makes
+// NATS reply if no broker listens on p's subject.
 func (m *Machine) sayAck(p *peer, again, asks bool) {
 	b := m.start(msgAck, 0)
 	b.uint(p.inc)
@@ -248,7 +248,8 @@ func (m *Machine) sayAck(p *peer, again, asks bool) {
 	m.out = append(m.out, Message{To: p.name, Data: b, Asks: asks})
 }
 
-// session reads the session to which a message belongs.
+// session reads the session that a message belongs to, and reports whether it is the current
+// one.
 func (p *peer) session(s *scan) bool {
 	theirs, inc := s.uint(), s.uint()
 	return p != nil && theirs == p.theirs && inc == p.inc && s.err == nil
@@ -282,7 +283,7 @@ func (m *Machine) heardData(p *peer, s *scan) {
 	}
 }
 
-// has notes that p has all messages up to a number.
+// has records that p has all messages up to a number.
 func (m *Machine) has(p *peer, no uint64) {
 	was := m.crowded(p)
 	if p.stream.has(no, &m.spare); !m.crowded(p) {
@@ -291,12 +292,12 @@ func (m *Machine) has(p *peer, no uint64) {
 	}
 }
 
-// held is how many bytes are held for p.
+// held returns how many bytes are held for p.
 func (p *peer) held() int64 {
 	return int64(p.stream.bytes + cap(p.stream.whole) + p.samples.bytes)
 }
 
-// Memory is how many bytes all streams hold.
+// Memory returns how many bytes all streams hold.
 func (m *Machine) Memory() (n int64) {
 	for _, p := range m.order {
 		n += p.held()
@@ -304,25 +305,24 @@ func (m *Machine) Memory() (n int64) {
 	return n
 }
 
-// shed restarts the streams that hold most until all together hold no more than is
-// allowed.
+// shed restarts the streams that hold most until all together hold no more than Config.Held.
 func (m *Machine) shed() {
 	for m.Memory() > m.cfg.Held {
 		m.renew(slices.MaxFunc(m.order, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
 	}
 }
 
-// share bounds what waits for one peer and is under way to it: beyond it, no more is lent
-// to the peer or borrowed from it. It is at most a peer's share of half of what all
+// share returns the limit of what waits for one peer and is on its way to it: beyond it, no more
+// is lent to the peer or borrowed from it. It is at most a peer's share of half of what all
 // streams may hold.
 func (m *Machine) share() int {
 	return int(min(int64(2*m.cfg.Flying), m.cfg.Held/2/int64(max(1, len(m.order)))))
 }
 
-// crowded tells whether p has used up its share.
+// crowded reports whether p has used up its share.
 func (m *Machine) crowded(p *peer) bool { return p.stream.bytes >= m.share() }
 
-// missing asks for the messages up to a number that have not come.
+// missing asks for the messages up to a number that have not arrived.
 func (m *Machine) missing(p *peer, no uint64) {
 	s := &p.stream
 	if no > s.got && s.seen <= s.got {
@@ -339,7 +339,7 @@ func (m *Machine) askAgain(p *peer) {
 		s.asked++
 		m.sayAck(p, true, false)
 	}
-	// If heartbeats come and the messages do not, they never will.
+	// If heartbeats arrive and the messages do not, the messages never will.
 	if int64(s.asked)*pulse > lostAfter {
 		m.renew(p)
 	}

@@ -2,48 +2,48 @@ package fleet
 
 import "slices"
 
-// stream carries items to a peer and from it, each once and in order, although messages may
-// be lost. Messages are numbered, kept until the peer has them, and sent again from the
-// first one that it misses.
+// stream carries items to and from a peer, each exactly once and in order, although messages may
+// be lost. Messages are numbered, kept until the peer has them, and sent again from the first
+// one that it misses.
 type stream struct {
 	open []batch // to be sent
 	sent uint64  // number of the last message
-	// kept are messages that the peer has not confirmed.
+	// kept are the messages that the peer has not confirmed.
 	kept   []part
 	flying int // bytes in kept
 	bytes  int // in open and kept
 
 	got    uint64 // number of the last message that was received in order
 	whole  []byte // parts of an item that is longer than a message
-	unsaid int    // messages since the last confirmation, and their bytes
-	weight int
-	seen   uint64 // the highest number known
+	unsaid int    // messages received since the last confirmation
+	weight int    // their bytes
+	seen   uint64 // the highest number that the peer has used, as far as known
 	asked  int    // pulses for which something has been missing
 }
 
-// batch is items that travel together.
+// batch has the items of one or more messages.
 type batch struct {
 	data  []byte
 	items int
-	begun bool // some of it was sent
+	begun bool // some of it has been sent
 }
 
 type part struct {
 	no   uint64
-	more bool // the item goes on in the next one
+	more bool // the last item continues in the next one
 	data []byte
 	// alone: nothing else uses the buffer of data.
 	alone bool
 }
 
 const (
-	// maxItems and maxPart bound what travels in one message.
+	// maxItems and maxPart (in bytes) bound a batch.
 	maxItems = 128
 	maxPart  = 256 << 10
 	// firstBatch is the initial room for the items of a message, in bytes.
 	firstBatch = 2 << 10
-	// saySoon is the number of messages after which their arrival is confirmed even if
-	// nothing else is to be sent.
+	// saySoon is the number of messages after which their arrival is confirmed even if there
+	// is nothing else to send.
 	saySoon = 32
 	// maxAgain bounds the bytes that are sent again at a time.
 	maxAgain = 8 << 20
@@ -52,10 +52,10 @@ const (
 	largeSpare = 64 << 10
 )
 
-// spares are buffers that are used again.
+// spares are buffers for reuse.
 type spares [][]byte
 
-// blank returns an empty buffer for about n bytes.
+// blank returns an empty buffer for roughly n bytes.
 func (s *spares) blank(n int) []byte {
 	if k := len(*s) - 1; k >= 0 {
 		b := (*s)[k]
@@ -66,7 +66,7 @@ func (s *spares) blank(n int) []byte {
 	return make([]byte, 0, max(firstBatch, n))
 }
 
-// spent keeps a buffer that nobody reads any more.
+// spent keeps a buffer for reuse. The caller must not use it any more.
 func (s *spares) spent(b []byte) {
 	if len(*s) < maxSpare && cap(b) <= largeSpare && cap(b) >= firstBatch {
 		*s = append(*s, b[:0])
@@ -86,11 +86,11 @@ func (s *stream) put(item []byte, from *spares) {
 	s.bytes += len(item)
 }
 
-// ready tells whether something may be sent, with most bytes under way.
+// ready reports whether something may be sent, with at most most bytes on their way.
 func (s *stream) ready(most int) bool { return len(s.open) > 0 && s.flying < most }
 
-// cut numbers the messages that may be sent, with most bytes under way; each holds at
-// most size bytes. send is told how many items end with a message.
+// cut numbers the messages that may be sent, with at most most bytes on their way; each has at
+// most size bytes. It calls send with each message and the number of items that end in it.
 func (s *stream) cut(size, most int, send func(x *part, items int)) {
 	n := 0
 	for n < len(s.open) && s.flying < most {
@@ -111,13 +111,13 @@ func (s *stream) cut(size, most int, send func(x *part, items int)) {
 	s.open = slices.Delete(s.open, 0, n)
 }
 
-// due tells whether the peer waits for a confirmation, with most bytes under way.
+// due reports whether the peer waits for a confirmation, with at most most bytes on their way.
 func (s *stream) due(most int) bool { return s.unsaid >= saySoon || s.weight >= most/4 }
 
-// said notes that arrival has been confirmed to the peer.
+// said records that arrival has been confirmed to the peer.
 func (s *stream) said() { s.unsaid, s.weight = 0, 0 }
 
-// has notes that the peer has all messages up to a number.
+// has records that the peer has all messages up to a number.
 func (s *stream) has(no uint64, to *spares) {
 	n := 0
 	for n < len(s.kept) && s.kept[n].no <= no {
@@ -131,7 +131,7 @@ func (s *stream) has(no uint64, to *spares) {
 	s.kept = slices.Delete(s.kept, 0, n)
 }
 
-// take handles a message and returns the items that are complete with it.
+// take handles a message and returns the items that it completes.
 func (s *stream) take(p *part) []byte {
 	s.got = p.no
 	s.asked = 0

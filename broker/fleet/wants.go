@@ -11,7 +11,7 @@ import (
 type wants struct {
 	types map[string]int // places for a type alone
 	sets  map[uint32]*wantedSet
-	// refused are types that a pattern fits but that no worker may run.
+	// refused are types that a pattern matches but no worker may run.
 	refused map[string]bool
 }
 
@@ -32,7 +32,7 @@ func cloneAll(list [][]byte) (all [][]byte) {
 	return all
 }
 
-// places is roughly how many jobs of a type there is room for.
+// places returns roughly how many jobs of a type there is room for.
 func (w *wants) places(typ []byte) int {
 	if w.refused[string(typ)] {
 		return 0
@@ -46,7 +46,7 @@ func (w *wants) places(typ []byte) int {
 	return n
 }
 
-// refuse notes that a type is not wanted until all wants are sent again.
+// refuse records that a type is not wanted until all wants are sent again.
 func (w *wants) refuse(typ []byte) {
 	if len(w.refused) < maxTypes {
 		w.refused[string(typ)] = true
@@ -58,7 +58,7 @@ type ownWant struct {
 	set           uint32
 	types, except [][]byte
 	places        int
-	said          int // the places that the others were told of
+	said          int // the places that were last sent to the others
 	changed       bool
 }
 
@@ -74,7 +74,7 @@ func (w *ownWant) key() wantKey {
 	return wantKey{set: w.set}
 }
 
-// moved handles the core's news of types and workers.
+// moved handles a change of a type or of workers in the core.
 func (m *Machine) moved(v *broker.Move) {
 	g := &m.guest
 	if v.Set == 0 {
@@ -113,8 +113,8 @@ func (m *Machine) moved(v *broker.Move) {
 	}
 }
 
-// sayWants sends the changes of the wants of this broker, or all wants, if anybody hears
-// it.
+// sayWants sends the changes of this broker's wants, or all of them, if there are other
+// brokers.
 func (m *Machine) sayWants(all bool) {
 	g := &m.guest
 	if !all && len(g.changed) == 0 || len(m.order) == 0 {
@@ -151,7 +151,7 @@ func (m *Machine) sayWants(all bool) {
 		msg.bool(all)
 		msg.head(n)
 		m.out = append(m.out, Message{Data: append(msg, b...)})
-		b, n, all = b[:0], 0, false // what follows adds to it
+		b, n, all = b[:0], 0, false // what follows adds to this message
 	}
 	for _, w := range list {
 		before := len(b)
@@ -164,7 +164,7 @@ func (m *Machine) sayWants(all bool) {
 		}
 		b.int(int64(w.said))
 		if n > 0 && len(b) > m.cfg.Part/2 {
-			// It goes alone: if NATS does not let it through, the other messages still
+			// A long want gets a message of its own: if NATS rejects it, the others still
 			// arrive.
 			own := slices.Clone(b[before:])
 			b = b[:before]

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cable is the connection that the NATS client gets. It needs no goroutines between the
-// client and the hub, which saves the time that each of them takes to wake. Its Write does
-// not wait, so even an event loop may call it: a goroutine writes, in order, what the
-// system does not take at once. Its Read first takes in what the last Read has brought.
+// cable is the NATS client's connection. It needs no goroutines between the client and the hub,
+// which saves the time that each of them takes to wake. Its Write does not block, so even an
+// event loop may call it: a goroutine writes, in order, what the system does not take at once.
+// Its Read first handles the messages of the last Read.
 type cable struct {
 	*net.TCPConn
 	raw    syscall.RawConn
 	takeIn func()
-	// after calls f when this process has run for so long.
+	// after calls f once this process has run for d.
 	after func(d time.Duration, f func()) *time.Timer
 	// live: the client is connected. Before, it calls Read under its own lock.
 	live atomic.Bool
@@ -29,14 +29,14 @@ type cable struct {
 
 	mu   sync.Mutex // guards what follows
 	rest []byte     // not yet written
-	held int        // of what is not yet written, in the hands of the goroutine
+	held int        // bytes of what is not yet written that the goroutine has
 	busy bool       // the goroutine is writing
 	err  error      // why nothing more is written
 }
 
 const (
-	// maxRest bounds the bytes that are not written yet. More than that is lost, as any
-	// message may be.
+	// maxRest bounds the bytes that are not written yet. More are dropped; any message may be
+	// lost.
 	maxRest = 64 << 20
 	// patience is how long NATS may take to accept the connection, or to read something.
 	patience = 2 * time.Second
@@ -44,7 +44,7 @@ const (
 
 var errBehind = errors.New("NATS reads too slowly")
 
-// Dial connects the NATS client.
+// Dial connects the NATS client (nats.CustomDialer).
 func (d *Driver) Dial(network, address string) (net.Conn, error) {
 	nc, err := net.DialTimeout(network, address, patience)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *cable) Write(b []byte) (int, error) {
 	if !c.busy {
 		err := c.raw.Write(func(fd uintptr) bool {
 			n, _ = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-			return true // a failure shows in the next read
+			return true // the next read reports a failure
 		})
 		if n = max(n, 0); err != nil || n == len(b) {
 			return n, err
@@ -93,14 +93,14 @@ func (c *cable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// waiting is how much is not yet written, in bytes.
+// waiting returns how many bytes are not yet written.
 func (c *cable) waiting() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int64(c.held + cap(c.rest))
 }
 
-// writeOn writes what is left. If NATS reads nothing of it, the connection ends.
+// writeOn writes what is left. If NATS reads none of it, it closes the connection.
 func (c *cable) writeOn() {
 	const atATime = 256 << 10
 	c.mu.Lock()
@@ -126,7 +126,7 @@ func (c *cable) writeOn() {
 	c.busy = false
 }
 
-// SetWriteDeadline sets the deadline of a Write that waits.
+// SetWriteDeadline does nothing, since Write does not block.
 func (c *cable) SetWriteDeadline(time.Time) error { return nil }
 
 // appendPub appends a message in NATS's protocol. reply may be "".

@@ -32,21 +32,21 @@ type Driver struct {
 	more    atomic.Bool     // there is more to send
 	out     []fleet.Message // sent last, kept for reuse
 	frames  []byte
-	dialled atomic.Pointer[cable] // the last one
-	plain   atomic.Pointer[cable] // the NATS client's, if it has no TLS
-	most    atomic.Int64          // bytes that NATS takes in one message
+	dialled atomic.Pointer[cable] // the latest connection
+	plain   atomic.Pointer[cable] // the client's connection, if it has no TLS
+	most    atomic.Int64          // the most bytes that NATS takes in one message
 	done    sync.WaitGroup
 
 	mu   sync.Mutex // guards what follows
 	subs []*nats.Subscription
-	why  string // NATS is away, or refuses subjects
-	said int    // how often that was logged since NATS was last there
+	why  string // why NATS is away or refuses subjects, "" if neither
+	said int    // how many reasons were logged since NATS was last connected
 	// refused: NATS has refused a subject since the last check. checking: another check is
 	// scheduled.
 	refused, checking bool
 
 	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
-	since                                      atomic.Int64 // when NATS came or went, Unix ns
+	since                                      atomic.Int64 // when NATS was last connected or lost, Unix ns
 }
 
 // member is the machine as the hub sees it: it wakes the driver.
@@ -55,19 +55,19 @@ type member struct {
 	d *Driver
 }
 
-// Step is the machine's Step and tells whether the machine has something to send.
+// Step is the machine's Step, and reports whether the machine has something to send.
 func (x member) Step(now int64) bool {
 	x.Machine.Step(now)
 	return x.Pending()
 }
 
-// Send sends it at once unless somebody is sending. In that case a goroutine sends what
-// comes meanwhile; otherwise the first sender might never end.
+// Send sends the messages at once unless another goroutine is sending. In that case the driver's
+// goroutine sends what is added in the meantime; otherwise the first sender might never finish.
 func (x member) Send() {
 	d := x.d
 	d.more.Store(true)
 	if !d.sending.TryLock() {
-		return // whoever holds it looks again
+		return // the goroutine that holds it checks more afterwards
 	}
 	d.more.Store(false)
 	d.sendAll()
@@ -75,23 +75,23 @@ func (x member) Send() {
 	if d.more.Load() {
 		select {
 		case d.wake <- struct{}{}:
-		default: // the driver has been woken and has not come yet
+		default: // the driver has been woken already
 		}
 	}
 }
 
-// maxPending bounds the messages that have arrived and are not taken in. They come from
-// one read of the NATS client. More are lost, as any message may be.
+// maxPending bounds the messages that have arrived and are not handled. They come from one read
+// of the NATS client. More are dropped; any message may be lost.
 const maxPending = 1 << 12
 
-// atOnce is about how many bytes are taken in under one lock.
+// atOnce is roughly how many bytes of messages are handled under one lock.
 const atOnce = 64 << 10
 
 // reconnect is the pause before another attempt to connect.
 const reconnect = 250 * time.Millisecond
 
 // Join joins the fleet of opt, which has been validated. NATS may be away: then the broker
-// goes on alone until it comes.
+// runs alone until NATS is connected.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending)}
 	d.done.Add(1)
@@ -124,7 +124,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	return d, nil
 }
 
-// subscribe asks NATS for this broker's messages, again if it has asked before.
+// subscribe subscribes to this broker's messages, again if it has done so before.
 func (d *Driver) subscribe() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +145,7 @@ func (d *Driver) subscribe() error {
 	return nil
 }
 
-// subject is the subject on which a broker, or every broker (""), gets messages.
+// subject returns the subject on which a broker, or every broker (""), gets messages.
 func (d *Driver) subject(to string) string {
 	if to == "" {
 		return d.opt.Prefix + ".all"
@@ -153,12 +153,13 @@ func (d *Driver) subject(to string) string {
 	return d.opt.Prefix + ".to." + hex.EncodeToString([]byte(to))
 }
 
-// unheard is the subject on which NATS says that nobody listens to a broker's subject.
+// unheard returns the subject on which NATS reports that no broker listens on a broker's
+// subject.
 func (d *Driver) unheard(of string) string {
 	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + of
 }
 
-// takes receives a message.
+// takes handles a message.
 func (d *Driver) takes(now int64, msg *nats.Msg) {
 	if msg.Header.Get("Status") != "503" {
 		d.machine.Receive(now, msg.Data)
@@ -190,11 +191,11 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
 }
 
-// mostSaid is how many reasons are logged for one absence of NATS.
+// mostSaid bounds the reasons that are logged for one absence of NATS.
 const mostSaid = 4
 
-// away notes why the connection was lost, or why an attempt to make it again failed. It logs
-// reasons that are new.
+// away records why the connection was lost, or why an attempt to restore it failed. It logs
+// new reasons.
 func (d *Driver) away(err error) {
 	if c := d.dialled.Load(); c != nil {
 		c.live.Store(false)
@@ -203,10 +204,10 @@ func (d *Driver) away(err error) {
 	if err != nil {
 		why = d.opt.reason(err)
 	}
-	d.blame(why, "fleet: NATS is away; this broker goes on alone")
+	d.blame(why, "fleet: NATS is away; this broker runs alone")
 }
 
-// blame notes why the fleet is away, and logs a reason that is new.
+// blame records why the fleet is away, and logs a new reason.
 func (d *Driver) blame(why, text string) {
 	d.mu.Lock()
 	news := why != d.why && d.said < mostSaid
@@ -230,18 +231,18 @@ func (d *Driver) blame(why, text string) {
 // recheck is the time until a subject that NATS refused is tried again.
 const recheck = 2 * time.Second
 
-// complains notes an error that NATS reports on a connection that stays open.
+// complains handles an error that NATS reports on a connection that stays open.
 func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
-		d.log.Warn().Err(err).Msg("fleet: NATS complains")
+		d.log.Warn().Err(err).Msg("fleet: NATS reports an error")
 		return
 	}
 	d.mu.Lock()
-	told, checking := d.why != "", d.checking
+	known, checking := d.why != "", d.checking
 	d.refused, d.checking = true, true
 	d.mu.Unlock()
-	if !told {
-		d.blame(d.opt.reason(err), "fleet: NATS refuses subjects of the fleet; this broker goes on alone")
+	if !known {
+		d.blame(d.opt.reason(err), "fleet: NATS refuses subjects of the fleet; this broker runs alone")
 	}
 	if !checking {
 		time.AfterFunc(recheck, d.check)
@@ -251,11 +252,11 @@ func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
 // check finds out whether NATS still refuses subjects: NATS reports each refused message,
 // but a refused subscription only when it is made.
 func (d *Driver) check() {
-	there := d.nc.IsConnected()
+	connected := d.nc.IsConnected()
 	d.mu.Lock()
 	again := d.refused
 	d.refused, d.checking = false, again
-	over := !again && d.why != "" && there
+	over := !again && d.why != "" && connected
 	if over {
 		d.why, d.said = "", 0
 		d.since.Store(time.Now().UnixNano())
@@ -270,17 +271,17 @@ func (d *Driver) check() {
 	}
 }
 
-// isAway tells whether the fleet is away, whether NATS can be reached all the same, and
-// why the fleet is away. It may wait while a connection is being made, so the caller must
-// hold no lock.
-func (d *Driver) isAway() (away, there bool, why string) {
-	there = d.nc.IsConnected()
+// isAway reports whether the fleet is away, whether NATS is connected nevertheless, and why the
+// fleet is away. It may block while a connection is being made, so the caller must hold no
+// lock.
+func (d *Driver) isAway() (away, connected bool, why string) {
+	connected = d.nc.IsConnected()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.why != "" || !there, there, d.why
+	return d.why != "" || !connected, connected, d.why
 }
 
-// takeIn takes in the messages that have arrived, several of them under one lock.
+// takeIn handles the messages that have arrived, several of them under one lock.
 func (d *Driver) takeIn() {
 	for len(d.in) > 0 {
 		d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
@@ -300,8 +301,8 @@ func (d *Driver) takeIn() {
 	}
 }
 
-// send sends the machine's messages. One that cannot be sent is lost, as any message may
-// be.
+// send sends the machine's messages. A message that cannot be sent is dropped; any message may be
+// lost.
 func (d *Driver) send() {
 	defer d.done.Done()
 	for {
@@ -341,7 +342,7 @@ func (d *Driver) sendAll() {
 		if len(x.Data) > int(d.most.Load()) {
 			continue // NATS would close the connection
 		}
-		// While the client connects, Publish would wait.
+		// While the client connects, Publish would block.
 		if c := d.dialled.Load(); plain == nil && (c == nil || !c.live.Load()) {
 			continue
 		}
@@ -358,7 +359,7 @@ func (d *Driver) sendAll() {
 		}
 	}
 	if len(d.frames) > 0 {
-		// Publish would wake a goroutine each time, which then has nothing to do.
+		// Publish would each time wake a goroutine that has nothing to do.
 		_, _ = plain.Write(d.frames)
 	}
 	if d.frames = d.frames[:0]; cap(d.frames) > maxFrames {
@@ -366,7 +367,7 @@ func (d *Driver) sendAll() {
 	}
 }
 
-// maxFrames bounds the buffer that is kept for what is sent, in bytes.
+// maxFrames bounds the send buffer that is kept, in bytes.
 const maxFrames = 1 << 20
 
 // Health says what is wrong with a fleet.
@@ -379,12 +380,12 @@ type Health struct {
 	Alone bool
 	// Up is the number of other brokers to which this one may lend jobs.
 	Up int
-	// Lost are brokers that were lost a short while ago, Foreign those that use another
+	// Lost are brokers that were lost in the last ten minutes, Foreign those that use another
 	// version.
 	Lost, Foreign []string
 }
 
-// Health says what is wrong.
+// Health returns what is wrong with the fleet.
 func (d *Driver) Health() (x Health) {
 	d.hub.View(func(*broker.Broker, int64) {
 		x.Alone, x.Foreign, x.Lost, x.Up = d.machine.Alone(), d.machine.Foreign(), d.machine.Lost(nil), d.machine.Up()
@@ -403,34 +404,34 @@ func (d *Driver) Lost(typ []byte) (names []string) {
 func (d *Driver) say(v fleet.News) {
 	switch v.What {
 	case fleet.Met:
-		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker is there")
+		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker joined")
 	case fleet.Lost:
 		d.log.Warn().Str("broker", v.Name).Str("why", v.Why).Msg("fleet: a broker is lost; what was lent to it waits again")
 	case fleet.Left:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker has left")
 	case fleet.Alone:
-		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one goes on alone (--fleet-name gives it another)")
+		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one runs alone (--fleet-name gives it another)")
 	case fleet.NotAlone:
 		d.log.Info().Str("name", v.Name).Msg("fleet: the name is free; this broker joins")
 	case fleet.Foreign:
-		d.log.Warn().Str("broker", v.Name).Msg("fleet: a broker speaks another version; there is no lending with it")
+		d.log.Warn().Str("broker", v.Name).Msg("fleet: a broker uses another version; no jobs are lent to it or borrowed from it")
 	}
 }
 
 // Info describes the fleet as this broker sees it.
 type Info struct {
 	fleet.Info
-	// Connected: NATS is there. Since is when it came or went, URL which server it is, Away
-	// why it is away.
+	// Connected: NATS is connected. Since is when it was connected or lost, URL is the server,
+	// Away is why it is away.
 	Connected bool
 	Away      string
 	Since     time.Time
 	URL       string
-	// What was sent to and received from NATS, since the start.
+	// Counts of what was sent to and received from NATS since the start.
 	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
 }
 
-// Info returns that description.
+// Info describes the fleet as this broker sees it.
 func (d *Driver) Info() Info {
 	x := Info{
 		Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
@@ -442,7 +443,7 @@ func (d *Driver) Info() Info {
 	return x
 }
 
-// Memory is how many bytes the streams to and from other brokers hold and NATS has not read
+// Memory returns how many bytes the streams to and from other brokers hold and NATS has not read
 // yet.
 func (x member) Memory() (n int64) {
 	x.d.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
@@ -452,21 +453,21 @@ func (x member) Memory() (n int64) {
 	return n
 }
 
-// Why says why no other broker has taken a job of a type that waits.
+// Why returns why no other broker has taken a waiting job of a type.
 func (d *Driver) Why(typ []byte) (why string) {
-	away, there, _ := d.isAway()
+	away, connected, _ := d.isAway()
 	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
 		lost = d.machine.Lost(typ)
 		switch wanting := d.machine.Wanting(typ); {
-		case away && there:
+		case away && connected:
 			why = "the fleet is away: NATS refuses its subjects"
 		case away:
 			why = "the fleet is away: NATS does not answer"
 		case d.machine.Alone():
 			why = "the fleet has another broker of this name, so this one is alone"
 		case len(wanting) > 0:
-			why = "idle workers at other brokers are asked: at " + some(wanting)
+			why = "it is offered to idle workers at other brokers: at " + some(wanting)
 		default:
 			why = "no other broker of the fleet has an idle worker for it"
 		}
@@ -477,7 +478,7 @@ func (d *Driver) Why(typ []byte) (why string) {
 	return why
 }
 
-// some returns the first few of many names, and the number of all.
+// some returns the first few of many names, and how many more there are.
 func some(names []string) string {
 	const few = 3
 	text := strings.Join(names[:min(few, len(names))], ", ")
@@ -487,7 +488,7 @@ func some(names []string) string {
 	return text
 }
 
-// Close leaves the fleet. The hub must be closed before.
+// Close leaves the fleet. The hub must be closed first.
 func (d *Driver) Close() {
 	close(d.stop)
 	d.done.Wait()

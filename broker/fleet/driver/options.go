@@ -28,27 +28,27 @@ import (
 type Options struct {
 	// Servers are the URLs of NATS servers, separated by commas.
 	Servers string
-	// Name tells the brokers of a fleet apart; "" takes the host's name and the port
-	// of submitters.
+	// Name identifies a broker of the fleet; "" uses the host's name and the port of
+	// submitters.
 	Name string
 	// Prefix begins the subjects of the fleet.
 	Prefix string
-	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are
-	// what they may ask for.
+	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are the
+	// client certificate that they may require.
 	Creds, CA, Cert, Key string
-	// Held bounds the bytes that wait for other brokers or are under way to them, in
-	// all, as in fleet.Config.
+	// Held bounds the bytes that wait for other brokers or are on their way to them, in
+	// total, as in fleet.Config.
 	Held int64
-	// Insecure allows NATS servers beyond this host without TLS or credentials.
+	// Insecure allows NATS servers on other hosts without TLS or credentials.
 	Insecure bool
 }
 
-// Prefix begins the subjects of a fleet that chooses no other ones.
+// Prefix is the default of Options.Prefix.
 const Prefix = "gloom"
 
 var subject = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// Validate checks the options; it returns *guard.OptionError.
+// Validate checks the options. Its error is a *guard.OptionError.
 func (o *Options) Validate() error {
 	bad := func(flag, value, reason string) error {
 		return &guard.OptionError{Flag: flag, Value: value, Reason: reason}
@@ -62,16 +62,16 @@ func (o *Options) Validate() error {
 			{"fleet-name", o.Name}, {"fleet-prefix", prefix}, {"fleet-creds", o.Creds}, {"fleet-ca", o.CA}, {"fleet-cert", o.Cert}, {"fleet-key", o.Key},
 		} {
 			if f.value != "" {
-				return bad(f.flag, fmt.Sprintf("%.200q", f.value), "it says how to join a fleet, but fleet, the list of its servers, is missing")
+				return bad(f.flag, fmt.Sprintf("%.200q", f.value), "it is for joining a fleet, but fleet, the list of servers, is missing")
 			}
 		}
 		return nil
 	}
 	if !subject.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
-		return bad("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix is words of letters, digits, - and _, joined by dots, with 128 bytes at most")
+		return bad("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix consists of words of letters, digits, - and _, joined by dots, at most 128 bytes")
 	}
 	if len(o.Name) > fleet.MaxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
-		return bad("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of 128 bytes at most, without control characters")
+		return bad("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of at most 128 bytes without control characters")
 	}
 	for _, f := range []struct {
 		flag, path string
@@ -104,26 +104,26 @@ func (o *Options) Validate() error {
 		case err != nil || !plain(u):
 			return bad("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
 		case !o.Insecure && !o.trusted(u):
-			return bad("fleet", server, "NATS beyond this host without TLS or credentials lets anybody there take jobs; give it fleet-creds, fleet-ca or tls://, or --insecure")
+			return bad("fleet", server, "NATS on another host without TLS or credentials lets anybody who reaches it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
 		}
 	}
 	return nil
 }
 
-// plain: the URL names a NATS server and holds nothing that would be ignored.
+// plain reports whether the URL names a NATS server and has no part that would be ignored.
 func plain(u *url.URL) bool {
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16)
 	return u.Hostname() != "" && (u.Scheme == "nats" || u.Scheme == "tls") && err == nil && port > 0 &&
 		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
-// credentials tells what is wrong with a file of NATS credentials.
+// credentials returns what is wrong with a file of NATS credentials.
 func credentials(data []byte) error {
 	_, err := nkeys.ParseDecoratedNKey(data)
 	return err
 }
 
-// authority tells what is wrong with a file of certificates.
+// authority returns what is wrong with a file of certificates.
 func authority(data []byte) error {
 	if !x509.NewCertPool().AppendCertsFromPEM(data) {
 		return errors.New("there is no certificate in it")
@@ -131,7 +131,7 @@ func authority(data []byte) error {
 	return nil
 }
 
-// trusted: the server is on this host, or has TLS or credentials.
+// trusted reports whether the server is on this host, or has TLS or credentials.
 func (o *Options) trusted(u *url.URL) bool {
 	host := u.Hostname()
 	ip := net.ParseIP(host)
@@ -139,16 +139,16 @@ func (o *Options) trusted(u *url.URL) bool {
 		u.Scheme == "tls" || u.User != nil || o.Creds != "" || o.CA != "" || o.Cert != ""
 }
 
-// reason is why NATS is away, with the options that may help.
+// reason returns why NATS is away, with the options that may help.
 func (o *Options) reason(err error) string {
 	why := err.Error()
 	for _, h := range [...]struct{ in, say string }{
 		{"unknown authority", "fleet-ca names the authority to trust"},
 		{"bad certificate", "NATS asks for a certificate of an authority that it trusts: fleet-cert, fleet-key"},
 		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
-		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca or fleet-cert ask for"},
+		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca and fleet-cert require"},
 		{nats.ErrPermissionViolation.Error(), "the user must be allowed to publish and subscribe on all subjects that begin with fleet-prefix"},
-		{"Authorization Violation", "fleet-creds, or user:password@ in the URL, let a broker in"},
+		{"Authorization Violation", "fleet-creds, or user:password@ in the URL, admit a broker"},
 	} {
 		if strings.Contains(why, h.in) {
 			return why + " (" + h.say + ")"
@@ -162,12 +162,12 @@ func (o *Options) reason(err error) string {
 	return why
 }
 
-// secure: connections to some server have TLS.
+// secure reports whether connections to some server have TLS.
 func (o *Options) secure() bool {
 	return o.CA != "" || o.Cert != "" || strings.Contains(o.Servers, "tls://")
 }
 
-// connect are the options of the NATS client.
+// connect returns the options of the NATS client.
 func (o *Options) connect() (all []nats.Option) {
 	if o.Creds != "" {
 		all = append(all, nats.UserCredentials(o.Creds))
