@@ -1,6 +1,6 @@
 // Package admin is the operators' side of a broker, over HTTP: metrics, health, a view of
 // jobs, types and peers, and the few things that operators may change. It asks the hub and
-// decides nothing about jobs itself. openapi.json describes it.
+// decides nothing about jobs itself. openapi.json describes the API.
 package admin
 
 import (
@@ -24,12 +24,11 @@ type API struct {
 	srv *server.Server
 	log zerolog.Logger
 	mux *http.ServeMux
-	// making is locked while a piece of a long answer or of a long change is made, but not
-	// while it is written. So all operators together use one processor and leave the others
-	// to jobs.
+	// making is held while a piece of a long answer or of a long change is made, but not while
+	// it is written. So all operators together use one processor and leave the others to jobs.
 	making sync.Mutex
 	watch  watch
-	// ratesHeld is what the rates of the last day take, in bytes.
+	// ratesHeld is the memory that the rates of the last day take, in bytes.
 	ratesHeld atomic.Int64
 	past      past
 	// streams are the open streams of events.
@@ -66,7 +65,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	return a
 }
 
-// make makes a piece of a long answer or of a long change, alone.
+// make runs fn, which makes a piece of a long answer or of a long change, alone.
 func (a *API) make(fn func()) {
 	a.making.Lock()
 	defer a.making.Unlock() // a request that panics must not keep others out
@@ -83,7 +82,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// open are the paths that show nothing of jobs: anybody may request them, with any Host.
+// open has the paths that show nothing of jobs: anybody may request them, with any Host.
 var open = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
 
 func plainly(h http.HandlerFunc) handler {

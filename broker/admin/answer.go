@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer of /v1 in bytes. A longer listing ends early and its next
+	// maxAnswer bounds an answer of /v1 in bytes. A longer listing ends early, and its next
 	// says where to continue.
 	maxAnswer = 16 << 20
 	// slice is how many items of a listing the core is asked for at a time.
@@ -51,8 +51,8 @@ func head(w http.ResponseWriter, status int) {
 	w.WriteHeader(status)
 }
 
-// indented is v as indented JSON. Values from clients, such as headers, are not escaped for
-// HTML.
+// indented returns v as indented JSON. Values from clients, such as headers, are not escaped
+// for HTML.
 func indented(v any, prefix string) ([]byte, error) {
 	return json.MarshalIndentWithOption(v, prefix, "  ", json.DisableHTMLEscape())
 }
@@ -102,7 +102,7 @@ type array struct {
 	items int
 }
 
-// open begins the array after the text that precedes it, close ends it.
+// open appends the text that precedes the array and begins the array; close ends it.
 func (a *array) open(head string) {
 	a.buf = append(append(a.buf, head...), '[')
 	a.items = 0
@@ -152,13 +152,13 @@ func (a *array) send(w io.Writer) error {
 	return err
 }
 
-// mostLooks bounds how often one page of a listing asks the core. After that the page ends,
-// even with few items or none. One query of the core takes a tenth of a millisecond.
+// mostLooks bounds the queries of the core for one page of a listing. After that the page ends,
+// even with few items or no item. One query takes a tenth of a millisecond.
 const mostLooks = 1024
 
 // listing answers with the requested page of a listing. some returns up to limit items from
 // a position on, perhaps fewer, and the position after them, or -1 at the end. The answer
-// has that under the given key.
+// has that position under the given key.
 func listing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, some func(from, limit int) (items []T, next int)) error {
 	from, limit, err := page(r)
 	if err != nil {

@@ -61,7 +61,7 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 // mostDead bounds the failed jobs of one id in an answer.
 const mostDead = 100
 
-// findDead lists the failed jobs with an id over all types, of each type the latest first.
+// findDead lists the failed jobs with an id in all types, the latest of each type first.
 func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	id, err := named("id", r.URL.Query().Get("id"))
 	if err != nil {
@@ -94,7 +94,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// letter finds the failed job with the given number or, without a number, the oldest one
+// letter returns the failed job with the given number or, without a number, the oldest one
 // with the id.
 func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
 	n, err := name(r, "type")
@@ -174,12 +174,12 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var there bool
+	var found bool
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, there = b.DropLetter(now, l.Type, l.ID, l.No)
+		fx, found = b.DropLetter(now, l.Type, l.ID, l.No)
 		return fx
 	})
-	if !there {
+	if !found {
 		return noLetter(l.ID)
 	}
 	id := wire.Value(l.ID)

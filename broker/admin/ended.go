@@ -90,7 +90,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 		var t timeline
 		a.srv.Hub().View(func(b *broker.Broker, now int64) {
 			after := int64(from)
-			if first { // the client gives the order
+			if first { // the first place comes from the client
 				after, first = b.EndedFrom(after), false
 			}
 			found, after = b.Ended(now, after, limit, q)
@@ -103,7 +103,7 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 	})
 }
 
-// findEnded finds the latest ended job with an id in the history.
+// findEnded returns the latest ended job with an id in the history.
 func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timeline, ok bool) {
 	for from := int64(0); from >= 0 && !ok && r.Context().Err() == nil; {
 		var found []broker.EndedInfo
@@ -120,7 +120,7 @@ func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timel
 	return x, t, ok
 }
 
-// forgotten is the error that no job has this id; it says how far back the history
+// forgotten returns the error that no job has this id, which says how far back the history
 // reaches.
 func (a *API) forgotten(id []byte) error {
 	var back time.Duration

@@ -27,7 +27,7 @@ const (
 	eventPeriod = time.Second
 )
 
-// seen is the part of a snapshot that events carry.
+// seen returns the part of a snapshot that events carry, as JSON.
 func (a *API) seen(w *watch) []byte {
 	if !w.at.Equal(w.madeAt) {
 		v := api.Look{
@@ -59,8 +59,8 @@ func (a *API) seen(w *watch) []byte {
 
 // getEvents streams snapshots as server-sent events. Slow readers get fewer of them.
 func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
-	// Some connections are left for other requests: beyond --max-http-conns the connections
-	// with the longest requests are closed, which are the streams.
+	// A quarter of the connections is left for other requests: beyond --max-http-conns the
+	// connections with the longest requests are closed, and those are the streams.
 	most := int64(max(1, a.srv.Options().MaxHTTPConns*3/4))
 	defer a.streams.Add(-1)
 	if a.streams.Add(1) > most {
@@ -117,8 +117,8 @@ func send(w http.ResponseWriter, ctl *http.ResponseController, event string, dat
 	return err == nil && ctl.Flush() == nil
 }
 
-// getSorted answers with the matching types, sorted. Its cursor is a position in that
-// order, which changes over time.
+// getSorted answers with the matching types, sorted. Its cursor is a position in the sorted
+// list, which changes over time.
 func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 	from, limit, err := page(r)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	// someGroups, someClients and someTypes bound how many suspects of each are examined
 	// more closely.
 	someGroups, someClients, someTypes = 1024, 64, 16
-	// someLost bounds the lost workers that are reported of one job.
+	// someLost is the number of lost workers from which a job is reported.
 	someLost = 3
 	// lastReasons is how many failed jobs of a type are compared.
 	lastReasons = 16
@@ -104,7 +104,7 @@ func (a *API) find(w *watch) {
 	w.findings.Look(&b)
 }
 
-// suspects are the clients that may have a problem.
+// suspects returns the clients that may have a problem.
 func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings.Client {
 	h := a.srv.Hub()
 	of := map[broker.Peer]*findings.Client{}
@@ -148,7 +148,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 	return out
 }
 
-// losses notes the jobs that lost workers were running.
+// losses records the jobs that lost workers were running.
 func (a *API) losses(w *watch) {
 	failed := false
 	for _, x := range w.rows {
@@ -167,7 +167,7 @@ func (a *API) losses(w *watch) {
 	}
 }
 
-// sameReason notes the reason that most of a type's last failed jobs share.
+// sameReason records the most frequent reason among a type's last failed jobs.
 func (a *API) sameReason(t *findings.Type) {
 	var last []*broker.DeadLetter
 	var now int64
@@ -188,7 +188,7 @@ func (a *API) sameReason(t *findings.Type) {
 	}
 }
 
-// usual is the 95th percentile of waits, from a histogram of them; 0 if there were few.
+// usual returns the 95th percentile of waits, from a histogram of them; 0 if there were few.
 func usual(waits *[broker.StatBuckets]uint64) time.Duration {
 	var all, n uint64
 	for _, v := range waits {
@@ -205,7 +205,7 @@ func usual(waits *[broker.StatBuckets]uint64) time.Duration {
 	return 0
 }
 
-// mean is the mean duration of a run.
+// mean returns the mean duration of a run.
 func mean(runs *[broker.StatBuckets]uint64, sum uint64) time.Duration {
 	var all uint64
 	for _, v := range runs {

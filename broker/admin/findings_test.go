@@ -553,7 +553,7 @@ func TestWorkersLost(t *testing.T) {
 	s.dial(s.srv.WorkerAddr(), true).send(`{"action":"join","type":"TYP"}`)
 	eventually(t, "it is told", func() bool {
 		f := s.found("workers_lost", "t")
-		return f != nil && strings.HasPrefix(f.Finding, `12 workers were lost at work on its job "killer"`)
+		return f != nil && strings.HasPrefix(f.Finding, `12 workers were lost while they ran its job "killer"`)
 	})
 	if f := s.found("failing", "t"); f != nil {
 		t.Errorf("told, too: %+v", f)

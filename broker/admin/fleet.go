@@ -42,21 +42,21 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 func epoch(n uint64) string { return fmt.Sprintf("%016x", n) }
 
 var (
-	descFleetUp       = desc("fleet_connected", "1 while NATS is there.")
-	descFleetPeers    = desc("fleet_peers", "Other brokers of the fleet that are heard, by state.", "state")
+	descFleetUp       = desc("fleet_connected", "1 while NATS is connected.")
+	descFleetPeers    = desc("fleet_peers", "Other brokers of the fleet that send heartbeats, by state.", "state")
 	descFleetLent     = desc("fleet_lent", "Jobs of this broker that are at other brokers now.")
 	descFleetBorrowed = desc("fleet_borrowed", "Jobs of other brokers that run here now.")
 	descFleetLends    = desc("fleet_lends_total", "Jobs lent to other brokers.")
 	descFleetBorrows  = desc("fleet_borrows_total", "Jobs borrowed from other brokers.")
 	descFleetReturned = desc("fleet_returned_total", "Lent jobs that came back without having run.")
-	descFleetLost     = desc("fleet_lost_total", "Lent jobs that were with a broker that was lost.")
-	descFleetLate     = desc("fleet_late_total", "Results that came after their lending had been given up.")
-	descFleetGaps     = desc("fleet_gaps_total", "Times that messages of another broker were missing and requested again.")
+	descFleetLost     = desc("fleet_lost_total", "Lent jobs whose borrower was lost.")
+	descFleetLate     = desc("fleet_late_total", "Results that arrived after their loan had ended.")
+	descFleetGaps     = desc("fleet_gaps_total", "Times that messages from another broker were missing and were requested again.")
 	descFleetGarbage  = desc("fleet_garbage_total", "Messages that could not be read.")
-	descFleetWants    = desc("fleet_wants", "Sets of types that other brokers have idle workers for, counted up to 100 of each.")
+	descFleetWants    = desc("fleet_wants", "Sets of types that other brokers have idle workers for, up to 100 per broker.")
 	descFleetMessages = desc("fleet_messages_total", "Messages on NATS, by direction.", "direction")
 	descFleetBytes    = desc("fleet_bytes_total", "Bytes of messages on NATS, by direction.", "direction")
-	descFleetTrip     = desc("fleet_round_trip_seconds", "Time that a heartbeat took to another broker and back.")
+	descFleetTrip     = desc("fleet_round_trip_seconds", "Time that a heartbeat took to reach another broker and return.")
 	descFleetBatch    = desc("fleet_batch_items", "Items in a message to one broker: jobs, answers, offers.")
 )
 

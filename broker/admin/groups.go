@@ -56,8 +56,8 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// writeGroups sends groups, preceded by all rules if they are wanted. It returns an error
-// if the client has gone.
+// writeGroups sends groups, after all rules if rules is true. It returns an error if the client
+// has gone.
 func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) error {
 	list, head := array{left: maxAnswer - stride}, "{\n  \"groups\": "
 	if rules {
@@ -88,14 +88,14 @@ func groupOf(g *broker.GroupInfo) api.Group {
 // mostGroups bounds the groups in an answer.
 const mostGroups = maxAnswer / 64
 
-// lookGroups reads all groups, a piece at a time.
+// lookGroups reads all groups, one piece at a time.
 func (a *API) lookGroups(l *broker.GroupLook) {
 	for more := true; more; {
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(l) })
 	}
 }
 
-// groupsSeen are the busiest groups of one snapshot, and when it was requested.
+// groupsSeen has the busiest groups of one snapshot, and when it was last requested.
 type groupsSeen struct {
 	groups []broker.GroupInfo
 	made   []byte // the answer with all of them
@@ -126,7 +126,7 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	if w.groups[typ] = seen; !now.Before(w.groupsNext) {
 		w.takeGroups(a, now)
 	} else if seen.made == nil {
-		return seen, false // it comes with the next snapshot
+		return seen, false // it will be in the next snapshot
 	}
 	return w.groups[typ], true
 }
@@ -152,7 +152,7 @@ func (w *watch) takeGroups(a *API, now time.Time) {
 	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), slowGroups))
 }
 
-// changed makes the next request take new snapshots, since a change has made these stale.
+// changed makes the next request take new snapshots, since a change has made the last ones stale.
 func (w *watch) changed() {
 	w.mu.Lock()
 	w.next, w.groupsNext = time.Time{}, time.Time{}

@@ -6,7 +6,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// ours checks that the Host of a request is a name or address of this broker.
+// ours reports whether the Host of a request is a name or address of this broker.
 func (a *API) ours(host string) bool {
 	opt := a.srv.Options()
 	return opt.Ours(host, opt.HTTPAddr, a.srv.HTTPAddr())

@@ -10,8 +10,8 @@ import (
 	web "gloom/broker/admin/page"
 )
 
-// first is the data that the document carries, so that the page is drawn without further
-// requests. If a token is needed, it says only that.
+// first is the data in the page's document, so that the page is drawn without further requests.
+// If a token is needed, it says only that.
 type first struct {
 	Guarded bool            `json:"guarded,omitempty"`
 	UnixMS  int64           `json:"unix_ms,omitempty"`

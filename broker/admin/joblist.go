@@ -19,7 +19,7 @@ import (
 // filterKeys are the keys of a filter of jobs, beside the type.
 var filterKeys = []string{"state", "id", "group", "older", "submitter", "worker"}
 
-// jobFilter reads a filter. A type in the path wins.
+// jobFilter reads a filter. A type in the path takes precedence.
 func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 	q := &broker.JobFilter{State: v.Get("state"), ID: v.Get("id")}
 	if q.State == "dead" {
@@ -78,8 +78,8 @@ func flagOf(r *http.Request, key string) (bool, error) {
 	}
 }
 
-// selection reads which jobs a change is for: a filter with the keys of a query, and the
-// most that may be changed, 0 for all. Without any filter the body must say all: true.
+// selection reads which jobs a change applies to: a filter with the keys of a query, and the
+// most that may be changed, 0 for all. Without any filter the body must have all: true.
 func selection(r *http.Request, keys ...string) (v url.Values, most int, err error) {
 	b, err := read(r, append(keys, "all", "most")...)
 	if err != nil {
@@ -106,7 +106,7 @@ func selection(r *http.Request, keys ...string) (v url.Values, most int, err err
 	}
 	switch {
 	case all && narrow:
-		return nil, 0, fail(http.StatusBadRequest, "invalid_value", "all must be false beside a filter, got true")
+		return nil, 0, fail(http.StatusBadRequest, "invalid_value", "all must be false with a filter, got true")
 	case !all && !narrow:
 		return nil, 0, fail(http.StatusBadRequest, "missing_field", "the body must select jobs, by a filter of %s, or all: true", strings.Join(keys, ", "))
 	}
@@ -125,7 +125,7 @@ func (b body) values() (url.Values, error) {
 		} else if !wholeNumber.Match(raw) {
 			return nil, wrong("invalid_type", key, raw, "a string or an integer")
 		}
-		if s == "" { // probably an unset variable, not a wish for all
+		if s == "" { // probably an unset variable that was not meant to select all
 			return nil, fail(http.StatusBadRequest, "invalid_value", "%s is empty; leave it out to mean all", key)
 		}
 		v.Set(key, s)
@@ -174,7 +174,7 @@ func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// countJobs counts the matching jobs, a piece at a time.
+// countJobs counts the matching jobs, one piece at a time.
 func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		var some int
@@ -186,7 +186,7 @@ func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	return n
 }
 
-// cancelJobs cancels all matching jobs of a type; running ones only if the body says so.
+// cancelJobs cancels all matching jobs of a type, running ones only if the body selects them.
 func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	v, most, err := selection(r, filterKeys...)
 	if err != nil {

@@ -81,7 +81,7 @@ func TestJobs(t *testing.T) {
 	for _, path := range []string{"/v1/types/a/jobs/cancel", "/v1/dead/a/retry", "/v1/dead/a/discard"} {
 		for body, says := range map[string]string{
 			``: "or all: true", `{}`: "or all: true", `{"all":false}`: "or all: true", `{"most":7}`: "or all: true", `{"older":0}`: "or all: true", `{"id":null}`: "or all: true",
-			`{"id":""}`: "id is empty", `{"all":true,"id":"a"}`: "all must be false beside a filter", `{"all":1}`: "all must be true or false",
+			`{"id":""}`: "id is empty", `{"all":true,"id":"a"}`: "all must be false with a filter", `{"all":1}`: "all must be true or false",
 		} {
 			if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), says) {
 				t.Errorf("%s %s: %v, want %q", path, body, x, says)

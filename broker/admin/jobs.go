@@ -150,7 +150,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// patchJob changes a job that waits. It allows the same fields as a change frame.
+// patchJob changes a waiting job. It allows the same fields as a change frame.
 func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	id, err := name(r, "id")
 	if err != nil {
@@ -192,7 +192,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.Overloaded:
 		return fail(http.StatusServiceUnavailable, "overloaded", "%s", wording.Of(&reason))
 	default:
-		return fail(http.StatusConflict, "running", "the job %.64q is running; only jobs that wait can be changed", wire.Value(id))
+		return fail(http.StatusConflict, "running", "the job %.64q is running; only waiting jobs can be changed", wire.Value(id))
 	}
 	a.log.Info().Str("id", wire.Value(id)).Any("changes", b).Str("peer", by(r)).Msg("an operator changed a job")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: x.State})

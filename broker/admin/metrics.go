@@ -13,7 +13,7 @@ import (
 )
 
 // otherLabel is the label of all types that the core may forget. Only types that the core
-// never forgets have labels of their own, because a counter of a label must not be reset.
+// never forgets have labels of their own, because the counter of a label must never be reset.
 const otherLabel = "other"
 
 // collector reads the broker's counts when it is scraped. It never walks jobs.
@@ -50,7 +50,7 @@ var (
 	descConns       = desc("connections", "Open connections.", "port")
 	descMaxConns    = desc("connections_limit", "Connections allowed at a time.")
 	descAccepted    = desc("connections_accepted_total", "Connections accepted.")
-	descRefusedConn = desc("connections_refused_total", "Connections turned away because too many were open.")
+	descRefusedConn = desc("connections_refused_total", "Connections refused because too many were open.")
 	descAcceptErr   = desc("accept_errors_total", "Failures to accept or serve a connection.")
 	descUnauth      = desc("unauthorized_total", "Wrong or missing tokens.")
 	descErrors      = desc("error_frames_total", "Error frames sent, by code.", "code")
@@ -59,7 +59,7 @@ var (
 	descBacklog     = desc("outbound_bytes", "Bytes not yet read by peers.")
 	descBacklogMost = desc("outbound_bytes_max", "Most bytes not yet read by one peer.")
 	descOverflows   = desc("outbound_overflows_total", "Connections closed because the peer did not read.")
-	descPartial     = desc("inbound_bytes", "Bytes of frames that have not arrived whole.")
+	descPartial     = desc("inbound_bytes", "Bytes of unfinished frames.")
 	descLag         = desc("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.")
 	descUndelivered = desc("answers_undelivered_total", "Upper bound of the answers that were not written because their connection closed.")
 	descDropped     = desc("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.")
@@ -93,7 +93,7 @@ type typeSum struct {
 	paused int
 }
 
-// gauge adds the values that can fall.
+// gauge adds the values that can decrease.
 func (t *typeSum) gauge(i *broker.TypeInfo) {
 	t.Workers += i.Workers
 	t.Idle += i.Idle
@@ -106,8 +106,8 @@ func (t *typeSum) gauge(i *broker.TypeInfo) {
 	}
 }
 
-// sums reads all types. Counters are read in one piece, so that none is counted twice or
-// appears to fall.
+// sums reads all types. Counters are read in one piece, so that no job is counted twice and
+// no counter appears to fall.
 func (c *collector) sums() map[string]*typeSum {
 	h := c.srv.Hub()
 	survey := surveyed(h)

@@ -14,7 +14,7 @@ import (
 	"gloom/wire"
 )
 
-// typeAsked is the type in the query, nil for all.
+// typeAsked returns the type in the query, nil for all.
 func typeAsked(r *http.Request) ([]byte, error) {
 	v := r.URL.Query().Get("type")
 	if v == "" {
@@ -31,7 +31,7 @@ func values(names [][]byte) []string {
 	return out
 }
 
-// unread is how many of the bytes sent to a peer it has not read.
+// unread returns how many of the bytes sent to a peer it has not read.
 func (a *API) unread(p broker.Peer) int {
 	if c := a.srv.Hub().Find(p); c != nil {
 		return c.Unread()

@@ -10,8 +10,8 @@ import (
 )
 
 // The rates of the last day are kept in steps: of a minute for three hours, and of ten
-// minutes for a day. A step counts from its beginning to its end, so snapshots may come at
-// any time, late or never.
+// minutes for a day. A step counts from its beginning to its end, so snapshots may be taken
+// at any time, late or not at all.
 
 const (
 	// otherTypes is the name of the row that types without a row of their own share.
@@ -21,7 +21,7 @@ const (
 	longStep   = 10 * time.Minute
 )
 
-// counts are sums since the start, of a type or of all.
+// counts are sums since the start, of a type or of all types.
 type counts struct {
 	in, answered, failed, other uint64
 	queued, running             uint64
@@ -31,7 +31,7 @@ func countsOf(l *api.Ledger) counts {
 	return counts{l.Submitted, l.Answered, l.Failed, l.Ended() - l.Answered - l.Failed, l.Queued, l.Running}
 }
 
-// step is the counts of one step. Its waits and runs are in milliseconds, NaN if there were
+// step has the counts of one step. Its waits and runs are in milliseconds, NaN if there were
 // none.
 type step struct {
 	no                           int64 // start of the step since 1970, 0 if nothing is known
@@ -46,14 +46,14 @@ type steps struct {
 	ring  []step
 	now   int64
 	base  counts
-	stats broker.TypeStats // time of base
+	stats broker.TypeStats // at the time of base
 }
 
 // rates is the last day of a type, or of all types.
 type rates struct {
 	short, long steps
 	latest      counts
-	stats       broker.TypeStats // time of latest
+	stats       broker.TypeStats // at the time of latest
 	busy        uint64           // jobs of the last hours; older hours weigh less
 	rate        float64          // current jobs per second
 }
@@ -62,23 +62,23 @@ func newRates() *rates {
 	return &rates{short: steps{ring: make([]step, shortSteps)}, long: steps{ring: make([]step, longSteps)}}
 }
 
-// note takes in the current counts.
+// note adds the current counts.
 func (x *rates) note(at time.Time, c counts, s *broker.TypeStats) {
 	if c.in < x.latest.in { // the type was forgotten, and counts from 0 again
 		x.latest, x.stats = counts{}, broker.TypeStats{}
 		x.short.base, x.short.stats, x.long.base, x.long.stats = x.latest, x.stats, x.latest, x.stats
 	}
-	x.short.turn(at.Unix()/60, x)
-	if x.long.turn(at.Unix()/int64(longStep/time.Second), x) {
+	x.short.begin(at.Unix()/60, x)
+	if x.long.begin(at.Unix()/int64(longStep/time.Second), x) {
 		x.busy -= x.busy / 16
 	}
 	x.busy += c.in - x.latest.in
 	x.latest, x.stats = c, *s
 }
 
-// turn begins another step if it is time, with the counts taken last, and tells whether it
-// did.
-func (s *steps) turn(no int64, x *rates) bool {
+// begin begins step no, unless it has begun already, with the counts taken last, and reports
+// whether it did.
+func (s *steps) begin(no int64, x *rates) bool {
 	if no == s.now {
 		return false
 	}
@@ -89,7 +89,7 @@ func (s *steps) turn(no int64, x *rates) bool {
 	return true
 }
 
-// present is the current step.
+// present returns the current step.
 func (s *steps) present(x *rates) step {
 	c, b := &x.latest, &s.base
 	p := step{
@@ -101,8 +101,8 @@ func (s *steps) present(x *rates) step {
 	return p
 }
 
-// quantiles estimates, from counts by powers of 2, the times in milliseconds below which
-// 50 and 95 of 100 values lie that came between two counts.
+// quantiles estimates, from counts by powers of two, the 50th and 95th percentiles in milliseconds
+// of the values that were added between two counts.
 func quantiles(now, then *[broker.StatBuckets]uint64) (p50, p95 float32) {
 	var n uint64
 	for i := range now {
@@ -126,7 +126,7 @@ func quantiles(now, then *[broker.StatBuckets]uint64) (p50, p95 float32) {
 	return at(0.5), at(0.95)
 }
 
-// at returns a step, nil if nothing is known of it.
+// at returns a step, nil if nothing is known about it.
 func (s *steps) at(no int64, x *rates) *step {
 	if no == s.now {
 		p := s.present(x)
@@ -138,7 +138,7 @@ func (s *steps) at(no int64, x *rates) *step {
 	return nil
 }
 
-// failed is how many jobs have failed in the latest n steps.
+// failed returns how many jobs have failed in the latest n steps.
 func (s *steps) failed(n int, x *rates) (sum uint64) {
 	for i := range int64(n) {
 		if p := s.at(s.now-i, x); p != nil {
@@ -184,18 +184,18 @@ func (s *steps) history(last int64, n int, length time.Duration, x *rates) api.H
 type day struct {
 	total, others *rates
 	types         map[string]*rates
-	other         counts // of the others, in sum
+	other         counts // the sum over the others
 	moved         time.Time
 }
 
 // ratesSize is the size of a row in bytes.
 const ratesSize = int64((shortSteps+longSteps)*48 + 4096)
 
-// bytes is the size of all rows.
+// bytes returns the size of all rows.
 func (d *day) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
 
-// note takes in the current counts of a type; old are those of the snapshot before. most
-// is how many types have rows of their own.
+// note adds the current counts of a type; old has those of the snapshot before. most bounds the
+// types with rows of their own.
 func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, most int) {
 	r := d.types[x.Type.Type]
 	if r == nil && len(d.types) >= most && most > 0 && x.rates.In > 0 && at.Sub(d.moved) >= time.Second {
@@ -237,7 +237,7 @@ func (d *day) note(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStat
 	d.other.running += is.running
 }
 
-// end takes in the sums of a snapshot of all types.
+// end adds the sums of a snapshot of all types.
 func (d *day) end(at time.Time, all *api.Ledger, s *broker.TypeStats) {
 	d.total.note(at, countsOf(all), s)
 	d.others.note(at, d.other, &broker.TypeStats{})
@@ -272,7 +272,7 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 			x = w.day.others
 		default:
 			if x = w.day.types[typ]; x == nil {
-				x = newRates() // steps of which nothing is known
+				x = newRates() // steps about which nothing is known
 			}
 		}
 		if length == longStep {

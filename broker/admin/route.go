@@ -106,7 +106,7 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 // asked refuses unknown keys of the query: otherwise a misspelt filter would select
 // everything.
 func (rt *route) asked(r *http.Request) error {
-	if rt.pattern == "" { // not of /v1
+	if rt.pattern == "" { // not in /v1
 		return nil
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
@@ -143,14 +143,14 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 // granted is the key of a request's grant in its context.
 type granted struct{}
 
-// grantOf is the grant of the request; nil allows everything.
+// grantOf returns the grant of the request; nil allows everything.
 func grantOf(r *http.Request) *guard.Grant {
 	g, _ := r.Context().Value(granted{}).(*guard.Grant)
 	return g
 }
 
-// allowed checks the token, and that no page of another origin sends the request: such a
-// page could not read the answer, but the request would take effect.
+// allowed checks the token, and that the request does not come from a page of another origin:
+// such a page could not read the answer, but the request would take effect.
 func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	scope := server.ScopeAdmin
@@ -192,7 +192,7 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	return g, nil
 }
 
-// by describes the requester for the log: its address and its token.
+// by describes the client for the log: its address and its token.
 func by(r *http.Request) string {
 	if g := grantOf(r); g != nil {
 		return fmt.Sprintf("%s, token %x…", r.RemoteAddr, g.Hash[:4])
@@ -200,9 +200,9 @@ func by(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// crossOrigin tells whether a browser sends the request for a page of another origin.
-// Browsers also ask before they send JSON across origins; the two checks together cover
-// old browsers, too.
+// crossOrigin refuses requests that a browser sends for a page of another origin. Browsers also
+// send a preflight before they send JSON across origins; together the two checks cover old
+// browsers, too.
 var crossOrigin = http.NewCrossOriginProtection()
 
 const (
@@ -227,7 +227,7 @@ func page(r *http.Request) (from, limit int, err error) {
 	return from, limit, nil
 }
 
-// Operations are the operations of /v1 as METHOD PATH, each with the keys of its query.
+// Operations returns the operations of /v1 as METHOD PATH, each with the keys of its query.
 func Operations() map[string][]string {
 	out := map[string][]string{}
 	for _, r := range routes {

@@ -22,27 +22,26 @@ import (
 const (
 	// maxWait is the longest time that a request may wait for an answer.
 	maxWait = time.Hour
-	// keptWaiting is how long the outcome of a job is kept whose request waits and does
-	// not set keep_ms, in milliseconds.
+	// keptWaiting is how long, in milliseconds, the outcome of a job is kept if its request
+	// waits and does not set keep_ms.
 	keptWaiting = 600_000
-	// submitShare is the part of the memory that bodies being received may take (each takes
-	// a few times its length). submitFrames is the lower bound of that, in frames of the
-	// largest size.
+	// Bodies being received may take one part in submitShare of the memory (each takes a few
+	// times its length), but at least as much as submitFrames frames of the largest size.
 	submitShare  = 32
 	submitFrames = 4
 	// firstRead is the initial buffer of a body, in bytes.
 	firstRead = 16 << 10
 )
 
-// submitKeys are the keys of a job, beside its body.
+// submitKeys are the keys of a job, except its body.
 var submitKeys = []string{"id", "type", "priority", "groups", "headers", "delay_ms", "timeout_ms", "backoff_ms", "expires_ms", "retries", "keep_ms", "age_ms"}
 
 // rawKeys are the keys of a query: how long to wait and, if the request's body is the job's
 // body, all other keys of the job.
 var rawKeys = append([]string{"wait", "group"}, slices.DeleteFunc(slices.Clone(submitKeys), func(key string) bool { return key == "groups" })...)
 
-// raw tells whether the whole body of a request is the job's body: then the query has the
-// type and the rest.
+// raw reports whether the whole body of a request is the job's body, so that the query has the
+// type and all other keys.
 func raw(r *http.Request) bool {
 	return r.Pattern == submitPattern && r.URL.Query().Get("type") != ""
 }
@@ -59,11 +58,11 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := api.Submitted{ID: c.Job.ID, Type: c.Job.Type, State: "queued"}
-	told := a.log.Debug()
+	event := a.log.Debug()
 	if r.Header.Get("Origin") != "" { // a person at the page
-		told = a.log.Info()
+		event = a.log.Info()
 	}
-	told.Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was submitted over HTTP")
+	event.Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was submitted over HTTP")
 	if wait == 0 {
 		if c.Job.Delayed {
 			out.State = "delayed"
@@ -85,14 +84,14 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		data, _ := indented(out, "")
 		err = sendWith(w, data, "body", answer)
 	}
-	// An outcome is not acknowledged if the wait timed out, or if the client hung up before.
+	// An outcome is not acknowledged if the wait timed out or the client hung up.
 	if err == nil && (e == nil || e.Code != 0) && r.Context().Err() == nil {
 		c.Written()
 	}
 	return nil
 }
 
-// unanswered is the reply without an answer: an error ended the job, or the wait timed out.
+// unanswered returns the reply without an answer: an error ended the job, or the wait timed out.
 func (a *API) unanswered(g *guard.Grant, job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
 	e := refused(why)
 	switch why.Code {
@@ -101,7 +100,7 @@ func (a *API) unanswered(g *guard.Grant, job *api.Submitted, why *wire.Error, wa
 		if !g.Has(server.ScopeWatch) {
 			where = "an attach of this token's owner on the port for submitters, or " + where + " with a token of the scope watch"
 		}
-		e = fail(http.StatusGatewayTimeout, "timeout", "no answer came within %v; the job goes on, and its outcome is kept for %s", wait, where)
+		e = fail(http.StatusGatewayTimeout, "timeout", "there was no answer within %v; the job continues, and its outcome is kept for %s", wait, where)
 		e.State = a.stateOf(job.ID)
 	case wire.JobFailed, wire.Expired, wire.Cancelled:
 		e.Status = http.StatusUnprocessableEntity
@@ -146,7 +145,7 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 	} else {
 		for key := range r.URL.Query() {
 			if key != "wait" && err == nil {
-				err = fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, but no type: without a type it takes only wait, and the body has the rest", key)
+				err = fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, but no type: without a type it may have only wait, and the body has the other keys", key)
 			}
 		}
 		if err == nil {
@@ -224,7 +223,7 @@ func rawJob(r *http.Request, data []byte) (body, error) {
 	return b, nil
 }
 
-// frameOf is the payload of the submit frame for a job. No connection waits for its
+// frameOf returns the payload of the submit frame for a job. No connection waits for its
 // outcome: the job is detached, or kept.
 func frameOf(b body, waits bool) []byte {
 	if string(b["keep_ms"]) == "0" {
@@ -247,7 +246,7 @@ func frameOf(b body, waits bool) []byte {
 	return append(frame, '}')
 }
 
-// refused is the reply for an error of the protocol.
+// refused returns the reply for an error of the protocol.
 func refused(e *wire.Error) *api.Error {
 	status, known := map[wire.Code]int{
 		wire.Forbidden: http.StatusForbidden, wire.IDExists: http.StatusConflict, wire.SizeError: http.StatusRequestEntityTooLarge,

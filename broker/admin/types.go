@@ -13,7 +13,7 @@ import (
 	"gloom/wire"
 )
 
-// surveyed reads all queues and workers, a piece at a time.
+// surveyed reads all queues and workers, one piece at a time.
 func surveyed(h *hub.Hub) *broker.Survey {
 	var s broker.Survey
 	for more := true; more; {
@@ -29,7 +29,7 @@ func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
 	return x
 }
 
-// shown is a type as the API shows it, without its name.
+// shown returns a type as the API shows it, without its name.
 func shown(t *broker.TypeInfo) api.Type {
 	return api.Type{
 		Paused: t.Paused, Fair: t.Fair, Limits: api.Limits(t.Limits),
@@ -92,11 +92,11 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 }
 
 func unknownType(name []byte) error {
-	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there was none lately", wire.Value(name))
+	return fail(http.StatusNotFound, "unknown_type", "there is no job or worker of type %.64q, and there has been none lately", wire.Value(name))
 }
 
-// typeNamed is the current state of a type. Sums over many places, and rates, are those
-// of the last snapshot.
+// typeNamed returns the current state of a type. Sums over many places, and rates, are from the
+// last snapshot.
 func (a *API) typeNamed(name []byte) (api.Type, bool) {
 	var t broker.TypeInfo
 	var ok bool
@@ -134,8 +134,8 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	if _, err := read(r); err != nil {
 		return err
 	}
-	told := a.log.Info().Bool("paused", paused)
-	return a.change(w, r, told, "paused or resumed a type", func(name []byte) (err error) {
+	event := a.log.Info().Bool("paused", paused)
+	return a.change(w, r, event, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 			fx, bad := b.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
 			err = wording.AsError(bad)
@@ -159,11 +159,11 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := broker.TypeLimits{Concurrency: int(concurrency), Rate: rate, Burst: int(burst)}
-	told := a.log.Info().Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Int("burst", l.Burst)
-	return a.change(w, r, told, "set limits", func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
+	event := a.log.Info().Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Int("burst", l.Burst)
+	return a.change(w, r, event, "set limits", func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
 }
 
-// putType sets whether the groups of a type take turns. The type may be unknown so far.
+// putType sets whether the tenants of a type take turns. The type need not be known yet.
 func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 	b, err := read(r, "fair")
 	if err != nil {
@@ -177,7 +177,7 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 }
 
 // change configures a type, logs the change, and replies with the new state of the type.
-func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event, what string, set func(name []byte) error) error {
+func (a *API) change(w http.ResponseWriter, r *http.Request, event *zerolog.Event, what string, set func(name []byte) error) error {
 	n, err := name(r, "type")
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event
 		}
 		return err
 	}
-	told.Str("type", wire.Value(n)).Str("peer", by(r)).Msg("an operator " + what)
+	event.Str("type", wire.Value(n)).Str("peer", by(r)).Msg("an operator " + what)
 	a.watch.changed()
 	t, _ := a.typeNamed(n)
 	reply(w, http.StatusOK, t)

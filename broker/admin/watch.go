@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// lookPeriod is the least time between two snapshots of all types. slowPeriod replaces
-	// it when snapshots take more than one part in lookShare of the time.
+	// lookPeriod is the least time between two snapshots of all types. If snapshots take more
+	// than one part in lookShare of it, it grows, up to slowPeriod.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
-	// glancePeriod is the interval of snapshots that nobody requested; if snapshots are
-	// slow, it grows up to momentPeriod. It is short enough for two consecutive snapshots
-	// to see a condition that lasts long enough for a finding.
+	// glancePeriod is the interval of snapshots without a request; if snapshots are slow, it
+	// grows up to momentPeriod. It is so short that two consecutive snapshots see a condition
+	// that lasts long enough for a finding.
 	glancePeriod = momentPeriod / 16
 	// smoothing is the time constant of the moving average of rates.
 	smoothing = 2 * time.Second
 )
 
-// watch takes snapshots of all types, shared by everybody who requests them. While nobody
-// does, it takes them rarely.
+// watch takes snapshots of all types, which all requests share. Without requests, it takes them
+// rarely.
 type watch struct {
 	mu    sync.Mutex
-	at    time.Time     // of the last snapshot
+	at    time.Time     // when the last snapshot began
 	clock time.Duration // the broker's time then
-	took  time.Duration // its duration
+	took  time.Duration // how long it took
 	next  time.Time
 	total row
 	stats broker.TypeStats // of all types
 	rows  map[string]*row
 	day   day
-	// lists are sorted rows that were requested since the last snapshot.
+	// lists are sorted rows that have been requested since the last snapshot.
 	lists map[order][]*row
 	// groups are snapshots of the groups of a type ("" for all jobs) that were requested
 	// lately; groupsNext is when the next is due.
@@ -58,12 +58,12 @@ type row struct {
 	api.Type
 	seen  time.Time
 	rates api.Rates
-	rated bool // in two snapshots, so rates are known
+	rated bool // it was in two snapshots, so its rates are known
 	// facts are further figures for findings.
 	facts findings.Type
 }
 
-// count takes in a new snapshot of a type and updates its rates.
+// count adds a new snapshot of a type and updates its rates.
 func (x *row) count(now time.Time, t *api.Type) {
 	if passed := now.Sub(x.seen).Seconds(); !x.seen.IsZero() && passed > 0 {
 		weight := 1.0
@@ -90,7 +90,7 @@ func (x *row) count(now time.Time, t *api.Type) {
 	}
 }
 
-// copied is a copy that the caller may keep.
+// copied returns a copy that the caller may keep.
 func (x *row) copied() api.Type {
 	t := x.Type
 	if t.Rates != nil {
@@ -113,8 +113,8 @@ func (a *API) look(fn func(w *watch)) {
 	fn(w)
 }
 
-// glance takes snapshots while nobody requests them, so that a finding begins when its
-// condition begins, and not when somebody asks.
+// glance takes snapshots without a request, so that a finding begins when its condition begins,
+// not when a client asks.
 func (a *API) glance() {
 	w := &a.watch
 	w.mu.Lock()
@@ -186,8 +186,8 @@ type order struct {
 // mostLists bounds the sorted lists that are kept for other requests of the same order.
 const mostLists = 4
 
-// orders are the keys that types can be sorted by; larger values come first, names go from
-// a to z.
+// orders are the keys that types can be sorted by. Larger values come first; names are in
+// ascending order.
 var orders = map[string]func(x, y *row) int{
 	"type":    func(x, y *row) int { return 0 },
 	"queued":  func(x, y *row) int { return cmp.Compare(y.Queued, x.Queued) },
@@ -231,8 +231,8 @@ func (w *watch) sorted(o order) []*row {
 	return found
 }
 
-// busiest returns the n types with the most queued jobs, and among equals the most
-// running ones.
+// busiest returns the n types with the most queued jobs; among equals, those with more running
+// jobs come first.
 func (w *watch) busiest(n int) []*row {
 	var top []*row
 	for _, x := range w.rows {

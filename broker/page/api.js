@@ -2,16 +2,16 @@
 import { batch, signal } from './html.js';
 import { parse } from './format.js';
 
-/** What the daemon is, such as broker. */
+/** What the daemon is, such as "broker". */
 export const noun = document.body.dataset.noun;
 
-/** The token that was entered, kept only in this tab's memory. */
+/** The token that the user entered, kept only in this tab's memory. */
 export const token = signal('');
 
-/** Why the page has no access: '' it has, 'token' it needs one, 'wrong' the token is wrong, 'asking', 'scope'. */
+/** Why the page has no access: '' if it has, 'token' if it needs one, 'wrong' for a wrong token, 'asking', 'scope'. */
 export const door = signal('');
 
-/** GET /v1/status, once it is known. */
+/** The reply of GET /v1/status, null until it is known. */
 export const status = signal(/** @type {any} */ (null));
 
 class Refusal extends Error {
@@ -33,8 +33,8 @@ const unanswered = e => { throw e instanceof TypeError ? new Error(`the ${noun} 
 async function request(path, init) {
   const headers = new Headers(init.headers), stop = new AbortController();
   if (token.value) headers.set('Authorization', 'Bearer ' + token.value);
-  // A request that changes something is not given up: it might be carried out all
-  // the same.
+  // A request that changes something is not aborted: it might be carried out
+  // nevertheless.
   const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the ${noun} has not answered for ${silence / 1000} s`)), silence) : 0;
   try {
     return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal }).catch(unanswered);
@@ -61,15 +61,15 @@ export async function text(method, path, body) {
   throw new Refusal(reply.status, said);
 }
 
-/** The reply, parsed; null if it is empty.
+/** Sends a request and returns the reply, parsed; null if it is empty.
  * @param {string} method @param {string} path @param {any} [body] @returns {Promise<any>} */
 export const call = async (method, path, body) => parse(await text(method, path, body) || 'null');
 
 /** @param {string} scope */
 export const may = scope => !!status.value?.scopes.includes(scope);
 
-/** The data that came with the document: the daemon's own, with the reply of GET /v1/status, or that a token is
- * needed. It is null if the document came from a cache, or over a network so slow that the data is old. */
+/** The data in the document: the daemon's own, with the reply of GET /v1/status, or that a token is needed. It is null
+ * if the document was cached, or arrived so slowly that the data is old. */
 export const first = (() => {
   const came = /** @type {PerformanceNavigationTiming} */ (performance.getEntriesByType('navigation')[0]).responseStart;
   const it = parse(/** @type {HTMLTemplateElement} */ (document.getElementById('first')).content.textContent ?? '');
@@ -96,11 +96,11 @@ export async function enter() {
 const open = new Map();
 let round = 0;
 
-/** Changes when a query has its first answer. Some queries begin outside of a drawing of the page: in a table that
- * is scrolled. */
+/** Changes when a query has its first answer. Some queries begin while the page is not being drawn: in a table that is
+ * scrolled. */
 export const came = signal(0);
 
-/** The reply of a path, requested again every `every` ms as long as views call this while they are drawn.
+/** The reply of a path, requested again every `every` ms while views call this when they are drawn.
  * @param {string} path @param {number} [every] 0 asks once @param {(method: string, path: string) => Promise<any>} [how] @returns {Reply} */
 export function asked(path, every = 2000, how = call) {
   let q = open.get(path);
@@ -116,7 +116,7 @@ export function asked(path, every = 2000, how = call) {
 /** @param {string} path @param {any} q */
 async function ask(path, q) {
   clearTimeout(q.timer);
-  const n = ++q.n; // an answer to an earlier query may come later
+  const n = ++q.n; // the answer to an earlier query may arrive later
   const answer = (/** @type {Reply} */ reply) => n === q.n && batch(() => {
     if (q.reply.peek().data === undefined) came.value++;
     q.reply.value = reply;
@@ -130,10 +130,10 @@ async function ask(path, q) {
   if (n === q.n && q.every && open.get(path) === q) q.timer = setTimeout(ask, q.every, path, q);
 }
 
-/** A drawing begins. */
+/** Begins a drawing of the page. */
 export function begin() { round++; }
 
-/** A drawing is over: queries that it did not use end. */
+/** Ends a drawing: queries that it did not use end. */
 export function end() {
   for (const [path, q] of open)
     if (q.used !== round) {
@@ -142,7 +142,7 @@ export function end() {
     }
 }
 
-/** Repeats all queries that are shown at once, as after a change. */
+/** Repeats all current queries at once, for example after a change. */
 export function again() {
   for (const [path, q] of open) ask(path, q);
 }
@@ -152,6 +152,6 @@ document.addEventListener('visibilitychange', () => document.hidden || again());
 /** @param {string} s */
 export const enc = encodeURIComponent;
 
-/** A name as a part of a path. Browsers remove "." and ".." from paths: these get a byte before them that no name contains.
+/** A name as a part of a path. Browsers remove "." and ".." from paths: they are preceded by a byte that no name contains.
  * @param {string} s */
 export const segment = s => (s === '.' || s === '..' ? '%FF' : '') + enc(s);

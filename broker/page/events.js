@@ -1,4 +1,4 @@
-// Snapshots that come as a stream of events, /v1/events.
+// Snapshots from a stream of events, /v1/events.
 import { door, silence, token } from './api.js';
 import { parse } from './format.js';
 import { away, compare, gone, heard, look, there } from './live.js';
@@ -7,7 +7,7 @@ import { follow } from './stream.js';
 /** When the stream was last requested. */
 let began = 0;
 
-/** The stream has begun again, and first sends what happened meanwhile. */
+/** The stream has begun again, and first sends what has happened in between. */
 let behind = false;
 
 let stop = new AbortController();
@@ -16,7 +16,7 @@ let shared;
 
 function end() { shared?.postMessage(false); }
 
-/** @param {(moments: any[]) => void} past takes what was before the first look
+/** @param {(moments: any[]) => void} past gets what was before the first snapshot
  * @param {(look: any, t: number) => Record<string, number|null|undefined>} sample @returns {import('./live.js').Source} */
 export function events(past, sample) {
   /** @param {string} event @param {string} data */
@@ -40,7 +40,7 @@ export function events(past, sample) {
     stop.abort();
     end();
     if (document.hidden || door.peek()) return;
-    const begun = !began && Date.now() - heard.peek() < 2000; // the document already has the stream's beginning
+    const begun = !began && Date.now() - heard.peek() < 2000; // the document already has the beginning of the stream
     began = Date.now();
     behind = !begun;
     stop = new AbortController();

@@ -1,22 +1,22 @@
-// The search field: matches are listed while one types.
+// The search field: matches are listed as the user types.
 import { html, signal } from './html.js';
 
 /** @typedef {{name: string, kind: string, href: string}} Hit */
 const hits = signal(/** @type {Hit[]} */ ([]));
 
-/** Which of them is chosen; -1 none. */
+/** The index of the chosen hit; -1 for none. */
 const chosen = signal(-1);
 
 let timer = 0, round = 0;
 
 function close() {
   clearTimeout(timer);
-  round++; // the match comes too late
+  round++; // matches that arrive later are ignored
   hits.value = [];
   chosen.value = -1;
 }
 
-/** @param {string} label @param {(what: string) => Promise<Hit[]>} look what matches a text @param {(what: string) => any} go where Enter leads while nothing is chosen */
+/** @param {string} label @param {(what: string) => Promise<Hit[]>} look returns what matches a text @param {(what: string) => any} go where Enter leads if no hit is chosen */
 export function finder(label, look, go) {
   const list = hits.value, n = list.length;
   const leave = (/** @type {HTMLFormElement} */ form, /** @type {Hit | undefined} */ hit) => {
@@ -47,6 +47,6 @@ export function finder(label, look, go) {
         e.preventDefault();
         chosen.value = (chosen.value + 1 + step + n + 1) % (n + 1) - 1; // the field itself is between the last and the first
       }} onBlur=${close} />
-    <ul id="hits" role="listbox" aria-label="What fits" hidden=${!n}>${list.map((h, i) => html`<li key=${h.href} id=${'hit' + i} role="option" aria-selected=${String(i === chosen.value)}
+    <ul id="hits" role="listbox" aria-label="Matches" hidden=${!n}>${list.map((h, i) => html`<li key=${h.href} id=${'hit' + i} role="option" aria-selected=${String(i === chosen.value)}
       onMouseDown=${(/** @type {any} */ e) => { e.preventDefault(); leave(e.currentTarget.closest('form'), h); }}><span class="name">${h.name}</span> <span class="note">${h.kind}</span></li>`)}</ul></form>`;
 }

@@ -1,6 +1,6 @@
 // Numbers, times and names as people read them.
 
-/** A count, in full up to a million: 1,234. A text is already an exact number.
+/** A count, in full up to a million: 1,234. A string is already exact.
  * @param {number|string|undefined} n */
 export function count(n) {
   if (n === undefined || n === null) return '–';
@@ -51,19 +51,19 @@ export function bytes(n) {
   return short(n) + '\u202f' + ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'][unit];
 }
 
-/** Text for a line: line breaks, controls and marks that would reverse the following text are written out.
+/** Text for a line: line breaks, control characters and marks that would reverse the following text are escaped.
  * @param {string} s */
 export const plain = s => s.replace(/[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
   c => ({ '\n': '\\n', '\r': '\\r', '\t': '\\t' })[c] ?? '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
 
-/** A visible form of a name that others chose: invisible characters are written out, and blanks at its ends are quoted.
+/** A visible form of a name that a client chose: invisible characters are escaped, and a name with spaces at its ends is quoted.
  * @param {string} s */
 export function named(s) {
   s = plain(s).replace(/[^\S ]|\u2800|(?<![\p{L}\p{M}\p{S}])[\u200c\u200d\ufe0f]|(?![\u200c\u200d\ufe0f])\p{DI}/gu, c => '\\u' + c.codePointAt(0)?.toString(16).padStart(4, '0'));
   return /^ | $/.test(s) ? `"${s}"` : s;
 }
 
-/** A text without the parts in which texts of its kind differ: each word with a digit in it becomes "…".
+/** A text without the parts in which similar texts differ: each word with a digit in it becomes "…".
  * @param {string} s */
 export const gist = s => s.slice(0, 200).replace(/[^\s"'(),;=]*\d(?:[^\s"'(),;=]*[^\s"'(),;=:.])?/g, '…');
 
@@ -81,7 +81,7 @@ export function moment(at) {
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
 
-/** The tokens of JSON and their positions. A regular expression would run out of stack on long strings.
+/** Calls each with the tokens of JSON and their positions. A regular expression would run out of stack on long strings.
  * @param {string} json @param {(token: string, at: number) => void} each */
 function tokens(json, each) {
   const first = /["{}[\],:]|[^\s{}[\],:"]+/g;
@@ -94,10 +94,10 @@ function tokens(json, each) {
   }
 }
 
-/** JSON that is laid out for reading. It is not parsed: numbers stay as they are written.
+/** JSON formatted for reading. It is not parsed: numbers stay as written.
  * @param {string} json */
 export function pretty(json) {
-  let out = '', depth = 0, before = '', room = 2_000_000; // spaces, in all lines together
+  let out = '', depth = 0, before = '', room = 2_000_000; // spaces in all lines together
   const line = () => {
     const spaces = Math.min(2 * depth, 80, room);
     room -= spaces;
@@ -116,7 +116,7 @@ export function pretty(json) {
   return out;
 }
 
-/** The members of a JSON object as they are written.
+/** The members of a JSON object as written.
  * @param {string} json @returns {Record<string, string>} */
 export function members(json) {
   /** @type {Record<string, string>} */
@@ -135,7 +135,7 @@ export function members(json) {
   return out;
 }
 
-/** The elements of a JSON array as they are written.
+/** The elements of a JSON array as written.
  * @param {string} json @returns {string[]} */
 export function elements(json) {
   /** @type {string[]} */
@@ -153,14 +153,14 @@ export function elements(json) {
   return out;
 }
 
-/** Parses JSON; integers that a number cannot hold exactly become text. The expression works for strings with fewer
- * than millions of escapes. Bodies, which may have more, are not parsed here.
+/** Parses JSON; integers that a number cannot hold exactly become strings. The expression fails on strings with
+ * millions of escapes. Bodies, which may have that many, are not parsed here.
  * @param {string} json */
 export const parse = json =>
   JSON.parse(json.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g, t => t[0] !== '"' && t.length > 15 && /^-?\d+$/.test(t) && !Number.isSafeInteger(+t) ? `"${t}"` : t));
 
 /** The quantile q of counts, in seconds.
- * @param {number[]} counts @param {number} q @param {(i: number) => number} [upto] the upper limit of each; without it, powers of two microseconds */
+ * @param {number[]} counts @param {number} q @param {(i: number) => number} [upto] the upper limit of each; by default powers of two, in microseconds */
 export function quantile(counts, q, upto = i => 2 ** i / 1e6) {
   const all = counts.reduce((a, b) => a + b, 0);
   if (!all) return null;

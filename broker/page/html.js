@@ -1,16 +1,16 @@
-// The libraries, in the form in which the page uses them.
+// The libraries, as the page uses them.
 import { h, render, Component } from './lib/preact.mjs';
 import htm from './lib/htm.mjs';
 import { named, plain } from './format.js';
 
-/** Text in the form in which it is shown. @param {any} c @param {(s: string) => string} as @returns {any} */
+/** Applies a function to all text in children. @param {any} c @param {(s: string) => string} as @returns {any} */
 const shown = (c, as) => typeof c === 'string' ? as(c) : Array.isArray(c) ? c.map(x => shown(x, as)) : c;
 
-/** Elements. All text in them is made plain, except where line breaks are shown; names are made visible. */
+/** Creates elements. All text in them is made plain, except where line breaks are shown; names are made visible. */
 export const html = htm.bind((/** @type {any} */ type, /** @type {any} */ props, /** @type {any[]} */ ...children) =>
   h(type, props, ...(type === 'pre' || type === 'textarea' ? children : children.map(c => shown(c, /^name\b/.test(props?.class) ? named : plain)))));
 
-/** Resolves once the first drawing is visible: nothing that it does not need begins before. @type {Promise<void>} */
+/** Resolves once the first drawing is visible; what it does not need begins afterwards. @type {Promise<void>} */
 export const painted = new Promise(go =>
   new PerformanceObserver(seen => { if (seen.getEntriesByName('first-contentful-paint').length) go(); }).observe({ type: 'paint', buffered: true }));
 

@@ -1,11 +1,11 @@
-// Data that is refreshed again and again, and its history of the last minutes.
+// Data that is refreshed continuously, and its history of the last minutes.
 import { signal, batch, effect, painted } from './html.js';
 import { token, door, enter, again } from './api.js';
 import { anew } from './parts.js';
 
 /** The last snapshot of the daemon; its content depends on the daemon. */
 export const look = signal(/** @type {any} */ (null));
-/** Since when the daemon has been away, in ms since 1970, and when it was last heard of; 0 while it is there. */
+/** When the daemon went away, in ms since 1970, 0 while it answers; and when it last answered. */
 export const away = signal(0);
 export const heard = signal(0);
 /** Why the daemon refuses, if it answers; '' otherwise. */
@@ -13,7 +13,7 @@ export const refusal = signal('');
 /** Changes every second. */
 export const second = signal(0);
 
-/** By how many ms the browser's clock is ahead of the daemon's. */
+/** How many ms the browser's clock is ahead of the daemon's. */
 export let ahead = 0;
 
 /** @param {number} now by the daemon's clock */
@@ -25,27 +25,27 @@ export function compare(now) {
 /** The time of the data that is shown, in ms since 1970: now, unless the daemon is away. */
 const seen = () => (second.value, away.value ? heard.value : Date.now());
 
-/** How many seconds ago something began, given the time on the daemon's clock.
+/** How many seconds ago something began, given the time by the daemon's clock.
  * @param {string} began */
 export const lasted = began => Math.max(0, (seen() - ahead - Date.parse(began)) / 1000);
 
-/** A number of seconds, increased by the time since it was read with a row.
+/** A number of seconds in a row, plus the time since the row was read.
  * @param {{at?: number}} row @param {number} seconds */
 export const grown = (row, seconds) => seconds + (row.at ? Math.max(0, (seen() - row.at) / 1000) : 0);
 
 const span = 300, window = 10; // seconds
 
-/** Columns over time; null is not known. */
+/** Columns of values over time; null means unknown. */
 export class Series {
   /** @type {number[]} */ t = [];
   /** @type {Record<string, (number|null)[]>} */
   of = { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] };
 
-  /** Samples that may be later than the last column, in the order in which they came. */
+  /** The gap of the last sample, in seconds. */
   gap = 0;
 
   /** @param {number} t in seconds since 1970 @param {Record<string, number|null|undefined>} values
-   * @param {number} [gap] the number of seconds to its neighbours beyond which values between them are unknown */
+   * @param {number} [gap] if its neighbours are more than this many seconds away, values in between are unknown */
   push(t, values, gap = 3) {
     const last = this.t[this.t.length - 1];
     if (t <= last) return;
@@ -61,14 +61,14 @@ export class Series {
 }
 export const series = new Series();
 
-/** Counts of the last seconds, and how much they have grown since. */
+/** How much counts have grown in the last seconds. */
 export class Lately {
   /** @type {{t: number, counts: number[]}[]} */
   seen = [];
   /** @param {number[]} counts @param {number} t in seconds @returns {number[]} */
   add(counts, t) {
     const last = this.seen[this.seen.length - 1];
-    if (last && counts.some((n, i) => n < last.counts[i])) this.seen = []; // it has begun again
+    if (last && counts.some((n, i) => n < last.counts[i])) this.seen = []; // the daemon has restarted
     this.seen.push({ t, counts });
     while (this.seen[0].t < t - window) this.seen.shift();
     return counts.map((n, i) => n - this.seen[0].counts[i]);
@@ -78,9 +78,9 @@ export class Lately {
 /** @typedef {{
  *   begin: () => void, end: () => void, beat?: () => void, refuses: string,
  *   sample: (look: any, t: number) => Record<string, number|null|undefined> | null,
- * }} Source Where snapshots come from. begin: called, perhaps again, unless the tab is hidden or has no access; end: the tab is left; beat: each
- * second;
- * refuses: the words for what it does when it refuses; sample: the columns of a snapshot at a time, in seconds since 1970; null: none */
+ * }} Source Where snapshots come from. begin: starts or restarts it, unless the tab is hidden or has no access; end: stops it when the tab is
+ * left; beat: called each second;
+ * refuses: the words for a refusal; sample: the columns of a snapshot at a time in seconds since 1970, or null */
 
 /** @type {Source} */
 let source;
@@ -97,7 +97,7 @@ setInterval(() => {
   second.value++;
 }, 1000);
 
-/** The daemon has answered or sent something. @param {() => void} [what] */
+/** Records that the daemon has answered or sent something. @param {() => void} [what] */
 export function there(what) {
   batch(() => {
     heard.value = Date.now();
@@ -105,14 +105,14 @@ export function there(what) {
     if (away.value) {
       away.value = 0;
       refusal.value = '';
-      enter(); // perhaps another daemon
+      enter(); // it may be another daemon
       anew();
       again();
     }
   });
 }
 
-/** It does not answer, or refuses. @param {number} code of the refusal, 0 for none @param {string} [reason] */
+/** Records that the daemon does not answer, or refuses. @param {number} code of the refusal, 0 for none @param {string} [reason] */
 export function gone(code, reason = '') {
   batch(() => {
     if (code === 401 || code === 403) door.value ||= code === 403 ? 'scope' : token.value ? 'wrong' : 'token';
@@ -123,7 +123,7 @@ export function gone(code, reason = '') {
   });
 }
 
-/** Takes snapshots as long as the tab is visible and has access.
+/** Takes snapshots while the tab is visible and has access.
  * @param {Source} from */
 export function live(from) {
   source = from;

@@ -1,31 +1,30 @@
-// Package page is the kit that the pages of the daemons are made of: the frame around the views,
-// tables, plots, dialogs, listings, the search field, the style, and third-party libraries
-// (lib). It knows no daemon. Each daemon fills it with views of its own, and has no copy of
-// anything in here.
+// Package page is the kit for the pages of the daemons: the frame around the views, tables,
+// plots, dialogs, listings, the search field, the style, and third-party libraries (lib). It
+// knows no daemon. Each daemon adds views of its own, and copies nothing from here.
 //
-// There is no build step: files are served as they are, except that lines of our scripts with
-// nothing but a comment are empty. The files of the kit and of the daemon are in one folder,
-// "/", so a view has "../table.js" beside it.
+// There is no build step: files are served as they are, except that comment lines of our scripts
+// are emptied. The files of the kit and of the daemon are in one folder,
+// "/", so a view imports "../table.js".
 //
 // A daemon uses it as follows:
 //
-//   - It embeds a folder with app.js and its views, and gives it to New, beside what it shares with
-//     other daemons, such as the views of schedules. app.js calls start of
-//     page.js with the views, the first one statically imported, the others by later of parts.js.
+//   - It embeds a folder with app.js and its views, and passes it to New, with what it shares with
+//     other daemons, such as the views of schedules. app.js calls start of page.js with the views:
+//     the first one is imported statically, the others with later of parts.js.
 //   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
-//     secret, and Site.Index at "/". The argument first of Index is JSON: {"guarded": true} if a
+//     secrets, and Site.Index at "/". The argument first of Index is JSON: {"guarded": true} if a
 //     token is needed; else null, or data for the daemon's own scripts, in first of api.js.
 //   - It has GET /v1/status, whose "scopes" say what the token allows, also on a daemon
 //     without tokens; may of api.js and button of parts.js offer only what these scopes
-//     allow. 401 and 403 bring the visitor to the page that asks for a token.
+//     allow. 401 and 403 lead the visitor to the page that asks for a token.
 //   - Live data comes from a source, given to live of live.js: a stream of events (events.js)
-//     or a request that is repeated again and again (poll.js). Both are quiet in hidden tabs. The
+//     or a repeated request (poll.js). Both pause in hidden tabs. The
 //     source has sample, which makes the columns of the plots (plots of plot.js) from a snapshot.
 //   - Its tests use pagetest.Site for the files, and the tabs of pagetest for the views.
 //
 // The modules, each with a comment of its own: page.js (start: head, door, dialog, notes), parts.js
-// (places, badges, facts, dialogs, actions, Listing), table.js (with rows that are chosen),
-// plot.js, find.js, body.js (values as they were written), format.js (numbers, times, names),
+// (places, badges, facts, dialogs, actions, Listing), table.js (tables and chosen rows),
+// plot.js, find.js, body.js (values as written), format.js (numbers, times, names),
 // api.js (requests to /v1), live.js (snapshots, series) with its sources events.js and poll.js,
 // verdict.js (whether all is well, and findings), html.js (elements, signals).
 package page
@@ -52,7 +51,7 @@ import (
 //go:embed index.html icon.svg *.css *.js lib
 var parts embed.FS
 
-// types are the content types of the files; a file with another ending is not served.
+// types are the content types of the files; a file with another extension is not served.
 var types = map[string]string{
 	".html":    "text/html; charset=utf-8",
 	".css":     "text/css; charset=utf-8",
@@ -70,11 +69,11 @@ type Daemon struct {
 	Without string
 	// Views has app.js, and the files that it imports and the kit does not have.
 	Views fs.FS
-	// Shared has what some daemons have alike, and the kit not; nil: nothing.
+	// Shared has files that several daemons share but not all; nil for none.
 	Shared fs.FS
 }
 
-// folders are where the files are.
+// folders returns where the files are.
 func (d *Daemon) folders() []fs.FS {
 	if d.Shared == nil {
 		return []fs.FS{parts, d.Views}
@@ -94,7 +93,7 @@ type file struct {
 	plain, gzip []byte
 }
 
-// New returns the page of a daemon. It panics if a file would hide another one, as of the kit.
+// New returns the page of a daemon. It panics if two files have the same name.
 func New(d Daemon) *Site {
 	s := &Site{of: d}
 	s.files = sync.OnceValue(s.pack)
@@ -102,7 +101,7 @@ func New(d Daemon) *Site {
 	for _, in := range d.folders() {
 		for name := range names(in) {
 			if known[name] {
-				panic(fmt.Sprintf("page: there are two of %s", name))
+				panic(fmt.Sprintf("page: there are two files %s", name))
 			}
 			known[name] = true
 		}
@@ -110,7 +109,7 @@ func New(d Daemon) *Site {
 	return s
 }
 
-// names are those of the files that are served.
+// names returns the names of the files that are served.
 func names(in fs.FS) map[string]bool {
 	all := map[string]bool{}
 	_ = fs.WalkDir(in, ".", func(name string, d fs.DirEntry, err error) error {
@@ -122,10 +121,10 @@ func names(in fs.FS) map[string]bool {
 	return all
 }
 
-// Paths are those of all files, in order, without "/".
+// Paths returns the paths of all files, sorted, without "/".
 func (s *Site) Paths() []string { return slices.Sorted(maps.Keys(s.files())) }
 
-// comments are the lines of a script that have nothing but a comment.
+// comments matches the comment lines of a script.
 var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
 
 func (s *Site) pack() map[string]*file {
@@ -149,7 +148,7 @@ func (s *Site) pack() map[string]*file {
 	return m
 }
 
-// document fills in the parts that differ, and preloads the files that the first view needs.
+// document fills in what differs between daemons, and preloads the files that the first view needs.
 func (s *Site) document(text []byte) []byte {
 	var preload strings.Builder
 	for _, name := range s.needed() {
@@ -159,10 +158,10 @@ func (s *Site) document(text []byte) []byte {
 		"{without}", s.of.Without, "{preload}\n", preload.String()).Replace(string(text)))
 }
 
-// imports are the scripts that a script imports statically.
+// imports matches the static imports of a script.
 var imports = regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
 
-// needed are the scripts without which app.js does not run, the nearest first.
+// needed returns the scripts that app.js imports, directly or not, the direct imports first.
 func (s *Site) needed() []string {
 	all := []string{"app.js"}
 	for i := 0; i < len(all); i++ {
@@ -181,11 +180,11 @@ func (s *Site) needed() []string {
 	return all[1:]
 }
 
-// policy lets the page load and run only files of the daemon itself, and be shown in no
-// other page.
+// policy lets the page load and run only files of the daemon itself, and forbids showing it in
+// another page.
 const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// ServeHTTP serves the page's files. They hold no secret: /v1 decides who may see jobs.
+// ServeHTTP serves the page's files. They hold no secrets: /v1 decides who may see jobs.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f := s.files()[r.URL.Path]
 	if f == nil {
@@ -194,11 +193,11 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the page can only be read", http.StatusMethodNotAllowed)
+		http.Error(w, "the page accepts only GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
 	h, small := head(w, r, f.mime)
-	h.Set("Cache-Control", "no-cache") // browsers ask each time, with its tag
+	h.Set("Cache-Control", "no-cache") // browsers revalidate each time, with the ETag
 	data, tag := f.plain, f.tag
 	if small {
 		data, tag = f.gzip, f.tag+"z"
@@ -212,8 +211,8 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(w, r, data)
 }
 
-// send answers with all of a file: nobody asks for parts of one so small, and what that needs in
-// the head counts on a first visit.
+// send answers with the whole file. It offers no ranges: the files are small, and the extra headers
+// would slow down a first visit.
 func send(w http.ResponseWriter, r *http.Request, data []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	if r.Method != http.MethodHead {
@@ -221,10 +220,10 @@ func send(w http.ResponseWriter, r *http.Request, data []byte) {
 	}
 }
 
-// nothing marks the place in index.html for the data of a visit's beginning.
+// nothing marks the place in index.html for the data that a visit begins with.
 var nothing = []byte(">null</template>")
 
-// Index serves the document with the data of a visit's beginning: JSON without "<" and
+// Index serves the document with the data that a visit begins with: JSON without "<" and
 // "&".
 func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	f := s.files()["/index.html"]
@@ -237,7 +236,7 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	send(w, r, data)
 }
 
-// head sets the headers of all answers, and tells whether this answer is to be
+// head sets the headers of all answers, and reports whether this answer is to be
 // compressed.
 func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, small bool) {
 	h = w.Header()

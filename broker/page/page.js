@@ -6,7 +6,7 @@ import { clock, plain, time } from './format.js';
 import { anew, ask, dialog, doing, drop, notes, place, say, to, wrong } from './parts.js';
 import { finder } from './find.js';
 
-/** @typedef {{name: string, draw: () => any, nav?: boolean | (() => boolean)}} View nav: it is in the navigation, always or while that is true */
+/** @typedef {{name: string, draw: () => any, nav?: boolean | (() => boolean)}} View nav: whether it is in the navigation */
 /** @typedef {{
  *   views: Record<string, View>,
  *   above?: Record<string, string>,
@@ -15,9 +15,9 @@ import { finder } from './find.js';
  *   help: any,
  *   mark?: () => any,
  *   source: import('./live.js').Source,
- * }} Page views: by the first part of the address; the view of "" is the first; above: the view in the navigation above each
- * other view;
- * scopes: the scopes of which a token needs one, in words; help: the text below the keys; mark: shown beside the first view's name */
+ * }} Page views: by the first part of the address; the view of "" is the first; above: for views that are not in the navigation, the
+ * view that is marked there;
+ * scopes: the scopes, one of which a token needs, in words; help: the text below the keys; mark: shown beside the first view's name */
 
 /** @type {Page} */
 let page;
@@ -39,7 +39,7 @@ function doorway() {
   return html`<main class="door"><form onSubmit=${(/** @type {any} */ e) => {
     e.preventDefault();
     const given = e.target.elements.token.value.trim();
-    if (!/^[\x20-\x7e]*$/.test(given)) { // no header has it
+    if (!/^[\x20-\x7e]*$/.test(given)) { // a header cannot have it
       door.value = 'wrong';
       return;
     }
@@ -50,7 +50,7 @@ function doorway() {
     <p role="status">${said[door.value]}</p>
     <label>Token <input name="token" type="password" autocomplete="off" required autofocus readonly=${asking} /></label>
     <p><button class="first" disabled=${asking}>Go in</button></p>
-    <p class="note">It is kept in this tab's memory alone, and forgotten with it.</p>
+    <p class="note">It is kept only in this tab's memory, and forgotten when the tab closes.</p>
   </form></main>`;
 }
 
@@ -69,7 +69,7 @@ function top() {
 
 const tabs = () => Object.entries(page.views).filter(([, v]) => typeof v.nav === 'function' ? v.nav() : v.nav);
 
-const keys = () => [['/', page.find.label.toLowerCase()], ['?', 'this help'], [`1 … ${tabs().length}`, 'the views, from left to right'], ['r', 'look again at once'], ['Esc', 'leave a field or a dialog']];
+const keys = () => [['/', page.find.label.toLowerCase()], ['?', 'this help'], [`1 … ${tabs().length}`, 'the views, from left to right'], ['r', 'refresh now'], ['Esc', 'leave a field or a dialog']];
 
 function help() {
   ask({
@@ -86,7 +86,7 @@ addEventListener('keydown', e => {
     e.preventDefault();
     finding = true;
   } else if (e.key === '?') help();
-  else if (e.key === 'r') { anew(); again(); say('Looked again.'); }
+  else if (e.key === 'r') { anew(); again(); say('Refreshed.'); }
   else if (tabs()[+e.key - 1]) location.hash = to([tabs()[+e.key - 1][0]]);
 });
 
@@ -97,7 +97,7 @@ addEventListener('keyup', () => { // so that the key is not typed into the field
   finding = false;
 });
 
-/** The only dialog: opening and leaving it. */
+/** The dialog, if one is open. */
 function window_() {
   const d = dialog.value;
   if (!d) return null;
@@ -105,8 +105,8 @@ function window_() {
   /** @type {HTMLDialogElement} */
   let box;
   const leave = () => {
-    if (dialog.peek() !== d) return; // another one has been opened meanwhile
-    box.close(); // so that the focus is where it was
+    if (dialog.peek() !== d) return; // another one has been opened since
+    box.close(); // returns the focus to where it was
     dialog.value = null;
   };
   return html`<dialog aria-labelledby="asks" ref=${(/** @type {any} */ e) => {
@@ -116,7 +116,7 @@ function window_() {
   }} onClose=${leave}>
     <form method="dialog" onSubmit=${async (/** @type {any} */ e) => {
       e.preventDefault();
-      if (doing.peek() === d) return; // once is enough, as the button says
+      if (doing.peek() === d) return; // it is being done already
       doing.value = d;
       wrong.value = '';
       try {
@@ -127,7 +127,7 @@ function window_() {
     }}>
       <h2 id="asks">${d.title}</h2>
       <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>
-      <p class=${wrong.value ? 'severe' : 'off'} role="status">${wrong.value || busy && `The ${noun} is asked.`}</p>
+      <p class=${wrong.value ? 'severe' : 'off'} role="status">${wrong.value || busy && `Waiting for the ${noun}…`}</p>
       <menu><button type="button" onClick=${leave}>${d.leave ?? (d.go ? 'Leave it' : 'Close')}</button>
         ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'} aria-disabled=${busy}>${d.button ?? 'Do it'}${busy && '…'}</button>`}</menu>
     </form></dialog>`;
@@ -136,7 +136,7 @@ function window_() {
 function said() {
   return html`<div class="notes" role="status" aria-live="polite">${notes.value.map(n => html`<p key=${n.n} class=${n.bad ? 'bad' : ''}>${n.text}
     ${n.undo && html` <button type="button" class="small" onClick=${() => { drop(n.n); n.undo?.(); }}>Undo</button>`}
-    <button type="button" class="small" aria-label="Away with it" onClick=${() => drop(n.n)}>×</button></p>`)}</div>`;
+    <button type="button" class="small" aria-label="Dismiss" onClick=${() => drop(n.n)}>×</button></p>`)}</div>`;
 }
 
 function absence() {
@@ -152,7 +152,7 @@ function all() {
   const view = shown();
   let drawn;
   try {
-    drawn = view ? view.draw() : html`<h1>There is no such view</h1><div class="empty"><p>Perhaps the address was cut.</p><p><a href="#/">${page.views[''].name}</a></p></div>`;
+    drawn = view ? view.draw() : html`<h1>There is no such view</h1><div class="empty"><p>The address may be incomplete.</p><p><a href="#/">${page.views[''].name}</a></p></div>`;
   } catch (e) {
     console.error(e);
     drawn = html`<div class="empty"><p>This view is broken: ${String(e)}</p></div>`;
@@ -162,7 +162,7 @@ function all() {
 
 let left = -1;
 
-/** Has the tabs scrolled, where they are, so that the current one is seen. */
+/** Scrolls the tabs, if they can be scrolled, so that the current one is visible. */
 function inSight() {
   /** @type {HTMLElement | null} */
   const tab = document.querySelector('nav [aria-current]');
@@ -170,7 +170,7 @@ function inSight() {
   left = tab?.offsetLeft ?? -1;
 }
 
-/** Draws the page of a daemon, from now on. @param {Page} of */
+/** Draws the page of a daemon from now on. @param {Page} of */
 export function start(of) {
   page = of;
   live(page.source);

@@ -16,7 +16,7 @@ function where() {
 
 addEventListener('hashchange', () => {
   anew();
-  dialog.value = null; // one may have followed a link in it
+  dialog.value = null; // the link may have been in it
   place.value = where();
   scrollTo(0, 0);
   document.querySelector('main')?.focus({ preventScroll: true });
@@ -44,7 +44,7 @@ export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${
 
 /** Whether all is well, in words, and how bad it is. @param {{severe?: number, warning?: number}} n how many findings there are */
 export const verdict = ({ severe, warning }) => severe ? [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe']
-  : warning ? [warning === 1 ? 'One thing wants a look' : `${count(warning)} things want a look`, 'warning'] : ['All is well', 'ok'];
+  : warning ? [warning === 1 ? 'One thing needs attention' : `${count(warning)} things need attention`, 'warning'] : ['All is well', 'ok'];
 
 /** A view whose file is loaded when it is first shown.
  * @param {() => Promise<() => any>} load @param {any} [meanwhile] */
@@ -67,7 +67,7 @@ export function later(load, meanwhile = html`<div class="empty loading" role="st
 /** Views that could not be loaded. @type {Set<() => void>} */
 const missed = new Set();
 
-/** Data that is old, or has not come, is requested again when it is shown. */
+/** Makes listings, and views that could not be loaded, be requested again when they are shown. */
 export function anew() {
   for (const l of Listing.all) l.path = l.shown = '';
   for (const go of missed) go();
@@ -86,7 +86,7 @@ export function waiting(r) {
   return html`<div class="empty" role="status"><p>${r.code ? r.error.message : `The ${noun} does not answer. It is asked again.`}</p></div>`;
 }
 
-/** A list of facts; those that are undefined are left out.
+/** A list of facts; those without a value are left out.
  * @param {[string, any][]} rows */
 export const facts = rows => html`<dl class="facts">${rows.filter(([, v]) => v !== undefined && v !== null && v !== '' && v !== false).map(([k, v]) =>
   html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`;
@@ -100,7 +100,7 @@ export function share(name, part, whole, show) {
     ${whole ? html`<meter min="0" max="1" high="0.9" value=${full} aria-label=${name}></meter>` : ''}</div>`;
 }
 
-/** A button that copies; on plain HTTP too, where browsers lend no clipboard.
+/** A button that copies a text, even on plain HTTP, where browsers offer no clipboard.
  * @param {string} text @param {string} [what] */
 export function copy(text, what = 'Copy') {
   return html`<button class="small" type="button" onClick=${async (/** @type {any} */ e) => {
@@ -121,7 +121,7 @@ export function copy(text, what = 'Copy') {
   }}>${what}</button>`;
 }
 
-// What was done, said at the foot of the page.
+// Notes at the bottom of the page about what was done.
 
 /** @type {import('./lib/signals-core.mjs').Signal<{n: number, text: string, bad?: boolean, undo?: () => void}[]>} */
 export const notes = signal([]);
@@ -137,7 +137,7 @@ export function say(text, more = {}) {
 /** @param {number} n */
 export const drop = n => { notes.value = notes.peek().filter(x => x.n !== n); };
 
-/** Does something and says what came of it, if done is not ''.
+/** Does something and shows a note about the result, unless done is ''.
  * @param {() => Promise<any>} what @param {string | ((reply: any) => string)} done @param {() => any} [undo]
  * @returns {Promise<any>} the reply, or undefined */
 export async function act(what, done, undo) {
@@ -156,7 +156,7 @@ export async function act(what, done, undo) {
   }
 }
 
-/** Does something to some rows, one after the other, and tells to how many; it throws if one was refused.
+/** Does something to some rows, one after the other, and returns their number; it throws if one was refused.
  * @param {any[]} rows @param {(row: any) => Promise<any>} what */
 export async function each(rows, what) {
   const refused = [];
@@ -171,16 +171,16 @@ export async function each(rows, what) {
 /** @type {import('./lib/signals-core.mjs').Signal<Dialog | null>} */
 export const dialog = signal(null);
 
-/** The dialog that does what it is for just now. */
+/** The dialog whose action is in progress. */
 export const doing = signal(/** @type {Dialog | null} */ (null));
 
-/** Why the dialog did not do it: it stays, with what was typed. */
+/** Why the dialog's action failed. The dialog stays open, with what was typed. */
 export const wrong = signal('');
 
 /** @param {Dialog} d */
 export const ask = d => { dialog.value = d; wrong.value = ''; };
 
-/** Does something to all that a filter means, after saying how many that are.
+/** Does something to everything that matches a filter, after showing how many that are.
  * @param {{path: string, filter: Record<string, any>, verb: string, one: string, type: string, danger?: boolean, body: any, done: (reply: any) => string, after: (reply: any) => any}} o */
 export async function bulk({ path, filter, verb, one, type, danger, body, done, after }) {
   const meant = Object.keys(filter).length ? filter : { all: true };
@@ -189,11 +189,11 @@ export async function bulk({ path, filter, verb, one, type, danger, body, done, 
   const what = `${verb} ${plural(n.before, one)}`;
   ask({
     title: `${what} of ${type}?`, danger, button: what, body,
-    go: () => act(() => call('POST', path, { ...meant, most: n.before }), done).then(after), // none that came since
+    go: () => act(() => call('POST', path, { ...meant, most: n.before }), done).then(after), // none that were added since
   });
 }
 
-/** A button for those who may.
+/** A button, shown only if the token has the scope.
  * @param {string} text @param {() => any} go @param {{scope?: string, danger?: boolean, title?: string, first?: boolean}} [o] */
 export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
   ? html`<button type="button" class=${(o.danger ? 'danger' : '') + (o.first ? ' first' : '')} title=${o.title} onClick=${go}>${text}</button>` : null;
@@ -201,7 +201,7 @@ export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
 // Listings that are read page by page.
 
 /** @typedef {(path: string, next: any) => Promise<{items: any[], next?: any}>} Reading
- * reads a part of a listing, from the start or where a part before has ended */
+ * reads a part of a listing, from the start or from the end of the part before */
 
 /** @type {Reading} */
 async function page(path, next) {
@@ -209,7 +209,7 @@ async function page(path, next) {
   return { items: r.items, next: r.next ?? r.cursor ?? undefined };
 }
 
-/** A listing of /v1: what has been read of it, and how to go on. */
+/** A listing of /v1: what has been read of it, and how to continue. */
 export class Listing {
   /** @type {import('./lib/signals-core.mjs').Signal<{items: any[], next?: any, busy: boolean, error?: Error, looked: number, at: number}>} */
   state = signal({ items: [], busy: false, looked: 0, at: 0 });
@@ -219,28 +219,28 @@ export class Listing {
   /** @type {Listing[]} */
   static all = [];
 
-  /** @param {Reading} [how] @param {string} [looked] what a part looks at at most, in words */
+  /** @param {Reading} [how] @param {string} [looked] the most that a part looks at, in words */
   constructor(how = page, looked = 'million jobs') { this.how = how; this.many = looked; Listing.all.push(this); }
 
-  /** Begins, where the path is another one or it is time to.
+  /** Begins to read if the path has changed, and returns what has been read.
    * @param {string} path */
   of(path) {
     if (path !== this.path) {
       clearTimeout(this.soon);
-      this.soon = setTimeout(() => this.read(true), this.path ? 200 : 0); // the user goes on typing
+      this.soon = setTimeout(() => this.read(true), this.path ? 200 : 0); // the user may still be typing
       this.path = path;
     }
     return this.rows();
   }
 
-  /** What has been read of this path, and of no other. */
+  /** What has been read of this path. */
   rows() {
     const s = this.state.value;
     return this.shown === this.path ? s : { items: [], busy: true, looked: 0, at: 0 };
   }
 
-  /** Reads on until something has come, or there is no more.
-   * @param {boolean} [anew] */
+  /** Reads until there are more rows, or the end is reached.
+   * @param {boolean} [anew] from the start */
   async read(anew = false) {
     const path = this.path, was = this.state.peek();
     if (was.busy && !anew) return;
@@ -268,7 +268,7 @@ export class Listing {
   shown = '';
   again() { if (this.path) this.read(true); }
 
-  /** What stands below the rows. */
+  /** What is shown below the rows. */
   foot() {
     const s = this.rows();
     if (s.error) return html`<p class="note" role="status">${s.error.message} <button type="button" class="small" onClick=${() => this.again()}>Ask again</button></p>`;

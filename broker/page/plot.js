@@ -1,4 +1,4 @@
-// A plot with its legend; under the pointer the legend shows the values there.
+// A plot with a legend that shows the values under the pointer.
 import { html, Component, painted } from './html.js';
 import { clock, count, rate, time } from './format.js';
 
@@ -15,7 +15,7 @@ function ceiling(most, least) {
   return [1, 2, 2.5, 5, 10].map(f => f * step).find(n => n >= most) ?? most;
 }
 
-/** uPlot, loaded once the first plot has its place: nothing waits for it.
+/** uPlot, loaded after the first drawing, so that nothing waits for it.
  * @type {Promise<any> | undefined} */
 let library;
 
@@ -101,7 +101,7 @@ export class Plot extends Component {
   }
 }
 
-/** What is plotted of all jobs, or of a type: that is known only from when its view was opened.
+/** The plots of all jobs, or of a type, whose values are known only since its view was opened.
  * @param {import('./live.js').Series} s @param {string} [type] */
 export function plots(s, type = '') {
   const since = type && s.t.length > 0 && `, since ${clock(s.t[0] * 1000)}`;
@@ -116,7 +116,7 @@ export function plots(s, type = '') {
   </div>`;
 }
 
-/** A small line of what was, without axes.
+/** A small line of past values, without axes.
  * @param {number[]} values */
 export function spark(values) {
   const most = Math.max(1, ...values), n = values.length;

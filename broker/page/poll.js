@@ -1,4 +1,4 @@
-// Snapshots that are requested again and again, where there is no stream of
+// Snapshots that are requested repeatedly, for daemons without a stream of
 // events.
 import { call, door } from './api.js';
 import { gone, look, there } from './live.js';
@@ -9,7 +9,7 @@ import { gone, look, there } from './live.js';
 export function poll(path, every, sample) {
   let timer = 0, round = 0;
   async function ask() {
-    const mine = ++round; // an answer to an earlier request may come later
+    const mine = ++round; // the answer to an earlier request may arrive later
     clearTimeout(timer);
     if (document.hidden || door.peek()) return;
     try {

@@ -1,8 +1,8 @@
-// The one stream, of events. If there is a token, which stays in the tab, the tab itself reads it; otherwise
-// one worker reads it for all tabs (worker.js), because browsers open few connections to a host.
+// The stream of events. If there is a token, which stays in the tab, the tab itself reads the stream; otherwise one
+// worker reads it for all tabs (worker.js), because browsers open few connections to a host.
 
-/** Reads events until stop, and connects again whenever they end.
- * @param {boolean} begun the beginning of the stream is known already @param {Record<string, string>} headers @param
+/** Reads events until stop, and reconnects whenever the stream ends.
+ * @param {boolean} begun whether the beginning of the stream is known already @param {Record<string, string>} headers @param
  * {AbortSignal} stop
  * @param {(event: string, data: string) => void} on also 'clock', with the daemon's time when it began, 'away', with the reason, and 'refused', with the code and the reason */
 export async function follow(begun, headers, stop, on) {

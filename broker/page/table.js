@@ -2,7 +2,7 @@
 import { html, Component, signal } from './html.js';
 
 /** @typedef {{name: string, head?: any, of: (row: any) => any, num?: boolean, wide?: number, sort?: string, title?: string, class?: string}} Column
- * wide: the width of the page, 1 to 3, from which on it is shown */
+ * wide: the width of the page, 1 to 3, from which on the column is shown */
 
 /** @param {Column} c */
 const cls = c => [c.num && 'num', c.wide && 'w' + c.wide, c.class].filter(Boolean).join(' ') || undefined;
@@ -20,14 +20,14 @@ function head(columns, o = {}) {
 /** @param {Column[]} columns @param {any} row @param {any} key @param {any} [more] */
 const line = (columns, row, key, more) => html`<tr key=${key} ...${more}>${columns.map(c => html`<td key=${c.name} class=${cls(c)}>${c.of(row)}</td>`)}</tr>`;
 
-/** Rows that somebody has chosen, by their keys. */
+/** Rows that the user has chosen, by their keys. */
 export class Chosen {
   keys = signal(new Set());
 
   /** @param {(row: any) => any} key @param {(row: any) => string} label what a row is called */
   constructor(key, label) { this.key = key; this.label = label; }
 
-  /** Those of some rows. @param {any[]} rows */
+  /** The chosen ones of some rows. @param {any[]} rows */
   of(rows) { return rows.filter(r => this.keys.value.has(this.key(r))); }
 
   /** @param {any[]} rows @param {boolean} on */
@@ -45,14 +45,14 @@ export class Chosen {
   }
 }
 
-/** A table of few rows.
+/** A table with few rows.
  * @param {string} name @param {Column[]} columns @param {any[]} rows @param {(row: any) => any} key */
 export const table = (name, columns, rows, key) => html`<div class="scroll" tabindex="0" role="region" aria-label=${name}>
   <table><caption class="off">${name}</caption>${head(columns)}<tbody>${rows.map(r => line(columns, r, key(r)))}</tbody></table></div>`;
 
 const height = 37, chunk = 100;
 
-/** A table of many rows, of which those in sight are asked for and drawn.
+/** A table with many rows, of which only the visible ones are requested and drawn.
  * Props: name, columns, sort, by; ask: (from, limit) => rows or undefined, from a multiple of 100; count; key.
  * @extends {Component<any, {top: number, tall: number}>} */
 export class Long extends Component {
@@ -73,7 +73,7 @@ export class Long extends Component {
       const some = ask(from, chunk) ?? [];
       for (let i = Math.max(first, from); i < Math.min(last, from + chunk); i++) rows.push([i, some[i - from]]);
     }
-    // What stands for rows has one cell: more would be columns where some are hidden.
+    // A placeholder row has one cell: with more, hidden columns would appear.
     return html`<div class="scroll long" tabindex="0" role="region" aria-label=${name} ref=${(/** @type {HTMLElement} */ e) => { if (e) this.box = e; }}
       onScroll=${(/** @type {any} */ e) => this.setState({ top: e.currentTarget.scrollTop })}>
       <table aria-rowcount=${count + 1}><caption class="off">${name}</caption>${head(columns, { sort, by })}

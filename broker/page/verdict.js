@@ -1,14 +1,14 @@
-// Is all well? What the daemon has found wrong, and what one may do about it.
+// Whether all is well: what the daemon has found wrong, and what can be done about it.
 import { html } from './html.js';
 import { noun } from './api.js';
 import { away, lasted, look } from './live.js';
 import { count, time } from './format.js';
 import { badge, verdict } from './parts.js';
 
-/** @typedef {{severity: 'severe'|'warning'|'info', kind: string, subject: string, cause: string, finding: string, advice: string, since: string, alike?: number}} Finding as the daemon tells it */
-/** @typedef {{link: (f: Finding) => any, help: Record<string, (f: Finding) => any>}} Words link: the subject, where one finds it; help: the buttons and links that help, by cause */
+/** @typedef {{severity: 'severe'|'warning'|'info', kind: string, subject: string, cause: string, finding: string, advice: string, since: string, alike?: number}} Finding as the daemon reports it */
+/** @typedef {{link: (f: Finding) => any, help: Record<string, (f: Finding) => any>}} Words link: the subject, as a link; help: the buttons and links that help, by cause */
 
-/** What stands beside the name of the overview. */
+/** What is shown beside the name of the overview. */
 export function mark() {
   const { severe = 0, warning = 0 } = !away.value && look.value?.severities || {};
   return severe + warning > 0 && badge(count(severe + warning), severe ? 'severe' : 'warning');
@@ -20,7 +20,7 @@ export const findingList = (all, words, own) => all.length > 0 && html`<ul class
   <p class="note">${f.advice} ${words.help[f.cause]?.(f)}${f.alike > 0 && html`${' '}And ${count(f.alike)} more like it: <code>GET /v1/findings</code>`}</p></div>
   <span class="note" title="for how long">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
 
-/** How all is, in a word, and what is wrong. @param {any} note @param {Words} words */
+/** Whether all is well, in a word, and what is wrong. @param {any} note @param {Words} words */
 export function found(note, words) {
   const [word, kind] = away.value ? [`Not known: the ${noun} is away`, 'severe'] : verdict(look.value.severities);
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1><p class="note">${note}</p></div>

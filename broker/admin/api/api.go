@@ -9,7 +9,7 @@ type Error struct {
 	Status int    `json:"-"`
 	Code   string `json:"error"`
 	Reason string `json:"reason"`
-	// ID and State are of the submitted job, if the error comes after its submission.
+	// ID and State describe the submitted job, if the error occurred after its submission.
 	ID    string `json:"id,omitempty"`
 	State string `json:"state,omitempty"`
 }
@@ -22,7 +22,7 @@ type List[T any] struct {
 	Next  *int `json:"next,omitempty"`
 }
 
-// EndedList is a page of ended jobs. Cursor goes on as ?cursor=; it is nil at the end.
+// EndedList is a page of ended jobs. Cursor is the ?cursor= of the next page; it is nil at the end.
 type EndedList struct {
 	Items  []Ended `json:"items"`
 	Cursor *int    `json:"cursor,omitempty"`
@@ -56,7 +56,7 @@ type Limits struct {
 	Burst int     `json:"burst"`
 }
 
-// Fair is the body of PUT of a type: whether its groups take turns.
+// Fair is the body of PUT of a type: whether its tenants take turns.
 type Fair struct {
 	Fair bool `json:"fair"`
 }
@@ -83,11 +83,11 @@ type Rule struct {
 type Group struct {
 	Group string `json:"group"`
 	// Waiting counts its delayed and queued jobs, Held its queued jobs that a rule of any
-	// of their groups throttles.
+	// of their groups holds back.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
 	Held    int `json:"held"`
-	// Rule is the pattern of a rule that throttles its jobs at the moment.
+	// Rule is the pattern of a rule that lets no more of its jobs run now.
 	Rule string `json:"rule,omitempty"`
 }
 
@@ -102,7 +102,7 @@ type Groups struct {
 type Type struct {
 	Type       string `json:"type"`
 	Paused     bool   `json:"paused"`
-	Fair       bool   `json:"fair"` // groups take turns in it
+	Fair       bool   `json:"fair"` // tenants take turns
 	Limits     Limits `json:"limits"`
 	Queued     uint64 `json:"queued"`
 	Delayed    uint64 `json:"delayed"`
@@ -130,7 +130,7 @@ type Type struct {
 	Rates *Rates `json:"rates,omitempty"`
 }
 
-// Unserved: its jobs wait, and no worker runs any, not even one of another broker.
+// Unserved reports whether its jobs wait and no worker, not even one of another broker, runs any.
 func (t *Type) Unserved() bool { return t.Queued > 0 && t.Workers == 0 && t.Running == 0 }
 
 // Rates are jobs a second, averaged over the last few seconds.
@@ -158,7 +158,7 @@ type Moment struct {
 }
 
 // History is the rates of a type, or of all types, in steps from From on. Each array has one
-// value for each step; the last value is that of the current step. Nil is not known.
+// value for each step; the last value is that of the current step. Nil means unknown.
 type History struct {
 	StepMS int64  `json:"step_ms"`
 	From   string `json:"from"` // RFC 3339
@@ -171,8 +171,8 @@ type History struct {
 	Queued  []*float64 `json:"queued"`
 	Running []*float64 `json:"running"`
 	// WaitP50 and WaitP95 are estimated quantiles of how long the jobs dispatched in a
-	// step had waited; RunP50 and RunP95 are those of how long the runs took that ended
-	// in it.
+	// step had waited; RunP50 and RunP95 are those of the durations of the runs that
+	// ended in it.
 	WaitP50 []*float64 `json:"wait_p50_ms"`
 	WaitP95 []*float64 `json:"wait_p95_ms"`
 	RunP50  []*float64 `json:"run_p50_ms"`
@@ -202,8 +202,8 @@ type Look struct {
 	Wait []uint64 `json:"wait_log2_us"`
 	Run  []uint64 `json:"run_log2_us"`
 	Top  []Type   `json:"top"`
-	// Findings are the first findings of GET /v1/findings; of findings that are alike only
-	// the first is listed.
+	// Findings are the first findings of GET /v1/findings; only the first of several that are
+	// alike is listed.
 	Findings Findings `json:"findings"`
 }
 
@@ -213,7 +213,7 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Gone: it has closed. The address is known only of the peers that closed last.
+	// Gone: it has closed. The address is known only for the peers that closed last.
 	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
 	// connection.
@@ -224,7 +224,7 @@ type Peer struct {
 type Job struct {
 	ID       string `json:"id"`
 	Type     string `json:"type"`
-	State    string `json:"state"` // delayed, queued, running or, of a kept outcome, ended
+	State    string `json:"state"` // delayed, queued, running or, for a kept outcome, ended
 	Priority int64  `json:"priority"`
 	// Attempts is how often it was dispatched, Retries how often it may be dispatched again
 	// after the first time.
@@ -232,7 +232,7 @@ type Job struct {
 	Retries  int  `json:"retries"`
 	Bytes    int  `json:"bytes"` // of its body
 	Detached bool `json:"detached"`
-	// KeepMS is for how long its outcome is kept after its end, in milliseconds.
+	// KeepMS is how long its outcome is kept after its end, in milliseconds.
 	KeepMS int64    `json:"keep_ms"`
 	Groups []string `json:"groups"`
 	// Releases is how often a worker released it (gave it back unrun).
@@ -248,12 +248,12 @@ type Job struct {
 	// ExpiresSeconds is the time until its deadline, if it has one.
 	ExpiresSeconds *float64 `json:"expires_seconds,omitempty"`
 	// Ahead is how many ready jobs come before it. If AheadExact is false it is a lower
-	// bound: there are very many, or groups take turns or are throttled.
+	// bound: there are very many, or tenants take turns, or groups are held back.
 	Ahead      *int  `json:"ahead,omitempty"`
 	AheadExact *bool `json:"ahead_exact,omitempty"`
 	// Holds names what a waiting job waits for.
 	Holds string `json:"holds,omitempty"`
-	// HeldBy names the group whose rule throttles it.
+	// HeldBy names the group whose rule holds it back.
 	HeldBy    *HeldBy `json:"held_by,omitempty"`
 	Submitter *Peer   `json:"submitter,omitempty"`
 	Worker    *Peer   `json:"worker,omitempty"`
@@ -323,16 +323,16 @@ type Ended struct {
 // Severities of findings.
 const (
 	Severe  = "severe"  // jobs do not move, or clients are refused
-	Warning = "warning" // somebody should look
-	Info    = "info"    // good to know
+	Warning = "warning" // an operator should look
+	Info    = "info"    // worth knowing
 )
 
 // Finding says why something does not move, or will soon stop.
 type Finding struct {
 	Severity string `json:"severity"`
-	// Kind says what Subject names: a type, a group, the broker, or a client (by its
-	// own name or its address; Number and Address are of its connection, and Worker
-	// tells a worker from a submitter).
+	// Kind says what Subject names: a type, a group, the broker, or a client (by its own name
+	// or its address; Number and Address describe its connection, and Worker distinguishes a
+	// worker from a submitter).
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Number  uint64 `json:"number,omitempty"`
@@ -344,14 +344,14 @@ type Finding struct {
 	// Finding describes the problem, Advice the remedy.
 	Finding string `json:"finding"`
 	Advice  string `json:"advice"`
-	// Alike is how many more differ by their subject alone and are not listed, as in Look.
+	// Alike is how many more findings differ only in their subject and are not listed (Look).
 	Alike int `json:"alike,omitempty"`
 	// Since is when the condition was first seen (RFC 3339). If a condition is reported only
 	// after it has lasted, Since is the time of the last snapshot without it.
 	Since string `json:"since"`
 }
 
-// Findings are the most severe ones, most severe first. More is how many others there are.
+// Findings has the most severe findings first. More is how many others there are.
 type Findings struct {
 	Items []Finding `json:"items"`
 	More  int       `json:"more,omitempty"`
@@ -359,7 +359,7 @@ type Findings struct {
 	Counts Severities `json:"counts"`
 }
 
-// Severities count findings.
+// Severities counts findings by severity.
 type Severities struct {
 	Severe  int `json:"severe"`
 	Warning int `json:"warning"`
@@ -377,12 +377,12 @@ type JobFilter struct {
 	State string `json:"state,omitempty"`
 	ID    string `json:"id,omitempty"` // substring of the id
 	Group string `json:"group,omitempty"`
-	Older int64  `json:"older,omitempty"` // at least so long since it was submitted, in milliseconds
+	Older int64  `json:"older,omitempty"` // least time since it was submitted, in milliseconds
 	// Submitter and Worker are numbers of peers.
 	Submitter uint64 `json:"submitter,omitempty"`
 	Worker    uint64 `json:"worker,omitempty"`
 	All       bool   `json:"all,omitempty"`
-	// Most is how many may be cancelled, 0 all.
+	// Most is how many may be cancelled, 0 for all.
 	Most int `json:"most,omitempty"`
 }
 
@@ -390,9 +390,9 @@ type JobFilter struct {
 type DeadFilter struct {
 	ID     string `json:"id,omitempty"`     // substring of the id
 	Reason string `json:"reason,omitempty"` // substring of the reason
-	Older  int64  `json:"older,omitempty"`  // at least so long since it failed, in milliseconds
+	Older  int64  `json:"older,omitempty"`  // least time since it failed, in milliseconds
 	All    bool   `json:"all,omitempty"`
-	Most   int    `json:"most,omitempty"` // how many may be changed, 0 all
+	Most   int    `json:"most,omitempty"` // how many may be changed, 0 for all
 }
 
 // Many is the result of a change to all jobs that match a filter.
@@ -408,9 +408,9 @@ type Many struct {
 // Forgotten counts what was discarded with a type that was forgotten.
 type Forgotten struct {
 	Type      string `json:"type"`
-	Discarded int    `json:"discarded"` // jobs that waited
+	Discarded int    `json:"discarded"` // waiting jobs
 	Dead      int    `json:"dead"`
-	Outcomes  int    `json:"outcomes"` // that were kept
+	Outcomes  int    `json:"outcomes"` // kept outcomes
 }
 
 // Submission is a job to submit.
@@ -426,8 +426,8 @@ type Submission struct {
 	BackoffMS int64           `json:"backoff_ms,omitempty"`
 	ExpiresMS int64           `json:"expires_ms,omitempty"`
 	Retries   *int            `json:"retries,omitempty"`
-	// KeepMS is for how long the outcome is kept, in milliseconds; without it the outcome
-	// is not reported.
+	// KeepMS is how long the outcome is kept, in milliseconds; without it the outcome is not
+	// reported.
 	KeepMS int64 `json:"keep_ms,omitempty"`
 	AgeMS  int64 `json:"age_ms,omitempty"`
 }
@@ -441,7 +441,7 @@ type Submitted struct {
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
-// HeldBy is a group that throttles a job, and the pattern of its rule.
+// HeldBy is a group that holds a job back, and the pattern of its rule.
 type HeldBy struct {
 	Group string `json:"group"`
 	Rule  string `json:"rule"`
@@ -466,7 +466,7 @@ type State struct {
 
 // DeadJob is a failed job that is kept.
 type DeadJob struct {
-	// No is a number that tells it from other failed jobs with the same id.
+	// No is a number that distinguishes it from other failed jobs with the same id.
 	No       int    `json:"no"`
 	ID       string `json:"id"`
 	Type     string `json:"type"`
@@ -544,8 +544,8 @@ type Draining struct {
 	Draining bool `json:"draining"`
 }
 
-// Fleet is the state of a broker in its fleet. Member is false, and all else empty, if it
-// is in none.
+// Fleet is the state of a broker in its fleet. If it is not in a fleet, Member is false and all
+// other fields are empty.
 type Fleet struct {
 	Member bool   `json:"member"`
 	Name   string `json:"name,omitempty"`
@@ -569,7 +569,7 @@ type Fleet struct {
 // NATS is the connection that carries the fleet's messages.
 type NATS struct {
 	Connected bool    `json:"connected"`
-	Seconds   float64 `json:"since_seconds"` // since it came or went
+	Seconds   float64 `json:"since_seconds"` // since it was connected or lost
 	URL       string  `json:"url,omitempty"`
 	Reason    string  `json:"reason,omitempty"` // why it is away
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// mark is put before "." and ".." in paths, because browsers and proxies remove these. No
-// name contains it, since names are UTF-8.
+// mark is put before "." and ".." in paths, because browsers and proxies remove these segments.
+// No name contains it, since names are UTF-8.
 const mark = "\xff"
 
 // Segment escapes any name as one segment of a path.
@@ -21,7 +21,7 @@ func Segment(name string) string {
 	return url.PathEscape(name)
 }
 
-// Name is the inverse of Segment, for a segment that is already unescaped.
+// Name is the inverse of Segment, for a segment that has been unescaped.
 func Name(segment string) string {
 	if name := strings.TrimPrefix(segment, mark); name == "." || name == ".." {
 		return name

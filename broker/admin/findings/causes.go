@@ -14,16 +14,16 @@ import (
 const (
 	// closeTo is the fraction of a limit above which its use is reported.
 	closeTo = 0.9
-	// slow is the time to drain from which a queue is a finding.
+	// slow is the time to drain from which on a queue is a finding.
 	slow = 10 * time.Second
-	// late is the lag from which an event loop counts as late.
+	// late is the lag from which on an event loop counts as late.
 	late = 250 * time.Millisecond
-	// overlong is the multiple of its usual wait from which a job's wait is a finding.
+	// overlong is the multiple of the usual wait from which on a job's wait is a finding.
 	overlong = 10
-	// deaf is the number of unread bytes from which a client is a finding that has read
-	// nothing for a second.
+	// deaf is the number of unread bytes from which on a client that has read nothing for
+	// grace is a finding.
 	deaf = 64 << 10
-	// someBad is the number of failures that is a finding, someGivenBack that of
+	// someBad is the number of failures that makes a finding, someGivenBack the number of
 	// released jobs.
 	someBad, someGivenBack = 3, 10
 )
@@ -35,7 +35,7 @@ type looker struct {
 	found []*known
 }
 
-// words are the text and the advice of a finding.
+// words returns the text and the advice of a finding.
 type words = func() (finding, advice string)
 
 func fixed(finding, advice string) words { return func() (string, string) { return finding, advice } }
@@ -80,18 +80,18 @@ func (l *looker) broker() {
 	p.seen = true
 	find := func(severity, cause string, w words) { l.find(severity, "broker", "broker", cause, 0, w).atOnce = true }
 	if l.Imbalance != 0 {
-		find(api.Severe, "imbalance", fixed(fmt.Sprintf("the ledger of jobs is off by %d: a bug of the broker", l.Imbalance),
+		find(api.Severe, "imbalance", fixed(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
 			"please report it, with the version"))
 	}
 	if l.Draining {
 		find(api.Warning, "draining", fixed("the broker drains: it takes no new jobs, and stops when all have ended",
-			"clients go on with the broker that replaces it: start that one"))
+			"clients continue with the broker that replaces it: start that one"))
 	}
 	if l.Lag >= late {
 		p.lag, p.lateAt = l.Lag, l.Now
 	}
 	if l.Now.Sub(p.lateAt) <= lately {
-		find(api.Warning, "late", fixed(fmt.Sprintf("an event loop came %s late to its next task", span(p.lag)),
+		find(api.Warning, "late", fixed(fmt.Sprintf("an event loop was %s late for its next task", span(p.lag)),
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.to(l.Refused, l.Now, first) {
@@ -107,7 +107,7 @@ func (l *looker) broker() {
 			"the log says why; often it is the limit on open files"))
 	}
 	if g := &p.unauthorized; g.to(l.Unauthorized, l.Now, first) {
-		find(api.Warning, "unauthorized", fixed(many(g.by, "wrong or missing token")+" came lately",
+		find(api.Warning, "unauthorized", fixed(many(g.by, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if f := l.Fleet; f != nil {
@@ -136,7 +136,7 @@ func (l *looker) fleet(f *Fleet) {
 		}
 		for _, name := range f.Foreign {
 			find(name, "fleet_version", api.Warning, fixed("a broker of the fleet speaks another version of its messages: there is no lending with it",
-				"give both brokers the same release; gloom fleet tells the version"))
+				"give both brokers the same release; gloom fleet shows the version"))
 		}
 	}
 }
@@ -157,9 +157,9 @@ func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *k
 		case f.Alone:
 			text += "this broker is alone: another broker of the fleet has its name"
 		case f.Away:
-			text += "the fleet is away for " + span(l.Now.Sub(f.Since))
+			text += "the fleet has been away for " + span(l.Now.Sub(f.Since))
 		case f.Up == 0:
-			text += "no other broker of the fleet is there"
+			text += "no other broker of the fleet is connected"
 		default:
 			text += "no other broker of the fleet has an idle worker for it"
 			advice = "see whether the workers of other brokers are busy or the type is misspelt, or start a worker"
@@ -209,15 +209,15 @@ func (l *looker) jobType(t *Type) {
 		l.queue(t, find)
 	}
 	if t.LostAt >= someBad {
-		find(api.Severe, "workers_lost", fixed(fmt.Sprintf("%d workers were lost at work on its job %.200q", t.LostAt, t.Lost),
+		find(api.Severe, "workers_lost", fixed(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostAt, t.Lost),
 			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).atOnce = true
 	}
 	if t.Bad >= someBad+uint64(t.LostAt) && t.Fails(l.Now) {
 		find(failing(t)).atOnce = true
 	}
 	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
-		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" of it back lately without running them",
-			"jobs may circle between workers: gloom explain ID tells how often one was given back, and by which workers")).atOnce = true
+		find(api.Warning, "given_back", fixed("workers lately gave back "+many(g.by, "job")+" of it without running them",
+			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).atOnce = true
 	}
 	if t.Same >= someBad {
 		find(api.Warning, "same_reason", func() (string, string) {
@@ -241,29 +241,29 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *know
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
 			return wait(t.Seen.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
-				"gloom groups --type tells which; if a limit is too low, change the rule (gloom limit --group)"
+				"gloom groups --type shows which; if a limit is too low, change the rule (gloom limit --group)"
 		})
 	}
 	least := slow
 	if t.Overtaken {
 		least = grace
 	}
-	// The oldest of all may be one that is held back.
-	if l.stands(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(least, overlong*t.UsualWait) {
+	// The oldest job may be one that is held back.
+	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(least, overlong*t.UsualWait) {
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {
-		advice := "the runs before it take long: see them (gloom jobs --state running), add workers"
+		advice := "the runs before it take long: see them (gloom jobs --state running), or add workers"
 		if t.Overtaken {
-			advice = "others go first, because of a larger priority or their group's turn: see its jobs, add workers"
+			advice = "others go first, because of a larger priority or their group's turn: see its jobs, or add workers"
 		}
 		return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.Stuck), span(t.UsualWait)), advice
 	}).atOnce = true
 }
 
-// failing is the finding that a type's runs fail.
+// failing returns the finding that a type's runs fail.
 func failing(t *Type) (severity, cause string, w words) {
-	advice := "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are fixed (gloom pause)"
+	advice := "see why: its failed jobs show the reasons (gloom dead); pause the type until its workers are fixed (gloom pause)"
 	if t.Of == 0 {
 		advice = "see why: gloom jobs lists its jobs, gloom explain shows the runs of one; pause the type until its workers are fixed (gloom pause)"
 	}
@@ -273,18 +273,18 @@ func failing(t *Type) (severity, cause string, w words) {
 	return api.Severe, "failing", fixed("all of its runs fail: "+many(t.Bad, "failure")+", and none was answered since the first", advice)
 }
 
-// stands reports the reason why a type's queue does not move, if there is one.
-func (l *looker) stands(t *Type, find func(severity, cause string, w words) *known) bool {
+// stopped reports why a type's queue does not move, and returns false if it moves.
+func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *known) bool {
 	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
 	switch c := t.Seen.Limits.Concurrency; {
 	case t.Seen.Paused:
 		find(api.Warning, "paused", func() (string, string) {
-			return wait(t.Seen.Queued) + ": the type is paused", "resume it when it may go on (gloom resume)"
+			return wait(t.Seen.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
 		})
 	case t.Seen.Workers == 0 && (l.Fleet == nil || t.Seen.Running == 0):
 		l.unserved(t, find)
 	case free == 0:
-		return true // rules of groups do
+		return true // rules of groups hold all of them back
 	case c > 0 && t.Seen.Running >= uint64(c):
 		find(api.Warning, "type_concurrency", func() (string, string) {
 			return fmt.Sprintf("%s: the type has reached its concurrency, %d", wait(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
@@ -303,7 +303,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 		if t.Seen.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
 				return fmt.Sprintf("%s, and none runs: its %d workers have left, run jobs of other types, or hold overdue runs", wait(free), t.Seen.Workers),
-					"see what they do (gloom ls workers), add workers"
+					"see what they do (gloom ls workers), or add workers"
 			})
 			return true
 		}
@@ -326,8 +326,8 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 	return true
 }
 
-// drain estimates how long that number of jobs takes to run, from the current rate or
-// else the mean duration of past runs; false if neither is known.
+// drain estimates how long the given number of jobs takes, from the current rate or else from
+// the mean duration of past runs. It returns false if neither is known.
 func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	seconds := 0.0
 	switch {
@@ -349,7 +349,7 @@ func (l *looker) group(g *api.Group) {
 		return
 	}
 	l.find(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
-		return fmt.Sprintf("the rule for %q holds %s back, with %d at work", g.Rule, many(g.Held, "job"), g.Running),
+		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, many(g.Held, "job"), g.Running),
 			"if the limit is too low, change the rule (gloom limit --group)"
 	})
 }

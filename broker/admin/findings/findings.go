@@ -1,5 +1,5 @@
 // Package findings derives from a broker's figures why something does not move, or will
-// soon stop. It has no sockets and no clock: Look gets the figures and the time.
+// soon stop. It has no sockets and no clock: Look is given the figures and the time.
 package findings
 
 import (
@@ -13,11 +13,11 @@ import (
 
 const (
 	// grace is how long a condition must last before it is reported: a queue that is full
-	// for a moment is no finding.
+	// for a moment is not a finding.
 	grace = time.Second
-	// lately is how long an event that recurs now and then counts as going on.
+	// lately is how long an event counts as recent.
 	lately = 3 * time.Second
-	// FailingFor is how long failed runs count if none was answered since.
+	// FailingFor is how long failed runs count if no run has been answered since.
 	FailingFor = time.Minute
 	// mostKnown bounds the conditions that are remembered between snapshots; the mildest
 	// are dropped.
@@ -27,7 +27,7 @@ const (
 // severities, the worst first.
 var severities = []string{api.Severe, api.Warning, api.Info}
 
-// known is a condition that was seen.
+// known is a condition that has been seen.
 type known struct {
 	api.Finding
 	// weight orders conditions of the same severity, larger first.
@@ -35,7 +35,7 @@ type known struct {
 	since  time.Time
 	// atOnce: it is reported without waiting for grace.
 	atOnce bool
-	// words builds the finding and the advice, when they are requested.
+	// words builds the text and the advice when they are requested.
 	words words
 }
 
@@ -79,8 +79,8 @@ func (s *State) Look(b *Broker) {
 	for _, x := range l.found {
 		at, ok := s.since[x.key()]
 		if !ok {
-			// A condition counts from the last snapshot without it. So one that must last
-			// is reported in time, however seldom snapshots are taken.
+			// A condition counts from the last snapshot without it. So one that must last is
+			// reported in time, however rarely snapshots are taken.
 			if at = b.Now; !x.atOnce && !s.at.IsZero() {
 				at = s.at
 			}
@@ -99,8 +99,8 @@ type Query struct {
 	Fold           bool
 }
 
-// someAlike is the largest number of findings that differ by their subject alone and are
-// still listed one by one.
+// someAlike is the largest number of findings that differ only in their subject and are still
+// listed one by one.
 const someAlike = 3
 
 // List returns the matching findings, at most limit, the most severe first; how many more

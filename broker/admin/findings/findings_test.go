@@ -57,11 +57,11 @@ func TestNobodyHere(t *testing.T) {
 		says    string
 	}{
 		"no fleet, left running behind": {nil, 3, "severe no_worker", "no worker serves the type"},
-		"a fleet where nobody is":       {&findings.Fleet{}, 0, "severe no_worker", "serves the type here, and no other broker of the fleet is there"},
+		"a fleet where nobody is":       {&findings.Fleet{}, 0, "severe no_worker", "serves the type here, and no other broker of the fleet is connected"},
 		"a fleet with others":           {&findings.Fleet{Up: 1}, 0, "warning no_worker", "here, and no other broker of the fleet has an idle worker for it"},
-		"a fleet that is away":          {&findings.Fleet{Away: true, Since: time.Unix(-11, 0)}, 0, "severe no_worker", "here, and the fleet is away for 12s"},
+		"a fleet that is away":          {&findings.Fleet{Away: true, Since: time.Unix(-11, 0)}, 0, "severe no_worker", "here, and the fleet has been away for 12s"},
 		"a fleet with a namesake":       {&findings.Fleet{Alone: true, Up: 1}, 0, "severe no_worker", "this broker is alone"},
-		"away, from where they were":    {&findings.Fleet{Away: true, Since: time.Unix(-11, 0), Had: at("b", "c")}, 0, "severe no_worker", "the fleet is away for 12s; workers for it were at b, c, lost lately"},
+		"away, from where they were":    {&findings.Fleet{Away: true, Since: time.Unix(-11, 0), Had: at("b", "c")}, 0, "severe no_worker", "the fleet has been away for 12s; workers for it were at b, c, lost lately"},
 		"lost, from where they were":    {&findings.Fleet{Up: 1, Had: at("b")}, 0, "warning no_worker", "has an idle worker for it; workers for it were at b, lost lately"},
 		"lent":                          {&findings.Fleet{}, 3, "warning all_busy", ""},
 	} {

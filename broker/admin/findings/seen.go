@@ -7,7 +7,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// Broker is the figures of a broker.
+// Broker has the figures of a broker.
 type Broker struct {
 	Now      time.Time
 	Draining bool
@@ -57,12 +57,12 @@ type Limit struct {
 	Mild bool
 }
 
-// Type is the figures of a type, and its usual ones.
+// Type has the current and the usual figures of a type.
 type Type struct {
 	Seen  *api.Type
 	Rates *api.Rates
-	// Stuck is how long its oldest queued job has been the same one. Overtaken tells
-	// whether others were dispatched meanwhile.
+	// Stuck is how long its oldest queued job has been the same one. Overtaken reports
+	// whether others have been dispatched since.
 	Stuck     time.Duration
 	Overtaken bool
 	// UsualWait is the 95th percentile of its waits, 0 if few jobs were dispatched. MeanRun
@@ -71,12 +71,12 @@ type Type struct {
 	// Held is how many of its queued jobs a rule of a group throttles.
 	Held int
 	// Bad counts the failed runs in excess of answered ones, the last failure at BadAt.
-	// Good tells whether any run was answered meanwhile, the last one at GoodAt.
+	// Good reports whether any run has been answered since, the last one at GoodAt.
 	// ExpiredAt is when a deadline last passed.
 	Bad                      uint64
 	Good                     bool
 	BadAt, GoodAt, ExpiredAt time.Time
-	// Of is how many jobs failed last, all within FailingFor. Same of them have the
+	// Of is how many of the last failed jobs failed within FailingFor; Same of them have the
 	// same Reason.
 	Reason   string
 	Same, Of int
@@ -90,16 +90,16 @@ type Type struct {
 	givenBack grown
 }
 
-// Note takes in the counters of a type. passed is how much the broker's clock, which
-// measures ages, has advanced since the last ones were taken.
+// Note adds the counters of a type. passed is how much the broker's clock, which measures ages,
+// has advanced since the last ones were taken.
 func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	if is.Ledger.Submitted < was.Ledger.Submitted {
-		*t = Type{} // it was forgotten meanwhile
+		*t = Type{} // it has been forgotten in between
 	} else {
 		t.count(was, is, now)
 	}
 	t.held.to(is.Queued+is.Delayed+is.Running, now)
-	// The oldest job is the same if its age has grown by the time that has passed.
+	// The oldest job is the same one if its age has grown by the time that has passed.
 	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
 	t.Overtaken = t.Overtaken || is.Dispatched > was.Dispatched
 	if was.OldestSeconds == 0 || is.OldestSeconds < was.OldestSeconds+0.9*passed.Seconds() {
@@ -107,8 +107,8 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	}
 }
 
-// Fails tells whether its runs currently fail: the last run failed, and others are running
-// or it ended only just now.
+// Fails reports whether its runs are failing: the last failure is recent or, while workers serve
+// the type and no run has been answered since, less than FailingFor ago.
 func (t *Type) Fails(now time.Time) bool {
 	last := lately
 	if t.Seen.Workers > 0 && !t.GoodAt.After(t.BadAt) {
@@ -120,7 +120,7 @@ func (t *Type) Fails(now time.Time) bool {
 func (t *Type) count(was, is *api.Type, now time.Time) {
 	good := is.Ledger.Answered - was.Ledger.Answered
 	bad := is.Ledger.Failed - was.Ledger.Failed
-	// A released job is no failure.
+	// A released job is not a failure.
 	bad += is.Requeued - was.Requeued - min(is.Releases-was.Releases, is.Requeued-was.Requeued)
 	t.givenBack.last = was.Releases
 	t.givenBack.to(is.Releases, now, false)
@@ -140,7 +140,7 @@ func (t *Type) count(was, is *api.Type, now time.Time) {
 	}
 }
 
-// Client is the figures of a connection that has a possible problem.
+// Client has the figures of a connection that may have a problem.
 type Client struct {
 	Name    string // as it calls itself, or its address
 	Number  uint64
@@ -148,15 +148,15 @@ type Client struct {
 	Worker  bool
 	// Overdue is how many overdue runs it has.
 	Overdue int
-	// Unread is how many bytes sent to it it has not read; Stuck is how long it has read
-	// nothing.
+	// Unread is how many bytes sent to the client it has not read; Stuck is how long it has
+	// read nothing.
 	Unread int
 	Stuck  time.Duration
 	// Jobs and Bytes are what it holds as a submitter.
 	Jobs, Bytes int64
 }
 
-// past is a counter at the last snapshot, and when it last grew.
+// past has the broker's counters at the last snapshot, and its last lag.
 type past struct {
 	seen                                          bool
 	refused, unauthorized, turnedAway, unaccepted grown
@@ -164,13 +164,13 @@ type past struct {
 	lateAt                                        time.Time
 }
 
-// grown is a counter.
+// grown is a counter, by how much it grew lately, and when it last grew.
 type grown struct {
 	last, by uint64
 	at       time.Time
 }
 
-// to updates the counter, and tells whether it grew lately.
+// to updates the counter, and reports whether it grew lately.
 func (g *grown) to(n uint64, now time.Time, first bool) bool {
 	switch {
 	case first:
@@ -205,5 +205,5 @@ func (c *crest) to(n uint64, now time.Time) {
 	c.now = max(c.now, n)
 }
 
-// grows tells whether it exceeds the peak of the period before.
+// grows reports whether it exceeds the peak of the period before.
 func (c *crest) grows() bool { return c.known && c.now > c.before }

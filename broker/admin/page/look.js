@@ -1,10 +1,10 @@
-// Snapshots of all jobs, as the broker sends them.
+// The broker's snapshots of all jobs.
 import { first } from './api.js';
 import { ahead, compare, heard, Lately, look, series } from './live.js';
 import { quantile } from './format.js';
 import { events } from './events.js';
 
-/** Moments come every five seconds. @param {any[]} moments */
+/** Adds moments, which are five seconds apart, to the plots. @param {any[]} moments */
 function past(moments) {
   for (let i = 1; i < moments.length; i++) {
     const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;

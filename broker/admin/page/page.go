@@ -1,5 +1,5 @@
 // Package page is the broker's page in a browser: the kit of gloom/broker/page with the views
-// in this folder, which get everything from /v1.
+// in this folder, which get all data from /v1.
 package page
 
 import (

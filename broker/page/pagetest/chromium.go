@@ -1,4 +1,4 @@
-// Package pagetest starts Chromium for tests of the page, and records the errors in its
+// Package pagetest starts Chromium for tests of pages, and records the errors in its
 // tabs.
 package pagetest
 
@@ -25,7 +25,7 @@ var Axe string
 func Chromium(opts ...chromedp.ExecAllocatorOption) (ctx context.Context, end func(), err error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		return nil, nil, fmt.Errorf("the page is tried in chromium, which is missing; make deps installs it: %w", err)
+		return nil, nil, fmt.Errorf("tests of the page need chromium, which is missing; make deps installs it: %w", err)
 	}
 	all := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.WSURLReadTimeout(2*Patience))

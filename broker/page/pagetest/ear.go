@@ -16,8 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Ear records the events behind a tab: errors, warnings and exceptions, dialogs of the
-// browser, requested hosts, received bytes.
+// Ear records the events of a tab: errors, warnings and exceptions, dialogs of the browser,
+// requested hosts, received bytes.
 type Ear struct {
 	mu       sync.Mutex
 	wrong    []string
@@ -28,8 +28,8 @@ type Ear struct {
 }
 
 // Listen records the tab of a context. An error that was not forgiven fails the test at
-// its end, and so does a request to a host other than this one and page.test. Documents
-// note in window.violations what their policy has stopped.
+// its end, and so does a request to a host other than this one and page.test. Documents record
+// in window.violations what their policy has blocked.
 func Listen(t *testing.T, ctx context.Context) *Ear {
 	t.Helper()
 	e := &Ear{hosts: map[string]bool{}}
@@ -58,21 +58,21 @@ func Listen(t *testing.T, ctx context.Context) *Ear {
 		}
 		for host := range e.hosts {
 			if !strings.HasPrefix(host, "127.0.0.1:") && !strings.HasPrefix(host, "page.test:") {
-				t.Errorf("the page asked %s", host)
+				t.Errorf("the page requested something from %s", host)
 			}
 		}
 	})
 	return e
 }
 
-// Forgive says that errors with one of these parts are expected.
+// Forgive makes errors that contain one of these parts expected.
 func (e *Ear) Forgive(parts ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.forgiven = append(e.forgiven, parts...)
 }
 
-// Heard returns how many requests were made, and how many bytes came over the wire.
+// Heard returns how many requests were made, and how many bytes were received.
 func (e *Ear) Heard() (requests int, bytes float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

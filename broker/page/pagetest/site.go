@@ -32,8 +32,8 @@ const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-act
 const mostBytes = 80_000
 
 // Site fails unless every file of a page is served unchanged, compressed if the client accepts
-// that, only once to clients that have it, and under a policy that admits nothing from
-// elsewhere. It also fails if a script of ours could turn a text into code.
+// that, not again to clients that have it, and under a policy that admits nothing from other
+// hosts. It also fails if a script of ours could turn text into code.
 func Site(t *testing.T, site *page.Site) {
 	t.Helper()
 	sum := 0
@@ -86,7 +86,7 @@ func Site(t *testing.T, site *page.Site) {
 	}
 }
 
-// strict: nothing is inline, and nothing comes from elsewhere.
+// strict fails if a file has inline code or style, or loads something from another host.
 func strict(t *testing.T, name, text string) {
 	t.Helper()
 	var bad []string
@@ -109,7 +109,7 @@ var (
 	template = regexp.MustCompile(`\{[a-z]+\}`)
 )
 
-// preloads: the files that the first view needs are requested at once, and no others.
+// preloads fails unless index.html preloads exactly the files that the first view needs.
 func preloads(t *testing.T, site *page.Site) {
 	t.Helper()
 	need := map[string]bool{}

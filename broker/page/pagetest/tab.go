@@ -33,7 +33,7 @@ func NewTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption
 	return b
 }
 
-// Context is the tab's, for chromedp.
+// Context returns the tab's context, for chromedp.
 func (b *Tab) Context() context.Context { return b.ctx }
 
 // Call runs an action that must not fail.
@@ -44,7 +44,7 @@ func (b *Tab) Call(do func() error) {
 	}
 }
 
-// OnNew runs a script in each document before its own.
+// OnNew runs a script in each new document before the document's own scripts.
 func (b *Tab) OnNew(script string) {
 	b.t.Helper()
 	b.Call(func() error {
@@ -74,7 +74,7 @@ func (b *Tab) Fits(width int64) {
 	}
 }
 
-// Theme is light or dark.
+// Theme sets the color scheme: light or dark.
 func (b *Tab) Theme(name string) {
 	b.t.Helper()
 	b.Call(func() error {
@@ -111,12 +111,12 @@ func (b *Tab) Until(condition string, args ...any) {
 	b.t.Helper()
 	for end := time.Now().Add(Patience); !Eval[bool](b, `return !!(`+condition+`)`, args...); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.t.Fatalf("it never came to %s %v; the page:\n%.3000s", condition, args, b.Text())
+			b.t.Fatalf("%s %v never became true; the page:\n%.3000s", condition, args, b.Text())
 		}
 	}
 }
 
-// Text is the text that the page shows.
+// Text returns the text that the page shows.
 func (b *Tab) Text() string {
 	b.t.Helper()
 	return Eval[string](b, `return document.body.innerText`)
@@ -161,13 +161,13 @@ func (b *Tab) Fill(name, text string) {
 	Eval[any](b, `const e = `+it+`; e.value = $1; e.dispatchEvent(new Event('input', { bubbles: true }))`, name, text)
 }
 
-// Keys types keys into whatever has the focus.
+// Keys types keys into the element that has the focus.
 func (b *Tab) Keys(keys string) {
 	b.t.Helper()
 	b.Call(func() error { return chromedp.Do(b.ctx, chromedp.KeyEvent(keys)) })
 }
 
-// Strict fails if the policy has stopped something.
+// Strict fails if the policy has blocked something.
 func (b *Tab) Strict() {
 	b.t.Helper()
 	if v := Eval[[]string](b, `return window.violations`); len(v) > 0 {
@@ -191,7 +191,7 @@ func (b *Tab) Accessible(where string, rules ...string) {
 	}
 }
 
-// Shot takes a picture of the visible part.
+// Shot saves a screenshot of the visible part.
 func (b *Tab) Shot(file string) {
 	b.t.Helper()
 	data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
@@ -203,8 +203,8 @@ func (b *Tab) Shot(file string) {
 	}
 }
 
-// Look fails if the current view is wrong: by axe-core in both themes, or because it is too
-// wide for a window of one of these widths. Pictures of all go to a directory, unless that
+// Look fails if axe-core finds a violation in the current view in either theme, or if the view is
+// too wide for a window of one of these widths. It saves screenshots in a directory, unless that
 // is "".
 func (b *Tab) Look(route, dir string, widths ...int64) {
 	b.t.Helper()
@@ -212,7 +212,7 @@ func (b *Tab) Look(route, dir string, widths ...int64) {
 		b.Theme(theme)
 		if theme == "light" {
 			b.Accessible(route)
-		} else { // it differs by its colours
+		} else { // it differs only in its colours
 			b.Accessible(route+" "+theme, "color-contrast")
 		}
 		for _, width := range widths {
@@ -226,5 +226,5 @@ func (b *Tab) Look(route, dir string, widths ...int64) {
 	}
 }
 
-// unnamed are the characters that names of pictures must not have.
+// unnamed matches characters that names of screenshots must not have.
 var unnamed = regexp.MustCompile(`[^a-z0-9]+`)

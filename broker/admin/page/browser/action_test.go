@@ -355,7 +355,7 @@ func TestSubmit(t *testing.T) {
 	b.Fill("type", "mail")
 	b.Fill("body", `{"n":12345678901234567890`)
 	b.Press("Submit")
-	b.Sees("The body is no JSON")
+	b.Sees("The body is not JSON")
 	b.Fill("body", `{"n":12345678901234567890}`)
 	b.Press("Submit")
 	b.Sees("was answered:", `"sent"`)

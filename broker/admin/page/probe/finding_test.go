@@ -151,7 +151,7 @@ var stalls = []stall{
 			b.steady("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
 		},
 		mend: func(b *broker) { b.leave() }},
-	{name: "given back again and again", of: "mail", says: "jobs of it back lately",
+	{name: "given back again and again", of: "mail", says: "jobs of it without running them",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
 				return nil, gloom.Release(20 * time.Millisecond)
@@ -279,7 +279,7 @@ func TestFindings(t *testing.T) {
 }
 
 // calm is the heading when nothing is wrong, except that the machine may be slow.
-const calm = "All is well|One thing wants a look"
+const calm = "All is well|One thing needs attention"
 
 // finding is a line of the page that begins with its severity.
 type finding struct{ text, advice string }

@@ -10,8 +10,8 @@ import { columns } from './types.js';
 
 const drain = () => ask({
   title: 'Drain the broker?', danger: true, button: 'Drain and stop',
-  body: html`<p>It takes no more jobs, waits for those that it has to end, and stops, as on SIGTERM. This cannot be undone.</p>`,
-  go: () => act(() => call('POST', '/v1/drain'), 'The broker drains, then it stops.'),
+  body: html`<p>It accepts no more jobs, waits for its present jobs to end, and stops, as on SIGTERM. This cannot be undone.</p>`,
+  go: () => act(() => call('POST', '/v1/drain'), 'The broker drains, then stops.'),
 });
 
 export function below() {

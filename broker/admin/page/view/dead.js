@@ -1,4 +1,4 @@
-// Failed jobs that are kept.
+// Failed jobs that are kept (dead letters).
 import { html } from '../html.js';
 import { asked, call, enc, may, segment } from '../api.js';
 import { grown, second } from '../live.js';
@@ -13,7 +13,7 @@ const listing = new Listing(), read = reading('body');
 /** @param {any} r */
 const again = r => { listing.again(); return r; };
 
-/** The path of one letter, since several may have one id. @param {any} d @param {string} [what] */
+/** The path of one letter; several letters may have the same id. @param {any} d @param {string} [what] */
 const path = (d, what = '') => `/v1/dead/${segment(d.type)}/${segment(d.id)}${what}?no=${d.no}`;
 
 /** @param {any} d */
@@ -22,7 +22,7 @@ const retry = d => act(() => call('POST', path(d, '/retry')), `${d.id} was retri
 /** @param {any} d */
 function discard(d) {
   ask({
-    title: `Discard ${d.id}?`, danger: true, button: 'Discard it', body: html`<p>Its body is gone then. This cannot be undone.</p>`,
+    title: `Discard ${d.id}?`, danger: true, button: 'Discard it', body: html`<p>Its body will be lost. This cannot be undone.</p>`,
     go: () => act(() => call('DELETE', path(d)), `${d.id} is discarded.`).then(again),
   });
 }
@@ -35,7 +35,7 @@ const retryChosen = some => act(() => each(some, d => call('POST', path(d, '/ret
 /** @param {any[]} some */
 const discardChosen = some => ask({
   title: `Discard ${plural(some.length, 'dead letter')}?`, danger: true, button: `Discard ${plural(some.length, 'dead letter')}`,
-  body: html`<p>Those that were chosen. Their bodies are gone then; this cannot be undone.</p>`,
+  body: html`<p>Those that were chosen. Their bodies will be lost; this cannot be undone.</p>`,
   go: () => act(() => each(some, d => call('DELETE', path(d))), n => `${plural(n, 'dead letter')} discarded.`).then(again),
 });
 
@@ -50,10 +50,10 @@ function letter(type, id) {
     ${!d ? waiting(r) : html`<p class="holds"><b>failed</b>: ${d.reason}</p>
     ${facts([['Type', typeLink(type)], ['Failed', `${time(grown(d, d.failed_seconds_ago))} ago`], ['Handed out', plural(d.attempts, 'time')], ['Priority', count(d.priority)], ['Size', bytes(d.bytes)]])}
     <section><h2>Body</h2>${d.body ? shown(d.body, 'Body') : html`<p class="note">It is too long to be shown.</p>`}</section>`}
-    <p class="note"><a href=${to(['dead', type])}>All dead letters of this type</a>, <a href=${to(['job', id])}>what is known of the job</a></p>`;
+    <p class="note"><a href=${to(['dead', type])}>All dead letters of this type</a>, <a href=${to(['job', id])}>what is known about the job</a></p>`;
 }
 
-/** The reasons of some letters, the most frequent first: reasons that differ only by numbers and ids count as one.
+/** The reasons of some letters, the most frequent first: reasons that differ only in numbers and ids count as one.
  * @param {any[]} items @returns {[string, number][]} */
 function reasons(items) {
   /** @type {Map<string, number>} */
@@ -62,7 +62,7 @@ function reasons(items) {
   return [...n].sort((a, b) => b[1] - a[1]);
 }
 
-/** The part that all reasons of one kind share. @param {string} of */
+/** The longest part that all reasons of one kind share. @param {string} of */
 const common = of => of.split('…').reduce((a, b) => b.length > a.length ? b : a).slice(0, 100);
 
 /** A filter in words. @param {Record<string, any>} f */
@@ -81,7 +81,7 @@ export const retryAll = (type, filter) => bulk({
 /** @param {string} type @param {Record<string, any>} filter */
 const discardAll = (type, filter) => bulk({
   path: `/v1/dead/${segment(type)}/discard`, filter, verb: 'Discard', one: 'dead letter', type, danger: true, after: again,
-  body: html`<p>${said(filter)} Their bodies are gone then; this cannot be undone.</p>`,
+  body: html`<p>${said(filter)} Their bodies will be lost; this cannot be undone.</p>`,
   done: r => `${plural(r.done, 'dead letter')} discarded, ${count(r.after)} left.`,
 });
 
@@ -108,18 +108,18 @@ function ofType(/** @type {string} */ type) {
         : s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
     </div>
     ${!reason && why.length > 1 && html`<p class="note reasons">Of the ${count(s.items.length)} that were read: ${why.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: common(r) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
-    ${s.items.length ? table('Dead letters', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
+    ${s.items.length ? table('Dead letters', may('admin') ? [chosen.column(s.items), ...columns] : columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'No dead letter matches.' : 'None is kept.')}
     ${listing.foot()}`;
 }
 
-/** The number of types whose reasons are shown, of latest letters read for each, and of reasons shown. */
+/** The number of types whose reasons are shown, of the latest letters read for each, and of reasons shown. */
 const many = 10, latest = 100, most = 3;
 
 /** Why the latest letters of a type failed. @param {string} type */
 function why(type) {
   const all = reasons(asked(`/v1/dead/${segment(type)}?limit=${latest}`, 0).data?.items ?? []), n = all.slice(most).reduce((sum, [, n]) => sum + n, 0);
   return html`<ul class="note">${all.slice(0, most).map(([r, n]) => html`<li key=${r}>${count(n)} × <a href=${to(['dead', type], { reason: common(r) })}>${r}</a></li>`)}
-    ${n > 0 && html`<li>${count(n)} of other reasons</li>`}</ul>`;
+    ${n > 0 && html`<li>${count(n)} for other reasons</li>`}</ul>`;
 }
 
 export function dead() {

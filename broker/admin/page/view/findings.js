@@ -6,12 +6,12 @@ import { count, time } from '../format.js';
 import { act, badge, to, waiting } from '../parts.js';
 import { groupLink, typeLink } from './links.js';
 
-/** How much is wrong, by severity. @returns {{severe: number, warning: number}} */
+/** How many things are wrong, by severity. @returns {{severe: number, warning: number}} */
 export const wrongs = () => look.value?.findings.counts ?? { severe: 0, warning: 0 };
 
 const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning: 'warning', info: 'note' });
 
-/** The findings that stand for others and that are expanded. @type {import('../lib/signals-core.mjs').Signal<Set<string>>} */
+/** The expanded ones of the findings that stand for others. @type {import('../lib/signals-core.mjs').Signal<Set<string>>} */
 const open = signal(new Set());
 
 /** @param {any} f */
@@ -29,7 +29,7 @@ const button = (name, text, go) => may('admin') && html`<button type="button" cl
 /** @param {string} text @param {(string)[]} path @param {any} [query] */
 const link = (text, path, query) => html`<a href=${to(path, query)}>${text}</a>`;
 
-/** The page's buttons and links for the commands that advice names. @type {Record<string, (name: string) => any>} */
+/** The page's buttons and links for commands in the advice. @type {Record<string, (name: string) => any>} */
 const instead = {
   'gloom resume': name => button(name, 'Resume', (m, t) => m.resume(t)),
   'gloom pause': name => button(name, 'Pause', (m, t) => m.pause(t)),
@@ -44,7 +44,7 @@ const instead = {
   'gloom ls workers': () => link('the workers', ['workers']),
 };
 
-/** The advice, with a button or a link for each command that the page offers as well.
+/** The advice, with a button or a link for each command that the page offers, too.
  * @param {any} f */
 const advice = f => f.advice.split(/(\(gloom [^)]*\)|gloom groups --type)/).map((/** @type {string} */ s, /** @type {number} */ i) =>
   i % 2 && instead[s.replace(/[()]/g, '')]?.(f.subject) || s);
@@ -64,7 +64,7 @@ function card(f, own) {
 
 const some = 200;
 
-/** Those that a finding stands for. @param {any} f */
+/** The findings that a finding stands for. @param {any} f */
 function rest(f) {
   const r = asked(`/v1/findings?cause=${enc(f.cause)}&limit=${some}`), items = (r.data?.items ?? []).filter((/** @type {any} */ x) =>
     x.subject !== f.subject && x.severity === f.severity && x.kind === f.kind && x.limit === f.limit);
@@ -72,12 +72,12 @@ function rest(f) {
   return html`<div class="alike">${waiting(r) ?? findingList(items)}${r.data && left > 0 && html`<p class="note">and ${count(left)} more: <code>gloom findings</code></p>`}</div>`;
 }
 
-/** @param {any[]} list @param {boolean} [own] on the page of what they are about */
+/** @param {any[]} list @param {boolean} [own] on the page of their subject */
 export const findingList = (list, own = false) => list.length > 0 && html`<ul class="findings">${list.map(f => card(f, own))}</ul>`;
 
-/** What was found of a type or a group: most often all findings there are come with each look.
+/** The findings about a type or a group. Usually each snapshot has all findings.
  * @param {string} kind @param {string} name @returns {any[]} */
 export function found(kind, name) {
-  const told = look.value?.findings, all = told && !told.more ? told : asked('/v1/findings?subject=' + enc(name)).data;
+  const latest = look.value?.findings, all = latest && !latest.more ? latest : asked('/v1/findings?subject=' + enc(name)).data;
   return (all?.items ?? []).filter((/** @type {any} */ f) => f.kind === kind && f.subject === name);
 }

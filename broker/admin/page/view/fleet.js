@@ -10,7 +10,7 @@ const wants = b => b.wants.map((/** @type {any} */ w) => `${w.types.join(', ')} 
 
 /** @param {any} f */
 const state = f => f.alone ? badge('alone: another broker has this name', 'severe')
-  : f.nats.connected ? badge('together', 'ok') : badge(`alone: NATS is away for ${time(f.nats.since_seconds)}`, 'severe');
+  : f.nats.connected ? badge('together', 'ok') : badge(`alone: NATS has been away for ${time(f.nats.since_seconds)}`, 'severe');
 
 export function fleet() {
   const r = asked('/v1/fleet');
@@ -18,14 +18,14 @@ export function fleet() {
   return html`<header class="bar"><h1>Fleet</h1>${f?.member && html`<span class="note">this broker is <b class="name">${f.name}</b></span> ${state(f)}`}</header>
     ${waiting(r) ?? (!f.member ? empty('This broker is in no fleet.', html`<code>gloomd --fleet nats://…</code> joins one.`) : html`
     ${f.nats.reason && html`<p class="holds">NATS is away: ${f.nats.reason}.</p>`}
-    <p>${plural(f.lent, 'job')} lent to others now, ${plural(f.borrowed, 'job')} borrowed. Since the start: ${count(f.lends_total)} lent, ${count(f.borrows_total)} borrowed, ${count(f.returned_total)} came back not run, ${count(f.lost_total)} were with a broker that was lost.</p>
-    <section>${!f.brokers.length ? empty('No other broker is heard.', 'What no worker here serves waits.')
+    <p>${plural(f.lent, 'job')} lent to others now, ${plural(f.borrowed, 'job')} borrowed. Since the start: ${count(f.lends_total)} lent, ${count(f.borrows_total)} borrowed, ${count(f.returned_total)} came back without a run, ${count(f.lost_total)} were lost with their borrower.</p>
+    <section>${!f.brokers.length ? empty('No other broker sends heartbeats.', 'Jobs of types that no worker here serves wait.')
       : table('Brokers', [
-        { name: 'Broker', class: 'main', of: b => html`<span class="name">${b.name}</span> ${b.state === 'foreign' ? badge(`speaks version ${b.version}: no lending with it`, 'warning') : b.state !== 'up' && badge(b.state, 'warning')}` },
+        { name: 'Broker', class: 'main', of: b => html`<span class="name">${b.name}</span> ${b.state === 'foreign' ? badge(`uses version ${b.version}: no lending`, 'warning') : b.state !== 'up' && badge(b.state, 'warning')}` },
         { name: 'Lent', num: true, of: b => count(b.lent) },
         { name: 'Borrowed', num: true, of: b => count(b.borrowed) },
         { name: 'Round trip', num: true, of: b => b.round_trip_ms === undefined ? '–' : time(b.round_trip_ms / 1000) },
         { name: 'Idle workers for', class: 'main', wide: 1, of: b => html`<span class="name">${wants(b) || '–'}</span>` },
       ], f.brokers, b => b.name)}</section>
-    <p class="note">Limits hold per broker: a type that may run 10 jobs runs 10 of each.</p>`)}`;
+    <p class="note">Limits hold per broker: a type with a limit of 10 running jobs may run 10 on each.</p>`)}`;
 }

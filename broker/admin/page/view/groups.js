@@ -10,7 +10,7 @@ function rule(rules, r) {
   ask({
     title: r ? `Rule for ${r.pattern}` : 'A rule for groups', button: 'Set', body: html`
       <label>Groups, by name or pattern <input name="pattern" required readonly=${!!r} placeholder="customer-*" defaultValue=${r?.pattern ?? ''} /></label>
-      <p class="note">Each group that fits is held to this. What is left empty is not limited; 0 at a time stops it.</p>
+      <p class="note">Each group that matches is limited by this. Empty fields set no limit; 0 at a time stops the group.</p>
       <div class="pair"><label>Jobs at a time <input name="concurrency" type="number" min="0" step="1" defaultValue=${r?.concurrency ?? ''} /></label>
         <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${r?.rate ?? ''} /></label>
         <label>of them at once <input name="burst" type="number" min="1" step="1" defaultValue=${r?.burst ?? ''} /></label></div>`,
@@ -28,7 +28,7 @@ const put = r => call('PUT', '/v1/groups/' + segment(r.pattern), { concurrency: 
 /** @param {any} r */
 const remove = r => act(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
 
-/** All viewers who ask in this way share one snapshot of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
+/** All viewers that ask in this way share one snapshot of the broker. @param {number} limit @param {string} [type] @param {number} [every] */
 const seen = (limit, type, every) => asked(`/v1/groups?lately=true&limit=${limit}` + (type === undefined ? '' : '&type=' + enc(type)), every);
 
 /** @param {any[]} list @param {string} [type] whose jobs are counted */
@@ -37,7 +37,7 @@ const groupTable = (list, type) => table('Groups', [
   { name: 'Waiting', num: true, of: g => count(g.waiting) },
   { name: 'Running', num: true, of: g => count(g.running) },
   { name: 'Held back', num: true, of: g => g.held ? badge(count(g.held), 'warning') : '' },
-  { name: 'Rule', wide: 1, title: 'one that lets no more of them run for now', of: g => html`<span class="name">${g.rule ?? ''}</span>` },
+  { name: 'Rule', wide: 1, title: 'a rule that lets no more of them run now', of: g => html`<span class="name">${g.rule ?? ''}</span>` },
 ], list, g => g.group);
 
 const few = 5, most = 200;
@@ -57,7 +57,7 @@ export function groups() {
     <section>${!r.data.groups.length ? empty(`No job ${type === undefined ? '' : 'of this type '}that waits or runs is in a group.`, html`<code>gloom submit --group NAME …</code> puts one in.`)
       : groupTable(r.data.groups, type)}
       ${r.data.groups.length >= most && html`<p class="note">The ${most} busiest are shown.</p>`}</section>
-    ${type === undefined && html`<section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups are limited by nothing of their own.')
+    ${type === undefined && html`<section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups have no limits of their own.')
       : table('Rules', [
         { name: 'Pattern', class: 'main', of: x => html`<span class="name">${x.pattern}</span>` },
         { name: 'At a time', num: true, of: x => count(x.concurrency) },

@@ -1,4 +1,4 @@
-// One job: where it stands, what it waits for, and what can be done to it.
+// One job: its state, what it waits for, and what can be done with it.
 import { html, signal } from '../html.js';
 import { asked, call, segment } from '../api.js';
 import { bytes, count, moment, plural, time } from '../format.js';
@@ -11,10 +11,10 @@ import { findingList, found } from './findings.js';
 
 const read = reading('body', 'headers');
 
-/** The job whose body is to be shown, however long it is. */
+/** The job whose body is to be shown even if it is long. */
 const wanted = signal('');
 
-/** How many bytes are shown without a request. */
+/** Up to how many bytes are shown at once. */
 const few = 16 << 10;
 
 /** @param {any} peer @param {string} query */
@@ -23,7 +23,7 @@ const peer = (peer, query) => peer && (peer.broker ? `lent to the broker ${peer.
 /** @param {any} peer */
 const who = peer => peer.broker ? `the broker ${peer.broker}` : peer.address ? html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span>` : `connection ${peer.number}, gone`;
 
-/** What happened to a job, in order of time: each row says when, what, for how long and where.
+/** What happened to a job, in order: each row says when, what, for how long and where.
  * @type {import('../table.js').Column[]} */
 const events = [
   { name: 'When', num: true, of: x => moment(x.when) },
@@ -56,7 +56,7 @@ function cancel(j) {
   const running = j.state === 'running', ended = j.state === 'ended';
   ask({
     title: ended ? `Forget the outcome of ${j.id}?` : `Cancel ${j.id}?`, danger: true, button: ended ? 'Forget it' : 'Cancel the job',
-    body: html`<p>${ended ? 'Nobody can fetch its answer then.' : running ? 'It runs: its worker is told that nobody wants it, and its submitter that it was cancelled.' : 'Its submitter is told that it was cancelled.'} This cannot be undone.</p>`,
+    body: html`<p>${ended ? 'Its answer can then no longer be fetched.' : running ? 'It is running: its worker is told that it is no longer wanted, and its submitter that it was cancelled.' : 'Its submitter is told that it was cancelled.'} This cannot be undone.</p>`,
     go: () => act(() => call('DELETE', path(j) + (running ? '?running=true' : '')), r => `${j.id}: ${r.state}.`),
   });
 }
@@ -93,8 +93,8 @@ export function job() {
   }
   if (j.ended_at && j.keep_ms === undefined) return remembered(j);
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', what = over ? 'answer' : 'body';
-  // Once a job has ended, this is another question: the body that was shown is not
-  // the answer.
+  // Once a job has ended, this is a different query: the body that was shown is not the
+  // answer.
   const key = path(j) + '?body=true' + (over ? '#answer' : ''), b = j.bytes <= few || wanted.value === key ? asked(key, 0, read) : null;
   const m = b?.data && (b.data.state === 'ended') === over ? b.data : null;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}

@@ -59,7 +59,7 @@ const chosen = new Chosen(j => j.id, j => j.id);
 /** @param {any[]} some */
 const cancelChosen = some => ask({
   title: `Cancel ${plural(some.length, 'job')}?`, danger: true, button: `Cancel ${plural(some.length, 'job')}`,
-  body: html`<p>Those that were chosen. Their submitters are told, and workers that nobody wants them; this cannot be undone.</p>`,
+  body: html`<p>Those that were chosen. Their submitters and workers are told; this cannot be undone.</p>`,
   go: () => act(() => each(some, j => call('DELETE', '/v1/jobs/' + segment(j.id) + (j.state === 'running' ? '?running=true' : ''))), n => `${plural(n, 'job')} cancelled.`).then(again),
 });
 
@@ -72,7 +72,7 @@ function said(f) {
   return of.length ? `Those that ${of.join(' and ')}.` : 'All that wait.';
 }
 
-/** The filters, the rows, and what one may do with all of them.
+/** The filters, the rows, and what can be done with all of them.
  * @param {{type?: string, worker?: string, submitter?: string}} fixed */
 export function jobs(fixed) {
   const q = place.value.query;

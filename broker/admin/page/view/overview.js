@@ -1,11 +1,11 @@
-// Is all well? What waits, and where?
+// The overview: whether all is well, what waits, and where.
 import { html, painted, signal } from '../html.js';
 import { away, look, second } from '../live.js';
 import { count, rate, time, plural } from '../format.js';
 import { button, later, to } from '../parts.js';
 import { findingList, wrongs } from './findings.js';
 
-/** How many findings are shown until a person asks for more, which holds for the visit. */
+/** How many findings are shown until the user asks for more, which holds for the rest of the visit. */
 const few = 8, all = signal(false);
 
 function verdict() {
@@ -14,8 +14,8 @@ function verdict() {
   let word = 'All is well', kind = 'ok', more = '';
   if (away.value) [word, kind] = ['Not known: the broker is away', 'severe'];
   else if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
-  else if (severe) [word, kind, more] = [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe', rest ? `${count(rest)} more ${rest === 1 ? 'wants' : 'want'} a look; ` : ''];
-  else if (rest) [word, kind] = [rest === 1 ? 'One thing wants a look' : `${count(rest)} things want a look`, 'warning'];
+  else if (severe) [word, kind, more] = [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe', rest ? `${count(rest)} more ${rest === 1 ? 'needs' : 'need'} attention; ` : ''];
+  else if (rest) [word, kind] = [rest === 1 ? 'One thing needs attention' : `${count(rest)} things need attention`, 'warning'];
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1>
     <p class="note">${more}${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p>
     ${button('Submit a test job', testJob, { scope: 'submit' })}</div>
@@ -25,7 +25,7 @@ function verdict() {
 
 const testJob = async () => (await import('./submit.js')).testJob();
 
-/** The parts that are not needed to see whether all is well. */
+/** The parts that do not show whether all is well. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
 
 export function overview() {

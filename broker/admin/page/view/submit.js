@@ -1,4 +1,4 @@
-// A test job.
+// The dialog that submits a test job.
 import { html, signal } from '../html.js';
 import { asked, enc, text } from '../api.js';
 import { members, pretty } from '../format.js';
@@ -19,12 +19,12 @@ export function testJob(type = '') {
     go: async form => {
       const body = String(form.get('body')), wait = +(form.get('wait') || 0);
       try { JSON.parse(body); } catch (e) {
-        came.value = html`<p class="severe">The body is no JSON: ${/** @type {Error} */ (e).message}</p>`;
+        came.value = html`<p class="severe">The body is not JSON: ${/** @type {Error} */ (e).message}</p>`;
         return false;
       }
       came.value = html`<p class="note">${wait ? 'Waiting for the answer…' : 'Submitting…'}</p>`;
       try {
-        // The body goes as it was typed: numbers stay exact.
+        // The body is sent as it was typed: numbers stay exact.
         const sent = `{"type":${JSON.stringify(form.get('type'))},"priority":${form.get('priority') || 0},"body":${body}}`;
         const m = members(await text('POST', '/v1/jobs' + (wait ? `?wait=${wait}s` : ''), sent));
         const id = JSON.parse(m.id);

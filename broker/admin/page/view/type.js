@@ -1,4 +1,4 @@
-// One type: does it move, which workers serve it, what is in it.
+// One type: whether its jobs move, which workers serve it, and its jobs.
 import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
 import { away, Lately, Series, second } from '../live.js';
@@ -12,7 +12,7 @@ import { marks, unserved } from './types.js';
 import { findingList, found } from './findings.js';
 import { testJob } from './submit.js';
 
-/** The figures seen so far of the type that is shown. */
+/** The figures of the shown type so far. */
 let seen = fresh('');
 
 /** @param {string} name */
@@ -22,14 +22,14 @@ function fresh(name) {
   return of;
 }
 
-/** Puts the broker's history of the type before the figures seen here.
+/** Puts the broker's history of the type before the figures collected here.
  * @param {any} of */
 async function fill(of) {
   const h = await call('GET', `/v1/history?type=${enc(of.name)}&since=6m`).catch(() => null);
-  if (!h) return; // a broker that is older than the page
+  if (!h) return; // the broker is older than the page
   const s = new Series(), step = h.step_ms / 1000, from = Date.parse(h.from) / 1000, live = of.series;
   const ms = (/** @type {number|null} */ v) => v === null ? null : v / 1000;
-  for (let i = 0; i < h.in.length - 1; i++) { // the last one has not ended
+  for (let i = 0; i < h.in.length - 1; i++) { // the last step has not ended
     if (h.in[i] !== null) {
       s.push(from + (i + 1) * step, {
         in: h.in[i] / step, out: (h.answered[i] + h.failed[i] + h.other[i]) / step, failed: h.failed[i] / step, queued: h.queued[i], running: h.running[i],
@@ -98,10 +98,10 @@ export function forget(t) {
 /** @param {any} t */
 function fair(t) {
   const set = (/** @type {boolean} */ v) => call('PUT', path(t), { fair: v });
-  act(() => set(!t.fair), t.fair ? `Groups of ${t.type} take no turns now.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
+  act(() => set(!t.fair), t.fair ? `Groups of ${t.type} no longer take turns.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
 }
 
-/** Whether the token, if any, covers the type: it may cover only some types. @param {string} name */
+/** Whether the token, if any, covers the type; a token may cover only some types. @param {string} name */
 const handsIn = name => !token.value || asked('/v1/status?type=' + enc(name), 0).data?.scopes.includes('submit');
 
 export function type() {

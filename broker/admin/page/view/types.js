@@ -7,7 +7,7 @@ import { badge, empty, place, refine, waiting } from '../parts.js';
 import { typeLink } from './links.js';
 import { spark } from '../plot.js';
 
-/** The waiting jobs over time of types that were visible, by name. @type {Map<string, {at: number, values: number[]}>} */
+/** The waiting jobs over time of types that have been visible, by name. @type {Map<string, {at: number, values: number[]}>} */
 const trends = new Map();
 
 /** @param {any} t */
@@ -24,7 +24,7 @@ function trend(t) {
   return spark(x.values);
 }
 
-/** Its jobs wait, and no worker runs any, not even another broker's. @param {any} t */
+/** Whether its jobs wait and no worker, not even one of another broker, runs any. @param {any} t */
 export const unserved = t => t.queued > 0 && !t.workers && !t.running;
 
 /** What is special about a type. @param {any} t */
@@ -40,7 +40,7 @@ export function marks(t) {
   ];
 }
 
-/** One of many figures: the ones that are not zero stand out. @param {string} s */
+/** One of many figures: zeros are muted. @param {string} s */
 const figure = s => s === '0' ? html`<span class="muted">0</span>` : s;
 
 /** @type {import('../table.js').Column[]} */
@@ -48,15 +48,15 @@ export const columns = [
   { name: 'Type', sort: 'type', class: 'main', of: t => html`<span class="entry">${typeLink(t.type)} <span class="marks">${marks(t)}</span></span>` },
   { name: 'Waiting', sort: 'queued', num: true, of: t => figure(count(t.queued)) },
   { name: 'Oldest', sort: 'oldest', num: true, wide: 1, class: 'time', of: t => t.queued ? time(t.oldest_seconds) : '' },
-  { name: 'Trend', wide: 3, title: 'what waited over the last minutes', of: trend },
+  { name: 'Trend', wide: 3, title: 'waiting jobs over the last minutes', of: trend },
   { name: 'Running', sort: 'running', num: true, wide: 1, of: t => figure(count(t.running)) },
-  { name: 'Busy', sort: 'workers', num: true, wide: 1, title: 'workers that are at work, of all that serve the type', of: t => html`${figure(count(t.workers - t.idle))}<span class="muted"> of ${count(t.workers)}</span>` },
+  { name: 'Busy', sort: 'workers', num: true, wide: 1, title: 'busy workers, of all that serve the type', of: t => html`${figure(count(t.workers - t.idle))}<span class="muted"> of ${count(t.workers)}</span>` },
   { name: 'In /s', sort: 'in', num: true, wide: 2, of: t => figure(rate(t.rates?.in)) },
   { name: 'Out /s', sort: 'out', num: true, wide: 2, of: t => figure(rate(t.rates?.out)) },
   { name: 'Failed', sort: 'failed', num: true, wide: 2, title: 'since the start', of: t => t.ledger.failed ? count(t.ledger.failed) : '' },
 ];
 
-/** How many types there were in the order before. @type {number | undefined} */
+/** How many types there were in the previous order. @type {number | undefined} */
 let before;
 
 export function types() {
@@ -64,11 +64,11 @@ export function types() {
   const path = (/** @type {number} */ from) => `/v1/types?sort=${enc(sort)}&filter=${enc(filter)}&limit=100` + (from ? `&cursor=${from}` : '');
   const first = asked(path(0));
   if (first.data) before = first.data.count;
-  const n = first.data?.count ?? (first.error ? undefined : before); // until the other order has come, its rows are empty
+  const n = first.data?.count ?? (first.error ? undefined : before); // until the answer in the new order arrives, its rows are empty
   return html`<header class="bar"><h1>Types</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${filter} onInput=${(/** @type {any} */ e) => refine({ filter: e.target.value })} />
     <span class="note" role="status">${n !== undefined && plural(n, 'type')}</span></header>
-    ${(n === undefined && waiting(first)) || (n === 0 ? empty(filter ? 'No type has this in its name.' : 'There is no type yet.', filter ? '' : 'A type is there once a job of it comes, or a worker for it.')
+    ${(n === undefined && waiting(first)) || (n === 0 ? empty(filter ? 'No type has this in its name.' : 'There is no type yet.', filter ? '' : 'A type appears with its first job or worker.')
       : html`<${Long} key=${sort + filter} name="Types" columns=${columns} sort=${sort} by=${(/** @type {string} */ s) => refine({ sort: s })}
         count=${n} of=${(/** @type {any} */ t) => t.type} ask=${(/** @type {number} */ from) => asked(path(from)).data?.items} />`)}`;
 }

@@ -15,7 +15,7 @@ const workerColumns = [
   { name: 'Worker', class: 'main', of: w => html`${who(w)} ${w.overdue > 0 && badge(`${count(w.overdue)} overdue`, 'warning')} ${w.left && badge('leaving')}` },
   { name: 'Serves', wide: 1, of: w => serves(w.serves, w.types) },
   { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${to(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${time(grown(w, w.idle_seconds))}</span>` },
-  { name: 'Jobs', num: true, wide: 2, title: 'out on it, of those it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
+  { name: 'Jobs', num: true, wide: 2, title: 'jobs out on it, of those that it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
   { name: 'Unread', num: true, wide: 3, title: 'bytes that it has not read', of: w => w.unread_bytes ? bytes(w.unread_bytes) : '' },
   { name: 'Since', num: true, wide: 2, of: w => time(grown(w, w.connected_seconds)) },
 ];
@@ -36,7 +36,7 @@ const submitterColumns = [
   { name: 'Since', num: true, wide: 1, of: s => time(grown(s, s.connected_seconds)) },
 ];
 
-/** A first page that is asked again, and more on demand.
+/** A first page that is refreshed, and more on demand.
  * @param {string} path @param {Listing} more @param {(items: any[]) => any} draw @param {any} none */
 function peers(path, more, draw, none) {
   const first = asked(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.rows() : null;
@@ -57,4 +57,4 @@ export const workers = () => html`<header class="bar"><h1>Workers</h1></header>$
 
 export const submitters = () => html`<header class="bar"><h1>Submitters</h1></header>
   ${peers('/v1/submitters', moreSubmitters, items => table('Submitters', submitterColumns, items, s => s.number),
-    empty('No submitter is connected.', 'Jobs that live without their submitter may be here all the same.'))}`;
+    empty('No submitter is connected.', 'There may still be jobs that live without their submitter.'))}`;
