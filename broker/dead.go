@@ -12,7 +12,7 @@ import (
 	"gloom/wire"
 )
 
-// DeadLetter is a failed job, kept so that somebody can look at it and submit it again. It
+// DeadLetter is a failed job, kept so that an operator can look at it and submit it again. It
 // never changes, since others read it without the lock.
 type DeadLetter struct {
 	Submission // a copy for Revive

@@ -314,7 +314,7 @@ func (b *Broker) EndedFrom(said int64) int64 {
 
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by
 // piece: from is 0 for the first piece and next for each further one, until next is -1. Jobs
-// that end meanwhile are not listed.
+// that end in the meantime are not listed.
 func (b *Broker) Ended(now, from int64, limit int, q *EndedFilter) (found []EndedInfo, next int64) {
 	b.now = max(b.now, now)
 	if from == 0 {

@@ -312,7 +312,7 @@ func (b *Broker) Watch() { b.watching = true }
 func (b *Broker) Remind() { b.idle.Each(b.note) }
 
 // Move reports that jobs or workers of a type (Set is 0), or workers with a set of types
-// (Set is its number), have come, gone or become idle.
+// (Set is its number), have been added, removed or become idle.
 type Move struct {
 	Set uint32
 	// Types and Except are its names and patterns. For a type, Types is the type's

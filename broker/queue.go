@@ -10,7 +10,7 @@ import (
 // queue has more distinct priorities at a time, the others share a heap.
 const maxLanes = 64
 
-// queue holds the ready jobs of one type that have the same groups, whoever submitted them:
+// queue holds the ready jobs of one type that have the same groups, of all submitters:
 // larger priorities first, then the oldest. In a fair type, jobs without groups have a queue
 // for each submitter.
 //

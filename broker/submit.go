@@ -14,8 +14,8 @@ type Submission struct {
 	// Retries is how many runs may follow the first one. If it is negative, Config.Retries
 	// applies.
 	Retries int32
-	// Kept says that Body may be referred to: nobody writes to it again. Its capacity
-	// counts, because all of it stays allocated.
+	// Kept reports that nobody writes to Body again, so that it need not be copied. Its
+	// capacity counts, because all of it stays allocated.
 	Kept bool
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.

@@ -51,8 +51,8 @@ type Output struct {
 	Bare Bare
 }
 
-// Expect says that the owner will call Take without being woken. It returns false if a wake is
-// under way already.
+// Expect says that the owner will call Take without being woken. It returns false if the
+// owner is being woken already.
 func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
 // Held returns how many bytes wait for the peer, as far as the owner knows. Any goroutine may
