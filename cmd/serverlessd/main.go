@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/serverlessd/web"
 )
 
-// prefix begins the names of options in the environment.
+// prefix is the prefix of the environment variables of options.
 const prefix = "GLOOM_SQ_"
 
 func main() {
@@ -43,7 +43,7 @@ func command() *cobra.Command {
 	}.Command(cmd)
 }
 
-// run is the daemon from its first log line to its last.
+// run runs the daemon until it has stopped.
 func run(opt *options) error {
 	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.logLevel, Format: opt.logFormat}, os.Stderr)
@@ -85,7 +85,7 @@ func announce(opt *options, d *door.Door, log zerolog.Logger) {
 	daemon.Ready()
 }
 
-// answers is how long requests are still answered after the engine has ended.
+// answers is how long the daemon still answers requests after the engine has ended.
 const answers = 2 * time.Second
 
 // stop ends the daemon. It answers requests meanwhile.

@@ -25,7 +25,7 @@ import (
 )
 
 const longHelp = `serverlessd takes payload lines over HTTP, keeps them in a journal until a store
-has them, and runs each by the handler of its type until it succeeds, fails for
+has them, and runs each with the handler of its type until it succeeds, fails for
 good or is out of time.
 
 Every option is also an environment variable (--max-body is GLOOM_SQ_MAX_BODY)
@@ -74,7 +74,7 @@ func defaults() *options {
 // maxResult is the most that may be kept of a job's data.
 const maxResult = 16 << 20
 
-// bind makes a flag of every option.
+// bind defines a flag for every option.
 func bind(f *pflag.FlagSet, o *options) {
 	f.SortFlags = false
 	o.door.Flags(f)
@@ -90,14 +90,14 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.KeepUnrun, "keep-unrun", "how long jobs that were never run are kept")
 	f.Var(cli.Size(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
 	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "most payloads in a body")
-	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "bodies of more than 64 KiB in memory at a time, each until the journal has its lines, and as many results until they are written; at most half of them for one client")
+	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "most bodies over 64 KiB in memory at a time, each until its lines are in the journal, and most results at a time until they are written; one client gets at most half of them")
 	f.Var(cli.Size(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
 	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "most bytes kept of a job's data")
 	f.Var(cli.Size(&o.JournalMax, 1<<20, 1<<50), "journal-max", "most bytes that wait in the journal for a store")
 	f.Var(cli.Size(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes of the journal's disk that additions leave free, at most a sixteenth of it, so that a store on it can take waiting jobs; 0: none")
 	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs only when they are on the disk; false: when the operating system has them")
 	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "batches that run at a time")
-	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "the same, of one client; 0 is no limit")
+	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "batches of one client that run at a time; 0: no limit")
 	f.IntVar(&o.Batch, "batch", o.Batch, "jobs taken at a time, unless their handler says otherwise")
 	span(&o.JobTimeout, "job-timeout", "time for a job, unless its handler says otherwise")
 	span(&o.JobCPU, "job-cpu", "processor time for a job, unless its handler says otherwise")
@@ -111,7 +111,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.Drain, "drain", "how long a stop waits for running jobs")
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; false: only after /start")
 	o.Broker.Flags(f)
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where Gloom workers reach the broker inside this process; none: nowhere")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where Gloom workers reach the broker inside this process; none: they cannot")
 	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 }
@@ -184,7 +184,7 @@ func (o *options) settleLanguages() error {
 			continue
 		}
 		if !slices.Contains(job.Languages, lang) {
-			return refuse("langs", lang, "must be of %s", strings.Join(job.Languages, ", "))
+			return refuse("langs", lang, "must be one of %s", strings.Join(job.Languages, ", "))
 		}
 		o.Languages = append(o.Languages, lang)
 	}

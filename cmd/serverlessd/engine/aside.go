@@ -16,14 +16,13 @@ import (
 // read.
 var ErrDamaged = errors.New("a damaged file cannot be put back")
 
-// Asides are the files of jobs that were set aside.
+// Asides returns the files of jobs that were set aside.
 func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
 
-// PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns
-// how many there are. If it is repeated, or was cut off half way, no job is made twice: the store
-// notes that it has the file, and with several stores it is always the same one, in whatever order
-// they are given. After a store.RefusedError nothing has changed: the store does not take the jobs
-// yet.
+// PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns how
+// many there are. It may be repeated, after a crash for example: no job is made twice, because the
+// store records that it has the file, and among several stores PutBack always chooses the same one.
+// After a store.RefusedError nothing has changed: the store does not accept the jobs yet.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
 	e.readmit.Lock()
 	defer e.readmit.Unlock()
@@ -38,7 +37,7 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	if err := b.reachable(); err != nil {
 		return 0, err
 	}
-	if b.transit.Acquire(ctx, 1) != nil { // they are counted in the store or in the journal, not in both
+	if b.transit.Acquire(ctx, 1) != nil { // so that the jobs are never counted both in the store and in the journal
 		return 0, errors.Join(store.ErrAway, context.Cause(ctx))
 	}
 	defer b.transit.Release(1)

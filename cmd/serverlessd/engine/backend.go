@@ -41,7 +41,7 @@ type backend struct {
 	back    chan struct{} // the store answers again
 	hurry   chan struct{} // a request waits until the journal's jobs are stored
 
-	leaving, left chan struct{} // closed when keep has to release the sysid, and when it has ended
+	leaving, left chan struct{} // closed when keep must release the sysid, and when keep has returned
 	// transit is held while jobs go from the journal to the store, and while the store's jobs are
 	// counted.
 	transit *semaphore.Weighted
@@ -63,7 +63,7 @@ func newBackend(e *Engine, s store.Store) *backend {
 	return b
 }
 
-// note records the result of what a loop does with the store, and returns the error.
+// note records the result of a loop's call to the store, and returns err.
 func (b *backend) note(what string, err error) error {
 	switch {
 	case err != nil && b.e.life.Err() != nil, errors.Is(err, store.ErrTaken):
@@ -118,9 +118,9 @@ func (b *backend) answers(err error) {
 	}
 }
 
-// asked is note for a call that a request has made. That the request's time is over, or that
-// the call takes too long, says nothing about the store. The caller must repeat a call that the
-// store refuses.
+// asked is note for a call on behalf of a request. If the request's time is over, or the call takes
+// too long, that says nothing about the store. The caller must repeat a call that the store
+// refuses.
 func (b *backend) asked(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
 		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.e.life.Err() == nil {
@@ -129,7 +129,7 @@ func (b *backend) asked(ctx context.Context, err error) error {
 	return err
 }
 
-// health says what cannot be done with the store, if anything.
+// health returns why the store is away or what it refuses, or nil.
 func (b *backend) health() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,14 +140,14 @@ func (b *backend) health() error {
 	return fmt.Errorf("cannot %s: %w", first, b.ails[first])
 }
 
-// reachable says why the store cannot be reached, if so.
+// reachable returns why the store cannot be reached, or nil.
 func (b *backend) reachable() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.away
 }
 
-// presence ends when the store goes away.
+// presence returns a context that ends when the store goes away.
 func (b *backend) presence() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +162,7 @@ func (b *backend) look() {
 	b.e.nudge()
 }
 
-// identity is the sysid that takes jobs, "" if none may be taken.
+// identity returns the sysid that takes jobs, or "" while no job may be taken.
 func (b *backend) identity() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +206,8 @@ func (b *backend) keep() {
 	}
 }
 
-// hold reserves, renews and releases sysids as needed. It returns false to be called again soon.
+// hold reserves, renews and releases sysids as needed. It returns false if it must be called again
+// soon.
 func (b *backend) hold() bool {
 	if b.current() == "" {
 		return b.reserve() && b.leaveOld()
@@ -291,7 +292,7 @@ const renewing = "renew locks"
 // runs are ended before the guard ends the runs of all stores.
 const lostEarly = time.Second
 
-// untilLost is how long the sysid may still be renewed; a day if there is none.
+// untilLost returns how long the sysid may still be renewed; a day if none is reserved.
 func (b *backend) untilLost() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -301,8 +302,8 @@ func (b *backend) untilLost() time.Duration {
 	return time.Until(b.renewed.Add(b.e.cfg.LockTTL - min(lostEarly, b.e.cfg.LockTTL/4)))
 }
 
-// limit is the time until which the runs here may go on: when the first of the stores' sysids
-// expires. Zero: no sysid is reserved.
+// limit returns when the first of the stores' sysids expires. Until then the runs here may
+// continue. It returns zero if no sysid is reserved.
 func (e *Engine) limit() (first time.Time) {
 	for _, b := range e.backends {
 		b.mu.Lock()
@@ -315,16 +316,16 @@ func (e *Engine) limit() (first time.Time) {
 	return first
 }
 
-// prolong tells the guard when to end the runs here. This program may be stopped, or hang, at that
-// time.
+// prolong sets when the guard ends the runs here, because this process may be stopped, or hang, at
+// that time.
 func (e *Engine) prolong() {
 	if limit := e.limit(); !limit.IsZero() {
 		e.guard.Until(limit)
 	}
 }
 
-// renew prolongs the locks of the jobs in hand. A daemon that could not do so for a whole ttl has
-// lost them.
+// renew prolongs the locks of the jobs in hand. A daemon that could not renew them for a whole ttl
+// has lost them.
 func (b *backend) renew() bool {
 	b.mu.Lock()
 	sysid := b.sysid
@@ -357,7 +358,7 @@ func (b *backend) renew() bool {
 	b.renewed = began
 	taken := 0
 	for _, l := range lost {
-		// A run that has ended meanwhile has lost its lock as it should.
+		// A run that has ended meanwhile was right to lose its lock.
 		if r := b.hand[l.ID]; r != nil && r.Run == l && !r.ended {
 			r.lost = true
 			taken++

@@ -2,8 +2,9 @@ package engine
 
 import "time"
 
-// backoff is how long the job waits before its next run, after so many tries:
-// doubled from least on, at most most, plus up to a quarter by chance.
+// backoff returns how long a job waits before its next run: least after the first try, doubled
+// after each further one up to most, plus up to a quarter. Chance, from 0 to 1, is how much of
+// that.
 func backoff(least, most time.Duration, tries int, chance float64) time.Duration {
 	d := min(least, most)
 	for ; tries > 1 && d < most; tries-- {

@@ -23,8 +23,8 @@ type run struct {
 // age is how long ago the job's first run began.
 func (r *run) age() time.Duration { return r.Age + time.Since(r.taken) }
 
-// batch is jobs of one type, in a slot. They run here, one after the other, or at the same
-// time at Gloom workers, where each is a job of the broker.
+// batch is the jobs of one type that share a slot. They run here one after the other, or at Gloom
+// workers all at the same time, each as a job of the broker.
 type batch struct {
 	e           *Engine
 	b           *backend
@@ -56,8 +56,8 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
-// grasp enters the batches of a Take among the jobs in hand. From then on their locks are renewed,
-// and they are ended when the sysid is lost. It returns false if the sysid is lost already.
+// grasp adds the batches of a Take to the jobs in hand. From then on their locks are renewed, and
+// they are ended when the sysid is lost. It returns false if the sysid is lost already.
 func (b *backend) grasp(all []*batch, sysid string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,8 +69,8 @@ func (b *backend) grasp(all []*batch, sysid string) bool {
 	return b.sysid == sysid
 }
 
-// begin runs a batch, whose slot is taken. If the sysid is lost, or nothing is handed out any
-// more, it gives the batch back. It does not block.
+// begin runs a batch whose slot is taken. If the sysid is lost, or the daemon hands out no more
+// jobs, it gives the batch back. It does not block.
 func (e *Engine) begin(t *batch, held bool) {
 	e.mu.Lock()
 	e.batches[t] = struct{}{}
@@ -107,7 +107,7 @@ func (t *batch) Ended(i int, o job.Outcome) {
 	t.b.put(t.e.judge(t.runs[i], &o))
 }
 
-// finish gives back the jobs that were not begun, or that this daemon has ended, and frees the
+// finish gives back the jobs that were not begun, or that this daemon has cut short, and frees the
 // slot.
 func (t *batch) finish() {
 	for i := t.reported; i < len(t.runs); i++ {

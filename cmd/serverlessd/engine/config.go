@@ -34,7 +34,7 @@ type Config struct {
 	HTTPAllow                      []netip.Prefix
 	User                           string
 	Drain                          time.Duration
-	Stopped                        bool // at the start, until Start
+	Stopped                        bool // hand out no jobs before Start
 	// Schedules is the file of schedules; nil: there is none.
 	Schedules *schedule.File
 }

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// maxData is what a MEDIUMBLOB holds, in bytes.
+// maxData is the limit of a MEDIUMBLOB, in bytes.
 const maxData = 16<<20 - 1
 
 // ending is the end of a run, which must be written.
@@ -95,8 +95,8 @@ func (e *Engine) follow(end *ending, typ string, payload []byte) {
 	})
 }
 
-// broken is the ending of a run whose end was not reported: it was not begun, or this daemon has
-// ended it.
+// broken returns the ending of a run whose end was not reported: it was not begun, or this daemon
+// has cut it short.
 func (e *Engine) broken(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {

@@ -50,13 +50,13 @@ type Engine struct {
 	noting sync.Mutex // serializes the writing of sysids
 
 	mu      sync.Mutex // guards the following
-	stopped bool       // nothing is handed out
-	leaving bool       // for good
+	stopped bool       // hand out no jobs
+	leaving bool       // stopping for good
 	picking bool       // jobs are being taken
 	sched   *schedule.Scheduler
 	batches map[*batch]struct{}
 	crews   map[string]*crew // of Gloom workers, by jobtype
-	tries   int              // jobs that are tried, of all crews
+	tries   int              // jobs that are tried, in all crews
 	idle    chan struct{}    // closed when the daemon leaves and no batch is left
 }
 
@@ -145,9 +145,9 @@ func closeStores(stores []store.Store) {
 	}
 }
 
-// Health says why the daemon cannot do its work, if so: it stops; a store is away or refuses
-// something; the journal cannot be read; the handlers have not been read yet; or the broker is
-// away and there is a handler for Gloom workers.
+// Health returns nil, or why the daemon cannot do its work: it is stopping; a store is away or
+// refuses something; the journal cannot be read; the handlers have not been read yet; or the broker
+// is away and there is a handler for Gloom workers.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
@@ -189,7 +189,7 @@ func (e *Engine) connect() (err error) {
 	return nil
 }
 
-// sleep reports whether the engine still runs.
+// sleep waits for d, and reports whether the engine still runs after that.
 func (e *Engine) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -209,8 +209,8 @@ func (e *Engine) nudge() {
 	}
 }
 
-// nodeName reads the directory's name from a file, or writes a new one to it. On a full disk the
-// new name is good for this process only.
+// nodeName reads the directory's name from a file, or writes a new one to it. If the disk is full,
+// the new name holds for this process only.
 func (e *Engine) nodeName(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
@@ -221,7 +221,7 @@ func (e *Engine) nodeName(path string) (string, error) {
 	}
 	name := job.NewSysid()
 	if err := appendLine(path, name); err != nil {
-		e.log.Warn().Err(err).Msg("the directory's name could not be written: the next start gives it another")
+		e.log.Warn().Err(err).Msg("cannot write the directory's name; the next start chooses another one")
 	}
 	return name, nil
 }

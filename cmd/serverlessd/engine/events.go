@@ -32,12 +32,12 @@ type events struct {
 func openEvents(path string, log zerolog.Logger) *events {
 	file := &lumberjack.Logger{Filename: path, MaxSize: eventsMB, MaxBackups: eventsFiles}
 	if _, err := file.Write(nil); err != nil { // the file is opened at the first write
-		log.Error().Err(err).Str("file", path).Msg("the events of jobs cannot be logged yet")
+		log.Error().Err(err).Str("file", path).Msg("cannot log the events of jobs yet")
 	}
 	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
 }
 
-// Close flushes the log.
+// Close flushes and closes the log.
 func (l *events) Close() {
 	l.flush()
 	_ = l.file.Close()

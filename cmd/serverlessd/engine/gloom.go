@@ -11,36 +11,36 @@ import (
 	"gloom/cmd/serverlessd/runner"
 )
 
-// Jobs of a gloom handler are taken only while a worker will have them soon. The workers of a shared
-// broker cannot be seen, and may be at another broker of its fleet, to which a job is lent after a
-// while. So it is learned how many jobs they take at a time: for each job that ends there is room for
-// another one, and beside these some more are tried from time to time. Each has a deadline, by which
-// it expires at the broker and is given back.
+// Jobs of a gloom handler are taken only if a worker will have them soon. The engine cannot see the
+// workers of a shared broker, which may even be at another broker of its fleet, to which a job is
+// lent after a while. So it learns how many jobs they take at a time: each job that ends leaves
+// room for another one, and from time to time some more are tried. Each job has a deadline, at
+// which it expires at the broker and is given back.
 
 const (
-	// gloomPatience is the deadline of as many jobs as the workers take.
+	// gloomPatience is the deadline of the jobs that workers are known to have room for.
 	gloomPatience = 250 * time.Millisecond
-	// gloomTry is the first deadline of those that are tried, and the one at a broker of our own: an
-	// idle worker there gets them at once. It doubles when one of them has expired, up to
-	// gloomTryMost: until then a fleet makes its offers.
+	// gloomTry is the first deadline of jobs that are tried, and the deadline at a broker of our
+	// own, where an idle worker gets a job at once. It doubles when a tried job expires, up to
+	// gloomTryMost: by then a fleet has made its offers.
 	gloomTry     = 5 * time.Millisecond
 	gloomTryMost = 160 * time.Millisecond
-	// gloomSlack is how long after its deadline a job that has not expired is taken to run.
+	// gloomSlack after its deadline, a job that has not expired is assumed to run.
 	gloomSlack    = 250 * time.Millisecond
-	gloomRest     = 50 * time.Millisecond // after a job that has expired, at first
+	gloomRest     = 50 * time.Millisecond // pause after a job that has expired, at first
 	gloomRestMost = time.Second
-	gloomWait     = time.Second // for a connection, and room in it
+	gloomWait     = time.Second // for a connection and room in it
 )
 
-// crew is what is known of the Gloom workers of a jobtype.
+// crew is what the engine knows of the Gloom workers of a jobtype.
 type crew struct {
 	takes int           // how many jobs they take at a time
 	busy  int           // how many are at the broker
 	tried int           // how many of these are tried
 	more  int           // how many to try next
-	try   time.Duration // their deadline
-	rest  time.Duration // after the next one that expires
-	until time.Time     // nothing is tried
+	try   time.Duration // deadline of those
+	rest  time.Duration // pause after the next one that expires
+	until time.Time     // no job is tried before
 }
 
 // asked is a job at the broker; the engine's mutex guards it.
@@ -52,7 +52,7 @@ type asked struct {
 	over    bool
 }
 
-// crew returns that of a jobtype. It is called with the mutex held.
+// crew returns the crew of a jobtype. The caller holds the mutex.
 func (e *Engine) crew(jobtype string) *crew {
 	c := e.crews[jobtype]
 	if c == nil {
@@ -83,7 +83,7 @@ func (e *Engine) gloomRoom(jobtype string) int {
 	return max(0, c.takes-c.busy) + c.more
 }
 
-// ask notes that a job goes to the broker.
+// ask records that a job goes to the broker.
 func (e *Engine) ask(jobtype string) *asked {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,7 +95,7 @@ func (e *Engine) ask(jobtype string) *asked {
 	case c.busy <= c.takes:
 		a.within = gloomPatience
 	default:
-		if e.tries < max(1, e.cfg.Concurrency/8) { // those that wait for long hold slots that others need
+		if e.tries < max(1, e.cfg.Concurrency/8) { // jobs that wait long hold slots that others need
 			a.within = c.try
 		}
 		a.tried = true
@@ -105,7 +105,7 @@ func (e *Engine) ask(jobtype string) *asked {
 	return a
 }
 
-// runs notes that a job has not expired, so that a worker has it.
+// runs records that a job has not expired, which means that a worker has it.
 func (a *asked) runs() {
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
@@ -115,7 +115,7 @@ func (a *asked) runs() {
 	}
 }
 
-// taken notes that the workers take one job more.
+// taken records that the workers take one more job.
 func (a *asked) taken() {
 	c := a.e.crew(a.jobtype)
 	a.settle(c)
@@ -134,7 +134,7 @@ func (a *asked) settle(c *crew) {
 	}
 }
 
-// ended notes how a job came back: why says that no worker had it.
+// ended records that a job came back. If no worker had it, why is the reason, otherwise nil.
 func (a *asked) ended(why error) {
 	e := a.e
 	e.mu.Lock()
@@ -147,7 +147,7 @@ func (a *asked) ended(why error) {
 		a.taken()
 	case why == nil && 2*c.busy <= c.takes: // before all of its batch have ended
 		e.nudge()
-	case why == nil, e.link.Own() != nil && errors.Is(why, gloom.ErrExpired): // of which another job was quicker
+	case why == nil, e.link.Own() != nil && errors.Is(why, gloom.ErrExpired): // another job was faster
 	case !a.tried && c.takes > 1: // a worker has left
 		c.takes--
 	default:
@@ -158,7 +158,7 @@ func (a *asked) ended(why error) {
 			c.try = min(2*c.try, gloomTryMost)
 		}
 		c.more = 1
-		if now := time.Now(); !now.Before(c.until) { // of several at a time, the first counts
+		if now := time.Now(); !now.Before(c.until) { // of several that expire together, only the first counts
 			c.until = now.Add(c.rest)
 			c.rest = min(2*c.rest, gloomRestMost)
 		}
@@ -204,12 +204,12 @@ func (t *batch) askWorker(r *run, a *asked) (*ending, error) {
 		res, err = p.Result(t.ctx)
 		runs.Stop()
 	}
-	t.e.jobs.Note(t.jobtype(), err, goesBy(err))
+	t.e.jobs.Note(t.jobtype(), err, untaken(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for it any more
 		return t.e.broken(r, true, context.Cause(t.ctx)), nil
-	case goesBy(err):
+	case untaken(err):
 		return nil, err
 	}
 	o := runner.GloomOutcome(res.Body, err)
@@ -217,9 +217,9 @@ func (t *batch) askWorker(r *run, a *asked) (*ending, error) {
 	return t.e.judge(r, &o), nil
 }
 
-// goesBy reports that no worker got the job, and that one may get it later. It is false if the
-// broker would give the same answer about this job again.
-func goesBy(err error) bool {
+// untaken reports whether no worker got the job, but one may get it later. It is false if the broker
+// would give the same answer about this job again.
+func untaken(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError
 	var ended *gloom.JobError

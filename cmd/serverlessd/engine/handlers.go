@@ -30,7 +30,7 @@ func newHandlers(e *Engine) *handlers {
 	return &handlers{e: e, version: make(map[*backend]int64), known: make(map[*backend]map[string]*job.Handler)}
 }
 
-// newest is a jobtype's handler, nil where there is none.
+// newest returns a jobtype's handler, or nil if there is none.
 func (h *handlers) newest(jobtype string) *job.Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +65,7 @@ func (h *handlers) needBroker() bool {
 	return false
 }
 
-// handled returns has once the handlers of all stores have been read, nil before.
+// handled returns the method has once the handlers of all stores have been read, and nil before.
 func (h *handlers) handled() func(jobtype string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,14 +75,14 @@ func (h *handlers) handled() func(jobtype string) bool {
 	return h.has
 }
 
-// Unhandled reports that a jobtype has no handler. It is false until the handlers of all stores
-// have been read.
+// Unhandled reports whether a jobtype has no handler. It returns false until the handlers of all
+// stores have been read.
 func (e *Engine) Unhandled(jobtype string) bool {
 	handled := e.handlers.handled()
 	return handled != nil && !handled(jobtype)
 }
 
-// nextFailed is the jobtype that gets a job for each abandoned one, "" for none.
+// nextFailed returns the jobtype that gets a job for each abandoned one, or "".
 func (h *handlers) nextFailed(jobtype string) string {
 	handler := h.newest(jobtype)
 	if handler == nil || handler.Options.NextFailed == "" {
@@ -182,7 +182,7 @@ func (h *handlers) refreshAll() error {
 	return nil
 }
 
-// Handler is a version of a jobtype's handler, the newest one if id is "".
+// Handler returns a version of a jobtype's handler, the newest one if id is "".
 func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler, error) {
 	var newest *job.Handler
 	for _, b := range e.backends {
@@ -198,7 +198,7 @@ func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler,
 	return newest, nil
 }
 
-// Versions are the versions of a jobtype's handler that are kept, the newest first.
+// Versions returns the versions of a jobtype's handler that are kept, newest first.
 func (e *Engine) Versions(ctx context.Context, jobtype string) (all []store.Version, err error) {
 	for _, b := range e.backends {
 		list, err := b.store.Versions(ctx, jobtype)
@@ -215,7 +215,7 @@ func (e *Engine) Versions(ctx context.Context, jobtype string) (all []store.Vers
 	return all, nil
 }
 
-// Handlers are the newest versions of all handlers, by jobtype, as far as this daemon knows. It
+// Handlers returns the newest version of each handler, by jobtype, as far as this daemon knows. It
 // asks no store.
 func (e *Engine) Handlers() map[string]*job.Handler {
 	h := e.handlers

@@ -19,7 +19,7 @@ const (
 	ingestAtOnce  = 10_000          // lines
 	ingestTimeout = 2 * time.Minute // how long a reservation lasts
 	ingestRetry   = 100 * time.Millisecond
-	// Between the beginnings of two pieces.
+	// The time between the starts of two pieces.
 	leastPace, mostPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
@@ -152,8 +152,8 @@ func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before 
 	return s.Ingest(ctx, r.Range, r.Read(), time.Now)
 }
 
-// Rescue brings all of the journal of a daemon that does not run any more into stores. It returns
-// how many jobs there were, and how many bytes were damaged.
+// Rescue writes all jobs in the journal of a daemon that no longer runs to stores. It returns the
+// number of jobs, and of bytes that were damaged.
 func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Logger) (jobs, damaged int64, err error) {
 	stores, err := openStores(addresses)
 	if err != nil {
@@ -190,7 +190,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 		}
 	}
 	if left := j.Stats().Jobs; left > 0 {
-		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left, which another store may have that was not given; if that store is gone for good, remove %s",
+		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left: a store that was not given may have them; if that store is gone for good, remove %s",
 			left, filepath.Join(dir, "routes.json"))
 	}
 	return jobs, j.Stats().Damaged, nil

@@ -12,19 +12,19 @@ import (
 
 const (
 	sqlitePrefix = "sqlite:"
-	// inside begins the lanes of stores that are in the journal's own directory, wherever it is
-	// moved or mounted.
+	// inside is the prefix of the lanes of stores in the journal's own directory, which may be
+	// moved or mounted elsewhere.
 	inside = sqlitePrefix + "DIR/"
-	// outside begins the lanes of stores in other files.
+	// outside is the prefix of the lanes of stores in other files.
 	outside = sqlitePrefix + "FILE/"
-	// ownFile is the store that a daemon makes there by default.
+	// ownFile is the file of a directory's default store.
 	ownFile = "store.db"
 )
 
-// OwnStore is the address of the store that a directory has by default.
+// OwnStore returns the address of a directory's default store.
 func OwnStore(dir string) string { return sqlitePrefix + dir + "/" + ownFile }
 
-// laneOf is the name of a store in the notes of a directory's journal.
+// laneOf returns the name of a store in the notes of a directory's journal.
 func laneOf(dir, store string) string {
 	path, ok := strings.CutPrefix(store, sqlitePrefix)
 	dir, err := filepath.Abs(dir)
@@ -38,9 +38,8 @@ func laneOf(dir, store string) string {
 	return outside + path
 }
 
-// renamed changes the lanes in the notes of an earlier version, which named stores by their
-// address as it was given. The default store of a directory stays in it when the directory is
-// moved.
+// renamed converts the lanes in notes of an earlier version, which named stores by the address that
+// was given. A directory's default store keeps its lane when the directory is moved.
 func renamed(dir string, lanes []string, notes []journal.Note) []journal.Note {
 	earlier := len(notes) > 0
 	for i, n := range notes {

@@ -10,14 +10,14 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// Look is what operators see of the daemon at a glance. What it does not have in memory was counted
-// before, so it takes little time however many jobs there are.
+// Look is the daemon's state at a glance. Figures that are not in memory were counted earlier, so a
+// Look takes little time however many jobs there are.
 type Look struct {
-	// Types are the jobs by jobtype, as of Counted; nil: the last count failed, or there was none
-	// yet. They are never changed.
+	// Types has the counts of jobs by jobtype, as of Counted. It is nil if the last count failed or
+	// there was none yet. It is never changed.
 	Types   map[string]store.Counts
 	Counted time.Time
-	// Imbalance is by how many jobs the stores' counts are off; anything but 0 is a bug.
+	// Imbalance is the error of the stores' counts, in jobs; anything but 0 is a bug.
 	Imbalance int64
 
 	// Of this daemon, since its start.
@@ -28,14 +28,14 @@ type Look struct {
 	Journal    journal.Stats
 	JournalAge time.Duration // of the oldest job that no store has
 	Stores     []StoreLook
-	Broker     error // why the broker is away; nil: it is not, or no handler needs it
-	Batches    int   // at work
+	Broker     error // why the broker is away; nil: it is there, or no handler needs it
+	Batches    int   // that run
 	Contexts   int
 	HandsOut   bool
 }
 
-// Times are how long something took: Counts[i] times up to Bounds[i] seconds and longer than the bound
-// before, the last count longer than all bounds.
+// Times is a histogram of durations: Counts[i] of them took at most Bounds[i] seconds, but more
+// than the bound before; the last count is of those beyond all bounds.
 type Times struct {
 	Bounds []float64
 	Counts []uint64
@@ -46,11 +46,11 @@ type StoreLook struct {
 	Name   string
 	Ails   error  // why it is away, or what it refuses; nil: neither
 	Away   bool   // it cannot be reached
-	Sysid  string // of this daemon there; "": none, so it takes no jobs
+	Sysid  string // this daemon's sysid in the store; "": none, so it takes no jobs
 	InHand int    // jobs that this daemon has taken, and whose end is not written
 }
 
-// Look looks at the daemon.
+// Look returns the daemon's state.
 func (e *Engine) Look() *Look {
 	l := &Look{
 		Added: number(e.meter.added), Retries: number(e.meter.retries), Ended: make(map[string]int64),
@@ -69,35 +69,35 @@ func (e *Engine) Look() *Look {
 		e.meter.endedJobs.Collect(codes)
 	}()
 	for m := range codes {
-		var told dto.Metric
-		if m.Write(&told) == nil {
-			l.Ended[told.Label[0].GetValue()] = int64(told.Counter.GetValue())
+		var value dto.Metric
+		if m.Write(&value) == nil {
+			l.Ended[value.Label[0].GetValue()] = int64(value.Counter.GetValue())
 		}
 	}
 	return l
 }
 
-// number is the value of a counter.
+// number returns the value of a counter.
 func number(c prometheus.Counter) int64 {
-	var told dto.Metric
-	_ = c.Write(&told)
-	return int64(told.Counter.GetValue())
+	var value dto.Metric
+	_ = c.Write(&value)
+	return int64(value.Counter.GetValue())
 }
 
 func times(h prometheus.Histogram) (t Times) {
-	var told dto.Metric
-	_ = h.Write(&told)
+	var value dto.Metric
+	_ = h.Write(&value)
 	before := uint64(0)
-	for _, b := range told.Histogram.Bucket { // they are cumulative
+	for _, b := range value.Histogram.Bucket { // they are cumulative
 		t.Bounds = append(t.Bounds, b.GetUpperBound())
 		t.Counts = append(t.Counts, b.GetCumulativeCount()-before)
 		before = b.GetCumulativeCount()
 	}
-	t.Counts = append(t.Counts, told.Histogram.GetSampleCount()-before)
+	t.Counts = append(t.Counts, value.Histogram.GetSampleCount()-before)
 	return t
 }
 
-// stores looks at the stores. off is by how many jobs their counts are wrong.
+// stores returns what is known of each store, and the error of their counts in jobs.
 func (e *Engine) stores() (all []StoreLook, off int64) {
 	for _, b := range e.backends {
 		s := StoreLook{Name: b.store.Name(), Ails: b.health()}
@@ -110,7 +110,7 @@ func (e *Engine) stores() (all []StoreLook, off int64) {
 	return all, off
 }
 
-// batchesAtWork counts the batches, and tells whether jobs are handed out.
+// batchesAtWork returns the number of batches that run, and whether jobs are handed out.
 func (e *Engine) batchesAtWork() (n int, handsOut bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

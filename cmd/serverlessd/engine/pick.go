@@ -17,7 +17,7 @@ const (
 	pickRetry = 100 * time.Millisecond
 )
 
-// takeBytes of payloads end a Take, however many jobs a handler wants at a time.
+// takeBytes is the size of payloads that ends a Take, however many jobs a handler wants at a time.
 const takeBytes = 16 << 20
 
 // candidate is a type with jobs that are due in a store.
@@ -28,7 +28,7 @@ type candidate struct {
 	room    int // idle Gloom workers
 }
 
-// pickLoop takes jobs as long as there are slots and jobs.
+// pickLoop takes jobs while there are slots and jobs.
 func (e *Engine) pickLoop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -43,7 +43,7 @@ func (e *Engine) pickLoop() {
 	}
 }
 
-// pick takes the jobs that may run now, and returns when to look again at the latest.
+// pick takes the jobs that may run now, and returns the longest time to wait before the next pick.
 func (e *Engine) pick() (wait time.Duration) {
 	if !e.handsOut() {
 		return pollEvery
@@ -85,14 +85,13 @@ func (e *Engine) pick() (wait time.Duration) {
 	return wait
 }
 
-// plan is a candidate whose jobs are to be taken, and the number of batches of them. Their slots
-// are taken already.
+// plan is a candidate and the number of batches of its jobs to take. Their slots are taken already.
 type plan struct {
 	candidate
 	size, batches int
 }
 
-// plan decides whose jobs to take for all free slots. From then on the engine is picking.
+// plan chooses candidates for all free slots. If it finds any, the engine is picking from then on.
 func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,8 +120,8 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	return plans
 }
 
-// batchSize is how many jobs of a handler are taken for a slot. Gloom workers run all jobs of a
-// batch at the same time, so a limit on concurrency is shared among the slots.
+// batchSize returns how many jobs of a handler are taken for a slot. Gloom workers run all jobs of
+// a batch at the same time, so a limit on concurrency is shared among the slots.
 func (e *Engine) batchSize(h *job.Handler) int {
 	size := e.cfg.Batch
 	if h.Options.BatchSize > 0 {
@@ -139,7 +138,8 @@ func (e *Engine) handsOut() bool {
 	return out
 }
 
-// ask asks a store which jobs are due, and returns when to ask again, 0 if the usual time will do.
+// ask asks a store which jobs are due, and returns how long to wait before the next question; 0: as
+// usual.
 func (b *backend) ask() (next time.Duration) {
 	if b.identity() == "" {
 		return 0

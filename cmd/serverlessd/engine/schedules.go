@@ -13,8 +13,8 @@ const (
 	// scheduleEvery is the longest time between two looks for due schedules: other daemons may
 	// have changed them.
 	scheduleEvery = 500 * time.Millisecond
-	// scheduleLull is how long a daemon that has just started leaves due schedules to daemons
-	// that were there in time. After that it counts due times as missed.
+	// scheduleLull is how long a daemon that has just started leaves due schedules to daemons that
+	// were running in time. After that it counts due times as missed.
 	scheduleLull = 2 * time.Second
 )
 
@@ -28,7 +28,7 @@ func (b *backend) schedule() {
 	}
 }
 
-// settle settles all due schedules, and returns how long to wait.
+// settle settles all due schedules, and returns how long to wait before the next call.
 func (b *backend) settle(watch *schedule.Watch) time.Duration {
 	skipped := make(map[string]int)
 	defer func() {
@@ -95,7 +95,7 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 	return all.Schedules > 0
 }
 
-// keepFile keeps the schedules of the file in the store, until the engine ends.
+// keepFile writes the schedules of the file to the store at each change, until the engine ends.
 func (b *backend) keepFile() {
 	file := b.e.cfg.Schedules
 	if file == nil {
@@ -115,8 +115,8 @@ func (b *backend) keepFile() {
 	}
 }
 
-// putFile writes the schedules of the file to the store, and drops those that were in the file
-// before.
+// putFile writes the schedules of the file to the store, and drops those that are no longer in the
+// file.
 func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 	ctx, cancel := b.call()
 	old, err := b.store.FileSchedules(ctx)
@@ -163,7 +163,7 @@ func (e *Engine) PutSchedule(ctx context.Context, key schedule.Key, spec schedul
 	return b.asked(ctx, b.store.PutSchedule(ctx, key, spec, false))
 }
 
-// DropSchedule removes one.
+// DropSchedule removes a schedule.
 func (e *Engine) DropSchedule(ctx context.Context, key schedule.Key) error {
 	b := e.home()
 	return b.asked(ctx, b.store.DropSchedule(ctx, key, false))
@@ -176,8 +176,8 @@ func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, t
 	return n, now, b.asked(ctx, err)
 }
 
-// Schedules returns a client's schedules behind a key, in the order of names, and the store's
-// time; those of all clients if client is "".
+// Schedules returns up to limit of a client's schedules after a key, in the order of names, and the
+// store's time. It returns those of all clients if client is "".
 func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error) {
 	b := e.home()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)

@@ -9,8 +9,8 @@ import (
 // Start lets the daemon hand out jobs again.
 func (e *Engine) Start() { e.hold(false) }
 
-// Stop lets it hand out none until Start. Running jobs end, and new ones are accepted and ingested
-// as before.
+// Stop makes it hand out no jobs until Start. Running jobs end, and new ones are accepted and
+// ingested as before.
 func (e *Engine) Stop() { e.hold(true) }
 
 func (e *Engine) hold(stopped bool) {
@@ -33,7 +33,7 @@ func (e *Engine) isLeaving() bool {
 	return e.leaving
 }
 
-// checkIdle tells Shutdown when no batch is left. The caller holds the lock.
+// checkIdle closes idle if the daemon is leaving and no batch is left. The caller holds the lock.
 func (e *Engine) checkIdle() {
 	if e.leaving && !e.picking && len(e.batches) == 0 {
 		select {
@@ -107,14 +107,14 @@ func (e *Engine) release() {
 	}
 }
 
-// written reports that no ending waits.
+// written reports whether no ending waits.
 func (b *backend) written() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue) == 0
 }
 
-// holdsNothing reports that the store has no sysid of this daemon, nor of an earlier life.
+// holdsNothing reports whether the store has no sysid of this daemon or of an earlier life.
 func (b *backend) holdsNothing() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 func (e *Engine) sysidFile() string { return filepath.Join(e.cfg.Dir, "sysids") }
 
-// claimSysids writes the new sysid to the file and returns the earlier ones. If it cannot be
-// written, on a full disk, the daemon starts all the same: that costs time after a kill.
+// claimSysids writes the new sysid to the file and returns the earlier ones. If the disk is full,
+// the daemon starts all the same; after a kill its jobs then wait for their locks to expire.
 func (e *Engine) claimSysids() (old []string, err error) {
 	text, err := os.ReadFile(e.sysidFile())
 	if err != nil && !os.IsNotExist(err) {
@@ -34,7 +34,7 @@ func (e *Engine) claimSysids() (old []string, err error) {
 // directory.
 const orphanTime = 10 * time.Second
 
-// ownerOf is the name under which the guard knows the processes of a life of this directory.
+// ownerOf returns the name by which the guard knows the processes of a life of this directory.
 func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
 
 // endOrphans kills the processes that are left from the lives with these sysids, because their
@@ -81,7 +81,7 @@ func appendLine(path, line string) error {
 	return nil
 }
 
-// newSysid replaces a sysid, unless it was replaced already.
+// newSysid replaces a sysid, unless it has been replaced already.
 func (e *Engine) newSysid(lost string) {
 	e.noting.Lock() // not under e.mu: adds and slots must not wait for the disk
 	defer e.noting.Unlock()

@@ -11,15 +11,15 @@ const (
 	// scrapeWait bounds how long a scrape, or a look, waits for a count of the jobs; after that it
 	// gets the last one.
 	scrapeWait = 100 * time.Millisecond
-	// After a count of the jobs no other is begun for countShare times as long as it took.
+	// Between two counts of the jobs lies at least countShare times the duration of the first.
 	countShare = 100
 )
 
-// tally is the last count of the jobs, for all that look: scrapes, and pages of operators.
+// tally is the last count of the jobs, which scrapes and operators' pages share.
 type tally struct {
 	mu    sync.Mutex              // guards the following
 	last  map[string]store.Counts // nil: there was none, or the last one failed; it is never changed
-	at    time.Time               // when that began
+	at    time.Time               // when it began
 	under chan struct{}           // closed when the running count ends; nil: none runs
 	next  time.Time               // no count begins before
 }

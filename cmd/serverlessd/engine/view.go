@@ -13,7 +13,7 @@ import (
 )
 
 // ErrDraining is returned by Add once the daemon stops.
-var ErrDraining = errors.New("the daemon stops: it takes no more jobs")
+var ErrDraining = errors.New("the daemon is stopping and takes no more jobs")
 
 // Add accepts batches of lines, all or none.
 func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {
@@ -33,7 +33,7 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 }
 
 // Share adds jobs with unique keys, all or none. They go to the first store and not through the
-// journal, because only the store can tell who holds a key.
+// journal, because only the store knows which job holds a key.
 func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask) ([]store.Shared, error) {
 	if e.isLeaving() {
 		return nil, ErrDraining
@@ -74,8 +74,8 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	return e.journal.Stored(ctx, r)
 }
 
-// find asks one store after the other for a job. If none has it, but one could not be asked, the
-// job may be there: ErrAway.
+// find asks one store after the other for a job. It returns ErrAway if no store has the job, but a
+// store that could not be asked may have it.
 func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
 	missing := error(store.ErrUnknown)
 	for _, b := range e.backends {
@@ -118,7 +118,7 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 	return nil, err
 }
 
-// accepted is the record of a job that only the journal has.
+// accepted returns the record of a job that only the journal has.
 func accepted(entry *journal.Entry) *store.Record {
 	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due, Bytes: int64(len(entry.Payload)), Runs: []store.PastRun{}}
 	if rec.Due.IsZero() {
@@ -138,7 +138,7 @@ func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data
 	return rec, data, err
 }
 
-// Delete removes a job that waits.
+// Delete removes a waiting job.
 func (e *Engine) Delete(ctx context.Context, id job.ID) error {
 	e.hurry()
 	if err := e.journal.Left(ctx, id); err != nil {
@@ -147,7 +147,7 @@ func (e *Engine) Delete(ctx context.Context, id job.ID) error {
 	return e.find(ctx, func(b *backend) error { return b.store.Delete(ctx, id) })
 }
 
-// Retry has an ended job run again.
+// Retry makes an ended job run again.
 func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	if _, waits, _ := e.journal.Find(id); waits {
 		return store.ErrNotDone
@@ -161,7 +161,7 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	})
 }
 
-// Payload returns what a job was added with.
+// Payload returns the payload with which a job was added.
 func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
 	for range 2 { // the job may go from the journal to the store between the two looks
 		if entry, waits, _ := e.journal.Find(id); waits {
@@ -178,8 +178,8 @@ func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, dat
 	return rec, data, err
 }
 
-// Jobs lists a client's jobs, or those of all, newest first, and returns behind which one to go
-// on, "" if there are no more.
+// Jobs lists jobs of one client or of all, newest first. It also returns the id after which the
+// next call continues, "" if there are no more jobs.
 func (e *Engine) Jobs(ctx context.Context, q store.Query) (all []store.Record, next job.ID, err error) {
 	for _, b := range e.backends {
 		some, after, err := b.store.Jobs(ctx, q)
@@ -188,7 +188,7 @@ func (e *Engine) Jobs(ctx context.Context, q store.Query) (all []store.Record, n
 		}
 		all, next = merge(all, some), max(next, after)
 	}
-	// Of what is older, a store may have told too little.
+	// Of the jobs older than next, a store may have returned only some.
 	if end := slices.IndexFunc(all, func(r store.Record) bool { return r.ID < next }); end >= 0 {
 		all = all[:end]
 	}
@@ -274,7 +274,7 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	return types, nil
 }
 
-// figures are State of all clients, approximately: a job that goes from the journal to a store
+// figures returns State of all clients, approximately: a job that goes from the journal to a store
 // meanwhile may be counted twice or not at all. No other call waits for it.
 func (e *Engine) figures(ctx context.Context) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
@@ -308,7 +308,7 @@ func (e *Engine) figures(ctx context.Context) (map[string]store.Counts, error) {
 }
 
 // counts returns the counts of a store, and a watch of the jobs that come from the journal after
-// them.
+// that.
 func (b *backend) counts(ctx context.Context, client string) (map[string]store.Counts, *journal.Watch, error) {
 	if err := b.reachable(); err != nil {
 		return nil, nil, err

@@ -12,7 +12,7 @@ const (
 	writeAtOnce = 500
 	writeBytes  = 8 << 20
 	writeRetry  = 100 * time.Millisecond
-	// writePace is the time between the beginnings of two transactions.
+	// writePace is the time between the starts of two transactions.
 	writePace = 5 * time.Millisecond
 )
 
@@ -28,8 +28,8 @@ func (b *backend) put(end *ending) {
 	}
 }
 
-// write writes endings until the engine ends, each time all that have come meanwhile. While
-// the store is away they wait.
+// write writes endings until the engine ends, each time all that have arrived since. They wait
+// while the store is away.
 func (b *backend) write() {
 	for {
 		select {
@@ -46,7 +46,7 @@ func (b *backend) write() {
 	}
 }
 
-// queued returns the first endings that fit into one transaction: all are of one sysid.
+// queued returns the first endings that fit into one transaction. They all have the same sysid.
 func (b *backend) queued() []*ending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,25 +79,25 @@ func (b *backend) writeAll(ends []*ending) error {
 		}
 		return nil
 	}
-	less := *ends[0] // a copy: after a failure the whole ending is tried again
+	less := *ends[0] // a copy: after a failure the complete ending is tried again
 	if len(less.Data) > 0 {
 		less.Data, less.Truncated = nil, true
-		if err = b.writeLess(&less, "the store refuses a job's data: it ended without"); err == nil {
+		if err = b.writeLess(&less, "the store refuses a job's data; the job ended without it"); err == nil {
 			return nil
 		}
 	}
 	if len(less.Follow) > 0 && !errors.Is(err, store.ErrAway) {
 		less.BadLines += len(less.Follow)
 		less.Follow = nil
-		err = b.writeLess(&less, "the store refuses the jobs that follow one: it ended without")
+		err = b.writeLess(&less, "the store refuses the jobs that follow a job; it ended without them")
 	}
 	return err
 }
 
-func (b *backend) writeLess(end *ending, told string) error {
+func (b *backend) writeLess(end *ending, msg string) error {
 	err := b.writeOnce([]*ending{end})
 	if err == nil {
-		b.log.Error().Stringer("id", end.ID).Str("type", end.run.Jobtype).Msg(told)
+		b.log.Error().Stringer("id", end.ID).Str("type", end.run.Jobtype).Msg(msg)
 	}
 	return err
 }
@@ -141,7 +141,7 @@ func (b *backend) writeOnce(ends []*ending) error {
 func (e *Engine) ended(end *ending, counted bool) {
 	if !counted {
 		e.meter.discarded.Inc()
-		e.log.Warn().Stringer("id", end.ID).Msg("a run's end was not written: somebody else has taken the job since")
+		e.log.Warn().Stringer("id", end.ID).Msg("a run's end was not written: the job has been taken again since")
 		return
 	}
 	e.meter.ended(&end.Ending)
@@ -154,6 +154,6 @@ func (e *Engine) ended(end *ending, counted bool) {
 	e.events.ended(end)
 	if end.BadLines > 0 {
 		e.meter.badLines.Add(float64(end.BadLines))
-		e.log.Warn().Stringer("id", end.ID).Int("lines", end.BadLines).Msg("a run printed lines that make no job")
+		e.log.Warn().Stringer("id", end.ID).Int("lines", end.BadLines).Msg("a run printed invalid J: lines")
 	}
 }

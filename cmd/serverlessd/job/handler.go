@@ -35,7 +35,7 @@ type Source struct {
 	Options    Options `json:"options"`
 }
 
-// Options are a handler's. Zero fields take the daemon's defaults.
+// Options are the options of a handler. Zero fields mean the daemon's defaults.
 type Options struct {
 	Batch       bool     `json:"batch,omitempty"`       // http: one request with all lines
 	BatchSize   int      `json:"batchSize,omitempty"`   // jobs taken at a time

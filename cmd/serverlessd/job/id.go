@@ -49,7 +49,7 @@ func (id ID) parts() (ms int64, sysid string, seq int64, err error) {
 	return ms, sysid, seq, nil
 }
 
-// Add returns the id n places behind id.
+// Add returns the id n places after id.
 func (id ID) Add(n int) ID {
 	ms, sysid, seq, err := id.parts()
 	if err != nil {
@@ -59,7 +59,7 @@ func (id ID) Add(n int) ID {
 	return makeID(ms+seq>>(5*seqLen), sysid, seq&maxSeq)
 }
 
-// Since returns how many places id is behind first, if they were counted up from each other.
+// Since returns how many places id comes after first, and whether it was counted up from first.
 func (id ID) Since(first ID) (n int, ok bool) {
 	ms, sysid, seq, err := id.parts()
 	ms0, sysid0, seq0, err0 := first.parts()
@@ -108,7 +108,7 @@ var values = func() (v [256]int8) {
 	return v
 }()
 
-// NewSysid is six random characters of base 32.
+// NewSysid returns six random characters of base 32.
 func NewSysid() string {
 	var b [sysLen]byte
 	_, _ = rand.Read(b[:])
@@ -127,7 +127,7 @@ type IDs struct {
 	seq   int64
 }
 
-// NewIDs returns a source of ids with a sysid, by a clock.
+// NewIDs returns a source of ids with a sysid; now is its clock.
 func NewIDs(sysid string, now func() time.Time) *IDs { return &IDs{sysid: sysid, now: now} }
 
 // Next returns the first of n ids that count up from it. They are greater than all earlier ones.
@@ -143,14 +143,13 @@ func (s *IDs) Next(n int) ID {
 	return first
 }
 
-// Raise makes all later ids greater than one that was handed out before, also by an earlier
-// daemon.
+// Raise makes all later ids greater than one that was handed out before, even by an earlier daemon.
 func (s *IDs) Raise(last ID) {
 	ms, _, seq, err := last.parts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && (ms > s.ms || ms == s.ms && seq >= s.seq) {
-		// The sysid may sort before the earlier one's: the next millisecond.
+		// The sysid may sort before that of the last id, so go to the next millisecond.
 		s.ms, s.seq = ms+1, 0
 	}
 }

@@ -20,12 +20,12 @@ var (
 	typeForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@+-]*$`)
 )
 
-// CheckClient returns what is wrong with the name of a client, if anything.
+// CheckClient returns an error if name cannot be the name of a client.
 func CheckClient(name string) error {
 	return checkName("client", name, clientForm, MaxClient, "letters, digits, _ and ., not beginning with a .")
 }
 
-// CheckType returns what is wrong with the name of a type, if anything.
+// CheckType returns an error if name cannot be the name of a type.
 func CheckType(name string) error {
 	return checkName("type", name, typeForm, MaxType, "letters, digits, _ . : @ + and -, beginning with a letter or digit")
 }

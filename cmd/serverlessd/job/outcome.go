@@ -9,8 +9,8 @@ type Outcome struct {
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
 	Data   []byte // all of it
 	Stderr []byte // the last StderrKept bytes of a run that was not the first, or not OK
-	// RetryAfter replaces the backoff of a RETRY or ERROR; 0: it does not. AtOnce is
-	// the least.
+	// RetryAfter replaces the backoff of a RETRY or ERROR. It is at least AtOnce; 0: keep the
+	// backoff.
 	RetryAfter time.Duration
 	Lines      []Line // J: lines
 	BadLines   int    // J: lines that made no job
@@ -20,10 +20,10 @@ type Outcome struct {
 // StderrKept is how many bytes of a run's standard error are kept.
 const StderrKept = 4 << 10
 
-// AtOnce is the shortest delay.
+// AtOnce is the shortest RetryAfter.
 const AtOnce = time.Millisecond
 
-// Line is a J: line of a run, or what follows from one: a job of the same client.
+// Line is a J: line of a run: it asks for another job of the same client.
 type Line struct {
 	Type    string // bare
 	Payload []byte
@@ -37,10 +37,10 @@ const (
 	Retry  Verdict = 1 // 1xx
 	OK     Verdict = 2 // 2xx
 	Failed Verdict = 4 // 4xx
-	Error  Verdict = 5 // 5xx, 3xx, and what lies outside 100 … 599
+	Error  Verdict = 5 // 5xx, 3xx, and anything outside 100 … 599
 )
 
-// Judge returns the verdict of a status, and the status as it is kept.
+// Judge returns the verdict of a status, and the status to store.
 func Judge(status int) (Verdict, int) {
 	switch {
 	case status < 100 || status > 599 || status/100 == 3:
@@ -49,14 +49,14 @@ func Judge(status int) (Verdict, int) {
 	return Verdict(status / 100), status
 }
 
-// Codes are kept with a job: the reason of its last stop.
+// Codes are stored with a job: they say why it stopped last.
 const (
 	CodeOK          = "ok"
 	CodeFailed      = "failed"
 	CodeRetry       = "retry"
 	CodeError       = "error"
 	CodeAbandoned   = "abandoned"
-	CodeExpired     = "expired"      // not run for too long
+	CodeExpired     = "expired"      // waited too long for its first run
 	CodeLockExpired = "lock_expired" // its daemon was lost
 	CodeNoHandler   = "no_handler"
 	CodeTimeout     = "timeout"

@@ -12,7 +12,8 @@ import (
 	"gloom/cmd/internal/schedule"
 )
 
-// ScheduledID returns the id of the job of a schedule and a due time: always the same one.
+// ScheduledID returns the id of the job that a schedule makes for a due time. It is always the
+// same.
 func ScheduledID(key schedule.Key, due time.Time) ID {
 	sum := sha256.Sum256([]byte(key.Client + "\x00" + key.Name))
 	var sysid [sysLen]byte
@@ -23,8 +24,8 @@ func ScheduledID(key schedule.Key, due time.Time) ID {
 	return makeID(min(max(due.UnixMilli(), 0), maxMS), string(sysid[:]), seq)
 }
 
-// ParseScheduled reads the job of a schedule, {"type":TYPE,"payload":STRING}. The payload may be a
-// line of an add, or empty. Its error is a *schedule.Fault.
+// ParseScheduled parses the job of a schedule, {"type":TYPE,"payload":STRING}. The payload may be a
+// line of an add, or empty. Errors are of type *schedule.Fault.
 func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
 	refuse := func(field, format string, args ...any) (Line, error) {
 		return l, &schedule.Fault{Field: strings.TrimSuffix("job."+field, "."), Reason: fmt.Sprintf(format, args...)}

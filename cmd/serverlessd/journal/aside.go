@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// Aside is a file of lines that were accepted, or were in the journal, and are not run.
+// Aside is a file of lines that were accepted or found in the journal, and are not run.
 type Aside struct {
 	File     string
 	Bytes    int64
@@ -65,7 +65,7 @@ func (j *Journal) Aside(name string) (a Aside, err error) {
 	if a.Bytes, err = f.Size(); err != nil {
 		return a, err
 	}
-	// Damage is named after a place, jobs after the first of them.
+	// A file of damage is named after its place, a file of jobs after the first job.
 	if _, err := job.ParseID(id); err != nil {
 		return a, nil
 	}
@@ -104,7 +104,7 @@ func (j *Journal) Readmit(a *Aside) error {
 	return nil
 }
 
-// noteAside counts jobs as set aside. They are not read any more. mu is held.
+// noteAside counts jobs as set aside. The caller holds mu.
 func (j *Journal) noteAside(jobs []Entry) {
 	for i := range jobs {
 		j.aside[jobs[i].ID] = jobs[i].Jobtype
@@ -126,7 +126,7 @@ func (j *Journal) countAsides(names []string) {
 	}
 }
 
-// SetAsideJobs returns how many jobs are set aside, by jobtype.
+// SetAsideJobs returns the number of jobs that are set aside, by jobtype.
 func (j *Journal) SetAsideJobs() map[string]int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -137,5 +137,5 @@ func (j *Journal) SetAsideJobs() map[string]int64 {
 	return jobs
 }
 
-// Piece names the file in a store's read points, so that the store takes its jobs once.
+// Piece returns the name of the file in a store's read points: a store takes its jobs only once.
 func (a *Aside) Piece() Range { return Range{Segment: a.File, To: a.Bytes} }

@@ -18,12 +18,12 @@ import (
 // Errors of Append, and of a Reservation's Sync.
 var (
 	ErrFull    = errors.New("the journal is full")
-	ErrNoSpace = fmt.Errorf("%w: the disk is", ErrFull)
+	ErrNoSpace = fmt.Errorf("%w: its disk is full", ErrFull)
 	ErrFailed  = errors.New("the journal could not be written")
 	ErrClosed  = errors.New("the journal is closed")
 	ErrExpired = errors.New("the reservation is over: others may read its lines")
 	// ErrAside is returned by Stored.
-	ErrAside = errors.New("a part is in no store, because it was damaged or no store accepts it; a copy is in the journal's directory, as *.bad")
+	ErrAside = errors.New("some lines are in no store, because they were damaged or no store accepts them; *.bad files in the journal's directory have copies")
 )
 
 // Batch has lines of one type that are accepted together.
@@ -31,7 +31,7 @@ type Batch struct {
 	Jobtype string
 	Lines   [][]byte      // without the newline; none is empty
 	Due     time.Time     // zero: at once
-	Delay   time.Duration // how long from now Due is; 0: Due was given as a time
+	Delay   time.Duration // from the add to Due; 0: Due was given as a time
 }
 
 // Entry is a line that was read.
@@ -42,11 +42,11 @@ type Entry struct {
 	Accepted time.Time
 	Due      time.Time     // zero: at once
 	Delay    time.Duration // as in the Batch
-	End      int64         // where its record ends in the segment; a read point is before it or behind it
+	End      int64         // offset of the end of its record in the segment; no read point is inside a record
 }
 
-// Range is a piece of a segment. The segment's name is unique in the world, and a segment is never
-// written again once the next one is.
+// Range is a piece of a segment. The segment's name is unique in the world, and a segment is not
+// written any more once the next one has begun.
 type Range struct {
 	Segment  string
 	From, To int64
@@ -65,8 +65,8 @@ type Options struct {
 	NoSync  bool  // appends do not wait for the disk
 
 	// Lanes are the names of the readers, each of which has a store of its own. If there are
-	// several, Save makes durable which piece went to which lane, before the piece is handed out.
-	// Notes are what an earlier life last gave to Save.
+	// several, Save makes durable which piece goes to which lane, before the piece is handed out.
+	// Notes are those that an earlier life passed to Save last.
 	Lanes []string
 	Notes []Note
 	Save  func([]Note) error
@@ -80,7 +80,7 @@ type Stats struct {
 	Bad   int // *.bad files in the directory
 
 	Syncs        int64
-	SyncTime     time.Duration // bytes of all of them
+	SyncTime     time.Duration // of all syncs
 	Failures     int64         // writes and syncs
 	Cut, Damaged int64         // bytes that were cut off as unfinished records; that were set aside or are missing
 }
@@ -89,7 +89,7 @@ type Stats struct {
 // delay.
 type Count struct{ Jobs, Delayed int64 }
 
-// plus is never below 0, because jobs that the disk did not return at first were not
+// plus adds n jobs. The result is not below 0: jobs that the disk did not return at first were not
 // counted.
 func (c Count) plus(n int, due time.Time) Count {
 	c.Jobs = max(0, c.Jobs+int64(n))
@@ -104,7 +104,7 @@ type Journal struct {
 	opt     Options
 	reading sync.Mutex // serializes the reading of reservations; taken before mu, guards the following
 	notes   []Note
-	unsaved bool       // they have changed since the last Save
+	unsaved bool       // notes has changed since the last Save
 	old     []*segment // segments of earlier lives whose content is not known yet; changed under mu too
 
 	removing sync.Mutex // serializes the removal of segments; guards doomed
@@ -132,8 +132,8 @@ type Journal struct {
 	ended   chan struct{}
 }
 
-// Open reads the directory. It never fails because of the directory's content. The next
-// reservation reads again what the disk did not return.
+// Open opens a journal. It does not fail because of the content of the directory. The next
+// reservation tries again to read what the disk did not return.
 func Open(opt Options) (*Journal, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -175,10 +175,10 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// learn reads what earlier lives have left, and decides to which lane it goes. Nothing can be
-// reserved before that. After an error it may be called again.
+// learn reads what earlier lives have left, and decides to which lane each piece goes. Nothing can
+// be reserved before that. After an error it may be called again.
 func (j *Journal) learn() error {
-	told := make(map[string]int64) // ends of segments, from the segments that follow
+	ends := make(map[string]int64) // ends of segments, from the segments that follow
 	for _, s := range j.old {
 		if err := j.open(s); err != nil {
 			return err
@@ -188,11 +188,11 @@ func (j *Journal) learn() error {
 			return err
 		}
 		if f == whole && first.prev != "" {
-			told[first.prev] = first.prevEnd
+			ends[first.prev] = first.prevEnd
 		}
 	}
 	for _, s := range j.old {
-		if err := j.loadSegment(s, told); err != nil {
+		if err := j.loadSegment(s, ends); err != nil {
 			return err
 		}
 	}
@@ -218,7 +218,7 @@ func (j *Journal) open(s *segment) error {
 }
 
 // loadSegment finds a segment's end and counts its jobs.
-func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
+func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 	if s.loaded {
 		return nil
 	}
@@ -226,12 +226,12 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	end, ok := told[s.name]
+	end, ok := ends[s.name]
 	switch {
 	case !ok:
 		end, err = s.tail(s.end)
 		if err == nil && !j.opt.NoSync {
-			// Nothing that is read from here on may be lost on an error.
+			// What is read from here on must be on the disk.
 			if err := s.file.Sync(); err != nil {
 				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync the writes of an earlier life")
 			}
@@ -251,7 +251,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 		j.stats.Cut += s.end - end
 		j.mu.Unlock()
 		j.opt.Log.Warn().Str("segment", s.name).Int64("at", end).Int64("bytes", s.end-end).
-			Msg("cut off records that were not written whole and so never accepted")
+			Msg("cut off records that were not completely written, and so never accepted")
 		if err := s.file.Truncate(end); err != nil {
 			j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot truncate")
 		}
@@ -295,8 +295,8 @@ func (j *Journal) recount(jobtype string, was, c Count) {
 	j.stats.Jobs += c.Jobs - was.Jobs
 }
 
-// Waiting returns the jobs that are in no store yet, by jobtype, and those that were in none when
-// these watches began.
+// Waiting counts, by jobtype, the jobs that are in no store yet, and those that have reached one
+// since the watches began.
 func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -377,8 +377,8 @@ func (j *Journal) Age() time.Duration {
 	return age
 }
 
-// Find returns a job that is in no store yet. An error says that the disk does not return a
-// piece that may have it.
+// Find returns a job that is in no store yet. It returns an error if the disk does not return a
+// piece that may have the job.
 func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
@@ -447,8 +447,8 @@ func (j *Journal) Close() error {
 	defer j.reading.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.tell(&j.news)
-	j.tell(&j.moved)
+	j.broadcast(&j.news)
+	j.broadcast(&j.moved)
 	return errors.Join(j.closeSegments(), j.opt.Files.Close())
 }
 
@@ -462,8 +462,8 @@ func (j *Journal) closeSegments() error {
 	return errors.Join(errs...)
 }
 
-// tell wakes all goroutines that wait for a channel.
-func (j *Journal) tell(c *chan struct{}) {
+// broadcast wakes all goroutines that wait for a channel.
+func (j *Journal) broadcast(c *chan struct{}) {
 	close(*c)
 	*c = make(chan struct{})
 }
@@ -475,7 +475,7 @@ type Receipt struct {
 	span
 }
 
-// Stored returns when all lines of a request are in a store. ErrAside: some were set aside.
+// Stored returns when all lines of a request are in a store, or ErrAside if some were set aside.
 func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	if r.segment == nil {
 		return nil

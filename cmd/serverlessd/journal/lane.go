@@ -15,15 +15,16 @@ func (p Place) compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.Segment, q.Segment), cmp.Compare(p.Offset, q.Offset))
 }
 
-// Note says which piece went to a lane last. Notes cover the front of a journal without gaps, and
-// a lane gets nothing new before it has synced its piece. So everything before the end of the last
-// note that is in no note is in a store. A lane has one reader, which reads one piece at a time.
+// Note says which piece went to a lane last. Notes cover the front of a journal without gaps, and a
+// lane gets nothing new before it has synced its piece. So everything that lies before the end of
+// the last note, but in no note, is in a store. A lane has one reader, which reads one piece at a
+// time.
 type Note struct {
 	Lane     string
 	From, To Place // an empty segment in To means that everything after From belongs to the lane
 }
 
-// piece is a piece that has to be read again.
+// piece is a range that must be read again.
 type piece struct {
 	Range
 	lane string // "": any lane may have it
@@ -52,7 +53,7 @@ func (j *Journal) save() error {
 }
 
 // assign gives lanes the pieces that an earlier life noted for them, and decides to which lane the
-// rest goes. That must be durable before any of it is handed out.
+// rest goes. The decision must be durable before any of it is handed out.
 func (j *Journal) assign() error {
 	jobs := make(map[string]Count)
 	for _, s := range j.old {
@@ -84,8 +85,8 @@ func (j *Journal) assign() error {
 	return nil
 }
 
-// route returns to which lanes the pieces go that earlier lives have left. It leaves out what is
-// in a store already.
+// route returns the pieces that earlier lives have left, each with its lane. It leaves out pieces
+// that a store already has.
 func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	var notes []Note
 	var end, known Place // where the notes end: everything before is in a note or a store
@@ -152,7 +153,7 @@ func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
 	return tidy
 }
 
-// clip returns the part of a segment before a place.
+// clip returns how many bytes of a segment lie before a place.
 func (s *segment) clip(p Place) int64 {
 	switch cmp.Compare(s.name, p.Segment) {
 	case -1:
@@ -163,7 +164,7 @@ func (s *segment) clip(p Place) int64 {
 	return 0
 }
 
-// skip notes that a piece has been in a store since an earlier life.
+// skip records that a piece reached a store in an earlier life.
 func (s *segment) skip(from, to int64, jobs map[string]Count) error {
 	if from >= to {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxRead is how many bytes of lines a reservation has at most, unless it is one record.
+// maxRead is the most bytes of lines in a reservation of several records.
 const maxRead = 4 << 20
 
 // Reservation is a piece that was taken from the front, for a store.
@@ -30,8 +30,9 @@ type Reservation struct {
 // Read returns the reserved entries without those that were set aside.
 func (r *Reservation) Read() []Entry { return r.entries }
 
-// Reserve takes records with n lines in all, but at least one record, from the front of a lane. It
-// waits until there is one. Records that are not synced before the timeout go back to the front.
+// Reserve takes records with at most n lines in all, or one larger record, from the front of a
+// lane. It waits until there is a record. Records that are not synced before the timeout go back to
+// the front.
 func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.Duration) (*Reservation, error) {
 	for {
 		r, news, err := j.reserve(lane, n, timeout)
@@ -181,12 +182,12 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 	return errors.Join(failed, err)
 }
 
-// has reports whether a reservation has jobs, also if all of them were set aside: the store has to
-// note that it gets none.
+// has reports whether a reservation has jobs. Jobs that were set aside count, because the store
+// must still note the piece.
 func (r *Reservation) has() bool { return len(r.entries)+len(r.aside) > 0 }
 
-// isAside reports whether a job was set aside. That does not count if the rest of its piece was
-// not written then: the piece is read again, in this life or the next.
+// isAside reports whether a job was set aside before. If the rest of its piece was not stored then,
+// the piece is read again, in this life or the next.
 func (j *Journal) isAside(id job.ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -297,8 +298,8 @@ func (s *segment) copyTo(to File, at, size int64) error {
 	return nil
 }
 
-// Sync says that the reserved piece is in a store. ErrExpired: the piece went back to the front,
-// and will be read again.
+// Sync records that the reserved piece is in a store. It returns ErrExpired if the piece went back
+// to the front, where it will be read again.
 func (r *Reservation) Sync() error {
 	j := r.j
 	j.mu.Lock()
@@ -349,7 +350,7 @@ func (j *Journal) putBack(r *Reservation) {
 	slices.SortFunc(j.back, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.From, b.From))
 	})
-	j.tell(&j.news)
+	j.broadcast(&j.news)
 }
 
 // expire puts back pieces that were not synced in time.
@@ -363,7 +364,7 @@ func (j *Journal) expire() {
 	}
 }
 
-// expiry returns when the next reservation is over.
+// expiry returns a channel that receives when the next reservation expires, and the Stop of its timer.
 func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -380,10 +381,10 @@ func (j *Journal) expiry() (<-chan time.Time, func() bool) {
 	return t.C, t.Stop
 }
 
-// finish notes that a piece is in a store, and returns the segments that are not needed any more.
+// finish records that a piece is in a store, and returns the segments that are not needed any more.
 func (j *Journal) finish(s *segment, from, to int64) []*segment {
 	s.finish(from, to)
-	j.tell(&j.moved)
+	j.broadcast(&j.moved)
 	return j.sweep()
 }
 
@@ -392,8 +393,8 @@ func (j *Journal) finish(s *segment, from, to int64) []*segment {
 func (j *Journal) sweep() (gone []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {
-		tells := len(kept) > 0 && kept[len(kept)-1] == j.segments[i-1] && j.segments[i-1].refused
-		if s.low < s.end || tells || i == len(j.segments)-1 {
+		needed := len(kept) > 0 && kept[len(kept)-1] == j.segments[i-1] && j.segments[i-1].refused
+		if s.low < s.end || needed || i == len(j.segments)-1 {
 			kept = append(kept, s)
 		} else {
 			gone = append(gone, s)
@@ -403,8 +404,8 @@ func (j *Journal) sweep() (gone []*segment) {
 	return gone
 }
 
-// remove deletes segments one by one and durably, the oldest first: as long as a segment is there,
-// the one that says where it ends must be there too.
+// remove deletes segments one by one and durably, oldest first: while a segment exists, the one
+// that says where it ends must exist too.
 func (j *Journal) remove(gone []*segment) {
 	if len(gone) == 0 {
 		return

@@ -28,12 +28,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type record struct {
 	date    time.Time // when it was accepted; zero: unknown
 	jobtype string    // "" in the record that begins a segment
-	first   job.ID    // "" when it says none
+	first   job.ID    // "" if the record has none
 	count   int
 	due     time.Time     // by this host's clock; zero: at once
-	delay   time.Duration // milliseconds from date; 0: due was given as a time
+	delay   time.Duration // from date, in whole milliseconds; 0: due was given as a time
 	more    int           // how many records of the same request follow
-	salt    string        // the segment's
+	salt    string        // of the segment
 	body    []byte        // lines, each with its newline
 
 	prev    string // in the first record of a segment: the name of the segment before
@@ -91,8 +91,8 @@ const (
 	broken      // it is not a record
 )
 
-// parse reads the record at the beginning of b. The size of a broken record is where it ends by
-// its own header, or 0.
+// parse reads the record at the beginning of b. The size of a broken record is the one that its own
+// header gives, or 0.
 func parse(b []byte) (r record, f form) {
 	if len(b) > 0 && b[0] != '#' {
 		return parseLine(b)
@@ -130,7 +130,7 @@ func parse(b []byte) (r record, f form) {
 	return r, whole
 }
 
-// parseHeader reads the line before the newline. A count of -1 means that there is none.
+// parseHeader reads the line before the newline. A count of -1 means that the header has none.
 func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 	r.count, bodyLen = -1, -1
 	fields := string(head[len(begin):])

@@ -27,13 +27,12 @@ type segment struct {
 	// salt is in all records that this program has written here. Clients do not know it, so none
 	// of their lines looks like such a record. "": an earlier version wrote the segment.
 	salt string
-	// refused: after its end there are, or were, bytes that do not count. Only the next
-	// segment says so.
+	// refused: bytes after its end were refused. Only the next segment says so.
 	refused bool
 
 	// Guarded by the journal's lock.
 	end   int64 // everything before it may be read
-	next  int64 // nothing behind it has been reserved
+	next  int64 // nothing after it has been reserved
 	low   int64 // everything before it is in a store
 	done  []span
 	aside []span // jobs that were set aside
@@ -47,7 +46,7 @@ type segment struct {
 // span is a piece of a segment.
 type span struct{ from, to int64 }
 
-// mark is a record whose place is remembered.
+// mark is a record whose offset is remembered.
 type mark struct {
 	at int64
 	id job.ID
@@ -61,7 +60,7 @@ func (s *segment) mark(at int64, id job.ID) {
 	}
 }
 
-// finish notes that a piece is in a store.
+// finish records that a piece is in a store.
 func (s *segment) finish(from, to int64) {
 	s.done = append(s.done, span{from, to})
 	slices.SortFunc(s.done, func(a, b span) int { return cmp.Compare(a.from, b.from) })
@@ -79,7 +78,7 @@ func (s *segment) finish(from, to int64) {
 	}
 }
 
-// setAside notes that a piece will not be in a store.
+// setAside records that a piece will not be in a store.
 func (s *segment) setAside(piece span) {
 	if n := len(s.aside); n == 0 || s.aside[n-1] != piece {
 		s.aside = append(s.aside, piece)
@@ -95,8 +94,8 @@ func (s *segment) stored(from, to int64) bool {
 // between them. It stops when found returns false. The caller may keep the arguments.
 func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bool) error {
 	at := from
-	behind := false // damage: this place may be inside a record
-	var buf []byte  // the bytes at at
+	behind := false // after damage: at may be inside a record
+	var buf []byte  // the bytes from at on
 	for at < to {
 		r, f := parse(buf)
 		if len(buf) == 0 || f == short && at+int64(len(buf)) < to {
@@ -127,7 +126,7 @@ func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bo
 	return nil
 }
 
-// wrote reports whether this program has written a record here.
+// wrote reports whether this program wrote a record here.
 func (s *segment) wrote(r *record) bool { return r.sealed && (s.salt == "" || r.salt == s.salt) }
 
 // learn finds the segment's salt.
@@ -138,9 +137,9 @@ func (s *segment) learn() error {
 	})
 }
 
-// resume finds the next record behind a broken one. Lines of clients may look like records, but do
-// not have the salt. In a segment without a salt they are skipped if the broken record says its
-// size and ends there.
+// resume finds the next record after a broken one. Clients' lines may look like records, but do not
+// have the salt. In a segment without a salt, resume skips the lines of a broken record if the size
+// in its header leads to its end.
 func (s *segment) resume(at, to, size int64) (int64, error) {
 	if s.salt == "" && size > 0 && at+size <= to {
 		if tail, err := s.read(at+size-int64(len(end)), int64(len(end))); err != nil {
@@ -156,7 +155,7 @@ func (s *segment) resume(at, to, size int64) (int64, error) {
 			return 0, err
 		}
 		for i := bytes.Index(buf, pattern); i >= 0; {
-			ok, err := s.standsAt(at+int64(i), to)
+			ok, err := s.recordAt(at+int64(i), to)
 			if ok || err != nil {
 				return at + int64(i), err
 			}
@@ -174,8 +173,8 @@ func (s *segment) resume(at, to, size int64) (int64, error) {
 	return to, nil
 }
 
-// standsAt reports whether a whole record of this program is there.
-func (s *segment) standsAt(at, to int64) (bool, error) {
+// recordAt reports whether this program wrote a complete record at that offset.
+func (s *segment) recordAt(at, to int64) (bool, error) {
 	for want := int64(maxHeader); ; {
 		buf, err := s.read(at, min(want, to-at))
 		if err != nil {
@@ -202,8 +201,8 @@ func (s *segment) read(at, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// tail returns the end of a segment that a daemon has left: after its last whole request, unless
-// damage follows rather than the beginning of a request. size is the file's.
+// tail returns where a segment that a daemon has left ends: after its last whole request, unless
+// damage follows, and not the beginning of a request. size is the size of the file.
 func (s *segment) tail(size int64) (int64, error) {
 	size, err := s.trimZeros(size)
 	if err != nil {
@@ -229,7 +228,7 @@ func (s *segment) tail(size int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if cut < size { // a record that ends was not cut short
+	if cut < size { // a record with an end mark was not cut short
 		last, err := s.read(max(0, size-int64(len(end))), min(size, int64(len(end))))
 		if err != nil || string(last) == end {
 			return size, err

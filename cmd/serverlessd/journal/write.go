@@ -13,10 +13,10 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxGroup is how many bytes are written and synced together at most, unless they are one request.
+// maxGroup is the most bytes of several requests that are written and synced together.
 const maxGroup = 8 << 20
 
-// saltSize is how many characters a salt has, of 32 each.
+// saltSize is the length of a salt in characters, each one of 32.
 const saltSize = 12
 
 // request is a waiting append.
@@ -29,10 +29,10 @@ type request struct {
 	done    chan struct{}
 }
 
-// Append accepts lines, all of them or none, and returns when they are on the disk. Its errors are
-// ErrFull, ErrFailed and ErrClosed, wrapped, or the context's: then the lines may have been
-// accepted. The context is checked only while the append waits for others. The lines must not
-// change before it returns.
+// Append accepts lines, all of them or none, and returns when they are on the disk. It returns
+// ErrFull, ErrFailed or ErrClosed, wrapped, or the error of the context: then the lines may have
+// been accepted. The context is checked only while the append waits for others. The lines must not
+// change before Append returns.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
 	for _, b := range batches {
@@ -76,7 +76,7 @@ func (j *Journal) wake() {
 	}
 }
 
-// write writes and syncs all waiting requests together.
+// write commits waiting requests, a group at a time, until the journal is closed.
 func (j *Journal) write() {
 	defer close(j.ended)
 	for range j.work {
@@ -98,7 +98,7 @@ func (j *Journal) write() {
 	}
 }
 
-// written lets the next group be written.
+// written ends a commit, so that the next group can be written.
 func (j *Journal) written() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -108,8 +108,8 @@ func (j *Journal) written() {
 	}
 }
 
-// group takes the next requests from the queue, without those that nobody waits for any more. It
-// returns none while another goroutine writes, which will wake the writer.
+// group takes the next requests from the queue, without the cancelled ones. It returns none while
+// another goroutine writes, which will wake the writer.
 func (j *Journal) group() (group []*request, closed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,7 +121,7 @@ func (j *Journal) group() (group []*request, closed bool) {
 		r := j.queue[0]
 		if r.ctx.Err() == nil {
 			size += r.size
-			if len(group) > 0 && (size > maxGroup || j.full(size)) { // a request for which there is no room is refused alone
+			if len(group) > 0 && (size > maxGroup || j.full(size)) { // a request without room is refused on its own
 				break
 			}
 			group = append(group, r)
@@ -133,7 +133,7 @@ func (j *Journal) group() (group []*request, closed bool) {
 	return group, j.closed
 }
 
-// commit makes a group's lines durable. After an error none of them counts.
+// commit makes a group's lines durable. After an error none of them is accepted.
 func (j *Journal) commit(group []*request) error {
 	var size int64
 	for _, r := range group {
@@ -192,7 +192,7 @@ func (j *Journal) commit(group []*request) error {
 			j.count(b.Jobtype, len(b.Lines), b.Due)
 		}
 	}
-	j.tell(&j.news)
+	j.broadcast(&j.news)
 	if cap(j.buf) > 1<<20 {
 		j.buf = nil
 	}
@@ -207,14 +207,14 @@ func (j *Journal) sync(s *segment) error {
 	return s.file.Sync()
 }
 
-// leave ends the current segment after the last accepted line. The next segment says so, which
-// makes refused lines invalid even if the disk kept them: it is begun at once.
+// leave ends the current segment after the last accepted line. The next segment records that end,
+// so that refused lines are invalid even if the disk kept them. So it is begun at once.
 func (j *Journal) leave() {
 	j.mu.Lock()
 	j.current.refused = true
 	j.mu.Unlock()
 	j.current = nil
-	_ = j.begin() // else the next append tries again
+	_ = j.begin() // if this fails, the next append tries again
 }
 
 // first returns the id of the first line, "" if there is none.
@@ -258,10 +258,10 @@ func (j *Journal) encode(r *request) {
 	}
 }
 
-// full reports whether there is no room for so many more bytes.
+// full reports whether there is no room for size more bytes.
 func (j *Journal) full(size int64) bool { return j.opt.Max > 0 && j.bytes()+size > j.opt.Max }
 
-// room makes sure that there is a segment to write to.
+// room returns an error unless there is room for size more bytes and a segment to write them to.
 func (j *Journal) room(size int64) error {
 	j.mu.Lock()
 	waits, full := j.bytes(), j.full(size)
@@ -278,12 +278,12 @@ func (j *Journal) room(size int64) error {
 	return j.begin()
 }
 
-// On a small disk one part in reserveShare is left to the stores.
+// On a small disk, at most one part in reserveShare is reserved for the stores.
 const reserveShare = 16
 
-// Spare returns ErrNoSpace, wrapped, if the disk has no room for so many bytes besides the space
-// that is reserved for a store on it. The store needs that space to take the waiting jobs before
-// the journal can free any.
+// Spare returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the space that
+// is reserved for a store on it. The store needs that space to take the waiting jobs before the
+// journal can free any.
 func (j *Journal) Spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil

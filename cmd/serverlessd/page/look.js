@@ -1,11 +1,11 @@
-// What the daemon tells of all, asked for every two seconds.
+// The daemon's statistics, polled every two seconds.
 import { quantile } from './format.js';
 import { Lately } from './live.js';
 import { poll } from './poll.js';
 
 const wait = new Lately(), run = new Lately();
 
-/** The last look, when it came, and what it had come to. @type {any} */
+/** The last statistics, and when they came. @type {any} */
 let last = null, at = 0;
 /** @type {Record<string, number|null>} */
 let values = {};

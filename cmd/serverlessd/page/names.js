@@ -1,4 +1,4 @@
-// What clients, types and jobs are called, and where they are.
+// The names of clients, types and jobs, and links to them.
 import { html } from './html.js';
 import { badge, to } from './parts.js';
 
@@ -8,7 +8,7 @@ export function split(of) {
   return [client, type];
 }
 
-/** A job of a list of all clients, with client and bare type. @param {any} j */
+/** A job from a list of all clients' jobs, with its client and bare type. @param {any} j */
 export function ofClient(j) {
   const [client, type] = split(j.type);
   return { ...j, client, type };
@@ -16,18 +16,18 @@ export function ofClient(j) {
 
 export const jobTo = (/** @type {any} */ j) => to(['job', j.client, j.id]);
 
-/** Where there is room, all of an id, else its end, which differs. @param {string} id @param {string} client */
+/** A link to a job: its whole id where there is room, else the end of it, which differs. @param {string} id @param {string} client */
 export const jobLink = (id, client) => html`<a class="name id" href=${jobTo({ id, client })} title=${id}><span class="w3">${id.slice(0, -12)}</span>${id.slice(-12)}</a>`;
 
 export const typeLink = (/** @type {string} */ of) => html`<a class="name" href=${to(['jobs'], { of })}>${of}</a>`;
 
 export const handlerLink = (/** @type {string} */ of, /** @type {any} */ text) => html`<a href=${to(['handlers', ...split(of)])}>${text}</a>`;
 
-/** The states, and what they look like. @type {Record<string, string>} */
+/** The states, and the styles of their badges. @type {Record<string, string>} */
 export const states = { waiting: '', deferred: '', running: 'info', ok: 'ok', failed: 'severe', abandoned: 'severe', expired: 'warning' };
 
 export const state = (/** @type {any} */ j) => badge(j.state, states[j.state]);
 
-/** Those that wait, and those that have ended. */
+/** Whether a job in this state waits, and whether it has ended. */
 export const waits = (/** @type {string} */ s) => s === 'waiting' || s === 'deferred';
 export const ended = (/** @type {string} */ s) => s !== 'running' && !waits(s);

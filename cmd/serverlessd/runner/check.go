@@ -34,7 +34,7 @@ type compiler struct {
 	fault *regexp.Regexp
 }
 
-func asItIs(source string, _ bool) string { return source }
+func verbatim(source string, _ bool) string { return source }
 
 var compilers = map[string]compiler{
 	job.Shell: {
@@ -46,13 +46,13 @@ var compilers = map[string]compiler{
 		args: func(o *Options, _ bool) []string {
 			return []string{"node", fmt.Sprintf("--max-old-space-size=%d", max(o.Memory>>20, 1)), "-e", nodeCheck}
 		},
-		text: asItIs,
+		text: verbatim,
 	},
 	job.Python: {
 		args: func(_ *Options, hook bool) []string {
 			return []string{"python3", "-I", "-c", pythonCheck, map[bool]string{true: "hook", false: "job"}[hook]}
 		},
-		text: asItIs,
+		text: verbatim,
 	},
 	job.PHP: {
 		args: func(o *Options, _ bool) []string {
@@ -115,7 +115,7 @@ func (r *Runner) compile(ctx context.Context, s *job.Source) error {
 	return nil
 }
 
-// check runs a compiler on a source, and returns its output and whether all is well.
+// check runs a compiler on a source, and returns its output and whether the source compiles.
 func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (said string, ok bool, err error) {
 	out := &launch.Kept{Limit: checkSays}
 	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.o.Start/time.Second) + 1}}

@@ -31,12 +31,12 @@ func keyOf(client string, h *job.Handler) key {
 
 // interpreter says how contexts of a language are started and how to talk to them.
 type interpreter interface {
-	// args are its command line.
+	// args returns its command line.
 	args(o *Options) []string
 	// open makes the files that it inherits, besides the pipe of its input.
 	open(c *process) ([]*os.File, error)
-	// hello, hook and task return what is written to its input. It answers each with a mark, whose
-	// number status judges.
+	// hello, hook and task return bytes for its input. It answers each with a mark, whose number
+	// status interprets.
 	hello(c *process) []byte
 	hook(c *process, source string) []byte
 	task(c *process, b Batch, j Job) ([]byte, error)
@@ -47,26 +47,26 @@ type interpreter interface {
 // process is a context: a process, its input and its output. One batch at a time uses it.
 type process struct {
 	key
-	r       *Runner
-	speaks  interpreter
-	secret  string
-	dir     string
-	in      *os.File
-	out     *output
-	p       *launch.Process
-	sources map[string]int  // sources that it has so far
-	befores map[string]bool // jobs that it has run so far
-	payload *os.File        // of sh: the standard input of its jobs
-	excess  atomic.Int64    // how many bytes of memory it had when it was killed for that
+	r           *Runner
+	interpreter interpreter
+	secret      string
+	dir         string
+	in          *os.File
+	out         *output
+	p           *launch.Process
+	sources     map[string]int  // sources that it has so far
+	befores     map[string]bool // before sources that it has run so far
+	payload     *os.File        // of sh: the standard input of its jobs
+	excess      atomic.Int64    // how many bytes of memory it had when it was killed for that
 
-	era     int // for the pool
+	era     int // era of the pool in which it began
 	jobs    int // run
 	cleared bool
 	broken  bool // it must not be used again
 	expiry  *time.Timer
 }
 
-// endPatience bounds the time in which a context may end in order, killPatience the time to kill
+// endPatience bounds how long a context may take to end by itself, killPatience how long to kill
 // it.
 const (
 	endPatience  = time.Second
@@ -77,7 +77,7 @@ const (
 func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fault) {
 	name := strconv.FormatUint(serial, 10)
 	c := &process{key: k, r: r, dir: filepath.Join(r.o.Dir, name), sources: make(map[string]int), befores: make(map[string]bool)}
-	c.speaks = interpreters[k.lang]
+	c.interpreter = interpreters[k.lang]
 	var random [16]byte
 	_, _ = rand.Read(random[:])
 	c.secret = hex.EncodeToString(random[:])
@@ -86,7 +86,7 @@ func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fa
 		c.clear()
 		return nil, &fault{codeContextFailed, err.Error()}
 	}
-	if _, f := c.step(ctx, c.speaks.hello(c), r.o.Start, 0); f != nil {
+	if _, f := c.step(ctx, c.interpreter.hello(c), r.o.Start, 0); f != nil {
 		c.kill()
 		switch f.code {
 		case "":
@@ -112,7 +112,7 @@ func (c *process) start(name string) error {
 	}
 	c.in = in
 	defer theirs.Close()
-	files, err := c.speaks.open(c)
+	files, err := c.interpreter.open(c)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (c *process) start(name string) error {
 		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.Tasks)})
 	}
 	c.p, err = launch.Start(launch.Command{
-		Args: c.speaks.args(o), Dir: c.dir,
+		Args: c.interpreter.args(o), Dir: c.dir,
 		Env:    []string{"PATH=" + o.Path, "HOME=" + c.dir, "TMPDIR=" + c.dir, "PWD=" + c.dir, "LANG=C.UTF-8"},
 		Stdout: c.out, Stderr: stderr{c.out}, Files: files,
 		Guard: o.Guard, Name: "context-" + name, Leash: true, User: who, Limits: limits,
@@ -151,9 +151,9 @@ func (c *process) start(name string) error {
 
 const died = "the context ended before the job did"
 
-// step makes a context do something and waits for the mark that ends it: at most for limit and,
-// unless cpu is 0, for cpu of processor time. After a fault the context is useless. A fault
-// without a code means that ctx has ended.
+// step sends a frame to a context and waits for the mark that ends the step: at most for limit and,
+// unless cpu is 0, for cpu of processor time. After a fault the context cannot be used again. A
+// fault without a code means that ctx has ended.
 func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
 	defer func() { c.broken = c.broken || f != nil }()
 	deadline := time.Now().Add(limit)
@@ -163,7 +163,7 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 		check.Reset(min(limit, max(cpu/100, leastCheck)))
 	}
 	defer check.Stop()
-	// A context that does not read its input delays nobody for longer than this.
+	// A context that does not read its input delays others by at most this.
 	_ = c.in.SetWriteDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Unix(1, 0)) })
 	_, _ = c.in.Write(frame) // an error shows in the wait below
@@ -202,12 +202,12 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	}
 }
 
-// leastCheck is the shortest time between two readings of a job's processor time, each of which
-// reads about all processes. The first reading starts the count; most jobs have ended before it.
+// leastCheck is the shortest time between two readings of a job's processor time, because a reading
+// looks at all processes. The first one starts the count; most jobs have ended before it.
 const leastCheck = 10 * time.Millisecond
 
-// nextCheck returns when so much processor time can have been used up at the earliest, or when the
-// time limit is over.
+// nextCheck returns how long to wait until cpu of processor time can have been used at the
+// earliest, but at most wall.
 func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
@@ -234,14 +234,14 @@ func (c *process) hook(ctx context.Context, what, source string, limit, cpu time
 		return nil
 	}
 	c.forgetErrors()
-	m, f := c.step(ctx, c.speaks.hook(c, source), limit, cpu)
+	m, f := c.step(ctx, c.interpreter.hook(c, source), limit, cpu)
 	if f != nil {
 		if f.code != "" {
 			f.text = what + ": " + f.text
 		}
 		return f
 	}
-	if status, data := c.speaks.status(m.number); status != 200 {
+	if status, data := c.interpreter.status(m.number); status != 200 {
 		if len(m.data) > 0 {
 			data = string(m.data)
 		}
@@ -254,7 +254,7 @@ func (c *process) hook(ctx context.Context, what, source string, limit, cpu time
 // means that ctx has ended.
 func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fault) {
 	began := time.Now()
-	frame, err := c.speaks.task(c, b, j)
+	frame, err := c.interpreter.task(c, b, j)
 	if err != nil {
 		c.broken = true
 		f = &fault{codeContextFailed, err.Error()}
@@ -290,7 +290,7 @@ func (c *process) errors() []byte {
 }
 
 func (c *process) outcome(m *mark) job.Outcome {
-	status, data := c.speaks.status(m.number)
+	status, data := c.interpreter.status(m.number)
 	o := job.Outcome{Status: status, Data: m.data, Lines: m.lines, BadLines: m.bad}
 	if len(o.Data) == 0 {
 		o.Data = []byte(data)
@@ -333,7 +333,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 		return
 	}
 	for i, j := range b.Jobs {
-		if !b.goesOn(ctx, i) {
+		if !b.mayBegin(ctx, i) {
 			break
 		}
 		to.Started(i)
@@ -368,7 +368,7 @@ func (c *process) kill() {
 	c.clear()
 }
 
-// finish closes a context's input, at which it ends in order.
+// finish closes a context's input, so that it ends by itself, and kills it if it does not.
 func (c *process) finish() {
 	if !c.broken {
 		c.in.Close()
@@ -380,7 +380,7 @@ func (c *process) finish() {
 	c.kill()
 }
 
-// clear removes the files of a context.
+// clear closes and removes the files of a context.
 func (c *process) clear() {
 	c.cleared = true
 	for _, f := range []*os.File{c.in, c.payload} {

@@ -41,7 +41,7 @@ func (d driver) args(o *Options) []string { return d.command(o) }
 
 func (driver) open(*process) ([]*os.File, error) { return nil, nil }
 
-// frame returns the line that precedes bytes.
+// frame is the line that precedes bytes.
 type frame struct {
 	Do     string `json:"do"`
 	Size   int    `json:"size"`
@@ -61,26 +61,26 @@ func (f frame) append(to, bytes []byte) []byte {
 
 func (driver) hello(c *process) []byte { return frame{Do: "hello", Secret: c.secret}.append(nil, nil) }
 
-// code sends a source to the context, unless it has it, and returns its number. The source of a
-// hook is compiled in another way than that of a job.
-func (driver) code(c *process, do, source string) (number int, told []byte) {
+// code sends a source to the context, unless the context has it, and returns its number. The source
+// of a hook is compiled in another way than that of a job.
+func (driver) code(c *process, do, source string) (number int, sent []byte) {
 	number, known := c.sources[do+source]
 	if !known {
 		number = len(c.sources) + 1
 		c.sources[do+source] = number
-		told = frame{Do: "code", Code: number}.append(nil, []byte(source))
+		sent = frame{Do: "code", Code: number}.append(nil, []byte(source))
 	}
-	return number, told
+	return number, sent
 }
 
 func (d driver) hook(c *process, source string) []byte {
-	number, told := d.code(c, "hook", source)
-	return frame{Do: "hook", Code: number}.append(told, nil)
+	number, sent := d.code(c, "hook", source)
+	return frame{Do: "hook", Code: number}.append(sent, nil)
 }
 
 func (d driver) task(c *process, b Batch, j Job) ([]byte, error) {
-	number, told := d.code(c, "job", b.Handler.Body)
-	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(told, j.Payload), nil
+	number, sent := d.code(c, "job", b.Handler.Body)
+	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(sent, j.Payload), nil
 }
 
 func (driver) status(number int) (int, string) { return number, "" }

@@ -61,7 +61,7 @@ func markedFolder(parent string) (string, error) {
 func removeFolder(dir string) error {
 	mark := filepath.Join(dir, folderMark)
 	if text, err := os.ReadFile(mark); err != nil || string(text) != folderText {
-		return nil // it belongs to somebody else
+		return nil // another user owns it
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// followed are the J: lines of a run.
+// followed has the J: lines of a run.
 type followed struct {
 	lines []job.Line
 	bad   int
@@ -16,12 +16,12 @@ type followed struct {
 
 func (f *followed) count() int { return len(f.lines) + f.bad }
 
-// cutFollow reports whether a line makes a job, and returns what follows the mark.
+// cutFollow returns what follows the J: of a line, and whether the line has one.
 func cutFollow(line []byte) (rest []byte, ok bool) {
 	return bytes.CutPrefix(bytes.TrimPrefix(line, []byte("#")), []byte("J: "))
 }
 
-// add reads what follows the mark: "type|payload", with a payload of max bytes at most. It reports
+// add parses what follows the J:, "type|payload", with a payload of at most max bytes. It reports
 // whether that makes a job.
 func (f *followed) add(rest []byte, max int) bool {
 	typ, payload, ok := bytes.Cut(rest, []byte("|"))
@@ -42,7 +42,7 @@ var (
 // where ours have the type.
 func isTime(s string) bool { return dateForm.MatchString(s) || millisForm.MatchString(s) }
 
-// status reads "STATUS[ data]".
+// status parses "STATUS[ data]".
 func status(line []byte) (status int, data []byte, ok bool) {
 	word, data, _ := bytes.Cut(line, []byte(" "))
 	n, err := strconv.ParseUint(string(word), 10, 16)

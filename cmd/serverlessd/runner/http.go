@@ -43,8 +43,8 @@ func newClient(o Options) *http.Client {
 // translated are prefixes of IPv6 whose last four bytes are an IPv4 address.
 var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
 
-// mayDial reports whether a resolved address may be called. Link-local addresses may not: clouds
-// keep their machines' secrets there.
+// mayDial returns an error if a resolved address may not be called. Link-local addresses never may:
+// clouds keep their machines' secrets there.
 func mayDial(address string, allow []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -122,8 +122,8 @@ func (r *Runner) answered(status int, header http.Header) job.Outcome {
 	return o
 }
 
-// retryAfter reads seconds or a date, and returns how long to wait, most at most; 0 if there is
-// neither.
+// retryAfter parses the header, which is seconds or a date. It returns how long to wait, limited to
+// most, or 0 if it is neither.
 func retryAfter(header string, now time.Time, most time.Duration) time.Duration {
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return max(job.AtOnce, min(time.Duration(n)*time.Second, most))
@@ -137,7 +137,7 @@ func retryAfter(header string, now time.Time, most time.Duration) time.Duration 
 // runRequests runs a batch with a request per job.
 func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) {
 	for i, j := range b.Jobs {
-		if !b.goesOn(ctx, i) {
+		if !b.mayBegin(ctx, i) {
 			return
 		}
 		to.Started(i)

@@ -13,7 +13,7 @@ import (
 
 const (
 	logLine = 1 << 10 // how many bytes of a line are logged
-	// lastSize is how many bytes of a context's last output the reason for its death has.
+	// lastSize is how many bytes of a context's last output are in the reason for its death.
 	lastSize = 1 << 10
 )
 
@@ -58,7 +58,7 @@ func newOutput(secret string, o *Options, log zerolog.Logger) *output {
 	}
 }
 
-// take counts bytes, and reports whether so many are allowed.
+// take counts n more bytes, and reports whether the step may print them.
 func (o *output) take(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,8 +110,8 @@ func (o *output) over(code, format string, args ...any) error {
 	return fmt.Errorf("%s: %s", f.code, f.text)
 }
 
-// keep adds to the current line. It keeps all of a line that may have a meaning, and the
-// beginning of others.
+// keep adds to the current line. It keeps the whole line if it may be a J: or R: line, otherwise
+// only its beginning.
 func (o *output) keep(part []byte) {
 	if head := 4 - len(o.line); head > 0 {
 		head = min(head, len(part))
@@ -156,7 +156,7 @@ func (o *output) endLine() error {
 	return nil
 }
 
-// endStep reads what follows the secret: " NUMBER SIZE".
+// endStep parses what follows the secret: " NUMBER SIZE".
 func (o *output) endStep(rest []byte) error {
 	fields := bytes.Fields(rest)
 	if len(fields) != 2 {
@@ -220,7 +220,7 @@ func (o *output) errors() []byte {
 	return bytes.Clone(o.tail)
 }
 
-// forget drops it, because earlier output belongs to another step.
+// forget drops the standard error, because earlier output belongs to another step.
 func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

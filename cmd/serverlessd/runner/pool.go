@@ -116,7 +116,7 @@ func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
 	return c, nil
 }
 
-// find returns the index of the idle context that was used last. Callers hold mu.
+// find returns the index of the idle context for k that was used last, or -1. Callers hold mu.
 func (p *pool) find(k key) int {
 	for at := len(p.idle) - 1; at >= 0; at-- {
 		if p.idle[at].key == k {
@@ -189,7 +189,7 @@ func (p *pool) size() int {
 	return p.count
 }
 
-// drop ends all idle contexts. Those at work end when they are put back.
+// drop ends all idle contexts. Busy ones end when they are put back.
 func (p *pool) drop() {
 	p.mu.Lock()
 	p.era++

@@ -102,7 +102,7 @@ type Runner struct {
 	o      Options
 	web    *http.Client
 	pool   *pool
-	checks chan struct{} // the contexts at work
+	checks chan struct{} // holds a value for each check that runs
 
 	mu   sync.Mutex // guards the following
 	life context.Context
@@ -150,14 +150,14 @@ func credential(name string) (*syscall.Credential, error) {
 	case int(uid) == os.Getuid():
 		return nil, nil
 	case os.Getuid() != 0:
-		return nil, fmt.Errorf("user %q: only root may run contexts as somebody else", name)
+		return nil, fmt.Errorf("user %q: only root may run contexts as another user", name)
 	}
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// Run runs a batch. A job that is not reported as started has not been started. When ctx ends no further
-// job is begun, and the running one is killed and not reported as ended. Batches for Gloom workers
-// are not run here.
+// Run runs a batch. A job that is not reported as started has not been started. When ctx ends no
+// further job is begun, and the running one is killed and not reported as ended. Batches for Gloom
+// workers are not run here.
 func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
 	r.mu.Lock()
 	life := r.life
@@ -176,8 +176,8 @@ func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
 	}
 }
 
-// goesOn reports whether a batch's next job may begin.
-func (b Batch) goesOn(ctx context.Context, i int) bool {
+// mayBegin reports whether a batch's next job may begin.
+func (b Batch) mayBegin(ctx context.Context, i int) bool {
 	return ctx.Err() == nil && (i == 0 || b.Held == nil || !b.Held())
 }
 
@@ -195,8 +195,8 @@ func (r *Runner) Warm(client string, h *job.Handler) bool { return r.pool.warm(k
 // Contexts returns how many contexts there are.
 func (r *Runner) Contexts() int { return r.pool.size() }
 
-// Kill ends all contexts and what runs in them, at once, as the end of Run's
-// context does. The runner goes on.
+// Kill ends all contexts and the jobs in them at once, as if each Run's ctx had ended. The runner
+// can still be used.
 func (r *Runner) Kill() {
 	r.mu.Lock()
 	r.end()
@@ -221,8 +221,8 @@ type CheckError struct{ Code, Field, Reason string }
 
 func (e *CheckError) Error() string { return e.Reason }
 
-// Check returns what is wrong with a source, if anything: a *CheckError, or
-// ErrCheckBusy. Code is compiled, and not run.
+// Check returns a *CheckError if a source is not valid, or ErrCheckBusy. It compiles code, but does
+// not run it.
 func (r *Runner) Check(ctx context.Context, s *job.Source) error {
 	switch {
 	case s.Lang == "":
@@ -243,7 +243,7 @@ func checkURL(body string) error {
 	u, err := url.Parse(body)
 	switch {
 	case err != nil:
-		err = errors.Unwrap(err) // without the whole URL before it
+		err = errors.Unwrap(err) // without the URL before it
 	case u.Scheme != "http" && u.Scheme != "https":
 		err = errors.New("it does not begin with http:// or https://")
 	case u.Hostname() == "":
@@ -254,7 +254,7 @@ func checkURL(body string) error {
 	return &CheckError{"invalid_value", "body", fmt.Sprintf("the URL %.200q is not valid: %v", body, err)}
 }
 
-// fault is why a run did not end with an outcome of its handler.
+// fault says why a run did not end with an outcome of its handler.
 type fault struct{ code, text string }
 
 // Codes of outcomes that the handler did not give.
@@ -269,7 +269,7 @@ const (
 	codeLines         = "lines"
 	codeConnection    = "connection_failed" // refused, not allowed, cut off
 	codeNoResponse    = "no_response"       // a batch's reply has no line for the job
-	codeBadResponse   = "bad_response"      // or a bad one before it
+	codeBadResponse   = "bad_response"      // a batch's reply has a bad line for the job, or before it
 	codeWorkerLost    = "worker_lost"       // a Gloom worker was lost with the job
 	codeRefused       = "refused"           // by the broker, for good
 )

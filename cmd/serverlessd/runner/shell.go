@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// shell is sh: its input is a script that is written as it goes. A job runs in a
-// subshell, which has what the befores have set.
+// shell is sh. Its input is a script that grows with each step. A job runs in a subshell, which has
+// what the befores have set.
 type shell struct{}
 
-// maxArgument is the size above which a payload is not given as an argument: the system
-// takes 128 KiB.
+// maxArgument is the size above which a payload is not given as an argument: the system's limit is
+// 128 KiB.
 const maxArgument = 100 << 10
 
 func (shell) args(*Options) []string { return []string{"sh", "/dev/fd/3"} }
 
-// open makes the file that is the standard input of each job. It has no name:
-// nobody can put another one in its place.
+// open makes the file that is the standard input of each job. It has no name, so nobody can put
+// another one in its place.
 func (shell) open(c *process) ([]*os.File, error) {
 	f, err := os.CreateTemp(c.r.o.Dir, "payload-")
 	if err != nil {
@@ -29,7 +29,7 @@ func (shell) open(c *process) ([]*os.File, error) {
 	return []*os.File{f}, os.Remove(f.Name())
 }
 
-// quote is a word of a script. A script cannot have a NUL.
+// quote returns s as a word of a script. A script cannot have a NUL.
 func quote(s string) string {
 	s, _, _ = strings.Cut(s, "\x00")
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -51,13 +51,13 @@ func (s shell) task(c *process, b Batch, j Job) ([]byte, error) {
 		_, err = c.payload.WriteAt(append(bytes.Clone(j.Payload), '\n'), 0)
 	}
 	if err == nil {
-		_, err = c.payload.Seek(0, io.SeekStart) // where opening it again means the same description
+		_, err = c.payload.Seek(0, io.SeekStart) // needed where opening it again shares its offset
 	}
 	argument := "''"
 	if len(j.Payload) <= maxArgument {
 		argument = quote(string(j.Payload))
 	}
-	// An exit on error that a before has set must not end the context.
+	// If a before has set -e, a failing job must not end the context.
 	return fmt.Appendf(nil, "set +e\n(exec </dev/fd/4 4<&-; export JOB_ID=%s JOB_TYPE=%s JOB_TRY=%d; set -- %s; eval %s)\n%s",
 		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.mark(c)), err
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// quantum is the run time that a client gets per round, and that a batch pays in advance. It
-	// is short: while two clients wait, short batches alternate.
+	// quantum is the run time that a client gets per round, and that a batch pays in advance. It is
+	// short, so that the short batches of two waiting clients alternate.
 	quantum = 10 * time.Millisecond
 	// tie is the difference in age up to which two types count as equal.
 	tie = 100 * time.Millisecond
@@ -38,7 +38,7 @@ type Limits struct {
 // Scheduler knows what runs and how much each client has had. It is not safe for concurrent use.
 type Scheduler struct {
 	limits  Limits
-	now     time.Time // until when clients were charged
+	now     time.Time // when clients were last charged
 	running int
 	clients map[string]*client
 	ring    []*client // in the order of turns; the first one has the turn
@@ -53,7 +53,7 @@ type client struct {
 	fresh   bool           // it has not had a turn
 	warm    int            // ties in a row that a warm context has decided
 
-	// For the present selection.
+	// For the current selection.
 	waiting         bool
 	oldest, warmest int // indexes of types that may run; -1: none
 }
@@ -121,7 +121,7 @@ func (s *Scheduler) look(types []Type) {
 		}
 	}
 	s.ring = slices.DeleteFunc(s.ring, func(c *client) bool {
-		// A client that waits alone delays nobody, so old debts are forgiven.
+		// A client that waits alone delays no other, so old debts are forgiven.
 		gone := !c.waiting && c.slots == 0 && (c.credit >= 0 || waiting < 2)
 		if gone {
 			delete(s.clients, c.name)
@@ -130,7 +130,7 @@ func (s *Scheduler) look(types []Type) {
 		}
 		return gone
 	})
-	first := 0 // behind earlier clients that have not had a turn either
+	first := 0 // after earlier clients that have not had a turn either
 	for first < len(s.ring) && s.ring[first].fresh {
 		first++
 	}
@@ -143,8 +143,8 @@ func (s *Scheduler) enter(name string) *client {
 	return c
 }
 
-// round gives all clients so many quanta that one with this debt has some credit. No client saves
-// more than one quantum.
+// round gives all clients the quanta that one with this debt needs to have some credit. No client
+// saves more than one quantum.
 func (s *Scheduler) round(debt time.Duration) {
 	gift := (debt/quantum + 1) * quantum
 	for _, c := range s.ring {
@@ -193,7 +193,7 @@ func (s *Scheduler) JobsStopped(now time.Time, name, jobtype string) {
 	c.credit += quantum
 }
 
-// charge makes all clients pay for what has run since the last call.
+// charge makes all clients pay for their run time since the last call.
 func (s *Scheduler) charge(now time.Time) {
 	if d := now.Sub(s.now); d > 0 {
 		for _, c := range s.ring {

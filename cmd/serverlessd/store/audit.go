@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	auditTypes = 16     // of a sweep
+	auditTypes = 16     // compared in a sweep
 	auditJobs  = 10_000 // waiting jobs; if a type has more, its waiting jobs are not counted
 )
 
 // audited says up to which type, in the order of names, the counts have been compared.
 type audited struct {
 	after     string
-	off, last int64 // jobs: of this round, and of the one before
+	off, last int64 // the error in jobs, of this round and of the one before
 }
 
 // audit compares the counts of some types, in turn, with the jobs in the store. It does so in one

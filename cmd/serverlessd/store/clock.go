@@ -6,51 +6,50 @@ import (
 )
 
 const (
-	// settle is how long a store's clock must have run evenly before a job that looks old by it
-	// counts as old, unless a younger age is enough.
+	// settle is the longest time for which a store's clock must have run evenly before a job that
+	// looks old by it counts as old.
 	settle = time.Hour
-	// tellEvery is how often the store is told that its clock goes evenly.
-	tellEvery = time.Minute
+	// noteEvery is how often the store's note that its clock runs evenly is renewed.
+	noteEvery = time.Minute
 )
 
 // began is the moment from which up counts.
 var began = time.Now()
 
-// clock compares the store's clock with one that nobody sets.
+// clock compares the store's clock with the monotonic clock of this process.
 type clock struct {
-	up     func() time.Duration // reads the clock that nobody sets
-	looked bool
-	untold bool          // the store had no note about its clock, which has not been set since
-	ahead  time.Duration // by how much the store's clock was ahead when it was read last
-	even   time.Duration // up since when it has run evenly, as far as known
-	seen   time.Duration // up since when this daemon has seen that
-	told   time.Duration // up when the store's note was written last
-	// sets counts how often rows may have got times of a clock that was ahead: the clock was set
-	// back, or it was read for the first time. righted is the value of
-	// sets up to which such rows have been looked for; sought is how far the search for later
-	// ones has come.
+	up      func() time.Duration // reads the monotonic clock
+	looked  bool
+	unnoted bool          // the store had no note about its clock, which has not been set since
+	ahead   time.Duration // by how much the store's clock was ahead when it was read last
+	even    time.Duration // value of up since which it has run evenly, as far as known
+	seen    time.Duration // value of up since which this daemon has seen that
+	noted   time.Duration // value of up when the store's note was last written
+	// sets counts how often rows may have been given times by a clock that was ahead: the clock was
+	// set back, or it was read for the first time. righted is the value of sets up to which such
+	// rows have been looked for; sought is how far the search for later ones has come.
 	sets, righted int
 	sought        place
 }
 
-// steady reports whether the store's clock has run evenly for the time long, or for an hour. It
-// was not set in that time, so what looks old by it is old. ttl is that of locks: a jump by a
-// quarter of it counts.
+// steady reports whether the store's clock has run evenly for the time long, or for settle if that
+// is less. It was not set in that time, so a job that looks old by it is old. ttl is the ttl of
+// locks: a jump by a quarter of it counts.
 //
-// At first there is only the store's note that its clock ran evenly until then. Within an hour of
-// the note it is believed. Without a note the clock is believed for locks only.
+// At first there is only a note in the store, which says until when its clock ran evenly. It is
+// believed for an hour. Without a note the clock is believed for locks only.
 func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	c := &t.s.clock
 	t.s.mu.Lock()
 	looked := c.looked
 	t.s.mu.Unlock()
 	var credit time.Duration
-	untold := true
+	unnoted := true
 	if !looked {
 		err := t.each("SELECT value FROM sq_meta WHERE name = 'clock'", nil, func(r *sql.Rows) error {
 			var ms int64
 			err := r.Scan(&ms)
-			if untold = false; t.now.Sub(time.UnixMilli(ms)).Abs() <= settle {
+			if unnoted = false; t.now.Sub(time.UnixMilli(ms)).Abs() <= settle {
 				credit = settle
 			}
 			return err
@@ -64,25 +63,25 @@ func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	defer t.s.mu.Unlock()
 	switch {
 	case !c.looked:
-		c.even, c.seen, c.untold = t.up-credit, t.up, untold
+		c.even, c.seen, c.unnoted = t.up-credit, t.up, unnoted
 		c.sets++
 	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
 		if ahead < c.ahead {
 			c.sets++
 			c.sought = place{}
 		}
-		c.even, c.seen, c.untold = t.up, t.up, false
+		c.even, c.seen, c.unnoted = t.up, t.up, false
 	}
 	c.looked, c.ahead = true, ahead
-	if t.up-c.even >= settle && (c.told == 0 || t.up-c.told >= tellEvery) {
-		c.told = t.up
+	if t.up-c.even >= settle && (c.noted == 0 || t.up-c.noted >= noteEvery) {
+		c.noted = t.up
 		t.later("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.s.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
 	}
-	return t.up-c.even >= min(long, settle) || c.untold && long <= ttl, nil
+	return t.up-c.even >= min(long, settle) || c.unnoted && long <= ttl, nil
 }
 
-// latest is the latest expiry that the lock of a living daemon can have: once the clock was seen
-// to go evenly for a ttl, every daemon has renewed its locks.
+// latest returns the latest expiry that the lock of a living daemon can have: once the clock has
+// been seen to run evenly for a ttl, every daemon has renewed its locks.
 func (t *tx) latest(ttl time.Duration) time.Time {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()

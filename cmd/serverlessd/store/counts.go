@@ -50,8 +50,8 @@ func (c *tally) ended(code string) *int {
 
 var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "expired", "deleted"}
 
-// writeCounts comes last in a transaction and goes through the types in order: transactions that
-// write the same rows wait briefly, and never for each other in a circle.
+// writeCounts comes last in a transaction and goes through the types in order, so that transactions
+// that write the same rows wait only briefly, and cannot deadlock.
 func (t *tx) writeCounts() {
 	for _, jobtype := range slices.Sorted(maps.Keys(t.counts)) {
 		c := *t.counts[jobtype]
@@ -66,7 +66,7 @@ func (t *tx) writeCounts() {
 
 // Counts implements Store.
 func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts, err error) {
-	from, to := "", "~" // sorts behind all names
+	from, to := "", "~" // sorts after all names
 	if client != "" {
 		from, to = client+"-", client+"."
 	}

@@ -50,7 +50,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 	return counted, err
 }
 
-// from subtracts a row from its count.
+// from subtracts a row from the counts of its type, and returns them.
 func (t *tx) from(h held) *tally {
 	c := t.count(h.jobtype)
 	switch h.lock {

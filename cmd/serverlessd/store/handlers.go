@@ -90,7 +90,7 @@ func (s *SQL) Handler(ctx context.Context, jobtype, id string) (h *job.Handler, 
 type Version struct {
 	ID, Lang string
 	Time     time.Time
-	Bytes    int64 // of the source, as it is kept
+	Bytes    int64 // of the stored source
 }
 
 // Versions implements Store.

@@ -57,7 +57,7 @@ func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, o
 	if err != nil {
 		return err
 	}
-	var ask, told []string
+	var ask, hits []string
 	var known []head
 	now := time.Now()
 	s.mu.Lock()
@@ -69,14 +69,14 @@ func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, o
 	}
 	for jobtype, n := range open {
 		if h, ok := s.heads.known[jobtype]; ok && h.open == n && now.Sub(h.asked) < headAge {
-			told, known = append(told, jobtype), append(known, h)
+			hits, known = append(hits, jobtype), append(known, h)
 		} else {
 			ask = append(ask, jobtype)
 		}
 	}
 	s.mu.Unlock()
 	for i, h := range known {
-		found(told[i], h.oldest, h.open)
+		found(hits[i], h.oldest, h.open)
 	}
 	for part := range slices.Chunk(ask, slice) {
 		text, args := in(part)

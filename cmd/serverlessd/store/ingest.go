@@ -10,13 +10,12 @@ import (
 )
 
 const (
-	// shortData is how many bytes a job's own row holds.
+	// shortData is the size in bytes of the longest payload that a job's own row holds.
 	shortData = 1024
 	// maxBacklog is the largest age of a job without a delay when it is ingested, even if the
 	// host's clock jumped.
 	maxBacklog = 24 * time.Hour
-	// maxJitter is the change in the distance between two clocks up to which the distance counts
-	// as the same.
+	// maxJitter is the largest change in the distance between two clocks that is ignored.
 	maxJitter = 100 * time.Millisecond
 )
 
@@ -60,8 +59,8 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 	return point, s.blame(ctx, rows, err)
 }
 
-// ahead returns by how much the store's clock is ahead of the host's. A small change is taken for
-// a slow answer, and ignored: it would change the order of jobs.
+// ahead returns by how much the store's clock is ahead of the host's. It ignores a small change,
+// which is probably a slow answer and would change the order of jobs.
 func (s *SQL) ahead(host, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

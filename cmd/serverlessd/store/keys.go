@@ -19,10 +19,10 @@ type Keyed struct {
 	Key string
 }
 
-// Shared is what happened to a new job.
+// Shared says what happened to a new job.
 type Shared struct {
 	ID  job.ID // of the job that has the key now
-	How string // unique.Kept, Replaced or Extended; "": nobody had the key
+	How string // unique.Kept, Replaced or Extended; "": no job had the key
 }
 
 // Made reports whether the line became a job.
@@ -38,7 +38,7 @@ type key struct {
 	id      job.ID
 	during  unique.While
 	until   time.Time // of a window
-	present bool      // the job is there
+	present bool      // the job exists
 	job     held
 }
 
@@ -86,7 +86,7 @@ func (t *tx) holders(jobtype string, names []string) (map[string]*key, error) {
 	return found, err
 }
 
-// disclaim takes their keys from jobs.
+// disclaim takes the keys of jobs away from them.
 func (t *tx) disclaim(ids []job.ID) error {
 	for part := range slices.Chunk(ids, slice) {
 		text, args := in(part)
@@ -219,8 +219,8 @@ func (t *tx) insertKeys(args []any) error {
 	return nil
 }
 
-// reclaim gives a job that runs again its original key. It returns an ErrHeld if another job
-// holds it.
+// reclaim gives a job that runs again its original key. It returns ErrHeld, wrapped, if another job
+// holds the key.
 func (t *tx) reclaim(h held) error {
 	var name string
 	var until moment

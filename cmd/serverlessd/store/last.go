@@ -19,7 +19,7 @@ type Last struct {
 	Data, Stderr []byte // at most LastKept each
 }
 
-// LastKept is how many bytes are kept of each.
+// LastKept is how many bytes are kept of Data, and of Stderr.
 const LastKept = job.StderrKept
 
 // keepLast writes how a run went.
@@ -38,7 +38,7 @@ func (t *tx) keepLast(sysid string, e *Ending) {
 // hasLast reports whether a run has not succeeded, as far as the job's row shows.
 func (r *Record) hasLast() bool { return r.Tries > 1 || r.Code != "" && r.Code != job.CodeOK }
 
-// addLast reads how the last runs of jobs went. A row of more tries than the job has is old: a
+// addLast reads how the last runs of jobs went. A row with more tries than its job is stale: a
 // daemon that does not know last runs has made the job run again.
 func addLast(ctx context.Context, q querier, recs []*Record) error {
 	known := make(map[job.ID]*Record)

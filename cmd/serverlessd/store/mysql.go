@@ -19,8 +19,8 @@ const (
 	ioTimeout   = 15 * time.Second
 	lockTimeout = "3" // seconds that a statement waits for a row
 	connections = 16
-	// maxText is how many bytes of statements are sent together at most. The server's packets may
-	// be smaller.
+	// maxText is the most bytes of statements that are sent together. The server's packets may be
+	// smaller.
 	maxText = 1 << 20
 	// packetHead is how many bytes a packet has besides the text.
 	packetHead = 1 << 10
@@ -32,8 +32,8 @@ type my struct {
 	link   *mariadb.Connector
 }
 
-// newMy reads mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
-// tls=true, skip-verify, preferred behind a question mark.
+// newMy parses mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
+// tls=true, skip-verify, preferred after a question mark.
 func newMy(address *url.URL) (*my, error) {
 	c := mysql.NewConfig()
 	c.User = address.User.Username()
@@ -131,7 +131,7 @@ func (*my) kind(err error) kind {
 	case n == 0 && (mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone)):
 		return away
 	case errors.Is(err, mysql.ErrPktTooLarge), slices.Contains(tooLarge, n),
-		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 stands for errors without a number
+		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105 is the number of errors without their own number
 		return unfit
 	case n == 1062:
 		return double

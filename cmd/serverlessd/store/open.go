@@ -10,12 +10,12 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// slots is how many rows the counts of a type have at most. The daemons of a store mostly write
+// slots is the most rows that the counts of a type have. Daemons that share a store mostly write
 // different ones.
 const slots = 16
 
-// Open returns the store at an address, sqlite:PATH or mysql://…. It does not wait
-// for it: until it is there, calls return ErrAway. Its errors are about the address.
+// Open returns the store at an address, sqlite:PATH or mysql://…. It does not wait for the store:
+// until the store is there, calls return ErrAway. Its errors are about the address.
 func Open(address string) (Store, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	switch {

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// records is a query of records of the jobs j of these tables.
+// records returns a query for the records of the jobs j of these tables.
 func records(tables string) string {
 	return "SELECT j.id, j.type, j.dt, j.create_dt, j.done_dt, j.`lock`, j.tries, j.code, j.exitcode, j.first_dt, r.truncated, r.bad_lines" +
 		" FROM " + tables + " LEFT JOIN sq_results r ON r.id = j.id WHERE j.type <> '" + sysidType + "' AND "
@@ -81,7 +81,8 @@ func (s *SQL) Result(ctx context.Context, id job.ID) (rec *Record, data []byte, 
 	return rec, data, err
 }
 
-// of is a function of a job's payload, which is in its row or, if it is long, in one of its own.
+// of applies a function to a job's payload, which is in the job's row or, if it is long, in
+// sq_data.
 func of(function string) string {
 	return "COALESCE(" + function + "(j.data), (SELECT " + function + "(d.data) FROM sq_data d WHERE d.id = j.id))"
 }
@@ -97,7 +98,7 @@ func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte,
 	return rec, data, err
 }
 
-// one holds the row of a job.
+// one locks and returns the row of a job.
 func (t *tx) one(id job.ID) (held, error) {
 	rows, err := t.hold("id = ? AND type <> ?"+t.s.locked(), string(id), sysidType)
 	if err == nil && len(rows) == 0 {
@@ -150,8 +151,8 @@ func (t *tx) retry(h held) {
 	t.later("DELETE FROM sq_runs WHERE id = ?", string(h.id))
 }
 
-// condition returns the condition of a query on jobs j. A plus keeps SQLite from looking up a column
-// in an index, in which it finds a million jobs.
+// condition returns the condition of a query on jobs j. A plus keeps SQLite from using an index on
+// the column, in which it would find a million jobs.
 func (q Query) condition(now time.Time) (where string, args []any) {
 	where = "+j.type >= ? AND +j.type < ?"
 	args = []any{q.Client + "-", q.Client + "."}
@@ -185,11 +186,11 @@ func (q Query) condition(now time.Time) (where string, args []any) {
 	return where, args
 }
 
-// partRows is how many rows a part of a list looks at.
+// partRows is how many rows a part of a list examines.
 var partRows = 10_000
 
 const (
-	// listParts is how many parts a list has at most.
+	// listParts is the most parts of a list.
 	listParts = 5
 	// running are the jobs that daemons hold: sysids begin with a digit or a small letter, and no
 	// other lock does.
@@ -223,9 +224,9 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 	return list, next, err
 }
 
-// part appends the jobs of a query that are among the next rows in the order of ids, and returns
-// behind which one to go on, "" if these are the last. Of those that run, which are few, it looks
-// at all.
+// part appends those of the next rows, in the order of ids, that fit a query. It returns the id
+// after which the next part begins, "" if there is none. Running jobs are few, so one part examines
+// all of them.
 func (s *SQL) part(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
 	where, args := want.condition(now)
 	tables := running
@@ -233,7 +234,7 @@ func (s *SQL) part(ctx context.Context, q querier, now time.Time, want Query, li
 		tables = "sq_jobs j" + s.byID()
 		from := want.After
 		if from == "" {
-			from = "~" // behind all ids
+			from = "~" // after all ids
 		}
 		err = each(ctx, q, "SELECT id FROM sq_jobs j"+s.byID()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, func(r *sql.Rows) error {
 			return r.Scan((*string)(&next))
@@ -283,8 +284,8 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 	return affected, true, err
 }
 
-// retryAll makes jobs run again that have still ended in a state, "" for any, and whose unique key
-// no other job has taken.
+// retryAll makes those jobs run again that are still in the state, or in any if it is "", and whose
+// unique key no other job has taken.
 func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 	ids := make([]job.ID, len(list))
 	for i := range list {

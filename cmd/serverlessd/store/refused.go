@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// RefusedError names jobs that a database refuses in any case: they are larger than its
-// packets may be, and a similar job that is not too large was accepted.
+// RefusedError names jobs that a database will never accept: they are larger than its packets may
+// be, and it accepted a similar job that is not too large.
 type RefusedError struct {
 	IDs []job.ID
 	Err error // of one of them
@@ -20,7 +20,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the store refuses %d jobs: %v", len(e.IDs), e.Err)
 }
 
-// Unwrap returns what the database said.
+// Unwrap returns the database's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // blame finds the rows that make an insert too large. It returns an error that has other reasons
@@ -70,7 +70,7 @@ func (t *tx) try(rows []row, found *RefusedError) error {
 	return nil
 }
 
-// put inserts rows, or undoes what it has inserted of them.
+// put inserts all rows, or none.
 func (t *tx) put(rows []row) error {
 	if _, err := t.exec("SAVEPOINT try"); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// rest is the type under which a client's counts go on when a type no longer has a job or a
+// rest is the type that takes over a client's counts of types that no longer have a job or a
 // handler. Otherwise the store would keep counts of every type that ever existed. No real type has
 // this name.
 const rest = "*"

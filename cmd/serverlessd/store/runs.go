@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// runsKept is how many runs are kept of a job: the last ones.
+	// runsKept is how many runs of a job are kept, the last ones.
 	runsKept = 16
 	// longError is how many bytes are kept of a run's error.
 	longError = 1 << 10
@@ -24,10 +24,10 @@ type PastRun struct {
 	Started time.Time // zero if it is not known
 	Took    time.Duration
 	Outcome string // answered, failed, lost, timed_out
-	Error   string // its data, or the end of its standard error, or both; at most a KiB; "" of a success
+	Error   string // its data, or the end of its standard error, or both; at most 1 KiB; "" after a success
 }
 
-// outcomeOf is a run's outcome by its code.
+// outcomeOf returns a run's outcome by its code.
 func outcomeOf(code string) string {
 	switch code {
 	case job.CodeOK:
@@ -40,8 +40,7 @@ func outcomeOf(code string) string {
 	return "failed"
 }
 
-// keepRun writes how a run went. For a job that succeeds at once nothing is written: its own row
-// says it.
+// keepRun writes how a run went. A job that succeeds at once has no such row: its own row says it.
 func (t *tx) keepRun(id job.ID, r PastRun) {
 	var started any
 	if !r.Started.IsZero() {

@@ -15,7 +15,7 @@ const (
 	settleAtOnce = 100
 	madeAtOnce   = 1000
 	madeBytes    = 8 << 20
-	// never is the wake of a schedule that has nothing due.
+	// never is the wake of a schedule without a due time.
 	never = "9999-12-31 00:00:00.000"
 )
 
@@ -25,7 +25,7 @@ type Named struct {
 	*schedule.Schedule
 }
 
-// Settled is the result for due times.
+// Settled is the result of settling due times.
 type Settled struct {
 	Schedules  int // that were settled, without those that another daemon has locked
 	Made       []Follow

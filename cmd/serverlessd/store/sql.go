@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// callTimeout bounds a transaction with all its repetitions.
+	// callTimeout bounds a transaction, including its repetitions.
 	callTimeout = 10 * time.Second
-	// slice is how many rows a statement names.
+	// slice is the most rows that a statement names.
 	slice = 512
 )
 
@@ -37,7 +37,7 @@ type dialect interface {
 	// others have locked. locked ends one that waits for such rows.
 	skipLocked() string
 	locked() string
-	// byID follows the table of a SELECT that is to go through it in the order of ids.
+	// byID follows the table of a SELECT that must go through it in the order of ids.
 	byID() string
 	// upsert ends an INSERT. If the key exists, these columns are set to the new values, or the
 	// new values are added to them.
@@ -74,8 +74,8 @@ type SQL struct {
 	dialect
 	slot int // which of the counts' rows this daemon writes
 
-	mu          sync.Mutex // guards the following, also while they are made
-	write, read *sql.DB    // nil: not yet
+	mu          sync.Mutex // guards the following, and the opening of the database
+	write, read *sql.DB    // nil: not open yet
 	ready       bool       // the tables are there
 	distance    time.Duration
 	clock       clock
@@ -83,7 +83,7 @@ type SQL struct {
 	heads       heads
 }
 
-// Name is the store's address without secrets.
+// Name returns the store's address without secrets.
 func (s *SQL) Name() string { return s.name() }
 
 // Close closes the connections.
@@ -115,7 +115,7 @@ func (s *SQL) connect(ctx context.Context) error {
 		}
 	}
 	if _, err := s.write.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
-		// An earlier version made the table, and can go on to use it.
+		// An earlier version made the table, and can still use it.
 		if _, err := s.write.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
 			return err
 		}
@@ -133,14 +133,14 @@ type tx struct {
 	ctx    context.Context
 	s      *SQL
 	now    time.Time
-	up     time.Duration // this host's clock that nobody sets, at now
+	up     time.Duration // the monotonic clock of this process, at now
 	counts map[string]*tally
 	alike  map[string]*change
 	list   []statement // to be run at the end
 }
 
-// transact runs a transaction, and repeats it after a conflict. Its error is one of the package's,
-// or a fault. name names its fault points.
+// transact runs a transaction, and repeats it after a conflict. It returns one of the package's
+// errors, or the error of data that is too large. name names its fault points.
 func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) error {
 	return s.again(ctx, func(ctx context.Context) error {
 		inner, err := s.write.BeginTx(ctx, nil)
@@ -187,7 +187,7 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
-	var met error // the error for which it was repeated
+	var met error // the last error after which it was repeated
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := s.connect(ctx)
 		if err == nil {
@@ -263,13 +263,13 @@ func (t *tx) each(text string, args []any, scan func(*sql.Rows) error) error {
 	return each(t.ctx, t, text, args, scan)
 }
 
-// marks returns n question marks in brackets.
+// marks returns n question marks in parentheses.
 func marks(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
-// in returns a condition on names, and its arguments. The last name may be there more than once:
-// that keeps the number of different texts small, because databases cache them.
+// in returns a condition on names, and its arguments. The last name may be repeated, which keeps
+// the number of different texts small: databases cache them.
 func in[T ~string](names []T) (text string, args []any) {
 	n := 1
 	for n < len(names) {

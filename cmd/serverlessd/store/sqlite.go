@@ -47,12 +47,11 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
 		write = sql.OpenDB(&keeper{name: name + common})
 		write.SetMaxOpenConns(1)
-		// It exists as long as it has a connection.
+		// The database exists only while it has a connection.
 		_, err = sql.OpenDB(&keeper{name: name + common}).Conn(context.Background())
 		return write, write, err
 	}
-	// SQLite would make a file that everybody can read. Its further files get the rights of this
-	// one.
+	// SQLite would make a file that everybody can read. Its other files get the mode of this one.
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, nil, err
@@ -78,7 +77,7 @@ const (
 	walShare = 32
 )
 
-// checkpoint is the number of pages after which the WAL is copied to the file.
+// checkpoint returns the number of pages after which the WAL is copied to the file.
 func (l *lite) checkpoint() int64 {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(l.path), &disk); err != nil {
@@ -215,7 +214,7 @@ func (*lite) kind(err error) kind {
 	return unwell
 }
 
-// atOnce keeps the number of different texts small.
+// atOnce returns a power of two, which keeps the number of different texts small.
 func (*lite) atOnce(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
 
 func (*lite) exec(ctx context.Context, t *tx, list []statement) error {

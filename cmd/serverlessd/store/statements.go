@@ -101,7 +101,7 @@ func (c *keeping) QueryContext(ctx context.Context, text string, args []driver.N
 	return &reading{r, p}, nil
 }
 
-// reading is the rows of a kept statement.
+// reading has the rows of a kept statement.
 type reading struct {
 	driver.Rows
 	of *prepared
@@ -116,7 +116,7 @@ func (r *reading) Close() error {
 // Close closes the connection with its statements.
 func (c *keeping) Close() error {
 	for _, p := range c.kept {
-		_ = p.Close() // the connection's error says it
+		_ = p.Close() // the connection's error is enough
 	}
 	return c.connection.Close()
 }

@@ -19,8 +19,8 @@ import (
 
 // Errors of all stores. Any other error says that the data is too large.
 var (
-	ErrAway    = errors.New("the store is away")     // cannot be reached, locked by others, too slow: try again
-	ErrUnknown = errors.New("there is no such")      // job, handler, result
+	ErrAway    = errors.New("the store is away") // cannot be reached, locked by others, too slow: try again
+	ErrUnknown = errors.New("there is no such job, handler or schedule")
 	ErrRunning = errors.New("the job is running")    // and cannot be deleted or run again now
 	ErrDone    = errors.New("the job has ended")     // and cannot be deleted
 	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
@@ -34,30 +34,30 @@ var (
 	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
 )
 
-// Store is a store. A method ends when its context does, and does not repeat anything on its own
-// for longer than a few seconds.
+// Store is a store. A method ends when its context does, and repeats an attempt for a few seconds
+// at most.
 type Store interface {
-	// Name is the store's address without secrets, for logs.
+	// Name returns the store's address without secrets, for logs.
 	Name() string
 	Close() error
 
 	// Ingest writes a piece of a journal, together with its read point, in one transaction. It
 	// returns the read point as it was before: lines up to there were written earlier and are left
-	// out. host reads the host's clock, by which dates are translated to the store's. A
-	// *RefusedError names the jobs that the store does not take.
+	// out. host reads the host's clock, to translate dates to the store's clock. A *RefusedError
+	// names the jobs that the store does not take.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
-	// Share adds jobs with unique keys, all of them or none, and tells what became of each. Of
-	// lines with the same key and type the first one counts. A *RefusedError: one of them is too
-	// large.
+	// Share adds jobs with unique keys, all of them or none, and returns what happened to each. Of
+	// lines with the same key and type the first one counts. It returns a *RefusedError if one of
+	// them is too large.
 	Share(ctx context.Context, lines []Keyed, ask unique.Ask, host func() time.Time) ([]Shared, error)
 
 	// Reserve takes a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
 	// Renew prolongs a sysid and the locks of its runs. It returns the runs whose locks the sysid
-	// does not have any more. A run whose lock has expired, but which nobody has taken since, is
-	// locked again; one whose end is written is not. ErrUnknown: the store has no row of the
-	// sysid.
+	// does not have any more. A run whose lock has expired, but whose job has not been taken since,
+	// is locked again; one whose end is written is not. It returns ErrUnknown if the store has no
+	// row of the sysid.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
 	// Leave forgets a sysid. Its jobs may have been begun: their locks expire now, and the next
 	// Sweep frees them.
@@ -70,8 +70,8 @@ type Store interface {
 	// Take locks up to N due jobs of a type, the oldest first. It stops after the job with which
 	// their payloads reach Bytes.
 	Take(ctx context.Context, t Taking) ([]Taken, error)
-	// End writes how runs ended, all in one transaction. counted says of each run whether it
-	// counted: the sysid had its lock, or nobody had taken the job since.
+	// End writes how runs ended, all in one transaction. counted reports for each run whether its
+	// end counted: the sysid had its lock, or the job had not been taken since.
 	End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error)
 
 	// Sweep does a slice of each kind of maintenance, at most Limit rows, and returns what it
@@ -79,22 +79,22 @@ type Store interface {
 	Sweep(ctx context.Context, s Sweeping) (Swept, error)
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
-	// Result is a job's data, ErrNotDone before its end. Payload is what it was added with.
+	// Result returns a job's data, or ErrNotDone before its end. Payload returns its payload.
 	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Payload(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
-	// Retry makes an ended job run again, as if it were new, except for its id. ErrHeld: another
-	// job has its unique key.
+	// Retry makes an ended job run again, as if it were new, except for its id. It returns ErrHeld
+	// if another job has its unique key.
 	Retry(ctx context.Context, id job.ID) error
-	// Jobs lists jobs, newest first, and returns behind which one to go on, "" if there are no
-	// more. It looks at 50,000 jobs at most, so that its time is bounded: a list may be short, or
-	// empty, before there are no more.
+	// Jobs lists jobs, newest first, and returns the id after which the next call continues, "" at
+	// the end. It examines at most 50,000 jobs, so that its time is bounded: a list may be short,
+	// or empty, before the end.
 	Jobs(ctx context.Context, q Query) (list []Record, next job.ID, err error)
 	// RetryAll is Retry for up to limit jobs of a query, without those whose unique key another
 	// job has taken.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
 	// Counts returns the exact numbers of jobs by jobtype, of one client unless client is "". The
-	// counts of types that have nothing left are added up as CLIENT-*. Deferred jobs are counted
+	// counts of types without jobs and handlers are added up as CLIENT-*. Deferred jobs are counted
 	// as waiting until Divide, which reads them one by one, has divided them.
 	Counts(ctx context.Context, client string) (map[string]Counts, error)
 	Divide(ctx context.Context, counts map[string]Counts) error
@@ -103,19 +103,19 @@ type Store interface {
 	// all versions and returns how many there were.
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
-	// Handler returns a version, or the newest one if id is "". Versions are those that are kept,
-	// the newest first.
+	// Handler returns a version, or the newest one if id is "". Versions returns those that are
+	// kept, newest first.
 	Handler(ctx context.Context, jobtype, id string) (*job.Handler, error)
 	Versions(ctx context.Context, jobtype string) ([]Version, error)
 	// Handlers returns the ids of the newest version of each jobtype, and a number that grows with
-	// each change; nil if the number is still since.
+	// each change. ids is nil if that number is still since.
 	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
 
-	// PutSchedule sets a schedule; fromFile says whether it is in the file of schedules.
-	// ErrFromFile: it is there, and fromFile is false. ErrSchedules: there are too many.
+	// PutSchedule sets a schedule; fromFile says whether it is in the file of schedules. It returns
+	// ErrFromFile if a schedule of the file would be set without fromFile, or ErrSchedules.
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error
-	// DropSchedule removes a schedule, from the file if fromFile is set, otherwise one that is
-	// not in the file. ErrUnknown, ErrFromFile.
+	// DropSchedule removes a schedule: one of the file if fromFile is set, otherwise one that is
+	// not in the file. It returns ErrUnknown or ErrFromFile if it cannot.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
 	// Schedules returns a client's schedules after a key, in the order of names, and the store's
 	// time; those of all clients if client is "". Schedule returns one, or ErrUnknown.
@@ -134,14 +134,14 @@ type Store interface {
 // Run is a job that a daemon has taken.
 type Run struct {
 	ID    job.ID
-	Tries int   // with this run
+	Tries int   // including this run
 	Fence int64 // grows with each run and whenever a run is undone, so no two runs of a job have the same
 }
 
 // Due is a type with jobs that wait.
 type Due struct {
 	Jobtype string
-	Age     time.Duration // of the oldest: how long it has been due
+	Age     time.Duration // how long the oldest has been due
 	Count   int           // at most 1,000, deferred ones included: a Take that returns fewer jobs, and fewer bytes, has taken all
 }
 
@@ -201,9 +201,9 @@ const MaxTTL = 24 * time.Hour
 // Sweeping says how long jobs are kept.
 type Sweeping struct {
 	RetryFor, KeepDone, KeepUnrun time.Duration
-	// TTL is that of locks, at most MaxTTL: no lock expires for so long after the store's clock
-	// was set. Nothing is abandoned, expired or purged for an hour after that, or for as long as
-	// its age limit, if that is shorter.
+	// TTL is the ttl of locks, at most MaxTTL. After the store's clock was set, no lock expires for
+	// TTL, and nothing is abandoned, expired or purged for an hour, or for its age limit if that is
+	// shorter.
 	TTL     time.Duration
 	Handled func(jobtype string) bool // jobs without a handler end as no_handler after RetryFor
 	// Next is the type that gets a follow-on job for each abandoned one, "" for none. NextID makes
@@ -218,11 +218,11 @@ type Sweeping struct {
 type Swept struct {
 	Freed, Abandoned, Expired, Purged int
 	Righted                           int // they waited for a clock that was ahead
-	// Ahead is by how much the time of schedules is ahead of the store's, which goes on evenly.
+	// Ahead is by how much the time of schedules is ahead of the store's, which nobody sets.
 	Ahead time.Duration
 	More  bool
-	// Imbalance is by how many jobs the counts are wrong: 0, or there is a fault. Each sweep
-	// checks some types; Miscounted are the types whose counts are wrong.
+	// Imbalance is the error of the counts, in jobs; anything but 0 is a fault. Each sweep checks
+	// some types; Miscounted are the types whose counts are wrong.
 	Imbalance  int64
 	Miscounted []string
 	Ended      []Ended  // abandoned or expired
@@ -259,7 +259,7 @@ type Record struct {
 type Query struct {
 	Client, Type string    // Type bare; "": all
 	State        job.State // "": all
-	After        job.ID    // older than that
+	After        job.ID    // only older jobs; "": all
 	Limit        int
 	Last         bool // with the last runs
 }

@@ -32,7 +32,7 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 	return swept, nil
 }
 
-// sweeping runs a transaction, and returns nothing done if it was rolled back.
+// sweeping runs a transaction, and returns a zero Swept if it was rolled back.
 func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) error) (did Swept, err error) {
 	err = s.transact(ctx, name, func(t *tx) error {
 		did = Swept{}
@@ -86,7 +86,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 // place is the position of a waiting row, in the order of dt and id.
 type place struct{ dt, id string }
 
-// For each job that setRight may change in a sweep, it looks at so many waiting ones.
+// setRight examines sought waiting jobs for each one that it may change in a sweep.
 const sought = 10
 
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
@@ -186,7 +186,7 @@ func (s *Swept) end(h held, code string) {
 	s.Ended = append(s.Ended, Ended{Run: Run{ID: h.id, Tries: h.tries}, Jobtype: h.jobtype, Code: code})
 }
 
-// abandon ends jobs that no handler wanted for too long.
+// abandon ends jobs that have had no handler for too long.
 func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error) {
 	if want.Handled == nil {
 		return did, nil
@@ -284,8 +284,8 @@ func (s *SQL) forget(ctx context.Context, want Sweeping) (did Swept, err error) 
 	})
 }
 
-// remove deletes jobs with everything that belongs to them. keys is a further condition on which
-// of their unique keys go.
+// remove deletes jobs with everything that belongs to them. keys is a further condition on the
+// unique keys to delete.
 func (t *tx) remove(rows []held, keys string) error {
 	for len(rows) > 0 {
 		n := min(slice, len(rows))

@@ -99,7 +99,7 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 const readAtOnce = 16
 
 // payloads reads the payloads that have rows of their own. It returns the jobs up to the one with
-// which their payloads have so many bytes, 0 for all.
+// which their payloads reach most bytes; 0: all jobs.
 func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 	n, size := 0, 0
 	for part := range slices.Chunk(taken, readAtOnce) {
@@ -167,8 +167,8 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 	return h, err
 }
 
-// is reports whether a row is still as a run took it: nobody has taken the job since, or undone
-// the run. Comparing the tries is not enough, because a job that is given back has one try less.
+// is reports whether a row is still as a run took it: the job has not been taken since, nor the run
+// undone. Comparing the tries is not enough, because a job that is given back has one try less.
 func (h held) is(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks rows and returns them.

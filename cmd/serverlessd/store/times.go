@@ -8,7 +8,7 @@ import (
 // timeForm is the form of times in all databases. Times in it sort as text.
 const timeForm = "2006-01-02 15:04:05.000"
 
-// moment is a time in a column; NULL is the zero one.
+// moment is a time in a column; NULL is the zero time.
 type moment time.Time
 
 func at(t time.Time) string { return t.UTC().Format(timeForm) }
@@ -28,7 +28,7 @@ func (m *moment) Scan(from any) error {
 		*m = moment(v.UTC())
 		return nil
 	default:
-		return fmt.Errorf("a time is a %T", from)
+		return fmt.Errorf("a time cannot be read from a %T", from)
 	}
 	t, err := time.Parse(timeForm, s)
 	*m = moment(t)

@@ -16,7 +16,7 @@ import (
 const (
 	// storedWait is how long wait=store waits for a store that is away.
 	storedWait = 30 * time.Second
-	mostYears  = 10 // of a delay
+	mostYears  = 10 // the longest delay
 )
 
 func (s *Web) addAny(r *request) error {
@@ -85,8 +85,7 @@ func (s *Web) add(r *request) error {
 	return nil
 }
 
-// take reads a body and has its lines accepted: by the journal, or those with keys by the
-// store.
+// take reads a body and adds its lines: to the journal or, with keys, to the store.
 func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration, ask *asked) (a added, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
@@ -117,7 +116,7 @@ func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duratio
 	return a, receipt, err
 }
 
-// append has the journal accept lines.
+// append adds lines to the journal.
 func (s *Web) append(r *request, p *parser, a *added) (receipt journal.Receipt, err error) {
 	receipt, err = s.queue.Add(r.Context(), p.batches)
 	if err != nil && r.Context().Err() != nil {
@@ -140,12 +139,12 @@ func (s *Web) append(r *request, p *parser, a *added) (receipt journal.Receipt, 
 // memory than the lines of most requests.
 type ids []byte
 
-// idRoom is what an id takes of a list.
+// idRoom is how many bytes an id takes in a list.
 const idRoom = job.IDLen + len(`"",`)
 
 func (l *ids) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }
 
-// end closes a list of one id at least.
+// end closes a list of at least one id.
 func (l *ids) end() {
 	(*l)[0] = '['
 	*l = append(*l, ']')
@@ -165,14 +164,14 @@ type added struct {
 	// Handlers is present, and 0, if a type of the lines has no handler: its jobs wait
 	// for one.
 	Handlers *int `json:"handlers,omitempty"`
-	// Reason is why not, if no store ever will.
+	// Reason says why Stored is false, if no store will ever take the lines.
 	Reason string `json:"reason,omitempty"`
 	status int
 }
 
 var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)
 
-// due is when the jobs may run, zero for at once.
+// due returns when the jobs may run, zero for at once.
 func (r *request) due(now time.Time) (due time.Time, err error) {
 	switch delay, dt := r.query.Has("delay"), r.query.Has("dt"); {
 	case delay && dt:
@@ -204,7 +203,7 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 	return due, nil
 }
 
-// timeForms are those of ISO 8601 that people write; without a zone they are UTC.
+// timeForms are the accepted forms of ISO 8601; times without a zone are UTC.
 var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"}
 
 func parseTime(s string) (time.Time, error) {

@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// read returns the request's body, at most as much as is allowed. A large one has a
-// place until it leaves.
+// read returns the request's body, up to the allowed size. A large body has a place until leave is
+// called.
 func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	leave = func() {}
 	defer func() {
@@ -37,7 +37,7 @@ func (s *Web) read(r *request) (body []byte, leave func(), err error) {
 	if _, err = io.CopyN(&b, from, smallBody); err == nil {
 		if !s.places.take(r.Context(), r.client) {
 			r.w.Header().Set("Connection", "close")
-			return nil, leave, busy("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or all clients have all", s.places.most, r.client)
+			return nil, leave, busy("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.places.most, r.client)
 		}
 		leave = func() { s.places.leave(r.client) }
 		_, err = b.ReadFrom(from)
@@ -74,7 +74,7 @@ type parser struct {
 	count   int
 }
 
-// parse reads a whole body: if any part is wrong, nothing of it counts.
+// parse parses a whole body: if any part is wrong, none of it is accepted.
 func (p *parser) parse(body []byte) error {
 	for len(body) > 0 {
 		line, rest := cut(body)
@@ -130,8 +130,7 @@ func (p *parser) refuse(format string, args ...any) error {
 	return f
 }
 
-// batch reads a batch, of which the first line has been read, and returns what
-// follows it.
+// batch parses a batch, whose first line has been read, and returns what follows it.
 func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	fields, ok := strings.CutPrefix(head, batchHead+" ")
 	if !ok {
@@ -165,7 +164,7 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	return rest, nil
 }
 
-// fields reads bytes=N[,jobtype=T][,date=D].
+// fields parses bytes=N[,jobtype=T][,date=D].
 func (p *parser) fields(text string) (size int, jobtype string, err error) {
 	size, jobtype = -1, p.jobtype
 	for field := range strings.SplitSeq(text, ",") {
@@ -191,7 +190,7 @@ func (p *parser) fields(text string) (size int, jobtype string, err error) {
 	return size, jobtype, nil
 }
 
-// typed reads a batch's jobtype: a full one with its client, or a bare type.
+// typed parses a batch's jobtype: a full one with its client, or a bare type.
 func (p *parser) typed(value string) (string, error) {
 	client, typ, full := job.Split(value)
 	if !full {

@@ -25,7 +25,7 @@ func (s *Web) hello(r *request) error {
 	return nil
 }
 
-// file is one of the page's.
+// file serves a file of the page.
 func (s *Web) file(r *request) error {
 	page.Site.ServeHTTP(r.w, r.Request)
 	return nil
@@ -80,7 +80,7 @@ func showCounts(c *store.Counts) shownCounts {
 	return shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.SetAside, c.Oldest.Milliseconds()}
 }
 
-// state shows the jobs by type: bare types of a client, jobtypes of all.
+// state shows the jobs by type: bare types of one client, or jobtypes of all clients.
 func (s *Web) state(r *request) error {
 	types, err := s.queue.State(r.Context(), r.client)
 	if err != nil {

@@ -30,7 +30,7 @@ func fail(status int, code, field, format string, args ...any) *fault {
 	return &fault{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
 }
 
-// busy is a fault that passes.
+// busy returns a fault that will pass.
 func busy(code, format string, args ...any) *fault {
 	f := fail(http.StatusServiceUnavailable, code, "", format, args...)
 	f.after = 1
@@ -97,7 +97,7 @@ func faultOf(err error) *fault {
 	case errors.Is(err, journal.ErrFailed):
 		return busy("journal_failed", "%v", err)
 	case errors.Is(err, engine.ErrDraining), errors.Is(err, journal.ErrClosed):
-		return busy("draining", "the daemon stops: it takes no more jobs")
+		return busy("draining", "the daemon is stopping and takes no more jobs")
 	}
 	return fail(http.StatusInternalServerError, "internal", "", "%v", err)
 }

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// behind is how long a job may be in the journal alone.
+	// behind is how long a job may be in the journal only.
 	behind = time.Minute
-	// near is from how many percent of a limit on it is close to it.
+	// near is the percentage of a limit from which on it counts as close.
 	near = 90
-	// lately is over which time it is told what became of runs.
+	// lately is the period in which ended runs are counted.
 	lately = time.Minute
 )
 
-// ends is how many runs had ended at a time, and how many of them without success.
+// ends is how many runs had ended at a time, and how many of those without success.
 type ends struct {
 	at       time.Time
 	all, bad int64
 }
 
-// past is what earlier looks saw, and since when there is what they found.
+// past has the counts of earlier calls, and since when each finding has existed.
 type past struct {
 	ends   []ends
 	memory finding.Memory
 }
 
-// find finds what does not move, or soon will not, the worst first.
+// find returns what does not move, or soon will not, the worst first.
 func (p *past) find(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
 	is := ends{at: now}
 	for code, n := range l.Ended {
@@ -55,7 +55,7 @@ func (p *past) find(l *engine.Look, handlers map[string]*job.Handler, unready er
 	return all
 }
 
-// judge lists what is wrong, given what became of runs lately.
+// judge lists what is wrong, given how many runs ended lately, and how many of those badly.
 func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.List {
 	all := finding.List{}
 	daemon := func(severity, cause, what, advice string) { all.Add(severity, "daemon", "daemon", cause, what, advice) }
@@ -65,22 +65,22 @@ func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt 
 			continue
 		}
 		ails = true
-		what, advice := "refuses something: ", "It costs no job: it is tried again."
+		what, advice := "refuses something: ", "No job is lost: it is tried again."
 		if s.Away {
 			what, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 		}
 		all.Add(finding.Severe, "store", s.Name, "store", what+s.Ails.Error(), advice)
 	}
 	if l.Broker != nil {
-		daemon(finding.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others go on.")
+		daemon(finding.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
 	} else if unready != nil && !ails {
-		daemon(finding.Severe, "not_ready", "is not ready: "+unready.Error(), "GET /readyz tells when it is over.")
+		daemon(finding.Severe, "not_ready", "is not ready: "+unready.Error(), "GET /readyz shows when it is over.")
 	}
 	if l.Imbalance != 0 {
 		daemon(finding.Severe, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", l.Imbalance), "This is a bug.")
 	}
 	if !l.HandsOut {
-		daemon(finding.Warning, "paused", "hands out no jobs", "It was stopped. It still accepts jobs, and other daemons run them. POST /start lets it go on.")
+		daemon(finding.Warning, "paused", "hands out no jobs", "It was stopped. It still accepts jobs, and other daemons run them. POST /start resumes it.")
 	}
 	var sum store.Counts
 	failing := false
@@ -93,11 +93,11 @@ func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt 
 		}
 		if bad := c.Failed + c.Abandoned; bad > 1 && bad >= c.OK {
 			failing = true
-			all.Add(finding.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", bad, c.OK), "What they said tells why; once that is mended, retry them.")
+			all.Add(finding.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", bad, c.OK), "Their output says why; once that is fixed, retry them.")
 		}
 	}
 	if !failing && bad > 1 && 2*bad > ended {
-		daemon(finding.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", bad, ended), "What the jobs said tells why.")
+		daemon(finding.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", bad, ended), "The output of the jobs says why.")
 	}
 	journal := func(severity, cause, what, advice string) {
 		all.Add(severity, "journal", "journal", cause, what, advice)
@@ -106,9 +106,9 @@ func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt 
 		journal(finding.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Look at its disk, and at the log.")
 	}
 	if sum.SetAside > 0 {
-		journal(finding.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would take", sum.SetAside), "GET /aside tells why, POST /put-back?all=true tries again.")
+		journal(finding.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would take", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
 	} else if n := l.Journal.Bad; n > 0 {
-		journal(finding.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside tells why, POST /put-back?all=true tries again.")
+		journal(finding.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
 	if l.JournalAge > behind {
 		journal(finding.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, l.JournalAge.Round(time.Second)), "A store is away or slow. They run once it has them.")

@@ -67,7 +67,7 @@ func method(name string) (string, error) {
 	return "", invalid("method", "method=%.40q: must be POST, PUT, PATCH or *", name)
 }
 
-// readSource reads a handler's JSON. Its error names the wrong field.
+// readSource parses a handler's JSON. Its error names the wrong field.
 func readSource(body []byte, to *job.Source) error {
 	var fields map[string]json.RawMessage
 	var syntax *json.SyntaxError
@@ -120,7 +120,7 @@ func readOptions(value json.RawMessage, to *job.Options) error {
 		return invalid("options", "options must be an object")
 	}
 	for name, value := range fields {
-		// A decoder would also take keys in another case, past the bounds below.
+		// A decoder would also accept keys in another case, which the checks below would miss.
 		if !slices.Contains(optionNames, name) {
 			return invalid("options", "there is no option %.60q; the options are %s", name, strings.Join(optionNames, ", "))
 		}
@@ -240,14 +240,14 @@ func (s *Web) getHandler(r *request) error {
 
 // shownVersion is a version of a handler without its source.
 type shownVersion struct {
-	Type  string `json:"type,omitempty"` // client-type, in lists of all
+	Type  string `json:"type,omitempty"` // client-type, in lists of all types
 	ID    string `json:"id"`
 	DT    string `json:"dt"`
 	Lang  string `json:"lang"`
 	Bytes int64  `json:"bytes"`
 }
 
-// versions lists the versions that are kept of a type's handler, the newest first.
+// versions lists the versions that are kept of a type's handler, newest first.
 func (s *Web) versions(r *request) error {
 	jobtype, err := r.jobtype()
 	if err != nil {

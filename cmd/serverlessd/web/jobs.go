@@ -209,7 +209,7 @@ func (s *Web) result(r *request) error {
 	return s.write(r, id, data, s.queue.Result)
 }
 
-// payload answers what a job was added with.
+// payload answers with the payload of a job.
 func (s *Web) payload(r *request) error {
 	id, err := r.id()
 	if err != nil {
@@ -222,12 +222,13 @@ func (s *Web) payload(r *request) error {
 	return s.write(r, id, data, s.queue.Payload)
 }
 
-// write answers data. If it is large it is read again, so that none is in memory without a place.
+// write answers with data. Large data is read again once it has a place, so that none is in memory
+// without one.
 func (s *Web) write(r *request, id job.ID, data []byte, read func(context.Context, job.ID) (*store.Record, []byte, error)) (err error) {
 	if len(data) > smallBody {
 		data = nil
 		if !s.unread.take(r.Context(), r.client) {
-			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or all clients have all", s.unread.most, r.client)
+			return busy("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.unread.most, r.client)
 		}
 		defer s.unread.leave(r.client)
 		if _, data, err = read(r.Context(), id); err != nil {
@@ -248,7 +249,7 @@ const (
 
 var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}
 
-// find reads a query.
+// find parses a query for jobs.
 func (r *request) find() (q store.Query, err error) {
 	q = store.Query{Client: r.client, Type: r.query.Get("type"), State: job.State(r.query.Get("state")), After: job.ID(r.query.Get("after"))}
 	if q.Type != "" {
@@ -311,7 +312,7 @@ func (s *Web) listAll(r *request) error {
 		return s.list(r)
 	}
 	if len(r.query) > 1 {
-		return invalid("id", "id names one job: the other parameters say nothing of it")
+		return invalid("id", "id names one job; no other parameter may be given with it")
 	}
 	r.name = r.query.Get("id")
 	id, err := r.id()

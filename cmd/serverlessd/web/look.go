@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// lookFor is how long a look is good for all requests for the same.
+	// lookFor is how long a look answers equal requests.
 	lookFor = 2 * time.Second
-	// looksMost is how many different ones are kept meanwhile.
+	// looksMost is the most different looks that are kept in that time.
 	looksMost = 64
-	// typesMost is how many types a look tells of.
+	// typesMost is the most types in a look.
 	typesMost = 1000
 )
 
-// status tells what daemon this is and what the token allows.
+// status answers with the daemon's name, version and limits, and with what the token allows.
 func (s *Web) status(r *request) error {
 	scopes := []string{}
 	for i, name := range ScopeNames {
@@ -46,14 +46,14 @@ func (s *Web) status(r *request) error {
 	return nil
 }
 
-// lookKey is what makes looks different.
+// lookKey has what distinguishes looks.
 type lookKey struct {
 	types int
 	part  string
 	grant *guard.Grant // tokens may not be good for all types
 }
 
-// looks are those that were answered a moment ago: a hundred who watch cost as much as one.
+// looks keeps the latest looks, so that a hundred viewers cost as much as one.
 type looks struct {
 	mu    sync.Mutex // guards the following, also while a look is made
 	at    time.Time
@@ -64,7 +64,7 @@ type looks struct {
 	made  map[lookKey][]byte
 }
 
-// renew looks at the daemon, unless somebody has a moment ago; l.mu is held.
+// renew takes a look at the daemon if the last one is too old. The caller holds l.mu.
 func (s *Web) renew(l *looks) {
 	if now := time.Now(); now.Sub(l.at) >= lookFor {
 		l.at, l.made = now, make(map[lookKey][]byte)
@@ -73,12 +73,12 @@ func (s *Web) renew(l *looks) {
 	}
 }
 
-// findings are those that a token may see; l.mu is held.
+// findings returns the findings that a token may see. The caller holds l.mu.
 func (l *looks) findings(grant *guard.Grant) finding.List {
 	return slices.DeleteFunc(slices.Clone(l.found), func(f api.Finding) bool { return f.Kind == "type" && !grant.Covers(f.Subject) })
 }
 
-// findings tells what does not move, or soon will not.
+// findings answers with what does not move, or soon will not.
 func (s *Web) findings(r *request) error {
 	s.looks.mu.Lock()
 	s.renew(&s.looks)
@@ -88,10 +88,10 @@ func (s *Web) findings(r *request) error {
 	return nil
 }
 
-// shownLook is a look as it is answered.
+// shownLook is a look in the form of the answer.
 type shownLook struct {
 	Ledger *shownCounts `json:"ledger"` // of all types; null: not known
-	// CountedMS is how old the ledger is, and the counts of the types.
+	// CountedMS is the age of the ledger and of the counts of the types.
 	CountedMS int64            `json:"counted_ms"`
 	Imbalance int64            `json:"imbalance"`
 	Types     []shownType      `json:"types"`
@@ -141,7 +141,7 @@ type shownStore struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// stats answers a look at the daemon and at its busiest types.
+// stats answers with a look at the daemon and at its busiest types.
 func (s *Web) stats(r *request) error {
 	key := lookKey{types: 20, part: r.query.Get("part"), grant: r.grant}
 	if text := r.query.Get("types"); text != "" {
@@ -171,7 +171,7 @@ func (s *Web) stats(r *request) error {
 	return nil
 }
 
-// show is the look in the form that a request asks for.
+// show returns the look in the form that a request asks for.
 func (s *looks) show(key lookKey) *shownLook {
 	l, found := s.of, s.findings(key.grant)
 	out := &shownLook{
@@ -200,8 +200,8 @@ func (s *looks) show(key lookKey) *shownLook {
 	return out
 }
 
-// addTypes adds the types that a token covers and that have a part in their names: those that
-// have a handler or jobs, which need an operator most first.
+// addTypes adds the types that a token covers and whose names contain the part. All have a handler
+// or jobs; those that most need an operator come first.
 func (out *shownLook) addTypes(key lookKey, l *engine.Look, handlers map[string]*job.Handler) {
 	types := maps.Clone(l.Types)
 	if types == nil {

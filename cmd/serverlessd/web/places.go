@@ -13,7 +13,7 @@ const smallBody = 64 << 10
 // placeWait is how long a body waits for a place.
 const placeWait = time.Second
 
-// places limits the large bodies, or results, in memory, and those of a client to half as many.
+// places limits the number of large bodies, or results, in memory. A client may have half of them.
 type places struct {
 	most int
 

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/serverlessd/page"
 )
 
-// The requests.
+// The actions.
 var (
 	hello   = &action{methods: "GET", open: true, do: (*Web).hello}
 	file    = &action{methods: "GET", open: true, do: (*Web).file}
@@ -56,15 +56,15 @@ var (
 	retryAll  = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, do: (*Web).retryAll}
 )
 
-// top are the paths without a client.
+// top has the paths without a client.
 var top = map[string]*action{
 	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
 	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
 	"jobs": listAll, "retry": retryOfAll, "handlers": handlers, "schedules": allSchedules,
 }
 
-// fixed are whole paths: what all daemons of the house have for operators, and the page's files.
-// No client's requests have such paths.
+// fixed has whole paths: those that all our daemons have for operators, and the page's files. No
+// client's request has such a path.
 var fixed = func() map[string]*action {
 	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings}
 	for _, path := range page.Site.Paths() {

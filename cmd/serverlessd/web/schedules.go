@@ -105,14 +105,14 @@ func (s *Web) deleteSchedule(r *request) error {
 	return nil
 }
 
-// shownSchedule is a schedule in a list, of all clients if it names one.
+// shownSchedule is a schedule in a list. It names its client if the list has all clients.
 type shownSchedule struct {
 	Client string `json:"client,omitempty"`
 	schedule.View
 }
 
-// schedules lists a client's schedules, or those of all. The cursor is a name, behind its client
-// and a slash where there are several.
+// schedules lists the schedules of a client, or of all clients. The cursor is a name or, for all
+// clients, CLIENT/NAME.
 func (s *Web) schedules(r *request) error {
 	after := schedule.Key{Client: r.client, Name: r.query.Get("cursor")}
 	if r.client == "" {
@@ -156,7 +156,7 @@ func (s *Web) schedules(r *request) error {
 	return nil
 }
 
-// limit reads how many rows of a list are asked for.
+// limit returns how many rows of a list the request asks for.
 func (r *request) limit() (limit int, err error) {
 	text := r.query.Get("limit")
 	if text == "" {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// payloadKey as a key makes each line its own.
+	// payloadKey as the key makes each line its own key.
 	payloadKey = "payload"
 	// mostKeyed is how many lines with keys a request may have: they are one transaction.
 	mostKeyed = 10_000
@@ -31,7 +31,7 @@ func (r *request) unique() (*asked, error) {
 	if !r.query.Has("key") {
 		for _, name := range []string{"while", "for_ms", "mode", "max_ms"} {
 			if r.query.Has(name) {
-				return nil, missing("key", "%s=%.40q goes with key, which is missing", name, r.query.Get(name))
+				return nil, missing("key", "%s=%.40q needs key, which is missing", name, r.query.Get(name))
 			}
 		}
 		return nil, nil

@@ -28,7 +28,7 @@ const (
 	Admin
 )
 
-// ScopeNames are the scopes as a token file has them.
+// ScopeNames are the scopes as they are written in a token file.
 var ScopeNames = []string{"submit", "handler", "read", "admin"}
 
 // Queue is the queue behind the requests.
@@ -52,14 +52,14 @@ type Queue interface {
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
 	Handler(ctx context.Context, jobtype, id string) (*job.Handler, error)
 	Versions(ctx context.Context, jobtype string) ([]store.Version, error)
-	// Handlers are the newest versions by jobtype, Look is what operators see: neither asks a store.
+	// Handlers returns the newest versions by jobtype. Neither it nor Look asks a store.
 	Handlers() map[string]*job.Handler
 	Look() *engine.Look
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error
 	DropSchedule(ctx context.Context, key schedule.Key) error
 	Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error)
 	Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error)
-	// Unhandled reports that a type has no handler, as far as this daemon knows.
+	// Unhandled reports whether a type has no handler, as far as this daemon knows.
 	Unhandled(jobtype string) bool
 	Health() error
 	Start()
@@ -71,8 +71,8 @@ type Options struct {
 	MaxBody, MaxLine int // bytes
 	MaxLines         int // of a body
 	MaxBodies        int // large ones in memory at a time
-	// What follows is told to operators: the bytes that may wait in the journal, languages of
-	// handlers, batches at work and processes at a time.
+	// Shown to operators: the bytes that may wait in the journal, the languages of handlers, and
+	// the most batches and processes at a time.
 	JournalMax            int64
 	Languages             []string
 	Concurrency, Contexts int

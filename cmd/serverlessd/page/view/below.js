@@ -1,4 +1,4 @@
-// What stands below the figures of the overview: where they come from, and where all jobs are.
+// The part of the overview below its figures: plots, types, the ledger and limits.
 import { html } from '../html.js';
 import { status } from '../api.js';
 import { grown, look, series } from '../live.js';
@@ -16,10 +16,10 @@ export function below() {
       ${l && html`<section><h2>Where all jobs are</h2>
         <p class="ledger">${count(l.added)} added =
           ${['waiting', 'deferred', 'running', 'ok', 'failed', 'abandoned', 'expired', 'deleted', 'set_aside'].map((k, i) => html`${i ? ' + ' : ' '}<span>${count(l[k] ?? 0)} ${k.replace('_', ' ')}</span>`)}</p>
-        <p class="note">${v.imbalance ? html`<b class="severe">It is off by ${count(v.imbalance)}: this is a bug.</b>` : 'Ended jobs that were forgotten are still counted.'} ${count(v.retries)} runs here are to be repeated.</p></section>`}
+        <p class="note">${v.imbalance ? html`<b class="severe">It is off by ${count(v.imbalance)}: this is a bug.</b>` : 'Ended jobs that were forgotten are still counted.'} ${count(v.retries)} runs of this daemon were followed by a retry.</p></section>`}
       <section><h2>Limits</h2><div class="shares">
         ${share('Journal', v.journal.bytes, limits.journal_max, bytes)}
-        ${share('Batches at work', v.batches, limits.concurrency, count)}
+        ${share('Running batches', v.batches, limits.concurrency, count)}
         ${share('Contexts', v.contexts, limits.contexts, count)}</div></section>
     </div>
     ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(grown(s, s.uptime))], ['Languages', s.langs?.join(', ')], ['Sysid', v.stores.map((/** @type {any} */ x) => x.sysid).join(', ')]])}</footer>`}`;

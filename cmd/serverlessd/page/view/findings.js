@@ -1,4 +1,4 @@
-// What is wrong, and what one may do about it.
+// What is wrong, and what an operator can do about it.
 import { html } from '../html.js';
 import { text } from '../api.js';
 import { act, button, to } from '../parts.js';

@@ -9,7 +9,7 @@ import { handlerLink, jobTo } from '../names.js';
 
 const listing = new Listing();
 /** @param {any} r */
-const anew = r => { listing.again(); return r; };
+const reload = r => { listing.again(); return r; };
 
 /** @param {string} client @param {string} what @param {string} type */
 const path = (client, what, type) => `/${enc(client)}/handler/${what}/${enc(type)}`;
@@ -29,7 +29,7 @@ const put = (client, type, h) => call('PUT', path(client, 'add', type) + (h.lang
 /** @param {string} client @param {string} type */
 const drop = (client, type) => call('DELETE', path(client, 'del', type), '');
 
-/** Asks for a version: of a type that is there, or of any. @param {string} client @param {string} type @param {any} [was] */
+/** Asks for a new version: of this type, or of one that the user names. @param {string} client @param {string} type @param {any} [was] */
 function edit(client, type, was) {
   const lang = signal(was?.lang ?? status.value.langs?.[0] ?? 'http');
   ask({
@@ -39,20 +39,20 @@ function edit(client, type, was) {
         ${lang.value === 'http' && html`<label>Method <select name="method" value=${was?.method}>${['POST', 'PUT', 'PATCH'].map(m => html`<option key=${m}>${m}</option>`)}</select></label>`}</div>
       <label>${lang.value === 'http' ? 'Its URL' : lang.value === 'gloom' ? 'A note' : 'Its source'} <textarea name="body" rows="10" spellcheck="false" required defaultValue=${was?.body ?? ''}></textarea></label>
       <label>Options, JSON <input name="options" spellcheck="false" autocomplete="off" placeholder='{"timeout": "1m", "next": "report"}' defaultValue=${was?.options === '{}' ? '' : was?.options} /></label>
-      <p class="note">It is in use at once, everywhere within a second; what runs ends with the version before.</p>`,
+      <p class="note">It is in use here at once, and everywhere within a second. Running jobs end with the version before.</p>`,
     go: form => {
       const f = Object.fromEntries([...form].map(([k, v]) => [k, String(v)])), [c, t] = type ? [client, type] : [f.client.trim(), f.type.trim()];
-      return act(() => put(c, t, { ...was, ...f }), `The handler of ${c}-${t} is added.`, was ? () => put(c, t, was) : () => drop(c, t).then(anew)).then(r => { if (r && !type) location.hash = to(['handlers', c, t]); return anew(r); });
+      return act(() => put(c, t, { ...was, ...f }), `The handler of ${c}-${t} is added.`, was ? () => put(c, t, was) : () => drop(c, t).then(reload)).then(r => { if (r && !type) location.hash = to(['handlers', c, t]); return reload(r); });
     },
   });
 }
 
-/** Adds a line as a job, and shows what becomes of it. @param {string} client @param {string} type */
+/** Adds a line as a job, and goes to its view. @param {string} client @param {string} type */
 const attempt = (client, type) => ask({
-  title: `Try ${client}-${type} with a line`, button: 'Run it', body: html`<label>Line <input name="line" required autocomplete="off" spellcheck="false" /></label><p class="note">It is a job like any other, and what it does is done.</p>`,
+  title: `Try ${client}-${type} with a line`, button: 'Run it', body: html`<label>Line <input name="line" required autocomplete="off" spellcheck="false" /></label><p class="note">It is a job like any other, with all its effects.</p>`,
   go: form => act(async () => {
     const line = String(form.get('line')), r = await call('POST', `/${enc(client)}/job/${enc(type)}?wait=store`, line);
-    if (!r.ids.length) throw new Error('the line is none');
+    if (!r.ids.length) throw new Error('the line makes no job');
     setTimeout(() => { location.hash = jobTo({ client, id: r.ids[0] }); });
   }, 'It is added.'),
 });
@@ -60,7 +60,7 @@ const attempt = (client, type) => ask({
 /** @param {string} client @param {string} type @param {any} h */
 const remove = (client, type, h) => ask({
   title: `Delete the handler of ${client}-${type}?`, danger: true, button: 'Delete all versions', body: html`<p>Its jobs wait until there is another one. Undoing brings back only the newest version.</p>`,
-  go: () => act(() => drop(client, type), 'It is deleted.', () => put(client, type, h).then(anew)).then(anew),
+  go: () => act(() => drop(client, type), 'It is deleted.', () => put(client, type, h).then(reload)).then(reload),
 });
 
 /** @param {any} h */

@@ -1,4 +1,4 @@
-// One job: where it stands, what it waits for, its runs, its argument and what came of it.
+// One job: its state, why it waits, its runs, its argument and its result.
 import { html, signal } from '../html.js';
 import { asked, enc, text } from '../api.js';
 import { lasted, second } from '../live.js';
@@ -9,10 +9,10 @@ import { shown } from '../body.js';
 import { ended, handlerLink, state, typeLink, waits } from '../names.js';
 import { cancel, retry } from './jobs.js';
 
-/** What somebody wants to see, however long it is, and how many bytes are shown without being asked for. */
+/** The path of a value that is shown whatever its size, and the most bytes of one that is shown unasked. */
 const wanted = signal(''), few = 64 << 10;
 
-/** What happened to a job, in the order of time. @param {any} j */
+/** The events of a job, in the order of time. @param {any} j */
 const life = j => [
   { when: j.create_dt, what: 'added' },
   ...j.runs.map((/** @type {any} */ x) => ({ when: x.started_at, what: `run ${x.n}: ${x.outcome.replace('_', ' ')}`, ms: x.ran_ms, by: x.worker?.id, why: x.error?.replaceAll('\n', ' – ') })),
@@ -67,5 +67,5 @@ export function job() {
       ${l.data && !ended(j.state) && html`<section><h2>Its data</h2>${shown(l.data, 'Data of the last run')}</section>`}
       ${l.stderr && html`<section><h2>Its standard error</h2>${shown(l.stderr, 'Standard error')}</section>`}`}
     ${value('Argument', at('payload'), j.payload_bytes)}
-    ${ended(j.state) && j.state !== 'expired' && value('Result', `${at('result')}#${j.done_dt}`, j.data_bytes, j.truncated && 'It was longer: --max-result is what is kept.')}`;
+    ${ended(j.state) && j.state !== 'expired' && value('Result', `${at('result')}#${j.done_dt}`, j.data_bytes, j.truncated && 'It was longer: only --max-result of it is kept.')}`;
 }

@@ -1,4 +1,4 @@
-// Jobs, page by page, and what one may do with many of them.
+// Jobs, page by page, and actions on many of them.
 import { html, signal } from '../html.js';
 import { call, enc, may } from '../api.js';
 import { lasted, look, second } from '../live.js';
@@ -7,13 +7,13 @@ import { Chosen, table } from '../table.js';
 import { act, ask, button, each, empty, Listing, place, refine, to } from '../parts.js';
 import { ended, jobLink, ofClient, split, state, states, waits } from '../names.js';
 
-/** What is listed is asked for by its path: of all clients, whose jobs tell theirs, or of one. */
+/** The list. Its path is that of all clients, whose jobs name their client, or that of one client. */
 const listing = new Listing(async (path, next) => {
   const r = await call('GET', path + (next ? '&after=' + next : '')), client = path.startsWith('/jobs?') ? '' : decodeURIComponent(path.split('/')[1]);
   return { items: r.jobs.map((/** @type {any} */ j) => client ? { ...j, client } : ofClient(j)), next: r.after ?? undefined };
 }, '× 50,000 jobs');
 
-/** What the last run left, in a line: its data, and the end of its standard error. @param {any} l */
+/** The outcome of the last run in a line: the end of its standard error, and its data, or else its code. @param {any} l */
 const said = l => !l ? '' : [l.stderr.trim().split('\n').pop(), l.data.trim()].filter(Boolean).join(': ') || l.code;
 
 /** @type {import('../table.js').Column[]} */
@@ -38,13 +38,13 @@ const again = r => { listing.again(); return r; };
 
 const chosen = new Chosen(j => j.id, j => j.id);
 
-/** Those that were chosen, one by one. @param {any[]} some @param {string} verb @param {(j: any) => Promise<any>} what @param {string} done @param {string} says */
+/** Asks, then acts on the chosen jobs one by one. @param {any[]} some @param {string} verb @param {(j: any) => Promise<any>} what @param {string} done @param {string} says */
 const many = (some, verb, what, done, says) => ask({
   title: `${verb} ${plural(some.length, 'job')}?`, danger: what === cancel, button: `${verb} ${plural(some.length, 'job')}`, body: html`<p>${says}</p>`,
   go: () => act(() => each(some, what), n => `${plural(n, 'job')} ${done}.`).then(r => { chosen.set(some, false); again(r); }),
 });
 
-/** All of a state, of all clients, one, or a type, after they are counted: no more than that, though some may fail again. @param {string} of @param {string} state */
+/** Asks, then retries all jobs in a state, of all clients, one, or a type. It retries no more than there were when it counted them, because some may fail again. @param {string} of @param {string} state */
 async function retryAll(of, state) {
   const [client, type] = split(of), at = client && `/${enc(client)}`, going = signal('');
   const n = await act(async () => {
@@ -54,7 +54,7 @@ async function retryAll(of, state) {
   if (n === undefined) return;
   ask({
     title: `Retry ${plural(n, `${state} job`)}${of && ` of ${of}`}?`, button: 'Retry them',
-    body: () => html`<p>They begin again from zero. Those that have been forgotten are counted, and cannot.</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
+    body: () => html`<p>They begin again, with no tries used. Jobs that have been forgotten are counted, but cannot be retried.</p>${going.value && html`<p class="note" role="status">${going.value}</p>`}`,
     go: () => act(async () => {
       for (let sum = 0; ;) {
         const r = await call('POST', `${at}/retry?state=${state}${type ? '&type=' + enc(type) : ''}&limit=${Math.max(1, Math.min(1000, n - sum))}`, '');
@@ -77,7 +77,7 @@ export function jobs() {
           onClick=${() => refine({ state: v })}>${v || 'all'}${v && n && !of ? html` <span class="num">${count(n[v])}</span>` : ''}</button>`)}</div>
         <label>Client, or client-type <input name="of" value=${of} spellcheck="false" autocomplete="off" placeholder="acme-greet" onInput=${(/** @type {any} */ e) => refine({ of: e.target.value.trim() })} /></label></div>
       ${s.items.length > 0 && html`<div class="actions">
-        ${old.length > 0 && button(`Retry ${count(old.length)} chosen`, () => many(old, 'Retry', retry, 'retried', 'They begin again from zero.'), { scope: 'submit' })}
+        ${old.length > 0 && button(`Retry ${count(old.length)} chosen`, () => many(old, 'Retry', retry, 'retried', 'They begin again, with no tries used.'), { scope: 'submit' })}
         ${young.length > 0 && button(`Cancel ${count(young.length)} chosen`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
         ${!some.length && st && ended(st) && button(`Retry all ${st}`, () => retryAll(of, st), { scope: 'submit' })}</div>`}
     </div>

@@ -38,7 +38,7 @@ export function journal() {
   const v = look.value;
   second.value;
   if (!v) return html`<h1>Journal and stores</h1><div class="empty loading" role="status"><p>Asking the daemon…</p></div>`;
-  // Asked again when something was set aside or put back: files are read for it.
+  // Asked again only when something was set aside or put back: the daemon reads files for it.
   const j = v.journal, r = j.aside_files ? asked(`/aside#${j.aside_files}.${v.ledger?.set_aside}`, 0) : { data: { items: [] } }, list = r.data?.items ?? [];
   const stop = () => ask({ title: 'Hand out no more jobs here?', danger: true, button: 'Stop', body: html`<p>What runs here ends. Jobs are still accepted, and other daemons run them.</p>`, go: () => handOut(false) });
   return html`<header class="bar"><h1>Journal and stores</h1><span class="note">what was accepted, and no store has yet</span><div class="actions">${v.handing_out ? button('Stop', stop, { danger: true }) : button('Start', () => handOut(true), { first: true })}</div></header>
@@ -46,6 +46,6 @@ export function journal() {
       ['Writes and syncs that failed', count(j.failures)], ['Damaged', j.damaged_bytes ? bytes(j.damaged_bytes) : null]])}
     <section><h2>Stores</h2>${table('Stores', stores, v.stores, s => s.name)}</section>
     <section><h2>Set aside</h2>${list.length ? html`<div class="filters">${list.some((/** @type {any} */ f) => f.reason === 'refused') && button('Put all back', () => putBack('all=true'))}</div>${table('Set aside', files, list, f => f.file)}
-        <p class="note">Jobs that are put back keep their ids, and run once, however often it is asked for. A file that the store still refuses stays.</p>`
+        <p class="note">Jobs that are put back keep their ids, and run once, however often they are put back. A file that the store still refuses stays.</p>`
       : r.error ? html`<p class="note" role="status">${r.error.message}</p>` : empty(j.aside_files ? 'Asking…' : 'Nothing was set aside.')}</section>`;
 }

@@ -1,4 +1,4 @@
-// Is all well? What waits, and why?
+// The overview: whether all is well, what waits, and why.
 import { html, painted } from '../html.js';
 import { look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';
@@ -23,6 +23,6 @@ export function overview() {
       <div><dt>Out</dt><dd>${rate(r.out ?? undefined)}<small> /s</small></dd><dd class="note">${count(l.ok)} OK, ever</dd></div>
       <div class=${lost ? 'bad' : ''}><dt>Failed</dt><dd>${count(lost)}</dd><dd class="note">${lost ? html`${jobs('failed', `${count(l.failed)} failed`)}${l.abandoned ? html`, ${jobs('abandoned', `${count(l.abandoned)} abandoned`)}` : ''}` : v.ledger && 'none, ever'}</dd></div>
     </dl>
-    ${v.counted_ms > 5000 && html`<p class="note">Jobs were counted ${time(Math.round(v.counted_ms / 1000))} ago: that takes a hundredth of the time at most.</p>`}
+    ${v.counted_ms > 5000 && html`<p class="note">Jobs were counted ${time(Math.round(v.counted_ms / 1000))} ago: counting takes at most a hundredth of the time.</p>`}
     ${below()}`;
 }

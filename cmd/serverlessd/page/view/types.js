@@ -6,7 +6,7 @@ import { table } from '../table.js';
 import { badge, empty, place, refine, to, waiting as pending } from '../parts.js';
 import { handlerLink, split, typeLink } from '../names.js';
 
-/** Whether a row is what is left of types that have neither jobs nor a handler. @param {any} t */
+/** Whether a row sums up types that have neither jobs nor a handler. @param {any} t */
 const rest = t => split(t.type)[1] === '*';
 
 /** @param {string} name @param {string} state @param {number} [wide] @returns {import('../table.js').Column} */
@@ -33,5 +33,5 @@ export function types() {
     ${clients.length > 1 && html`<div class="tabs" role="group" aria-label="Clients">${clients.slice(0, 12).map(c => html`<button key=${c} type="button" aria-pressed=${String(part === c + '-')}
       onClick=${() => refine({ part: c + '-' })}><span class="name">${c}</span></button>`)}</div>`}
     ${pending(r) ?? (list.length ? typeTable(list) : empty(part ? 'No type has this in it.' : 'There is no job and no handler.'))}
-    ${r.data?.all_types > most && html`<p class="note">The ${most} are shown that need somebody most, or have most jobs.</p>`}`;
+    ${r.data?.all_types > most && html`<p class="note">These are the ${most} types that most need attention, or have most jobs.</p>`}`;
 }

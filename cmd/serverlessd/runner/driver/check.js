@@ -1,11 +1,11 @@
-// Compiles the source on the standard input as node.js does, and runs nothing of it.
-// Errors go to the standard error.
+// Compiles the source on the standard input as node.js does, but does not run it. Errors go to the
+// standard error.
 const source = require('fs').readFileSync(0, 'utf8');
 try {
   new (async () => {}).constructor('payload', 'job', source);
 } catch (e) {
   let line = '';
-  try { // the constructor does not tell the line
+  try { // the constructor does not report the line
     new (require('vm').Script)(`(async function (payload, job) {\n${source}\n})`, { filename: 'source', lineOffset: -1 });
   } catch (e) {
     line = /^source:(\d+)/.exec(e.stack)?.[1] ?? '';

@@ -1,5 +1,5 @@
-# Compiles the source on the standard input as python.py does, and runs nothing of it.
-# Errors go to the standard error.
+# Compiles the source on the standard input as python.py does, but does not run it. Errors go to the
+# standard error.
 import ast, sys, warnings
 
 warnings.simplefilter("ignore")

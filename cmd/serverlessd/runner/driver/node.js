@@ -13,9 +13,9 @@
     const size = Buffer.byteLength(data);
     let left = Buffer.from(`\n${secret} ${status} ${size}\n`);
     if (size) left = Buffer.concat([left, Buffer.from(data)]);
-    try { // without the stream, which costs more than the write, unless it has something to write first
+    try { // the stream costs more than the write; use it only behind what it still has to write
       while (left.length && !stdout.writableLength) left = left.subarray(writeSync(1, left));
-    } catch {} // the stream waits for its turn, or fails in its own way
+    } catch {} // the stream writes the rest, or fails in its own way
     if (left.length) print(left);
   }
 
@@ -80,7 +80,7 @@
 
   const input = new (require('net').Socket)({
     fd: 3, readable: true, writable: false,
-    onread: { // is cheaper than the stream's events
+    onread: { // cheaper than the stream's events
       buffer: Buffer.allocUnsafeSlow(65536),
       callback(n, buffer) {
         chunks.push(Buffer.from(buffer.subarray(0, n)));

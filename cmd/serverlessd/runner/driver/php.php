@@ -49,7 +49,7 @@ final class Context
     static function answer($status, $data)
     {
         if (getmypid() !== self::$process) {
-            exit; // a child that the handler forked has come back
+            exit; // a child that the handler forked has returned here
         }
         while (ob_get_level() > 0) {
             ob_end_flush();

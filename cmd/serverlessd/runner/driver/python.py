@@ -30,7 +30,7 @@ def main():
         tree = ast.parse("def handler(payload, job): pass")
         tree.body[0].body = ast.parse(text, "<body>").body or tree.body[0].body
         names = {}
-        # Globals are the module's, and the name of the function stays free.
+        # The function has the module's globals, and its own name is not one of them.
         exec(compile(tree, "<body>", "exec"), module.__dict__, names)
         return names["handler"]
 
@@ -71,7 +71,7 @@ def main():
             if os.getpid() == process:
                 traceback.print_exc()
             status, data = 500, (str(e) or type(e).__name__).encode("utf-8", "replace")
-        if os.getpid() != process:  # a child that the handler forked has come back
+        if os.getpid() != process:  # a child that the handler forked has returned here
             os._exit(0)
         answer(int(status), data)
 
