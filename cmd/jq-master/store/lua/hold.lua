@@ -21,5 +21,5 @@ local ended = redis.call('ZRANGE', KEYS[3], '-inf', time[1] * 1000, 'BYSCORE', '
 if #ended > 0 then
   redis.call('ZREM', KEYS[3], unpack(ended))
 end
-local able = redis.pcall('ZCOUNT', KEYS[4], '(' .. now, '+inf')
+local able = redis.pcall('ZCOUNT', KEYS[4], '(' .. now, now + ARGV[4])
 return {type(able) == 'number' and able or 0, now}
