@@ -1,18 +1,18 @@
 package wire
 
-// Code is the stable name of an error. The zero Code is none.
+// Code is the kind of an error, with a stable name. The zero Code is no error.
 type Code uint8
 
 // The codes. The comments say when a peer sees them.
 const (
-	MissingField  Code = iota + 1 // a required key is not there
+	MissingField  Code = iota + 1 // a required key is missing
 	InvalidType                   // a value of the wrong kind
 	InvalidValue                  // the right kind, out of its range
 	InvalidAction                 // a verb of the other port
 	UnknownAction                 // no verb at all
-	InvalidState                  // not now: respond without a job, hello too late
+	InvalidState                  // not allowed now: respond without a job, hello too late
 	IDExists                      // the id is held by a job that has not ended
-	UnknownID                     // no such job, or not this peer's
+	UnknownID                     // there is no such job, or it is not this peer's
 	InvalidJSON                   // not JSON, not UTF-8, or nested too deep
 	SizeError                     // a frame longer than the limit
 	Forbidden                     // the token lacks the scope or the type
@@ -21,7 +21,7 @@ const (
 	Draining                      // the broker is stopping
 	JobFailed                     // an accepted job ended without an answer
 	Expired                       // an accepted job passed its deadline
-	Cancelled                     // an accepted job was cancelled by somebody else
+	Cancelled                     // an accepted job was cancelled by another client
 	TakenOver                     // another connection attached to this job
 )
 
@@ -31,10 +31,10 @@ type Reach uint8
 const (
 	// Reply leaves the connection as it was.
 	Reply Reach = iota
-	// ReplyMayClose leaves it open or closes it once the error is flushed; a
-	// client copes with both.
+	// ReplyMayClose leaves it open or closes it once the error is written; a
+	// client must handle both.
 	ReplyMayClose
-	// ReplyAndClose closes it once the error is flushed.
+	// ReplyAndClose closes it once the error is written.
 	ReplyAndClose
 )
 
@@ -42,10 +42,10 @@ type codeInfo struct {
 	name  string
 	reach Reach
 	job   bool // always about one job, whose id it carries
-	ends  bool // with the id of an accepted job, ends that job
+	ends  bool // it ends the accepted job whose id it carries
 }
 
-// codes is the one table of errors, for broker and clients alike.
+// codes is the table of errors, for the broker and clients.
 var codes = [...]codeInfo{
 	0:             {name: "none"},
 	MissingField:  {name: "missing_field"},
@@ -75,10 +75,10 @@ func (c Code) info() *codeInfo {
 	return &codes[0]
 }
 
-// String is the code's name on the wire, such as "missing_field".
+// String returns the code's name on the wire, such as "missing_field".
 func (c Code) String() string { return c.info().name }
 
-// Reach says whether the connection survives the error.
+// Reach returns what the error does to the connection.
 func (c Code) Reach() Reach { return c.info().reach }
 
 // NamesJob reports whether the error is always about one job and carries its
@@ -98,8 +98,8 @@ func Codes() []Code {
 	return all
 }
 
-// ParseCode finds a code by its name on the wire. An unknown name gives zero
-// and false: later brokers may have codes that this package does not know.
+// ParseCode finds a code by its name on the wire. It returns zero and
+// false for an unknown name: later brokers may have more codes.
 func ParseCode(name string) (Code, bool) {
 	for c := range codes[1:] {
 		if codes[c+1].name == name {
@@ -109,7 +109,7 @@ func ParseCode(name string) (Code, bool) {
 	return 0, false
 }
 
-// Error is a refusal: what is sent as {"error":…,"reason":…,"id":…}.
+// Error is a refusal, which is sent as {"error":…,"reason":…,"id":…}.
 type Error struct {
 	Code   Code
 	Reason string // for people: lower case, never empty, valid UTF-8, unescaped

@@ -5,9 +5,9 @@ package wire
 type Decoder struct {
 	// DefaultType is the canonical type of submits without one; "" refuses them.
 	DefaultType string
-	// MaxPrefetch is the largest prefetch; 0 stands for DefaultMaxPrefetch.
+	// MaxPrefetch is the largest prefetch; 0 means DefaultMaxPrefetch.
 	MaxPrefetch int
-	// MaxGroups is how many groups a job may be in; 0 stands for the protocol's.
+	// MaxGroups is how many groups a job may be in; 0 means the protocol's limit.
 	MaxGroups int
 
 	env     Envelope
@@ -16,14 +16,14 @@ type Decoder struct {
 	typ     []byte   // DefaultType as bytes
 }
 
-// maxScratch is the most memory that a decoder keeps between messages.
+// maxScratch is the most memory, in bytes, that a decoder keeps between messages.
 const maxScratch = 64 << 10
 
-// Decode reads one payload that came in on port into r. named says that this worker
-// socket has joined with prefetch, so that respond, fail and progress must carry an id;
-// on other sockets their id is ignored, whatever it is.
+// Decode reads one payload that arrived on port into r. named reports whether this worker
+// connection has joined with prefetch, so that respond, fail and progress must carry an
+// id; on other connections any id in them is ignored.
 //
-// It judges only the frame, in this order: JSON, an object, the action, the id, the
+// It checks only the frame, in this order: JSON, an object, the action, the id, the
 // other fields. An error carries the id if the id was readable. r is undefined after an
 // error. The id of an error, like the slices of r, is valid until the next Decode.
 func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Error {
@@ -31,7 +31,7 @@ func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Err
 	return d.DecodeMore(payload, port, named, r)
 }
 
-// Reset ends the validity of slices in requests.
+// Reset invalidates the slices of all decoded requests.
 func (d *Decoder) Reset() {
 	if cap(d.scratch) > maxScratch {
 		d.scratch = nil

@@ -25,8 +25,8 @@ const (
 	leaveFrame = "\x00\x00\x00\x12" + `{"action":"leave"}`
 )
 
-// BodyEnd closes a frame that was begun with one of the Head functions, behind
-// its body.
+// BodyEnd ends a frame that was begun with one of the Head functions, after its
+// body.
 const BodyEnd = '}'
 
 // appendHeader makes room for the whole frame and appends its length.
@@ -35,7 +35,7 @@ func appendHeader(dst []byte, n int) []byte {
 	return append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendOK appends {"ok":true}: the reply to everything but submit and cancel.
+// AppendOK appends {"ok":true}: the reply to requests that name no job of a submitter.
 func AppendOK(dst []byte) []byte { return append(dst, okFrame...) }
 
 // AppendOKID appends {"ok":true,"id":…}: the reply to submit and cancel.
@@ -140,9 +140,9 @@ func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 
 // Causes of a job_failed.
 const (
-	CauseLost  = "lost"  // the last run was lost with its worker: nobody knows whether it was done
-	CauseFinal = "final" // the worker said that it is not to be retried
-	CauseLater = "later" // the worker asked for a retry after delay_ms, but no run was left
+	CauseLost  = "lost"  // the last run was lost with its worker: it is unknown whether the work was done
+	CauseFinal = "final" // the worker asked for no retry
+	CauseLater = "later" // the worker asked for a retry after delay_ms, but no retries were left
 )
 
 // AppendJobFailed appends {"error":"job_failed","reason":…,"cause":…,"id":…}, with
@@ -182,8 +182,8 @@ func setHeader(dst []byte, start int) []byte {
 	return dst
 }
 
-// AppendCancel appends {"action":"cancel","id":…}. To a worker it says that the run is
-// no longer wanted; from a submitter, the same frame asks to cancel.
+// AppendCancel appends {"action":"cancel","id":…}. It tells a worker that the run is no
+// longer wanted. From a submitter, the same frame asks to cancel the job.
 func AppendCancel(dst, id []byte) []byte {
 	dst = appendHeader(dst, len(cancelID)+len(id)+2)
 	dst = append(dst, cancelID...)
@@ -194,13 +194,13 @@ func AppendCancel(dst, id []byte) []byte {
 // AppendPing appends {"action":"ping"}, which either side may send.
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
-// MaxFrameOut is the longest payload that a broker sends if it takes frames of maxFrame
-// bytes: a job with the longest body, all characters of its names escaped, and headers.
+// MaxFrameOut returns the longest payload that a broker sends if it accepts frames of
+// maxFrame bytes: a job with the longest body, fully escaped names, and headers.
 func MaxFrameOut(maxFrame int) int { return maxFrame + 2*6*MaxName + MaxHeaders + 64 }
 
 // AppendHelloOK appends the reply to hello: the server's name and version, and
-// its limits on the bytes of frames in and out, a name's bytes, prefetch and the
-// types of a join.
+// its limits: bytes of frames in and out, bytes of a name, prefetch, and types of a
+// join.
 func AppendHelloOK(dst []byte, server string, maxFrame, maxFrameOut, maxID, maxPrefetch, maxTypes int) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)

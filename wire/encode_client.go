@@ -2,12 +2,12 @@ package wire
 
 import "strconv"
 
-// The client side of the Append functions. As there, ids and types are
+// The Append functions for clients. Here, too, ids and types must be
 // canonical and bodies valid JSON.
 
 // AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default type),
 // r.Body and r.Priority. The other options are written only if r.Options is set, and
-// only those that differ from absent.
+// only those that are not absent.
 func AppendSubmit(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = appendHeader(dst, 64+len(r.ID)+len(r.Type)+len(r.Headers)+len(r.Body))
@@ -96,8 +96,8 @@ func appendIntKey(dst []byte, k Key, n int64) []byte {
 	return strconv.AppendInt(dst, n, 10)
 }
 
-// AppendJoin appends a join of r.Types, less r.Except, or else of r.Type. Of
-// r.Prefetch, r.Cancel and r.WantHeaders it writes only those that differ from absent.
+// AppendJoin appends a join of r.Types without r.Except, or of r.Type. Of r.Prefetch,
+// r.Cancel and r.WantHeaders it writes only those that are not absent.
 func AppendJoin(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"join"`...)
@@ -121,8 +121,8 @@ func AppendJoin(dst []byte, r *Request) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendChange appends a change of r.ID: of r.Priority and r.Groups if they are set,
-// and of r.AfterMS unless it is negative.
+// AppendChange appends a change of the job r.ID: of its priority and groups if SetPriority
+// and SetGroups are set, and of its delay unless r.AfterMS is negative.
 func AppendChange(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"change"`...)
@@ -139,7 +139,7 @@ func AppendChange(dst []byte, r *Request) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendAttach appends an attach to a kept job, with its progress if that is set.
+// AppendAttach appends an attach to a kept job; progress asks for its progress.
 func AppendAttach(dst, id []byte, progress bool) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"attach"`...)
@@ -164,8 +164,8 @@ func AppendRelease(dst, id []byte, delayMS int64) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendRespond appends the answer to a job. An empty id is left out: only sockets
-// that joined with prefetch name their jobs.
+// AppendRespond appends the answer to a job. An empty id is left out: only
+// connections that joined with prefetch name their jobs.
 func AppendRespond(dst, id, body []byte) []byte {
 	return appendWork(dst, `{"action":"respond"`, id, body)
 }
@@ -229,11 +229,11 @@ func AppendHello(dst []byte, token, client string, heartbeatMS int64) []byte {
 	if heartbeatMS != 0 {
 		dst = appendIntKey(dst, KeyHeartbeatMS, heartbeatMS)
 	}
-	// After the newline an HTTP server that was addressed by mistake answers at once.
+	// The newline makes an HTTP server that was addressed by mistake answer at once.
 	return setHeader(append(dst, '}', '\n'), start)
 }
 
-// AppendPong appends {"action":"pong"}: the answer to a ping of the broker.
+// AppendPong appends {"action":"pong"}: the answer to a broker's ping.
 func AppendPong(dst []byte) []byte { return append(dst, pongFrame...) }
 
 // AppendPingRequest appends {"action":"ping"}: the broker answers ok.

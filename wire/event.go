@@ -11,8 +11,8 @@ type EventKind uint8
 
 const (
 	EventOK       EventKind = iota + 1 // the reply to a request
-	EventError                         // a refusal, or the bad end of a job
-	EventJob                           // to a worker: work
+	EventError                         // a refusal, or the end of a job without an answer
+	EventJob                           // to a worker: a job to run
 	EventResult                        // to a submitter: the answer to a job
 	EventProgress                      // to a submitter: progress of a job
 	EventCancel                        // to a worker: a run is no longer wanted
@@ -47,15 +47,15 @@ type Event struct {
 	DelayMS int64 // of CauseLater
 
 	Server      string // of the reply to hello, else ""
-	MaxFrame    int    // bytes; these five are 0 if they are not given
+	MaxFrame    int    // bytes; these five limits are 0 if they are not given
 	MaxFrameOut int    // bytes
 	MaxID       int    // bytes
 	MaxPrefetch int
 	MaxTypes    int
 }
 
-// ErrUnknownFrame says that a valid message is none that this package knows. A client
-// may ignore it: a later broker may have more frames.
+// ErrUnknownFrame reports a valid message of a kind that this package does not know. A
+// client may ignore it: later brokers may have more kinds.
 var ErrUnknownFrame = errors.New("unknown frame")
 
 // ClientDecoder reads the frames of a broker. It is reused and not safe for concurrent
@@ -67,9 +67,9 @@ type ClientDecoder struct {
 }
 
 // Decode reads one payload into ev. Its error is an *Error if the payload is not a
-// message, wraps ErrUnknownFrame if the message is of no known kind, and otherwise
-// names a field that is missing or wrong; then the connection is of no use any more. An
-// error frame of the broker is an event, not an error.
+// message, and wraps ErrUnknownFrame if the message is of an unknown kind. Any other error
+// names a field that is missing or wrong; the connection cannot be used after it. An error
+// frame of the broker is an event, not an error.
 func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 	*ev = Event{}
 	if cap(d.scratch) > maxScratch {
@@ -219,7 +219,7 @@ func (f *fields) eventID(ev *Event) (err error) {
 	return err
 }
 
-// eventString is the canonical form of a required string.
+// eventString returns the canonical form of a required string.
 func (f *fields) eventString(k Key) ([]byte, error) {
 	raw := f.raw(k)
 	if raw == nil {

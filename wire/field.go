@@ -12,12 +12,12 @@ type fields struct {
 	payload []byte
 	scratch *[]byte
 	names   *[][]byte
-	groups  int // most of a job
+	groups  int // the most groups of a job
 }
 
 func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }
 
-// given reports whether a key is there and not null.
+// given reports whether a key is present and not null.
 func (f *fields) given(k Key) bool {
 	return f.env.has>>k&1 != 0 && f.payload[f.env.at[k].start] != 'n'
 }
@@ -91,12 +91,12 @@ func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]by
 	return name, nil
 }
 
-// Up to fewNames names are compared each with each, which allocates nothing.
+// fewNames is how many names are compared with each other directly, without allocating a map.
 const fewNames = 64
 
-// list reads an array of min to max names that is present. A name that comes twice is
-// refused if all must differ; otherwise it counts once, as long as the array has no
-// more than ten times max names.
+// list reads an array of min to max names that is present. A repeated name is
+// refused if all must differ; otherwise it counts once, and the array may have up to ten
+// times max names.
 func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *Error) {
 	raw := f.raw(k)
 	if raw[0] != '[' {
@@ -166,7 +166,7 @@ func (f *fields) element(raw []byte, i int) (end int, escapes bool) {
 	return end + 1, saw&sawEscape != 0
 }
 
-// canonical resolves a string's content in the scratch buffer.
+// canonical writes the canonical form of a string's content to the scratch buffer.
 func (f *fields) canonical(content []byte) (name []byte, size int, whole bool) {
 	start := len(*f.scratch)
 	*f.scratch, size, whole = appendCanonical(*f.scratch, content)
@@ -296,7 +296,7 @@ func parseInteger(raw []byte) (int64, integerKind) {
 			return 0, noInteger
 		}
 		if n > (math.MaxUint64-9)/10 {
-			fits = false // go on: later characters may show that it is not an integer
+			fits = false // continue: later characters may show that it is not an integer
 			continue
 		}
 		n = n*10 + uint64(c-'0')

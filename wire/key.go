@@ -1,7 +1,7 @@
 package wire
 
-// Key is a top-level key with a meaning in the protocol. All others are ignored,
-// whatever they hold.
+// Key is a top-level key with a meaning in the protocol. Other keys are ignored,
+// whatever their values.
 type Key uint8
 
 // The keys, of requests and replies alike.
@@ -46,8 +46,8 @@ const (
 	numKeys
 )
 
-// keyBufLen is the size of the longest key and one byte more, which reveals a longer
-// one.
+// keyBufLen is one byte more than the longest key, so that longer keys are
+// recognized.
 const keyBufLen = 16
 
 var keyNames = [numKeys]string{

@@ -13,7 +13,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// shortEscapes has the letter of the short escape, or 0, below 0x20.
+// shortEscapes has the letter of a control character's short escape, or 0.
 var shortEscapes = [' ']byte{'\b': 'b', '\t': 't', '\n': 'n', '\f': 'f', '\r': 'r'}
 
 // Canonical appends the canonical form of value to dst. Bytes that are not UTF-8 become
@@ -44,8 +44,8 @@ func Canonical(dst []byte, value string) []byte {
 	return append(dst, value[plain:]...)
 }
 
-// CheckName says why the broker would refuse value as an id or a type: it must be
-// UTF-8 of 1 to MaxName bytes. what names the field in the error.
+// CheckName returns why the broker would refuse value as an id or a type, which must be
+// UTF-8 of 1 to MaxName bytes; nil if it would not. what names the field in the error.
 func CheckName(what, value string) *Error {
 	switch {
 	case value == "":
@@ -58,7 +58,7 @@ func CheckName(what, value string) *Error {
 	return nil
 }
 
-// Value is the string that a canonical form stands for.
+// Value returns the string that a canonical form represents.
 func Value(canonical []byte) string {
 	for i, c := range canonical {
 		if c == '\\' {
@@ -69,7 +69,7 @@ func Value(canonical []byte) string {
 	return string(canonical)
 }
 
-// appendByte appends an ASCII character as it stands in a canonical string.
+// appendByte appends an ASCII character in canonical form.
 func appendByte(dst []byte, c byte) []byte {
 	switch {
 	case c == '"' || c == '\\':
@@ -83,7 +83,7 @@ func appendByte(dst []byte, c byte) []byte {
 }
 
 // appendValue appends the value of a string's content, whose first escape is at index i
-// or later. It is not whole if there is a lone surrogate in it, which becomes U+FFFD.
+// or later. whole is false if it has a lone surrogate, which becomes U+FFFD.
 func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
 	whole = true
 	dst = append(dst, content[:i]...)
@@ -104,7 +104,7 @@ func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
 }
 
 // appendCanonical appends the canonical form of a valid string's content and counts the
-// bytes of its value. It is not whole if there is a lone surrogate in it.
+// bytes of its value. whole is false if it has a lone surrogate.
 func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
 	whole = true
 	for i := 0; i < len(content); {

@@ -2,10 +2,10 @@ package wire
 
 import "strings"
 
-// Pattern is a name in which * stands for any characters, none included.
+// Pattern is a name in which * stands for any number of characters, including none.
 type Pattern struct {
-	// head and tail are the parts before the first * and behind the last one, mid are
-	// the parts between. Without a * the whole name is head.
+	// head and tail are the parts before the first * and after the last one, mid has the
+	// parts in between. Without a *, head is the whole name.
 	head, mid, tail string
 	star            bool
 	least           int // bytes that a value must have
@@ -14,7 +14,7 @@ type Pattern struct {
 // NewPattern reads a pattern from a canonical name.
 func NewPattern(canonical []byte) Pattern {
 	head, rest, star := strings.Cut(Value(canonical), "*")
-	for strings.Contains(rest, "**") { // a thousand of them mean the same as one
+	for strings.Contains(rest, "**") { // consecutive * mean the same as one
 		rest = strings.ReplaceAll(rest, "**", "*")
 	}
 	p := Pattern{head: head, star: star, least: len(head) + len(rest) - strings.Count(rest, "*")}
@@ -26,14 +26,14 @@ func NewPattern(canonical []byte) Pattern {
 	return p
 }
 
-// Plain tells whether the pattern has no *: it fits one name, itself.
+// Plain reports whether the pattern has no *, so that it matches only itself.
 func (p *Pattern) Plain() bool { return !p.star }
 
-// Ends returns the beginning and the end of all values that match.
+// Ends returns the prefix and the suffix that all matching values have.
 func (p *Pattern) Ends() (head, tail string) { return p.head, p.tail }
 
-// Fits tells whether a value, as returned by Value, matches the pattern. Its time is
-// proportional to the lengths of both, whatever they are.
+// Fits reports whether a value, as returned by Value, matches the pattern. Its time is at
+// most proportional to the lengths of both.
 func (p *Pattern) Fits(value string) bool {
 	switch {
 	case len(value) < p.least || !strings.HasPrefix(value, p.head):

@@ -10,8 +10,8 @@ import (
 // maxShown is how many bytes of an offending value a reason repeats.
 const maxShown = 64
 
-// shown is a value in the form of reasons: as it was sent, but short, and UTF-8 even if
-// the value is not.
+// shown returns a value as reasons show it: as it was sent, but shortened, and as valid
+// UTF-8.
 func shown(raw []byte) string {
 	if len(raw) <= maxShown {
 		return strings.ToValidUTF8(string(raw), "\uFFFD")

@@ -1,6 +1,6 @@
 package wire
 
-// Port is the side of the broker that a frame came in on.
+// Port is the port of the broker that a frame arrived on.
 type Port uint8
 
 const (
@@ -15,7 +15,7 @@ func (p Port) String() string {
 	return "submitter port"
 }
 
-// Verb is what a request asks for. The zero Verb is none.
+// Verb is what a request asks for. The zero Verb asks for nothing.
 type Verb uint8
 
 const (
@@ -25,13 +25,13 @@ const (
 	Respond                  // worker: the answer to a job
 	Fail                     // worker: the run has failed
 	Progress                 // worker: progress of a run
-	Leave                    // worker: no more jobs
+	Leave                    // worker: get no more jobs
 	Release                  // worker: give a job back as if never handed out
-	Change                   // submitter: change a job that waits
+	Change                   // submitter: change a waiting job
 	Attach                   // submitter: get a kept job's frames from now on
 	Hello                    // both: token, name, heartbeat
 	Ping                     // both
-	Pong                     // both: the answer to a ping of the broker
+	Pong                     // both: the answer to a broker's ping
 )
 
 var verbNames = [...]string{
@@ -39,7 +39,7 @@ var verbNames = [...]string{
 	"release", "change", "attach", "hello", "ping", "pong",
 }
 
-// String is the verb's action on the wire.
+// String returns the verb's action on the wire.
 func (v Verb) String() string {
 	if int(v) < len(verbNames) {
 		return verbNames[v]
@@ -47,7 +47,7 @@ func (v Verb) String() string {
 	return verbNames[0]
 }
 
-// On reports whether a port takes the verb.
+// On reports whether a port accepts the verb.
 func (v Verb) On(p Port) bool {
 	switch v {
 	case Submit, Cancel, Change, Attach:
@@ -100,14 +100,14 @@ const (
 	MinHeartbeatMS = 100 // or 0, none
 	MaxHeartbeatMS = 3_600_000
 	MinPrefetch    = 1
-	// DefaultMaxPrefetch is the largest prefetch that a zero Decoder takes.
+	// DefaultMaxPrefetch is the largest prefetch that a zero Decoder accepts.
 	DefaultMaxPrefetch = 1000
 	MaxTypes           = 1000    // of types and of except, in a join
 	MaxGroups          = 16      // of one job
 	MaxHeaders         = 4 << 10 // bytes of headers as sent
 )
 
-// DefaultFailReason stands in for the reason of a fail that gives none.
+// DefaultFailReason is the reason of a fail without one.
 const DefaultFailReason = "failed by the worker"
 
 // Request is a request of a peer. Its slices point into the payload or into the
@@ -120,10 +120,10 @@ type Request struct {
 	Body     []byte // verbatim JSON; of submit, respond and progress
 	Priority int64
 
-	// Options says that a submit has at least one of the keys below, not null.
-	// When encoding, it must be set for them to be written.
+	// Options reports whether a submit has at least one of the keys below, not null.
+	// When encoding, they are written only if it is set.
 	Options   bool
-	DelayMS   int64 // 0 is none; the same for the other durations
+	DelayMS   int64 // 0 for none, like the other durations
 	TimeoutMS int64
 	BackoffMS int64
 	ExpiresMS int64
@@ -131,21 +131,21 @@ type Request struct {
 	Detach    bool
 	NoAck     bool     // "ack":false
 	Progress  bool     // wants progress frames; of attach, too
-	AgeMS     int64    // ordered as if submitted so long ago
+	AgeMS     int64    // ordered as if submitted that long ago
 	KeepMS    int64    // its last frame is kept for this time; 0: bound to its connection
 	Groups    [][]byte // canonical, all different; of change, too
 	Headers   []byte   // verbatim JSON object; nil: absent
 
 	Prefetch int  // of join; 0: absent
 	Cancel   bool // of join: wants cancel frames
-	// Types are the types of a join instead of Type: names, and patterns in which *
-	// stands for any characters; Except are those of them that it does not serve. Both
-	// are canonical, none twice; nil: absent.
+	// Types replaces Type in a join of several types: names, and patterns in which *
+	// stands for any characters. Except has those that it does not serve. Both are
+	// canonical and without duplicates; nil: absent.
 	Types, Except [][]byte
 	WantHeaders   bool // of join: wants headers in job frames
 
-	// SetPriority and SetGroups say that a change has these keys; no groups then
-	// removes all.
+	// SetPriority and SetGroups report whether a change has these keys. An empty list
+	// of groups removes all.
 	SetPriority, SetGroups bool
 
 	Reason  []byte // of fail, canonical; nil: absent

@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// Envelope has the places of the top-level keys of one message in its payload. It is
-// reused from message to message and holds positions only, so that it keeps no payload
+// Envelope has the positions of the top-level keys of one message in its payload. It is
+// reused from message to message and holds only positions, so that it keeps no payload
 // alive and costs the collector nothing.
 type Envelope struct {
-	has   uint64                // bit per Key: it is there
+	has   uint64                // bit per Key: it is present
 	esc   uint64                // bit per Key: its value is a string with escapes
 	at    [numKeys]span         // valid where has is set
 	stack [MaxDepth / 64]uint64 // scratch: bit per level, set for an object
@@ -18,10 +18,10 @@ type Envelope struct {
 
 type span struct{ start, end uint32 }
 
-// Scan checks a whole payload and notes where the known keys are. It accepts exactly
+// Scan checks a whole payload and records where the known keys are. It accepts exactly
 // what json.Valid and utf8.Valid both accept, nested at most MaxDepth deep; everything
 // else is InvalidJSON. A payload that is valid but not an object is InvalidType. Keys
-// are compared by value and case-sensitively; if a key comes twice, the last one
+// are compared by value and case-sensitively; if a key occurs twice, the last one
 // counts.
 func (e *Envelope) Scan(payload []byte) *Error {
 	at, object := e.scan(payload)
@@ -34,16 +34,16 @@ func (e *Envelope) Scan(payload []byte) *Error {
 	return nil
 }
 
-// ValidBody tells whether a broker accepts a text as a message's body: one JSON value,
-// in UTF-8, and not too deep for its place.
+// ValidBody reports whether a broker accepts a text as a message's body: one JSON value,
+// in UTF-8, and not nested too deep.
 func ValidBody(text []byte) bool {
 	var e Envelope
 	end, saw := e.skipValue(text, skipSpace(text, 0), 1)
 	return end >= 0 && skipSpace(text, end) == len(text) && (saw&sawNonASCII == 0 || utf8.Valid(text))
 }
 
-// Raw is the verbatim JSON value of a key in the payload last scanned, nil when
-// the key is absent. It aliases payload, which must be the one given to Scan.
+// Raw returns the verbatim JSON value of a key in the payload last scanned, nil if the
+// key is absent. It aliases payload, which must be the one given to Scan.
 func (e *Envelope) Raw(payload []byte, k Key) []byte {
 	if k >= numKeys || e.has>>k&1 == 0 {
 		return nil
@@ -134,8 +134,8 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
-// skipValue accepts any value, inside of so many levels. It keeps no call stack: a bit
-// per level says whether that level is an object, and object repeats the last one.
+// skipValue accepts any value, at the given nesting level. It is not recursive: a bit per
+// level records whether that level is an object, and object has the last of these bits.
 func (e *Envelope) skipValue(p []byte, i, level int) (end int, saw uint64) {
 	base := level
 	object := false
@@ -181,7 +181,7 @@ value:
 		}
 	}
 
-next: // behind a value
+next: // after a value
 	if level == base {
 		return i, saw
 	}
@@ -261,7 +261,7 @@ func trimSpace(p []byte) []byte {
 	return p[i:end]
 }
 
-// badUTF8 is the index of the first byte that is not UTF-8.
+// badUTF8 returns the index of the first byte that is not UTF-8.
 func badUTF8(p []byte) int {
 	for i := 0; i < len(p); {
 		r, n := utf8.DecodeRune(p[i:])

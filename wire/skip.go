@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// The skip functions walk over one JSON token or value. They return the index behind
-// it, or ^at, which is negative, if the byte at index at is invalid there (at ==
-// len(p): the payload ends too early).
+// The skip functions skip one JSON token or value. They return the index after it or, if
+// the byte at index at is invalid there, ^at, which is negative (at == len(p) if the
+// payload ends too early).
 
 const (
 	ones  = 0x0101010101010101
@@ -15,13 +15,13 @@ const (
 )
 
 // Properties of a string that skipString found: escapes, which is exact; and bytes
-// above 0x7f, one high bit for each, in the string or a little behind it.
+// above 0x7f, one high bit for each, in the string or up to seven bytes after it.
 const (
 	sawEscape   = 1
 	sawNonASCII = highs
 )
 
-// spaces has a bit for each of the four characters that JSON skips.
+// spaces has a bit for each of the four characters that are white space in JSON.
 const spaces = 1<<' ' | 1<<'\t' | 1<<'\n' | 1<<'\r'
 
 func isSpace(c byte) bool { return c <= ' ' && spaces>>c&1 != 0 }
@@ -44,8 +44,8 @@ func stops(x uint64) uint64 {
 	return (low | backslash) &^ x & highs
 }
 
-// skipString starts behind the opening quote and returns the index of the closing one.
-// It does not judge bytes above 0x7f, but reports them in saw.
+// skipString starts after the opening quote and returns the index of the closing one.
+// It does not check bytes above 0x7f, but reports them in saw.
 func skipString(p []byte, i int) (end int, saw uint64) {
 	if len(p) >= longMessage {
 		return skipAnyString(p, i)
@@ -193,7 +193,7 @@ func skipDigits(p []byte, i int) int {
 	return i
 }
 
-// skipLiteral starts at the first letter of word, which is right already.
+// skipLiteral starts at the first letter of word, which has been checked.
 func skipLiteral(p []byte, i int, word string) int {
 	for k := 1; k < len(word); k++ {
 		if i+k >= len(p) || p[i+k] != word[k] {

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// Socket is the path of the unix socket that a broker opens for the port by default,
-// and that clients on its host look for if they are given no address: in
-// $XDG_RUNTIME_DIR/gloom, or in /run/gloom for root and if that variable is missing.
+// Socket returns the path of the unix socket that a broker opens for the port by default,
+// and that clients on its host try if they are given no address: in
+// $XDG_RUNTIME_DIR/gloom, or in /run/gloom for root or without that variable.
 func (p Port) Socket() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	if os.Geteuid() == 0 || !filepath.IsAbs(dir) {
