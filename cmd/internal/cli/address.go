@@ -2,7 +2,7 @@ package cli
 
 import "net/netip"
 
-// Network is the network to listen on for a host: 0.0.0.0 does not include the addresses of
+// Network returns the network to listen on for a host: 0.0.0.0 does not include the addresses of
 // IPv6.
 func Network(host string) string {
 	if a, err := netip.ParseAddr(host); err == nil && a.Is4() {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Execute runs a program's command line and returns its exit status. An error before a
-// command has begun is one of usage, whatever its type.
+// Execute runs a program's command line and returns its exit status. An error before a command has
+// begun is a usage error, whatever its type.
 func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	began := false
 	Prepare(root)
@@ -76,7 +76,7 @@ func Prepare(root *cobra.Command) {
 		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
 	}
 	const all = "Flags that all commands take: {{.Root.Name}} help " + flagsTopic
-	// The root's own help does not repeat what the topic has.
+	// The root's own help does not repeat the flags of the topic.
 	cobra.AddTemplateFunc("topical", func(c *cobra.Command) bool { return c.Annotations[flagsTopic] != "" })
 	cobra.AddTemplateFunc("ownFlags", func(c *cobra.Command) string {
 		if c.Annotations[flagsTopic] != "" {
@@ -163,7 +163,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return Usagef("%w", err).Advise("%s --help shows the options", cmd.CommandPath())
 }
 
-// Suggest returns the most similar of some names, or "".
+// Suggest returns the most similar of some names, or "" if none is similar.
 func Suggest(typed string, names []string) string {
 	// cobra decides on similarity, so that it is the same for commands and keys.
 	known := &cobra.Command{}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// program is a small one with a group of commands, run once; its output goes to
-// one place.
+// program runs a small program with a group of commands once; its output and errors go to one
+// buffer.
 func program(out *bytes.Buffer) *cobra.Command {
 	var n int
 	var wait time.Duration
@@ -44,7 +44,7 @@ func TestExecute(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		says string // the whole of what goes to stderr
+		says string // all of its stderr
 	}{
 		{"run", 0, ""},
 		{"run --number 1", 1, "prog: it broke\n"},
@@ -77,7 +77,7 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// TestManual: every command has a page, the hidden ones have none.
+// TestManual: every command except the hidden ones has a page.
 func TestManual(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	var out, errs bytes.Buffer

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Daemon is the start of a daemon. Its options come from flags, the environment and a file,
-// in this order of precedence. Settle checks them; then Run runs with them, or Healthy only
-// checks whether the daemon with these options is healthy. An error with a method Option is
-// about the option of that name.
+// Daemon is the command line of a daemon. Its options come from flags, the environment and a file,
+// in this order of precedence. Settle checks them; then Run runs with them, or Healthy only checks
+// whether the daemon with these options is healthy. An error with a method Option is about the
+// option of that name.
 type Daemon struct {
 	Prefix  string // of variables, for example GLOOM_
 	Settle  func() error
@@ -21,7 +21,7 @@ type Daemon struct {
 	Run     func() error
 }
 
-// Command makes a command start the daemon. The command's flags are bound already.
+// Command makes a command start the daemon. The command's flags must be bound already.
 func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	set := Settings{Prefix: d.Prefix}
@@ -43,7 +43,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 			return err
 		}
 		if check {
-			return nil // a changed file is used from the next start on
+			return nil // the running daemon does not use a changed file yet
 		}
 		return d.explain(cmd, d.Settle())
 	}

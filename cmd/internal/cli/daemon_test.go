@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// refused is an error about an option, from a package that knows no flags.
+// refused is an error about an option, from a package that does not know flags.
 type refused string
 
 func (r refused) Error() string  { return "--" + string(r) + ": is refused" }

@@ -72,8 +72,8 @@ func Report(stderr io.Writer, program string, err error) int {
 	return f.Code
 }
 
-// UntilSignal is a context that ends at Ctrl-C or SIGTERM; its cause is then a
-// Fault. The next signal ends the process. Stop releases it.
+// UntilSignal returns a context that ends at Ctrl-C or SIGTERM; its cause is then a Fault. The next
+// signal ends the process. stop releases the context.
 func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)

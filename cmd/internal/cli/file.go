@@ -33,7 +33,7 @@ type File struct {
 	lines  map[string]int // by dotted key
 }
 
-// ReadFile reads a file. Its error is a *FileError in a Fault of usage.
+// ReadFile reads a file. Its error is a *FileError in a usage Fault.
 func ReadFile(path string) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func ReadFile(path string) (*File, error) {
 	return f, nil
 }
 
-// findLines notes the lines of the keys.
+// findLines records the lines of the keys.
 func (f *File) findLines(data []byte) {
 	var p unstable.Parser
 	var table []string
@@ -84,14 +84,13 @@ func (f *File) findLines(data []byte) {
 	}
 }
 
-// Table is the file's table of that name; the second result tells whether there
-// is one.
+// Table returns the file's table of that name, and whether there is one.
 func (f *File) Table(name string) (*File, bool) {
 	values, ok := f.values[name].(map[string]any)
 	return &File{f.path, f.prefix + name + ".", values, f.lines}, ok
 }
 
-// Keys are the sorted keys of the file, or of the table.
+// Keys returns the keys of the file, or of the table, in the order of their lines.
 func (f *File) Keys() []string {
 	var keys []string
 	for k := range f.values {
@@ -101,7 +100,7 @@ func (f *File) Keys() []string {
 	return keys
 }
 
-// Value is the value of a key in the file, or in the table; nil if there is none.
+// Value returns the value of a key in the file, or in the table; nil if there is none.
 func (f *File) Value(key string) any { return f.values[key] }
 
 // Errorf returns an error about a key of the file.

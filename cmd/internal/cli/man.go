@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manual writes manual pages, for packages; people read --help.
+// manual returns a command that writes manual pages, for packages.
 func manual(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write manual pages into a directory", Hidden: true, Args: cobra.ExactArgs(1),
@@ -43,8 +43,8 @@ func manual(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// showPlain removes from a page the marks that cobra adds to flags: [=false] of flags
-// without a value, quotes of the kind of value.
+// showPlain removes from a page the marks that cobra adds to flags: [=false] of flags without a
+// value, quotes around the kind of value.
 func showPlain(page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {

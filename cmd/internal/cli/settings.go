@@ -31,11 +31,11 @@ type Settings struct {
 	Prefix string   // of variables: with GLOOM_, max-jobs is GLOOM_MAX_JOBS
 	Names  []string // of the options that may come from there
 	File   *File    // nil for none
-	// Lookup is os.LookupEnv when nil.
+	// Lookup is os.LookupEnv if nil.
 	Lookup func(variable string) (value string, ok bool)
 }
 
-// Variable is the name that an option has in the environment.
+// Variable returns the name that an option has in the environment.
 func Variable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
@@ -43,7 +43,7 @@ func Variable(prefix, option string) string {
 // given marks the flags that Apply has set, with their source.
 const given = "given"
 
-// Given tells whether an option was set, by any source.
+// Given reports whether an option was set, by any source.
 func Given(f *pflag.FlagSet, option string) bool {
 	fl := f.Lookup(option)
 	_, ok := fl.Annotations[given]
@@ -52,8 +52,8 @@ func Given(f *pflag.FlagSet, option string) bool {
 
 const bothNames = "%s is also --%s; --help lists all options with their defaults"
 
-// Apply sets the flags that neither the command line nor an earlier call has set. It
-// returns an *OptionError or a *FileError, in a Fault of usage.
+// Apply sets the flags that neither the command line nor an earlier call has set. It returns an
+// *OptionError or a *FileError, in a usage Fault.
 func (s Settings) Apply(f *pflag.FlagSet) error {
 	if err := s.File.check(s.Names); err != nil {
 		return Usagef("%w", err)

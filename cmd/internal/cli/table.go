@@ -15,11 +15,11 @@ import (
 type Column struct {
 	Name string
 	Left bool // aligned left; numbers are aligned right
-	Max  int  // width beyond which it is cut; 0 is none
+	Max  int  // width beyond which it is cut; 0: no limit
 	Hide bool
 }
 
-// Table is a table without lines: good to read, to grep and to cut.
+// Table returns a table without ruled lines, which is easy to read, to grep and to cut.
 func Table(columns ...Column) table.Writer {
 	w := table.NewWriter()
 	style := table.StyleDefault
@@ -46,9 +46,8 @@ func Table(columns ...Column) table.Writer {
 	return w
 }
 
-// PrintTable writes a table that fits the width of the terminal: make builds it with the
-// widest column at most that wide. If even that is too wide, lines are cut, so that none
-// wraps.
+// PrintTable writes a table that fits the width of the terminal: make builds it with no column
+// wider than most. If even that is too wide, lines are cut, so that none wraps.
 func PrintTable(to io.Writer, make func(most int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := make(widest).Render()

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal tells whether the output is a screen that can move its cursor.
+// Terminal reports whether the output is a screen that can move its cursor.
 func Terminal(to any) bool {
 	f, ok := to.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// Colours tells whether output may have them.
+// Colours reports whether output may have colours.
 func Colours(to any) bool { return Terminal(to) && os.Getenv("NO_COLOR") == "" }
 
-// Width is the width of one line of text on a screen; escape sequences take none.
+// Width returns the width of one line of text on a screen; escape sequences take none.
 func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 // Cut shortens text that is wider than width, with an ellipsis.
@@ -60,7 +60,7 @@ func Tame(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Plural is a count with its noun.
+// Plural returns a count with its noun.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// ClientTLS is a client's TLS configuration: an authority's file in place of the system's,
-// a certificate and its key, and the name that the server's certificate must have; each may
-// be "". The errors name the option: prefix followed by ca, cert or key.
+// ClientTLS returns a client's TLS configuration: an authority's file in place of the system's, a
+// certificate and its key, and the name that the server's certificate must have; each may be "".
+// The errors name the option: prefix followed by ca, cert or key.
 func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
 	if ca != "" {

@@ -15,7 +15,7 @@ type size[T int | int64] struct {
 	low, high uint64
 }
 
-// Size is a flag for a number of bytes from low to high: 16MiB, 64k, 1000000.
+// Size returns a flag for a number of bytes from low to high: 16MiB, 64k, 1000000.
 func Size[T int | int64](to *T, low, high uint64) pflag.Value { return size[T]{to, low, high} }
 
 func (s size[T]) String() string {
@@ -47,7 +47,7 @@ type choice struct {
 	words []string
 }
 
-// Choice is a flag for one of a few words.
+// Choice returns a flag for one of a few words.
 func Choice(to *string, words ...string) pflag.Value { return choice{to, words} }
 
 func (c choice) String() string {

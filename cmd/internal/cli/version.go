@@ -5,7 +5,7 @@ import "runtime/debug"
 // version is set by the linker: -X gloom/cmd/internal/cli.version=v1.2.3
 var version string
 
-// Version is the version stamped by the build, else the module's, else the commit's.
+// Version returns the version stamped by the build, else the module's, else the commit's.
 func Version() string {
 	if version != "" {
 		return version

@@ -23,9 +23,9 @@ type Program struct {
 	// Load reads the configuration. Its error is reported as a configuration error;
 	// other errors are reported as they are.
 	Load func(path string) error
-	// Warnings are the keys of the file that are ignored; it may be nil.
+	// Warnings returns the keys of the file that are ignored; it may be nil.
 	Warnings func() []string
-	// Run does the work until it is told to stop.
+	// Run does the work until a signal stops it.
 	Run func() error
 }
 
@@ -73,7 +73,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 // again.
 var ErrStopped = errors.New("stopped before all work had ended")
 
-// Hostname is the name of this host, the default where none is configured.
+// Hostname returns the name of this host, the default where none is configured.
 func Hostname() string {
 	name, err := os.Hostname()
 	if err != nil {

@@ -71,7 +71,7 @@ func Probes(registry *prometheus.Registry, health func() error) *http.ServeMux {
 	return mux
 }
 
-// Addr is the address that is served, "" for none.
+// Addr returns the address that is served, "" for none.
 func (h *HTTP) Addr() string {
 	if h.listener == nil {
 		return ""

@@ -94,8 +94,7 @@ func format(to io.Writer, name string) io.Writer {
 	return zerolog.ConsoleWriter{Out: to, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}
 }
 
-// rateLimit drops lines beyond a rate. The next line that passes has the number of dropped
-// ones.
+// rateLimit drops lines beyond a rate. The next line that passes says how many were dropped.
 type rateLimit struct {
 	mu      sync.Mutex
 	rate    float64

@@ -11,8 +11,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// TestLogFlood: lines beyond the rate are dropped and counted; actions of operators are
-// written all the same.
+// TestLogFlood: lines beyond the rate are dropped and counted; actions of operators are always
+// written.
 func TestLogFlood(t *testing.T) {
 	var out bytes.Buffer
 	log, err := OpenLog(LogConfig{LevelConsole: "info", Format: "json"}, &out)
@@ -36,8 +36,7 @@ func TestLogFlood(t *testing.T) {
 	}
 }
 
-// TestLogFile: file and console have levels of their own, and only a terminal gets
-// escape sequences.
+// TestLogFile: file and console have their own levels, and only a terminal gets escape sequences.
 func TestLogFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")

@@ -20,8 +20,7 @@ type Signals struct {
 // early holds a SIGHUP that came before Notify.
 var early = make(chan os.Signal, 1)
 
-// Hold is called first by what runs as a daemon: until Notify, SIGHUP waits and does not end
-// the process.
+// Hold keeps SIGHUP from ending the process, and holds it until Notify. Daemons call it first.
 func Hold() { signal.Notify(early, syscall.SIGHUP) }
 
 // Notify listens for signals until Close; SIGHUP calls reopen.

@@ -20,10 +20,10 @@ type Need struct {
 	// Open admits anybody, with any Host and beyond the limit on connections: for paths
 	// that reveal nothing of jobs.
 	Open bool
-	// AnyHost admits clients that need no token with any Host, because programs may be
-	// configured with one.
+	// AnyHost admits clients that need no token with any Host, because programs may be configured
+	// with any name.
 	AnyHost bool
-	// Changes: the request changes something, even if it is a GET. It is then checked like
+	// Changes says that the request changes something, even if it is a GET. It is then checked like
 	// a POST.
 	Changes bool
 }
@@ -41,9 +41,9 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 	return &Refusal{status, code, field, fmt.Sprintf(format, args...)}
 }
 
-// Admit authorizes a request. The grant is what its token allows, nil without a token file,
-// which allows everything. An error is a *Refusal, and the headers of its answer are set.
-// An unknown token is refused after a delay.
+// Admit authorizes a request. The grant says what its token allows; nil, without a token file,
+// allows everything. An error is a *Refusal, and the headers of its answer are set. An unknown
+// token is refused after a delay.
 func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard.Grant, err error) {
 	if crowded(r) && !n.Open {
 		w.Header().Set("Connection", "close")

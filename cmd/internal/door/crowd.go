@@ -15,9 +15,9 @@ import (
 // that there are too many.
 const spare = 64
 
-// crowd bounds the connections of a listener. If there are too many, one makes room that has asked
-// for nothing for long: it is idle, or in the middle of a handshake or of the head of a request, or
-// has not read what anybody may ask for.
+// crowd bounds the connections of a listener. If there are too many, it closes one that has asked
+// for nothing for long: one that is idle, or in the middle of a handshake or of the head of a
+// request, or that does not read the answer to an open request.
 type crowd struct {
 	net.Listener
 	most int
@@ -34,9 +34,9 @@ type member struct {
 	beyond bool // accepted beyond the limit
 	// Guarded by the crowd's mutex.
 	at    *list.Element // nil while an admitted request is answered
-	since time.Time     // it came, ended a request, or began one
-	idle  bool          // it has ended one
-	gone  bool          // its place is another's
+	since time.Time     // when it came, or last began or ended a request
+	idle  bool          // its last request has ended
+	gone  bool          // another connection has its place
 }
 
 // leastIdle is how long a connection must have asked for nothing before it may be closed for
@@ -57,7 +57,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 	}
 }
 
-// enter makes a member of a connection; nil if there are too many.
+// enter returns the member for a connection, or nil if there are too many.
 func (c *crowd) enter(nc net.Conn) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +74,8 @@ func (c *crowd) enter(nc net.Conn) *member {
 	return m
 }
 
-// makeRoom closes a connection, if any may be closed: the one that has asked for nothing for longest,
-// within the limit if there is one. It is called with the mutex held.
+// makeRoom closes the connection that has asked for nothing for longest, if any may be closed: one
+// within the limit, if possible. The caller holds the mutex.
 func (c *crowd) makeRoom() bool {
 	var m *member
 	for at := c.waiting.Front(); at != nil && (m == nil || m.beyond); at = at.Next() {
@@ -93,13 +93,13 @@ func (c *crowd) makeRoom() bool {
 	c.leave(m)
 	c.giveUp(m)
 	if t, ok := m.Conn.(*net.TCPConn); ok && !m.idle {
-		_ = t.SetLinger(0) // what it has not read of an answer that is not whole is thrown away
+		_ = t.SetLinger(0) // discard what it has not read of an incomplete answer
 	}
 	_ = m.Close()
 	return true
 }
 
-// giveUp frees the place of a connection within the limit, once. It is called with the mutex held.
+// giveUp frees the place of a connection within the limit, once. The caller holds the mutex.
 func (c *crowd) giveUp(m *member) {
 	if !m.beyond && !m.gone {
 		m.gone = true
@@ -107,7 +107,7 @@ func (c *crowd) giveUp(m *member) {
 	}
 }
 
-// leave takes a connection off the list. It is called with the mutex held.
+// leave takes a connection off the list. The caller holds the mutex.
 func (c *crowd) leave(m *member) {
 	if m.at != nil {
 		c.waiting.Remove(m.at)
@@ -139,7 +139,7 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// memberKey is that of a connection in the context of its requests.
+// memberKey is the key of a connection in the context of its requests.
 type memberKey struct{}
 
 // mark is a ConnContext of http.Server.
@@ -152,7 +152,7 @@ func visitorOf(r *http.Request) *member {
 	return m
 }
 
-// admit keeps a connection from making room until its request is answered.
+// admit keeps makeRoom from closing a connection until its request is answered.
 func (c *crowd) admit(r *http.Request) {
 	if m := visitorOf(r); m != nil {
 		c.mu.Lock()
@@ -161,8 +161,8 @@ func (c *crowd) admit(r *http.Request) {
 	}
 }
 
-// crowded tells that a request came on a connection beyond the limit. It is refused, unless
-// it is a health check, and the connection is closed.
+// crowded reports whether a request came on a connection beyond the limit. It is refused, unless it
+// is a health check, and the connection is closed.
 func crowded(r *http.Request) bool {
 	m := visitorOf(r)
 	return m != nil && m.beyond

@@ -1,6 +1,6 @@
 // Package door is the HTTP side of a daemon with many clients: its address, its tokens and
-// certificates, its limit on connections, and the time that a request may take to arrive.
-// The requests themselves are the daemon's.
+// certificates, its limit on connections, and the time that a request may take to arrive. The
+// daemon handles the requests themselves.
 package door
 
 import (
@@ -31,13 +31,13 @@ type Options struct {
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
 
-	// Password, where there is one, is the only token, with all scopes; there is no TokenFile
-	// then. Local: clients on this host need no token, and there are no others without one.
+	// Password, unless empty, is the only token, with all scopes; there is no TokenFile then.
+	// Local: clients on this host need no token, and without a Password no others are admitted.
 	Password string
 	Local    bool
 }
 
-// Flags makes a flag of every option.
+// Flags defines a flag for every option.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Addr, "addr", o.Addr, "where clients connect: host:port, tcp://host:port without TLS, or unix:/path")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
@@ -81,7 +81,7 @@ type Door struct {
 	Unauthorized atomic.Uint64
 
 	opt    Options
-	limit  string // what the limit on connections is called
+	limit  string // the name of the limit on connections
 	log    zerolog.Logger
 	tokens guard.Tokens
 	certs  *guard.Certificates // nil without TLS
@@ -128,7 +128,7 @@ func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes [
 	return d
 }
 
-// On is Listen on an address that the caller has bound, for daemons that have no flags: with a
+// On is Listen for an address that the caller has bound, for daemons that have no flags: with a
 // password or none, without TLS and with at most opt.MaxConns connections.
 func On(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
 	d := newDoor(opt, "max_connections", log, false, scopes)
@@ -168,34 +168,34 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// Wait lets a request whose body has been read stay unanswered: without it, its context
-// ends when the time for its arrival is over.
+// Wait lets a request whose body has been read stay unanswered. Without it, the context of the
+// request ends when the time for its arrival is over.
 func Wait(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-// Addr is the bound address.
+// Addr returns the bound address.
 func (d *Door) Addr() net.Addr { return d.crowd.Addr() }
 
-// Secure tells whether it has TLS.
+// Secure reports whether it has TLS.
 func (d *Door) Secure() bool { return d.at.Secure }
 
-// Guarded tells whether requests need a token, Guards whether this one does.
+// Guarded reports whether requests need a token, Guards whether this one does.
 func (d *Door) Guarded() bool { return d.tokens.Required() }
 func (d *Door) Guards(r *http.Request) bool {
 	return d.tokens.Required() && !(d.opt.Local && near(r))
 }
 
-// near tells whether a request comes from this host. A proxy here speaks for others.
+// near reports whether a request comes from this host, and not through a proxy on it.
 func near(r *http.Request) bool {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && at.Addr().Unmap().IsLoopback() && r.Header["Forwarded"] == nil && r.Header["X-Forwarded-For"] == nil && r.Header["X-Real-Ip"] == nil
 }
 
-// Exposed tells whether other hosts reach it without a token or a certificate.
+// Exposed reports whether other hosts reach it without a token or a certificate.
 func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
 
-// MaxConns is the number of connections allowed, Conns the number of open ones.
+// MaxConns returns the number of connections allowed, Conns the number of open ones.
 func (d *Door) MaxConns() int { return d.crowd.most }
 func (d *Door) Conns() int    { return int(d.crowd.open.Load()) }
 
@@ -232,8 +232,8 @@ func bearer(r *http.Request) string {
 // Reload reads tokens and certificates again. If reading fails, the old ones stay.
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
 
-// Signals are the signals of the process; SIGHUP reloads, and calls also. The log
-// records what operators do.
+// Signals handles the signals of the process: SIGHUP reloads, and calls also. audit is the log of
+// operators' actions.
 func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signals {
 	return daemon.Notify(func() {
 		err := d.Reload()

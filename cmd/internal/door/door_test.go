@@ -26,7 +26,7 @@ import (
 
 const patience = 45 * time.Second
 
-// open is a door on a free port with a handler behind it.
+// open opens a door with a handler on a free port.
 func open(t *testing.T, opt Options, h http.HandlerFunc) *Door {
 	t.Helper()
 	opt.Addr = "127.0.0.1:0"
@@ -43,7 +43,7 @@ func open(t *testing.T, opt Options, h http.HandlerFunc) *Door {
 	return d
 }
 
-// visitor is a connection that speaks HTTP by hand.
+// visitor is a connection over which a test writes HTTP itself.
 type visitor struct {
 	net.Conn
 	in *bufio.Reader
@@ -71,8 +71,8 @@ func (v *visitor) ask(path string) (string, error) {
 	return string(body), err
 }
 
-// TestCrowd: a connection too many is told so. One that has long been idle makes room
-// for another; one that waits for its answer does not.
+// TestCrowd: a connection too many gets an error. One that has long been idle is closed for a new
+// one; one that waits for its answer is not.
 func TestCrowd(t *testing.T) {
 	release := make(chan struct{})
 	var at atomic.Pointer[Door]
@@ -122,9 +122,9 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestLoiterers: connections that ask for nothing do not lock others out, however many they are and
-// wherever they stop: before the first byte, in a handshake, in the head of a request, or reading
-// nothing of what anybody may ask for.
+// TestLoiterers: connections without complete requests do not lock others out, however many they
+// are and wherever they stop: before the first byte, in a handshake, in the head of a request, or
+// without reading a public answer.
 func TestLoiterers(t *testing.T) {
 	dir, much := t.TempDir(), make([]byte, 1<<20)
 	if err := throwaway.Certs(dir); err != nil {
@@ -178,7 +178,7 @@ func TestLoiterers(t *testing.T) {
 	}
 }
 
-// TestGrant: a request is judged by its token; the file is read again on demand.
+// TestGrant: a request's token decides; the file is read again on demand.
 func TestGrant(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(s string) {
@@ -289,7 +289,8 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestLocal: with a password, clients on this host may be exempt; without one they are alone.
+// TestLocal: with a password, clients on this host may be exempt; without one, only they are
+// admitted.
 func TestLocal(t *testing.T) {
 	for _, c := range []struct {
 		password string
@@ -315,7 +316,7 @@ func TestLocal(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		ctx, cancel := context.WithCancel(r.Context())
-		cancel() // a wrong token is not waited for
+		cancel() // the delay of a wrong token is not waited for
 		may, err := d.Admit(httptest.NewRecorder(), r.WithContext(ctx), Need{Methods: []string{"GET"}, Scope: 1})
 		got := 200
 		var refusal *Refusal

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// WriteFile replaces a file as a whole: if it returns nil, the new content is on the disk
-// under its name; otherwise the file is either old or new. Its mode is 0600. It is first
-// written to path.new, so only one goroutine at a time may write a path.
+// WriteFile replaces the content of a file: if it returns nil, the new content is on the disk under
+// its name; otherwise the file is either old or new. Its mode is 0600. It is first written to
+// path.new, so only one goroutine at a time may write a path.
 func WriteFile(path string, data []byte) error {
 	beside := path + ".new"
 	f, err := os.OpenFile(beside, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -40,15 +40,15 @@ func MakeDir(path string, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	stood := filepath.Dir(path)
-	for stood != filepath.Dir(stood) && !isDir(stood) {
-		stood = filepath.Dir(stood)
+	existing := filepath.Dir(path)
+	for existing != filepath.Dir(existing) && !isDir(existing) {
+		existing = filepath.Dir(existing)
 	}
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
 	}
 	for above := filepath.Dir(path); ; above = filepath.Dir(above) {
-		if err := SyncDir(above); err != nil && len(above) >= len(stood) {
+		if err := SyncDir(above); err != nil && len(above) >= len(existing) {
 			return err
 		}
 		if above == filepath.Dir(above) {

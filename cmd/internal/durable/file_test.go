@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestWriteFile: a file is either whole or as it was, and no other file is left beside
-// it.
+// TestWriteFile: a file is either complete or as it was, and no other file is left beside it.
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

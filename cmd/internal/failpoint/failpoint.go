@@ -5,7 +5,7 @@ package failpoint
 // point is reached.
 var Hook func(name string)
 
-// Point is a moment between two writes.
+// Point calls Hook, if there is one.
 func Point(name string) {
 	if Hook != nil {
 		Hook(name)

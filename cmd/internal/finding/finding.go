@@ -1,5 +1,5 @@
-// Package finding has what does not move at a daemon, or soon will not, in the broker's words: as
-// GET /v1/findings and the page tell it.
+// Package finding has what does not move at a daemon, or soon will not, in the broker's words, for
+// GET /v1/findings and the page.
 package finding
 
 import (
@@ -20,7 +20,7 @@ const (
 
 var severities = []string{Severe, Warning, Info}
 
-// List grows as things are found.
+// List is a list of findings.
 type List []api.Finding
 
 // Add adds a finding.
@@ -28,14 +28,14 @@ func (l *List) Add(severity, kind, subject, cause, finding, advice string) {
 	*l = append(*l, api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice})
 }
 
-// Sort puts the worst first, and leaves the order of those that are equally bad.
+// Sort puts the worst findings first, and keeps the order of those that are equally bad.
 func (l List) Sort() {
 	slices.SortStableFunc(l, func(a, b api.Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
 	})
 }
 
-// Counts is how many there are of each severity.
+// Counts returns how many findings there are of each severity.
 func (l List) Counts() map[string]int {
 	n := make(map[string]int)
 	for i := range l {
@@ -44,11 +44,11 @@ func (l List) Counts() map[string]int {
 	return n
 }
 
-// few is how many findings that differ by their subjects alone are told one by one.
+// few is how many findings that differ only in their subjects are shown one by one.
 const few = 3
 
-// Folded has of those that differ by their subjects alone only the first ones, the last of which
-// stands for all others.
+// Folded keeps only the first of those findings that differ only in their subjects. The last one
+// kept counts the others in Alike.
 func (l List) Folded() List {
 	type class struct{ severity, kind, cause string }
 	met, out := make(map[class]int), List{}
@@ -65,10 +65,10 @@ func (l List) Folded() List {
 	return out
 }
 
-// Memory knows since when there is what was found at the last look.
+// Memory knows since when each finding of the last call of Note has existed.
 type Memory struct{ since map[string]string }
 
-// Note dates what is found now.
+// Note sets since when each finding has existed.
 func (m *Memory) Note(l List, now time.Time) {
 	since := make(map[string]string, len(l))
 	for i := range l {
@@ -80,7 +80,7 @@ func (m *Memory) Note(l List, now time.Time) {
 	m.since = since
 }
 
-// Jobs says what a number of jobs does: "1 job waits", "3 jobs wait".
+// Jobs returns what a number of jobs does: "1 job waits", "3 jobs wait".
 func Jobs[N int | int64 | uint64](n N, do string) string {
 	if n == 1 {
 		return "1 job " + do + "s"
@@ -88,7 +88,7 @@ func Jobs[N int | int64 | uint64](n N, do string) string {
 	return fmt.Sprint(n, " jobs ", do)
 }
 
-// Through says when so many jobs will have run, at so many a second; 0: not known.
+// Through returns a sentence on when n jobs will have run, "" if the rate is 0.
 func Through[N int | int64 | uint64](n N, perSecond float64) string {
 	if perSecond <= 0 {
 		return ""

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestList: the worst come first, those that are alike fold into one, and each tells since when it
-// has been there without a break.
+// TestList: the worst are first, similar ones are merged, and each has the time since when it has
+// lasted without a break.
 func TestList(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	var m Memory

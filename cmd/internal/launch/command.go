@@ -35,8 +35,8 @@ type Command struct {
 	Death syscall.Signal
 
 	Guard *Guard // ends the descendants too; may be nil
-	// Name tells this process and its descendants from the Guard's others: Kill finds
-	// them by it, even if they have left the group. No other command has this name.
+	// Name distinguishes this process and its descendants from the Guard's others: Kill finds them
+	// by it, even if they have left the group. No other command has this name.
 	Name string
 
 	// Leash puts a small process into the group of this one, which kills the group when
@@ -80,7 +80,7 @@ func find(name, dir string, env []string) (string, error) {
 	return "", failure
 }
 
-// variable is the value that the last setting of a name gives it.
+// variable returns the value of a name by its last setting.
 func variable(env []string, name string) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if value, ok := strings.CutPrefix(env[i], name+"="); ok {
@@ -111,7 +111,7 @@ func settings(env []string) []string {
 
 var errEmpty = errors.New("cannot launch: the command is empty")
 
-// reason says why a command could not start.
+// reason returns the error of a command that could not start.
 func reason(name, dir string, err error) error {
 	if dir != "" {
 		if info, statErr := os.Stat(dir); statErr != nil {

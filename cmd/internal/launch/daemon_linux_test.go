@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is the test binary in a process of its own: it starts a process from a
-// goroutine that soon ends, and waits to be killed. It starts another process for each
-// line of its input.
+// daemon is the main function of the test binary in its own process: it starts a process from a
+// goroutine that soon ends, and waits to be killed. It starts another process for each line of its
+// input.
 func daemon(command string) {
 	guard, err := NewGuard(owner(os.Getpid()))
 	if err != nil {
@@ -30,7 +30,7 @@ func daemon(command string) {
 	}
 	if limit, err := time.ParseDuration(os.Getenv("LAUNCH_TEST_LIMIT")); err == nil {
 		renew := func() { guard.Until(time.Now().Add(limit)) }
-		renew() // before anything is started, as daemons do
+		renew() // before anything is started, as in daemons
 		go func() {
 			for range time.Tick(limit / 4) {
 				renew()
@@ -53,7 +53,7 @@ func daemon(command string) {
 
 func owner(pid int) string { return fmt.Sprintf("test-%d", pid) }
 
-// subject is a daemon in a process of its own.
+// subject is a daemon in its own process.
 type subject struct {
 	*exec.Cmd
 	t     *testing.T
@@ -108,7 +108,7 @@ func (d *subject) kill() {
 	d.Wait()
 }
 
-// guard is the id of the daemon's guard; 0 for none.
+// guard returns the id of the daemon's guard; 0 if there is none.
 func (d *subject) guard() int {
 	for pid, state := range children(d.Process.Pid) {
 		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) == guardName && state != "Z" {
@@ -124,7 +124,7 @@ func (d *subject) awaitGuard(except int) (pid int) {
 	return pid
 }
 
-// family is a process with a child.
+// family starts a process with a child.
 func (d *subject) family() (child, grandchild int) {
 	d.t.Helper()
 	child = d.start()
@@ -139,8 +139,8 @@ func (d *subject) family() (child, grandchild int) {
 
 const twoSleep = "sleep 1000 & exec sleep 1000"
 
-// ways are the ways to find a daemon's processes: by their control group, if this host
-// lets us make one, or without.
+// ways runs a test with each way to find a daemon's processes: by their control group, if this host
+// permits one, or without.
 func ways(t *testing.T, f func(t *testing.T, env ...string)) {
 	t.Run("without a control group", func(t *testing.T) { f(t, "LAUNCH_TEST_NO_GROUP=1") })
 	t.Run("control group", func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestOrphansAreKilled(t *testing.T) {
 	})
 }
 
-// TestLeashOutlivesTheGuard kills daemon and guard at once: the process's child ends
-// although nobody looks for orphans.
+// TestLeashOutlivesTheGuard kills daemon and guard at once: the process's child ends although no
+// daemon looks for orphans.
 func TestLeashOutlivesTheGuard(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LEASH=1")...)
@@ -204,8 +204,8 @@ func TestLeashOutlivesTheGuard(t *testing.T) {
 	})
 }
 
-// TestLeashGoesWithItsProcess: the leash delays nothing, and kills no descendants that
-// are to be left alone.
+// TestLeashGoesWithItsProcess: the leash causes no delay, and kills no descendants that should
+// continue.
 func TestLeashGoesWithItsProcess(t *testing.T) {
 	p, err := Start(Command{Args: []string{script(t, "sleep 1000 >/dev/null 2>&1 & exit 3")}, Leash: true})
 	if err != nil {
@@ -222,8 +222,8 @@ func TestLeashGoesWithItsProcess(t *testing.T) {
 	}
 }
 
-// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: when their time
-// has passed, its guard ends the processes and their children.
+// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: when their limit has passed,
+// its guard ends the processes and their children.
 func TestStoppedDaemonsProcessesEnd(t *testing.T) {
 	ways(t, func(t *testing.T, env ...string) {
 		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
@@ -253,8 +253,8 @@ func TestDisguisedProcessesEnd(t *testing.T) {
 	}
 }
 
-// TestGuardIsReplaced kills or stops the guard, and then the daemon: launching goes on
-// meanwhile, and everything ends all the same.
+// TestGuardIsReplaced kills or stops the guard, and then the daemon: processes can still be
+// launched, and all of them end.
 func TestGuardIsReplaced(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -271,8 +271,8 @@ func TestGuardIsReplaced(t *testing.T) {
 	}
 }
 
-// TestGuardThatStandsStill: nobody is told that the guard was stopped, as when the
-// system freezes it; launching goes on when its pipe is full.
+// TestGuardThatStandsStill: the guard is stopped without notice, as when the system freezes it;
+// launching continues when its pipe is full.
 func TestGuardThatStandsStill(t *testing.T) {
 	g, err := NewGuard("still")
 	if err != nil {
@@ -286,7 +286,7 @@ func TestGuardThatStandsStill(t *testing.T) {
 	defer r.Close()
 	g.mu.Lock()
 	first, pipe := g.pid, g.pipe
-	g.pipe = w // nobody reads it
+	g.pipe = w // its reader is stopped
 	g.mu.Unlock()
 	defer pipe.Close()
 	for range 5000 {
@@ -307,7 +307,7 @@ func TestGuardNeedsMain(t *testing.T) {
 	}
 }
 
-// TestClosingEndsNoProcess: processes that a process has left behind may go on.
+// TestClosingEndsNoProcess: processes that a process has left behind may continue.
 func TestClosingEndsNoProcess(t *testing.T) {
 	g, err := NewGuard(owner(os.Getpid()))
 	if err != nil {
@@ -319,12 +319,12 @@ func TestClosingEndsNoProcess(t *testing.T) {
 		t.Fatal("it was gone")
 	}
 	if _, err := KillOrphans(context.Background(), owner(os.Getpid())); err != nil {
-		t.Fatal(err) // the control group goes too
+		t.Fatal(err) // the control group is removed too
 	}
 }
 
-// TestControlGroupThatIsGone: somebody removes the control group; processes are started
-// all the same, and end with the daemon.
+// TestControlGroupThatIsGone: after the control group was removed, processes are still started, and
+// end with the daemon.
 func TestControlGroupThatIsGone(t *testing.T) {
 	needGroup(t)
 	d := startDaemon(t, script(t, twoSleep))
@@ -338,7 +338,7 @@ func TestControlGroupThatIsGone(t *testing.T) {
 	eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
 }
 
-// TestOrphansAreReaped makes a process adopt orphans, as one with the id 1 does.
+// TestOrphansAreReaped makes a process adopt orphans, like the process with the id 1.
 func TestOrphansAreReaped(t *testing.T) {
 	if os.Getenv("LAUNCH_TEST_ADOPT") == "" {
 		self, err := os.Executable()
@@ -395,7 +395,7 @@ func TestProlongedWhileKilling(t *testing.T) {
 				g.Until(time.Now().Add(time.Hour))
 				prolonged, deaths = true, 0
 			}
-			if prolonged && deaths > 5 { // one look may have been under way
+			if prolonged && deaths > 5 { // one scan may have been under way
 				t.Fatalf("the guard goes on killing: %+v", p.Result())
 			}
 		case <-time.After(2 * time.Second):
@@ -408,8 +408,8 @@ func TestProlongedWhileKilling(t *testing.T) {
 	}
 }
 
-// TestLapsedSince: a limit that has passed when a process starts counts as well, even
-// once it has been moved.
+// TestLapsedSince: a limit that has passed when a process starts counts as passed, even after it
+// was moved.
 func TestLapsedSince(t *testing.T) {
 	g := &Guard{}
 	g.Until(time.Now().Add(time.Hour))

@@ -17,10 +17,10 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// The guard's process is this same program, started with a variable set to the owner.
-// It reads notes of 16 bytes. The first half is the time on the boot clock until which
-// processes may run, 0 for as long as the program lives. The second is the id of a
-// process that has begun, the negated id of one that is about to be reaped, or 0.
+// The guard's process is this same program, started with a variable set to the owner. It reads
+// notes of 16 bytes. The first half is the time on the boot clock until which processes may run; 0
+// means while the program lives. The second is the id of a process that has begun, the negated id
+// of one that is about to be reaped, or 0.
 const (
 	guardVariable = "JOBD_LAUNCH_GUARD"
 	graceVariable = "JOBD_LAUNCH_GRACE" // how long processes may take to end, a duration
@@ -46,12 +46,12 @@ func Main() {
 	}
 }
 
-// watch is the whole life of a guard's process.
+// watch runs a guard's process.
 func watch(owner string, grace time.Duration) {
 	// The name of the process is that of its first thread, which need not be this one.
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
-	// A signal to the whole group or control group of the program reaches the guard,
-	// too: the program must get the time to end in order.
+	// A signal to the whole group or control group of the program reaches the guard, too. It must
+	// survive, to give the program time to end.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	w := watched{owner: owner, groups: make(map[int]bool)}
 	notes := make([]byte, 256*noteSize)
@@ -98,8 +98,7 @@ func (w *watched) note(note []byte) {
 	}
 }
 
-// patience is the time until the clock must be checked again, in milliseconds; -1 for
-// never.
+// patience returns the time until the clock must be checked again, in milliseconds; -1 for never.
 func (w *watched) patience() int {
 	left := time.Duration(w.until) - boot.Since()
 	switch {
@@ -115,8 +114,8 @@ func (w *watched) patience() int {
 	return int(guardTick.Milliseconds())
 }
 
-// expire ends all processes once. Notes are read before it checks again for processes
-// that are left: if the program goes on, its new processes live.
+// expire ends all processes once. Notes are read before it checks again for processes that are
+// left: if the program continues, its new processes live.
 func (w *watched) expire() {
 	w.killGroups()
 	pids, unsure := killOnce(w.owner)
@@ -130,7 +129,7 @@ func (w *watched) killGroups() {
 	}
 }
 
-// warn gives the groups the time of grace to end in order.
+// warn sends the groups SIGTERM, and gives them the time of grace to end.
 func (w *watched) warn(grace time.Duration) {
 	if grace == 0 {
 		return
@@ -152,10 +151,10 @@ func (w *watched) kill() {
 	_, _ = kill(ctx, w.owner)
 }
 
-// Guard is a small process beside this program that outlives it. It kills the processes
-// that were started under it, and their descendants, when the program has gone or has
-// not extended their time, for example because it is stopped or stuck. The parent-death
-// signal alone reaches only a process itself, and never when the program merely hangs.
+// Guard is a small process that runs beside this program and ends after it. It kills the processes
+// that were started under it, and their descendants, when the program has gone or has not extended
+// their time, for example because it is stopped or stuck. The parent-death signal alone reaches
+// only a process itself, and never when the program merely hangs.
 type Guard struct {
 	owner  string
 	grace  time.Duration
@@ -205,25 +204,25 @@ func (g *Guard) Until(t time.Time) {
 	g.say(0)
 }
 
-// Lapses counts the limits that had passed when they were moved.
+// Lapses returns the number of limits that had passed when they were moved.
 func (g *Guard) Lapses() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.lapses
 }
 
-// LapsedSince tells whether a limit has passed since Lapses returned n, or had passed
-// then: a process that was started since may have been killed for it.
+// LapsedSince reports whether a limit has passed since Lapses returned n, or had passed then: a
+// process that was started since may have been killed for it.
 func (g *Guard) LapsedSince(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.lapses != n || g.passed()
 }
 
-// passed tells whether the limit has passed. Callers hold mu.
+// passed reports whether the limit has passed. Callers hold mu.
 func (g *Guard) passed() bool { return g.until != 0 && int64(boot.Since()) >= g.until }
 
-// Close ends the guard, and no process.
+// Close ends the guard, but no process that it guards.
 func (g *Guard) Close() {
 	g.mu.Lock()
 	g.closed = true
@@ -240,7 +239,7 @@ func (g *Guard) leaveGroup() {
 	}
 }
 
-// member is the owner of the processes of one command.
+// member returns the owner of the processes of one command.
 func (g *Guard) member(name string) string {
 	if name == "" {
 		return g.owner
@@ -257,7 +256,7 @@ func (g *Guard) begun(pid int) {
 	}
 }
 
-// ended says that a process is about to be reaped.
+// ended notes that a process is about to be reaped.
 func (g *Guard) ended(pid int) {
 	if g != nil {
 		g.mu.Lock()
@@ -267,8 +266,8 @@ func (g *Guard) ended(pid int) {
 	}
 }
 
-// say writes a note, and does not wait: if the guard's pipe is full, the guard hangs.
-// Then it is replaced, and the next one gets all notes again. Callers hold mu.
+// say writes a note without waiting. If the guard's pipe is full, the guard hangs: it is replaced,
+// and the next one gets all notes again. Callers hold mu.
 func (g *Guard) say(pid int) {
 	if g.pid == 0 {
 		return
@@ -346,8 +345,7 @@ func (g *Guard) keep() {
 	}
 }
 
-// await returns when the guard's process has ended, and tells whether another one is
-// needed.
+// await returns when the guard's process has ended, and reports whether another one is needed.
 func (g *Guard) await() bool {
 	for {
 		var status unix.WaitStatus

@@ -42,7 +42,7 @@ func start(t *testing.T, c Command) *Process {
 	return p
 }
 
-// output is the end of a process and its output.
+// output has the end of a process and its output.
 type output struct {
 	Result
 	out, err string
@@ -87,7 +87,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// look returns a process's state, parent and group; no state when there is none.
+// look returns a process's state, parent and group; the state is empty if the process does not
+// exist.
 func look(pid int) (state string, parent, group int) {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
@@ -338,7 +339,7 @@ func TestChattyDescendantDoesNotHoldUpTheEnd(t *testing.T) {
 	eventually(t, "the descendant dies of its closed pipe", func() bool { return gone(pid) })
 }
 
-// full accepts only so many bytes.
+// full accepts only that many bytes.
 type full int
 
 func (f *full) Write(p []byte) (int, error) {

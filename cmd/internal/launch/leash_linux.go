@@ -15,11 +15,11 @@ type leash struct {
 	pipe    *os.File // whose end it waits for
 }
 
-// leashShell is the shell that it runs in: a few hundred kilobytes and a millisecond.
+// leashShell is the shell that runs a leash, in a few hundred kilobytes and a millisecond.
 const leashShell = "/bin/sh"
 
-// newLeash makes the leash of a group. Without a shell it returns nil: the Guard is
-// there all the same.
+// newLeash makes the leash of a group. Without a shell it returns nil, and only the Guard protects
+// the group.
 func newLeash(group int, env []string, like *syscall.SysProcAttr) (*leash, error) {
 	r, pipe, err := os.Pipe()
 	if err != nil {
@@ -48,7 +48,7 @@ func newLeash(group int, env []string, like *syscall.SysProcAttr) (*leash, error
 	return nil, err
 }
 
-// end ends the leash alone.
+// end ends only the leash.
 func (l *leash) end() {
 	if l != nil {
 		_ = l.process.Kill()

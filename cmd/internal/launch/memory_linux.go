@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// MemoryOver finds the process groups that hold more than so many bytes of memory, and
-// returns how many bytes they hold. Memory that processes share is divided equally
-// among them. A process that left its group counts with its new group.
+// MemoryOver returns the process groups that hold more than limit bytes of memory, and how many
+// bytes they hold. Memory that processes share is divided equally among them. A process that left
+// its group counts with its new group.
 func MemoryOver(limit int64) map[int]int64 {
 	type group struct {
 		bytes int64
@@ -51,7 +51,7 @@ func MemoryOver(limit int64) map[int]int64 {
 	return over
 }
 
-// proportional is a process's memory, with its part of shared memory. It costs more
+// proportional returns a process's memory in bytes, with its part of shared memory. That costs more
 // than counting shared memory in full.
 func proportional(pid int) int64 {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")

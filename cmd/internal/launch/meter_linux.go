@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// tick is the unit of times in /proc, whatever unit the kernel uses inside.
+// tick is the unit of times in /proc, whatever unit the kernel uses internally.
 const tick = time.Second / 100
 
 // Meter counts the processor time that a process and its descendants use.
@@ -26,9 +26,9 @@ type Meter struct {
 // reading it is costly.
 func (p *Process) Meter() Meter { return Meter{p: p, begun: boot.Since()} }
 
-// Used is how much the process, the children that it has waited for, and the members of
-// its group that began meanwhile have used, in steps of 10 ms. Processes that left the
-// group are not counted.
+// Used returns how much the process, the children that it has waited for, and the members of its
+// group that began meanwhile have used, in steps of 10 ms. Processes that left the group are not
+// counted.
 func (m *Meter) Used() (used time.Duration) {
 	own, ok := readTimes(m.p.process.Pid)
 	if !ok {
@@ -72,8 +72,8 @@ func readTimes(pid int) (t times, ok bool) {
 	return t, true
 }
 
-// stat is a process's line in /proc from the state on, which is field 3: the name
-// before it may hold spaces and brackets.
+// stat returns a process's line in /proc from the state on, which is field 3: the name before it
+// may contain spaces and brackets.
 func stat(pid int) []string {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))

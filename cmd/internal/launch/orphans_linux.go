@@ -15,12 +15,12 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// markName is the environment variable that marks the processes of a program. It serves
-// to find them when the program is dead and had no control group for them.
+// markName is the environment variable that marks the processes of a program. They are found by it
+// when the program is dead and had no control group for them.
 const markName = "JOBD_OWNER"
 
-// Mark is the setting in the environment of all processes of a guard with that owner,
-// and of their descendants; a slash and a Command's Name may follow.
+// Mark returns the setting in the environment of all processes of a guard with that owner, and of
+// their descendants; a slash and a Command's Name may follow.
 func Mark(owner string) string { return markName + "=" + owner }
 
 // KillOrphans kills the processes on this host that a dead program started under a
@@ -60,7 +60,7 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 	}
 }
 
-// beginning is when a process began, "" once it is gone.
+// beginning returns when a process began, "" once it is gone.
 func beginning(pid int) string {
 	if fields := stat(pid); len(fields) > 22-3 && fields[0] != "Z" && fields[0] != "X" {
 		return fields[22-3]
@@ -68,8 +68,8 @@ func beginning(pid int) string {
 	return ""
 }
 
-// ended tells whether all killed processes have gone: they lose their environment, and
-// so the mark, before their files.
+// ended reports whether all killed processes have gone: they lose their environment, and so the
+// mark, before their files.
 func ended(pids map[int]string) bool {
 	for pid, began := range pids {
 		if began != "" && beginning(pid) == began {
@@ -89,9 +89,9 @@ func killOnce(owner string) (pids []int, unsure bool) {
 	return append(pids, killMembers(groupOf(owner))...), unsure
 }
 
-// killMembers kills the processes in a control group, and lists them. It kills them one
-// by one, because a group is of no use any more once its kill file was used: on some
-// kernels (seen on 6.18) every process that is started in it later is killed too.
+// killMembers kills the processes in a control group, and lists them. It kills them one by one,
+// because a group cannot be used any more once its kill file was used: on some kernels (seen on
+// 6.18) every process that is started in it later is killed too.
 func killMembers(group string) (pids []int) {
 	handles := make(map[int]*os.Process)
 	for _, pid := range members(group) {
@@ -156,8 +156,8 @@ func killMarked(mark []byte) (pids []int, unsure bool) {
 // execute a program.
 const execTime = 2 * time.Second
 
-// marked tells whether a process has the setting, or has no environment and is so young
-// that it may be about to get the setting.
+// marked reports whether a process has the setting, or has no environment and is so young that it
+// may be about to get the setting.
 func marked(pid int, mark []byte) (ours, begins bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -194,7 +194,7 @@ func makeGroup(owner string) *os.File {
 	return dir
 }
 
-// groupOf is the path of the owner's control group, which is inside our own; "" without
+// groupOf returns the path of the owner's control group, which is inside our own; "" without
 // control groups of version 2.
 func groupOf(owner string) string {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")

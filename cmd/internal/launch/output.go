@@ -70,9 +70,9 @@ func (s *stream) take(fd uintptr, buf []byte) (n int, full bool, err error) {
 	return n, s.full, err
 }
 
-// finish reads until the deadline, or until the pipe ends before it, including all that
-// has been written by then. It tells whether the pipe is still open: descendants of the
-// process may hold it for as long as they like.
+// finish reads until the deadline, or until the pipe ends before it, including all that has been
+// written by then. It reports whether the pipe is still open: descendants of the process may hold
+// it without limit.
 func (s *stream) finish(deadline time.Time) (held bool) {
 	s.pipe.SetReadDeadline(deadline)
 	<-s.ended
@@ -83,9 +83,8 @@ func (s *stream) finish(deadline time.Time) (held bool) {
 	return !s.over && !s.full
 }
 
-// flush reads the output that has been written by now, without waiting. It takes no
-// more than the pipe can hold, because a descendant that writes as fast as we read must
-// not hold us up.
+// flush reads the output that has been written by now, without waiting. It reads no more than the
+// pipe can hold, so that it ends even if a descendant writes as fast as it reads.
 func (s *stream) flush() {
 	conn, err := s.pipe.SyscallConn()
 	if err != nil {
@@ -131,14 +130,13 @@ func (k *Kept) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Text is the output as valid UTF-8 of at most Limit bytes, and whether some of it is
-// missing. Then it is cut before a character and ends with a marker that counts towards
-// the limit. The memory belongs to the text from here on.
+// Text returns the output as valid UTF-8 of at most Limit bytes, and whether some of it is missing.
+// Then it is cut before a character and ends with a marker that counts towards the limit. The
+// output must not be written to after that.
 func (k *Kept) Text() (s string, cut bool) { return text(k.data, k.lost, k.Limit) }
 
-// text makes valid UTF-8 of at most limit bytes out of what a process wrote.
-// When something is missing, the text is cut before a character and ends with
-// a marker that counts towards the limit.
+// text makes valid UTF-8 of at most limit bytes out of what a process wrote. If some of it is
+// missing, the text is cut before a character and ends with a marker that counts towards the limit.
 func text(data []byte, lost bool, limit int) (s string, cut bool) {
 	if lost {
 		data = data[:border(data, len(data))]
@@ -153,7 +151,7 @@ func text(data []byte, lost bool, limit int) (s string, cut bool) {
 	return string(data[:border(data, min(limit-len(mark), len(data)))]) + mark, true
 }
 
-// marker is the end of a text that was cut to that many bytes.
+// marker returns the end of a text that was cut to that many bytes.
 func marker(limit int) string {
 	for _, mark := range []string{fmt.Sprintf("\n[output cut at %d bytes]", limit), "[cut]"} {
 		if len(mark) <= limit/2 {
@@ -163,7 +161,7 @@ func marker(limit int) string {
 	return ""
 }
 
-// border is the last position at or before n that does not split a character.
+// border returns the last position at or before n that does not split a character.
 func border(data []byte, n int) int {
 	for back := 1; back <= utf8.UTFMax && back <= n; back++ {
 		if c := data[n-back]; utf8.RuneStart(c) {

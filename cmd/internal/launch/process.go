@@ -17,14 +17,14 @@ type Result struct {
 	Code   int            // exit code, when Signal is 0
 	Signal syscall.Signal // the signal that killed it; 0 when it exited
 	Held   bool           // descendants held an output open until Linger was over
-	Err    error          // its result is unknown: somebody else has waited for it
+	Err    error          // the result is unknown: another part of the program has waited for the process
 }
 
 // Process is a running or ended process.
 type Process struct {
 	process *os.Process
 	guard   *Guard
-	name    string // of the guard's
+	name    string // in the guard
 	linger  time.Duration
 	stdin   *os.File // nil unless there is something to write
 	written chan struct{}
@@ -35,7 +35,7 @@ type Process struct {
 	result  Result
 
 	mu     sync.Mutex // guards the following; held while a signal is sent
-	rest   bool       // it is to be killed, and the rest of its group at its end
+	rest   bool       // kill it, and the rest of its group at its end
 	over   bool       // the process itself has ended
 	reaped bool       // its id, and its group's, may belong to others now
 }
@@ -69,8 +69,7 @@ func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, e
 	return process, err
 }
 
-// Start starts a process. The error says why it could not start, in words for the job's
-// record.
+// Start starts a process. The error says why it could not start, in words for the job's record.
 func Start(c Command) (_ *Process, err error) {
 	if len(c.Args) == 0 {
 		return nil, errEmpty
@@ -178,47 +177,46 @@ func (p *Process) close() {
 
 func (p *Process) feed(text []byte) {
 	defer close(p.written)
-	_, _ = p.stdin.Write(text) // if the process did not read it, it does not need it
+	_, _ = p.stdin.Write(text) // a process that did not read it does not need it
 	p.stdin.Close()
 }
 
-// Pid is the id of the process and of its group.
+// Pid returns the id of the process and of its group.
 func (p *Process) Pid() int { return p.process.Pid }
 
-// Ended is closed when the process has ended and its outputs have been read.
+// Ended returns a channel that is closed when the process has ended and its outputs are read.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Flush passes to Stdout and Stderr what the process has written by now. Nothing else
-// writes to them meanwhile.
+// Flush passes to Stdout and Stderr what the process has written by now. Nothing else writes to
+// them meanwhile.
 func (p *Process) Flush() {
 	for _, s := range p.outputs {
 		s.flush()
 	}
 }
 
-// Result waits for the end of the process and says how it ended.
+// Result waits for the end of the process and returns how it ended.
 func (p *Process) Result() Result {
 	<-p.ended
 	return p.result
 }
 
-// Running tells whether the process has not ended yet.
+// Running reports whether the process has not ended yet.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.over
 }
 
-// Signal sends a signal to the process and tells whether it was delivered.
+// Signal sends a signal to the process and reports whether it was delivered.
 func (p *Process) Signal(signal syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return signal > 0 && !p.over && unix.Kill(p.process.Pid, signal) == nil
 }
 
-// SignalGroup sends a signal to the process and its descendants in its group, and tells
-// whether any got it. Until Ended, that includes descendants that have outlived the
-// process.
+// SignalGroup sends a signal to the process and its descendants in its group, and reports whether
+// any got it. Until Ended, that includes descendants that have outlived the process.
 func (p *Process) SignalGroup(signal syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +250,7 @@ func (p *Process) wait() {
 	p.mu.Lock()
 	p.over = true
 	p.mu.Unlock()
-	// As long as the process is not reaped, its id and its group's are not reused.
+	// Until the process is reaped, its id and its group's are not reused.
 	deadline := time.Now().Add(p.linger)
 	for _, s := range p.outputs {
 		p.result.Held = s.finish(deadline) || p.result.Held

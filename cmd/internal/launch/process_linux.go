@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes give a new process a group of its own, which the terminal's Ctrl-C does
-// not reach, and end it when this program ends.
+// attributes gives a new process a group of its own, which the terminal's Ctrl-C does not reach,
+// and ends it when this program ends.
 func attributes(c Command) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: c.User}
 	if c.Death != 0 {
@@ -20,19 +20,19 @@ func attributes(c Command) *syscall.SysProcAttr {
 	return a
 }
 
-// leaveGroup starts the process outside of the control group, and tells whether it was
-// to be inside.
+// leaveGroup starts the process outside of the control group, and reports whether it was to be
+// inside.
 func leaveGroup(a *syscall.SysProcAttr) bool {
 	inside := a.UseCgroupFD
 	a.UseCgroupFD = false
 	return inside
 }
 
-// KeepDescriptors keeps this program's inherited descriptors from its processes.
+// KeepDescriptors keeps processes from inheriting this program's own inherited descriptors.
 func KeepDescriptors() { _ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) }
 
-// limit sets limits of a process that has just begun. It raises none above the
-// process's hard limit.
+// limit sets limits of a process that has just begun. It raises no limit above the process's hard
+// limit.
 func limit(pid int, limits []Limit) {
 	for _, l := range limits {
 		var old unix.Rlimit
@@ -49,7 +49,7 @@ func (p *Process) waitEnd() {
 	}
 }
 
-// pipeSize is how many bytes a pipe holds.
+// pipeSize returns how many bytes a pipe holds.
 func pipeSize(fd uintptr) int {
 	if size, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil {
 		return size

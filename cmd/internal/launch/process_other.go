@@ -39,10 +39,10 @@ func Main() {}
 // Guard ends the descendants of processes, on Linux only.
 type Guard struct{ owner string }
 
-// NewGuard says that there is no guard here.
+// NewGuard returns errors.ErrUnsupported.
 func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
 
-// NewGentleGuard says that there is no guard here.
+// NewGentleGuard returns errors.ErrUnsupported.
 func NewGentleGuard(string, time.Duration) (*Guard, error) { return nil, errors.ErrUnsupported }
 
 func (*Guard) member(string) string { return "" }
@@ -53,10 +53,10 @@ func (*Guard) Close() {}
 // Until does nothing.
 func (*Guard) Until(time.Time) {}
 
-// Lapses is always 0.
+// Lapses returns 0.
 func (*Guard) Lapses() int { return 0 }
 
-// LapsedSince is always false.
+// LapsedSince returns false.
 func (*Guard) LapsedSince(int) bool { return false }
 
 func (*Guard) begun(int) {}
@@ -68,22 +68,22 @@ func newLeash(int, []string, *syscall.SysProcAttr) (*leash, error) { return nil,
 
 func (*leash) end() {}
 
-// KillOrphans finds none.
+// KillOrphans does nothing.
 func KillOrphans(context.Context, string) (int, error) { return 0, nil }
 
 // Meter counts nothing.
 type Meter struct{}
 
-// Meter counts nothing.
+// Meter returns a Meter that counts nothing.
 func (*Process) Meter() Meter { return Meter{} }
 
-// Used is always 0.
+// Used returns 0.
 func (*Meter) Used() time.Duration { return 0 }
 
-// MemoryOver finds none.
+// MemoryOver returns nil.
 func MemoryOver(int64) map[int]int64 { return nil }
 
-// Mark is a setting in the environment of processes with a guard.
+// Mark returns "".
 func Mark(owner string) string { return "" }
 
 func strangers() noReaper { return noReaper{} }

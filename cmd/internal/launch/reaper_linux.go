@@ -24,11 +24,11 @@ var strangers = sync.OnceValue(func() *reaper {
 	return newReaper()
 })
 
-// adopts tells whether the orphans of this host or container become ours.
+// adopts reports whether the orphans of this host or container become ours.
 var adopts = func() bool { return os.Getpid() == 1 }
 
-// reapEvery is the least time between two searches, so that many ends do not cause as
-// many searches.
+// reapEvery is the shortest time between two searches, so that many ends do not cause as many
+// searches.
 const reapEvery = 200 * time.Millisecond
 
 func newReaper() *reaper {
@@ -68,7 +68,7 @@ func (r *reaper) reap() {
 	}
 }
 
-// forking is held while a child of ours is being made.
+// forking records the child that fork starts. No child is reaped meanwhile.
 func (r *reaper) forking(fork func() int) {
 	if r == nil {
 		fork()
@@ -81,7 +81,7 @@ func (r *reaper) forking(fork func() int) {
 	}
 }
 
-// reaped says that a child of ours has been waited for.
+// reaped records that a child of ours has been waited for.
 func (r *reaper) reaped(pid int) {
 	if r == nil {
 		return

@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real-time signals, as the C library numbers them: it keeps the kernel's
-// first two for itself.
+// Real-time signals, as the C library numbers them: it keeps the kernel's first two for itself.
 const (
 	rtMin = 34
 	rtMax = 64
 )
 
-// Known tells whether the system has a signal of that number.
+// Known reports whether the system has a signal of that number.
 func Known(signal syscall.Signal) bool {
 	return unix.SignalName(signal) != "" || signal >= rtMin && signal <= rtMax
 }
@@ -29,7 +28,7 @@ var aliases = map[string]syscall.Signal{
 // nameSize is the width of the sig column of the owner's table, in characters.
 const nameSize = 10
 
-// SignalName is the name of a signal, at most ten characters: SIGTERM, or
+// SignalName returns the name of a signal, at most ten characters: SIGTERM, or
 // SIGRTMIN+3, SIGRTMAX-3 and, in the middle where neither fits, SIG45.
 func SignalName(signal syscall.Signal) string {
 	if name := unix.SignalName(signal); name != "" {
@@ -53,8 +52,8 @@ func SignalName(signal syscall.Signal) string {
 	return fmt.Sprintf("SIG%d", n)
 }
 
-// ParseSignal finds a signal by its name, with SIG in front: the ordinary ones,
-// SIGRTMIN+n, SIGRTMAX-n and SIGn. It tells whether there is such a signal.
+// ParseSignal finds a signal by its name, with SIG in front: the ordinary ones, SIGRTMIN+n,
+// SIGRTMAX-n and SIGn. It reports whether there is such a signal.
 func ParseSignal(name string) (syscall.Signal, bool) {
 	rest, ok := strings.CutPrefix(name, "SIG")
 	if !ok {

@@ -15,7 +15,7 @@ import (
 // mark. Only files that belong to such a folder are ever removed from it.
 type folder struct {
 	dir  string
-	mark *os.File // locked as long as the daemon lives
+	mark *os.File // locked while the daemon lives
 }
 
 const (
@@ -50,7 +50,7 @@ func makeFolder() (*folder, error) {
 	return f, nil
 }
 
-// socket is the address of one of its sockets.
+// socket returns the address of one of its sockets.
 func (f *folder) socket(name string) string { return "unix:" + filepath.Join(f.dir, name) }
 
 // remove removes the folder, the mark last, and no file that does not belong to it.

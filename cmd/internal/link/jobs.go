@@ -8,10 +8,9 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// Jobs is a door's submitter. A connection keeps the rights that its token had when it
-// came. If a job was refused for lack of rights, and a new connection may submit such a
-// job, the new connection replaces the old one. The old one stays until the jobs that
-// it submitted have ended.
+// Jobs is a door's submitter. A connection keeps the rights that its token had when it connected.
+// If a job was refused for lack of rights, and a new connection may submit such a job, the new
+// connection replaces the old one. The old one stays until the jobs that it submitted have ended.
 type Jobs struct {
 	link *Link
 	opts []gloom.Option
@@ -35,7 +34,7 @@ func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
 	return j, nil
 }
 
-// open replaces the connection by a new one.
+// open replaces the connection.
 func (j *Jobs) open() error {
 	j.opened++
 	side := Submits
@@ -49,7 +48,7 @@ func (j *Jobs) open() error {
 	return err
 }
 
-// Submitter is the one for the next job.
+// Submitter returns the submitter for the next job.
 func (j *Jobs) Submitter() *gloom.Submitter {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,9 +19,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestRightsComeBack: a job that the token does not allow is reported, and goes through
-// once the token allows it again; jobs that the old connection submitted go on
-// meanwhile.
+// TestRightsComeBack: a job that the token does not allow is reported, and is accepted once the
+// token allows it again; jobs that the old connection submitted continue.
 func TestRightsComeBack(t *testing.T) {
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -87,8 +86,8 @@ func TestRightsComeBack(t *testing.T) {
 	}
 }
 
-// TestFrozenDoor: the jobs of a door that stands still with its connection open wait for no
-// worker any more when its lease is over.
+// TestFrozenDoor: the jobs of a door that hangs with its connection open no longer wait for workers
+// when its lease is over.
 func TestFrozenDoor(t *testing.T) {
 	const lease = 3 * time.Second
 	opt := settings.Default()
@@ -139,14 +138,14 @@ func TestFrozenDoor(t *testing.T) {
 		srv.Hub().View(func(b *broker.Broker, _ int64) { n = int(b.Held()) })
 		return n
 	}
-	time.Sleep(lease) // well, it is not dropped
+	time.Sleep(lease) // before that it is not dropped
 	if waiting() != 1 {
 		t.Fatal("the job of a door that is well is gone")
 	}
 	frozen.Store(true)
 	defer jobs.Close()
 	defer frozen.Store(false)
-	// Three quarters of the lease, and what a busy machine takes.
+	// Three quarters of the lease, and some time for a busy machine.
 	for over := time.Now().Add(lease * 7 / 8); waiting() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(over) {
 			t.Fatal("the job still waits for a worker")

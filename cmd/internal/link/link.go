@@ -32,14 +32,14 @@ type Config struct {
 	// SubmitAddr and WorkerAddr are the addresses of a shared broker, each a list separated
 	// by commas. If both are empty, the door starts a broker of its own.
 	SubmitAddr, WorkerAddr string
-	// SubmitOnly: the door joins no workers, and needs no WorkerAddr.
+	// SubmitOnly: the door has no workers, and needs no WorkerAddr.
 	SubmitOnly bool
 	Token      string
-	// Lease is for how long another daemon keeps its hands off the door's jobs when nothing
-	// is heard of it; 0 is ten seconds.
+	// Lease is how long other daemons leave the door's jobs alone when the door is silent; 0 is ten
+	// seconds.
 	Lease time.Duration
-	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them
-	// turns TLS on. TLSPrefix begins the names of these options.
+	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them turns TLS on.
+	// TLSPrefix is the prefix of the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
 	// News is called with the events of connections, by side: Submits or the name of a
@@ -60,16 +60,16 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 	c.TLSPrefix = "--broker-tls-"
 	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit address of a shared broker, several with commas; none: a broker inside this process")
 	if !c.SubmitOnly {
-		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; none: the port behind the submit address's")
+		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; none: the port after that of the submit address")
 	}
-	f.StringVar(&c.Token, "broker-token", c.Token, "token for it; better in the environment")
+	f.StringVar(&c.Token, "broker-token", c.Token, "token for the broker; it is safer in the environment")
 	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "authority of its certificate, in PEM form; this and each of the next three turn TLS on")
-	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show it")
+	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show to the broker")
 	f.StringVar(&c.TLSKey, "broker-tls-key", c.TLSKey, "its key")
 	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "name that its certificate must have")
 }
 
-// Validate also sets the default address of workers.
+// Validate checks the options, and sets the default address of workers.
 func (c *Config) Validate() error {
 	switch {
 	case c.SubmitAddr == "" && c.WorkerAddr != "":
@@ -106,8 +106,8 @@ type Link struct {
 	lost     map[string]error
 	barred   error // why a job was refused for lack of rights
 	barredAt time.Time
-	refused  string         // type for which more rights are wanted, "" for none
-	tries    sync.WaitGroup // finds out whether the rights are there
+	refused  string         // type whose rights are missing, "" for none
+	tries    sync.WaitGroup // that find out whether the rights are there
 }
 
 const (
@@ -116,11 +116,11 @@ const (
 	defaultLease = 10 * time.Second
 )
 
-// heartbeat is the pace at which a broker must hear of a door with this lease. It drops the
-// door after two beats without a byte, as lost. That is before the lease is over, even one
-// last renewed a quarter of it ago: when another door takes its place, at another broker of a
-// fleet perhaps, none of its jobs waits any more for a worker, under the rules of a broker
-// that the other door does not know.
+// heartbeat returns the pace at which a broker must hear from a door with this lease. A broker
+// drops a door as lost after two beats without a byte. That is before the lease is over, even one
+// that was last renewed a quarter of it ago. So when another door takes over, perhaps at another
+// broker of a fleet, none of the lost door's jobs still waits for a worker at a broker that the
+// other door does not know.
 func heartbeat(lease time.Duration) time.Duration {
 	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
 }
@@ -129,7 +129,7 @@ func heartbeat(lease time.Duration) time.Duration {
 func Open(c Config, log zerolog.Logger) (*Link, error) {
 	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, news: c.News, log: log, life: c.Life, lost: make(map[string]error)}
 	if l.news == nil {
-		l.news = l.tell
+		l.news = l.logNews
 	}
 	l.common = []gloom.Option{gloom.Backoff(leastPause, mostPause), gloom.TrustBodies()}
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
@@ -149,7 +149,7 @@ func Open(c Config, log zerolog.Logger) (*Link, error) {
 	return l, nil
 }
 
-// embed starts a broker on sockets that only this user reaches.
+// embed starts a broker on sockets that only this user can reach.
 func (l *Link) embed(c Config, log zerolog.Logger) error {
 	removeStale(os.TempDir())
 	var err error
@@ -225,7 +225,7 @@ func (l *Link) notice(side string, n gloom.Notice) {
 	l.news(side, n)
 }
 
-func (l *Link) tell(side string, n gloom.Notice) {
+func (l *Link) logNews(side string, n gloom.Notice) {
 	switch n.Event {
 	case gloom.EventConnected, gloom.EventJoined:
 		l.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
@@ -251,8 +251,7 @@ func (l *Link) setBarred(err error) {
 	l.barred, l.barredAt = err, time.Now()
 }
 
-// Health is nil when all sides are connected and no job was refused lately for lack of
-// rights.
+// Health returns nil if all sides are connected and no job was refused lately for lack of rights.
 func (l *Link) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,10 +264,10 @@ func (l *Link) Health() error {
 	return nil
 }
 
-// Own is the embedded broker, nil if it is shared.
+// Own returns the embedded broker, nil if the broker is shared.
 func (l *Link) Own() *server.Server { return l.own }
 
-// Idle is how many idle workers of the embedded broker serve a type; for a shared broker it
+// Idle returns how many idle workers of the embedded broker serve a type; for a shared broker that
 // is unknown.
 func (l *Link) Idle(typ string) (n int, known bool) {
 	if l.own == nil {
@@ -279,6 +278,6 @@ func (l *Link) Idle(typ string) (n int, known bool) {
 	return n, true
 }
 
-// WorkerAddr is the address of workers, "" for none. Only the same user on this host
-// can reach that of an embedded broker.
+// WorkerAddr returns the address of workers, "" for none. Only the same user on this host can reach
+// that of an embedded broker.
 func (l *Link) WorkerAddr() string { return l.work }

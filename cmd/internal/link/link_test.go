@@ -11,10 +11,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// long is longer ago than any daemon takes to start.
+// long is longer than the start of any daemon.
 const long = -2 * time.Hour
 
-// plant makes files below a directory, all of them old.
+// plant makes old files below a directory.
 func plant(t *testing.T, dir string, files ...string) {
 	t.Helper()
 	for _, name := range files {
@@ -30,7 +30,7 @@ func plant(t *testing.T, dir string, files ...string) {
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chtimes(path, old, old) })
 }
 
-// start opens a broker of its own, as a door does.
+// start opens a new broker, as a door does.
 func start(t *testing.T) *Link {
 	t.Helper()
 	l, err := Open(Config{Program: "serverlessd"}, zerolog.Nop())
@@ -40,18 +40,18 @@ func start(t *testing.T) *Link {
 	return l
 }
 
-// TestDataOfOthersStay: a start removes only files that some start has made. Everything
-// else stays, whatever its name and however long it has been unlocked.
+// TestDataOfOthersStay: a start removes only files that another start has made. All others are
+// kept, whatever their name and however long they have been unlocked.
 func TestDataOfOthersStay(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	all := []string{
 		"serverlessd-data/lock", "serverlessd-data/journal/0001", "serverlessd-data/store.db", // of a daemon started there
-		folderPrefix + "of-mine/lock", folderPrefix + "of-mine/thesis", // called so, without a mark
-		folderPrefix + "other/" + markName, folderPrefix + "other/submit", // a mark of somebody else's
+		folderPrefix + "of-mine/lock", folderPrefix + "of-mine/thesis", // with such a name, but without a mark
+		folderPrefix + "other/" + markName, folderPrefix + "other/submit", // another program's mark
 	}
 	plant(t, tmp, all...)
-	// A folder of ours to which somebody has added something.
+	// A folder of a daemon to which another program has added a file.
 	used := newFolder(t)
 	plant(t, used, "notes")
 	// Files behind a link are not below the link's name.
@@ -71,7 +71,7 @@ func TestDataOfOthersStay(t *testing.T) {
 	}
 }
 
-// newFolder is a folder that a killed daemon has left.
+// newFolder makes a folder as a killed daemon leaves it.
 func newFolder(t *testing.T) string {
 	t.Helper()
 	f, err := makeFolder()
@@ -86,8 +86,8 @@ func newFolder(t *testing.T) string {
 	return f.dir
 }
 
-// TestFoldersGo: a daemon's folder goes with it, and a killed one's at a later start,
-// but not the folder of a daemon that lives or is just starting.
+// TestFoldersGo: a daemon removes its folder, and a later start that of a killed daemon, but not
+// the folder of a daemon that runs or is just starting.
 func TestFoldersGo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

@@ -21,16 +21,16 @@ const (
 	tryTime = 10 * time.Second
 )
 
-// forbids tells whether an error is a refusal for lack of rights.
+// forbids reports whether an error is a refusal for lack of rights.
 func forbids(err error) bool {
 	var refused *gloom.RefusedError
 	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
 }
 
-// WantRights is called with a type whose jobs the token does not cover. then is called
-// once a new connection may submit jobs of the type that was refused last: once for all
-// types refused meanwhile, and never after ctx has ended. The tries are a second apart
-// at first, up to a minute later.
+// WantRights is called with a type whose jobs the token does not cover. It calls then once a new
+// connection may submit jobs of the type that was refused last: once for all types refused
+// meanwhile, and never after ctx has ended. The tries are a second apart at first, and up to a
+// minute later.
 func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

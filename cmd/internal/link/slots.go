@@ -8,16 +8,16 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// MostSlots is how many slots a door has on one worker connection: far below the prefetch
-// that brokers allow.
+// MostSlots is the most slots that a door has on one worker connection, far below the prefetch that
+// brokers allow.
 const MostSlots = 250
 
 // rejoin is the pause before a broker that refuses slots is asked again.
 const rejoin = 10 * time.Second
 
-// Slots keeps so many slots of the door's own joined until ctx ends, over as many
-// connections as needed; running jobs finish. Worker returns the worker of a connection,
-// numbered from 1 on; all is done once all workers have ended.
+// Slots keeps that many slots of the door's own joined until ctx ends, over as many connections as
+// needed; running jobs finish. worker returns the worker of a connection, numbered from 1 on; all
+// is done once all workers have ended.
 func (l *Link) Slots(ctx context.Context, all *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
 	for n := 1; slots > 0; n++ {
 		some := min(slots, MostSlots)

@@ -43,13 +43,13 @@ type silent struct{}
 
 func (silent) Print(...any) {}
 
-// Packet is the server's max_allowed_packet in bytes, as of the newest connection; 0
-// before the first.
+// Packet returns the server's max_allowed_packet in bytes, as of the newest connection; 0 before
+// the first.
 func (c *Connector) Packet() int64 { return c.packet.Load() }
 
-// LeastPacket is the smallest max_allowed_packet that a connection ever had, 0 before the
-// first. A connection keeps the value that it began with, so a packet that must fit into
-// every connection is no larger.
+// LeastPacket returns the smallest max_allowed_packet that a connection ever had, 0 before the
+// first. A connection keeps the value that it began with, so a packet that must fit into every
+// connection may not be larger.
 func (c *Connector) LeastPacket() int64 { return c.least.Load() }
 
 // Open returns a pool with a limit on its connections.

@@ -13,7 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Kind is what to do about an error number.
+// Kind says what to do about an error number.
 type Kind int
 
 const (
@@ -37,7 +37,7 @@ var (
 		1040, 1203, 1226, // too many connections
 		1206, 1637, // no room for locks, too many transactions
 		1042, 1043, 1152, 1156, 1158, 1159, 1160, 1161, 1184, // network
-		1044, 1045, 1142, 1143, 1227, 1698, // rights that somebody is changing
+		1044, 1045, 1142, 1143, 1227, 1698, // privileges that are being changed
 		1047,             // cluster node not ready
 		1049, 1051, 1146, // database or table is missing, as during a restore
 		1053, 1077, 1079, // shutdown in progress
@@ -51,7 +51,7 @@ var (
 	}
 )
 
-// Number is the server's number of an error, 0 when the server has not answered.
+// Number returns the server's number of an error, 0 if the server has not answered.
 func Number(err error) uint16 {
 	var server *mysql.MySQLError
 	if errors.As(err, &server) {
@@ -71,14 +71,14 @@ func KindOf(number uint16) Kind {
 	return Refused
 }
 
-// ofProxy tells whether a proxy between us and the server sends this number: that of a
-// client that has lost its server, or one of ProxySQL's own. Neither tells whether the
-// server has done what it was told.
+// ofProxy reports whether a proxy between us and the server sends this number: that of a client
+// that has lost its server, or one of ProxySQL's own. In neither case is it known whether the
+// server has executed the statement.
 func ofProxy(number uint16) bool {
 	return number >= 2000 && number < 3000 || number >= 9000 && number < 10000
 }
 
-// Unanswered tells whether an error came instead of a server's answer.
+// Unanswered reports whether an error came instead of a server's answer.
 func Unanswered(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// Process identifies a process for good. Processes of one Boot and Space can see one
+// Process identifies a process, even after its end. Processes of one Boot and Space can see one
 // another; Start distinguishes a process from an earlier one with the same id.
 type Process struct {
 	Boot  string // id of the kernel's boot, "" where it is not known
@@ -23,7 +23,7 @@ type Process struct {
 	Start string // in the kernel's ticks since the boot
 }
 
-// Self is this process.
+// Self returns this process.
 var Self = sync.OnceValue(func() Process {
 	space, _ := os.Readlink("/proc/self/ns/pid")
 	pid := os.Getpid()
@@ -31,8 +31,8 @@ var Self = sync.OnceValue(func() Process {
 	return Process{boot.ID(), space, pid, start}
 })
 
-// Gone tells whether the process has certainly ended. A process that this one cannot see
-// may still live.
+// Gone reports whether the process has certainly ended. A process that this one cannot see may
+// still live.
 func (p Process) Gone() bool {
 	self := Self()
 	if p.Boot == "" || p.Boot != self.Boot || p.Space == "" || p.Space != self.Space || p.PID <= 0 {

@@ -27,8 +27,8 @@ type File struct {
 	all map[Key]Spec
 }
 
-// OpenFile reads a file; check validates the job of a schedule, and the client. Changed
-// is told of it.
+// OpenFile reads a file; check validates the job of a schedule, and the client. The first value of
+// Changed is for this.
 func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error) (*File, error) {
 	f := &File{path: path, clients: clients, check: check, changed: make(chan struct{}, 1)}
 	var err error
@@ -37,7 +37,7 @@ func OpenFile(path string, clients bool, check func(Key, json.RawMessage) error)
 	return f, err
 }
 
-// All are the schedules of the file. Changed tells that the file was read again.
+// All returns the schedules of the file. Changed receives when the file has been read again.
 func (f *File) All() map[Key]Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +113,7 @@ func (f *File) form() string {
 	return "[schedules.NAME]"
 }
 
-// tables reads the tables below a key: clients, or schedules.
+// tables parses the tables below a key: clients, or schedules.
 func (f *File) tables(to map[Key]Spec, key Key, clients bool, value any) error {
 	below, ok := value.(map[string]any)
 	if !ok {

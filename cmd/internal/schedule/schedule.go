@@ -57,21 +57,21 @@ const (
 	Waiting = "waiting" // the same, and another due time waits for that
 )
 
-// reasons are the texts for these.
+// reasons explains them.
 var reasons = map[string]string{
 	Missed:  "no daemon was running at the due time, and catch_up and window_ms do not allow the job to be made later",
 	Running: "the job before had not ended, and overlap is skip",
 	Waiting: "the job before had not ended, another due time waits for that, and overlap is queue",
 }
 
-// New is a schedule that begins now.
+// New returns a schedule that begins now.
 func New(spec Spec, now time.Time) (*Schedule, error) {
 	s := &Schedule{Spec: spec, Created: milliseconds(now)}
 	s.begin(now)
 	return s, s.compile()
 }
 
-// Decode reads the stored form.
+// Decode parses the stored form.
 func Decode(text []byte) (*Schedule, error) {
 	s := new(Schedule)
 	err := json.Unmarshal(text, s)
@@ -84,7 +84,7 @@ func Decode(text []byte) (*Schedule, error) {
 	return s, err
 }
 
-// Encode makes the stored form.
+// Encode returns the stored form.
 func (s *Schedule) Encode() []byte { return encode(s) }
 
 func (s *Schedule) compile() error {
@@ -116,10 +116,10 @@ func (s *Schedule) Change(spec Spec, fromFile bool, now time.Time) (*Schedule, e
 	return &n, n.compile()
 }
 
-// over tells whether no job is due after a moment.
+// over reports whether no job is due after a moment.
 func (s *Schedule) over(now time.Time) bool { return !s.Until.IsZero() && now.After(s.Until) }
 
-// open are the due times after from, up to to, that are not settled.
+// open returns the bounds of the due times that are not settled: after from, up to to.
 func (s *Schedule) open(now time.Time) (from, to time.Time) {
 	from, to = s.Through, now
 	if now.Before(s.Gap.To) {
@@ -134,9 +134,8 @@ func (s *Schedule) open(now time.Time) (from, to time.Time) {
 	return from, to
 }
 
-// Wake is the first due time that is not settled, perhaps one before now; zero if there
-// is none. It holds until the clock is set back. It does not count a due time that is
-// queued.
+// Wake returns the first due time that is not settled, perhaps one before now; zero if there is
+// none. It is valid until the clock is set back. It does not count a due time that is queued.
 func (s *Schedule) Wake(now time.Time) time.Time {
 	if s.Paused {
 		return time.Time{}
@@ -145,7 +144,7 @@ func (s *Schedule) Wake(now time.Time) time.Time {
 	return s.after(from)
 }
 
-// after is the first unsettled due time after a moment; zero if there is none.
+// after returns the first unsettled due time after a moment; zero if there is none.
 func (s *Schedule) after(from time.Time) time.Time {
 	t := s.times.next(from)
 	if from.Before(s.Gap.To) && !t.Before(s.Gap.To) && !t.After(s.Through) {
@@ -157,7 +156,7 @@ func (s *Schedule) after(from time.Time) time.Time {
 	return t
 }
 
-// Next are the next due times.
+// Next returns the next due times.
 func (s *Schedule) Next(now time.Time) []time.Time {
 	list := make([]time.Time, 0, coming)
 	from, _ := s.open(now)
@@ -176,26 +175,25 @@ type Plan struct {
 	Made []Run
 	// Skipped is how many due times make no job, by reason.
 	Skipped map[string]int
-	// Changed tells that the schedule has changed, More that it must be settled again
-	// at once.
+	// Changed reports that the schedule has changed, More that it must be settled again at once.
 	Changed, More bool
 }
 
 // World is the state of the door that Settle needs.
 type World struct {
 	Now time.Time
-	// Watched is since when a daemon has been there to make jobs in time; times that
-	// were due before were missed.
+	// Watched is since when a daemon has been running to make jobs in time; times that were due
+	// before were missed.
 	Watched time.Time
 	// Room is how many jobs may be made at once.
 	Room int
-	// Live tells whether a job has not ended, ID returns the id of a due time's job.
+	// Live reports whether a job has not ended, ID returns the id of a due time's job.
 	Live func(id string) bool
 	ID   func(due time.Time) string
 }
 
-// Settle decides on all due times up to now, and notes it in the schedule. The plan
-// must be carried out and the schedule stored in one transaction, or not at all.
+// Settle decides on all due times up to now, and records that in the schedule. The plan must be
+// carried out and the schedule stored in one transaction, or not at all.
 func (s *Schedule) Settle(w World) Plan {
 	p := Plan{Skipped: make(map[string]int)}
 	if s.Paused {
@@ -253,7 +251,7 @@ func (s *Schedule) Settle(w World) Plan {
 	case w.Now.Before(s.Gap.To):
 		s.Gap.From = through
 	default:
-		// Of more than MostCaughtUp missed times the first are not even skipped.
+		// Of more than MostCaughtUp missed times the first are not even recorded as skipped.
 		if gap := (span{from, cmp.Or(first, through.Add(1))}); s.times.next(from).Before(gap.To) {
 			s.Gap = gap
 		}
@@ -277,8 +275,8 @@ func (s *Schedule) note(p *Plan, run Run) {
 	s.Last = append([]Run{run}, s.Last[:min(len(s.Last), kept-1)]...)
 }
 
-// last are the last due times after from, up to to. It goes back in steps that double,
-// as years may lie between.
+// last returns the last due times after from, up to to. It goes back in steps that double, as years
+// may lie between.
 func (s *Schedule) last(from, to time.Time) []time.Time {
 	for back := time.Hour; ; back *= 2 {
 		begin := latest(from, to.Add(-back))
@@ -305,7 +303,7 @@ type View struct {
 	Last     []RunView `json:"last"`
 }
 
-// RunView is a Run as clients see it. Why says in words why it was skipped.
+// RunView is a Run as clients see it. Why says why it was skipped.
 type RunView struct {
 	DueAt   *string `json:"due_at"`
 	MadeAt  *string `json:"made_at"`
@@ -329,7 +327,7 @@ func (s *Schedule) View(name string, now time.Time) View {
 	return v
 }
 
-// shown is a time in the form of all answers; null for none.
+// shown returns a time in the form of all answers; null for none.
 func shown(t time.Time) *string {
 	if t.IsZero() {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// site is a schedule with a store, whose clock the test sets.
+// site is a schedule with a store; the test sets its clock.
 type site struct {
 	t     *testing.T
 	s     *Schedule
@@ -106,8 +106,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestManyMissed: after a long outage as many jobs are made as allowed, the last ones;
-// an outage without end takes no time.
+// TestManyMissed: after a long outage only the last jobs are made, as many as allowed; an endless
+// outage is handled at once.
 func TestManyMissed(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.Cron, s.CatchUp, s.WindowMS = "@every 1s", all, maxWindow.Milliseconds() })
 	w.at(5000.5)
@@ -156,23 +156,23 @@ func TestClockSetBack(t *testing.T) {
 	w.watching(100_000, 100_011) // a day ahead
 	const made = "10>10 20>20 99990>100000 100000>100000 100010>100010"
 	w.want(made, "[missed:999]")
-	w.watching(5, 41) // and right again
+	w.watching(5, 41) // the clock is right again
 	w.want(made+" 30>30 40>40", "[missed:999]")
-	w.watching(99_981, 100_021) // until then; no daemon from 50 on
+	w.watching(99_981, 100_021) // until its clock is at the time before; no daemon from 50 on
 	w.want(made+" 30>30 40>40 99980>99981 100020>100020", "[missed:1998]")
 	w = newSite(t, func(*Spec) {}) // created by a clock that was ahead
 	w.watching(-100_000, -99_985)
 	w.want("-99990>-99990", "[]")
 }
 
-// TestBoundSetBack: when a clock that was far ahead is set back, due times that were too many
-// to be caught up then are not lost.
+// TestBoundSetBack: when a clock that was far ahead is set back, due times that were too many to be
+// caught up at that time are not lost.
 func TestBoundSetBack(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp, s.WindowMS = all, maxWindow.Milliseconds() })
 	w.watching(0.5, 21)
 	w.watching(1_000_000, 1_000_001)
 	made := len(w.made)
-	if made != 2+MostCaughtUp+1 { // and the one that is due then
+	if made != 2+MostCaughtUp+1 { // and the one that is due at that time
 		t.Fatalf("%d jobs are made", made)
 	}
 	w.watching(21, 41) // right again
@@ -219,8 +219,8 @@ func (w *site) covered(due float64) bool {
 	return there
 }
 
-// TestChange: changed due times count from the change; otherwise due times that are to
-// be caught up stay.
+// TestChange: changed due times count from the change; otherwise due times that will be caught up
+// are kept.
 func TestChange(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.CatchUp = all })
 	change := func(f func(*Spec), now float64) bool {
@@ -261,7 +261,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestView: what people see.
+// TestView: the view of a schedule.
 func TestView(t *testing.T) {
 	w := newSite(t, func(s *Spec) { s.Overlap = skip })
 	w.watching(0.5, 21)

@@ -55,7 +55,7 @@ const (
 	allow, skip, queue = "allow", "skip", "queue"
 )
 
-// Fault says what is wrong with a schedule.
+// Fault is an error in a schedule.
 type Fault struct {
 	Missing bool   // the field is missing
 	Field   string // "" for the whole schedule
@@ -68,7 +68,7 @@ func wrong(field, format string, args ...any) *Fault {
 	return &Fault{Field: field, Reason: strings.TrimSpace(field + " " + fmt.Sprintf(format, args...))}
 }
 
-// CheckName says what is wrong with a schedule's name, if anything.
+// CheckName returns an error if name cannot be the name of a schedule.
 func CheckName(name string) error {
 	switch {
 	case name == "" || len(name) > MaxName:
@@ -79,7 +79,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// fields are the keys of a schedule, and where their values are stored.
+// fields returns the keys of a schedule, and where their values are stored.
 func (s *Spec) fields() map[string]any {
 	return map[string]any{
 		"cron": &s.Cron, "zone": &s.Zone, "job": &s.Job, "catch_up": &s.CatchUp, "window_ms": &s.WindowMS,
@@ -87,8 +87,8 @@ func (s *Spec) fields() map[string]any {
 	}
 }
 
-// Parse reads a schedule from JSON. Keys that are missing or null get defaults; checkJob
-// validates its job. The error is a *Fault, or an error of checkJob.
+// Parse parses a schedule in JSON. Keys that are missing or null get defaults; checkJob validates
+// its job. The error is a *Fault, or an error of checkJob.
 func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error) {
 	if !utf8.Valid(text) {
 		return s, wrong("", "the schedule is not UTF-8")
@@ -116,7 +116,7 @@ func Parse(text []byte, checkJob func(json.RawMessage) error) (s Spec, err error
 	return s, checkJob(s.Job)
 }
 
-// whole reads a whole number that is written with a fraction.
+// whole parses a whole number that is written with a fraction.
 func whole(value json.RawMessage, to any) bool {
 	n, ok := to.(*int64)
 	var f float64
@@ -127,7 +127,7 @@ func whole(value json.RawMessage, to any) bool {
 	return true
 }
 
-// kinds says, by its type, what a value must be.
+// kinds says what a value must be, by its type.
 var kinds = map[string]string{
 	"*string": "a string", "*int64": "a whole number", "*bool": "true or false", "*time.Time": "a time with its zone, such as 2027-01-31T12:00:00Z",
 }
@@ -165,10 +165,10 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// Same tells whether two specs are equal.
+// Same reports whether two specs are equal.
 func (s *Spec) Same(other *Spec) bool { return bytes.Equal(encode(s), encode(other)) }
 
-// encode is the JSON of a value that always has one.
+// encode returns the JSON of a value that always has one.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -66,7 +66,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestFile: a file is read as a whole; an invalid one says where, and changes nothing.
+// TestFile: a file is accepted as a whole; the error of an invalid one names the place, and nothing
+// changes.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "schedules.toml")
 	write := func(text string) {

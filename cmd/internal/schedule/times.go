@@ -13,20 +13,20 @@ import (
 
 // times are the due times of a schedule.
 type times interface {
-	// next is the first due time after a moment, zero if there is none.
+	// next returns the first due time after a moment, zero if there is none.
 	next(after time.Time) time.Time
 }
 
 const (
 	everyPrefix        = "@every "
 	minEvery, maxEvery = time.Second, 365 * 24 * time.Hour
-	// searchYears bounds the time until the next due time: up to eight years lie
-	// between two February 29ths.
+	// searchYears bounds the time until the next due time: up to eight years lie between two
+	// February 29ths.
 	searchYears = 12
 )
 
-// parser takes five fields, as crontab does. A job that names days of the month and of
-// the week is due on both.
+// parser takes five fields, as crontab does. A job that names days of the month and of the week is
+// due on both.
 var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
 	WithMaxSearchYears(searchYears)
 
@@ -40,7 +40,7 @@ func parseCron(text string, zone *time.Location, created time.Time) (times, erro
 		return every{created, d}, nil
 	}
 	if strings.Contains(text, "=") { // the parser would read a zone from it
-		return nil, errors.New("must be five fields, @hourly, @daily, @weekly, @monthly, @yearly or @every 90s; the zone has a field of its own")
+		return nil, errors.New("must be five fields, @hourly, @daily, @weekly, @monthly, @yearly or @every 90s; the zone has its own field")
 	}
 	s, err := parser.Parse(text)
 	if err != nil {
@@ -93,8 +93,8 @@ func (c civil) next(after time.Time) time.Time {
 // most bounds the offset of a zone from UTC.
 const most = 26 * time.Hour
 
-// first is the first moment at which the zone's clocks show this time or a later one: a
-// time that the clocks skip is due when they jump.
+// first returns the first moment at which the zone's clocks show this time or a later one: a time
+// that the clocks skip is due when they jump.
 func (c civil) first(clock time.Time) time.Time {
 	t := clock.Add(-most).In(c.zone)
 	for {
@@ -111,7 +111,7 @@ func (c civil) first(clock time.Time) time.Time {
 	}
 }
 
-var zones sync.Map // by name: loading a zone takes longer than all else
+var zones sync.Map // by name: loading a zone takes longer than everything else
 
 // zoneOf finds an IANA time zone.
 func zoneOf(name string) (*time.Location, error) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// naive is a field of a cron text, as the values that it names.
+// naive parses a field of a cron text into its values.
 func naive(field string, low, high int) map[int]bool {
 	set := make(map[int]bool)
 	for part := range strings.SplitSeq(field, ",") {
@@ -31,7 +31,7 @@ func naive(field string, low, high int) map[int]bool {
 	return set
 }
 
-// matches tells whether clocks that show this time fit a cron text.
+// matches reports whether a clock time matches a cron text.
 func matches(text string) func(clock time.Time) bool {
 	f := strings.Fields(text)
 	minute, hour, month := naive(f[0], 0, 59), naive(f[1], 0, 23), naive(f[3], 1, 12)
@@ -46,8 +46,7 @@ func matches(text string) func(clock time.Time) bool {
 	}
 }
 
-// clocks are the times that a zone's clocks show, each minute from one moment to
-// another.
+// clocks returns the clock times of a zone, for each minute from one time to another.
 func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	for t := from; !t.After(to); t = t.Add(time.Minute) {
 		_, offset := t.In(zone).Zone()
@@ -56,8 +55,8 @@ func clocks(zone *time.Location, from, to time.Time) (shown []time.Time) {
 	return shown
 }
 
-// before is how long before the first due time a walk begins, so that a time that the
-// clocks repeat has been shown before.
+// before is how long before the first due time a walk begins, so that it has seen a clock time that
+// is repeated.
 const before = 26 * time.Hour
 
 // walk finds the due times by reading the clocks each minute: a time is due when they
@@ -77,19 +76,19 @@ func walk(text string, from time.Time, shown []time.Time) (due []time.Time) {
 	return due
 }
 
-// shifts are zones with days on which their clocks jump.
+// shifts has zones with days on which their clocks jump.
 var shifts = []struct{ zone, day string }{
 	{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
 	{"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
-	{"America/Sao_Paulo", "2018-11-04"}, {"America/Sao_Paulo", "2018-02-18"}, // midnight is skipped, or comes twice
+	{"America/Sao_Paulo", "2018-11-04"}, {"America/Sao_Paulo", "2018-02-18"}, // midnight is skipped, or occurs twice
 	{"Australia/Lord_Howe", "2026-10-04"}, {"Australia/Lord_Howe", "2026-04-05"}, // half an hour
 	{"Pacific/Apia", "2011-12-30"}, {"Pacific/Kwajalein", "1993-08-21"}, // a day is skipped
 	{"Africa/Casablanca", "2026-02-15"}, {"Africa/Casablanca", "2026-03-22"},
 	{"Asia/Kathmandu", "1986-01-01"}, {"UTC", "2026-06-30"},
 }
 
-// TestTimesAreThoseOfAWalk: whatever the clocks of a zone do, and wherever one begins,
-// the due times are those of a walk.
+// TestTimesAreThoseOfAWalk: whatever the clocks of a zone do, and wherever one begins, the due
+// times equal those of a walk.
 func TestTimesAreThoseOfAWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -120,7 +119,7 @@ func TestTimesAreThoseOfAWalk(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Fatalf("%q in %s from %v:\n%v\nwant\n%v", text, s.zone, from, got, want)
 			}
-			for range 5 { // from anywhere, the second time of an hour included
+			for range 5 { // from any time, also from the second of two equal hours
 				at := from.Add(time.Duration(r.Int64N(int64(to.Sub(from)))))
 				i := slices.IndexFunc(want, func(d time.Time) bool { return d.After(at) })
 				if got := times.next(at); i >= 0 && !got.Equal(want[i]) {

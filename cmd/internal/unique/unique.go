@@ -1,6 +1,6 @@
-// Package unique defines requests for a unique key. Among the jobs of one name
-// (jq-master) or jobtype (serverlessd), one job holds a key; a client that submits
-// another job with that key is told which job holds it.
+// Package unique defines requests for a unique key. Among the jobs of one name (jq-master) or
+// jobtype (serverlessd), one job holds a key; the answer to a client that submits another job with
+// that key names the job that holds it.
 package unique
 
 import "time"
@@ -18,7 +18,7 @@ type While uint8
 // Values of While.
 const (
 	Live    While = iota // until it has ended
-	Waiting              // as long as it waits
+	Waiting              // while it waits
 	Window               // for a time from its submission, unless it is cancelled
 )
 
@@ -32,8 +32,8 @@ func ParseWhile(name string) (While, bool) {
 	return While(i), ok
 }
 
-// Mode says what happens to a waiting job that holds a key when another one comes. A
-// holder that does not wait stays in all modes.
+// Mode says what happens to a waiting job that holds a key when another job with the key is
+// submitted. A holder that does not wait is kept in all modes.
 type Mode uint8
 
 // Values of Mode.
@@ -77,8 +77,8 @@ type Ask struct {
 	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 is no limit
 }
 
-// Check returns the field of the request that does not fit the others, whether it is
-// missing, and a reason that follows the field's name; "" if all fit.
+// Check returns the field of the request that does not fit the others, whether it is missing, and a
+// reason that follows the field's name; "" if all fit.
 func (a *Ask) Check() (field string, missing bool, reason string) {
 	switch {
 	case a.While == Window && a.Window == 0:

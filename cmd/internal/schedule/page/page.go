@@ -1,9 +1,9 @@
-// Package page is the view of schedules, for the pages of the daemons that have them.
+// Package page has the view of schedules, for the pages of the daemons that have them.
 package page
 
 import "embed"
 
-// Views are its files.
+// Views has its files.
 //
 //go:embed *.js
 var Views embed.FS

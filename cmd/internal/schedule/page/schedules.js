@@ -1,4 +1,4 @@
-// Schedules: which jobs are due when, and what became of the last ones.
+// Schedules: when their jobs are due, and what happened at the last due times.
 import { html } from './html.js';
 import { asked, call, enc, text } from './api.js';
 import { elements, members, moment, parse, pretty } from './format.js';
@@ -25,21 +25,21 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
   const again = (/** @type {any} */ r) => { listing.again(); return r; };
   const read = async (/** @type {string} */ method, /** @type {string} */ where) => whole(await text(method, where));
 
-  /** Puts a schedule, whose members are as they are written. @param {any} s @param {Record<string, string>} of */
+  /** Puts a schedule. Its members are JSON texts. @param {any} s @param {Record<string, string>} of */
   const put = (s, of) => call('PUT', path(s), `{${keys.filter(k => of[k] && of[k] !== 'null' && of[k] !== '""').map(k => `"${k}":${of[k]}`)}}`);
 
   /** @param {any} s @param {boolean} on */
   function pause(s, on) {
     const set = async (/** @type {boolean} */ paused) => put(s, { ...members(await text('GET', path(s))), paused: String(paused) });
-    act(() => set(on), `${s.name} ${on ? 'is paused' : 'goes on'}.`, () => set(!on).then(again)).then(again);
+    act(() => set(on), `${s.name} ${on ? 'is paused' : 'is resumed'}.`, () => set(!on).then(again)).then(again);
   }
 
   const remove = (/** @type {any} */ s) => ask({
-    title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. Those that it has made stay.</p>`,
+    title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. The jobs that it has made stay.</p>`,
     go: () => act(() => call('DELETE', path(s), ''), `${s.name} is deleted.`, () => put(s, s.raw).then(again)).then(again),
   });
 
-  /** What one may do: what stands in a file is changed there. @param {any} s */
+  /** The actions on a schedule: one from a file can only be changed there. @param {any} s */
   const buttons = s => s.from_file ? html`<span class="muted">from the file</span>`
     : html`<span class="row">${button(s.paused ? 'Resume' : 'Pause', () => pause(s, !s.paused), { scope })} ${button('Delete', () => remove(s), { scope, danger: true })}</span>`;
 
@@ -60,7 +60,7 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
     const r = asked(path(id), 2000, read), s = r.data && { ...id, ...r.data };
     return html`<header class="bar"><h1 class="name">${route(id).join(' ')}</h1>${s && marks(s)}<a href=${to(['schedules'])}>all schedules</a>${s && html`<div class="actions">${buttons(s)}</div>`}</header>
       ${!s ? waiting(r) : html`${facts([['When', html`<code>${s.cron}</code> ${s.zone}`], ['Job', what(s)], ['Missed due times', { none: 'make no job', one: 'make one job', all: 'make a job each' }[/** @type {string} */ (s.catch_up)]],
-          ['While the job before goes on', { allow: 'another is made', skip: 'none is made', queue: 'one waits' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
+          ['While the job before has not ended', { allow: 'another is made', skip: 'none is made', queue: 'one waits' }[/** @type {string} */ (s.overlap)]], ['Until', s.until && moment(s.until)], ['Note', s.note]])}
         <section><h2>Due next</h2>${s.next.length && !s.paused ? html`<ul>${s.next.map((/** @type {string} */ t) => html`<li key=${t}>${moment(t)}</li>`)}</ul>` : html`<p class="note">Never${s.paused ? ' while it is paused' : ''}.</p>`}</section>
         <section><h2>Last</h2>${s.last.length ? html`<ul>${s.last.map((/** @type {any} */ x) => html`<li key=${x.due_at}>${came(s, x)}</li>`)}</ul>` : html`<p class="note">It has not been due yet.</p>`}</section>
         <section><h2>The job that it makes</h2>${shown(pretty(s.raw.job), 'Job')}</section>`}`;

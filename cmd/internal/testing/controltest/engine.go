@@ -24,7 +24,7 @@ type Job struct {
 	Hold    chan struct{} // when not nil, the job ends once it is closed
 }
 
-// Engine is a fake. It notes its calls in the order in which they came.
+// Engine is a fake. It records its calls in their order.
 type Engine struct {
 	mu      sync.Mutex
 	targets []control.TargetStatus
@@ -55,7 +55,7 @@ func (e *Engine) Put(id int64, j Job) {
 	e.jobs[id] = &j
 }
 
-// Length sets how long a target's queue seems to be.
+// Length sets the reported length of a target's queue.
 func (e *Engine) Length(target string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +79,7 @@ func (e *Engine) at(target string) int {
 	return slices.IndexFunc(e.targets, func(t control.TargetStatus) bool { return t.Name == target })
 }
 
-// Fail sets the error of RunManual, Recover and Health; nil is none.
+// Fail sets the error of RunManual, Recover and Health; nil: none.
 func (e *Engine) Fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package peertest speaks jobd's protocol in bytes, for tests. A test states the bytes
-// that are sent and expected itself, without our own codec.
+// Package peertest exchanges the bytes of jobd's protocol, for tests. A test states the bytes that
+// it sends and expects itself, without our own codec.
 package peertest
 
 import (
@@ -35,7 +35,7 @@ func Dial(t testing.TB, addr string) *Client {
 	return &Client{t, sock.(*net.TCPConn), bufio.NewReader(sock)}
 }
 
-// LocalPort is the port of this end.
+// LocalPort returns the port of this end.
 func (c *Client) LocalPort() int { return c.sock.LocalAddr().(*net.TCPAddr).Port }
 
 // Write sends bytes; '|' stands for the end of a message.
@@ -81,15 +81,15 @@ func (c *Client) Ask(request string) string {
 	return c.Read()
 }
 
-// Quiet makes sure that nothing was sent to this client, and that it is still served:
-// the answer to a ping comes after anything that was sent before.
+// Quiet checks that nothing was sent to this client, and that it is still served: the answer to a
+// ping comes after anything that was sent before.
 func (c *Client) Quiet() {
 	c.t.Helper()
 	c.WriteRaw("[2]\x04")
 	c.Expect("[3]")
 }
 
-// HalfClose says that nothing more will be sent.
+// HalfClose announces that nothing more will be sent.
 func (c *Client) HalfClose() {
 	c.t.Helper()
 	if err := c.sock.CloseWrite(); err != nil {
@@ -106,7 +106,7 @@ func (c *Client) Reset() {
 	c.sock.Close()
 }
 
-// ExpectEnd makes sure that the other end closes, without another message.
+// ExpectEnd checks that the other end closes, without another message.
 func (c *Client) ExpectEnd() {
 	c.t.Helper()
 	_ = c.sock.SetReadDeadline(time.Now().Add(patience))

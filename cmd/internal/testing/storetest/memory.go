@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Table is a table of jobs in memory, with its companion table: the twin of the real
-// one, for tests of code that uses a Store.
+// Table is a table of jobs in memory, with its companion table: the twin of the real one, for tests
+// of code that uses a Store.
 type Table struct {
 	// Now is the database's clock.
 	Now func() time.Time
@@ -98,7 +98,7 @@ func (t *Table) Fail(err error) {
 	t.err = err
 }
 
-// ClaimCount is how many rows are claimed, by anyone.
+// ClaimCount returns how many rows are claimed, by anyone.
 func (t *Table) ClaimCount() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -220,7 +220,7 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) 
 	if token == 0 {
 		token = s.token
 	}
-	// ours is the row if it is claimed and in a state that allows the change.
+	// ours returns the row if it is claimed and in a state that allows the change.
 	ours := func(id int64, states ...string) *Record {
 		r := s.t.rows[id]
 		switch c, claimed := s.t.claims[id]; {
@@ -267,7 +267,7 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) 
 	return w, nil
 }
 
-// giveBack lets a row wait again, unless it was to be run by hand and has not begun.
+// giveBack makes a row wait again, or makes it manual again if it was claimed for a manual run.
 func (t *Table) giveBack(r *Record) {
 	if r.Status == store.Running {
 		r.TimeStarted = 0
@@ -440,7 +440,7 @@ func (t *Table) settle(token int64, how store.Orphans, which func(id int64) bool
 	return sum
 }
 
-// OutputRoom is the size of a mediumtext.
+// OutputRoom returns the size of a mediumtext.
 func (s *Memory) OutputRoom() int64 { return 1<<24 - 1 }
 
 func (s *Memory) Claims() bool { return true }

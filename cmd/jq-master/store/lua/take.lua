@@ -22,7 +22,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
-redis.pcall('ZREMRANGEBYSCORE', KEYS[4], now + ARGV[3], '+inf') -- written while the clock was ahead
+redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '(' .. now + ARGV[3], '+inf') -- written while the clock was ahead
 redis.pcall('ZREM', KEYS[4], ARGV[2])
 local lease = read(KEYS[1], '^%S+ %S+ %d+ %d+ ')
 local fence = 0
