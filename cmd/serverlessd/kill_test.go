@@ -27,8 +27,8 @@ import (
 	"gloom/cmd/internal/launch"
 )
 
-// The test binary is also the daemon that is killed.
-const envFault = "TEST_DAEMON_FAULT" // name:count, the moment to die; or "-"
+// The test binary is also the daemon that the tests kill.
+const envFault = "TEST_DAEMON_FAULT" // name:count, the point at which it is killed; or "-"
 
 var (
 	killSeed  = flag.Uint64("kill-seed", 0, "of the moments at which TestKills kills; 0: random")
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mariadbtest.Main(m))
 }
 
-// deathAt ends the process, as kill -9 does, at the count-th passage of a point.
+// deathAt ends the process, as kill -9 does, when it passes a point for the count-th time.
 func deathAt(at string) func(string) {
 	name, count, _ := strings.Cut(at, "#")
 	left := 1
@@ -63,11 +63,11 @@ func deathAt(at string) func(string) {
 	}
 }
 
-// site is a directory with a daemon that runs, dies and comes back.
+// site is a directory with a daemon that runs, is killed and is started again.
 type site struct {
 	t     *testing.T
 	dir   string
-	name  string // of the data in it
+	name  string // of its data directory
 	addr  string
 	args  []string
 	lives []*throwaway.Daemon
@@ -86,7 +86,7 @@ func newSite(t *testing.T, args ...string) *site {
 	return s
 }
 
-// start begins a life, which may have ended when it returns.
+// start starts the daemon, which may have ended when start returns.
 func (s *site) start(at string) {
 	s.t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.data(), "--langs", "sh",
@@ -109,7 +109,7 @@ func (s *site) start(at string) {
 	})
 }
 
-// died tells whether the last life is over.
+// died reports whether the daemon started last has ended.
 func (s *site) died() bool { return !s.lives[len(s.lives)-1].Running() }
 
 func (s *site) data() string { return filepath.Join(s.dir, s.name) }
@@ -124,7 +124,7 @@ func (s *site) until(what string, cond func() bool) {
 	}
 }
 
-// post tells whether the request was answered with 200.
+// post reports whether the request was answered with 200.
 func (s *site) post(method, path, body string) bool {
 	req, err := http.NewRequest(method, "http://"+s.addr+path, strings.NewReader(body))
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *site) post(method, path, body string) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }
 
-// handler makes a run append the job's id and payload to a file.
+// handler adds a handler that appends the job's id and payload to a file.
 func (s *site) handler() bool {
 	return s.post("POST", "/a/handler/add/x?lang=sh", `echo "$JOB_ID $1" >> `+s.runs()+"; echo R: 200 done\n")
 }
@@ -172,8 +172,8 @@ var moments = []string{
 	"put handler: before commit", "put handler: after commit",
 }
 
-// At whatever moment the daemon is killed: accepted jobs run, are in the store once,
-// and the counts are right. Short runs try some moments on MariaDB, long ones all.
+// At whatever point the daemon is killed: accepted jobs run, are in the store once, and the counts
+// are right. Short runs try some points on MariaDB, long ones all.
 func TestKills(t *testing.T) {
 	seed := *killSeed
 	if seed == 0 {
@@ -207,7 +207,7 @@ func TestKills(t *testing.T) {
 func walk(s *site, at string) {
 	t := s.t
 	s.start(at)
-	s.handler() // or the daemon dies of it
+	s.handler() // or the daemon is killed by that
 	accepted, unsure := make(map[string]bool), make(map[string]bool)
 	number := 0
 	add := func() bool {
@@ -223,7 +223,7 @@ func walk(s *site, at string) {
 		}
 		return ok
 	}
-	for number < 1000 && !s.died() && add() { // pieces may be large: the moment comes some time
+	for number < 1000 && !s.died() && add() { // pieces may be large, so the point may be reached late
 	}
 	s.until("the daemon dies", s.died)
 	s.start("-")
@@ -245,7 +245,7 @@ func walk(s *site, at string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := make(map[string][]string) // of a payload
+	ids := make(map[string][]string) // by payload
 	for _, line := range strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", "/")) {
 		id, payload, _ := strings.Cut(line, "/")
 		if !slices.Contains(ids[payload], id) {
@@ -267,8 +267,8 @@ func walk(s *site, at string) {
 	}
 }
 
-// TestNoRunBesideTheNext: daemon and guard are killed at one instant. Processes that a
-// run has left, in its group or outside, are gone when the job runs again.
+// TestNoRunBesideTheNext: daemon and guard are killed at the same time. Processes that a run has
+// left, in its group or outside, have ended when the job runs again.
 func TestNoRunBesideTheNext(t *testing.T) {
 	for name, starts := range map[string]string{"in its group": "sleep 1000", "out of its group": "setsid sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
@@ -313,7 +313,7 @@ fi
 	}
 }
 
-// guardOf is the process that ends a daemon's handlers with it, 0 for none.
+// guardOf returns the process that ends a daemon's handlers with it, 0 if there is none.
 func guardOf(daemon int) int {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range all {
@@ -337,8 +337,8 @@ func (s *site) ingest(args ...string) (string, int) {
 	return out.String() + errs.String(), code
 }
 
-// Jobs that a dead host's daemon had accepted are brought into a store by hand, once,
-// and not into one that did not get the journal before.
+// The ingest command writes jobs that a dead host's daemon had accepted to a store, once, and not
+// to a store that did not get the journal before.
 func TestIngestCommand(t *testing.T) {
 	s := newSite(t)
 	s.start("ingest: before commit#1")
@@ -361,8 +361,8 @@ func TestIngestCommand(t *testing.T) {
 	})
 }
 
-// TestMovedDirectory: a directory's journal goes to the store in it, wherever both are
-// moved, although notes of an earlier version say where that was.
+// TestMovedDirectory: a directory's journal is read into the store in it, wherever both are moved,
+// although an earlier version noted the store's old path.
 func TestMovedDirectory(t *testing.T) {
 	for _, c := range []struct{ name, lane, dies, want string }{
 		{"stored", "", "-", "0 jobs ingested"},
@@ -411,8 +411,8 @@ func TestMovedDirectory(t *testing.T) {
 	}
 }
 
-// TestKillsBetweenDueTimes: daemons of one store die while they make the jobs of a
-// schedule. A living one makes those that are missing: each due time has one job.
+// TestKillsBetweenDueTimes: daemons of one store are killed while they make the jobs of a schedule.
+// A running one makes the missing jobs: each due time has one job.
 func TestKillsBetweenDueTimes(t *testing.T) {
 	t.Parallel()
 	server := mariadbtest.Shared(t)

@@ -73,7 +73,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// blocks are the texts between lines of three backticks.
+// blocks returns the texts between lines of three backticks.
 func blocks(text string) (all []string) {
 	for i, part := range regexp.MustCompile("(?m)^```(?:sh)?\n").Split(text, -1) {
 		if i%2 == 1 {

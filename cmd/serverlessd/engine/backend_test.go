@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestReachable: only a failure of the store's own says that it is away.
+// TestReachable: only an error of the store itself means that it is away.
 func TestReachable(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestBackoff: doubled for each try, at most the most, plus up to a quarter.
+// TestBackoff: it doubles with each try, up to the maximum, plus up to a quarter.
 func TestBackoff(t *testing.T) {
 	for _, c := range []struct {
 		tries       int

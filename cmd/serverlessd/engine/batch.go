@@ -20,7 +20,7 @@ type run struct {
 	lost  bool // another daemon has its lock
 }
 
-// age is how long ago the job's first run began.
+// age returns how long ago the job's first run began.
 func (r *run) age() time.Duration { return r.Age + time.Since(r.taken) }
 
 // batch is the jobs of one type that share a slot. They run here one after the other, or at Gloom

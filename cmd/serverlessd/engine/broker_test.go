@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// broker is a broker that several daemons share.
+// broker starts a broker for several daemons.
 func broker(t *testing.T, tokens string) *server.Server {
 	t.Helper()
 	opt := settings.Default()
@@ -80,8 +80,7 @@ func TestBrokerAway(t *testing.T) {
 	}
 }
 
-// TestLostDuringTake: jobs that are taken with a sysid that is lost meanwhile are given
-// back.
+// TestLostDuringTake: if a sysid is lost during a take, the jobs are given back.
 func TestLostDuringTake(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	s.taking = newGate()

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a condition is waited for on a loaded machine.
+// patience is the limit of a wait, on a loaded machine.
 const patience = 45 * time.Second
 
 func until(t *testing.T, what string, check func() error) {
@@ -57,14 +57,14 @@ func closed(t *testing.T, what string, c <-chan struct{}) {
 type gated struct {
 	store.Store
 	counting, taking gate
-	away             atomic.Bool  // all that is called below fails
-	failLeave        atomic.Int32 // how often Leave still fails
+	away             atomic.Bool  // every call fails
+	failLeave        atomic.Int32 // how many more calls of Leave fail
 	leaves           atomic.Int32
 	taken            atomic.Int32 // jobs
-	largest          atomic.Int64 // bytes that one Take brought
+	largest          atomic.Int64 // bytes of one Take
 }
 
-// gate holds up callers once it is shut.
+// gate holds its callers while it is shut.
 type gate struct{ reached, open chan struct{} }
 
 func newGate() gate { return gate{make(chan struct{}, 100), make(chan struct{})} }
@@ -183,20 +183,19 @@ func sqlite(t *testing.T, path string) *gated {
 	return &gated{Store: s}
 }
 
-// running is an engine with all its loops, in a directory, on stores that are its
-// own from now on.
+// running starts an engine with all its loops, in a directory, and gives it the stores.
 func running(t *testing.T, dir string, stores ...*gated) *Engine {
 	t.Helper()
 	return runningAs(t, dir, func(*Config) {}, stores...)
 }
 
-// runningAs is running with other options.
+// runningAs does what running does, with changed options.
 func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gated) *Engine {
 	t.Helper()
 	return runningTo(t, zerolog.NewTestWriter(t), dir, change, stores...)
 }
 
-// runningTo is runningAs with another place for the log.
+// runningTo is runningAs with a writer for the log.
 func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gated) *Engine {
 	t.Helper()
 	cfg := Config{
@@ -235,8 +234,8 @@ func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
 	return ids
 }
 
-// TestLargePayloads: however many jobs a handler wants at a time, only a share of their
-// payloads is in memory; all of them run, and others beside them.
+// TestLargePayloads: however large a handler's batches are, only a part of their payloads is in
+// memory; all of them run, and other jobs at the same time.
 func TestLargePayloads(t *testing.T) {
 	const line, n = 1 << 20, 18
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
@@ -262,8 +261,8 @@ func TestLargePayloads(t *testing.T) {
 	}
 }
 
-// TestTakenDuringShutdown: jobs that a pick brings when the daemon stops are given
-// back, and no try is used.
+// TestTakenDuringShutdown: jobs that are taken while the daemon stops are given back, and no try is
+// counted.
 func TestTakenDuringShutdown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := sqlite(t, path)
@@ -299,8 +298,8 @@ func TestTakenDuringShutdown(t *testing.T) {
 	}
 }
 
-// TestOldSysids: jobs of an earlier life are freed, even if the store refuses at first,
-// and not before the end of the lock.
+// TestOldSysids: jobs of the daemon's last run are freed, even if the store refuses that at first,
+// and not before their lock has expired.
 func TestOldSysids(t *testing.T) {
 	const old = "0d0d0d"
 	dir, s := t.TempDir(), sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
@@ -325,7 +324,7 @@ func TestOldSysids(t *testing.T) {
 		return err
 	})
 	e.Shutdown(context.Background())
-	if n := s.leaves.Load(); n != 4 { // two that failed, the old sysid, and its own
+	if n := s.leaves.Load(); n != 4 { // two that failed, the old sysid, the new one
 		t.Errorf("%d calls of Leave", n)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sysids")); !os.IsNotExist(err) {
@@ -333,8 +332,8 @@ func TestOldSysids(t *testing.T) {
 	}
 }
 
-// TestStateHoldsUpNobody: while one store is slow to count, another gets the journal's
-// jobs; and jobs that move meanwhile are counted once.
+// TestStateHoldsUpNobody: while one store is slow to count, another gets the journal's jobs; and
+// jobs that move during a count are counted once.
 func TestStateHoldsUpNobody(t *testing.T) {
 	fast, slow := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
 	slow.counting = newGate()
@@ -371,8 +370,8 @@ func TestStateHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestLastRun: a job that waits for its next try shows why the last one failed, also at
-// another daemon and after a restart.
+// TestLastRun: a job that waits for its next try shows why the last one failed, also on another
+// daemon and after a restart.
 func TestLastRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	e := runningAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, path))

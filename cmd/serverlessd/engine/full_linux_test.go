@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// small disk is a directory on a disk of so many bytes.
+// smallDisk makes a directory on a disk of that many bytes.
 func smallDisk(t *testing.T, bytes int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func smallDisk(t *testing.T, bytes int) string {
 	return dir
 }
 
-// fill leaves no room on a directory's disk.
+// fill fills a directory's disk.
 func fill(t *testing.T, dir string) (filler string) {
 	t.Helper()
 	filler = filepath.Join(dir, "filler")
@@ -56,13 +56,13 @@ func put(t *testing.T, e *Engine) error {
 	return err
 }
 
-// TestFullDisk: a daemon starts on a disk that is full of its journal, refuses adds,
-// brings the journal's jobs to its stores, and so makes room for adds again.
+// TestFullDisk: a daemon starts on a disk that is full of its journal, refuses adds, writes the
+// journal's jobs to its stores, and so makes room for adds again.
 func TestFullDisk(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		stores int
-		gone   []string // files that the start would have to make anew
+		gone   []string // files that the start would have to make again
 	}{
 		{"as it was", 1, nil},
 		{"without its own files", 1, []string{"routes.json", "routes.json.new", "sysids", "node", "events.log"}},
@@ -110,8 +110,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskOfTheStore: a store on the same disk cannot write either. The daemon
-// starts, says why it is not ready, and goes on by itself once there is room.
+// TestFullDiskOfTheStore: a store on the same disk cannot write either. The daemon starts, says why
+// it is not ready, and continues by itself once there is room.
 func TestFullDiskOfTheStore(t *testing.T) {
 	dir := smallDisk(t, 8<<20)
 	path := filepath.Join(dir, "store.db")

@@ -17,7 +17,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// serves is a handler of Gloom workers, with one of them if there is what it does.
+// serves adds a handler for Gloom workers, and connects a worker if its function is given.
 func serves(t *testing.T, e *Engine, jobtype string, options job.Options, does gloom.Handler) {
 	t.Helper()
 	until(t, "there is a handler", func() error {
@@ -28,8 +28,7 @@ func serves(t *testing.T, e *Engine, jobtype string, options job.Options, does g
 	}
 }
 
-// works has a worker join the engine's broker, until the test ends or stop is
-// called.
+// works connects a worker to the engine's broker, until the test ends or stop is called.
 func works(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
 	w.Options = e.link.Worker("crew")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -48,8 +47,8 @@ func works(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
 
 func echo(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }
 
-// TestRefusedByTheBroker: a job that the broker will never accept is a failed run,
-// repeated as often as there is time and no more.
+// TestRefusedByTheBroker: a job that the broker will never accept is a failed run, and is retried
+// until --retry-for is over.
 func TestRefusedByTheBroker(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"too large": func(c *Config) { c.Broker.MaxFrame = 64 << 10 },
@@ -79,7 +78,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 	}
 }
 
-// TestDeepBodies: JSON that is too deep for the broker goes as a string.
+// TestDeepBodies: JSON that is too deep for the broker is sent as a string.
 func TestDeepBodies(t *testing.T) {
 	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
@@ -92,8 +91,8 @@ func TestDeepBodies(t *testing.T) {
 	}
 }
 
-// TestConcurrencyOfWorkers: options.concurrency bounds the runs of a type at one
-// moment, also those at workers.
+// TestConcurrencyOfWorkers: options.concurrency limits the simultaneous runs of a type, also those
+// at workers.
 func TestConcurrencyOfWorkers(t *testing.T) {
 	t.Run("fewer than slots", func(t *testing.T) { concurrencyOfWorkers(t, 2, 10) })
 	t.Run("more than slots", func(t *testing.T) { concurrencyOfWorkers(t, 10, 2) })
@@ -131,8 +130,8 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 	}
 }
 
-// TestStartedBeforeTheAnswer: the event that a worker's job was started comes while it
-// runs, not once it is answered.
+// TestStartedBeforeTheAnswer: the event that a worker's job was started is written while it runs,
+// not after its answer.
 func TestStartedBeforeTheAnswer(t *testing.T) {
 	dir := t.TempDir()
 	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
@@ -154,7 +153,7 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 	reaches(t, e, id, job.Succeeded)
 }
 
-// shares is a daemon at a broker that others share, with the broker.
+// shares starts a daemon with a broker that others share, and returns both.
 func shares(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 	t.Helper()
 	s := broker(t, "secret submit,work\n")
@@ -166,8 +165,8 @@ func shares(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 	return e, s
 }
 
-// TestFarWorkers: jobs run at full speed where it takes a while until a worker has them, as when they
-// are lent to another broker.
+// TestFarWorkers: jobs run at full speed even if it takes some time until a worker has them, as
+// when they are lent to another broker.
 func TestFarWorkers(t *testing.T) {
 	const jobs, lent = 100, 20 * time.Millisecond
 	e, _ := shares(t, func(*Config) {})
@@ -191,8 +190,8 @@ func TestFarWorkers(t *testing.T) {
 	}
 }
 
-// TestLongJobs: the workers of a shared broker get as many jobs as they take, however long these last,
-// and each end is written when it comes.
+// TestLongJobs: the workers of a shared broker get as many jobs as they take, however long these
+// run, and each end is written as soon as it is reported.
 func TestLongJobs(t *testing.T) {
 	const workers = 10
 	e, _ := shares(t, func(c *Config) { c.Concurrency = 20 })

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// withStores is an engine of stores alone: none of its loops run.
+// withStores returns an engine with stores, whose loops do not run.
 func withStores(t *testing.T, n int) *Engine {
 	t.Helper()
 	e := &Engine{log: zerolog.New(io.Discard), meter: newMeter(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}

@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// small is a store that takes no payloads of more than ten bytes, until it has grown.
+// small is a store that refuses payloads of more than ten bytes, until it has grown.
 type small struct {
 	store.Store
 	grown *atomic.Bool
@@ -34,8 +34,8 @@ func (s small) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 	return s.Store.Ingest(ctx, piece, jobs, host)
 }
 
-// TestRefusedLines: a line that the store does not accept delays no other; a copy of it
-// is kept and counted.
+// TestRefusedLines: a line that the store does not accept does not delay others; a copy of it is
+// kept and counted.
 func TestRefusedLines(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.Store = small{s.Store, new(atomic.Bool)}
@@ -71,7 +71,7 @@ func TestRefusedLines(t *testing.T) {
 	})
 }
 
-// torn is a small store that goes away once it has refused a line, and comes back grown.
+// torn is a small store that is away after it has refused a line, and then comes back grown.
 type torn struct {
 	small
 	asked atomic.Int32
@@ -93,8 +93,8 @@ func (s *torn) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 	return before, err
 }
 
-// TestSetAsideStays: a line of which a copy was set aside is in no store until it is put
-// back, even if the rest of its piece was not written and the store would accept it then.
+// TestSetAsideStays: a line that was set aside is in no store until it is put back, even if the
+// rest of its piece was not written and the store would accept the line by now.
 func TestSetAsideStays(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	away := &torn{small: small{s.Store, new(atomic.Bool)}}
@@ -124,8 +124,7 @@ func TestSetAsideStays(t *testing.T) {
 	}
 }
 
-// TestPointsOfGoneSegments: a store keeps no read points of segments that a journal
-// has removed.
+// TestPointsOfGoneSegments: a store drops the read points of segments that the journal has removed.
 func TestPointsOfGoneSegments(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
 	segments := func() []string {

@@ -149,7 +149,7 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// waits is a handler that runs until a file is there.
+// waits adds a handler that runs until a file exists.
 func waits(t *testing.T, e *Engine, jobtype, file string) {
 	t.Helper()
 	until(t, "there is a handler", func() error {
@@ -171,8 +171,8 @@ func reaches(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
 	return rec
 }
 
-// TestAwayAndBack: while a store is away, runs go on and jobs are accepted; when it is
-// back, their ends are written, and the others run.
+// TestAwayAndBack: while a store is away, runs continue and jobs are accepted; when it is back, the
+// runs' ends are written, and the other jobs run.
 func TestAwayAndBack(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	e := running(t, t.TempDir(), s)
@@ -215,8 +215,8 @@ func TestAwayAndBack(t *testing.T) {
 	}
 }
 
-// TestLostSysid: a daemon that finds its sysid gone ends its runs, and takes the jobs
-// again under a new one.
+// TestLostSysid: a daemon whose sysid was removed ends its runs, and takes the jobs again with a
+// new one.
 func TestLostSysid(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	e := running(t, t.TempDir(), s)
@@ -248,7 +248,7 @@ func TestLostSysid(t *testing.T) {
 	}
 }
 
-// TestOneStoreAway: a store that is away delays its own jobs only.
+// TestOneStoreAway: a store that is away delays only its own jobs.
 func TestOneStoreAway(t *testing.T) {
 	there, away := sqlite(t, filepath.Join(t.TempDir(), "there.db")), sqlite(t, filepath.Join(t.TempDir(), "away.db"))
 	file := filepath.Join(t.TempDir(), "go")
@@ -259,7 +259,7 @@ func TestOneStoreAway(t *testing.T) {
 	defer e.Shutdown(context.Background())
 	waits(t, e, "a-x", file)
 	e.Stop()
-	// Jobs go to either.
+	// Both stores get jobs.
 	var of [2]job.ID
 	until(t, "both have jobs", func() error {
 		id := add(t, e, "a-x", "1")[0]
@@ -294,7 +294,7 @@ func TestOneStoreAway(t *testing.T) {
 	reaches(t, e, of[1], job.Succeeded)
 }
 
-// TestLimitOfSeveralStores: runs here may go on until the first of the stores' sysids
+// TestLimitOfSeveralStores: this daemon's runs may continue until the first of the stores' sysids
 // expires, whichever was renewed last.
 func TestLimitOfSeveralStores(t *testing.T) {
 	e := withStores(t, 2)
@@ -313,7 +313,7 @@ func TestLimitOfSeveralStores(t *testing.T) {
 	if got, want := e.limit(), a.renewed.Add(time.Minute); !got.Equal(want) {
 		t.Errorf("the limit is %v, want %v", got, want)
 	}
-	// A store that could not be asked is given up before the guard ends all runs.
+	// The sysid of a store that did not answer is dropped before the guard ends all runs.
 	a.renewed = time.Now().Add(-time.Minute + lostEarly/2)
 	if a.renew() || a.current() != "" {
 		t.Fatal("renewed too late")

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// scrape are the metrics of an engine that have these letters in their name.
+// scrape returns the metrics of an engine whose names contain a text.
 func scrape(e *Engine, part string) (found []prometheus.Metric) {
 	all := make(chan prometheus.Metric, 1000)
 	collector{e}.Collect(all)
@@ -27,8 +27,8 @@ func scrape(e *Engine, part string) (found []prometheus.Metric) {
 	return found
 }
 
-// TestScrapes: scrapes wait for no count of the jobs, cause few counts, and delay
-// nobody.
+// TestScrapes: scrapes do not wait for a count of the jobs, cause few counts, and delay no other
+// calls.
 func TestScrapes(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()
@@ -61,7 +61,7 @@ func TestScrapes(t *testing.T) {
 	})
 }
 
-// TestLooks: looks are answered from memory, and of a hundred one counts the jobs. They tell what
+// TestLooks: looks are answered from memory, and one of a hundred counts the jobs. They show what
 // the daemon did.
 func TestLooks(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
@@ -80,7 +80,7 @@ func TestLooks(t *testing.T) {
 		return nil
 	})
 	e.tally.mu.Lock()
-	e.tally.next = time.Now().Add(time.Hour) // as after a count that took long
+	e.tally.next = time.Now().Add(time.Hour) // as after a slow count
 	e.tally.mu.Unlock()
 	before := len(s.counting.reached)
 	for range 100 {

@@ -18,7 +18,7 @@ const (
 	scheduleLull = 2 * time.Second
 )
 
-// home is the store that has the schedules.
+// home returns the store that has the schedules.
 func (e *Engine) home() *backend { return e.backends[0] }
 
 // schedule makes the jobs of due schedules until the engine ends.

@@ -16,9 +16,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestPassingState: while the store refuses the journal's jobs, nothing is set aside,
-// the daemon steadily says why it is not ready, and the store's jobs run. Everything
-// recovers by itself once that is over.
+// TestPassingState: while the store refuses the journal's jobs, nothing is set aside, the daemon
+// keeps saying why it is not ready, and the store's jobs run. Everything recovers by itself when
+// the store accepts jobs again.
 func TestPassingState(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	do := func(text string) {
@@ -104,7 +104,7 @@ func TestUnwellForTaking(t *testing.T) {
 	until(t, "all is well", e.Health)
 }
 
-// tight is a store whose packets are too small for some calls.
+// tight is a store whose packet size is too small for some calls.
 type tight struct {
 	store.Store
 	taking, renewing, ending atomic.Bool
@@ -133,8 +133,8 @@ func (s *tight) End(ctx context.Context, sysid string, ends []store.Ending) ([]b
 	return s.Store.End(ctx, sysid, ends)
 }
 
-// TestTooSmall: a store that has no room for what every daemon writes is unhealthy,
-// which is reported; everything goes on once it has room.
+// TestTooSmall: a store without room for the records of every daemon is unhealthy, which is
+// reported; everything continues once it has room.
 func TestTooSmall(t *testing.T) {
 	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s := &tight{Store: g.Store}

@@ -34,7 +34,7 @@ func (s *strict) End(_ context.Context, _ string, ends []store.Ending) ([]bool, 
 	return make([]bool, len(ends)), nil
 }
 
-// TestRefusedEndings: an ending that the store refuses delays no other.
+// TestRefusedEndings: an ending that the store refuses does not delay others.
 func TestRefusedEndings(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestIDs: ids rise and count up, whatever the clock does, also across a new sysid and
-// a restart.
+// TestIDs: ids grow, whatever the clock does, also across a new sysid and a restart.
 func TestIDs(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	ids := NewIDs("zzzzzz", func() time.Time { return now })
@@ -31,7 +30,7 @@ func TestIDs(t *testing.T) {
 	next(1)
 	now = now.Add(-time.Hour)
 	next(1)
-	next(maxSeq + 2) // more than a millisecond has
+	next(maxSeq + 2) // more ids than one millisecond has
 	next(1)
 	ids.SetSysid("000000")
 	next(1)

@@ -18,8 +18,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// filled is a disk with ten requests of a line each, in one segment, and where
-// its records end.
+// filled returns a disk with ten requests of a line each, in one segment, and the ends of its
+// records.
 func filled(t *testing.T) (d *disk, name string, ends []int) {
 	t.Helper()
 	d = newDisk()
@@ -34,7 +34,7 @@ func filled(t *testing.T) (d *disk, name string, ends []int) {
 		at += bytes.Index(data[at:], []byte("\n#:EndBatch\n")) + len("\n#:EndBatch\n")
 		ends = append(ends, at)
 	}
-	if len(ends) != 11 { // the first is of the record that begins the segment
+	if len(ends) != 11 { // the first is the end of the segment's first record
 		t.Fatalf("%d records", len(ends))
 	}
 	return d, name, ends
@@ -53,7 +53,7 @@ func TestDamage(t *testing.T) {
 		change func(data []byte, ends []int) []byte
 		want   string
 		bad    int  // files
-		cut    bool // something is cut off
+		cut    bool // the segment is cut
 	}{
 		{"none", func(d []byte, _ []int) []byte { return d }, "0123456789", 0, false},
 		{"a line in the middle", func(d []byte, e []int) []byte { d[e[5]-13] ^= 1; return d }, "012356789", 1, false},
@@ -113,7 +113,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// sealed is a record with a checksum, as anybody can make one.
+// sealed returns a record with a checksum, which everybody can compute.
 func sealed(jobtype, more string, lines ...string) []byte {
 	body := strings.Join(lines, "\n") + "\n"
 	head := fmt.Sprintf("#:Batch date=2026-01-01T00:00:00.000Z,bytes=%d,jobtype=%s,count=%d%s", len(body), jobtype, len(lines), more)
@@ -170,8 +170,8 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 	}
 }
 
-// TestUnreadable: data that the disk does not return is not damage, at the start and
-// later. It is read again until it comes, and new lines are accepted meanwhile.
+// TestUnreadable: data that the disk does not return is not damage, at the start and later. It is
+// read again until that succeeds, and new lines are accepted until then.
 func TestUnreadable(t *testing.T) {
 	const size = 5000
 	lines := make([]string, 3)
@@ -251,8 +251,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestMissingEnd: if the end of a segment is gone, which the next one shows, it is
-// counted.
+// TestMissingEnd: if the end of a segment is missing, which the next one shows, it is counted.
 func TestMissingEnd(t *testing.T) {
 	d := newDisk()
 	j := open(t, d, func(o *Options) { o.Segment = 1 })
@@ -267,8 +266,8 @@ func TestMissingEnd(t *testing.T) {
 	equal(t, "lines", len(rest(t, j)), 2)
 }
 
-// TestSegmentsWithoutSalt: records of an earlier version are read as that version did,
-// and lines after damage without a checksum do not count.
+// TestSegmentsWithoutSalt: records of an earlier version are read as by that version, and lines
+// without a checksum after damage are not read.
 func TestSegmentsWithoutSalt(t *testing.T) {
 	name := string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal"
 	records := func() (r [][]byte) {
@@ -314,8 +313,7 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 	}
 }
 
-// Journals in the text's own form are read: lines on their own, and records without ids
-// or checksums.
+// Journals in text form are read: lines without records, and records without ids or checksums.
 func TestTextForm(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -340,17 +338,17 @@ func TestTextForm(t *testing.T) {
 	equal(t, "damage", j.Stats().Damaged, 0)
 }
 
-// naive is what a journal must be: a list.
+// naive is the model of a journal: a list.
 type naive struct {
 	acked   []string        // accepted, in order
-	unsure  map[string]bool // whether requests were accepted was not told; by their line's beginning
+	unsure  map[string]bool // requests without an answer, which may be accepted; by the beginning of their lines
 	refused map[string]bool
-	pending []string         // refused, but the disk would not be told so yet
+	pending []string         // refused, but not yet so on the disk
 	points  map[string]int64 // of segments, as a store keeps them
 	stored  []string
 }
 
-// ingest does what a store does.
+// ingest reads as a store does.
 func (n *naive) ingest(r *Reservation) {
 	for _, e := range r.Read() {
 		if e.End > n.points[r.Segment] {
@@ -360,9 +358,8 @@ func (n *naive) ingest(r *Reservation) {
 	n.points[r.Segment] = max(n.points[r.Segment], r.To)
 }
 
-// Whatever fails, and whenever the power or the program goes: accepted lines are stored
-// once and in order, refused ones never, and a request without an answer as a whole or
-// not at all.
+// Whatever fails, and whenever the power or the program is lost: accepted lines are stored once and
+// in order, refused ones never, and a request without an answer completely or not at all.
 func TestRandomLosses(t *testing.T) {
 	rounds := 100
 	if os.Getenv("JOURNAL_SEED") != "" {
@@ -392,7 +389,7 @@ func losses(t *testing.T, r *rand.Rand) {
 	number := 0
 	for range 6 {
 		j := open(t, d, func(o *Options) { o.Segment = int64(1000 + r.IntN(8000)) })
-		stopAt := r.IntN(60) // changes to the disk until the power goes
+		stopAt := r.IntN(60) // changes to the disk until the power is lost
 		frail := r.IntN(2) == 0
 		changes := 0
 		d.mu.Lock()
@@ -426,7 +423,7 @@ func losses(t *testing.T, r *rand.Rand) {
 				res := held[0]
 				held = held[1:]
 				if r.IntN(4) == 0 {
-					// What follows it goes back, too: it is ingested in order.
+					// What follows it is released, too, because it is ingested in order.
 					for _, later := range held {
 						later.Cancel()
 					}
@@ -438,7 +435,7 @@ func losses(t *testing.T, r *rand.Rand) {
 						if err := res.Sync(); err != nil {
 							t.Fatal(err)
 						}
-					} else { // the program was too slow to say so
+					} else { // the program ended before it answered
 						for _, later := range held {
 							later.Cancel()
 						}
@@ -500,12 +497,12 @@ func (n *naive) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Ra
 	}
 }
 
-// check checks what is stored. A request without an answer may be stored in part if the
-// rest was set aside: it might have been accepted.
+// check checks what is stored. A request without an answer may be stored in part if the rest was
+// set aside, since it may have been accepted.
 func (n *naive) check(t *testing.T, damaged bool) {
 	t.Helper()
 	seen := make(map[string]bool)
-	wholes := make(map[string][2]int) // of requests: lines that are stored, lines that are not
+	wholes := make(map[string][2]int) // by request: lines that are stored, lines that are not
 	i := 0
 	for _, line := range n.stored {
 		if seen[line] {
@@ -539,8 +536,8 @@ func (n *naive) check(t *testing.T, damaged bool) {
 	}
 }
 
-// TestDamagedIsNotStored: a caller that waits for a store is told about lines that will
-// be in none.
+// TestDamagedIsNotStored: a caller that waits for a store gets an error for lines that will be in
+// none.
 func TestDamagedIsNotStored(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -555,8 +552,8 @@ func TestDamagedIsNotStored(t *testing.T) {
 	equal(t, "stored", []error{j.Stored(t.Context(), spoilt), j.Stored(t.Context(), whole)}, []error{ErrAside, nil})
 }
 
-// TestSetAside: lines that a store does not accept are kept once, in the journal's
-// form, and no longer wait when the rest is synced.
+// TestSetAside: lines that a store does not accept are kept once, in the journal's form, and are no
+// longer read once the rest is synced.
 func TestSetAside(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -586,7 +583,7 @@ func TestSetAside(t *testing.T) {
 	equal(t, "files", len(kept), 1)
 	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})
 
-	back := newDisk() // the copy is a piece of a journal
+	back := newDisk() // the copy is a part of a journal
 	f, err := back.Create(string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal")
 	if err != nil {
 		t.Fatal(err)
@@ -597,9 +594,9 @@ func TestSetAside(t *testing.T) {
 	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
 }
 
-// TestSetAsideBeforeAKill: lines that were set aside stay so after a kill, before which
-// the rest of their piece was not written, even if the piece has grown since. The store is
-// told that it gets nothing of a piece of which nothing is left.
+// TestSetAsideBeforeAKill: lines that were set aside stay so after a kill before the rest of their
+// piece was written, even if the piece has grown since. The store gets an empty range for a piece
+// without other lines.
 func TestSetAsideBeforeAKill(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)

@@ -17,16 +17,15 @@ import (
 
 var errPower = errors.New("no power")
 
-// disk is a directory that forgets what was not synced when it loses power, and fails
-// when told to.
+// disk is a directory that loses unsynced data when it loses power, and fails on request.
 type disk struct {
 	mu      sync.Mutex
 	names   map[string]*inode // as programs see them
 	durable map[string]*inode // as they are after a loss of power
-	// fail is asked before each change: create, write, truncate, sync, names,
-	// remove. An error makes it fail; of a write, half is done.
+	// fail is called before each change: create, write, truncate, sync, names, remove. An error
+	// makes it fail; half of a write is done then.
 	fail func(op, name string) error
-	// unreadable is asked before each read.
+	// unreadable is called before each read.
 	unreadable func(from, to int64) bool
 
 	room  int // bytes; 0: no limit
@@ -76,8 +75,8 @@ func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
 	return n
 }
 
-// afterwards is the content of a file on the disk: everything that was synced, and any
-// sectors of the rest.
+// afterwards returns the content of a file after a loss of power: everything that was synced, and
+// any sectors of the rest.
 func (i *inode) afterwards(r *rand.Rand) []byte {
 	switch r.IntN(3) {
 	case 0:
@@ -169,7 +168,7 @@ func (d *disk) Sync() error {
 
 func (d *disk) Close() error { return nil }
 
-// bad are the names of what was set aside.
+// bad returns the names of the files that were set aside.
 func (d *disk) bad() (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,13 +1,13 @@
 package journal
 
-// Queued is how many appends wait to be written.
+// Queued returns how many appends wait to be written.
 func (j *Journal) Queued() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.queue)
 }
 
-// Segments are the names of all segments, oldest first.
+// Segments returns the names of all segments, oldest first.
 func (j *Journal) Segments() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// TestFullDiskDrains: on a full disk nothing is accepted, in this life and after a
-// start, until the journal's jobs have gone to a store, which makes room.
+// TestFullDiskDrains: on a full disk nothing is accepted, before and after a restart, until the
+// journal's jobs have been written to a store, which makes room.
 func TestFullDiskDrains(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		}
 	}
 	d = d.boot(false, nil)
-	j = open(t, d, failing("b", "a")) // another lane gets the rest
+	j = open(t, d, failing("b", "a")) // another lane gets the remaining lines
 	r, err := j.Reserve(cancelled(t), "a", 100, long)
 	if err != nil {
 		t.Fatal(err)

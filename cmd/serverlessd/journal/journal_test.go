@@ -77,7 +77,7 @@ func text(entries []Entry) string {
 	return strings.TrimSpace(b.String())
 }
 
-// rest reads all that is left and syncs it.
+// rest reads all remaining lines and syncs them.
 func rest(t *testing.T, j *Journal) (all []Entry) {
 	t.Helper()
 	for j.Stats().Jobs > 0 {
@@ -172,7 +172,7 @@ func TestReservationExpires(t *testing.T) {
 	late := reserve(t, j, 1, time.Millisecond)
 	equal(t, "late", text(late.Read()), "a-x:1")
 	kept := reserve(t, j, 1, long)
-	again := reserve(t, j, 10, long) // comes when the first has expired, or took 2
+	again := reserve(t, j, 10, long) // returned when the first has expired, or took 2
 	equal(t, "both", strings.Contains(text(kept.Read())+text(again.Read()), "a-x:1"), true)
 	if err := late.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("%v", err)
@@ -223,7 +223,7 @@ func TestSegmentsAreRemovedWhenStored(t *testing.T) {
 	equal(t, "files", len(names), 1)
 }
 
-// Ids go up over restarts, whatever the clock does.
+// Ids grow over restarts, whatever the clock does.
 func TestIDsGoUpOverRestarts(t *testing.T) {
 	d := newDisk()
 	now := time.Now()
@@ -259,9 +259,7 @@ func TestLimit(t *testing.T) {
 	add(t, j, batch("a-x", line))
 }
 
-// TestLimitOfOne: a request without room is refused alone, and not together with others
-// of its group. holdSync holds up the next sync until block is closed; blocked is when
-// it is there.
+// holdSync delays the next sync until block is closed; blocked is closed when the sync waits.
 func (d *disk) holdSync() (block, blocked chan struct{}) {
 	block, blocked = make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -309,7 +307,7 @@ func TestLimitOfOne(t *testing.T) {
 	equal(t, "lines", len(rest(t, j)), 12)
 }
 
-// TestReserve: additions leave some of the disk to the store.
+// TestReserve: additions leave some of the disk for the store.
 func TestReserve(t *testing.T) {
 	d := newDisk()
 	j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 1 << 37})
@@ -345,8 +343,8 @@ func TestFullDisk(t *testing.T) {
 	equal(t, "damaged", j.Stats().Damaged, 0)
 }
 
-// A file is never synced again after it failed, and nothing that was refused is read,
-// whatever the disk kept.
+// A file is never synced again after a sync failed, and nothing that was refused is read, whatever
+// the disk kept.
 func TestFailedSync(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		for _, truncates := range []bool{false, true} {
@@ -538,7 +536,7 @@ func TestLargeRequest(t *testing.T) {
 	}
 }
 
-// cancelled is a context that has ended: a wait with it takes only what is there.
+// cancelled returns a context that has ended: a call with it does not wait.
 func cancelled(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -24,7 +24,7 @@ func of(t *testing.T, j *Journal, lane string, n int) *Reservation {
 	return r
 }
 
-// A lane's pieces come back to that lane alone.
+// A lane's pieces are read only by that lane.
 func TestLanes(t *testing.T) {
 	var saved []Note
 	keep := func(o *Options) {
@@ -59,7 +59,7 @@ func TestLanes(t *testing.T) {
 	equal(t, "s", text(of(t, j, "s", 9).Read()), "a-x:1")
 	j.Close()
 
-	j = open(t, d.boot(false, nil), lanes("t"), keep) // s is gone, for now
+	j = open(t, d.boot(false, nil), lanes("t"), keep) // s is away
 	equal(t, "t", text(of(t, j, "t", 9).Read()), "a-x:4")
 	if _, err := j.Reserve(cancelled(t), "t", 9, long); err == nil {
 		t.Fatal("t gets what s may have")
@@ -75,13 +75,13 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// partition is a store of several.
+// partition is one of several stores.
 type partition struct {
 	naive
 	away bool
 }
 
-// Over lives with one store or several, losses of power and stores that are away: each
+// Over restarts with one store or several, with losses of power and with stores that are away: each
 // accepted line is in one store, once.
 func TestRandomLanes(t *testing.T) {
 	for round := range 60 {
@@ -160,7 +160,7 @@ func partitions(t *testing.T, r *rand.Rand) {
 	equal(t, "stored", len(seen), len(accepted))
 }
 
-// step has a store get a piece, or not.
+// step lets a store get a piece, or fail.
 func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[string]*partition, frail bool) {
 	name := given[r.IntN(len(given))]
 	s := stores[name]
@@ -177,7 +177,7 @@ func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[str
 	if !s.away || r.IntN(2) == 0 {
 		s.ingest(res)
 	}
-	if s.away { // whether it has it was not told
+	if s.away { // it does not answer whether it has it
 		res.Cancel()
 	} else if err := res.Sync(); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// scarce is a disk on which the journal has only a part of what is written.
+// scarce is a disk of which the journal has written only a part.
 type scarce struct {
 	*disk
 	free int64

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// client asks one daemon.
+// client sends requests to one daemon.
 type client struct {
 	base    string
 	headers http.Header
 }
 
-// reply is what it answered.
+// reply is an answer.
 type reply struct {
 	status int
 	header http.Header
 	body   string
-	json   map[string]any // nil if it is no object
+	json   map[string]any // nil if it is not an object
 }
 
 func (r reply) text(key string) string { s, _ := r.json[key].(string); return s }
@@ -71,8 +71,8 @@ func (c *client) ask(t testing.TB, method, path, body string, more ...string) re
 	return r
 }
 
-// wants sends a request and expects a status. A store that is slow for a moment counts
-// as away: a reader is told to try again, and does.
+// wants sends a request and expects a status. A store that is slow for a moment counts as away: a
+// read that is refused so is repeated.
 func (c *client) wants(t testing.TB, status int, method, path, body string, more ...string) reply {
 	t.Helper()
 	r := c.ask(t, method, path, body, more...)
@@ -108,7 +108,7 @@ func (c *client) refuses(t testing.TB, status int, code, method, path, body stri
 
 var number atomic.Int64
 
-// tenant is a client of its own for a test.
+// tenant returns the name of a client for one test.
 func tenant() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
 
 // add adds lines and returns their ids.
@@ -136,7 +136,7 @@ func (c *client) one(t testing.TB, who, typ, payload string) string {
 	return ids[0]
 }
 
-// handler adds one in a language.
+// handler adds a handler in a language.
 func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...string) {
 	t.Helper()
 	h := map[string]any{"lang": lang, "body": body}
@@ -154,13 +154,13 @@ func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...s
 	c.wants(t, 200, "POST", "/"+who+"/handler/add/"+typ, string(b), "Content-Type: application/json")
 }
 
-// job is the answer of job/get.
+// job returns the answer of job/get.
 func (c *client) job(t testing.TB, who, id string) reply {
 	t.Helper()
 	return c.wants(t, 200, "GET", "/"+who+"/job/get/"+id, "")
 }
 
-// ends waits until a job has ended in a state, and returns its data.
+// ends waits until a job has ended in that state, and returns its data.
 func (c *client) ends(t *testing.T, who, id, state string) (data string) {
 	t.Helper()
 	until(t, id+" ends "+state, func() error {
@@ -172,7 +172,7 @@ func (c *client) ends(t *testing.T, who, id, state string) (data string) {
 	return c.wants(t, 200, "GET", "/"+who+"/job/result/"+id, "").body
 }
 
-// stops waits until a job's last stop had a reason.
+// stops waits until a job's last stop has that reason.
 func (c *client) stops(t *testing.T, who, id, code string) {
 	t.Helper()
 	until(t, id+" stops with "+code, func() error {
@@ -186,15 +186,15 @@ func (c *client) stops(t *testing.T, who, id, code string) {
 	})
 }
 
-// slow tells whether a job was abandoned after its first run because on a busy machine
-// it took longer than the shared daemon's --retry-for.
+// slow reports whether a job was abandoned after its first run because, on a busy machine, it took
+// longer than the shared daemon's --retry-for.
 func (r reply) slow() bool {
 	created, err1 := time.Parse(time.RFC3339, r.text("create_dt"))
 	done, err2 := time.Parse(time.RFC3339, r.text("done_dt"))
 	return r.text("state") == "abandoned" && r.json["tries"] == 1.0 && err1 == nil && err2 == nil && done.Sub(created) >= retryFor
 }
 
-// counts are a type's, from state.
+// counts returns a type's counts, from state.
 func (c *client) counts(t testing.TB, who, typ string) map[string]any {
 	t.Helper()
 	r := c.wants(t, 200, "GET", "/"+who+"/state", "")

@@ -18,7 +18,7 @@ type daemon struct {
 	flags []string
 }
 
-// languages are all that a handler may be in.
+// languages allows all languages of handlers.
 const languages = "--langs=http,node,php,python,sh,gloom"
 
 // launch starts a daemon on a free port and waits until it is ready or has ended.
@@ -32,7 +32,7 @@ func launch(dir string, flags ...string) (*daemon, error) {
 	return &daemon{d, &client{base: "http://" + d.Field("addr")}, dir, flags}, err
 }
 
-// start runs a daemon of a test's own; it must end well.
+// start runs a daemon for one test; it must end without an error.
 func start(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	return startIn(t, t.TempDir(), flags...)
@@ -45,7 +45,7 @@ func startIn(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// startAway is startIn for a store that is not there.
+// startAway is startIn for a store that is away.
 func startAway(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(dir, flags...)
@@ -60,7 +60,7 @@ func startAway(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// ready waits until the store is there.
+// ready waits until the store can be reached.
 func (d *daemon) ready(t *testing.T) {
 	t.Helper()
 	until(t, "ready", func() error {
@@ -72,8 +72,7 @@ func (d *daemon) ready(t *testing.T) {
 	})
 }
 
-// shared is one daemon for all tests that disturb no other test; each has clients of
-// its own.
+// shared is one daemon for all tests that do not disturb others; each test has its own clients.
 type shared struct {
 	once sync.Once
 	*daemon
@@ -82,7 +81,7 @@ type shared struct {
 
 var common shared
 
-// retryFor is the shared daemon's.
+// retryFor is the shared daemon's --retry-for.
 const retryFor = 4 * time.Second
 
 func sharing(t *testing.T) *daemon {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHandlers: valid handlers, what is shown of them, and versions.
+// TestHandlers: valid handlers, what the API shows of them, and versions.
 func TestHandlers(t *testing.T) {
 	d := sharing(t)
 	who := tenant()

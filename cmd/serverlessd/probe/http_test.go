@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestHTTPHandlers: a service that runs jobs, with all its possible answers.
+// TestHTTPHandlers: a service that runs jobs, with all possible answers.
 func TestHTTPHandlers(t *testing.T) {
 	d := sharing(t)
 	type call struct {

@@ -18,7 +18,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// mariaURL is an empty database of a server.
+// mariaURL returns the address of an empty database.
 func mariaURL(t *testing.T, s *mariadbtest.Server) string {
 	t.Helper()
 	return fmt.Sprintf("mysql://root@/%s?socket=%s", s.Database(t), url.QueryEscape(s.Socket()))
@@ -31,7 +31,7 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// ledger returns a client's sums over its types, if they add up.
+// ledger returns a client's sums over its types, and checks that they add up.
 func ledger(d *daemon, who string) (map[string]float64, error) {
 	r, err := d.try("GET", "/"+who+"/state", "")
 	if err != nil || r.status != 200 {
@@ -149,7 +149,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 		}
 		return nil
 	})
-	// Lines of an add that got no answer may have run as well.
+	// Lines of an add without an answer may have run as well.
 	k, child := daemons[0].counts(t, who, "k"), daemons[0].counts(t, who, "child")
 	if n := k["added"].(float64); n < float64(len(acked)) || n > float64(sent) || child["added"] != k["ok"] {
 		t.Errorf("%d acknowledged of %d sent; %v, their follow-on jobs %v", len(acked), sent, k, child)
@@ -178,13 +178,13 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// TestDamage: damaged parts in the middle of the journal are kept aside and counted,
-// and the lines after them run.
+// TestDamage: damaged parts in the middle of the journal are set aside and counted, and the lines
+// after them run.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	late := filepath.Join(t.TempDir(), "late")
-	store := "--store=sqlite:" + late + "/store.db" // away, until there is the folder
+	store := "--store=sqlite:" + late + "/store.db" // away until the folder exists
 	d := startAway(t, dir, store)
 	who := tenant()
 	first := d.one(t, who, "a", "first of all")
@@ -231,7 +231,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestStoreAway: adds go on, and all runs when the store is back.
+// TestStoreAway: adds are accepted, and all jobs run when the store is back.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	db, err := mariadbtest.Start(mariadbtest.Options{Durable: true})

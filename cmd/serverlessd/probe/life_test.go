@@ -107,7 +107,7 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// TestBulk: operators list and rerun.
+// TestBulk: operators list jobs and run them again.
 func TestBulk(t *testing.T) {
 	d := sharing(t)
 	who := tenant()
@@ -211,7 +211,7 @@ func TestControl(t *testing.T) {
 	if code := d.State().ExitCode(); code != 0 {
 		t.Errorf("exit %d: %s", code, d.Log.String())
 	}
-	// What was added stays.
+	// Added jobs are kept.
 	e := startIn(t, d.dir)
 	e.ends(t, who, id, "ok")
 }
@@ -236,8 +236,8 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestLast: a job whose run has not succeeded says why, while it waits for its next
-// try, in lists that ask for it, and at a later daemon.
+// TestLast: the reason of a run that has not succeeded is shown while the job waits for its next
+// try, in lists that ask for it, and by a later daemon.
 func TestLast(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--retry-delay=1h", "--retry-max=1h")
@@ -292,7 +292,7 @@ func TestReadyKnowsHandlers(t *testing.T) {
 	}
 }
 
-// TestRuns: each run of a job is shown in the words of the broker.
+// TestRuns: each run of a job is shown with the broker's words.
 func TestRuns(t *testing.T) {
 	d, who := sharing(t), tenant()
 	d.handler(t, who, "r", "sh", `exit 0`)

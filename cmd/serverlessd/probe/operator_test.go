@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOperators: what is of all clients, of a job's payload, and of a handler's versions.
+// TestOperators: requests about all clients, a job's payload and a handler's versions.
 func TestOperators(t *testing.T) {
 	d, who, other := sharing(t), tenant(), tenant()
 	for range 12 {

@@ -84,7 +84,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestContexts: what stays from job to job, and what does not reach another job.
+// TestContexts: what is kept from job to job, and what another job cannot see.
 func TestContexts(t *testing.T) {
 	d := sharing(t)
 	for _, c := range []struct{ lang, before, each, body, after string }{
@@ -180,7 +180,7 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// TestFollowing: jobs that a run prints, and those that follow it.
+// TestFollowing: jobs that a run prints, and follow-on jobs.
 func TestFollowing(t *testing.T) {
 	d := sharing(t)
 	t.Run("J: lines", func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestSchedules: what a schedule may be, and what it answers.
+// TestSchedules: valid and invalid schedules, and the answers.
 func TestSchedules(t *testing.T) {
 	d, who := sharing(t), tenant()
 	at := "/" + who + "/schedule/every%20night"
@@ -66,8 +66,8 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestSchedulesOfAFile: they are stored at the start and at SIGHUP, and nothing else
-// changes them; an invalid file changes nothing.
+// TestSchedulesOfAFile: they are stored at the start and at SIGHUP, and not changed otherwise; an
+// invalid file changes nothing.
 func TestSchedulesOfAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

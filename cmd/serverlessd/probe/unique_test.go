@@ -11,7 +11,7 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// TestUnique: the modes, and what lets a key go.
+// TestUnique: the modes, and what frees a key.
 func TestUnique(t *testing.T) {
 	d, who := sharing(t), tenant()
 	add := func(status int, how, query, line string) string {

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestClientsApart: with the same handler, version and eid, one client leaves nothing
-// to another: no global, environment variable, file, nor line that makes a job.
+// TestClientsApart: with the same handler, version and eid, one client leaves nothing for another:
+// no global, environment variable, file, or line that makes a job.
 func TestClientsApart(t *testing.T) {
 	bodies := map[string][2]string{
 		job.Node: {
@@ -63,7 +63,7 @@ func TestSecretsOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer secret.Close()
-	inherited, err := syscall.Dup(int(secret.Fd())) // like one from the program that started us: it is not closed on exec
+	inherited, err := syscall.Dup(int(secret.Fd())) // like one from the parent program: it is not closed on exec
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a killed daemon's folder is removed, and nothing else: a folder with
-// that name but without the mark belongs to others.
+// TestLeftovers: only a killed daemon's folder is removed: a folder with such a name but without
+// the mark belongs to others.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	killed, err := makeFolder(dir)

@@ -12,8 +12,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// BenchmarkRun runs jobs that do next to nothing, in batches of ten, as many
-// batches at a time as a daemon has slots.
+// BenchmarkRun runs jobs that do almost nothing, in batches of ten, with as many batches at a time
+// as a daemon has slots.
 func BenchmarkRun(b *testing.B) {
 	for _, l := range tongues {
 		b.Run(l.lang, func(b *testing.B) { benchmark(b, handler(job.Source{Lang: l.lang, Body: l.echo})) })

@@ -86,7 +86,7 @@ func TestNoInterpreter(t *testing.T) {
 	}
 }
 
-// TestCheckTakesItsTime: a check that does not end is killed.
+// TestCheckTakesItsTime: a check that does not end in time is killed.
 func TestCheckTakesItsTime(t *testing.T) {
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "php"), []byte("#!/bin/sh\nsleep 1000\n"), 0o755); err != nil {

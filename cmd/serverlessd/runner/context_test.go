@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestGlobals: jobs can use what the befores set; before runs once in a context,
-// beforeEach and afterEach once a batch.
+// TestGlobals: jobs can use what the befores set; before runs once in a context, beforeEach and
+// afterEach once per batch.
 func TestGlobals(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, nil)
@@ -86,7 +86,7 @@ func TestEid(t *testing.T) {
 	})
 }
 
-// TestContextsThatDieIdle are not handed out again.
+// TestContextsThatDieIdle: a context that ends while it is idle is not used again.
 func TestContextsThatDieIdle(t *testing.T) {
 	later := map[string]string{
 		job.Node:   `setTimeout(() => process.exit(1), 10); return String(process.pid)`,
@@ -95,7 +95,7 @@ func TestContextsThatDieIdle(t *testing.T) {
 	}
 	inAll(t, func(t *testing.T, l tongue) {
 		if later[l.lang] == "" {
-			return // PHP does nothing by itself
+			return // PHP does not exit by itself
 		}
 		r := newRunner(t, nil)
 		h := handler(job.Source{Lang: l.lang, EID: "e", Body: later[l.lang]})
@@ -156,7 +156,7 @@ func TestBeforesThatFail(t *testing.T) {
 	})
 }
 
-// TestSlowStart: the start has a time of its own.
+// TestSlowStart: the start has its own time limit.
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -233,7 +233,7 @@ func TestContextsThatAreEnded(t *testing.T) {
 	})
 }
 
-// TestHeld: no further job begins, the running one ends.
+// TestHeld: no other job begins, and the running one ends.
 func TestHeld(t *testing.T) {
 	url := web(t, func(http.ResponseWriter, *http.Request) {})
 	for _, h := range []*job.Handler{handler(job.Source{Lang: job.Shell, Body: "true"}), webHandler(url, job.Options{})} {

@@ -7,11 +7,10 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// tongue is how a language expresses the same bodies.
+// tongue has the same bodies in one language.
 type tongue struct {
 	lang string
-	// returns are bodies, and the outcomes for the payload "p|x"; … is the
-	// interpreter's message.
+	// returns has bodies, and their outcomes for the payload "p|x"; … is the interpreter's message.
 	returns map[string]string
 	echo    string // returns the payload
 	print   string // prints the payload, and a newline
@@ -170,7 +169,7 @@ func TestReturns(t *testing.T) {
 		r := newRunner(t, nil)
 		for body, want := range l.returns {
 			eid := "all"
-			if strings.Contains(body, "stdout") { // it may spoil it for others
+			if strings.Contains(body, "stdout") { // it may break the output of others
 				eid = body
 			}
 			got := text(one(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: eid}), "p|x"))
@@ -184,7 +183,7 @@ func TestReturns(t *testing.T) {
 	})
 }
 
-// TestPayloads: everything that a line may hold comes through.
+// TestPayloads: all bytes that a line may have are passed on unchanged.
 func TestPayloads(t *testing.T) {
 	all := make([]byte, 0, 255)
 	for c := range 256 {

@@ -12,8 +12,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestLimits: a job that passes a limit is killed with its context; the next job has
-// another one.
+// TestLimits: a job that exceeds a limit is killed with its context; the next job has another one.
 func TestLimits(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, func(o *Options) { o.Output, o.Lines = 100_000, 100 })
@@ -91,7 +90,7 @@ func TestProcessorTimeIsTheJobsOwn(t *testing.T) {
 	}
 }
 
-// TestMemory: a context that takes too much memory is killed; others go on.
+// TestMemory: a context that uses too much memory is killed; others continue.
 func TestMemory(t *testing.T) {
 	inAll(t, func(t *testing.T, l tongue) {
 		r := newRunner(t, func(o *Options) { o.Memory = 128 << 20 })
@@ -138,8 +137,8 @@ func TestFilesAndCores(t *testing.T) {
 	}
 }
 
-// TestKilledWithAllTheyStarted: children, also those with a session of their own, go
-// with their context, whether it ends in order or not, and so does its directory.
+// TestKilledWithAllTheyStarted: children, also those in another process group, are ended with their
+// context, whether it ends in order or not, and its directory is removed.
 func TestKilledWithAllTheyStarted(t *testing.T) {
 	leave := map[string]string{
 		job.Node:   `const { spawn } = require("child_process"); for (const detached of [true, false]) console.log("J: pid|" + spawn("sleep", ["1000"], { detached, stdio: "inherit" }).pid)`,

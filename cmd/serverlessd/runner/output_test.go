@@ -19,7 +19,7 @@ func testOutput(size int64) *output {
 	return newOutput("secret", &Options{MaxLine: 20, Lines: 1000, Output: size}, zerolog.Nop())
 }
 
-// markText is a mark in short.
+// markText returns a mark in short form.
 func markText(m mark) string {
 	s := fmt.Sprintf("%d %q %v bad=%d", m.number, m.data, m.lines, m.bad)
 	if m.said != nil {
@@ -52,7 +52,7 @@ func TestOutput(t *testing.T) {
 		"secret x 1\n":                                                                          `0 "" [] bad=0 context_died`,
 		"secret 200 999999999999\n":                                                             `0 "" [] bad=0 output`,
 	} {
-		// However the pipe cuts it: whole, in single bytes, and in two at every offset.
+		// The output in one piece, in single bytes, and cut at every offset.
 		var cuts [][]int
 		cuts = append(cuts, nil, []int{1})
 		for at := range min(len(in), 300) {
@@ -81,8 +81,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestOutputWithoutAnEnd: gigabytes without a newline cost no memory, and come to
-// an end.
+// TestOutputWithoutAnEnd: gigabytes without a newline use no memory, and are read to their end.
 func TestOutputWithoutAnEnd(t *testing.T) {
 	for _, begin := range []string{"", "R: 200 ", "J: a|", "secret 200 1000000\n"} {
 		o := testOutput(1 << 20)
@@ -110,8 +109,8 @@ func TestOutputWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// TestHostileOutput feeds noise that has everything with a meaning except the secret:
-// it contains no mark.
+// TestHostileOutput feeds random output that has all special texts except the secret: it contains
+// no mark.
 func TestHostileOutput(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()
@@ -138,7 +137,7 @@ func TestHostileOutput(t *testing.T) {
 	}
 }
 
-// TestMarksNobodyAskedFor end the context: somebody knows its secret.
+// TestMarksNobodyAskedFor: unexpected marks end the context, because a job knows its secret.
 func TestMarksNobodyAskedFor(t *testing.T) {
 	o := testOutput(1 << 20)
 	if _, err := o.Write([]byte("secret 200 0\n")); err != nil {

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestPool: there are at most as many contexts as allowed, and each is used for as many
-// jobs, and for as long, as set.
+// TestPool: there are at most as many contexts as allowed, and each is used for at most the set
+// number of jobs and the set time.
 func TestPool(t *testing.T) {
 	pid := func(r *Runner, client string) string {
 		b := batch(&job.Handler{ID: "1", Jobtype: "c-t", Source: job.Source{Lang: job.Shell, Body: `echo "R: 200 $$"`}}, "")
@@ -42,7 +42,7 @@ func TestPool(t *testing.T) {
 		if pid(r, "a") != a {
 			t.Error("a's context was not used again")
 		}
-		pid(r, "d") // in the place of b's, idle for longest
+		pid(r, "d") // instead of b's, which was idle longest
 		if pid(r, "a") != a || pid(r, "c") != c || r.Contexts() > 3 {
 			t.Errorf("another one than the longest idle context has gone; there are %d", r.Contexts())
 		}
@@ -89,11 +89,11 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestOneContextEach: two batches at the same time have two.
+// TestOneContextEach: two batches at the same time have two contexts.
 func TestOneContextEach(t *testing.T) {
 	r := newRunner(t, nil)
 	dir := t.TempDir()
-	// Each waits for the other.
+	// Each job waits for the other.
 	body := fmt.Sprintf(`touch "%s/$1"; until [ $(ls %s | wc -l) = 2 ]; do sleep 0.01; done`, dir, dir)
 	h := handler(job.Source{Lang: job.Shell, EID: "e", Body: body})
 	var all sync.WaitGroup

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 
 const patience = 45 * time.Second
 
-// newRunner starts a runner that has all languages. Its limits are generous: tests of a
-// limit set their own.
+// newRunner starts a runner with all languages. Its limits are high: tests of a limit set their
+// own.
 func newRunner(t testing.TB, change func(*Options)) *Runner {
 	t.Helper()
 	guard, err := launch.NewGuard(fmt.Sprintf("runner-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
@@ -51,7 +51,7 @@ func newRunner(t testing.TB, change func(*Options)) *Runner {
 	return r
 }
 
-// handler is a version of a type of its own.
+// handler returns a version of a new type.
 func handler(source job.Source) *job.Handler {
 	return &job.Handler{ID: fmt.Sprint(versions.next()), Jobtype: "c-t", Source: source}
 }
@@ -70,7 +70,7 @@ func (c *counter) next() int {
 	return c.n
 }
 
-// batch is jobs with these payloads.
+// batch returns a batch of jobs with these payloads.
 func batch(h *job.Handler, payloads ...string) Batch {
 	client, typ, _ := job.Split(h.Jobtype)
 	b := Batch{Client: client, Type: typ, Handler: h}
@@ -80,7 +80,7 @@ func batch(h *job.Handler, payloads ...string) Batch {
 	return b
 }
 
-// reports are what was reported of a batch.
+// reports has what was reported about a batch.
 type reports struct {
 	t        testing.TB
 	started  int
@@ -123,7 +123,7 @@ func one(t testing.TB, r *Runner, h *job.Handler, payload string) job.Outcome {
 	return all[0]
 }
 
-// text is an outcome in short: "STATUS code data [type|payload …] bad=n".
+// text returns an outcome in short form: "STATUS code data [type|payload …] bad=n".
 func text(o job.Outcome) string {
 	s := fmt.Sprint(o.Status)
 	if o.Again {
@@ -157,7 +157,7 @@ func texts(all []job.Outcome) string {
 	return strings.Join(s, "; ")
 }
 
-// alike compares with a text in which … stands for anything.
+// alike compares with a pattern in which … matches any text.
 func alike(got, want string) bool {
 	parts := strings.Split(regexp.QuoteMeta(want), "…")
 	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(got)
@@ -174,8 +174,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func hexOf(s string) string { return fmt.Sprintf("%x", s) }
 
-// replaced is the text in UTF-8; languages differ in how many characters replace
-// several bad bytes in a row.
+// replaced returns the text in UTF-8; languages differ in how many characters replace several bad
+// bytes in a row.
 func replaced(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func collapsed(s string) string {

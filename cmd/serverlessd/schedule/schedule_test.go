@@ -11,8 +11,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "of the random worlds; 0: a new one each time")
 
-// worlds runs a test in n random worlds, or a fifth of them; a failure tells the
-// seed.
+// worlds runs a test in n random worlds, or a fifth of them; a failure prints the seed.
 func worlds(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	t.Helper()
 	if testing.Short() {
@@ -61,7 +60,7 @@ func (w *world) count(which func(batch) bool) (n int) {
 	return n
 }
 
-// may tells whether a batch of a type may run now, by counting.
+// may reports whether a batch of a type may run now, by counting.
 func (w *world) may(t Type) bool {
 	client := w.count(func(b batch) bool { return b.Client == t.Client })
 	typ := w.count(func(b batch) bool { return b.Client == t.Client && b.Jobtype == t.Jobtype })
@@ -69,7 +68,7 @@ func (w *world) may(t Type) bool {
 		(w.limits.ClientSlots == 0 || client < w.limits.ClientSlots) && (t.Limit == 0 || typ < t.Limit)
 }
 
-// pick selects, and checks what holds for every selection.
+// pick selects, and checks what must hold for every selection.
 func (w *world) pick(types []Type) int {
 	w.t.Helper()
 	at := w.SelectJobtypeToRun(after(w.now), types)
@@ -110,8 +109,8 @@ func (w *world) stop() {
 	w.JobsStopped(after(w.now), b.Client, b.Jobtype)
 }
 
-// TestWorlds: clients come and go with types of all limits. The limits hold, no usable
-// slot stays free, and in the end nothing is left.
+// TestWorlds: clients appear and leave with types of all limits. The limits hold, no usable slot
+// stays free, and at the end no state is left.
 func TestWorlds(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newWorld(t, Limits{Slots: r.IntN(6), ClientSlots: r.IntN(4)})
@@ -152,8 +151,8 @@ func TestWorlds(t *testing.T) {
 	})
 }
 
-// TestFairness: clients with a backlog each, whose batches are of different lengths,
-// get the same run time, as near as batches allow.
+// TestFairness: clients that all have a backlog, with batches of different lengths, get the same
+// run time, up to the length of a batch.
 func TestFairness(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		slots := 1 + r.IntN(6)
@@ -185,8 +184,8 @@ func TestFairness(t *testing.T) {
 	})
 }
 
-// TestNewcomer lets a client come while others have backlogs: its first job has the
-// next free slot. A later client waits for an earlier one.
+// TestNewcomer: a client appears while others have backlogs: its first job gets the next free slot.
+// A later client waits for an earlier one.
 func TestNewcomer(t *testing.T) {
 	worlds(t, 30, func(t *testing.T, r *rand.Rand) {
 		w := newWorld(t, Limits{Slots: 1 + r.IntN(4)})
@@ -233,7 +232,7 @@ func TestLongBatchesArePaidForBeforeTheyEnd(t *testing.T) {
 		w.pick([]Type{long})
 		w.start(long, length)
 	}
-	for served := range 3000 { // of one second each, on one slot
+	for served := range 3000 { // each of one second, on one slot
 		w.stop()
 		if at := w.pick([]Type{long, short}); at != 1 {
 			t.Fatalf("the client with a batch of an hour was served again after the other one had %d seconds", served)
@@ -252,8 +251,8 @@ func TestDebtsOfQuietTimes(t *testing.T) {
 		w.start(a, time.Minute)
 		w.stop()
 	}
-	w.pick([]Type{b}) // a has nothing
-	for range 3 {     // and is back
+	w.pick([]Type{b}) // a has no jobs
+	for range 3 {     // a is back
 		w.start([]Type{a, b}[w.pick([]Type{a, b})], time.Second)
 		w.stop()
 	}
@@ -289,7 +288,7 @@ func TestTies(t *testing.T) {
 	}
 }
 
-// TestClockThatGoesBack charges nobody.
+// TestClockThatGoesBack: no client is charged.
 func TestClockThatGoesBack(t *testing.T) {
 	w := newWorld(t, Limits{Slots: 2})
 	a := Type{Client: "a", Jobtype: "t"}

@@ -9,7 +9,7 @@ import (
 
 var errInTheWay = errors.New("another transaction is in the way")
 
-// crowded is a database in which another transaction is always in the way.
+// crowded is a database in which every transaction conflicts with another.
 type crowded struct{ dialect }
 
 func (crowded) kind(error) kind { return conflict }

@@ -16,7 +16,7 @@ import (
 
 var rows = flag.Int("rows", 1_000_000, "of BenchmarkPick")
 
-// on runs a benchmark on the real databases, with their usual durability.
+// on runs a benchmark on real databases, with their usual durability.
 func on(b *testing.B, f func(b *testing.B, s Store)) {
 	b.Run("sqlite", func(b *testing.B) {
 		f(b, opened(b, "sqlite:"+filepath.Join(b.TempDir(), "store.db")))
@@ -40,7 +40,7 @@ func opened(b testing.TB, address string) Store {
 	return s
 }
 
-// fill ingests n jobs of so many types, 10,000 at a time.
+// fill ingests n jobs of that many types, 10,000 at a time.
 func fill(b *testing.B, s Store, n, types int) {
 	payload := []byte("a payload of the usual kind, about a hundred bytes long: {\"id\":12345,\"what\":\"resize\",\"to\":\"320x200\"}")
 	for done := 0; done < n; {
@@ -66,8 +66,8 @@ func BenchmarkIngest(b *testing.B) {
 	})
 }
 
-// BenchmarkPick looks for the types that wait and takes a batch, with a million
-// rows of a thousand types.
+// BenchmarkPick finds the types with waiting jobs and takes a batch, with a million rows of a
+// thousand types.
 func BenchmarkPick(b *testing.B) {
 	on(b, func(b *testing.B, s Store) {
 		fill(b, s, *rows, 1000)

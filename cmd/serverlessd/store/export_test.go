@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// OpenAt opens a SQLite store by these clocks: the store's, and one that nobody sets.
+// OpenAt opens a SQLite store with these clocks: the store's, and one that is never set.
 func OpenAt(path string, now func() time.Time, up func() time.Duration) Store {
 	s := newSQL(&lite{path: path, clock: now})
 	s.clock.up = up
@@ -20,7 +20,7 @@ func OpenOn(path, boot string, host func() time.Time, since func() time.Duration
 	return s
 }
 
-// PartRows has lists look at so many rows at a time until the end of a test.
+// PartRows makes lists read that many rows at a time, until the end of a test.
 func PartRows(t interface{ Cleanup(func()) }, n int) {
 	was := partRows
 	partRows = n
@@ -33,7 +33,7 @@ func Exec(ctx context.Context, s Store, text string) error {
 	return err
 }
 
-// IsSQLite tells which of the two databases a store is in.
+// IsSQLite reports whether a store is in SQLite.
 func IsSQLite(s Store) bool {
 	_, ok := s.(*SQL).dialect.(*lite)
 	return ok

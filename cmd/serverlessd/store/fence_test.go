@@ -16,8 +16,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestRepeatedEnds: an end whose answer was lost is written again. Whatever has
-// happened to the job since, it touches no later run.
+// TestRepeatedEnds: an end whose answer was lost is written again. Whatever has happened to the job
+// since, that changes no later run.
 func TestRepeatedEnds(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -104,7 +104,7 @@ func (c *cutter) serve(client net.Conn, server string) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := to.Read(buf)
-			if err != nil || mute.Load() { // the answer has come: it is committed
+			if err != nil || mute.Load() { // the answer has arrived: it is committed
 				c.cut.Store(c.cut.Load() || mute.Load())
 				return
 			}
@@ -149,14 +149,14 @@ func TestLostCommit(t *testing.T) {
 	equal(t, "the new run", end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
 }
 
-// TestFenceIsAdded: a table of an earlier version gets its fence, and a daemon of that
-// version goes on using it.
+// TestFenceIsAdded: a table of an earlier version gets its fence column, and a daemon of that
+// version still uses the table.
 func TestFenceIsAdded(t *testing.T) {
 	try := func(t *testing.T, open func() Store, db *sql.DB) {
 		defer db.Close()
 		e := entry("a-x", "1")
 		ingest(t, open(), e)
-		// As it was.
+		// As in the earlier version.
 		if _, err := db.Exec("ALTER TABLE sq_jobs DROP COLUMN fence"); err != nil {
 			t.Fatal(err)
 		}

@@ -70,8 +70,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// A host's clock says nothing about when a job is due, only its distance to the
-// store's.
+// When a job is due does not depend on the host's clock, only on its distance to the store's.
 func TestHostClocks(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		for _, off := range []time.Duration{-240 * time.Hour, 240 * time.Hour} {
@@ -107,7 +106,7 @@ func TestAHostThatWasAhead(t *testing.T) {
 	})
 }
 
-// TestForgottenSegments: their read points go, those of others stay.
+// TestForgottenSegments: their read points are removed, those of others are kept.
 func TestForgottenSegments(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		piece := []journal.Entry{entry("a-x", "1")}
@@ -126,8 +125,8 @@ func TestForgottenSegments(t *testing.T) {
 	})
 }
 
-// TestIngestRefused: if a database cannot accept some jobs of a piece, they are named
-// and nothing is written; without them the rest is.
+// TestIngestRefused: if a database cannot accept some jobs of a piece, the error names them and
+// nothing is written; without them the others are.
 func TestIngestRefused(t *testing.T) {
 	server := mariadbtest.New(t, "--max-allowed-packet=1M")
 	s, err := Open(address(t, server))

@@ -145,8 +145,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestShareAtOnce: if many clients bring the same keys at once, over two daemons, one
-// makes each job.
+// TestShareAtOnce: if many clients add the same keys at once, over two daemons, each job is made by
+// one of them.
 func TestShareAtOnce(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		two := [2]Store{open(), open()}
@@ -178,8 +178,8 @@ func TestShareAtOnce(t *testing.T) {
 	})
 }
 
-// TestShareTimes: a job that replaces takes the other's place in line; one that extends
-// delays it, not beyond the limit, and never makes it due earlier.
+// TestShareTimes: a job that replaces another takes its place in the queue; one that extends delays
+// it, not beyond the limit, and never makes it due earlier.
 func TestShareTimes(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		old := keyed("c-t", "first")
@@ -206,8 +206,8 @@ func TestShareTimes(t *testing.T) {
 	})
 }
 
-// TestKeysGo: a key goes with its job, except that of a window, which outlives its job and
-// ends by itself. A bulk retry skips jobs whose key another one has.
+// TestKeysGo: a key is removed with its job, except that of a window, which remains after its job
+// and expires. A bulk retry skips jobs whose key another job has.
 func TestKeysGo(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		run := func(jobtype string) {

@@ -76,7 +76,7 @@ func TestLast(t *testing.T) {
 	})
 }
 
-// TestRuns: the last runs of a job are there, in order, for all daemons.
+// TestRuns: all daemons can read the last runs of a job, in order.
 func TestRuns(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		s, beside := open(), open()

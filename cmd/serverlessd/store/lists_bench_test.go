@@ -9,8 +9,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// rowsOf makes jobs by a statement: with a million, everything else takes minutes. lock, dt and
-// code are of SQL, in which i counts from 0.
+// rowsOf makes jobs with a statement: a million would take minutes otherwise. lock, dt and code are
+// SQL, in which i counts from 0.
 func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
 	b.Helper()
 	if _, err := s.Counts(b.Context(), ""); err != nil { // makes the tables
@@ -36,8 +36,8 @@ func rowsOf(b *testing.B, s Store, n, types int, lock, dt, code string) {
 	}
 }
 
-// BenchmarkLists is what the page asks of a store with a million jobs: lists by state, in which the
-// one that is looked for is the oldest, and a count of all.
+// BenchmarkLists measures the page's queries on a store with a million jobs: lists by state, in
+// which the job that is looked for is the oldest, and a count of all.
 func BenchmarkLists(b *testing.B) {
 	for _, kind := range []struct {
 		name, lock, dt, code string

@@ -63,7 +63,7 @@ func TestPacketsThatGrow(t *testing.T) {
 	if _, err := db.Exec("SET GLOBAL max_allowed_packet = 16 << 20"); err != nil {
 		t.Fatal(err)
 	}
-	// Several at a time, so that there are new connections beside the old one.
+	// Several at a time, so that new connections are opened beside the old one.
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {

@@ -85,12 +85,12 @@ func TestJobsOfAClient(t *testing.T) {
 	})
 }
 
-// TestBoundedLists: a list that looks for what is rare looks at some rows at a time, and goes on
-// where it has ended until it has seen all; those that run are found at once.
+// TestBoundedLists: a list of rare jobs reads some rows at a time, and the next request continues
+// there until all are read; running jobs are found at once.
 func TestBoundedLists(t *testing.T) {
 	PartRows(t, 4) // 20 for a list
 	each(t, func(t *testing.T, s Store) {
-		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // its row is no job
+		if err := s.Reserve(t.Context(), sysid, ttl); err != nil { // its row is not a job
 			t.Fatal(err)
 		}
 		var all []journal.Entry
@@ -137,7 +137,7 @@ func TestBoundedLists(t *testing.T) {
 	})
 }
 
-// TestPayload: what a job was added with stays, of whatever size.
+// TestPayload: a job's payload is kept, whatever its size.
 func TestPayload(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		long := strings.Repeat("2\x00", 3000)

@@ -39,10 +39,10 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 	})
 }
 
-// TestBytesAreBounded: a Take ends with the payload that makes it large enough.
+// TestBytesAreBounded: a Take ends with the payload that reaches its limit of bytes.
 func TestBytesAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
-		const n, long = 50, 10_000 // beyond the first there are short ones
+		const n, long = 50, 10_000 // after the first there are short ones
 		var all []journal.Entry
 		for i := range n {
 			payload := fmt.Sprintf("%04d", i)

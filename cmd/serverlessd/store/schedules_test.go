@@ -39,8 +39,8 @@ func theSchedule(t *testing.T, s Store, name string) Named {
 	return n
 }
 
-// settle does what a daemon does that has watched for a long time; a store that is slow
-// for a moment counts as away.
+// settle settles like a daemon that has run for a long time; a store that is slow for a moment
+// counts as away.
 func settle(t *testing.T, s Store) (made []Follow) {
 	t.Helper()
 	for {
@@ -73,7 +73,7 @@ func TestScheduledOnce(t *testing.T) {
 		long := fmt.Sprintf("%02000d", 7)
 		var until time.Time
 		for i := range schedules {
-			until = time.Now().Add(1900 * time.Millisecond) // one is due at most
+			until = time.Now().Add(1900 * time.Millisecond) // at most one is due
 			putSchedule(t, s, fmt.Sprintf("ä %d", i), `{"cron":"@every 1s","until":"`+until.Format(time.RFC3339Nano)+`","job":{"type":"x","payload":"`+long+`"}}`)
 		}
 		for {
@@ -157,8 +157,8 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 	at(40, 1)
 }
 
-// TestScheduledClocks: a store's clock that is set back makes no job twice, and due
-// times that were missed while it was ahead come in time.
+// TestScheduledClocks: a store's clock that is set back makes no job twice, and due times that were
+// missed while it was ahead are made up in time.
 func TestScheduledClocks(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	s := NewMemory(func() time.Time { return now })
@@ -194,8 +194,7 @@ func TestScheduledClocks(t *testing.T) {
 	equal(t, "made", made, "[09:00 09:05 09:10 12:05 12:10 12:15]")
 }
 
-// TestScheduleKept: only the allowed sources change a schedule, and it goes on where it
-// was.
+// TestScheduleKept: only the allowed sources change a schedule, and it continues where it was.
 func TestScheduleKept(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		const text = `{"cron":"@daily","job":{"type":"x"}}`

@@ -15,8 +15,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// Several daemons on one store, all at once: every job ends once, whichever daemon runs
-// it, and the counts are right whatever happened on the way.
+// Several daemons on one store, all at once: every job ends once, whichever daemon runs it, and the
+// counts are right whatever happened before.
 func TestSeveralDaemons(t *testing.T) {
 	places(t, func(t *testing.T, open func() Store) {
 		seed := rand.Uint64()
@@ -33,7 +33,7 @@ func TestSeveralDaemons(t *testing.T) {
 				mine := job.NewIDs(owner, time.Now)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				// again repeats an action that other daemons were in the way of.
+				// again repeats an action that failed because of other daemons.
 				again := func(f func() error) {
 					for {
 						err := f()
@@ -114,8 +114,8 @@ func TestSeveralDaemons(t *testing.T) {
 // patience is how long anything may take on a machine that is busy.
 const patience = 45 * time.Second
 
-// A server that is stopped, killed or hangs is away, and then there again, with
-// everything that was written.
+// A server that is stopped, killed or hangs is away, and then back, with everything that was
+// written.
 func TestOutage(t *testing.T) {
 	server, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
 	if err != nil {

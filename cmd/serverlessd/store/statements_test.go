@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestKeep: a statement whose rows are being read may be used again meanwhile, and
-// there may be more statements than are kept.
+// TestKeep: a statement may be used again while its rows are read, and there may be more statements
+// than are kept.
 func TestKeep(t *testing.T) {
 	db := sql.OpenDB(&keeper{name: "file:/keep?vfs=memdb"})
 	defer db.Close()

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
-// places are the stores of a test: each call of the function opens the same one again,
-// as another daemon would.
+// places runs a test on each kind of store: each call of open opens the same store again, as
+// another daemon would.
 func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 	opener := func(t *testing.T, address string) func() Store {
 		return func() Store {
@@ -44,7 +44,7 @@ func address(t testing.TB, server *mariadbtest.Server) string {
 	return fmt.Sprintf("mysql://root@/%s?socket=%s", server.Database(t), url.QueryEscape(server.Socket()))
 }
 
-// each runs a test on one of each.
+// each runs a test on one store of each kind.
 func each(t *testing.T, f func(t *testing.T, s Store)) {
 	places(t, func(t *testing.T, open func() Store) { f(t, open()) })
 }
@@ -64,7 +64,7 @@ func entry(jobtype, payload string) journal.Entry {
 
 var segments int
 
-// ingest adds jobs as from a segment of their own.
+// ingest adds jobs as from a new segment.
 func ingest(t *testing.T, s Store, jobs ...journal.Entry) {
 	t.Helper()
 	segments++
@@ -136,7 +136,7 @@ func sweep(t *testing.T, s Store, w Sweeping) Swept {
 	return did
 }
 
-// lax keeps everything.
+// lax removes nothing.
 var lax = Sweeping{RetryFor: ttl, KeepDone: ttl, KeepUnrun: ttl}
 
 func equal(t *testing.T, what string, got, want any) {

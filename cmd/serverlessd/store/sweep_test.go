@@ -17,8 +17,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestSweepInPart ends with an error after its first transaction: the result of that
-// one is returned, and nothing of the one that was rolled back.
+// TestSweepInPart ends with an error after its first transaction: the result of that one is
+// returned, without what was rolled back.
 func TestSweepInPart(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "first"), entry("a-y", "second"))
@@ -87,8 +87,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestClockIsSet: when the store's clock is set forward, by more than all locks last,
-// living daemons keep theirs, and dead ones lose them a ttl later.
+// TestClockIsSet: when the store's clock is set forward, by more than all locks last, running
+// daemons keep theirs, and dead ones lose them a ttl later.
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
@@ -153,7 +153,7 @@ func TestClockJumps(t *testing.T) {
 	for _, j := range take(t, s, sysid, "a-again", 9, ttl) {
 		end(t, s, sysid, Ending{Run: j.Run, Fate: Again, Code: job.CodeError, Status: 500})
 	}
-	pass(s, 70*time.Minute) // then the store is told
+	pass(s, 70*time.Minute) // then the store sees the time
 	run := take(t, s, sysid, "a-run", 1, time.Minute)[0].Run
 	if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestClockJumps(t *testing.T) {
 		equal(t, "soon after", sweep(t, s, w), none)
 	}
 	equal(t, "the locks of who renews them no more, once they are due, and four of a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
-	// Evenly, with new starts within an hour, and none of it at once.
+	// Evenly, with new starts within an hour, and not all at once.
 	pass(s, 7*time.Hour)
 	equal(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
 	equal(t, "age", aged(s) > 6*time.Hour, true)
@@ -189,7 +189,7 @@ func TestClockJumps(t *testing.T) {
 	equal(t, "age after a start", aged(s) > 6*time.Hour, true)
 	equal(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
 	equal(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
-	// A start after a long time believes no clock for an hour.
+	// A daemon that starts after a long time trusts no clock for an hour.
 	e := entry("a-unrun", "1")
 	e.Accepted = time.Time{}
 	ingest(t, s, e)
@@ -297,7 +297,7 @@ func TestAudit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// round looks at all types.
+		// round audits all types.
 		round := func() (off int64, types []string) {
 			for range 4 {
 				did := sweep(t, s, lax)

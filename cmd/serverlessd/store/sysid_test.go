@@ -20,7 +20,7 @@ func TestSysid(t *testing.T) {
 		sweep(t, s, lax)
 		lost := take(t, s, sysid, "a-x", 2, gone)[1]
 		sweep(t, s, lax)
-		equal(t, "others", len(take(t, s, other, "a-x", 2, ttl)), 2) // freed once more and another
+		equal(t, "others", len(take(t, s, other, "a-x", 2, ttl)), 2) // the freed one and another
 		ended := take(t, s, sysid, "a-x", 1, ttl)[0]
 		end(t, s, sysid, Ending{Run: ended.Run, Fate: Archive, Code: job.CodeOK, Status: 200})
 		runs := []Run{mine.Run, freed.Run, lost.Run, ended.Run}

@@ -18,7 +18,7 @@ import (
 // away is a queue whose store is away.
 type away struct {
 	Queue
-	asked chan struct{} // somebody waits for the store
+	asked chan struct{} // closed when a caller waits for the store
 }
 
 func (away) Add(_ context.Context, batches []journal.Batch) (r journal.Receipt, err error) {
@@ -36,7 +36,7 @@ func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
 	return ctx.Err()
 }
 
-// TestWaitTakesNoPlace: a client that waits for a store keeps nobody from adding.
+// TestWaitTakesNoPlace: a client that waits for a store does not keep others from adding.
 func TestWaitTakesNoPlace(t *testing.T) {
 	s := &Web{queue: away{asked: make(chan struct{})}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
 	add := func(ctx context.Context, query url.Values) error {
@@ -86,7 +86,7 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// noting is a queue that keeps what was added last.
+// noting is a queue that remembers the last add.
 type noting struct {
 	away
 	last *journal.Batch
@@ -97,7 +97,7 @@ func (n noting) Add(ctx context.Context, batches []journal.Batch) (journal.Recei
 	return n.away.Add(ctx, batches)
 }
 
-// TestDelayIsADelay: the journal is told whether a delay or a date was given.
+// TestDelayIsADelay: the journal gets a delay as a delay, a date as a date.
 func TestDelayIsADelay(t *testing.T) {
 	for query, want := range map[string]time.Duration{"delay=30s": 30 * time.Second, "dt=" + time.Now().AddDate(1, 0, 0).Format(time.DateOnly): 0, "delay=0": 0} {
 		var got journal.Batch

@@ -42,9 +42,9 @@ func (cramped) PutBack(_ context.Context, file string) (int, error) {
 	return 0, journal.ErrNoAside
 }
 
-// TestAside: jobs that are in no store are listed and put back over HTTP, but not by a
-// page of another site, and not all of them by mistake; a full disk does not count as a
-// store that is away.
+// TestAside: jobs that are in no store are listed and put back over HTTP, but not by a page of
+// another site, and all of them only on purpose; a full disk does not count as a store that is
+// away.
 func TestAside(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// parsed reads a body of client acme and type t; lines may have ten bytes,
-// and be five.
+// parsed reads a body of client acme and type t with at most five lines of at most ten bytes.
 func parsed(body string) (lines []string, err error) {
 	p := parser{client: "acme", jobtype: "acme-t", maxLine: 10, maxLines: 5, covers: func(string) error { return nil }}
 	err = p.parse([]byte(body))

@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestFindings: each thing that is wrong is found, and nothing where nothing is.
+// TestFindings: each problem is found, and none where there is none.
 func TestFindings(t *testing.T) {
 	type types = map[string]store.Counts
 	gone, handled := errors.New("gone"), map[string]*job.Handler{"a-x": {}}

@@ -15,9 +15,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestSlowBodies: bodies that do not end keep no other client from adding, and do not
-// keep their own client from adding little; the client gets its places back when they
-// have ended.
+// TestSlowBodies: bodies that do not end keep no other client from adding, and do not keep their
+// own client from small adds; the client gets its places back when they have ended.
 func TestSlowBodies(t *testing.T) {
 	const most = 4
 	s := &Web{queue: away{}, places: newPlaces(most), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: most}}
@@ -72,7 +71,7 @@ func (q *results) Result(_ context.Context, id job.ID) (*store.Record, []byte, e
 	return &store.Record{ID: id, Jobtype: job.Jobtype("slow", "t"), Status: 200}, q.data, nil
 }
 
-// stalled is a client that reads nothing until it is told to.
+// stalled is a client that reads nothing until it is allowed to.
 type stalled struct {
 	*httptest.ResponseRecorder
 	begun, goesOn chan struct{}
@@ -84,8 +83,8 @@ func (w stalled) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestUnreadResults: results that clients do not read are in memory in a limited number,
-// and delay no small ones.
+// TestUnreadResults: a limited number of results that clients do not read is in memory, and they do
+// not delay small results.
 func TestUnreadResults(t *testing.T) {
 	const most = 4
 	q := &results{data: bytes.Repeat([]byte("a"), smallBody+1)}

@@ -22,7 +22,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// partly is a queue whose store goes away after so many calls.
+// partly is a queue whose store is away after that many calls.
 type partly struct {
 	Queue
 	calls int
@@ -35,8 +35,8 @@ func (p *partly) RetryAll(context.Context, store.Query) (int, bool, error) {
 	return 3, false, nil
 }
 
-// TestRetryAllPartly: the jobs that run again are reported, even if the store goes away
-// before all do.
+// TestRetryAllPartly: the jobs that run again are reported, even if the store is away before all
+// do.
 func TestRetryAllPartly(t *testing.T) {
 	for calls, want := range []string{"", `{"affected":3,"more":true}`, `{"affected":6,"more":false}`} {
 		s, w := &Web{queue: &partly{calls: calls}}, httptest.NewRecorder()

@@ -8,7 +8,7 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// oneJob: what one does to a job is done and said, and so is a refusal.
+// oneJob: each action on a job is done and reported, and so is a refusal.
 func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b := w.open(at("acme", ids["failed"]))
 	b.Press("Retry")
@@ -19,7 +19,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Press("Cancel")
 	b.Sees("Cancel the job?")
 	b.Accessible("a dialog")
-	w.ask("DELETE", "/acme/job/get/"+late, "") // somebody else is quicker
+	w.ask("DELETE", "/acme/job/get/"+late, "") // another user is faster
 	b.Forgive("404 (Not Found)")
 	b.Press("Cancel the job")
 	b.Sees("Not done: there is no job")
@@ -36,7 +36,7 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.Strict()
 }
 
-// manyJobs: those that were chosen, or all that fit, after a count.
+// manyJobs: actions on the chosen jobs, or on all that match, after a count.
 func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	w.handler("bulk", "no", "exit 65")
 	var last string
@@ -62,7 +62,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Press("Retry them")
 	b.Sees("60 jobs retried.")
 	w.is("bulk", last, "ok")
-	b.At("#/jobs?state=failed") // of all clients: acme's alone is left
+	b.At("#/jobs?state=failed") // of all clients: only acme's is left
 	b.Press("Retry all failed")
 	b.Sees("Retry 1 failed job?")
 	b.Press("Retry them")
@@ -79,7 +79,7 @@ func manyJobs(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// handlers: one is refused, added, tried, changed, looked at, used again, deleted, and each time
+// handlers: one is refused, added, tried, changed, viewed, used again, deleted, and each change is
 // undone.
 func handlers(t *testing.T, w *world, _ map[string]string) {
 	b := w.open("#/handlers")
@@ -132,7 +132,7 @@ func handlers(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// schedules: one is paused, goes on, is deleted and comes back as it was.
+// schedules: one is paused, resumed, deleted and restored.
 func schedules(t *testing.T, w *world, _ map[string]string) {
 	before := w.ask("GET", "/acme/schedule/nightly", "")
 	b := w.open("#/schedules")
@@ -156,7 +156,8 @@ func schedules(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// journal: what was set aside is put back; a daemon stops handing out jobs, and begins again.
+// journal: jobs that were set aside are put back; a daemon stops handing out jobs, and starts
+// again.
 func journal(t *testing.T, w *world, _ map[string]string) {
 	b := w.open("#/journal")
 	b.Sees("Set aside")

@@ -22,7 +22,7 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestBusy goes through all views and actions on one daemon, which has something of everything.
+// TestBusy goes through all views and actions on one daemon, which has jobs in all states.
 func TestBusy(t *testing.T) {
 	w, ids := busy(t)
 	for _, one := range []struct {
@@ -36,10 +36,10 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// views looks at every view, in both themes and from small to wide.
+// views opens every view, in both themes and in all widths.
 func views(t *testing.T, w *world, ids map[string]string) {
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // of what there is not
+	b.Forgive("404 (Not Found)") // for what does not exist
 	for _, v := range []struct {
 		route string
 		sees  []string
@@ -73,10 +73,10 @@ func views(t *testing.T, w *world, ids map[string]string) {
 	b.Strict()
 }
 
-// cold counts what a first visit takes.
+// cold measures what a first visit loads.
 func cold(t *testing.T, w *world, _ map[string]string) {
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // nothing is asked for again
+	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no request is repeated
 	b.Visit(w.url + "/")
 	b.Sees("Does it keep up?", "Types with most jobs")
 	b.Until(`document.querySelector('.uplot canvas')`)
@@ -89,7 +89,7 @@ func cold(t *testing.T, w *world, _ map[string]string) {
 	b.Strict()
 }
 
-// readme takes the picture that README.md shows, while jobs come and go.
+// readme takes the screenshot in README.md, while jobs are added and end.
 func readme(t *testing.T, w *world, _ map[string]string) {
 	if *picture == "" {
 		t.Log("no -picture: none is kept")
@@ -106,7 +106,7 @@ func readme(t *testing.T, w *world, _ map[string]string) {
 	small(t, *picture)
 }
 
-// small makes a picture one of the 256 colours that it has most.
+// small reduces a picture to its 256 most frequent colours.
 func small(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -138,7 +138,7 @@ func small(t *testing.T, file string) {
 	}
 }
 
-// keyboard goes everywhere without a pointer.
+// keyboard uses the page without a pointer.
 func keyboard(t *testing.T, w *world, ids map[string]string) {
 	b := w.open("")
 	b.Sees("Types with most jobs")
@@ -165,13 +165,13 @@ func keyboard(t *testing.T, w *world, ids map[string]string) {
 	b.Strict()
 }
 
-// quiet: a tab that is hidden asks for nothing.
+// quiet: a hidden tab sends no requests.
 func quiet(t *testing.T, w *world, _ map[string]string) {
 	b := w.open("")
 	b.Sees("Types with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
-	time.Sleep(500 * time.Millisecond) // for what was under way
+	time.Sleep(500 * time.Millisecond) // for requests that were under way
 	before, _ := b.Heard()
 	time.Sleep(5 * time.Second)
 	if after, _ := b.Heard(); after != before {
@@ -181,8 +181,8 @@ func quiet(t *testing.T, w *world, _ map[string]string) {
 	w.until("it looks again", func() bool { after, _ := b.Heard(); return after > before })
 }
 
-// foreign: what the page may do, a page of another site may not, with a visitor's browser; nor may
-// one look whose name points here.
+// foreign: a page of another site may not do what the page may, with a visitor's browser; a page
+// under a name that resolves to this host may not read.
 func foreign(t *testing.T, w *world, ids map[string]string) {
 	for _, c := range []struct{ method, path, header, value string }{
 		{"POST", "/acme/job/retry/" + ids["ok"], "Origin", "http://127.0.0.1:1"}, {"POST", "/put-back?all=true", "Origin", "http://127.0.0.1:1"}, {"POST", "/stop", "Origin", "http://127.0.0.1:1"},
@@ -207,7 +207,7 @@ func foreign(t *testing.T, w *world, ids map[string]string) {
 	}
 }
 
-// TestAway: a store that is away is told of, and a daemon that is, too.
+// TestAway: the page says that a store is away, or that the daemon is.
 func TestAway(t *testing.T) {
 	w := start(t, "", "--store=mysql://nobody:none@127.0.0.1:1/none")
 	b := w.open("")
@@ -225,7 +225,8 @@ func TestAway(t *testing.T) {
 	b.Strict()
 }
 
-// TestTokens: who lacks a scope is told so at the door, or is not offered what it is for.
+// TestTokens: the page asks for a token with the right scope, and hides actions for which the token
+// has none.
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("secret-s submit,read,handler\nsecret-r admin,read\nsecret-a admin,read,submit,handler\n"), 0o600); err != nil {
@@ -273,13 +274,13 @@ func TestTokens(t *testing.T) {
 	b.Strict()
 }
 
-// hostile are texts that do harm unless they are shown as nothing but text.
+// hostile has texts that do harm unless they are shown as plain text.
 var hostile = []string{
 	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`, `'-alert(1)-'${window.harm=4}`,
 	"\u202eturned", `../../v1/stats?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 4000),
 }
 
-// harmless has hostile texts wherever somebody else chooses them.
+// harmless shows hostile texts in every place where others choose the text.
 func harmless(t *testing.T, w *world, _ map[string]string) {
 	w.handler("evil", "ok", `read line; printf 'R: 200 %s\n' "$line"`)
 	w.handler("evil", "no", `read line; printf '%s\n' "$line" >&2; printf 'R: 400 %s\n' "$line"`)

@@ -28,7 +28,7 @@ var (
 
 var program = throwaway.Probe{Name: "serverlessd"}
 
-// chromium is the browser's context, of which each tab gets one of its own.
+// chromium is the browser's context, the parent of each tab's context.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func start(t *testing.T, dir string, flags ...string) *world {
 	return &world{t, d, "http://" + d.Field("addr")}
 }
 
-// ready waits until a daemon does all that it has to.
+// ready waits until the daemon is ready.
 func (w *world) ready() *world {
 	w.t.Helper()
 	w.until("it is ready", func() bool { code, _ := w.try("GET", "/readyz", ""); return code == 200 })
@@ -100,7 +100,7 @@ func (w *world) try(method, path, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// ask is try for what must be taken, and answers JSON.
+// ask is try for a request that must succeed and is answered with JSON.
 func (w *world) ask(method, path, body string) (out map[string]any) {
 	w.t.Helper()
 	code, text := w.try(method, path, body)
@@ -110,7 +110,7 @@ func (w *world) ask(method, path, body string) (out map[string]any) {
 	return out
 }
 
-// until waits for something.
+// until waits for a condition.
 func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); !is(); time.Sleep(20 * time.Millisecond) {
@@ -129,13 +129,13 @@ func (w *world) add(client, typ, lines, query string) (ids []string) {
 	return ids
 }
 
-// handler adds one in the language of the shell.
+// handler adds a handler in shell.
 func (w *world) handler(client, typ, body string) {
 	w.t.Helper()
 	w.ask("PUT", "/"+client+"/handler/add/"+typ+"?lang=sh", body)
 }
 
-// state is that of a job.
+// state returns the state of a job.
 func (w *world) state(client, id string) string {
 	w.t.Helper()
 	code, text := w.try("GET", "/"+client+"/job/get/"+id, "")
@@ -152,7 +152,7 @@ func (w *world) is(client, id, state string) {
 	w.until(id+" is "+state, func() bool { return w.state(client, id) == state })
 }
 
-// open opens the page in a profile of its own.
+// open opens the page in a new profile.
 func (w *world) open(route string) *pagetest.Tab {
 	w.t.Helper()
 	b := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())
@@ -160,7 +160,7 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// leftover is what a daemon has left in its journal, without a store: jobs of a type.
+// leftover makes a directory whose journal has jobs of a type that no store has.
 func leftover(t *testing.T, typ, lines string) (segment string, first string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -174,7 +174,7 @@ func leftover(t *testing.T, typ, lines string) (segment string, first string) {
 	return found[0], first
 }
 
-// busy is a daemon with something of everything, and the ids of some jobs of acme.
+// busy starts a daemon with jobs in all states, and returns the ids of some jobs of acme.
 func busy(t *testing.T) (w *world, ids map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
