@@ -25,7 +25,7 @@ type backend struct {
 
 	mu      sync.Mutex       // guards the following
 	sysid   string           // "" while none is reserved
-	old     []string         // sysids of an earlier life that have to be released
+	old     []string         // sysids of an earlier process that have to be released
 	off     int64            // the number of jobs by which the store's counts are wrong
 	ahead   time.Duration    // see store.Swept
 	gone    []string         // segments whose read points have to be dropped

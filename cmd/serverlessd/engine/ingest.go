@@ -166,7 +166,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 	}
 	defer j.Close()
 	over, cancel := context.WithCancel(ctx)
-	cancel() // read what is there, and wait for nothing
+	cancel() // read the existing records without waiting
 	for _, s := range stores {
 		for {
 			r, err := j.Reserve(over, laneOf(dir, s.Name()), ingestAtOnce, ingestTimeout)

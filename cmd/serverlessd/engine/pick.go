@@ -156,7 +156,7 @@ func (b *backend) ask() (next time.Duration) {
 		return max(time.Millisecond, rest)
 	}
 	b.mu.Lock()
-	b.seen = now // set before the question, so that jobs that come meanwhile are looked for again
+	b.seen = now // set before the store is asked, so that jobs that come meanwhile are looked for again
 	b.mu.Unlock()
 	ctx, cancel := b.call()
 	defer cancel()

@@ -114,7 +114,7 @@ func (b *backend) written() bool {
 	return len(b.queue) == 0
 }
 
-// holdsNothing reports whether the store has no sysid of this daemon or of an earlier life.
+// holdsNothing reports whether the store has no sysid of this daemon or of an earlier process.
 func (b *backend) holdsNothing() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,16 +30,15 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	return old, nil
 }
 
-// orphanTime bounds the wait for processes that are left from an earlier life of this
-// directory.
+// orphanTime bounds the wait for processes that an earlier daemon of this directory has left.
 const orphanTime = 10 * time.Second
 
-// ownerOf returns the name by which the guard knows the processes of a life of this directory.
+// ownerOf returns the guard's name for the processes that daemons of this directory start.
 func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
 
-// endOrphans kills the processes that are left from the lives with these sysids, because their
-// guards may have been killed with them. It returns the sysids that have no process left: their
-// jobs may run again at once. The jobs of the others wait until their locks expire.
+// endOrphans kills the processes that are left from daemons with these sysids, because their guards
+// may have been killed with them. It returns the sysids that have no process left: their jobs may
+// run again at once. The jobs of the others wait until their locks expire.
 func (e *Engine) endOrphans(old []string) []string {
 	ctx, cancel := context.WithTimeout(e.life, orphanTime)
 	defer cancel()

@@ -111,7 +111,7 @@ func (j *Journal) noteAside(jobs []Entry) {
 	}
 }
 
-// countAsides counts the jobs that earlier lives have set aside.
+// countAsides counts the jobs that earlier processes have set aside.
 func (j *Journal) countAsides(names []string) {
 	for _, name := range names {
 		if !strings.HasSuffix(name, bad) {

@@ -4,7 +4,7 @@
 // front.
 //
 // A journal is a directory of segments: files of records in a text format. A segment is named by an
-// id, and all ids in it are greater. It is written in one life of a daemon and never again. So its
+// id, and all ids in it are greater. It is written by one process of the daemon and never again. So its
 // name and an offset always say how far a store has read, whatever happens to the directory. Each
 // segment begins with an empty record that says where the one before it ends: anything after that
 // end was refused.

@@ -66,7 +66,7 @@ type Options struct {
 
 	// Lanes are the names of the readers, each of which has a store of its own. If there are
 	// several, Save makes durable which piece goes to which lane, before the piece is handed out.
-	// Notes are those that an earlier life passed to Save last.
+	// Notes are those that an earlier process passed to Save last.
 	Lanes []string
 	Notes []Note
 	Save  func([]Note) error
@@ -170,13 +170,13 @@ func (j *Journal) load() error {
 		j.old = append(j.old, s)
 	}
 	if err := j.learn(); err != nil {
-		j.opt.Log.Error().Err(err).Msg("cannot read yet what an earlier life left in the journal; new jobs wait behind it")
+		j.opt.Log.Error().Err(err).Msg("cannot read yet what an earlier process left in the journal; new jobs wait behind it")
 	}
 	return nil
 }
 
-// learn reads what earlier lives have left, and decides to which lane each piece goes. Nothing can
-// be reserved before that. After an error it may be called again.
+// learn reads what earlier processes have left and decides to which lane each piece goes. Nothing
+// can be reserved before that. After an error it may be called again.
 func (j *Journal) learn() error {
 	ends := make(map[string]int64) // ends of segments, from the segments that follow
 	for _, s := range j.old {
@@ -233,7 +233,7 @@ func (j *Journal) loadSegment(s *segment, ends map[string]int64) error {
 		if err == nil && !j.opt.NoSync {
 			// What is read from here on must be on the disk.
 			if err := s.file.Sync(); err != nil {
-				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync the writes of an earlier life")
+				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync the writes of an earlier process")
 			}
 		}
 	case end > s.end:
@@ -383,7 +383,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
 	if len(j.old) > 0 {
-		err = errors.New("the part of the journal from an earlier life has not been read yet")
+		err = errors.New("the part of the journal from an earlier process has not been read yet")
 	}
 	for _, each := range j.segments {
 		if each.id() < id {

@@ -52,8 +52,8 @@ func (j *Journal) save() error {
 	return err
 }
 
-// assign gives lanes the pieces that an earlier life noted for them, and decides to which lane the
-// rest goes. The decision must be durable before any of it is handed out.
+// assign gives lanes the pieces that an earlier process noted for them, and decides to which lane
+// the rest goes. The decision must be durable before any of it is handed out.
 func (j *Journal) assign() error {
 	jobs := make(map[string]Count)
 	for _, s := range j.old {
@@ -85,7 +85,7 @@ func (j *Journal) assign() error {
 	return nil
 }
 
-// route returns the pieces that earlier lives have left, each with its lane. It leaves out pieces
+// route returns the pieces that earlier processes left, each with its lane. It leaves out pieces
 // that a store already has.
 func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	var notes []Note
@@ -164,7 +164,7 @@ func (s *segment) clip(p Place) int64 {
 	return 0
 }
 
-// skip records that a piece reached a store in an earlier life.
+// skip records that a piece reached a store in an earlier process.
 func (s *segment) skip(from, to int64, jobs map[string]Count) error {
 	if from >= to {
 		return nil

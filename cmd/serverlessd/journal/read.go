@@ -187,7 +187,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 func (r *Reservation) has() bool { return len(r.entries)+len(r.aside) > 0 }
 
 // isAside reports whether a job was set aside before. If the rest of its piece was not stored then,
-// the piece is read again, in this life or the next.
+// the piece is read again, by this process or the next.
 func (j *Journal) isAside(id job.ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

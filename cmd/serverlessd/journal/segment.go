@@ -38,7 +38,7 @@ type segment struct {
 	aside []span // jobs that were set aside
 	marks []mark
 
-	// For a segment of an earlier life, until its content is known.
+	// For a segment of an earlier process, until its content is known.
 	loaded bool
 	jobs   map[string]Count
 }

@@ -62,7 +62,7 @@ type statement struct {
 type kind int
 
 const (
-	unwell   kind = iota // the database is not well: repeat it later
+	unwell   kind = iota // the database has a temporary problem: repeat it later
 	unfit                // the data is too large, and will always be
 	double               // the key exists
 	conflict             // another transaction was in the way: repeat it soon
