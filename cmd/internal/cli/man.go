@@ -55,7 +55,7 @@ func showPlain(page string) error {
 }
 
 // sayDefault makes a page show the kind of value of a flag, and its default after the text:
-// cobra shows the default in place of the kind.
+// cobra shows the default instead of the kind.
 func sayDefault(f *pflag.Flag) {
 	kind, text := pflag.UnquoteUsage(f)
 	if kind == "" || f.NoOptDefVal != "" {

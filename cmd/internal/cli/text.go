@@ -19,7 +19,7 @@ func Terminal(to any) bool {
 // Colours reports whether output may have colours.
 func Colours(to any) bool { return Terminal(to) && os.Getenv("NO_COLOR") == "" }
 
-// Width returns the width of one line of text on a screen; escape sequences take none.
+// Width returns the width of one line of text on a screen, on which escape sequences have no width.
 func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 // Cut shortens text that is wider than width, with an ellipsis.

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// ClientTLS returns a client's TLS configuration: an authority's file in place of the system's, a
+// ClientTLS returns a client's TLS configuration: an authority's file instead of the system's, a
 // certificate and its key, and the name that the server's certificate must have; each may be "".
 // The errors name the option: prefix followed by ca, cert or key.
 func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {

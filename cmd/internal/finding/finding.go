@@ -1,5 +1,5 @@
-// Package finding has what does not move at a daemon, or soon will not, in the broker's words, for
-// GET /v1/findings and the page.
+// Package finding lists the problems that keep a daemon's jobs from running, or soon will, with the
+// broker's words, for GET /v1/findings and the page.
 package finding
 
 import (

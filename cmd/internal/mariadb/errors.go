@@ -71,9 +71,9 @@ func KindOf(number uint16) Kind {
 	return Refused
 }
 
-// ofProxy reports whether a proxy between us and the server sends this number: that of a client
-// that has lost its server, or one of ProxySQL's own. In neither case is it known whether the
-// server has executed the statement.
+// ofProxy reports whether a proxy in front of the server sends this number: that of a client that
+// has lost its server, or one of ProxySQL's own. In neither case is it known whether the server has
+// executed the statement.
 func ofProxy(number uint16) bool {
 	return number >= 2000 && number < 3000 || number >= 9000 && number < 10000
 }

@@ -17,7 +17,7 @@ const (
 	longError = 1 << 10
 )
 
-// PastRun is a run that has ended, in the words of the broker.
+// PastRun is a run that has ended, with the broker's words.
 type PastRun struct {
 	N       int       // from 1
 	Worker  string    // the sysid of the daemon; "" if it is not kept
