@@ -11,7 +11,7 @@ import (
 	"gloom/bench/result"
 )
 
-// Command is the subcommand of gloom-bench.
+// Command returns the subcommand of gloom-bench.
 func Command() *cobra.Command {
 	o := DefaultOptions()
 	var out string
@@ -20,13 +20,13 @@ func Command() *cobra.Command {
 		Short: "rows per second through the MySQL bridge",
 		Long: `jobd measures how many rows of a table go from waiting to done per second.
 
---mode bridge (the default) has them done by workers that answer at once, through
-the broker that a jobd brings along; --mode launch runs a process per row; --mode
+--mode bridge (the default) uses workers that answer at once, through
+the broker inside a jobd; --mode launch runs a process per row; --mode
 original does without either, on one connection with one UPDATE per state of a
 row, as the original daemon is documented to do.
 
 Without --mysql-user a MariaDB is started on a throw-away directory, at its
-default durability: every commit is flushed. Every row is checked in the end.`,
+default durability: every commit is flushed. Every row is checked at the end.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
@@ -51,10 +51,10 @@ default durability: every commit is flushed. Every row is checked in the end.`,
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements")
 	f.StringVar(&o.Command, "command", o.Command, "launcher of --mode launch; {id} is the row's id")
 	f.IntVar(&o.Answer, "answer", o.Answer, "bytes of a worker's answer")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "of a round")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "time limit of a round")
 	f.StringVar(&o.MySQL.Host, "mysql-host", "127.0.0.1", "existing server to use, with --mysql-user")
 	f.IntVar(&o.MySQL.Port, "mysql-port", 3306, "its port")
-	f.StringVar(&o.MySQL.Socket, "mysql-socket", "", "its unix socket, in place of host and port")
+	f.StringVar(&o.MySQL.Socket, "mysql-socket", "", "its unix socket, instead of host and port")
 	f.StringVar(&o.MySQL.User, "mysql-user", "", "user; none starts a server")
 	f.StringVar(&o.MySQL.Password, "mysql-password", os.Getenv("GLOOM_BENCH_MYSQL_PASSWORD"), "password, also from GLOOM_BENCH_MYSQL_PASSWORD")
 	f.StringVar(&o.MySQL.Database, "mysql-database", "test", "database; tables named "+tableName+" in it are dropped")

@@ -19,7 +19,7 @@ import (
 const (
 	tableName = "gloom_bench_jobs"
 	database  = "gloom_bench"
-	// resting is the target of the backlog, which nobody serves.
+	// resting is the target of the backlog, which no worker serves.
 	resting = "resting"
 )
 
@@ -96,7 +96,7 @@ func (b *base) close() {
 	}
 }
 
-// session is a connection that uses the database.
+// session returns a connection that uses the database.
 func (b *base) session(ctx context.Context) (*sql.Conn, error) {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (b *base) insert(ctx context.Context, conn *sql.Conn, rows int, target func
 	return nil
 }
 
-// undone counts the served rows that have not ended as they should.
+// undone counts the served rows that have not ended correctly.
 func (b *base) undone(ctx context.Context, conn *sql.Conn, answer string) (n int, err error) {
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+tableName+" WHERE target <> ? AND NOT (status = 'done' AND result = 'ok'"+
 		" AND time_started > 0 AND time_finished >= time_started AND stdout = ? AND stderr = '')", resting, answer).Scan(&n)

@@ -1,7 +1,6 @@
-// Package jobd measures the MySQL bridge: how many rows per second go from
-// waiting to done, through the broker and back. Every row is checked in the
-// end. It starts a MariaDB of its own, at that server's default durability,
-// unless it is given one.
+// Package jobd measures the MySQL bridge: how many rows per second go from waiting to done, through
+// the broker and back. Every row is checked at the end. It starts a MariaDB of its own, at that
+// server's default durability, unless it is given one.
 package jobd
 
 import (
@@ -14,7 +13,7 @@ import (
 
 // The ways in which rows are done.
 const (
-	// ModeBridge has rows done by workers that answer at once.
+	// ModeBridge uses workers that answer at once.
 	ModeBridge = "bridge"
 	// ModeLaunch runs a process per row.
 	ModeLaunch = "launch"
@@ -41,7 +40,7 @@ type Options struct {
 	MySQL config.MySQL
 }
 
-// DefaultOptions are those of the goal: 4 targets, 64 rows of each at once.
+// DefaultOptions returns those of the goal: 4 targets, 64 rows of each at once.
 func DefaultOptions() Options {
 	return Options{
 		Mode: ModeBridge, Rows: 50_000, Targets: 4, Concurrency: 64, FetchLimit: 100, Rounds: 3,

@@ -39,7 +39,7 @@ type Round struct {
 	Batch       float64 `json:"rows_per_write"` // row changes per transaction of the bridge
 }
 
-// Rate is rows per second.
+// Rate returns the rows per second.
 func (r Round) Rate() float64 { return float64(r.Rows) / r.Seconds }
 
 // Run measures. It stops at the first round in which a row was not done.
@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 			progress(round)
 		}
 		if round.Undone > 0 {
-			return rep, fmt.Errorf("%d rows were not done as they should", round.Undone)
+			return rep, fmt.Errorf("%d rows did not end correctly", round.Undone)
 		}
 		if _, err := conn.ExecContext(ctx, "DELETE FROM "+tableName+" WHERE target <> ?", resting); err != nil {
 			return rep, err
@@ -82,10 +82,10 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 	return rep, nil
 }
 
-// worker does the rows in the way of a mode.
+// worker runs the rows in one of the modes.
 type worker interface {
-	// run returns when that number of rows is done. It does not read the table, because
-	// that would be measured too.
+	// run returns when that number of rows has run. It does not read the table, because that would
+	// be measured too.
 	run(ctx context.Context, rows int) error
 	close()
 }
@@ -129,7 +129,7 @@ func measure(ctx context.Context, b *base, conn *sql.Conn, o Options) (Round, er
 	return r, err
 }
 
-// flushes is how often the server has flushed a file.
+// flushes returns how often the server has flushed a file.
 func (b *base) flushes(ctx context.Context) (n int64) {
 	var name string
 	b.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_data_fsyncs'").Scan(&name, &n)
@@ -176,7 +176,7 @@ func newBridged(ctx context.Context, base *base, o Options, answer string) (*bri
 	return w, nil
 }
 
-// batch is the mean size of a transaction.
+// batch returns the mean size of a transaction.
 func (w *bridged) batch() float64 {
 	for _, m := range w.family("jobd_write_rows") {
 		return m.GetHistogram().GetSampleSum() / float64(max(m.GetHistogram().GetSampleCount(), 1))
@@ -184,7 +184,7 @@ func (w *bridged) batch() float64 {
 	return 0
 }
 
-// ended is how many rows the bridge has ended.
+// ended returns how many rows the bridge has ended.
 func (w *bridged) ended() (n float64) {
 	for _, m := range w.family("jobd_rows_ended_total") {
 		n += m.GetCounter().GetValue()

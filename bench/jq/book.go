@@ -16,10 +16,10 @@ type book struct {
 	runs []atomic.Int32
 	ends atomic.Int64
 	all  int64
-	line bool          // for the load waiting: there are more jobs than all, and those have no numbers
+	line bool          // for the load Waiting: there are more jobs than all, without numbers
 	over chan struct{} // closed when all jobs have ended or the first error has come
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following
 	latency *hdrhistogram.Histogram
 	err     error
 	closed  bool

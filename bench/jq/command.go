@@ -13,7 +13,7 @@ import (
 	"gloom/bench/result"
 )
 
-// Command is the subcommand of gloom-bench.
+// Command returns the subcommand of gloom-bench.
 func Command() *cobra.Command {
 	o := DefaultOptions()
 	var out string
@@ -25,11 +25,11 @@ memory, and redis, a Redis server of its own with an append-only file. Rounds of
 the systems alternate. asynq and bullmq do the same jobs with the same Redis.
 
 --load push (the default) enqueues one job at a time over as many connections as
-there are pushers; workers that jobs are pushed to say done at once. --load batch
-enqueues 1,000 jobs at a time. --load waiting makes a line of --jobs, hands jobs
-out of it without and with constraints, and changes a constraint that matches
-every one of them, for half of them, while requests are made every millisecond;
-with Redis the master is then killed, and another one reads the line.
+there are pushers; workers report pushed jobs as done at once. --load batch
+enqueues 1,000 jobs at a time. --load waiting makes a queue of --jobs jobs, hands some
+out of it without and with constraints, and changes a constraint that matches all
+of them to match half of them, while requests are made every millisecond;
+with Redis the master is then killed, and another one reads the queue.
 
 Each job is checked: enqueued once, run once, done once.`,
 		Args: cobra.NoArgs,
@@ -56,7 +56,7 @@ Each job is checked: enqueued once, run once, done once.`,
 	f.StringVar(&o.Master, "master", o.Master, "the `program` jq-master")
 	f.StringVar(&o.Fsync, "appendfsync", o.Fsync, "appendfsync of Redis: always, everysec or no")
 	f.StringVar(&o.Modules, "modules", o.Modules, "`folder` where npm install bullmq ioredis was run")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "of a round")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "time limit of a round")
 	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
 	return cmd
 }

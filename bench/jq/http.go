@@ -52,7 +52,7 @@ func (c *client) do(head string, body []byte) (status int, answer []byte, err er
 	}
 }
 
-// must makes a request that must have one outcome.
+// must makes a request that must be answered with the status want.
 func (c *client) must(want int, head string, body []byte) ([]byte, error) {
 	status, answer, err := c.do(head, body)
 	if err == nil && status != want {
@@ -63,8 +63,8 @@ func (c *client) must(want int, head string, body []byte) ([]byte, error) {
 
 var lineEnd = []byte("\r\n")
 
-// message is the message at the beginning of some bytes: its first line and its body.
-// Size is its length in bytes, 0 while it has not come whole.
+// message returns the first line and the body of the message at the beginning of in, and the length
+// of the message in bytes; size is 0 while the message is incomplete.
 func message(in []byte) (first, body []byte, size int, err error) {
 	head, rest, whole := bytes.Cut(in, []byte("\r\n\r\n"))
 	if !whole {
@@ -89,7 +89,7 @@ func message(in []byte) (first, body []byte, size int, err error) {
 	return first, rest[:length], len(in) - len(rest) + length, nil
 }
 
-// statusOf is the status in the first line of an answer.
+// statusOf returns the status in the first line of an answer.
 func statusOf(first []byte) (int, error) {
 	words := bytes.SplitN(first, []byte(" "), 3)
 	if len(words) < 2 {
@@ -98,7 +98,7 @@ func statusOf(first []byte) (int, error) {
 	return strconv.Atoi(string(words[1]))
 }
 
-// request is the head of a request for appendRequest. Further headers end with \r\n.
+// request returns the head of a request for appendRequest. Further headers end with CRLF.
 func request(method, path, contentType, headers string) string {
 	return method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/" + contentType + "\r\n" + headers
 }

@@ -10,7 +10,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// servers are what a round runs against.
+// servers has the servers of a round.
 type servers struct {
 	master *jqtest.Server
 	redis  *redistest.Server
@@ -63,7 +63,7 @@ func (s *servers) close() {
 	}
 }
 
-// cpu is the processor time of the master and of Redis.
+// cpu returns the processor time of the master and of Redis.
 func (s *servers) cpu() (master, redis time.Duration) {
 	if s.master != nil {
 		master, _ = proc.CPU(s.master.PID())

@@ -45,7 +45,7 @@ type Options struct {
 	Timeout     time.Duration // of a round
 }
 
-// DefaultOptions are those of the goal: 32 workers on persistent connections.
+// DefaultOptions returns those of the goal: 32 workers on persistent connections.
 func DefaultOptions() Options {
 	return Options{
 		Load: Push, Systems: []string{Memory, Redis}, Jobs: 50_000, Pushers: 32, Workers: 32, Slots: 4, Body: 64,

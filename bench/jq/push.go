@@ -13,8 +13,7 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// body is the MessagePack of a job. Its number comes last, so that only four bytes
-// change.
+// body returns a job in MessagePack. Its number comes last, so that only four bytes change.
 func body(o Options) []byte {
 	b := append([]byte("\x82\xa4name\xa5bench\xa8argument\x82\xa3pad"), 0xda)
 	b = binary.BigEndian.AppendUint16(b, uint16(o.Body))
@@ -89,7 +88,7 @@ func (s *servers) each(n int, do func(*client) error) error {
 	return errors.Join(errs...)
 }
 
-// balanced checks that the master counts as many jobs done.
+// balanced checks that the master counts want jobs as done.
 func (s *servers) balanced(want int) error {
 	c, err := dial(s.master.Addr)
 	if err != nil {

@@ -34,16 +34,16 @@ type Round struct {
 	Constraints int     `json:"constraints,omitempty"`
 	Fill        float64 `json:"fill_s,omitempty"`          // until all jobs were queued
 	Change      float64 `json:"change_ms,omitempty"`       // time to change a constraint for half of them
-	Stall       float64 `json:"stall_ms,omitempty"`        // longest request meanwhile
+	Stall       float64 `json:"stall_ms,omitempty"`        // longest request during that
 	StallBefore float64 `json:"stall_before_ms,omitempty"` // the same without a change
 	Recovery    float64 `json:"recovery_s,omitempty"`      // of the next master, until it has read all from Redis
 }
 
-// Rate is jobs per second.
+// Rate returns the jobs per second.
 func (r Round) Rate() float64 { return float64(r.Jobs) / r.Seconds }
 
-// Run measures one round of each system after the other, so that other work of the
-// machine affects all of them.
+// Run measures the systems in turns, one round each, so that other work of the machine affects all
+// of them.
 func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func round(ctx context.Context, system string, o Options) ([]Round, error) {
 	return []Round{r}, nil
 }
 
-// measure takes time and processor time around a load. If the load has set the seconds
+// measure measures the time and the processor time of a load. If the load has set the seconds
 // itself, they stay.
 func (s *servers) measure(r *Round, do func() error) error {
 	master, redis := s.cpu()

@@ -81,8 +81,7 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	return rounds, err
 }
 
-// constrain sets a constraint for jobs by their number in the batch. It holds back
-// none.
+// constrain sets a constraint for jobs by their number in the batch. It holds no job back.
 func (s *servers) constrain(i, number int, op string) error {
 	return s.operate("PUT", i, fmt.Sprintf(`{"match":{"field":"/argument/n","op":"%s","value":%d},"rate":1000000,"burst":1000000}`, op, number))
 }
@@ -119,8 +118,8 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	return w.dismiss()
 }
 
-// stall is the duration, in milliseconds, of the slowest of the requests that are made
-// every millisecond while something is done.
+// stall returns the duration, in milliseconds, of the slowest of the requests that are made every
+// millisecond while do runs.
 func (s *servers) stall(do func() error) (float64, error) {
 	c, err := dial(s.master.Addr)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"gloom/bench/poll"
 )
 
-// crew are workers that jobs are pushed to, which report them done at once, and
-// pushers, all on one thread: a goroutine for each of their connections would cost as
-// much as the master under measurement.
+// crew has workers to which jobs are pushed, which report them done at once, and pushers, all on
+// one thread: a goroutine for each of their connections would cost as much as the master under
+// measurement.
 type crew struct {
 	loop     *poll.Loop
 	listener net.Listener
@@ -102,7 +102,7 @@ func (w *crew) accept() {
 	}
 }
 
-// enqueue lets pushers send all jobs, each one at a time.
+// enqueue lets pushers send all jobs, each pusher one at a time.
 func (w *crew) enqueue(ctx context.Context, o Options) error {
 	sent := 0
 	for range o.Pushers {
@@ -240,7 +240,7 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 // need.
 func (*slot) Closed(*poll.Conn, error) {}
 
-// close lets the workers go; the jobs that they have not reported stay with the master.
+// close ends the workers; the jobs that they have not reported stay with the master.
 func (w *crew) close() {
 	if w.listener != nil {
 		w.listener.Close()

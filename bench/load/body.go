@@ -8,7 +8,7 @@ import (
 // MinBody is the smallest body in bytes: a JSON string with a job's number.
 const MinBody = NumberLen + 2
 
-// richBody is the size from which on a body is a JSON object with a bit of everything.
+// richBody is the smallest size of a body that is a JSON object with values of all types.
 const richBody = 80
 
 // Body makes and recognises the bodies of a run. All have the same size and carry their
@@ -26,7 +26,7 @@ func NewBody(size int) (*Body, error) {
 	end := `"`
 	if size >= richBody {
 		b.head = []byte(`{"job":"`)
-		// The spelling reveals a server that decodes and encodes a body.
+		// The notation reveals a server that decodes and encodes a body.
 		b.tail = []byte(`","list":[1,-2.50E+3,null,true],"text":"caf\u00e9 `)
 		end = `"}`
 	}
@@ -38,7 +38,7 @@ func NewBody(size int) (*Body, error) {
 	return b, nil
 }
 
-// Len is the size of every body in bytes.
+// Len returns the size of every body in bytes.
 func (b *Body) Len() int { return len(b.head) + NumberLen + len(b.tail) }
 
 // Append appends the body of job n.
@@ -48,7 +48,7 @@ func (b *Body) Append(dst []byte, n Number) []byte {
 	return append(dst, b.tail...)
 }
 
-// Number reads the number out of a body; false when any byte is not as sent.
+// Number returns the number in a body, and false if any byte is not as sent.
 func (b *Body) Number(p []byte) (Number, bool) {
 	h := len(b.head)
 	if len(p) != b.Len() || !bytes.Equal(p[:h], b.head) || !bytes.Equal(p[h+NumberLen:], b.tail) {

@@ -25,7 +25,7 @@ func TestBody(t *testing.T) {
 		if size > 2000 {
 			continue
 		}
-		for i := range p { // any other byte anywhere is noticed
+		for i := range p { // any changed byte is noticed
 			p[i] ^= 1
 			if got, ok := b.Number(p); ok && got == n {
 				t.Errorf("size %d: byte %d changed and not noticed", size, i)

@@ -78,8 +78,7 @@ func (b *book) ack(n Number) (Fault, bool) {
 	return 0, true
 }
 
-// close ends a job and gives its sending time; unacked tells that its ack had
-// not come.
+// close ends a job, and returns when it was sent and whether its ack had not come.
 func (b *book) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
 	s, fault, ok := b.find(n)
 	if !ok {

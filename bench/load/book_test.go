@@ -51,7 +51,7 @@ func TestBookTellsFaultsApart(t *testing.T) {
 	}
 }
 
-// The book agrees with a plain set, whatever the order of answers.
+// The book equals a plain set, whatever the order of answers.
 func TestBookAgainstSet(t *testing.T) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, seed))

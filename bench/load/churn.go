@@ -7,7 +7,7 @@ import (
 
 // Churn makes peers come and go at random.
 type Churn struct {
-	Workers    float64       // workers that end per second: closed or reset, idle or at work
+	Workers    float64       // workers that end per second: closed or reset, idle or busy
 	Submitters float64       // submitters that end per second, with jobs outstanding
 	Steady     int           // submitters that stay; their jobs must all be answered
 	Away       time.Duration // the longest time that a peer stays away
@@ -29,7 +29,7 @@ type absence struct {
 	resume func()
 }
 
-// Churn starts the coming and going.
+// Churn starts to make peers come and go.
 func (g *Generator) Churn(c Churn) error {
 	i := uint64(0)
 	share := float64(len(g.lanes))

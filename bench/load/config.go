@@ -15,7 +15,7 @@ type Config struct {
 	First      int           // index of the first one: two generators on one server must not share ids
 	Window     int           // jobs outstanding per submitter, 1 … MaxOutstanding
 	Workers    int           // connections that do the work
-	Idle       int           // further workers for a type that gets no jobs
+	Idle       int           // more workers, for a type without jobs
 	Type       string        // name of the job type, or the beginning of their names; default echo
 	Types      int           // job types, at most as many as workers unless these are Versatile
 	Versatile  bool          // each worker serves all types, by a pattern
@@ -32,7 +32,7 @@ type Config struct {
 	MayFail bool
 }
 
-// Validate names the first field that is out of range.
+// Validate returns an error for the first field that is out of range.
 func (c *Config) Validate() error {
 	for _, f := range []struct {
 		name          string
@@ -73,7 +73,7 @@ func (c *Config) mostTypes() int {
 	return c.Workers
 }
 
-// typeName is the name of job type i.
+// typeName returns the name of job type i.
 func (c *Config) typeName(i int) string {
 	if c.Types == 1 {
 		return c.baseName()

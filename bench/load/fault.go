@@ -14,7 +14,7 @@ const (
 	Swapped                   // an answer that belongs to another job or submitter
 	Damaged                   // an answer with a body other than the one sent
 	Unacked                   // answered before its ack, or never acked
-	Unknown                   // about a job that nobody submitted
+	Unknown                   // about a job that was never submitted
 	Refused                   // an error frame without a reason
 	Misbehaved                // bytes that the protocol does not allow
 	Disconnected              // a connection ended by the server
@@ -53,7 +53,7 @@ func (f *Faults) Merge(other *Faults) {
 	}
 }
 
-// Total is the number of all faults.
+// Total returns the number of all faults.
 func (f *Faults) Total() (n int64) {
 	for _, c := range f.Counts {
 		n += c
@@ -61,7 +61,7 @@ func (f *Faults) Total() (n int64) {
 	return n
 }
 
-// ByName gives the counts above zero by their names.
+// ByName returns the counts above zero by their names.
 func (f *Faults) ByName() map[string]int64 {
 	m := make(map[string]int64)
 	for i, n := range f.Counts {
@@ -72,7 +72,7 @@ func (f *Faults) ByName() map[string]int64 {
 	return m
 }
 
-// String lists the counts above zero, "none" without any.
+// String lists the counts above zero; "none" if there are none.
 func (f *Faults) String() string {
 	var parts []string
 	for i, n := range f.Counts {

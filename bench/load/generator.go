@@ -105,8 +105,8 @@ func (g *Generator) await(ctx context.Context, what string, cond func(l *lane) b
 	return last, nil
 }
 
-// ConnectWorkers connects the workers numbered from … to-1 and waits until the
-// server counts all of them in.
+// ConnectWorkers connects the workers numbered from … to-1 and waits until the server counts all of
+// them.
 func (g *Generator) ConnectWorkers(ctx context.Context, from, to int) error {
 	return connect(ctx, g, "workers", from, to, func(l *lane) []*Worker { return l.workers })
 }
@@ -183,7 +183,7 @@ func (g *Generator) Pace(pacer func(lane, lanes int) Pacer) error {
 	})
 }
 
-// Pause ends submitting; outstanding jobs go on.
+// Pause stops submitting; outstanding jobs continue.
 func (g *Generator) Pause() error {
 	return g.each(func(l *lane) error {
 		l.sched = nil
@@ -229,7 +229,7 @@ func (l *lane) settled() bool {
 	return true
 }
 
-// Snapshot is what a generator has counted up to a moment.
+// Snapshot has what a generator has counted up to one moment.
 type Snapshot struct {
 	At    int64 // nanoseconds of the generator's clock
 	Count Count
@@ -259,7 +259,7 @@ func (g *Generator) Take(record bool) (Snapshot, error) {
 	return snap, err
 }
 
-// Outstanding is the number of jobs submitted and not ended.
+// Outstanding returns the number of jobs submitted and not ended.
 func (g *Generator) Outstanding() (n int) {
 	_ = g.each(func(l *lane) error {
 		for _, s := range l.submitters {
@@ -270,8 +270,8 @@ func (g *Generator) Outstanding() (n int) {
 	return n
 }
 
-// Settle waits up to grace for outstanding jobs, then counts those that did not come as
-// lost or unacked.
+// Settle waits up to grace for outstanding jobs, then counts the missing answers as lost and the
+// missing acks as unacked.
 func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 	if err := g.Pause(); err != nil {
 		return err
@@ -306,7 +306,7 @@ func (l *lane) missing(s *Submitter) {
 	}
 }
 
-// Faults are the faults so far.
+// Faults returns the faults so far.
 func (g *Generator) Faults() *Faults {
 	var f Faults
 	_ = g.each(func(l *lane) error { f.Merge(&l.faults); return nil })

@@ -1,7 +1,7 @@
 package load
 
-// heldJobs are jobs that workers work on. The work time is the same for all, so they
-// end in the order in which they came: a ring is enough.
+// heldJobs has the jobs that workers run. The work time is the same for all, so they end in the
+// order in which they arrived: a ring is enough.
 type heldJobs struct {
 	ring []heldJob
 	head int
@@ -34,7 +34,7 @@ func (h *heldJobs) push(due int64, w *Worker, job Job) {
 	p.job = Job{ID: p.text[:i:i], Reply: p.text[i:j:j], Body: p.text[j:]}
 }
 
-// pop gives the oldest job; its slices are valid until the next push.
+// pop removes and returns the oldest job; its slices are valid until the next push.
 func (h *heldJobs) pop() heldJob {
 	p := h.ring[h.head]
 	h.head = (h.head + 1) % len(h.ring)

@@ -18,7 +18,7 @@ type Count struct {
 	BytesIn   int64 // from the sockets
 	BytesOut  int64 // to the sockets
 	WorkerHup int64 // workers that left or died on purpose
-	SubmitHup int64 // submitters likewise
+	SubmitHup int64 // submitters that did
 }
 
 func (c *Count) add(o Count) {
@@ -55,10 +55,10 @@ type lane struct {
 
 	held  heldJobs
 	sched *schedule // for an open loop
-	turn  int       // the submitter whose turn it is
+	turn  int       // index of the submitter that sends next
 	churn *churn
 
-	await  func() bool // a condition that somebody waits for
+	await  func() bool // the condition that the generator waits for
 	waiter chan<- int64
 }
 
@@ -71,7 +71,7 @@ func (l *lane) record(d int64) {
 	_ = l.hist.RecordValue(min(max(d, 1), maxLatency))
 }
 
-// step does the work that is due after each round of events.
+// step does the work that is due, after each round of events.
 func (l *lane) step(now int64) (next int64) {
 	l.now = now
 	next = -1

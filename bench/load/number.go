@@ -1,9 +1,8 @@
 package load
 
-// Number identifies one job of a run for good: which submitter sent it, which of that
-// submitter's places it took, and how often that place had been taken. So an answer
-// shows by itself whether its job is outstanding, was answered before, or never
-// existed.
+// Number identifies one job of a run: which submitter sent it, which of that submitter's places it
+// took, and how often that place had been taken. So the number in an answer shows whether its job
+// is outstanding, was answered before, or never existed.
 type Number uint64
 
 const (
@@ -13,7 +12,7 @@ const (
 
 	// MaxSubmitters is the largest number of submitters in one run.
 	MaxSubmitters = 1 << subBits
-	// MaxOutstanding is the most jobs one submitter may have out at a time.
+	// MaxOutstanding is the largest number of jobs that one submitter may have outstanding.
 	MaxOutstanding = 1 << slotBits
 	// NumberLen is the length of a number's text.
 	NumberLen = 13
@@ -38,7 +37,7 @@ func makeNumber(sub, turn, slot uint32) Number {
 func (n Number) slot() uint32 { return uint32(n) & (1<<slotBits - 1) }
 func (n Number) turn() uint32 { return uint32(n>>slotBits) & (1<<turnBits - 1) }
 
-// Submitter is the index of the submitter that sent the job.
+// Submitter returns the index of the submitter that sent the job.
 func (n Number) Submitter() int { return int(n >> (turnBits + slotBits)) }
 
 // Append appends the number's text: NumberLen characters that JSON, Redis keys and
@@ -52,7 +51,7 @@ func (n Number) Append(dst []byte) []byte {
 	return append(dst, t[:]...)
 }
 
-// ParseNumber reads the output of Append, and nothing else.
+// ParseNumber reads the output of Append and refuses any other text.
 func ParseNumber(text []byte) (Number, bool) {
 	if len(text) != NumberLen || text[0] > 'f' { // 13 digits hold one bit too many
 		return 0, false

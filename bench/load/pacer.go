@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Pacer says when the jobs of an open-loop run are to leave. It depends on the count
-// alone and never on the server, so a slow server cannot slow down its own test.
+// Pacer says when the jobs of an open-loop run should be sent. It depends only on the count and
+// never on the server, so a slow server cannot slow down its own test.
 type Pacer interface {
-	// At is when job n (from 0) is to leave, from the start of the run. It must
-	// be asked in ascending order of n.
+	// At returns when job n (from 0) should be sent, counted from the start of the run. It must be
+	// called in ascending order of n.
 	At(n int64) time.Duration
 }
 
@@ -60,12 +60,12 @@ func NewPacer(name string, perSecond float64, seed uint64) (Pacer, error) {
 	return nil, fmt.Errorf("arrivals %q: must be constant or poisson", name)
 }
 
-// schedule is a pacer in use: it knows how many jobs have left.
+// schedule is a pacer in use: it counts the jobs that were sent.
 type schedule struct {
 	pacer Pacer
 	start int64
 	sent  int64
-	next  int64 // when the next is to leave, on the loop's clock
+	next  int64 // when the next job should be sent, on the loop's clock
 }
 
 func newSchedule(p Pacer, start int64) *schedule {

@@ -16,7 +16,7 @@ func TestConstantPacer(t *testing.T) {
 		{1000, 1, time.Millisecond},
 		{1000, 2500, 2500 * time.Millisecond},
 		{3, 1, 333333333},
-		{3, 3, time.Second},                // no error adds up
+		{3, 3, time.Second},                // no errors accumulate
 		{3, 3e9, 1e9 * time.Second},        // not even after thirty years
 		{0.5, 3, 6 * time.Second},          // slower than one per second
 		{250_000, 1, 4 * time.Microsecond}, // faster than any clock tick
@@ -63,8 +63,8 @@ func TestNewPacerRefuses(t *testing.T) {
 	}
 }
 
-// A schedule returns all jobs that are due, each once, at its intended time, however
-// late it is asked.
+// A schedule returns all jobs that are due, each once, with its intended time, however late take is
+// called.
 func TestScheduleCatchesUp(t *testing.T) {
 	const start = 5_000
 	s := newSchedule(Constant{1e6}, start) // every microsecond

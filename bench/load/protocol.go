@@ -2,7 +2,7 @@ package load
 
 import "gloom/bench/poll"
 
-// Acks tells how a server acknowledges submissions.
+// Acks says how a server acknowledges submits.
 type Acks uint8
 
 const (
@@ -14,14 +14,14 @@ const (
 // Traits are the properties of a protocol that a run must know.
 type Traits struct {
 	Acks     Acks
-	Queues   bool // keeps jobs while no worker is there
+	Queues   bool // keeps jobs while no worker is connected
 	Prefetch bool // may send a worker several jobs at a time
 	Groups   bool // jobs have groups, and a worker may serve several types
 	Jobs     bool // requeues the jobs of a dead worker, drops the queued jobs of a lost submitter
 }
 
-// Protocol is how the peers speak to one kind of server. One value serves all peers of
-// a run and must be immutable.
+// Protocol has the peers' side of one kind of server's protocol. One value serves all peers of a
+// run and must be immutable.
 type Protocol interface {
 	Traits() Traits
 	// Submitter and Worker make one peer's side of the protocol.
@@ -36,7 +36,7 @@ type SubmitSide interface {
 	Dial(l *poll.Loop) error
 	// Submit queues one job.
 	Submit(typ int, priority int64, n Number)
-	// Pending is how many bytes are queued and not yet written.
+	// Pending returns how many bytes are queued and not yet written.
 	Pending() int
 	// Hangup closes the connections, with a reset if hard.
 	Hangup(hard bool)
@@ -52,8 +52,8 @@ type WorkSide interface {
 	Hangup(hard bool)
 }
 
-// Job is a job that a worker got. The slices are valid until Worker.Job returns; a job
-// kept for later is a copy.
+// Job is a job that a worker got. The slices are valid until Worker.Job returns; a job kept for
+// later must be copied.
 type Job struct {
 	ID    []byte // what the answer must name, if the protocol requires that
 	Reply []byte // where the answer goes, if the protocol requires that

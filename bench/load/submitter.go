@@ -1,7 +1,7 @@
 package load
 
-// maxUnacked keeps a submitter that fills a queue from running far ahead of
-// its server, and its buffers small.
+// maxUnacked keeps a submitter that fills a queue from getting far ahead of its server, and keeps
+// its buffers small.
 const maxUnacked = 4096
 
 // Submitter submits jobs and judges the answers. Its methods are called by its
@@ -15,12 +15,12 @@ type Submitter struct {
 	book   book
 	ready  bool
 	gone   bool  // hung up on purpose
-	budget int64 // jobs that it may still submit on its own
+	budget int64 // jobs that it may still submit in a closed loop
 	seq    int64 // jobs submitted
 	unack  int   // submitted, ack not seen
 }
 
-// Types are the names of the run's job types.
+// Types returns the names of the run's job types.
 func (s *Submitter) Types() []string {
 	names := make([]string, s.lane.cfg.Types)
 	for i := range names {
@@ -29,17 +29,17 @@ func (s *Submitter) Types() []string {
 	return names
 }
 
-// Groups is how many groups the run's jobs are spread over; 0: they have none.
+// Groups returns how many groups the run's jobs are spread over; 0: the jobs have no groups.
 func (s *Submitter) Groups() int { return s.lane.cfg.Groups }
 
 // Body makes the run's bodies.
 func (s *Submitter) Body() *Body { return s.lane.body }
 
-// Addr is where the submitter connects to.
+// Addr returns the address that the submitter connects to.
 func (s *Submitter) Addr() string { return s.lane.cfg.SubmitAddr }
 
-// Arrived must be called first by every Data of a side: it sets the time for everything
-// that follows from those bytes.
+// Arrived must be called first by every Data of a side: it sets the time of everything that those
+// bytes cause.
 func (s *Submitter) Arrived(now int64) { s.lane.now = now }
 
 // Ready says that the server has accepted the connection.
@@ -99,7 +99,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Acked reports an ack that names its job.
+// Acked reports an ack that has its job's id.
 func (s *Submitter) Acked(id []byte) {
 	n, ok := ParseNumber(id)
 	if !ok {
@@ -113,7 +113,7 @@ func (s *Submitter) Acked(id []byte) {
 	s.oneAck()
 }
 
-// AckedNext reports an ack without a name.
+// AckedNext reports an ack without an id.
 func (s *Submitter) AckedNext() {
 	if s.unack == 0 {
 		s.fault(Unknown, "more acks than submits")
@@ -130,7 +130,7 @@ func (s *Submitter) oneAck() {
 	}
 }
 
-// Answered reports an answer. id is nil where the protocol names none.
+// Answered reports an answer. id is nil where the protocol has none.
 func (s *Submitter) Answered(id, body []byte) {
 	n, whole := s.lane.body.Number(body)
 	if id != nil {
@@ -207,7 +207,7 @@ func (s *Submitter) fault(kind Fault, format string, args ...any) {
 	s.lane.faults.add(kind, format, args...)
 }
 
-// hangup leaves with jobs outstanding; they are forgotten.
+// hangup disconnects with jobs outstanding; they are counted as forgotten.
 func (s *Submitter) hangup(hard bool) {
 	s.gone = true
 	if s.ready {

@@ -8,7 +8,7 @@ type Worker struct {
 	Index    int
 	Type     string // the job type it serves, or the beginning of their names
 	Several  bool   // it serves all types whose names begin so
-	Prefetch int    // jobs that may be out on it; 0: the plain protocol
+	Prefetch int    // jobs that it may have at a time; 0: joins without prefetch
 
 	lane  *lane
 	side  WorkSide
@@ -18,7 +18,7 @@ type Worker struct {
 	owed  int  // answers the server has not acknowledged
 }
 
-// Addr is where the worker connects to.
+// Addr returns the address that the worker connects to.
 func (w *Worker) Addr() string {
 	all := strings.Split(w.lane.cfg.WorkAddr, ",")
 	return all[w.Index%len(all)]
@@ -47,7 +47,7 @@ func (w *Worker) dial() error {
 	return w.side.Dial(w.lane.loop)
 }
 
-// Job reports a job: it is answered now, or when the work time is over.
+// Job reports a job: it is answered at once, or when the work time is over.
 func (w *Worker) Job(job Job) {
 	w.lane.count.Handed++
 	if w.lane.cfg.WorkTime == 0 {
@@ -57,11 +57,10 @@ func (w *Worker) Job(job Job) {
 	w.lane.hold(w, job)
 }
 
-// Owe and Paid count the answers that the server must acknowledge. Paid is false when
-// none is due.
+// Owe counts an answer that the server must acknowledge.
 func (w *Worker) Owe() { w.owed++ }
 
-// Paid reports the server's acknowledgement of an answer.
+// Paid counts the server's acknowledgement of an answer; false when none was missing.
 func (w *Worker) Paid() bool {
 	if w.owed == 0 {
 		return false
@@ -70,7 +69,7 @@ func (w *Worker) Paid() bool {
 	return true
 }
 
-// Owed is the number of answers not yet acknowledged.
+// Owed returns the number of answers not yet acknowledged.
 func (w *Worker) Owed() int { return w.owed }
 
 // Misbehaved reports bytes that the protocol does not allow.
@@ -106,5 +105,5 @@ func (w *Worker) hangup(hard bool) {
 	w.side.Hangup(hard)
 }
 
-// Joined tells whether Ready was reported on this connection.
+// Joined reports whether Ready was called for this connection.
 func (w *Worker) Joined() bool { return w.ready }

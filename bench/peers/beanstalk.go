@@ -7,9 +7,9 @@ import (
 	"gloom/bench/load"
 )
 
-// Beanstalk speaks beanstalkd's protocol, which has no answers: a worker puts the echo
-// into a tube of the submitter. The submitter reserves from it on a second connection,
-// because a connection that waits in reserve accepts no other command.
+// Beanstalk uses beanstalkd's protocol, which has no answers: a worker puts the echo into a tube of
+// the submitter. The submitter reserves from it on a second connection, because a connection that
+// waits in reserve accepts no other command.
 type Beanstalk struct{}
 
 // Traits implements load.Protocol.
@@ -46,7 +46,7 @@ const (
 	beanMiddle = 1 << 31 // priority 0 is the most urgent there
 )
 
-// beanReply is one reply: its words, and the data of a RESERVED.
+// beanReply is one reply: its words, and the data of a RESERVED reply.
 type beanReply struct {
 	word, arg, data []byte
 }
@@ -134,7 +134,7 @@ type beanWorker struct {
 	using int // the submitter whose tube is in use
 }
 
-// Answer puts the echo, ends the job and reserves the next one in one go.
+// Answer puts the echo, deletes the job and reserves the next one in one write.
 func (b *beanWorker) Answer(job load.Job) {
 	n, ok := b.w.Body().Number(job.Body)
 	if !ok {

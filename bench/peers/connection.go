@@ -11,7 +11,7 @@ type link struct {
 		Ready()
 		Lost(err error)
 	}
-	greeting []byte // sent first; if it is empty the peer is ready at once
+	greeting []byte // sent first; if it is nil, the peer is ready at once
 	// next handles the first reply in in and returns its length, 0 while it is not
 	// complete.
 	next func(in []byte) (used int)
@@ -46,7 +46,7 @@ func (l *link) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 // Closed implements poll.Handler.
 func (l *link) Closed(_ *poll.Conn, err error) { l.peer.Lost(err) }
 
-// Pending is how many bytes are queued and not yet written.
+// Pending returns how many bytes are queued and not yet written.
 func (l *link) Pending() int { return l.c.Pending() }
 
 // Hangup closes the connection, with a reset if hard.
@@ -60,8 +60,8 @@ func (l *link) Hangup(hard bool) {
 	}
 }
 
-// pair is the two links of a submitter to a server that accepts no other command on a
-// connection that waits: answers then come on a second connection.
+// pair has the two links of a submitter to a server that accepts no other command on a connection
+// that waits: answers come on the second connection.
 type pair struct {
 	link
 	answers link

@@ -11,8 +11,8 @@ import (
 	"gloom/bench/proc"
 )
 
-// Fleet is a kind with several gloomds and a NATS server: submitters are at the first
-// broker, workers at the others.
+// Fleet returns a kind with several gloomds and a NATS server: submitters connect to the first
+// broker, workers to the others.
 func Fleet(brokers int) *Kind {
 	return NewKind(fmt.Sprintf("fleet-%d", brokers), fmt.Sprintf("fleet of %d", brokers), func(ctx context.Context, set Settings) (*Server, error) {
 		return startFleet(ctx, set, brokers)
@@ -55,8 +55,8 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 	return s, met(ctx)
 }
 
-// met waits until brokers that were just started have heard each other: two heartbeats
-// after the first one joins, 600 ms after its start.
+// met waits until brokers that were just started have received each other's heartbeats: two
+// heartbeats after the first one joins, 600 ms after its start.
 func met(ctx context.Context) error {
 	select {
 	case <-time.After(2 * time.Second):
@@ -66,7 +66,7 @@ func met(ctx context.Context) error {
 	}
 }
 
-// CPU is the processor time that the server has taken, in all its processes.
+// CPU returns the processor time that all of the server's processes have taken.
 func (s *Server) CPU() (sum time.Duration, err error) {
 	for _, pid := range append([]int{s.PID}, s.Others...) {
 		d, err := proc.CPU(pid)

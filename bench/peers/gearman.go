@@ -7,10 +7,10 @@ import (
 	"gloom/bench/load"
 )
 
-// Gearman speaks gearmand's binary protocol.
+// Gearman uses gearmand's binary protocol.
 type Gearman struct{}
 
-// Packet types, as gearmand's protocol document numbers them.
+// Packet types from gearmand's protocol document.
 const (
 	gearCanDo        = 1
 	gearPreSleep     = 4
@@ -27,7 +27,7 @@ const (
 	gearSubmitLow    = 33
 	gearHead         = 12
 	gearmanBacklog   = "4096"
-	gearmanHashTable = "100003" // for millions of jobs; the default of 991 makes long chains
+	gearmanHashTable = "100003" // for millions of jobs; with the default of 991 the chains get long
 )
 
 // Traits implements load.Protocol.
@@ -112,7 +112,7 @@ type gearmanWorker struct {
 	asleep bool
 }
 
-// Answer sends the result and asks for the next job in one go.
+// Answer sends the result and asks for the next job in one write.
 func (g *gearmanWorker) Answer(job load.Job) {
 	out := packet(g.c.Out(), gearComplete, len(job.ID)+1+len(job.Body))
 	out = append(out, job.ID...)

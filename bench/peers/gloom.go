@@ -10,9 +10,8 @@ import (
 	"gloom/bench/load"
 )
 
-// Gloom speaks to gloomd, or to anything else that speaks its protocol. Frames as
-// gloomd writes them are recognised by comparing bytes; any other spelling goes through
-// a JSON decoder, which is slower but as correct.
+// Gloom uses the protocol of gloomd. Frames in the form that gloomd writes are recognised by
+// comparing bytes; any other form is decoded as JSON, which is slower and gives the same.
 type Gloom struct{}
 
 // Traits implements load.Protocol.

@@ -17,7 +17,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// ready is the line in which gloomd and the relay log their addresses.
+// ready is the log line with the addresses of gloomd or the relay.
 type ready struct {
 	SubmitAddr string `json:"submit_addr"`
 	WorkerAddr string `json:"worker_addr"`
@@ -50,7 +50,7 @@ func startRelay(args ...string) func(ctx context.Context, set Settings) (*Server
 	}
 }
 
-// stopWithin is how long a server of ours may take to end.
+// stopWithin is how long gloomd or the relay may take to end.
 const stopWithin = 5 * time.Second
 
 // startAnnounced starts a program that listens on free ports, or on unix sockets,

@@ -17,7 +17,7 @@ type Server struct {
 	Command    string // how it was started, "" when it was found running
 	Protocol   load.Protocol
 	SubmitAddr string
-	WorkAddr   string        // several, separated by commas: workers connect to them in turns
+	WorkAddr   string        // several, separated by commas: workers connect to them in turn
 	HTTPAddr   string        // of gloomd, "" when unknown
 	PID        int           // 0 when unknown
 	Others     []int         // further processes of it, whose time counts
@@ -25,7 +25,7 @@ type Server struct {
 	Ended      func() error  // ends it; nil for one that was found running
 }
 
-// Stop ends a server that was started; one that was found running stays.
+// Stop ends a server that was started; one that was found running continues.
 func (s *Server) Stop() error {
 	if s.Ended == nil {
 		return nil
@@ -33,12 +33,12 @@ func (s *Server) Stop() error {
 	return s.Ended()
 }
 
-// Settings are what starting a server may need.
+// Settings has what starting a server may need.
 type Settings struct {
 	Gloomd   string   // path of gloomd; "": found or built
 	Flags    []string // further flags for gloomd
 	BodySize int      // largest body it must take
-	Unix     bool     // it listens on unix sockets in place of TCP
+	Unix     bool     // it listens on unix sockets instead of TCP
 }
 
 // Kind is a kind of server.
@@ -48,7 +48,7 @@ type Kind struct {
 	start func(ctx context.Context, set Settings) (*Server, error)
 }
 
-// NewKind makes a further kind.
+// NewKind makes a kind that is not in Kinds.
 func NewKind(name, title string, start func(ctx context.Context, set Settings) (*Server, error)) *Kind {
 	return &Kind{Name: name, Title: title, start: start}
 }
@@ -64,7 +64,7 @@ func (k *Kind) Start(ctx context.Context, set Settings) (*Server, error) {
 	return s, nil
 }
 
-// Kinds are all kinds, in the order of the race.
+// Kinds returns all kinds, in the order of the race.
 func Kinds() []*Kind {
 	return []*Kind{
 		{"gloomd", "gloomd", startGloomd},
@@ -79,7 +79,7 @@ func Kinds() []*Kind {
 	}
 }
 
-// KindByName finds a kind.
+// KindByName returns the kind with that name.
 func KindByName(name string) (*Kind, error) {
 	var names []string
 	for _, k := range Kinds() {

@@ -7,12 +7,11 @@ import (
 	"gloom/bench/load"
 )
 
-// NATS uses request and reply: submitters publish with a reply subject of their own,
-// workers are one queue group. Nothing is acknowledged and nothing waits: a job goes to
-// a worker's socket at once, however busy that worker is. To do the same work as with
-// other servers, a worker takes its jobs one at a time and sends each answer before it
-// reads the next job; with prefetch it takes all that have come and answers them
-// together.
+// NATS uses request and reply: submitters publish with a reply subject of their own, workers are
+// one queue group. Nothing is acknowledged and nothing is queued: a job is sent to a worker at
+// once, however busy that worker is. To do the same work as with other servers, a worker takes its
+// jobs one at a time and sends each answer before it reads the next job; with prefetch it takes all
+// that have arrived and answers them together.
 type NATS struct{}
 
 // Traits implements load.Protocol.
@@ -126,7 +125,7 @@ func (n *natsWorker) line(in []byte) int {
 	return used
 }
 
-// replySubject is the last word but one of "MSG subject sid reply size".
+// replySubject returns the last word but one of "MSG subject sid reply size".
 func replySubject(line []byte) []byte {
 	line = line[:bytes.LastIndexByte(line, ' ')]
 	return line[bytes.LastIndexByte(line, ' ')+1:]

@@ -14,8 +14,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// ErrNoUnix says that a server cannot take part over unix sockets.
-var ErrNoUnix = errors.New("it is measured over TCP alone")
+// ErrNoUnix says that a server cannot be measured over unix sockets.
+var ErrNoUnix = errors.New("it is measured only over TCP")
 
 // packaged is a server that the system has a package for.
 type packaged struct {
@@ -26,7 +26,7 @@ type packaged struct {
 	version  string // the flag that prints it
 }
 
-// start runs the server on a free port and waits until it takes connections.
+// start runs the server on a free port and waits until it accepts connections.
 func (p packaged) start(ctx context.Context, set Settings) (*Server, error) {
 	if set.Unix {
 		return nil, ErrNoUnix
@@ -46,7 +46,7 @@ func (p packaged) start(ctx context.Context, set Settings) (*Server, error) {
 	args, addr := p.args(strconv.Itoa(port), set), fmt.Sprintf("127.0.0.1:%d", port)
 	s := &throwaway.Server{Program: path, Dir: dir, Args: func() []string { return args }, Ready: func(ready context.Context) error {
 		if ctx.Err() != nil {
-			return nil // nobody waits
+			return nil // its start was cancelled
 		}
 		c, err := (&net.Dialer{}).DialContext(ready, "tcp", addr)
 		if err != nil {
@@ -70,8 +70,8 @@ func (p packaged) find() (string, error) {
 	return path, nil
 }
 
-// version is the first line that a program prints about itself, without the address
-// that gearmand adds; "" when it prints none.
+// version returns the first line that a program prints for its version flag, without the address
+// that gearmand adds; "" when the command fails.
 func version(ctx context.Context, path, flag string) string {
 	out, err := exec.CommandContext(ctx, path, flag).CombinedOutput()
 	if err != nil {

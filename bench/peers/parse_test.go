@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every parser finds the same units in a stream however the stream is cut, and finds
-// none before all its bytes are there.
+// Every parser finds the same units in a stream however the stream is cut, and none before all its
+// bytes have arrived.
 func TestParsersOnEveryCut(t *testing.T) {
 	gear := func(typ int, args string) string {
 		p := packet(nil, typ, len(args))

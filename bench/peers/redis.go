@@ -36,7 +36,7 @@ func (Redis) Worker(w *load.Worker) load.WorkSide {
 
 func replyList(submitter int) string { return "reply-" + strconv.Itoa(submitter) }
 
-// command spells a command as Redis reads it.
+// command encodes a command for Redis.
 func command(words ...string) []byte {
 	out := append([]byte("*"), strconv.Itoa(len(words))...)
 	for _, w := range words {
@@ -48,7 +48,7 @@ func command(words ...string) []byte {
 	return append(out, "\r\n"...)
 }
 
-// pushHead is an RPUSH of one value, up to the value.
+// pushHead returns an RPUSH of one value, up to the value.
 func pushHead(list string, size int) []byte {
 	out := command("RPUSH", list)
 	out[1] = '3'
@@ -57,7 +57,7 @@ func pushHead(list string, size int) []byte {
 	return append(out, "\r\n"...)
 }
 
-// item is one element of a reply, arrays taken apart.
+// item is one element of a reply; the elements of an array are items too.
 type item struct {
 	kind byte // one of + - : $ *
 	n    int  // of an integer, or the length of an array
@@ -150,7 +150,7 @@ type redisWorker struct {
 	named   bool           // the list's name was read, the job comes next
 }
 
-// Answer pushes the echo and blocks for the next job in one go.
+// Answer pushes the echo and takes the next job in one write.
 func (r *redisWorker) Answer(job load.Job) {
 	n, ok := r.w.Body().Number(job.Body)
 	if !ok {

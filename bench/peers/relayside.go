@@ -7,9 +7,8 @@ import (
 	"gloom/bench/relay"
 )
 
-// Relay speaks to the relay of package relay: Gloom's frames, passed on unchanged. A
-// worker gets the submit frame, a submitter the respond frame; only the number in the
-// body identifies an answer.
+// Relay uses the protocol of package relay: Gloom's frames, passed on unchanged. A worker gets the
+// submit frame, a submitter the respond frame; only the number in the body identifies an answer.
 type Relay struct{}
 
 // Traits implements load.Protocol.

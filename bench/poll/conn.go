@@ -18,7 +18,7 @@ type Conn struct {
 	in      []byte // bytes read and not yet consumed
 	out     []byte // bytes to be written
 	dirty   bool   // in the loop's list of sockets to flush
-	blocked bool   // connecting, or the kernel took less than it was given
+	blocked bool   // connecting, or the kernel took only a part of the bytes
 }
 
 // Dial starts connecting to a TCP address ("host:port") or a unix socket ("unix:/path")
@@ -52,8 +52,7 @@ func (l *Loop) Dial(addr string, h Handler) (*Conn, error) {
 	return l.add(c, events)
 }
 
-// Adopt adds the socket of a connection that somebody else has accepted, and closes
-// that connection.
+// Adopt adds the socket of a connection that other code has accepted, and closes that connection.
 func (l *Loop) Adopt(nc net.Conn, h Handler) (*Conn, error) {
 	defer nc.Close()
 	sc, ok := nc.(syscall.Conn)
@@ -74,7 +73,7 @@ func (l *Loop) Adopt(nc net.Conn, h Handler) (*Conn, error) {
 	return l.add(&Conn{loop: l, h: h, fd: fd}, unix.EPOLLIN|unix.EPOLLRDHUP)
 }
 
-// add adds a socket, or closes it.
+// add adds a socket; if that fails it closes the socket.
 func (l *Loop) add(c *Conn, events uint32) (*Conn, error) {
 	ev := unix.EpollEvent{Events: events, Fd: int32(c.fd)}
 	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, c.fd, &ev); err != nil {
@@ -110,8 +109,8 @@ func cutUnix(addr string) (string, bool) {
 	return "", false
 }
 
-// Out is the buffer of bytes that leave at the end of this round; append to it
-// and hand it back with SetOut.
+// Out returns the buffer of bytes that are sent at the end of this round; append to it and pass it
+// to SetOut.
 func (c *Conn) Out() []byte { return c.out }
 
 // SetOut replaces the output buffer by an extended one.
@@ -130,13 +129,13 @@ func (c *Conn) Flush() {
 	}
 }
 
-// Pending is how many bytes wait to be written.
+// Pending returns how many bytes wait to be written.
 func (c *Conn) Pending() int { return len(c.out) }
 
-// Open tells whether the socket is still in use.
+// Open reports whether the socket is still in use.
 func (c *Conn) Open() bool { return c.fd >= 0 }
 
-// Close ends the connection in order (FIN). Unwritten bytes are dropped.
+// Close ends the connection with a FIN. Unwritten bytes are dropped.
 func (c *Conn) Close() {
 	if c.fd < 0 {
 		return
@@ -146,7 +145,7 @@ func (c *Conn) Close() {
 	c.fd, c.in, c.out = -1, nil, nil
 }
 
-// Reset ends the connection the hard way (RST).
+// Reset ends the connection with a reset (RST).
 func (c *Conn) Reset() {
 	if c.fd >= 0 {
 		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})

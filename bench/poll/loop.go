@@ -1,9 +1,9 @@
-// Package poll is the load generator's event loop: many sockets on one thread, one
-// epoll instance, reads into one shared buffer, one write per socket and round. It
-// exists because the generator shares its processors with the server that it measures:
-// a goroutine per socket costs a wake-up per frame.
+// Package poll is the load generator's event loop: many sockets on one thread, one epoll instance,
+// reads into one shared buffer, one write per socket and round. The reason is that the generator
+// shares its processors with the server that it measures, and a goroutine per socket costs a
+// wake-up per frame.
 //
-// It does not listen, resolve names, speak TLS or know any protocol.
+// It does not listen, resolve names, use TLS or know any protocol.
 package poll
 
 import (
@@ -19,19 +19,18 @@ import (
 const (
 	sharedBuffer = 256 << 10 // bytes taken from one socket in one read
 	minSpare     = 64 << 10  // free room kept for a socket with half a frame
-	keepBuffer   = 1 << 20   // larger buffers of idle sockets are given back
+	keepBuffer   = 1 << 20   // larger buffers of idle sockets are freed
 	maxEvents    = 512       // sockets served in one round
 	maxWait      = 100 * time.Millisecond
 )
 
 // Handler gets the events of a socket. All calls come from the loop's own thread.
 type Handler interface {
-	// Data gets the bytes not yet consumed and returns how many it used. The
-	// slice is valid during the call only. now is nanoseconds since the clock's
-	// start, read right after the bytes were.
+	// Data gets the bytes not yet consumed and returns how many it used. The slice is valid only
+	// during the call. now is nanoseconds since the clock's start, taken right after the read.
 	Data(c *Conn, in []byte, now int64) (used int)
-	// Closed is called once, when the peer closed the socket or an error ended it (nil
-	// for an orderly end), but not after Conn.Close.
+	// Closed is called once, when the peer closed the socket or an error ended it (nil for a FIN),
+	// but not after Conn.Close.
 	Closed(c *Conn, err error)
 }
 
@@ -46,7 +45,7 @@ type Loop struct {
 	shared []byte
 	events [maxEvents]unix.EpollEvent
 
-	// Bytes that went through the kernel, for all sockets together.
+	// Bytes read and written, all sockets together.
 	BytesIn, BytesOut int64
 
 	mu      sync.Mutex // guards what follows
@@ -55,8 +54,7 @@ type Loop struct {
 	done    chan struct{}
 }
 
-// New makes a loop whose clock starts at start: loops that share a start agree
-// on the time.
+// New makes a loop whose clock starts at start: loops with the same start have the same time.
 func New(start time.Time) (*Loop, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -77,18 +75,18 @@ func New(start time.Time) (*Loop, error) {
 	return l, nil
 }
 
-// Now is the time since the clock's start, in nanoseconds.
+// Now returns the time since the clock's start, in nanoseconds.
 func (l *Loop) Now() int64 { return int64(time.Since(l.start)) }
 
-// Run serves until Stop. After each round of events it calls step, which does the work
-// that is due. step returns the time, as of Now, at which it must be called again at
-// the latest, or a negative number if it need not be.
+// Run serves until Stop. After each round of events it calls step, which does the work that is due.
+// step returns the time, in the clock of Now, by which it must be called again; negative: at any
+// time.
 func (l *Loop) Run(step func(now int64) (next int64)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(l.done)
 	defer l.release()
-	// The default slack of 50 µs would be the largest part of what is measured.
+	// The default slack of 50 µs would be the largest part of the measured times.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	for {
 		next := step(l.Now())
@@ -203,7 +201,7 @@ func (l *Loop) release() {
 		}
 	}
 	unix.Close(l.ep)
-	// The eventfd stays for late wake-ups of Do and Stop: it costs nothing, and its
-	// number must not be reused meanwhile.
+	// The eventfd stays open for late wake-ups by Do and Stop, which must not write to another file
+	// with the same number.
 	runtime.SetFinalizer(l, func(l *Loop) { unix.Close(l.wake) })
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// recorder keeps the bytes that came, and consumes them in units of a given size.
+// recorder keeps the bytes that arrive, and consumes them in units of a given size.
 type recorder struct {
 	unit   int
 	got    []byte
@@ -49,7 +49,7 @@ func startLoop(t *testing.T, step func(int64) int64) *Loop {
 	return l
 }
 
-// echoServer sends back what it gets, and closes when its peer does.
+// echoServer returns all bytes that it gets, and closes when its peer does.
 func echoServer(t *testing.T, network, addr string) string {
 	t.Helper()
 	lis, err := net.Listen(network, addr)
@@ -96,7 +96,7 @@ func TestBytesGoRoundWhole(t *testing.T) {
 		size int
 	}{
 		{tcp, 1, 10}, {tcp, 7, 7 * 1000}, {socket, 7, 7 * 1000},
-		{tcp, 1 << 20, 8 << 20}, // units far beyond one read: half frames are kept
+		{tcp, 1 << 20, 8 << 20}, // units much larger than one read: parts of frames are kept
 		{tcp, 4096, 32 << 20},   // more than the socket takes at once: writing waits for room
 	} {
 		l := startLoop(t, nil)
@@ -135,7 +135,7 @@ func TestRefusedConnectionIsClosed(t *testing.T) {
 	var dialErr error
 	l.Do(func() { _, dialErr = l.Dial(addr, r) })
 	if dialErr != nil {
-		return // told at once
+		return // reported at once
 	}
 	select {
 	case err := <-r.closed:
@@ -177,7 +177,7 @@ func TestHalfFrameAtTheEnd(t *testing.T) {
 	}
 }
 
-// Step is called in time, not before, however long nothing happens.
+// Step is called at its time, not before, however long there are no events.
 func TestStepIsCalledWhenDue(t *testing.T) {
 	const after = int64(3 * time.Millisecond)
 	called := make(chan int64, 1)
@@ -217,8 +217,7 @@ func TestDoAfterStop(t *testing.T) {
 	}
 }
 
-// TestAdopt: a connection that was accepted elsewhere is served like one of the
-// loop's own.
+// TestAdopt: a connection that was accepted elsewhere is served like one that the loop dialled.
 func TestAdopt(t *testing.T) {
 	l := startLoop(t, nil)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

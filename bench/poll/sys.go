@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sockets never block, so their system calls need not tell the scheduler: the raw
-// form saves two atomic operations and a possible loss of the processor each.
+// The sockets never block, so their system calls need not inform the scheduler: the raw form of
+// each saves two atomic operations and the possible loss of the processor.
 
 func readFD(fd int, p []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))

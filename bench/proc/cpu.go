@@ -7,15 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPID is the largest the kernel gives out.
+// maxPID is the largest process id of the kernel.
 const maxPID = 1 << 22
 
-// cpuClockSched selects the scheduler's own account in a process clock's id.
+// cpuClockSched, in the id of a process's clock, selects the scheduler's measurement.
 const cpuClockSched = 2
 
-// CPU is the processor time (user and system, all threads, ended ones too) that
-// process pid has used. /proc/PID/stat counts it in ticks of 10 ms; the
-// process's CPU clock has nanoseconds.
+// CPU returns the processor time (user and system, all threads, ended ones too) that process pid
+// has used. /proc/PID/stat counts it in ticks of 10 ms; the process's CPU clock has nanoseconds.
 func CPU(pid int) (time.Duration, error) {
 	if pid <= 0 || pid > maxPID {
 		return 0, fmt.Errorf("cpu clock of process %d: the id must be from 1 to %d", pid, maxPID)
@@ -28,7 +27,7 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// OwnCPU is the same for this process.
+// OwnCPU returns the same for this process.
 func OwnCPU() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts) // cannot fail

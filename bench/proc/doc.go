@@ -1,4 +1,4 @@
-// Package proc asks the kernel what a process costs (its processor time to the
-// nanosecond, memory, descriptors), and sets what a run needs (the processors that it
-// may use and the limit on open files). Linux only.
+// Package proc reads what a process uses (its processor time to the nanosecond, memory,
+// descriptors), and sets what a run needs (the processors that it may use and the limit on open
+// files). Linux only.
 package proc

@@ -25,14 +25,14 @@ func NeedFiles(n uint64) error {
 	return nil
 }
 
-// allowed are the processors this process could use when it started.
+// allowed is the set of processors that this process could use when it started.
 var allowed = func() (set unix.CPUSet) {
 	_ = unix.SchedGetaffinity(0, &set) // empty if it fails, which Pin then reports
 	return set
 }()
 
-// Pin binds every thread of process pid, and all it will start, to one
-// processor: the first that this process may use.
+// Pin binds every thread of process pid, and every thread that these start, to one processor: the
+// first that this process may use.
 func Pin(pid int) error {
 	for i := range maxProcessors {
 		if allowed.IsSet(i) {
@@ -44,7 +44,7 @@ func Pin(pid int) error {
 	return fmt.Errorf("pin process %d: the processors that it may use are unknown", pid)
 }
 
-// Unpin gives process pid all processors that this one could use at its start.
+// Unpin lets process pid use all processors that this one could use at its start.
 func Unpin(pid int) error { return bind(pid, &allowed) }
 
 func bind(pid int, set *unix.CPUSet) error {

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Machine is the processor time that the whole machine has spent on work, to 10 ms,
-// including time stolen by the hypervisor.
+// Machine returns the processor time that the whole machine has been busy, to 10 ms, including time
+// stolen by the hypervisor.
 func Machine() time.Duration {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The clock of another process moves with its work, in steps far below a tick.
+// The clock of another process advances with its work, in steps much smaller than a tick.
 func TestCPUOfAnotherProcess(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
 	if err := cmd.Start(); err != nil {

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Program finds one of our programs: the one that a flag names, the one beside this
-// program, or the one in PATH. Otherwise it builds the program from the source tree
-// that we are in.
+// Program finds a program of this repository: the one that a flag names, the one beside this
+// program, or the one in PATH. Otherwise it builds the program from the source tree of the current
+// directory.
 func Program(ctx context.Context, name, named, flag string) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Usage is what a process holds at a moment.
+// Usage is what a process uses at one moment.
 type Usage struct {
 	RSS         int64 `json:"rss_bytes"` // resident memory
 	Descriptors int   `json:"descriptors"`
@@ -31,8 +31,8 @@ func UsageOf(pid int) (Usage, error) {
 	return Usage{RSS: int64(stat.RSS) * int64(os.Getpagesize()), Descriptors: fds, Threads: stat.NumThreads}, nil
 }
 
-// Resident is the resident memory of process pid, in bytes. It is cheaper to read than
-// the whole usage.
+// Resident returns the resident memory of process pid, in bytes. It is cheaper to read than the
+// complete usage.
 func Resident(pid int) (int64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -52,7 +52,7 @@ func Listener(port int) (pid int, err error) {
 		return 0, err
 	}
 	inodes := make(map[string]bool)
-	//lint:ignore SA1019 reading /proc once is enough, a netlink library would be much for it
+	//lint:ignore SA1019 reading /proc once is enough; a netlink library would be too much for it
 	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
 		lines, err := read()
 		if err != nil {
@@ -71,7 +71,7 @@ func Listener(port int) (pid int, err error) {
 	for _, p := range procs {
 		targets, err := p.FileDescriptorTargets()
 		if err != nil {
-			continue // gone, or not readable for us
+			continue // ended, or this user may not read them
 		}
 		for _, t := range targets {
 			if inodes[t] {

@@ -16,17 +16,17 @@ const (
 	Unix       = "unix sockets"
 )
 
-// Small is the race in about two minutes, Full the one to publish.
+// Small returns the race that takes about two minutes, Full the one whose result is published.
 func Small(kinds []*peers.Kind) *Plan {
 	return plan(kinds, 5, 800*time.Millisecond, 300*time.Millisecond, 50_000)
 }
 
-// Full is the race with long rounds and the whole backlog.
+// Full returns the race with long rounds and the full backlog.
 func Full(kinds []*peers.Kind) *Plan {
 	return plan(kinds, 9, 5*time.Second, time.Second, 200_000)
 }
 
-// Fleet has two events: one job at a time, and 256 jobs outstanding.
+// Fleet returns a race with two events: one job at a time, and 256 jobs outstanding.
 func Fleet(kinds []*peers.Kind, rounds int, duration time.Duration) *Plan {
 	through := shape.Defaults()
 	through.Submitters, through.Window, through.Workers, through.Prefetch = 4, 64, 8, 64

@@ -11,14 +11,14 @@ import (
 	"gloom/bench/shape"
 )
 
-// Event is one shape of the race.
+// Event is one shape of load in the race.
 type Event struct {
-	Name    string // of the shape, in the result file
+	Name    string // the shape's name in the result file
 	Options shape.Options
 	Run     func(ctx context.Context, s *peers.Server, o shape.Options) (*result.Round, error)
 }
 
-// Plan is the content of a race.
+// Plan says what a race measures.
 type Plan struct {
 	Kinds    []*peers.Kind
 	Events   []*Event
@@ -30,9 +30,9 @@ type Plan struct {
 	Ended   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
 }
 
-// Run runs the plan. In each round it starts every server anew and measures it in every
-// event, in an order that moves on from round to round. A server that fails is out of
-// that event for the rest of the race; its run says why.
+// Run runs the plan. In each round it measures every server in every event; each round begins with
+// the next server. A server that fails is left out of that event for the rest of the race; its run
+// says why.
 func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 	var files uint64
 	for _, e := range p.Events {
@@ -66,8 +66,8 @@ type key struct {
 	kind  *peers.Kind
 }
 
-// lap measures one server in every event, started anew for each, so that what one event
-// leaves behind (memory, jobs taken and not yet deleted) does not affect the next.
+// lap measures one server in every event, started again for each, so that what is left of one event
+// (memory, jobs taken and not yet deleted) does not affect the next.
 func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) error {
 	for _, e := range p.Events {
 		run := runs[key{e, k}]
@@ -105,11 +105,11 @@ func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result
 	return r, errors.Join(err, srv.Stop())
 }
 
-// lacks are the reasons for which a server cannot take part.
+// lacks has the errors of servers that lack what an event needs.
 var lacks = []error{shape.ErrNoQueue, shape.ErrNoPrefetch, peers.ErrNoUnix}
 
-// CannotTakePart tells whether a server lacks what an event needs, as opposed to having
-// failed in it.
+// CannotTakePart reports whether the error says that a server lacks what an event needs, rather
+// than that it failed.
 func CannotTakePart(err error) bool {
 	return slices.ContainsFunc(lacks, func(known error) bool { return errors.Is(err, known) })
 }

@@ -14,7 +14,7 @@ import (
 	"gloom/bench/shape"
 )
 
-// fake is a kind of server that is a relay in this process.
+// fake returns a kind whose server is a relay in this process.
 func fake(name string) *peers.Kind {
 	return peers.NewKind(name, name, func(context.Context, peers.Settings) (*peers.Server, error) {
 		r, err := relay.Start("127.0.0.1:0", "127.0.0.1:0", true)
@@ -25,8 +25,8 @@ func fake(name string) *peers.Kind {
 	})
 }
 
-// Rounds are interleaved and each begins with another server. A server that fails is
-// out of that event only, and the reason is kept.
+// Rounds are interleaved and each begins with another server. A server that fails is left out of
+// only that event, and the reason is kept.
 func TestOrderAndFailures(t *testing.T) {
 	var order []string
 	bad := errors.New("out of luck")
@@ -68,7 +68,7 @@ func TestOrderAndFailures(t *testing.T) {
 	if n := Faults(runs); n != 10 {
 		t.Errorf("%d faults, want 10", n)
 	}
-	if ended != 13 { // all eight once, and then the five that had not failed
+	if ended != 13 { // all eight once, and then the five that did not fail
 		t.Errorf("Ended was told %d times, want 13", ended)
 	}
 }

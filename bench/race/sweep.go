@@ -14,7 +14,7 @@ type parameter struct {
 	set  func(o *shape.Options, v int)
 }
 
-// sweepable are the parameters a sweep may vary.
+// sweepable has the parameters that a sweep may vary.
 var sweepable = []parameter{
 	{"submitters", func(o *shape.Options, v int) { o.Submitters = v }},
 	{"window", func(o *shape.Options, v int) { o.Window = v }},
@@ -28,7 +28,7 @@ var sweepable = []parameter{
 	{"backlog", func(o *shape.Options, v int) { o.Jobs = int64(v) }},
 }
 
-// Sweepable are the names of the parameters a sweep may vary.
+// Sweepable returns the names of the parameters that a sweep may vary.
 func Sweepable() string {
 	var names []string
 	for _, s := range sweepable {
@@ -37,7 +37,7 @@ func Sweepable() string {
 	return strings.Join(names, ", ")
 }
 
-// Sweep is a race whose events differ in one parameter.
+// Sweep returns a race whose events differ in one parameter.
 func Sweep(kinds []*peers.Kind, over string, values []int, base shape.Options) (*Plan, error) {
 	i := slices.IndexFunc(sweepable, func(s parameter) bool { return s.name == over })
 	if i < 0 {

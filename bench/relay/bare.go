@@ -8,7 +8,7 @@ import (
 	"gloom/bench/poll"
 )
 
-// bareLoop is the generator's loop: epoll, read and write, and nothing else.
+// bareLoop is the generator's loop: only epoll, read and write.
 type bareLoop struct {
 	*poll.Loop
 	pairs pairing

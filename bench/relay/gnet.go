@@ -15,7 +15,7 @@ type gnetLoop struct {
 	client  *gnet.Client
 	pairs   pairing
 	dirty   []*gnetConn
-	pending bool // a flush is on the loop's list of tasks
+	pending bool // the loop has a flush among its tasks
 }
 
 type gnetConn struct {
@@ -63,12 +63,12 @@ func (l *gnetLoop) OnClose(c gnet.Conn, _ error) gnet.Action {
 func (l *gnetLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	g := c.Context().(*gnetConn)
 	if c.InboundBuffered() < g.want {
-		return gnet.None // looking at half a large frame would copy it each time
+		return gnet.None // each Peek of a part of a large frame would copy it
 	}
 	in, _ := c.Peek(-1)
 	var used int
 	used, g.want = l.pairs.take(g.peer, in)
-	if used > 0 { // Discard(0) would throw everything away
+	if used > 0 { // Discard(0) would drop everything
 		_, _ = c.Discard(used)
 	}
 	if len(l.dirty) > 0 && !l.pending {
@@ -88,15 +88,15 @@ func (g *gnetConn) send(f []byte) {
 	}
 }
 
-// flush writes once to each connection that has something to be sent. It runs
-// when the loop has handled all that was ready.
+// flush writes once to each connection that has something to be sent. It runs after the loop has
+// handled all sockets that were ready.
 func (l *gnetLoop) flush(context.Context) error {
 	l.pending = false
 	for i := 0; i < len(l.dirty); i++ {
 		g := l.dirty[i]
 		g.dirty = false
 		if g.conn != nil {
-			_, _ = g.conn.Write(g.buf) // a failure comes back as OnClose
+			_, _ = g.conn.Write(g.buf) // a failure is reported to OnClose
 		}
 		g.buf = g.buf[:0]
 	}

@@ -6,10 +6,10 @@ import "encoding/binary"
 type peer struct {
 	works bool
 	out   sink  // nil when gone
-	job   *peer // of a worker: whose job it does, nil when idle
+	job   *peer // of a worker: whose job it runs, nil when idle
 }
 
-// sink takes frames, which leave at the end of the round.
+// sink takes frames, which are sent at the end of the round.
 type sink interface{ send(f []byte) }
 
 func (p *peer) send(f []byte) {
@@ -23,16 +23,16 @@ type queued struct {
 	frame []byte
 }
 
-// pairing brings jobs and idle workers together, oldest first. It is used on
-// one thread, so it needs no lock.
+// pairing gives jobs to idle workers, the oldest job to the worker that has been idle longest. It
+// is used on one thread, so it needs no lock.
 type pairing struct {
 	idle fifo[*peer]
 	jobs fifo[queued]
 	slab []byte
 }
 
-// take passes on each whole frame of in. It says how many bytes these are, and
-// how long the frame is that begins behind them, 0 while that is not known.
+// take passes on each complete frame of in. It returns how many bytes these are, and how long the
+// next frame is, 0 while that is not known.
 func (m *pairing) take(p *peer, in []byte) (used, want int) {
 	for len(in)-used >= 4 {
 		n := 4 + int(binary.BigEndian.Uint32(in[used:]))
@@ -78,7 +78,7 @@ func (m *pairing) answered(w *peer, f []byte) {
 	m.idle.push(w)
 }
 
-// keep copies a frame that has to wait, many of them into one piece of memory.
+// keep copies a frame that has to wait; many frames share one slab of memory.
 func (m *pairing) keep(f []byte) []byte {
 	const slabSize = 64 << 10
 	if len(f) > slabSize/4 {

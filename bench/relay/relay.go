@@ -1,10 +1,10 @@
-// Package relay shows the limit of a broker: the speed if it had nothing else to do. One
-// loop passes frames from submitters to workers and back, on sockets of the same kind, with
-// as many frames per job as a broker sends. It reads no JSON, knows no ids, types or
-// priorities, loses the job of a worker that dies, and is of no use except for measurements.
+// Package relay shows the limit of a broker: its speed if it only passed frames on. One loop passes
+// frames from submitters to workers and back, on sockets of the same kind, with as many frames per
+// job as a broker sends. It reads no JSON, knows no ids, types or priorities, loses the job of a
+// worker that dies, and is useful only for measurements.
 //
-// It runs on gnet's event loop, or bare: on epoll itself, with one read and one write per
-// socket and round, which is the limit for everything that uses sockets.
+// It runs on gnet's event loop, or bare: directly on epoll, with one read and one write per socket
+// and round, which is the limit for everything that uses sockets.
 package relay
 
 import (
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// SubmitAck is the payload that acknowledges a submit: as long as a broker's,
-// whose id it does not know.
+// SubmitAck is the payload that acknowledges a submit: as long as a broker's, but without the job's
+// id, which the relay does not know.
 const SubmitAck = `{"ok":true,"id":"-------------"}`
 
 // WorkerAck is the payload that acknowledges a join or an answer.
@@ -77,10 +77,10 @@ func listen(addr string) (net.Listener, error) {
 	return net.Listen("tcp", addr)
 }
 
-// SubmitAddr is where submitters connect to: host:port or a path.
+// SubmitAddr returns the address for submitters: host:port or a path.
 func (r *Relay) SubmitAddr() string { return r.submit.Addr().String() }
 
-// WorkAddr is where workers connect to.
+// WorkAddr returns the address for workers.
 func (r *Relay) WorkAddr() string { return r.work.Addr().String() }
 
 // Close ends the relay and its connections.
@@ -96,7 +96,7 @@ func (r *Relay) accept(l net.Listener, works bool) {
 			if r.closing.Load() {
 				return
 			}
-			time.Sleep(10 * time.Millisecond) // out of descriptors: some will come back
+			time.Sleep(10 * time.Millisecond) // no descriptors are free: some will be later
 			continue
 		}
 		if err := r.loop.adopt(c, &peer{works: works}); err != nil {

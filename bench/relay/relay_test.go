@@ -105,7 +105,7 @@ func passedOn(t *testing.T, r *Relay) {
 	w.want(WorkerAck)
 	w.want("job 3")
 	b.want("answer 2 " + big)
-	b.Close() // and a loses nothing
+	b.Close() // and a's jobs are not lost
 	w.send("answer 3")
 	w.want(WorkerAck)
 	a.want("answer 3")
@@ -115,8 +115,8 @@ func passedOn(t *testing.T, r *Relay) {
 	w.want("job 4")
 }
 
-// A submitter's answers and acks leave in one write per loop round: many jobs,
-// few segments. What counts is that none is missing.
+// A submitter's answers and acks are sent in one write per loop round: many jobs, few segments. The
+// test checks that none is missing.
 func TestManyFramesAtOnce(t *testing.T) { each(t, many) }
 
 func many(t *testing.T, r *Relay) {

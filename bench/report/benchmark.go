@@ -10,7 +10,7 @@ import (
 	"gloom/bench/result"
 )
 
-// benchUnits are the units in which benchstat takes figures.
+// benchUnits has the units of benchstat.
 var benchUnits = map[result.Unit]string{result.PerSecond: "", result.Nanoseconds: "-ns", result.Bytes: "-B", result.Processors: ""}
 
 func benchUnit(m *result.Metric) string {
@@ -21,9 +21,9 @@ func benchUnit(m *result.Metric) string {
 	return name + benchUnits[m.Unit] + per
 }
 
-// benchmark writes the rounds of a file in Go's benchmark format, a line for each. From
-// that, benchstat judges what changed from one file to another or, with -col /server,
-// how the servers of one file differ.
+// benchmark writes the rounds of a file in Go's benchmark format, a line for each. benchstat shows
+// from it what changed from one file to another or, with -col /server, how the servers of one file
+// differ.
 func benchmark(w io.Writer, f *result.File) {
 	out := benchfmt.NewWriter(w)
 	for _, m := range result.Metrics() {

@@ -1,3 +1,3 @@
-// Package report turns result files into tables, plots and Go's benchmark format. It reads
-// nothing but result files, so that every figure can be traced to one.
+// Package report turns result files into tables, plots and Go's benchmark format. It reads only
+// result files, so that every figure can be traced to one.
 package report

@@ -34,8 +34,7 @@ func read(t *testing.T, name string) *result.File {
 	return f
 }
 
-// Saved results of real runs render as they did when the golden files were last
-// reviewed.
+// Saved results of real runs are rendered as in the golden files.
 func TestRenderedReports(t *testing.T) {
 	for golden, render := range map[string]func(w io.Writer) error{
 		"race.md":  func(w io.Writer) error { Write(w, read(t, "old.json"), Markdown); return nil },
@@ -86,7 +85,7 @@ func TestFaultsAreShown(t *testing.T) {
 	}
 }
 
-// A file that is written reads back the same; this includes sweeps.
+// A file that was written is read back the same; this includes sweeps.
 func TestBenchmarkFormat(t *testing.T) {
 	for _, name := range []string{"old.json", "sweep.json"} {
 		f := read(t, name)
@@ -114,7 +113,7 @@ func TestBenchmarkFormat(t *testing.T) {
 	}
 }
 
-// Every plot is well-formed and shows every server that took part.
+// Every plot is well-formed and shows every server that was measured.
 func TestPlots(t *testing.T) {
 	for _, c := range []struct {
 		file  string

@@ -8,7 +8,7 @@ import (
 	"gloom/bench/result"
 )
 
-// figure writes a value with three or four significant digits.
+// figure formats a value with three or four significant digits.
 func figure(x float64, u result.Unit) string {
 	switch u {
 	case result.Nanoseconds:
@@ -52,7 +52,7 @@ func digits(x float64) string {
 	return thousands(x)
 }
 
-// thousands groups digits; large numbers lose the digits that no run can reproduce.
+// thousands groups digits; large numbers keep four digits, because no run reproduces more.
 func thousands(x float64) string {
 	if a := math.Abs(x); a >= 10_000 {
 		unit := math.Pow(10, math.Floor(math.Log10(a))-3)

@@ -21,9 +21,9 @@ import (
 	"gloom/bench/result"
 )
 
-// Plot writes SVG plots of a file's runs into a directory and returns their paths: jobs
-// per second where several servers ran the same load, latency curves, and for a sweep
-// each figure over the varied parameter.
+// Plot writes SVG plots of a file's runs into a directory and returns their paths: jobs per second
+// where several servers ran the same load, latency curves; for a sweep, each figure over the varied
+// parameter.
 func Plot(f *result.File, dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ type drawer struct {
 	err   error
 }
 
-// must keeps an error; parts of plots made of figures have none.
+// must returns a function that keeps an error; parts of plots made from figures have none.
 func must[T any](d *drawer) func(T, error) T {
 	return func(x T, err error) T {
 		if d.err == nil {
@@ -74,7 +74,7 @@ type chart struct {
 
 func init() { plot.DefaultFont.Variant = "Sans" }
 
-// newChart has a title that says what is shown, and at which load.
+// newChart makes a chart whose title says what is shown, and at which load.
 func newChart(what, load string) *chart {
 	p := plot.New()
 	p.Title.Text = what + "\n" + text.WrapSoft(load, 100)
@@ -137,8 +137,8 @@ func fileName(s string) string {
 	}, s)
 }
 
-// Ours stands out: it is blue and thick. The others are thinner, in muted colours, and
-// differ by their dashes, also in print.
+// Gloomd's line is blue and thick. The others are thinner, in muted colours, and have different
+// dashes, for prints without colour.
 var (
 	blue  = color.RGBA{R: 0x0b, G: 0x5f, B: 0xb4, A: 0xff}
 	grey  = color.RGBA{R: 0xa9, G: 0xb4, B: 0xc0, A: 0xff}
@@ -156,7 +156,7 @@ func stroke(kind string, i int) draw.LineStyle {
 	return draw.LineStyle{Color: muted[i%len(muted)], Width: vg.Points(1.2), Dashes: plotutil.Dashes(i)}
 }
 
-// siTicks writes an axis in the units of a metric.
+// siTicks labels an axis in the units of a metric.
 type siTicks struct {
 	plot.Ticker
 	unit result.Unit
@@ -189,7 +189,7 @@ func intervalOf(v []float64) interval {
 	return interval{quantile(v, 0.25), median(v), quantile(v, 0.75)}
 }
 
-// spans are points with the distances to their quartiles.
+// spans has points and the distances to their quartiles.
 type spans struct {
 	plotter.XYs
 	plotter.XErrors
@@ -220,7 +220,7 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 		} else {
 			others[i] = v.mid
 		}
-		// The spaces leave room for a font wider than the one that is measured here.
+		// The spaces are for a viewer's font, which may be wider than the font measured here.
 		names = append(names, r.Server.Title+strings.Repeat(" ", 1+len(r.Server.Title)/3))
 		points.XYs = append(points.XYs, plotter.XY{X: v.mid, Y: float64(i)})
 		points.XErrors = append(points.XErrors, struct{ Low, High float64 }{v.mid - v.low, v.high - v.mid})
@@ -247,8 +247,8 @@ func (d *drawer) bars(shape string, runs []*result.Run) {
 	d.save(c, shape+"-"+m.Name)
 }
 
-// curves draws latency over the share of jobs that were at least so fast, on an axis
-// that gives each further nine the same room.
+// curves draws latency over the share of jobs that were at least so fast, on an axis where each
+// further nine has the same width.
 func (d *drawer) curves(shape string, runs []*result.Run) {
 	c := newChart(capital(shape)+": latency over the share of jobs", load(&runs[0].Params, len(runs[0].Rounds)))
 	c.X.Label.Text, c.Y.Label.Text = "share of jobs, %", "latency"
@@ -273,7 +273,7 @@ func (d *drawer) curves(shape string, runs []*result.Run) {
 	}
 }
 
-// curve is the latency of all rounds of a run together.
+// curve returns the latency of all rounds of a run together.
 func curve(r *result.Run) (plotter.XYs, error) {
 	total, err := r.Latency()
 	if err != nil || total == nil {

@@ -10,8 +10,8 @@ import (
 	"gloom/bench/result"
 )
 
-// Write writes a whole file: a table to compare servers where several ran the same
-// load, a table of all figures of each run, and the faults, if any.
+// Write writes the report of a file: a table that compares servers where several ran the same load,
+// a table of all figures of each run, and the faults, if any.
 func Write(w io.Writer, f *result.File, s Style) {
 	if s == Benchmark {
 		benchmark(w, f)
@@ -55,17 +55,16 @@ func header(w io.Writer, f *result.File, s Style) {
 	text := fmt.Sprintf("%s, commit %s, %s; %s, %d processors, %s, %s.", f.Started.Format(time.DateOnly), commit, f.Build.Go,
 		f.Host.CPU, f.Host.Processors, f.Host.Kernel, f.Host.OS)
 	if n := noise(f); n >= loud {
-		text += fmt.Sprintf(" Other programs kept %.1f processors busy meanwhile: CPU per job is more reliable than jobs per second.", n)
+		text += fmt.Sprintf(" Other programs kept %.1f processors busy during the runs: CPU per job is more reliable than jobs per second.", n)
 	}
 	fmt.Fprintln(w, text)
 	fmt.Fprintln(w)
 }
 
-// loud is the number of processors busy with other programs from which on a report
-// warns.
+// loud is the number of processors busy with other programs at which a report warns.
 const loud = 0.15
 
-// noise is how many processors other programs kept busy, in the median of all rounds.
+// noise returns how many processors other programs kept busy, as the median of all rounds.
 func noise(f *result.File) float64 {
 	var v []float64
 	for _, r := range f.Runs {
@@ -77,7 +76,7 @@ func noise(f *result.File) float64 {
 	return median(v)
 }
 
-// shapes are the names of a file's shapes in their order, kindsOf its servers.
+// shapes returns the names of a file's shapes in their order, kindsOf its servers.
 func shapes(f *result.File) []string { return named(f, func(r *result.Run) string { return r.Shape }) }
 func kindsOf(f *result.File) []string {
 	return named(f, func(r *result.Run) string { return r.Server.Kind })
@@ -100,7 +99,7 @@ func runsOn(f *result.File, kind string) []*result.Run {
 	return slices.DeleteFunc(slices.Clone(f.Runs), func(r *result.Run) bool { return r.Server.Kind != kind })
 }
 
-// figures is the table of everything one run measured.
+// figures returns the table of everything that one run measured.
 func figures(r *result.Run) *grid {
 	g := &grid{title: capital(r.Shape) + " on " + r.Server.Title, head: []string{"figure", "median", "min", "max"}}
 	if r.Skipped != "" {
@@ -200,9 +199,9 @@ func events(r *result.Run) string {
 		n    int64
 		what string
 	}{
-		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {again, "jobs handed out again"},
-		{failed, "jobs failed after losing their workers"}, {forgotten, "jobs were outstanding when their submitter left"},
-		{late, "jobs left more than 1 ms late because of the generator"},
+		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {again, "jobs sent to a worker again"},
+		{failed, "jobs failed after losing their workers"}, {forgotten, "jobs were outstanding when their submitter hung up"},
+		{late, "jobs were sent more than 1 ms late because of the generator"},
 	} {
 		if e.n > 0 {
 			parts = append(parts, thousands(float64(e.n))+" "+e.what)

@@ -15,7 +15,7 @@ func median(v []float64) float64 {
 	return (v[n/2-1] + v[n/2]) / 2
 }
 
-// summary writes the median of a metric and its spread.
+// summary formats the median of a metric.
 func summary(m *result.Metric, v []float64) string {
 	if len(v) == 0 {
 		return "–"
@@ -23,8 +23,8 @@ func summary(m *result.Metric, v []float64) string {
 	return figure(median(v), m.Unit)
 }
 
-// spread writes half the distance between the quartiles as a share of the median: a
-// single disturbed round does not make it meaningless.
+// spread formats half the distance between the quartiles as a share of the median, which a single
+// disturbed round does not change much.
 func spread(v []float64) string {
 	mid := median(v)
 	if len(v) < 2 || mid == 0 {

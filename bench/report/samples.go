@@ -12,9 +12,9 @@ import (
 // maxSampleRows is how many intervals of a long round a table shows.
 const maxSampleRows = 12
 
-// samples are the tables of the parts of a run's rounds; nil if there are none.
+// samples returns the table of the parts of a run's rounds; nil if there are none.
 func samples(r *result.Run) *grid {
-	g := &grid{title: "What happened meanwhile", head: []string{"while", "jobs/s", "p50", "p99", "max", "RSS", "descriptors"}}
+	g := &grid{title: "During the run", head: []string{"while", "jobs/s", "p50", "p99", "max", "RSS", "descriptors"}}
 	for i, round := range r.Rounds {
 		n := len(round.Samples)
 		step := 1
@@ -48,8 +48,8 @@ func samples(r *result.Run) *grid {
 	return g
 }
 
-// trend says whether memory and descriptors grew. It compares the second quarter with
-// the last, because a server takes a while to reach its size.
+// trend says whether memory and descriptors grew. It compares the second quarter with the last,
+// because a server needs some time to reach its size.
 func trend(s []result.Sample) string {
 	q := len(s) / 4
 	of := func(part []result.Sample, f func(result.Sample) float64) float64 {

@@ -14,7 +14,7 @@ import (
 
 const ours = "gloomd"
 
-// columns are the metrics in which servers differ, by the kind of load.
+// columns returns the metrics in which servers differ, which depend on the kind of load.
 func columns(runs []*result.Run) []*result.Metric {
 	switch {
 	case has(runs, result.Fill):
@@ -40,8 +40,8 @@ func has(runs []*result.Run, m *result.Metric) bool {
 	return slices.ContainsFunc(runs, func(r *result.Run) bool { return len(m.Values(r)) > 0 })
 }
 
-// metricName is a metric's name in a table of runs: if the run has a fill, the jobs per
-// second are those of the drain.
+// metricName returns a metric's name in a table of runs: if the run has a fill, the jobs per second
+// are those of the drain.
 func metricName(m *result.Metric, runs []*result.Run) string {
 	if !has(runs, result.Fill) {
 		return m.Name
@@ -55,9 +55,9 @@ func metricName(m *result.Metric, runs []*result.Run) string {
 	return m.Name
 }
 
-// servers is the table of one shape on several servers.
+// servers returns the table of one shape on several servers.
 func servers(shape string, runs []*result.Run) *grid {
-	g := medians(capital(shape), "server", "Not here: %s (%s).", columns(runs), runs, func(r *result.Run) string { return r.Server.Title })
+	g := medians(capital(shape), "server", "Not measured: %s (%s).", columns(runs), runs, func(r *result.Run) string { return r.Server.Title })
 	rounds := 0
 	for _, r := range runs {
 		rounds = max(rounds, len(r.Rounds))
@@ -66,7 +66,7 @@ func servers(shape string, runs []*result.Run) *grid {
 	return g
 }
 
-// sweep is the table of one server under loads that differ in one parameter.
+// sweep returns the table of one server under loads that differ in one parameter.
 func sweep(over string, runs []*result.Run) *grid {
 	metrics := columns(runs)
 	for _, m := range []*result.Metric{result.IdleMemory, result.Fill, result.JobMemory} {
@@ -74,16 +74,16 @@ func sweep(over string, runs []*result.Run) *grid {
 			metrics = append(metrics, m)
 		}
 	}
-	g := medians(runs[0].Server.Title+" over "+over, over, "Not at %s: %s.", metrics, runs, func(r *result.Run) string {
+	g := medians(runs[0].Server.Title+" over "+over, over, "Not measured at %s: %s.", metrics, runs, func(r *result.Run) string {
 		x, _ := r.Params.Value(over)
 		return grouped(strconv.FormatFloat(x, 'f', -1, 64))
 	})
-	g.notes = append([]string{"Besides: " + load(&runs[0].Params, len(runs[0].Rounds), varied(over)...)}, g.notes...)
+	g.notes = append([]string{"The other parameters: " + load(&runs[0].Params, len(runs[0].Rounds), varied(over)...)}, g.notes...)
 	return g
 }
 
-// varied are the parameters that a sweep varies: besides the types also the workers,
-// because each type needs one.
+// varied returns the parameters that a sweep varies: besides the types also the workers, because
+// each type needs one.
 func varied(sweep string) []string {
 	if sweep == "types" {
 		return []string{sweep, "workers"}
@@ -91,8 +91,8 @@ func varied(sweep string) []string {
 	return []string{sweep}
 }
 
-// medians is a table of runs: the medians of their rounds, and how much the rounds
-// differed. Its notes name the runs that were left out.
+// medians returns a table of runs: the medians of their rounds, and how much the rounds differed.
+// Its notes name the runs that were not measured.
 func medians(title, of, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
 	g := &grid{title: title, head: []string{of}}
 	for _, m := range metrics {
@@ -123,9 +123,9 @@ func medians(title, of, absent string, metrics []*result.Metric, runs []*result.
 	return g
 }
 
-// standings is the table that compares our server: for every other server and decisive
-// metric, by what factor ours is better (above 1) or worse, and whether that is more
-// than noise. Nil when ours did not take part.
+// standings returns the table that compares gloomd: for every other server and decisive metric, by
+// what factor gloomd is better (above 1) or worse, and whether that is more than noise; nil if
+// gloomd was not measured.
 func standings(f *result.File) *grid {
 	g := &grid{title: "Gloomd against …", head: []string{""}}
 	type column struct {
@@ -174,11 +174,11 @@ func standings(f *result.File) *grid {
 	return g
 }
 
-// alpha is the accepted chance of taking noise for a difference.
+// alpha is the accepted probability of reporting noise as a difference.
 const alpha = 0.05
 
-// standing tells by what factor a metric of ours is better than another's, and whether
-// that is more than noise, as benchstat judges it.
+// standing says by what factor gloomd's metric is better than another server's, and whether that is
+// more than noise, by benchstat's test.
 func standing(m *result.Metric, own, other *result.Run) string {
 	x, y := m.Values(own), m.Values(other)
 	if len(x) == 0 || len(y) == 0 || median(x) <= 0 || median(y) <= 0 {

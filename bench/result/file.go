@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Format is the version of the file format this package writes and reads.
+// Format is the version of the file format that this package writes and reads.
 const Format = 1
 
-// File is the outcome of one command.
+// File is the result of one command.
 type File struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
@@ -28,7 +28,7 @@ type Run struct {
 	Server Server   `json:"server"`
 	Params Params   `json:"params"`
 	Rounds []*Round `json:"rounds"`
-	// Skipped says why there are no rounds, if the server cannot do this.
+	// Skipped says why rounds are missing, if the server cannot do this or failed.
 	Skipped string `json:"skipped,omitempty"`
 }
 
@@ -41,7 +41,7 @@ type Server struct {
 	Build   *Build `json:"build,omitempty"`   // of a gloomd that was started
 }
 
-// Params is the load, in the words of the flags.
+// Params is the load, with the names of the flags.
 type Params struct {
 	Submitters int     `json:"submitters"`
 	Window     int     `json:"window,omitempty"`
@@ -65,7 +65,7 @@ type Params struct {
 	Churn      *Churn  `json:"churn,omitempty"`
 }
 
-// Churn is how peers come and go.
+// Churn says how often peers disconnect and connect again.
 type Churn struct {
 	Workers    float64 `json:"workers_per_s"`
 	Submitters float64 `json:"submitters_per_s"`
@@ -73,7 +73,7 @@ type Churn struct {
 	AwayMS     int64   `json:"away_ms"`
 }
 
-// Value is the value of a parameter that a sweep may vary.
+// Value returns the value of a parameter that a sweep may vary.
 func (p *Params) Value(name string) (float64, bool) {
 	switch name {
 	case "submitters":
@@ -129,11 +129,11 @@ func Read(path string) (*File, error) {
 	return &f, nil
 }
 
-// Write writes a file whole or not at all.
+// Write writes a complete file, or none if it fails.
 func (f *File) Write(path string) error { return WriteJSON(path, f) }
 
-// WriteJSON writes figures of any form, whole or not at all. Without a path it writes
-// nothing.
+// WriteJSON writes figures of any form as a complete file, or none if it fails. Without a path it
+// writes nothing.
 func WriteJSON(path string, v any) error {
 	if path == "" {
 		return nil

@@ -73,7 +73,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// The histogram that is kept gives every quantile back, to three digits.
+// The stored histogram has every quantile to three digits.
 func TestLatencyRoundTrip(t *testing.T) {
 	run := sample(t).Runs[0]
 	lat := run.Rounds[0].Latency

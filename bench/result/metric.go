@@ -21,7 +21,7 @@ const (
 // Of returns the figure of a round; false when the round does not have it.
 func (m *Metric) Of(r *Round) (float64, bool) { return m.of(r) }
 
-// Values are the figures of all rounds that have it.
+// Values returns the figures of all rounds that have it.
 func (m *Metric) Values(r *Run) []float64 {
 	var v []float64
 	for _, round := range r.Rounds {
@@ -104,7 +104,7 @@ var (
 	Noise = &Metric{"others' CPUs", Processors, false, func(r *Round) (float64, bool) { return r.OthersCPU, true }}
 )
 
-// Metrics are all metrics, in the order of tables.
+// Metrics returns all metrics, in the order of tables.
 func Metrics() []*Metric {
 	return []*Metric{Rate, ServerCPU, P50, P90, P99, P999, P9999, Max, Fill, FillCPU, JobMemory, IdleMemory, RSS, Traffic,
 		GeneratorCPU, Noise}

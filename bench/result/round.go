@@ -9,8 +9,7 @@ import (
 	"gloom/bench/proc"
 )
 
-// Round is one measurement. Figures of the server are absent when its process
-// is not known.
+// Round is one measurement. Figures of the server are missing when its process is not known.
 type Round struct {
 	Seconds      float64     `json:"seconds"` // measured, without warm-up
 	Jobs         int64       `json:"jobs"`    // jobs answered in that time
@@ -25,7 +24,7 @@ type Round struct {
 	Idle         *Idle       `json:"idle,omitempty"`
 	Samples      []Sample    `json:"samples,omitempty"`
 
-	Failed       int64            `json:"failed,omitempty"`      // ended in an error that the load provoked
+	Failed       int64            `json:"failed,omitempty"`      // ended in an error that the load may cause
 	Forgotten    int64            `json:"forgotten,omitempty"`   // outstanding when their submitter hung up
 	Redelivered  int64            `json:"redelivered,omitempty"` // handed out more often than submitted
 	Deferred     int64            `json:"deferred,omitempty"`    // sent more than 1 ms late by the generator itself
@@ -35,8 +34,8 @@ type Round struct {
 	FaultSamples []string         `json:"fault_samples,omitempty"`
 }
 
-// Backlog is the round of a queue that is filled while no worker is there, then
-// drained. The round's own figures (seconds, jobs, CPU) are those of the drain.
+// Backlog has the figures of a queue that is filled while no worker is connected, then drained. The
+// round's seconds, jobs and CPU are those of the drain.
 type Backlog struct {
 	FillSeconds float64 `json:"fill_seconds"`
 	FillCPU     int64   `json:"fill_server_cpu_ns,omitempty"`
@@ -45,7 +44,7 @@ type Backlog struct {
 	RSSDrained  int64   `json:"rss_drained_bytes,omitempty"`
 }
 
-// Idle is the cost of workers without jobs.
+// Idle has the cost of workers without jobs.
 type Idle struct {
 	Workers   int     `json:"workers"`
 	Seconds   float64 `json:"seconds"` // to connect and join them
@@ -53,7 +52,7 @@ type Idle struct {
 	RSSAfter  int64   `json:"rss_after_bytes,omitempty"`
 }
 
-// Sample is one part of a round: an interval of a long one, or one disturbance.
+// Sample is one part of a round: an interval of a long round, or one disturbance.
 type Sample struct {
 	Name        string  `json:"name,omitempty"`
 	At          float64 `json:"at_s"` // its end
@@ -74,7 +73,7 @@ type Latency struct {
 	P999  int64 `json:"p999_ns"`
 	P9999 int64 `json:"p9999_ns"`
 	Max   int64 `json:"max_ns"`
-	// Histogram is the whole distribution: HdrHistogram's compressed V2 log, in base64.
+	// Histogram is the complete distribution: HdrHistogram's compressed V2 log, in base64.
 	Histogram string `json:"histogram"`
 }
 
@@ -93,7 +92,7 @@ func NewLatency(h *hdrhistogram.Histogram) (*Latency, error) {
 	}, nil
 }
 
-// Latency is the latency of all rounds together; nil when none was recorded.
+// Latency returns the latency of all rounds together; nil when none was recorded.
 func (r *Run) Latency() (total *hdrhistogram.Histogram, err error) {
 	for _, round := range r.Rounds {
 		if round.Latency == nil {
@@ -112,7 +111,7 @@ func (r *Run) Latency() (total *hdrhistogram.Histogram, err error) {
 	return total, nil
 }
 
-// Decode returns the whole distribution.
+// Decode returns the complete distribution.
 func (l *Latency) Decode() (*hdrhistogram.Histogram, error) {
 	if _, err := base64.StdEncoding.DecodeString(l.Histogram); err != nil {
 		return nil, fmt.Errorf("histogram: %w", err)

@@ -16,14 +16,14 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// World is where and when figures were taken.
+// World says where and when figures were measured.
 type World struct {
 	Started time.Time `json:"started"`
 	Host    Host      `json:"host"`
 	Build   Build     `json:"build"`
 }
 
-// ThisWorld is the world of figures that are taken now.
+// ThisWorld returns the world of figures that are measured now.
 func ThisWorld() World { return World{time.Now(), ThisHost(), ThisBuild()} }
 
 // Host is the machine.
@@ -35,7 +35,7 @@ type Host struct {
 	Memory     int64  `json:"memory_bytes"`
 }
 
-// ThisHost describes the machine we run on; unknown fields stay empty.
+// ThisHost describes the machine that this program runs on; unknown fields stay empty.
 func ThisHost() Host {
 	h := Host{Processors: runtime.NumCPU(), OS: osName()}
 	var u unix.Utsname
@@ -82,8 +82,8 @@ type Build struct {
 // outside a checkout.
 var commit string
 
-// ThisBuild describes this program: from its build information, or else from the git
-// checkout in which it runs.
+// ThisBuild describes this program: from its build information, or otherwise from the git checkout
+// in which it runs.
 func ThisBuild() Build {
 	b := Build{Go: runtime.Version(), Commit: commit}
 	if info, ok := debug.ReadBuildInfo(); ok {

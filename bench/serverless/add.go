@@ -15,9 +15,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// add lets clients add lines, each waiting for its answer, and checks that all lines
-// have reached the store. It shares the processors with the daemon, so all clients are
-// served by one thread.
+// add lets clients add lines, each waiting for its answer, and checks that all lines are in the
+// store. One thread serves all clients, because it shares the processors with the daemon.
 func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
 	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
 	loop, err := poll.New(time.Now())
@@ -66,16 +65,16 @@ type adding struct {
 	request []byte
 	end     int64 // end on the loop's clock: no request begins after it
 	times   []time.Duration
-	left    int // clients that are at work
+	left    int // clients that still add
 	err     error
-	over    chan struct{} // closed when no client is at work
+	over    chan struct{} // closed when the last client has ended
 
 	in     bytes.Reader
 	lines  bufio.Reader
 	header fasthttp.ResponseHeader
 }
 
-// leave notes the end of a client.
+// leave counts a client that has ended.
 func (a *adding) leave(err error) {
 	a.err = errors.Join(a.err, err)
 	if a.left--; a.left == 0 {
@@ -83,7 +82,7 @@ func (a *adding) leave(err error) {
 	}
 }
 
-// answer is the size of an answer, 0 while it is not complete.
+// answer returns the size of an answer, 0 while it is not complete.
 func (a *adding) answer(in []byte) (size int, err error) {
 	head := bytes.Index(in, []byte("\r\n\r\n"))
 	if head < 0 {

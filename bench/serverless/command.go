@@ -18,7 +18,7 @@ type Report struct {
 	Rounds  []Round `json:"rounds"`
 }
 
-// Command is the subcommand of gloom-bench.
+// Command returns the subcommand of gloom-bench.
 func Command() *cobra.Command {
 	o := DefaultOptions()
 	var out string
@@ -29,13 +29,13 @@ func Command() *cobra.Command {
 
 lone, add and batch add lines for --time: one client with a line at a time, as
 many as --clients, and these with --lines in a request. Every answer means that the
-lines are on the disk; no handler runs them, and the store takes them in meanwhile.
+lines are on the disk; no handler runs them; the store is filled at the same time.
 The result of lone also says how long a single fdatasync takes on the same disk.
-first is the time from the answer to the start of the job, for a type that had
-nothing to do. http, node, python and sh measure how fast a handler that does
+first is the time from the answer to the start of the job, for a type without
+other jobs. http, node, python and sh measure how fast a handler that does
 nothing runs --jobs waiting jobs (sh: a tenth of them, since each is a process).
 
-All lines are counted in the end: one that is lost or doubled ends in exit status 1.`,
+At the end all lines are counted: if one is lost or added twice, the exit status is 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()

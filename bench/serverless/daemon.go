@@ -14,7 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// daemon is a serverlessd on a directory of its own.
+// daemon is a serverlessd with a directory of its own.
 type daemon struct {
 	server *throwaway.Server
 	client fasthttp.HostClient // a cheap client, because it shares the processors with the daemon
@@ -75,7 +75,7 @@ func (d *daemon) call(ctx context.Context, method, path string, body []byte, ans
 	return json.Unmarshal(resp.Body(), answer)
 }
 
-// counts are the jobs of a type.
+// counts has the numbers of jobs of a type.
 type counts struct{ Added, OK int }
 
 func (d *daemon) counts(ctx context.Context, typ string) (counts, error) {

@@ -1,5 +1,5 @@
-// Package serverless measures the serverless queue: how fast lines are accepted, and
-// how fast handlers run them. It counts every line at the end.
+// Package serverless measures the serverless queue: how fast lines are accepted, and how fast
+// handlers run them. It checks the number of all lines at the end.
 package serverless
 
 import (
@@ -24,7 +24,7 @@ type Options struct {
 	Rounds  int
 }
 
-// DefaultOptions are those of the goal.
+// DefaultOptions returns the options of the goal.
 func DefaultOptions() Options {
 	return Options{Shapes: shapes, Clients: 32, Lines: 1000, Time: 5 * time.Second, Jobs: 20_000, Rounds: 3}
 }

@@ -25,9 +25,8 @@ type Round struct {
 	Seconds float64       `json:"seconds"`
 	P50     time.Duration `json:"p50_ns,omitempty"`
 	P99     time.Duration `json:"p99_ns,omitempty"`
-	// The same disk's times for a single line: a small write and its fdatasync, at the
-	// end of a file, as the journal writes, and in a part of a file that has been
-	// written before.
+	// The same disk's times for a single line: a small write and its fdatasync, at the end of a
+	// file, as in the journal, and in a part of a file that was written before.
 	Append    time.Duration `json:"append_p50_ns,omitempty"`
 	Overwrite time.Duration `json:"overwrite_p50_ns,omitempty"`
 	CPU       time.Duration `json:"daemon_cpu_ns"`
@@ -35,11 +34,11 @@ type Round struct {
 	Others    float64       `json:"others_cpu"` // processors that all other programs kept busy, among them contexts of the daemon
 }
 
-// Rate is in jobs per second.
+// Rate returns the jobs per second.
 func (r Round) Rate() float64 { return float64(r.Jobs) / r.Seconds }
 
 // Run measures every shape on a daemon of its own.
-func Run(ctx context.Context, o Options, told func(Round)) error {
+func Run(ctx context.Context, o Options, done func(Round)) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -49,7 +48,7 @@ func Run(ctx context.Context, o Options, told func(Round)) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", shape, err)
 			}
-			told(r)
+			done(r)
 		}
 	}
 	return nil
@@ -79,7 +78,7 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	return r, err
 }
 
-// count starts a measurement's time and processor time, which counted ends.
+// count begins to measure a round's time and processor time; counted ends that.
 func (d *daemon) count(r *Round) (counted func()) {
 	cpu, _ := proc.CPU(d.server.PID())
 	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
@@ -91,7 +90,7 @@ func (d *daemon) count(r *Round) (counted func()) {
 	}
 }
 
-// added checks that no line is missing and none is there twice.
+// added checks that no line is missing and none was added twice.
 func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
 	c, err := d.counts(ctx, typ)
 	if err == nil && c.Added != jobs {
@@ -100,8 +99,8 @@ func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
 	return err
 }
 
-// syncTimes are the medians of a small write and its fdatasync, with and without making
-// the file longer.
+// syncTimes returns the medians of a small write and its fdatasync, with and without making the
+// file longer.
 func syncTimes(dir string) (longer, same time.Duration, err error) {
 	f, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"gloom/bench/result"
 )
 
-// Backlog fills the queue with Jobs jobs while no worker is there, measures the
-// server's memory, then lets the workers in and drains the queue.
+// Backlog fills the queue with Jobs jobs while no worker is connected, measures the server's
+// memory, then connects the workers and drains the queue.
 func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
 	switch {
 	case !srv.Protocol.Traits().Queues:
@@ -82,7 +82,7 @@ func (s *session) fill(ctx context.Context) error {
 	return nil
 }
 
-// drain connects the workers; the first jobs go out while the last ones join.
+// drain connects the workers; the first ones get jobs while the last ones join.
 func (s *session) drain(limit, ctx context.Context) error {
 	a, err := s.meter()
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *session) drain(limit, ctx context.Context) error {
 	ended, err := s.gen.Answered(limit)
 	stop()
 	if err != nil && limit.Err() == nil {
-		return err // after the deadline, the end counts the lost jobs
+		return err // after the deadline, finish counts the lost jobs
 	}
 	to, terr := s.gen.Take(false)
 	if terr != nil {

@@ -22,7 +22,7 @@ func TestLiesAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		liar *liar
 		want faults
-		jobs int64 // answered rightly
+		jobs int64 // right answers
 	}{
 		"honest": {&liar{}, nil, 200},
 		"lost": {&liar{onAnswer: func(n int, id, body string) []string {
@@ -103,7 +103,7 @@ func TestWorkersWithoutOK(t *testing.T) {
 	}
 }
 
-// Two answers whose bodies were exchanged are two swapped ones.
+// Two answers with exchanged bodies count as two swapped ones.
 func TestSwappedAnswers(t *testing.T) {
 	o := quick()
 	o.Submitters, o.Workers = 1, 2

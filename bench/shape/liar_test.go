@@ -13,8 +13,8 @@ import (
 	"gloom/bench/peers"
 )
 
-// liar is a small Gloom server with faults: lies get each answer before it leaves and
-// return the frames that leave instead.
+// liar is a small Gloom server with faults: lies gets each answer before it is sent and returns the
+// frames that are sent instead.
 type liar struct {
 	submit, work net.Listener
 

@@ -34,7 +34,7 @@ type Options struct {
 	Jobs     int64         // measure exactly this number of jobs
 	Grace    time.Duration // wait for answers after the end, before they count as lost
 	Interval time.Duration // interval of samples; 0: none
-	Within   time.Duration // limit for any step that should end by itself, such as connecting or draining
+	Within   time.Duration // limit for every step without a set duration, such as connecting or draining
 
 	OneCPU bool // server and generator share one processor
 	Unix   bool // over unix sockets, of a server that is started for it
@@ -47,20 +47,20 @@ type Options struct {
 type Progress struct {
 	Phase    string
 	Done     float64 // 0 … 1 of the phase; negative when unknown
-	Rate     float64 // jobs per second, lately
+	Rate     float64 // jobs per second since the last report
 	P50, P99 time.Duration
 	Faults   int64
 }
 
-// Defaults are the options that all shapes start from.
+// Defaults returns the options that all shapes start from.
 func Defaults() Options {
 	return Options{Submitters: 4, Window: 64, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Lanes: 1, Seed: 1,
 		Arrivals: "constant", Duration: 5 * time.Second, Warmup: 500 * time.Millisecond, Grace: 10 * time.Second,
 		Within: 2 * time.Minute}
 }
 
-// Validate names the first option that is out of range. It leaves to load.Config what
-// that checks.
+// Validate returns an error for the first option that is out of range; load.Config checks the
+// others.
 func (o *Options) Validate() error {
 	switch {
 	case o.Jobs < 0:
@@ -84,7 +84,7 @@ func (o *Options) config(s *peers.Server) load.Config {
 		MayFail: o.Churn != nil}
 }
 
-// Params are the options in the form of a result file.
+// Params returns the options in the form of a result file.
 func (o *Options) Params() result.Params {
 	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types,
 		Versatile: o.Versatile, Groups: o.Groups, Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,

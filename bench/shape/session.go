@@ -24,7 +24,7 @@ type session struct {
 	round result.Round
 }
 
-// open makes a session with nothing connected.
+// open makes a session without connections.
 func open(srv *peers.Server, opt *Options) (*session, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 	return s, nil
 }
 
-// Files is how many open files a round needs, on either side. The limit must be raised
-// before a server is started, because the server inherits it.
+// Files returns how many open files the generator or the server needs for a round. The limit must
+// be raised before a server is started, because the server inherits it.
 func Files(opt *Options) uint64 {
 	return uint64(2*opt.Submitters + opt.Workers + opt.Idle + spareFiles)
 }
 
-// Reasons for which a server cannot take part in a shape.
+// Reasons for which a server cannot be measured with a shape.
 var (
 	ErrNoQueue    = errors.New("it has no queue: a job is dropped if no worker waits for it")
 	ErrNoPrefetch = errors.New("it gives a worker connection one job at a time")
@@ -111,7 +111,7 @@ func (s *session) idle(ctx context.Context) error {
 	return nil
 }
 
-// usage is the server's usage; nil when its process is unknown.
+// usage returns the server's usage; nil when its process is unknown.
 func (s *session) usage() (*proc.Usage, error) {
 	if s.srv.PID == 0 {
 		return nil, nil
@@ -120,7 +120,7 @@ func (s *session) usage() (*proc.Usage, error) {
 	return &u, err
 }
 
-// meter is the processor time of all processes at a moment.
+// meter has the processor time of all processes at one moment.
 type meter struct {
 	server, generator, machine time.Duration
 }
@@ -134,7 +134,7 @@ func (s *session) meter() (m meter, err error) {
 	return m, err
 }
 
-// account records what happened between two moments.
+// account records the figures of the time between two moments.
 func (s *session) account(from, to load.Snapshot, a, b meter) {
 	r := &s.round
 	r.Seconds = float64(to.At-from.At) / 1e9

@@ -18,20 +18,20 @@ import (
 const (
 	// giant is the payload of the large frame, a little below gloomd's limit.
 	giant = 16<<20 - 1<<10
-	// trickleChunk bytes of it leave at a time, every trickleEvery.
+	// trickleChunk bytes of it are sent at a time, every trickleEvery.
 	trickleChunk = 256 << 10
 	trickleEvery = 5 * time.Millisecond
-	// calm is how long the probe goes on after a disturbance, whose effects may go on.
+	// calm is how long a disturbance is measured after its end, because its effects may last.
 	calm = 300 * time.Millisecond
 )
 
-// Stall probes a server at a fixed rate with jobs of a type of their own while others
-// do what may block it: fill a queue with Jobs jobs, vanish and leave them there,
-// scrape and list over HTTP, send a giant frame bit by bit. The round has a sample for
-// each of these, with the latency of the probe's jobs.
+// Stall probes a server at a fixed rate with jobs of one type while others do what may block it:
+// fill a queue with Jobs jobs, disconnect and leave them there, scrape and list over HTTP, send a
+// giant frame in small parts. The round has a sample for each of these, with the latency of the
+// probe's jobs.
 func Stall(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
 	if !srv.Protocol.Traits().Jobs {
-		return nil, wrap(srv, "stall", errors.New("it keeps a vanished submitter's jobs"))
+		return nil, wrap(srv, "stall", errors.New("it keeps the jobs of a submitter that disconnects"))
 	}
 	backlog := opt.Jobs
 	opt.Jobs = 0
@@ -108,7 +108,7 @@ func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, erro
 	return s.finish(ctx)
 }
 
-// flood makes the generator of the submitter that fills the queue and vanishes.
+// flood makes the generator of the submitter that fills the queue and disconnects.
 func (s *session) flood() (*load.Generator, error) {
 	cfg := s.opt.config(s.srv)
 	cfg.Type, cfg.Submitters, cfg.Workers, cfg.Types, cfg.Lanes, cfg.Idle = "flood", 1, 1, 1, 1, 0
@@ -116,7 +116,7 @@ func (s *session) flood() (*load.Generator, error) {
 	return load.New(cfg)
 }
 
-// disturb does something and records the probe's latency meanwhile and shortly after.
+// disturb runs one disturbance and records the probe's latency during it and shortly after.
 func (s *session) disturb(ctx context.Context, began time.Time, name string, do func(context.Context) error) error {
 	s.report(name, -1, 0, nil)
 	from, err := s.gen.Take(true)
@@ -163,10 +163,10 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// errNotThere says that the server does not offer what a disturbance needs.
+// errNotThere says that the server does not have what a disturbance needs.
 var errNotThere = errors.New("not there")
 
-// ask requests a page again and again for a while.
+// ask requests a page repeatedly, for Duration.
 func (s *session) ask(ctx context.Context, path string) error {
 	if s.srv.HTTPAddr == "" {
 		return errNotThere
@@ -197,7 +197,7 @@ func (s *session) ask(ctx context.Context, path string) error {
 	return nil
 }
 
-// trickle submits one job of giant size, bit by bit.
+// trickle submits one job of giant size in small parts.
 func (s *session) trickle(ctx context.Context) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", s.srv.SubmitAddr)
@@ -227,6 +227,6 @@ func (s *session) trickle(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = io.ReadFull(c, make([]byte, 4)) // the reply, whatever it is
+	_, err = io.ReadFull(c, make([]byte, 4)) // any reply
 	return err
 }

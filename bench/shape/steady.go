@@ -15,9 +15,8 @@ import (
 // progressEvery is the interval of progress reports.
 const progressEvery = 200 * time.Millisecond
 
-// Steady is a constant load: a window of jobs outstanding per submitter, or a fixed
-// rate; with idle workers, many types, prefetch or peers that come and go, if the
-// options say so.
+// Steady measures a constant load: a window of jobs outstanding per submitter, or a fixed rate;
+// with idle workers, many types, prefetch or churn, if the options say so.
 func Steady(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
 	s, err := open(srv, &opt)
 	if err != nil {
@@ -62,7 +61,7 @@ func (s *session) count(ctx context.Context) error {
 	defer cancel()
 	ended, err := s.gen.Answered(ctx)
 	if err != nil && ctx.Err() == nil {
-		return err // reaching the deadline means lost jobs, which are counted at the end
+		return err // at the deadline, finish counts the lost jobs
 	}
 	b, merr := s.meter()
 	if merr != nil {
@@ -142,8 +141,8 @@ func (s *session) begin() error {
 	})
 }
 
-// pass lets time pass. With total, it records, takes samples if wanted, and adds to
-// total all latencies except those of the last moments.
+// pass lets the load run for a time. With total, it records, takes samples if wanted, and adds to
+// total all latencies except those since the last report.
 func (s *session) pass(ctx context.Context, phase string, d time.Duration, total *hdrhistogram.Histogram) error {
 	began := time.Now()
 	end := time.NewTimer(d)
@@ -183,7 +182,7 @@ func (s *session) pass(ctx context.Context, phase string, d time.Duration, total
 	}
 }
 
-// look takes a snapshot and keeps its latencies.
+// look takes a snapshot and adds its latencies to total.
 func (s *session) look(record bool, total *hdrhistogram.Histogram) (load.Snapshot, error) {
 	snap, err := s.gen.Take(record)
 	if err == nil && total != nil {

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// Cached runs use on a directory that all packages share, in the user's cache, for things
-// that take long to make and are the same every time. Only one process is there at a time,
-// so what use keeps must be a copy.
+// Cached runs use on a directory in the user's cache that all packages share, for files that take
+// long to make and are always the same. Only one process uses it at a time, so use must copy what
+// it needs later.
 func Cached(use func(dir string) error) error {
 	cache, err := os.UserCacheDir()
 	if err != nil { // no home

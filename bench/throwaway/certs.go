@@ -48,7 +48,7 @@ func Certs(dir string) error {
 	return nil
 }
 
-// issue writes a certificate that another one signs, and its key.
+// issue writes a certificate that is signed by another one, and its key.
 func issue(path string, c, by *x509.Certificate, key, byKey *ecdsa.PrivateKey) error {
 	der, err := x509.CreateCertificate(rand.Reader, c, by, key.Public(), byKey)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Build puts one of our programs into a directory, built with the race detector if
-// wanted, and returns its path. It is linked once for all packages that want it.
+// Build puts a program of this repository into a directory, built with the race detector if race is
+// set, and returns its path. It is linked once for all packages that use it.
 func Build(dir, name string, race bool) (path string, err error) {
 	path = filepath.Join(dir, name)
 	return path, Cached(func(cache string) error {
@@ -26,8 +26,8 @@ func Build(dir, name string, race bool) (path string, err error) {
 		if out, err := exec.Command("go", append(args, "gloom/cmd/"+name)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
-		// Another process copies it: a child that is started here meanwhile would
-		// have inherited the open file, and what is being written cannot be run.
+		// Another process copies it: a child that this process starts meanwhile would inherit the
+		// open file, and a file that is open for writing cannot be run.
 		if out, err := exec.Command("cp", built, path).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -35,20 +35,19 @@ func Build(dir, name string, race bool) (path string, err error) {
 	})
 }
 
-// Daemon is one run of a program of ours, in a process of its own, which logs its
+// Daemon is one run of a program of this repository, in a process of its own, which logs its
 // addresses.
 type Daemon struct {
 	*process
-	// Log is its whole output.
+	// Log has all of its output.
 	Log Log
-	// Ready is the line that said that it serves.
+	// Ready is the log line with which it reported that it serves.
 	Ready string
 }
 
-// Start runs a command and waits for a line of its output that contains ready. It is an
-// error if the program cannot be started, ends before, or runs for a minute without
-// that line; the Daemon then has the output so far. Output that the command directs
-// elsewhere goes there.
+// Start runs a command and waits for a line of its output that contains ready. It is an error if
+// the program cannot be started, ends before it prints that line, or runs for a minute without it;
+// the Daemon then has the output so far. Output that the command redirects is not read.
 func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	d := &Daemon{}
 	if cmd.Stderr == nil {
@@ -81,8 +80,8 @@ func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 
 func name(cmd *exec.Cmd) string { return filepath.Base(cmd.Path) }
 
-// Field is a value of the line Ready, which may be JSON or have name=value; "" when
-// there is no such field.
+// Field returns a value from the line Ready, which may be JSON or have name=value; "" when there is
+// no such field.
 func (d *Daemon) Field(name string) string {
 	m := regexp.MustCompile(`\b` + name + `(?:=|":")([^" ]*)`).FindStringSubmatch(d.Ready)
 	if m == nil {
@@ -91,13 +90,13 @@ func (d *Daemon) Field(name string) string {
 	return m[1]
 }
 
-// PID is the process's id.
+// PID returns the process's id.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
-// Gone is closed when the program has ended.
+// Gone returns a channel that is closed when the program has ended.
 func (d *Daemon) Gone() <-chan struct{} { return d.gone }
 
-// Running tells whether the program has not ended.
+// Running reports whether the program has not ended.
 func (d *Daemon) Running() bool {
 	select {
 	case <-d.gone:
@@ -107,17 +106,17 @@ func (d *Daemon) Running() bool {
 	}
 }
 
-// State is the exit state of the program. It must have ended.
+// State returns the exit state of the program, which must have ended.
 func (d *Daemon) State() *os.ProcessState { return d.cmd.ProcessState }
 
 // Signal sends the program a signal.
 func (d *Daemon) Signal(s syscall.Signal) { d.signal(s) }
 
-// Kill ends the program as a loss of power would.
+// Kill ends the program with SIGKILL.
 func (d *Daemon) Kill() { d.end(syscall.SIGKILL, syscall.SIGKILL) }
 
-// Stop ends the program, unless it has ended, and judges its run: it must stop when it
-// is told to, with exit status 0, and must never report a race or a panic.
+// Stop ends the program, unless it has ended. It returns an error if the program did not stop in
+// time or with exit status 0, or ever reported a race or a panic.
 func (d *Daemon) Stop() error {
 	if d.cmd.Process == nil { // it could not be started
 		return nil
@@ -126,14 +125,14 @@ func (d *Daemon) Stop() error {
 	if !d.end(syscall.SIGTERM, syscall.SIGABRT) {
 		return fmt.Errorf("%s did not stop within %s: %s", name(d.cmd), stopTimeout, &d.Log)
 	}
-	said := d.Log.String()
+	output := d.Log.String()
 	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
-		if i := strings.Index(said, bad); i >= 0 {
-			return errors.New(said[i:min(len(said), i+8000)])
+		if i := strings.Index(output, bad); i >= 0 {
+			return errors.New(output[i:min(len(output), i+8000)])
 		}
 	}
 	if running && !d.State().Success() {
-		return fmt.Errorf("%s was told to stop and ended with %s: %s", name(d.cmd), d.State(), Tail([]byte(said)))
+		return fmt.Errorf("%s was stopped by a signal and ended with %s: %s", name(d.cmd), d.State(), Tail([]byte(output)))
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// script is a program that prints that it is up, and ends as given at SIGTERM.
+// script returns a program that prints that it is ready, and ends at SIGTERM as given.
 func script(t *testing.T, begin, end string) (*Daemon, error) {
 	t.Helper()
 	d, err := Start(exec.Command("sh", "-c", "trap '"+end+"' TERM; "+begin+"; while :; do sleep 0.05; done"), "is up")
@@ -91,8 +91,8 @@ func TestNotThere(t *testing.T) {
 	}
 }
 
-// TestOutputHeldOpen: a program counts as ended although a process that it has started
-// holds its output.
+// TestOutputHeldOpen: a program counts as ended although a process that it has started keeps its
+// output open.
 func TestOutputHeldOpen(t *testing.T) {
 	t.Parallel()
 	d, err := Start(exec.Command("sh", "-c", "sleep 1000 & echo is up; wait"), "is up")

@@ -16,7 +16,7 @@ type Log struct {
 	waits []wait
 }
 
-// wait waits for the first line that contains a text and does not lie before from.
+// wait waits for the first line that contains a text and begins at from or later.
 type wait struct {
 	text string
 	from int
@@ -37,7 +37,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// met checks the complete lines.
+// met checks the complete lines and sends the first match.
 func (w *wait) met(text []byte) bool {
 	for {
 		n := bytes.IndexByte(text[w.from:], '\n')

@@ -23,9 +23,9 @@ func Main(dir *string, run func() (int, error)) int {
 	return code
 }
 
-// Parallel lets n tests run at a time, unless the command line sets a number. Most
-// tests with processes only wait, so one test per processor would be too few. The flags
-// must have been parsed.
+// Parallel lets n tests run at the same time, unless the command line sets a number. Most tests
+// with processes only wait, so one test per processor would be too few. The flags must have been
+// parsed.
 func Parallel(n int) {
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = p.Value.Set(fmt.Sprint(n))

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Probe runs a package's tests of one of our programs, which runs in processes of its
-// own and does not know who started it.
+// Probe runs the tests of a program of this repository, which runs in its own processes, outside of
+// the test binary.
 type Probe struct {
-	// Name is the program's, below cmd.
+	// Name is the program's directory in cmd.
 	Name string
 	// Dir is removed when the tests have ended.
 	Dir string
@@ -20,15 +20,15 @@ type Probe struct {
 	err  error
 }
 
-// Main is the Main of the tests, of which n run at a time.
+// Main runs the tests, n at a time.
 func (p *Probe) Main(n int, run func() (int, error)) int {
 	flag.Parse()
 	Parallel(n)
 	return Main(&p.Dir, run)
 }
 
-// Command is a run of the program, which is built at the first call. Of the environment
-// it gets only PATH.
+// Command returns a command that runs the program, which is built at the first call. It gets PATH
+// from the environment, and p.Dir as its HOME and TMPDIR.
 func (p *Probe) Command(args ...string) (*exec.Cmd, error) {
 	p.once.Do(func() { p.path, p.err = Build(p.Dir, p.Name, Race) })
 	cmd := exec.Command(p.path, args...)

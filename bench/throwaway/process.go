@@ -10,8 +10,8 @@ import (
 const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 60 * time.Second
-	// outputTimeout is how long processes that a program has started may hold its
-	// output open after its end.
+	// outputTimeout is how long processes that a program has started may keep its output open after
+	// its end.
 	outputTimeout = 5 * time.Second
 )
 
@@ -23,8 +23,8 @@ type process struct {
 
 // begin starts a program. If it cannot be started, it counts as ended.
 func begin(cmd *exec.Cmd) (*process, error) {
-	// A group of its own keeps a terminal's ^C away from it: its starter decides when
-	// it ends. It dies with the thread that forked it, hence the lock.
+	// It has its own process group, so that a terminal's ^C does not reach it: its starter decides
+	// when it ends. It dies with the thread that forked it, so this thread is locked.
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -49,7 +49,7 @@ func begin(cmd *exec.Cmd) (*process, error) {
 	return p, err
 }
 
-// within tells whether the process ends in that time.
+// within reports whether the process ends in that time.
 func (p *process) within(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -67,8 +67,8 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// end ends the process and waits for it. A process that does not obey the first signal
-// gets the second, and end returns false.
+// end ends the process and waits for it. A process that does not end after the first signal gets
+// the second, and end returns false.
 func (p *process) end(first, second syscall.Signal) bool {
 	p.signal(first)
 	if p.within(stopTimeout) {

@@ -2,5 +2,5 @@
 
 package throwaway
 
-// Race tells whether this program was built with the race detector.
+// Race is true if this program was built with the race detector.
 const Race = true

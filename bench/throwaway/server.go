@@ -1,7 +1,6 @@
-// Package throwaway runs the processes that tests and benchmarks need, and that end
-// with the process that started them: servers with a directory of their own, which stop
-// and come back, and single runs of our own daemons. It knows nothing of their
-// services.
+// Package throwaway runs the processes that tests and benchmarks need, and that end with the
+// process that started them: servers with a directory of their own, which can be started again, and
+// single runs of this repository's daemons. It does not know their protocols.
 package throwaway
 
 import (
@@ -18,15 +17,14 @@ import (
 	"time"
 )
 
-// Server is one server. Launch, Stop and Kill may be called in turn; Dir stays until
-// Close.
+// Server is one server. It may be stopped or killed and launched again; Dir stays until Close.
 type Server struct {
-	// Program is started with what Args returns at each Launch.
+	// Program is started at each Launch with the arguments that Args returns then.
 	Program string
 	Args    func() []string
 	// Ready returns nil once the server serves.
 	Ready func(context.Context) error
-	// Dir is the server's own. Its output goes to the file "log" there.
+	// Dir is the server's directory. Its output goes to the file "log" there.
 	Dir string
 
 	mu      sync.Mutex // guards process
@@ -48,7 +46,7 @@ func (s *Server) Launch() error {
 	defer log.Close()
 	cmd := exec.Command(s.Program, s.Args()...)
 	cmd.Dir = s.Dir
-	cmd.Env = append(os.Environ(), "TMPDIR="+s.Dir) // the rest of a killed one is removed with the directory
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.Dir) // files of a killed server are removed with the directory
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := begin(cmd)
 	if err != nil {
@@ -82,8 +80,8 @@ func (s *Server) await(p *process) error {
 	}
 }
 
-// Stop ends the server in an orderly way, Kill with SIGKILL. Both wait for it and do
-// nothing if it is not running.
+// Stop ends the server with SIGTERM, Kill with SIGKILL. Both wait for its end and do nothing if it
+// does not run.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
@@ -101,8 +99,8 @@ func (s *Server) end(signal syscall.Signal) {
 // Reload makes it read its configuration again.
 func (s *Server) Reload() { s.signal(syscall.SIGHUP) }
 
-// Freeze keeps the server from answering without closing anything, like a host that
-// hangs; Thaw ends that.
+// Freeze stops the server's process without closing anything, like a host that hangs; Thaw
+// continues it.
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 func (s *Server) Thaw()   { s.signal(syscall.SIGCONT) }
 
@@ -114,7 +112,7 @@ func (s *Server) signal(signal syscall.Signal) {
 	}
 }
 
-// PID is the id of the server's process, 0 when it does not run.
+// PID returns the id of the server's process, 0 when it does not run.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +122,7 @@ func (s *Server) PID() int {
 	return s.process.cmd.Process.Pid
 }
 
-// Exited is closed when the process that was launched last has ended. Call it while
+// Exited returns a channel that is closed when the process launched last has ended. Call it while
 // that process runs.
 func (s *Server) Exited() <-chan struct{} {
 	s.mu.Lock()
@@ -143,7 +141,7 @@ func (s *Server) log() string {
 	return Tail(text)
 }
 
-// Tail is the end of a program's output.
+// Tail returns the end of a program's output.
 func Tail(text []byte) string {
 	const most = 2000
 	text = bytes.TrimSpace(text)
@@ -153,7 +151,7 @@ func Tail(text []byte) string {
 	return string(text)
 }
 
-// FreePort is a loopback port that was free a moment ago.
+// FreePort returns a loopback port that was free a moment ago.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

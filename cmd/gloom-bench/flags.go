@@ -51,12 +51,12 @@ func (t *target) start(ctx context.Context, o *shape.Options) (*peers.Server, er
 		if err != nil {
 			return nil, fmt.Errorf("server %q: port %q is not a number", t.server, port)
 		}
-		s.PID, _ = proc.Listener(n) // on another machine or of another user: no figures of it
+		s.PID, _ = proc.Listener(n) // unknown for a server on another machine or of another user
 	}
 	return s, nil
 }
 
-// loadFlags are the flags of every shape.
+// loadFlags defines the flags of every shape.
 func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.IntVar(&o.Submitters, "submitters", o.Submitters, "connections that submit")
 	f.IntVar(&o.Window, "window", o.Window, "jobs outstanding per submitter")
@@ -68,7 +68,7 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.IntVar(&o.Priorities, "priorities", o.Priorities, "distinct priorities, spread evenly over jobs")
 	f.IntVar(&o.BodySize, "body", o.BodySize, "body size in bytes")
 	f.DurationVar(&o.WorkTime, "work-time", o.WorkTime, "how long a worker keeps a job")
-	f.DurationVar(&o.Duration, "duration", o.Duration, "of a measurement")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "duration of a measurement")
 	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before a measurement, not counted")
 	f.Int64Var(&o.Jobs, "jobs", o.Jobs, "measure this number of jobs instead of a duration")
 	f.DurationVar(&o.Grace, "grace", o.Grace, "wait for late answers before they count as lost")
@@ -76,12 +76,12 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, however fast the server is (0: closed loop)")
 	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrivals in an open loop: constant or poisson")
 	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")
-	f.BoolVar(&o.Unix, "unix", o.Unix, "over unix sockets (a server that is started)")
+	f.BoolVar(&o.Unix, "unix", o.Unix, "use unix sockets, with a server that is started here")
 	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator, at most one per submitter")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of everything random")
 }
 
-// output is where results go.
+// output says where results are written, and how they are shown.
 type output struct {
 	file  string
 	style string
@@ -90,6 +90,6 @@ type output struct {
 
 func (o *output) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.file, "out", "o", "", "write raw results as JSON to this file")
-	f.StringVar(&o.style, "format", "terminal", "terminal, markdown, or benchmark for benchstat to judge")
+	f.StringVar(&o.style, "format", "terminal", "terminal, markdown, or benchmark (for benchstat)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress line")
 }

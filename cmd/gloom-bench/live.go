@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// live is the progress line, on a terminal only.
+// live is the progress line, shown on a terminal only.
 type live struct {
 	bar *progressbar.ProgressBar
 }

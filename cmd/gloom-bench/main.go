@@ -18,7 +18,7 @@ import (
 )
 
 // errFaults ends the program with status 1: a server answered wrongly or not at all.
-var errFaults = cli.Failf(cli.ExitFailed, "the server was wrong: see the faults above")
+var errFaults = cli.Failf(cli.ExitFailed, "the server made errors: see the faults above")
 
 func main() {
 	bridge.Main() // for the mode launch of jobd
@@ -39,11 +39,11 @@ func root() *cobra.Command {
 		Short: "measure a Gloom broker and its peers",
 		Long: `gloom-bench puts a broker under load and checks every answer: that it belongs
 to its job, carries what was sent, came once and after its ack. A lost, doubled,
-swapped, damaged or unacked job ends in exit status 1, a command line that
-cannot be in 2.
+swapped, damaged or unacked job leads to exit status 1, an invalid command line
+to 2.
 
 Without --server it starts a gloomd of its own on free ports of the loopback
-interface, anew for every round.`,
+interface, a new one for every round.`,
 	}
 	cmd.SetVersionTemplate("gloom-bench {{.Version}}\n")
 	cmd.AddGroup(

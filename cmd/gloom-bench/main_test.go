@@ -18,7 +18,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// asProgram makes the test binary be the program: the relay is run that way.
+// asProgram makes the test binary run the program: the relay is started that way.
 const asProgram = "GLOOM_BENCH_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -70,7 +70,7 @@ func needGloomd(t *testing.T) string {
 	return gloomd
 }
 
-// Every shape runs against gloomd, small, and reports its figures.
+// Every shape, in small, runs against gloomd and reports its figures.
 func TestShapesOnGloomd(t *testing.T) {
 	short := []string{"--duration=300ms", "--warmup=50ms"}
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestShapesOnGloomd(t *testing.T) {
 				t.Errorf("p50 %v, work alone takes %v", time.Duration(r.Latency.P50), least)
 			}
 		}},
-		// Long enough that a stall of the machine is a small part of it.
+		// Long enough that a stall of the machine matters little.
 		{"latency", []string{"--duration=3s", "--warmup=200ms", "--rate=2000", "--arrivals=poisson"}, func(t *testing.T, _ *result.Params, r *result.Round) {
 			if rate := float64(r.Jobs) / r.Seconds; rate < 1500 || rate > 2500 {
 				t.Errorf("%.0f jobs/s, wanted 2000", rate)
@@ -157,7 +157,7 @@ func TestShapesOnGloomd(t *testing.T) {
 	}
 }
 
-// A race of all kinds, small: every server answers every job that it should.
+// A small race of all kinds: every server answers every job that it should.
 func TestRaceOfAllKinds(t *testing.T) {
 	f := run(t, "race", "--small", "--rounds=1", "--duration=100ms", "--backlog=2000", "--gloomd", needGloomd(t))
 	skipped := map[string]bool{"backlog nats": true, "prefetch relay": true, "prefetch bare": true, "prefetch redis": true, "prefetch gearmand": true,
@@ -193,7 +193,7 @@ func TestSweepAndReport(t *testing.T) {
 	}
 }
 
-// A server that swallows jobs ends the program with status 1, and the report says so.
+// If a server loses jobs, the program ends with status 1, and the report says so.
 func TestFaultsExitWithOne(t *testing.T) {
 	addr := silentServer(t)
 	out, errs, err := bench(t, "throughput", "--server", addr+","+addr, "--jobs=10", "--rounds=1", "--grace=50ms", "--within=300ms")

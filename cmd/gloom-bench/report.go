@@ -39,7 +39,7 @@ func reportCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&style, "format", "terminal", "terminal, markdown, or benchmark for benchstat to judge")
+	cmd.Flags().StringVar(&style, "format", "terminal", "terminal, markdown, or benchmark (for benchstat)")
 	cmd.Flags().StringVar(&plots, "plots", "", "write SVG plots into this directory")
 	return cmd
 }

@@ -19,8 +19,8 @@ import (
 	"gloom/bench/shape"
 )
 
-// aShape is a command that puts one server under one shape of load.
-type aShape struct {
+// shapeCommand is a command that puts one server under one shape of load.
+type shapeCommand struct {
 	name, short, long string
 	rounds            int
 	options           shape.Options
@@ -28,7 +28,7 @@ type aShape struct {
 	check             func(o *shape.Options) error
 }
 
-func shapes() []*aShape {
+func shapes() []*shapeCommand {
 	closed := shape.Defaults()
 
 	latency := shape.Defaults()
@@ -54,7 +54,7 @@ func shapes() []*aShape {
 	stall := shape.Defaults()
 	stall.Submitters, stall.Workers, stall.Rate, stall.Jobs, stall.Duration = 1, 1, 1000, 1_000_000, 2*time.Second
 
-	return []*aShape{
+	return []*shapeCommand{
 		{name: "throughput", short: "as many jobs as possible, with a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
 		{name: "latency", short: "a fixed rate, timed from when each job should have left", rounds: 3, options: latency, run: shape.Steady,
 			long: `Jobs leave at a fixed rate whatever the server does. A job's latency counts from
@@ -62,7 +62,7 @@ the moment it should have left: a server that stalls cannot hide the jobs that
 would have come meanwhile.`,
 			check: needRate},
 		{name: "backlog", short: "fill the queue, measure its memory, drain it", rounds: 3, options: backlog, run: shape.Backlog},
-		{name: "churn", short: "workers and submitters that come, go and die", rounds: 1, options: churn, run: shape.Steady},
+		{name: "churn", short: "workers and submitters that connect, leave and die", rounds: 1, options: churn, run: shape.Steady},
 		{name: "soak", short: "churn for a long time, with samples of memory and descriptors", rounds: 1, options: soak, run: shape.Steady},
 		{name: "fanout", short: "many types and many idle workers", rounds: 3, options: fanout, run: shape.Steady},
 		{name: "stall", short: "a probe at a fixed rate while others do what may block the broker", rounds: 1, options: stall,
@@ -70,7 +70,7 @@ would have come meanwhile.`,
 			long: `A probe of a type of its own submits at a fixed rate while, one after the other,
 a submitter queues --jobs jobs of another type and vanishes, metrics and jobs are
 asked for over HTTP, and a frame of 16 MiB trickles in. The worst latency of the
-probe's jobs is how long the broker stood still.`},
+probe's jobs is how long the broker stalled.`},
 		{name: "prefetch", short: "several jobs out per worker connection", rounds: 3, options: prefetch, run: shape.Steady},
 	}
 }
@@ -82,7 +82,7 @@ func needRate(o *shape.Options) error {
 	return nil
 }
 
-func (s *aShape) command() *cobra.Command {
+func (s *shapeCommand) command() *cobra.Command {
 	var to target
 	var out output
 	o := s.options
@@ -105,7 +105,7 @@ func (s *aShape) command() *cobra.Command {
 	to.flags(f)
 	out.flags(f)
 	loadFlags(f, &o)
-	f.IntVar(&rounds, "rounds", rounds, "measurements, each on a server started anew")
+	f.IntVar(&rounds, "rounds", rounds, "measurements, each on a newly started server")
 	if s.options.Rate == 0 && s.options.Jobs == 0 || s.options.Churn != nil {
 		f.DurationVar(&o.Interval, "interval", o.Interval, "interval of samples in the results (0: none)")
 	}
@@ -118,12 +118,12 @@ func (s *aShape) command() *cobra.Command {
 		f.Float64Var(&o.Churn.Workers, "worker-ends", c.Workers, "workers that go or die per second")
 		f.Float64Var(&o.Churn.Submitters, "submitter-ends", c.Submitters, "submitters that go or die per second")
 		f.IntVar(&o.Churn.Steady, "steady-submitters", c.Steady, "submitters that stay")
-		f.DurationVar(&o.Churn.Away, "away", c.Away, "longest absence of a peer that went")
+		f.DurationVar(&o.Churn.Away, "away", c.Away, "longest absence of a peer that left")
 	}
 	return cmd
 }
 
-func (s *aShape) measure(ctx context.Context, to *target, out *output, o shape.Options, rounds int) error {
+func (s *shapeCommand) measure(ctx context.Context, to *target, out *output, o shape.Options, rounds int) error {
 	style, err := report.ParseStyle(out.style)
 	if err != nil {
 		return err

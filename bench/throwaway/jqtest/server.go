@@ -12,17 +12,17 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// Server is one jq-master. Stop, Kill and Launch may be called in turn; its address
-// stays.
+// Server is one jq-master. It may be stopped or killed and launched again; its address stays the
+// same.
 type Server struct {
 	*throwaway.Server
 	Addr string
-	// Command is the program and its first arguments, from the next Launch on.
+	// Command has the program and its first arguments; a change takes effect at the next Launch.
 	Command []string
 }
 
-// New prepares a command with further arguments; Launch starts it. Launch returns when
-// the master is ready, or a standby alive.
+// New prepares a command with further arguments; Launch starts it. Launch returns when the master
+// is ready, or the standby runs.
 func New(command []string, standby bool, args ...string) (*Server, error) {
 	port, err := throwaway.FreePort()
 	if err != nil {

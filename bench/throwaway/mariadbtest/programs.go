@@ -7,7 +7,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// binaries are the server and the program that makes its data directory.
+// binaries has the server and the program that makes its data directory.
 type binaries struct{ server, install string }
 
 // programs finds them.

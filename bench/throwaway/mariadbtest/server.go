@@ -1,6 +1,6 @@
-// Package mariadbtest starts throw-away MariaDB servers for tests and benchmarks, each
-// with its own data directory, socket and loopback port. They end with the process that
-// started them. It knows nothing of jobd's table.
+// Package mariadbtest starts throw-away MariaDB servers for tests and benchmarks, each with its own
+// data directory, socket and loopback port. They end with the process that started them. It does
+// not know jobd's table.
 package mariadbtest
 
 import (
@@ -21,17 +21,17 @@ import (
 
 // Options chooses what Start runs.
 type Options struct {
-	// Durable leaves the server's commit durability at its default, one flush
-	// per commit. Otherwise it is relaxed, which makes tests quick.
+	// Durable leaves the server's commit durability at its default, one flush per commit. Without
+	// it the server does not flush at each commit, which makes tests fast.
 	Durable bool
-	// Args are further arguments for mariadbd; they win over ours.
+	// Args has further arguments for mariadbd; they override the arguments of this package.
 	Args []string
 	// Parent is where the data directory is made; empty means os.TempDir.
 	Parent string
 }
 
-// Server is one MariaDB server. Stop, Kill and Launch may be called in turn;
-// socket, port and data stay the same.
+// Server is one MariaDB server. It may be stopped or killed and launched again; socket, port and
+// data stay the same.
 type Server struct {
 	*throwaway.Server
 	opt  Options
@@ -61,12 +61,12 @@ func Start(opt Options) (*Server, error) {
 	return s, nil
 }
 
-// Socket is the path of the unix socket, Port the TCP port on 127.0.0.1.
+// Socket returns the path of the unix socket, Port the TCP port on 127.0.0.1.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
 func (s *Server) Port() int      { return s.port }
 
-// Config is how root, who has no password, reaches a database over TCP. An
-// empty name selects none.
+// Config returns the settings with which root, who has no password, connects to a database over
+// TCP. An empty name selects none.
 func (s *Server) Config(database string) *mysql.Config {
 	c := mysql.NewConfig()
 	c.User = "root"
@@ -75,7 +75,7 @@ func (s *Server) Config(database string) *mysql.Config {
 	c.DBName = database
 	c.Timeout = 5 * time.Second
 	c.MultiStatements = true
-	c.Logger = silent{} // a killed server is what tests are about
+	c.Logger = silent{} // tests kill the server, so its errors are expected
 	return c
 }
 
@@ -92,7 +92,7 @@ func (s *Server) Open(database string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// create makes the data directory, a copy of one that the same programs have made before.
+// create makes the data directory, as a copy of one that the same programs made before.
 func (s *Server) create(install string) error {
 	err := throwaway.Cached(func(cache string) error {
 		program, err := os.Stat(install)
@@ -118,13 +118,13 @@ func (s *Server) create(install string) error {
 }
 
 func (s *Server) install(program, dir string) error {
-	begun := dir + ".begun"
-	if err := os.RemoveAll(begun); err != nil {
+	part := dir + ".part"
+	if err := os.RemoveAll(part); err != nil {
 		return err
 	}
-	// The directory is not the host's own for temporary files: any server that starts
-	// there removes the temporary tables of this one.
-	args := []string{"--no-defaults", "--datadir=" + begun, "--tmpdir=" + s.Dir, "--skip-test-db",
+	// The directory is not the host's directory for temporary files: any other server that starts
+	// there would remove this one's temporary tables.
+	args := []string{"--no-defaults", "--datadir=" + part, "--tmpdir=" + s.Dir, "--skip-test-db",
 		"--auth-root-authentication-method=normal", "--innodb-log-file-size=16M"}
 	if os.Getuid() == 0 {
 		args = append(args, "--user=root")
@@ -132,7 +132,7 @@ func (s *Server) install(program, dir string) error {
 	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, throwaway.Tail(out))
 	}
-	return os.Rename(begun, dir)
+	return os.Rename(part, dir)
 }
 
 func (s *Server) args() []string {
@@ -165,5 +165,5 @@ func (s *Server) ready(ctx context.Context) error {
 	return db.PingContext(ctx)
 }
 
-// SetArgs replaces the further arguments, from the next Launch on.
+// SetArgs replaces the further arguments for the next Launch.
 func (s *Server) SetArgs(args ...string) { s.opt.Args = args }

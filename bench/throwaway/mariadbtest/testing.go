@@ -35,8 +35,8 @@ func Main(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// Shared is the server of this test binary, started at the first call. Tests that stop
-// or disturb the server use New.
+// Shared returns the server of this test binary, started at the first call. Tests that stop or
+// disturb the server use New.
 func Shared(t TB) *Server {
 	t.Helper()
 	shared.Lock()

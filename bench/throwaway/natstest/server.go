@@ -15,12 +15,12 @@ import (
 // Server is one NATS server on the loopback interface.
 type Server struct {
 	*throwaway.Server
-	// URL is where clients connect.
+	// URL is the address for clients.
 	URL string
 }
 
-// Cluster starts n servers that know each other, with further arguments. Debian's
-// package nats-server must be installed.
+// Cluster starts n servers that form a cluster, with further arguments. Debian's package
+// nats-server must be installed.
 func Cluster(n int, further ...string) (all []*Server, err error) {
 	program := throwaway.Lookup("nats-server")
 	if program == "" {
@@ -68,7 +68,7 @@ func Cluster(n int, further ...string) (all []*Server, err error) {
 	return all, nil
 }
 
-// URLs are those of all servers, as --fleet takes them.
+// URLs returns the addresses of all servers in the form of --fleet.
 func URLs(all []*Server) string {
 	var urls []string
 	for _, s := range all {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Gate stands between a client and a server and loses data as a network may.
+// Gate is a proxy between a client and a server that delays and loses data as a network may.
 type Gate struct {
 	listener net.Listener
 
@@ -25,7 +25,7 @@ type crossing struct {
 	late           []byte // from the client, not yet sent to the server
 }
 
-// NewGate opens a gate to a server's TCP address. It closes with the test.
+// NewGate opens a gate to a server's TCP address. It is closed when the test ends.
 func NewGate(t TB, target string) *Gate {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +41,7 @@ func NewGate(t TB, target string) *Gate {
 	return g
 }
 
-// URL is the address for clients.
+// URL returns the address for clients.
 func (g *Gate) URL() string { return "redis://" + g.listener.Addr().String() }
 
 // SetTarget directs new connections to another server and cuts the others.
@@ -64,23 +64,22 @@ func (g *Gate) Cut() {
 // Throttle limits the bytes per second, each way of each connection.
 func (g *Gate) Throttle(rate int64) { g.rate.Store(rate) }
 
-// take waits for the time that n bytes take.
+// take waits as long as n bytes take at the rate.
 func (g *Gate) take(n int) {
 	if rate := g.rate.Load(); rate > 0 {
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 	}
 }
 
-// Mute lets the next requests through and drops the first answer, together with its
-// connection.
+// Mute passes on the next requests, drops the first answer and closes its connection.
 func (g *Gate) Mute() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mute = true
 }
 
-// Hold keeps back the bytes that come from now on over the open connections, even when
-// their clients give up. Release sends them to the server.
+// Hold keeps the bytes that arrive from now on over the open connections, even when their clients
+// disconnect. Release sends them to the server.
 func (g *Gate) Hold() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +88,7 @@ func (g *Gate) Hold() {
 	}
 }
 
-// Release sends the bytes that were held back and returns how many they were.
+// Release sends the bytes that Hold kept and returns how many they were.
 func (g *Gate) Release() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

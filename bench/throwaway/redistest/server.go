@@ -1,6 +1,6 @@
-// Package redistest starts throw-away Redis servers for tests and benchmarks, each with
-// its own directory, unix socket and loopback port. They end with the process that
-// started them. It knows nothing of the data that jq-master keeps there.
+// Package redistest starts throw-away Redis servers for tests and benchmarks, each with its own
+// directory, unix socket and loopback port. They end with the process that started them. It does
+// not know the data that jq-master keeps there.
 package redistest
 
 import (
@@ -15,15 +15,15 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// Server is one Redis server with an append-only file (appendfsync everysec).
-// Stop, Kill and Launch may be called in turn; port, socket and data stay.
+// Server is one Redis server with an append-only file (appendfsync everysec). It may be stopped or
+// killed and launched again; port, socket and data stay the same.
 type Server struct {
 	*throwaway.Server
 	port int
 	args []string
 }
 
-// Start starts a server; args are further arguments and win over ours. Close
+// Start starts a server; args are further arguments, which override those of this package. Close
 // ends it.
 func Start(args ...string) (*Server, error) {
 	program := throwaway.Lookup("redis-server")
@@ -53,15 +53,15 @@ func (s *Server) command() []string {
 		"--repl-diskless-sync-delay", "0"}, s.args...)
 }
 
-// Socket is the path of the unix socket, Port the TCP port on 127.0.0.1.
+// Socket returns the path of the unix socket, Port the TCP port on 127.0.0.1.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
 func (s *Server) Port() int      { return s.port }
 
-// Addr is the TCP address, URL the same in the form that jq-master takes.
+// Addr returns the TCP address, URL the same in jq-master's form.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 func (s *Server) URL() string  { return "redis://" + s.Addr() }
 
-// Client returns a client that gives up at the first error. The caller closes it.
+// Client returns a client that does not retry. The caller closes it.
 func (s *Server) Client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
 }
