@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// drain stops gracefully; a second signal stops at once. A drain that was requested over HTTP
-// is not a signal: a service manager that stops the daemon after it wants no job cut short.
+// drain stops gracefully; a second signal stops at once. A drain that was requested over HTTP does
+// not count as a signal: a service manager that stops the daemon after it must not cut jobs short.
 func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
 	daemon.Stopping()
 	log.Info().Dur("drain_timeout", timeout).Msg("draining: no new jobs; a second signal stops at once")

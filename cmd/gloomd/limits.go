@@ -57,7 +57,7 @@ func readLimits(path string) (settings.FileLimits, error) {
 	return limits, nil
 }
 
-// atLine adds to an error about a type or a rule its place in the file.
+// atLine adds to an error about a type or a rule its line in the file.
 func atLine(path string, err error) error {
 	var s *wording.SettingError
 	if !errors.As(err, &s) {
@@ -142,7 +142,7 @@ func whole(t *cli.File, key string, low, high, def int64) (int64, error) {
 	return 0, t.Errorf(key, "%s must be an integer from %d to %d, got %s", key, low, high, shown(v))
 }
 
-// shown formats a value of the file for a message: texts in quotes.
+// shown formats a value of the file for a message: strings in quotes.
 func shown(v any) string {
 	if s, ok := v.(string); ok {
 		return fmt.Sprintf("%.64q", s)

@@ -21,7 +21,7 @@ func limitsFile(t *testing.T, text string) string {
 	return path
 }
 
-// fifo would keep a reader waiting.
+// fifo makes a file at which a reader would wait.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
@@ -31,7 +31,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// TestLimitsSpellings: a file means the same in any of TOML's spellings.
+// TestLimitsSpellings: a file means the same in each of TOML's notations.
 func TestLimitsSpellings(t *testing.T) {
 	want := settings.FileLimits{
 		Types: map[string]settings.TypeSettings{

@@ -26,7 +26,8 @@ type share struct {
 	of16  int64 // sixteenths
 }
 
-// The shares leave 3/16 for connections, records and garbage that is not collected yet.
+// shares returns the limits. Together they leave 3/16 for connections, records and garbage that is
+// not collected yet.
 func shares(o *settings.Options) []share {
 	return []share{
 		{"max-bytes", &o.MaxBytes, 8},
@@ -90,7 +91,7 @@ func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	return nil
 }
 
-// hostMemory is the memory of this host, or of its cgroup if that has less.
+// hostMemory returns the memory of this host, or of its cgroup if that has less.
 func hostMemory() int64 {
 	var least uint64
 	for _, have := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {

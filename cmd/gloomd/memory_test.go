@@ -14,7 +14,7 @@ const (
 	gib = 1 << 30
 )
 
-// figures are the limits on memory of a broker.
+// figures has the memory limits of a broker.
 type figures struct {
 	Memory, Bytes, Submitter, Unread, Inbound, Dead int64
 	Outbound                                        int
@@ -24,20 +24,20 @@ func figuresOf(o settings.Options) figures {
 	return figures{o.MaxMemory, o.MaxBytes, o.MaxSubmitterBytes, o.MaxUnread, o.MaxInbound, o.DeadBytes, o.MaxOutbound}
 }
 
-// TestMemory: limits that are not set are shares of the budget, and limits that are set
-// stay. All of them together never exceed what a person who set a budget may rely on.
+// TestMemory: limits that are not set are shares of the budget, and limits that are set are kept.
+// Together they never exceed the budget that an operator may rely on.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want figures
 	}{
-		{"", figures{8 * gib, 4 * gib, 2 * gib, gib, gib, 512 * mib, 64 * mib}}, // of a host with 16 GiB
+		{"", figures{8 * gib, 4 * gib, 2 * gib, gib, gib, 512 * mib, 64 * mib}}, // on a host with 16 GiB
 		{"--max-memory=256MiB", figures{256 * mib, 128 * mib, 64 * mib, 32 * mib, 32 * mib, 16 * mib, 8 * mib}},
 		{"--max-memory=64MiB", figures{64 * mib, 32 * mib, 16 * mib, 8 * mib, 16 * mib, 4 * mib, 2 * mib}},
 		{"--max-memory=1GiB --max-bytes=100MiB", figures{gib, 100 * mib, 256 * mib, 128 * mib, 128 * mib, 64 * mib, 32 * mib}},
 		{"--max-memory=1GiB --max-submitter-bytes=0 --max-outbound=1MiB", figures{gib, 512 * mib, 0, 128 * mib, 128 * mib, 64 * mib, mib}},
 		{"--max-memory=1GiB --max-bytes=1GiB", figures{gib, gib, 256 * mib, 32 * mib, 32 * mib, 16 * mib, 32 * mib}},
-		// Without a budget, a person relies on the limits that are set.
+		// Without a budget, an operator relies on the limits that are set.
 		{"--max-bytes=32GiB", figures{32 * gib, 32 * gib, 8 * gib, gib, gib, 512 * mib, 64 * mib}},
 		{"--max-bytes=0", figures{8 * gib, 0, 2 * gib, gib, gib, 512 * mib, 64 * mib}},
 	} {
@@ -56,7 +56,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestHistory: the default is a quarter of a small budget, and what is set stays.
+// TestHistory: the default is a quarter of a small budget, and a value that is set is kept.
 func TestHistory(t *testing.T) {
 	for args, want := range map[string]int64{"": 64 * mib, "--max-memory=128MiB": 32 * mib, "--max-memory=1GiB": 64 * mib, "--max-memory=1GiB --history=256MiB": 256 * mib, "--history=0": 0} {
 		o, err := parse(t, strings.Fields(args)...)
@@ -66,7 +66,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestMemoryErrors: of limits that contradict each other, both are named.
+// TestMemoryErrors: the error names both of two limits that contradict each other.
 func TestMemoryErrors(t *testing.T) {
 	for _, c := range []struct{ args, flag, says string }{
 		{"--max-memory=1GiB --max-bytes=2GiB", "max-memory", "--max-memory 1.0GiB: is less than --max-bytes 2.0GiB"},
@@ -89,7 +89,7 @@ func TestMemoryErrors(t *testing.T) {
 	}
 }
 
-// TestHostMemory: this host has some memory, and not more than there is.
+// TestHostMemory: the memory found is more than zero, and not more than this host has.
 func TestHostMemory(t *testing.T) {
 	if n := hostMemory(); n < 64*mib || n > 1<<50 {
 		t.Errorf("%d bytes", n)

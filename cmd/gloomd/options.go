@@ -21,13 +21,13 @@ reloads tokens, certificates and the file of limits.
 Exit status: 0 after a drain; 1 if it cannot start; 2 for invalid options; 3 if
 a second signal cut a drain short; 70 after an internal error.`
 
-// bind makes a flag of every option.
+// bind defines a flag for every option.
 func bind(f *pflag.FlagSet, o *settings.Options) {
 	const most = 1 << 50 // bytes, a bound for parsing; Validate has the real limits
 	f.SortFlags = false
 	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
 	f.Var(&addresses{to: &o.WorkerAddr, instead: &o.WorkerSocket}, "worker-addr", "where workers connect")
-	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (the page, metrics, health, /v1); empty for nowhere")
+	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (the page, metrics, health, /v1); empty: no address")
 	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory of the whole broker; limits on bytes that are not set are parts of it")
 	f.Var(cli.Size(&o.MaxFrame, 0, most), "max-frame", "largest frame")
 	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs in all; 0 is no limit, as for the five below")

@@ -16,7 +16,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// host is the memory of the host that the tests are about.
+// host is the memory of the host in the tests.
 const host = 16 << 30
 
 // parse runs the command line up to the point where the broker would start.
@@ -45,7 +45,7 @@ func TestSampleConfig(t *testing.T) {
 	}
 	for _, f := range flags(t) {
 		line := `(?m)^` + f.Name + ` = `
-		if f.Value.String() != f.DefValue { // computed: shown, but not set
+		if f.Value.String() != f.DefValue { // computed: shown in help, but not the flag's value
 			line = `(?m)^# ` + f.Name + ` = .* # ` + regexp.QuoteMeta(f.DefValue) + `$`
 		}
 		if !regexp.MustCompile(line).Match(data) {
@@ -54,7 +54,7 @@ func TestSampleConfig(t *testing.T) {
 	}
 }
 
-// flags lists the options that a config file may hold.
+// flags returns the options that a config file may have.
 func flags(t *testing.T) []*pflag.Flag {
 	t.Helper()
 	opt := settings.Default()
@@ -70,7 +70,7 @@ func flags(t *testing.T) []*pflag.Flag {
 	return all
 }
 
-// TestDocuments: the documents name no option that the program does not have.
+// TestDocuments: every option in the documents exists.
 func TestDocuments(t *testing.T) {
 	opt := settings.Default()
 	known := command(&opt, host, nil).Flags()
@@ -109,7 +109,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// blamed is the option that an error is about.
+// blamed returns the option that an error is about.
 func blamed(t *testing.T, err error) string {
 	t.Helper()
 	var fault *cli.Fault

@@ -32,7 +32,7 @@ done
 tcp=$(at submit_also),$(at worker_also)
 unix=unix:$dir/submit,unix:$dir/work
 
-# profile NAME SERVER SHAPE [FLAG...]: while its profile is taken, the shape is run again and again.
+# profile NAME SERVER SHAPE [FLAG...] runs the shape again and again while a profile is taken.
 profile() {
 	name=$1 server=$2
 	shift 2

@@ -22,7 +22,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// TestMain makes the test binary be gloomd, too, for the transcripts.
+// TestMain lets the test binary also run as gloomd, for the transcripts.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gloomd": main})
 }
@@ -93,7 +93,7 @@ func cmdCerts(ts *testscript.TestScript, _ bool, _ []string) {
 
 type brokerKey struct{}
 
-// running is a gloomd in a process of its own, once there is one.
+// running is a gloomd in its own process, once it was started.
 type running struct{ *throwaway.Daemon }
 
 func (b *running) kill() {

@@ -21,7 +21,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// metrics returns the names of all metrics of a broker that has done something.
+// metrics returns the names of all metrics of a broker that has run a job.
 func metrics(t *testing.T) map[string]bool {
 	t.Helper()
 	opt := settings.Default()
@@ -96,8 +96,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestOperating: the list of metrics in OPERATING.md is the one that the broker
-// has.
+// TestOperating: OPERATING.md lists the broker's metrics.
 func TestOperating(t *testing.T) {
 	data, err := os.ReadFile("../../../broker/admin/OPERATING.md")
 	if err != nil {
@@ -171,8 +170,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestAlerts: every rule asks for metrics that exist, promtool accepts the file,
-// and what fires is what should.
+// TestAlerts: every rule asks for metrics that exist, promtool accepts the file, and each alert
+// fires only when it should.
 func TestAlerts(t *testing.T) {
 	data, err := os.ReadFile("alerts.yml")
 	if err != nil {

@@ -116,9 +116,9 @@ func manifests(t *testing.T) map[string]*manifest {
 	return found
 }
 
-// TestKubernetes follows the manifests without a cluster: the broker and a worker run
-// with their environment, arguments and secrets; the probes, the scraper and the
-// autoscaler send their requests, under the names of the service.
+// TestKubernetes follows the manifests without a cluster: the broker and a worker run with their
+// environment, arguments and secrets; the probes, the scraper and the autoscaler send their
+// requests, to the names of the service.
 func TestKubernetes(t *testing.T) {
 	all := manifests(t)
 	broker, worker := &all["Deployment gloomd"].Spec.Template.Spec, &all["Deployment sums"].Spec.Template.Spec
@@ -145,7 +145,7 @@ func TestKubernetes(t *testing.T) {
 	token := func(name string) string { return command(t, nil, "cat", dir+"/"+name+".token") }
 	build(t, dir)
 
-	// env is a container's environment, with other values where this test differs.
+	// env returns a container's environment, with the values that this test changes.
 	env := func(c container, help string, here map[string]string) []string {
 		vars := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 		for _, v := range c.Env {
@@ -185,7 +185,7 @@ func TestKubernetes(t *testing.T) {
 		"GLOOM_TOKEN_FILE": dir + "/tokens", "GLOOM_HTTP_ADDR": addr,
 		"GLOOM_SUBMIT_ADDR": "unix:" + dir + "/s", "GLOOM_WORKER_ADDR": "unix:" + dir + "/w",
 	}))
-	// get asks under a name of the service, until the answer is there.
+	// get repeats a request to a name of the service until it is answered.
 	get := func(host, path, bearer string) (body string) {
 		t.Helper()
 		var last string
@@ -212,7 +212,7 @@ func TestKubernetes(t *testing.T) {
 		t.Fatalf("GET %s of %s: %s", path, host, last)
 		return ""
 	}
-	ofPod := "10.0.0.1:9997" // whoever asks a pod directly
+	ofPod := "10.0.0.1:9997" // for a request directly to a pod
 	get(ofPod, broker.Containers[0].ReadinessProbe.HTTPGet.Path, "")
 	get(ofPod, broker.Containers[0].LivenessProbe.HTTPGet.Path, "")
 	scrape := all["ServiceMonitor gloomd"].Spec.Endpoints[0]

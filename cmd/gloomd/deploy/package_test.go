@@ -14,7 +14,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// command runs something and returns what it prints.
+// command runs a command and returns its output.
 func command(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -26,7 +26,7 @@ func command(t *testing.T, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// build puts broker and tool into a directory.
+// build builds broker and tool in a directory.
 func build(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"gloomd", "gloom"} {
@@ -36,8 +36,8 @@ func build(t *testing.T, dir string) {
 	}
 }
 
-// TestPackage: make deb packs every program with its manual, its programs report the
-// version with which they were built, and systemd understands the units.
+// TestPackage: make deb packs every program with its manual, the programs report the version of the
+// build, and systemd understands the units.
 func TestPackage(t *testing.T) {
 	dir := t.TempDir()
 	command(t, []string{"DPKG_DEB_COMPRESSOR_TYPE=gzip", "DPKG_DEB_COMPRESSOR_LEVEL=1"}, "make", "-C", "../../..", "deb", "BIN="+dir, "VERSION=v1.2.3")
@@ -67,7 +67,7 @@ func TestPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := command(t, nil, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
-		if strings.Contains(out, filepath.Base(unit)) { // the rest is about units of this machine
+		if strings.Contains(out, filepath.Base(unit)) { // other lines are about units of this machine
 			t.Errorf("%s", out)
 		}
 	}
@@ -105,8 +105,8 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestUpgrade: the broker starts with the package, the queues when their operator says
-// so, and a service that the operator has disabled stays disabled.
+// TestUpgrade: the broker is started by the package, the queues by their operator, and a service
+// that the operator has disabled stays disabled.
 func TestUpgrade(t *testing.T) {
 	install := func(version string) []string { return []string{"sh", "debian/postinst", "configure", version} }
 	units := map[string]string{

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestReadmeExample: the README's example that starts a broker gives, as a script, the
-// answer in the README, ten times out of ten.
+// TestReadmeExample: the README's example that starts a broker prints, as a script, the answer in
+// the README, ten times out of ten.
 func TestReadmeExample(t *testing.T) {
 	data, err := os.ReadFile("../../../README.md")
 	if err != nil {
@@ -44,7 +44,7 @@ func TestReadmeExample(t *testing.T) {
 		}
 		late := time.AfterFunc(30*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 		state, err := cmd.Process.Wait()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // what the script left in the background
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // the script's background processes
 		_ = cmd.Wait()
 		late.Stop()
 		if err != nil || !state.Success() || !strings.HasSuffix(out.String(), want) {

@@ -51,7 +51,7 @@ func TestNames(t *testing.T) {
 			w.close()
 			s.close()
 		}
-		// One name in two spellings is one.
+		// A name in two spellings is one name.
 		typ := typeOf(t) + "-é"
 		w, s := worker(t, b, `"type":"`+typ[:len(typ)-2]+`\u00e9"`), submitter(t, a)
 		s.ok(`{"action":"submit","id":"\u00e9","type":%s,"body":1}`, quote(typ))
@@ -105,7 +105,7 @@ func TestBigBodies(t *testing.T) {
 	})
 }
 
-// Bodies beyond what NATS keeps for a slow connection are lent bit by bit.
+// More bodies than NATS buffers for a slow connection are lent in parts.
 func TestHeavyBurst(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)
@@ -168,7 +168,7 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
-// The fleet's figures while one job is away, and after.
+// The fleet's figures while one job is lent, and after.
 func TestNumbers(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)

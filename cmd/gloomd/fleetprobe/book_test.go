@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// book is the prober's own ledger: what was submitted, which runs there were, and
-// how it ended.
+// book is the prober's own ledger: which jobs were submitted, their runs, and how they ended.
 type book struct {
 	mu     sync.Mutex
 	jobs   map[string]*entry // by token
 	wrongs []string
 	ends   map[string]int  // by kind, of living submitters
-	moved  []time.Duration // from the loss of a broker to the next run of what was lent to it
-	stuck  int             // of these, those that did not run before that broker came back
+	moved  []time.Duration // from the loss of a broker to the next run of each job lent to it
+	stuck  int             // of these, jobs that did not run before that broker came back
 	runs   int
 	again  int // runs that were not the first of their job
 }
 
-// plan is a job's body: what its workers are to do with it.
+// plan is a job's body: what its workers do with it.
 type plan struct {
 	Token string `json:"token"`
 	Do    string `json:"do"` // answer, fail, release or report
@@ -39,11 +38,11 @@ type entry struct {
 	runs      int
 	releases  int
 	news      int
-	at        map[*broker]int // runs that go on, by the broker of their worker
-	lost      time.Time       // when the broker was lost that it was lent to
-	end       string          // "" as long as it has not ended
-	acked     bool            // its broker has taken it
-	void      bool            // its submitter went
+	at        map[*broker]int // current runs, by the broker of their worker
+	lost      time.Time       // when the broker to which it was lent was lost
+	end       string          // "" while it has not ended
+	acked     bool            // its broker has accepted it
+	void      bool            // its submitter was lost
 }
 
 func newBook() *book { return &book{jobs: map[string]*entry{}, ends: map[string]int{}} }
@@ -67,7 +66,7 @@ func (b *book) add(e *entry) {
 	b.jobs[e.Token] = e
 }
 
-// taken is the ok of a submit.
+// taken records the ok of a submit.
 func (b *book) taken(token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +83,7 @@ func (b *book) refused(token string) {
 	delete(b.jobs, token)
 }
 
-// run notes that a worker at a broker was handed a job.
+// run records that a worker at a broker got a job.
 func (b *book) run(f frame, at *broker) (*entry, bool) {
 	var p plan
 	err := json.Unmarshal(f.Body, &p)
@@ -111,7 +110,7 @@ func (b *book) run(f frame, at *broker) (*entry, bool) {
 	return e, true
 }
 
-// over is the end of a run as its worker sees it.
+// over records the end of a run as its worker sees it.
 func (b *book) over(e *entry, at *broker, released bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +120,7 @@ func (b *book) over(e *entry, at *broker, released bool) {
 	}
 }
 
-// lose notes that a broker is lost now: jobs lent to it must run elsewhere.
+// lose records that a broker is lost now: jobs lent to it must run elsewhere.
 func (b *book) lose(at *broker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +131,7 @@ func (b *book) lose(at *broker) {
 	}
 }
 
-// found ends what lose began, before the broker comes back.
+// found ends the measurement that lose began, before the broker comes back.
 func (b *book) found() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +143,7 @@ func (b *book) found() {
 	}
 }
 
-// ended is a frame that ends a job, or the ok of its cancel.
+// ended records a frame that ends a job, or the ok of its cancel.
 func (b *book) ended(s *session, token, kind string, f frame) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,8 +170,8 @@ func (b *book) ended(s *session, token, kind string, f frame) {
 	s.ends[kind]++
 }
 
-// left voids the jobs of a lost submitter whose end it had not seen. It returns how
-// many they are, and which of them its broker had accepted.
+// left voids the jobs of a lost submitter that had not ended for it. It returns their number, and
+// those that its broker had accepted.
 func (b *book) left(s *session) (taken []string, void int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +187,7 @@ func (b *book) left(s *session) (taken []string, void int) {
 	return taken, void
 }
 
-// open are the jobs of living submitters that have not ended.
+// open returns the jobs of living submitters that have not ended.
 func (b *book) open() (all []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// own is a fleet for one test, ended and judged when the test is over.
+// own starts a fleet for one test; at the end of the test it is stopped and checked.
 func own(t *testing.T, servers int, options ...string) *fleet {
 	t.Helper()
 	f, err := newFleet(servers, options...)
@@ -33,7 +33,7 @@ func own(t *testing.T, servers int, options ...string) *fleet {
 	return f
 }
 
-// hears waits until a broker hears so many others.
+// hears waits until a broker hears that many others.
 func hears(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := until(fmt.Sprint(b.name, " hears ", n), func() error {
@@ -53,7 +53,7 @@ func hears(t *testing.T, b *broker, n int) {
 	}
 }
 
-// borrows waits until a broker has so many jobs of others.
+// borrows waits until a broker has that many jobs of others.
 func borrows(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := until(fmt.Sprint(b.name, " has borrowed ", n), func() error {
@@ -67,7 +67,7 @@ func borrows(t *testing.T, b *broker, n int) {
 	}
 }
 
-// ends waits until a broker that was told to stop has ended, and judges its life.
+// ends waits until a broker that is stopping has ended, and checks its run.
 func ends(t *testing.T, b *broker) {
 	t.Helper()
 	select {
@@ -83,7 +83,7 @@ func ends(t *testing.T, b *broker) {
 	}
 }
 
-// ordeal is a fleet for one test that lives through one fault after another.
+// ordeal is a fleet for one test with one fault after another.
 type ordeal struct {
 	t       *testing.T
 	f       *fleet
@@ -96,7 +96,7 @@ func newOrdeal(t *testing.T) *ordeal {
 	return &ordeal{t: t, f: f, a: f.brokers[0], b: f.brokers[1], c: f.brokers[2]}
 }
 
-// step is one fault, after which the fleet must be whole.
+// step causes one fault, after which the fleet must be complete.
 func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
 	if o.t.Failed() {
 		return
@@ -116,7 +116,7 @@ func (o *ordeal) lent(t *testing.T, typ, id, more string) (s, w *peer) {
 	return s, w
 }
 
-// elsewhere lets a worker at c, which is there from now on, run it.
+// elsewhere connects a worker at c, which must get the job.
 func (o *ordeal) elsewhere(t *testing.T, typ, id string, since time.Time) {
 	t.Helper()
 	w := worker(t, o.c, `"type":`+quote(typ))
@@ -127,7 +127,7 @@ func (o *ordeal) elsewhere(t *testing.T, typ, id string, since time.Time) {
 	w.ok(`{"action":"respond","body":"c"}`)
 }
 
-// TestBorrowerLost loses a borrower, and brings it back, in every possible way.
+// TestBorrowerLost: a borrower is lost, and comes back, in every possible way.
 func TestBorrowerLost(t *testing.T) {
 	t.Parallel()
 	o := newOrdeal(t)
@@ -160,7 +160,7 @@ func TestBorrowerLost(t *testing.T) {
 			if err := way.back(); err != nil {
 				t.Fatal(err)
 			}
-			if way.name != "killed" { // the late answer is discarded, and its worker is told
+			if way.name != "killed" { // the late answer is discarded, and its worker gets an error
 				if g := w.next(); g.Action != "cancel" {
 					t.Errorf("the worker of a run that was given up gets %s", g)
 				}
@@ -171,8 +171,8 @@ func TestBorrowerLost(t *testing.T) {
 			counts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
 		})
 	}
-	// NATS knows that the broker has gone, and says so if the machine's load lets the
-	// others ask in time.
+	// NATS knows that the broker has disconnected, and says so if the others ask in time, which
+	// depends on the machine's load.
 	o.step("borrower gone from NATS", func(t *testing.T, typ string) {
 		if err := until("a says that b left NATS", func() error {
 			b.kill()
@@ -209,7 +209,7 @@ func TestFaults(t *testing.T) {
 		if err := f.whole(); err != nil {
 			t.Fatal(err)
 		}
-		// The id can be used again in the next life, and so can the worker.
+		// After the restart the id can be used again, and so can the worker.
 		s := submitter(t, a)
 		s.ok(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
 		if g := w.job(); string(g.Body) != "2" {
@@ -275,7 +275,7 @@ func TestFaults(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		// Waiting jobs are lent for as long as the drain lasts.
+		// Waiting jobs are lent while the drain lasts.
 		w.ok(`{"action":"respond","body":1}`)
 		s.ended("first", "")
 		for i := range 3 {
@@ -297,7 +297,7 @@ func TestFaults(t *testing.T) {
 	o.step("NATS away", func(t *testing.T, typ string) {
 		s, w := o.lent(t, typ, "back", `,"retries":1`)
 		nats.Kill()
-		// Home goes on alone: lent jobs wait again, and a worker at home gets them.
+		// Home continues alone: lent jobs wait again, and a worker at home gets them.
 		if err := until("it says so", func() error {
 			v, err := a.fleet()
 			if err == nil && v.NATS.Connected {
@@ -425,7 +425,7 @@ func TestClusterLosesOne(t *testing.T) {
 	counts(t, f.brokers[0], typ, api.Ledger{Submitted: 9, Answered: 9})
 }
 
-// Bodies are cut to the size that NATS carries, even if that is small.
+// Bodies are cut into parts of the size that NATS carries, even if that is small.
 func TestSmallPayload(t *testing.T) {
 	t.Parallel()
 	l, err := newLAN(3)

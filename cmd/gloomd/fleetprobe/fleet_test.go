@@ -22,7 +22,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// fleet is three brokers a, b, c and NATS servers, each at a site of its own.
+// fleet has three brokers a, b, c and NATS servers, each at its own site.
 type fleet struct {
 	lan     *lan
 	brokers []*broker
@@ -36,7 +36,7 @@ type natsServer struct {
 
 func (n *natsServer) url() string { return "nats://" + n.site.ip + ":4222" }
 
-// newFleet starts a fleet with so many NATS servers and waits until it is whole.
+// newFleet starts a fleet with that many NATS servers and waits until it is complete.
 func newFleet(servers int, options ...string) (f *fleet, err error) {
 	f = &fleet{}
 	defer func() {
@@ -156,7 +156,7 @@ func until(what string, try func() error) error {
 	}
 }
 
-// broker is one gloomd, in its first or a later life.
+// broker is one gloomd, started once or several times.
 type broker struct {
 	site    *site
 	name    string
@@ -212,7 +212,7 @@ func (b *broker) down() *throwaway.Daemon {
 
 func (b *broker) kill() { b.down().Kill() }
 
-// stop has it drain and end, and judges its life.
+// stop drains and stops it, and checks its run.
 func (b *broker) stop() error {
 	d := b.down()
 	if d == nil {
@@ -232,8 +232,8 @@ func (b *broker) log() string {
 	return ""
 }
 
-// ask sends a request to its HTTP side. The answer goes to out; an answer that is not a
-// success is an *api.Error.
+// ask sends an HTTP request. The answer is decoded into out; one that is not a success is an
+// *api.Error.
 func (b *broker) ask(method, path string, in, out any) error {
 	answer, err := b.send(method, path, in)
 	for err != nil && errors.Is(err, errUnread) {
@@ -264,8 +264,8 @@ func (b *broker) ask(method, path string, in, out any) error {
 	return json.Unmarshal(text, out)
 }
 
-// headerTime is how long a broker waits for a request on a new connection, with room for clocks.
-// Then it closes the connection, and says nothing.
+// headerTime is how long a broker waits for a request on a new connection, less a margin for
+// clocks. Then it closes the connection without an answer.
 const headerTime = 10*time.Second - 100*time.Millisecond
 
 var errUnread = errors.New("this process got no processor, so the broker closed the connection before there was a request on it")
@@ -273,7 +273,7 @@ var errUnread = errors.New("this process got no processor, so the broker closed 
 // send sends a request. The error is errUnread if the broker cannot have read it.
 func (b *broker) send(method, path string, in any) (*http.Response, error) {
 	start := time.Now()
-	var connected, wrote atomic.Int64 // since then, in nanoseconds; 0 if it has not happened
+	var connected, wrote atomic.Int64 // when, in nanoseconds since then; 0 if it has not happened
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		ConnectDone:  func(string, string, error) { connected.Store(int64(time.Since(start))) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Store(int64(time.Since(start))) },
@@ -303,14 +303,14 @@ func (b *broker) status() (v api.Status, err error) {
 	return v, err
 }
 
-// dial connects to its port of submitters or of workers.
+// dial connects to its port for submitters or workers.
 func (b *broker) dial(port string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return b.site.dial(ctx, "tcp", b.addr(port))
 }
 
-// shared is the fleet for all tests that leave it whole.
+// shared is the fleet for all tests that leave it complete.
 var shared sharedFleet
 
 type sharedFleet struct {

@@ -8,7 +8,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// One id at two homes: a connection never has two of one id, and each home gets its own answer.
+// One id at two homes: a connection never has two jobs with one id, and each home gets its own
+// answer.
 func TestSharedID(t *testing.T) {
 	calm(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
@@ -28,7 +29,7 @@ func TestSharedID(t *testing.T) {
 			}
 			out[f.ID] = string(f.Body)
 		}
-		for len(out) < 4 { // one of each id: one whose id is out holds nobody else back
+		for len(out) < 4 { // one of each id: a job whose id is in use does not delay others
 			take(w.job())
 		}
 		for n := 6; n > 0; n-- {
@@ -55,7 +56,7 @@ func TestSharedID(t *testing.T) {
 	})
 }
 
-// A cancel of one home's job leaves the other home's of that id alone.
+// A cancel of one home's job does not affect the other home's job with that id.
 func TestSharedIDCancelled(t *testing.T) {
 	calm(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)

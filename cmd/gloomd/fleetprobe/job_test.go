@@ -12,10 +12,10 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// typeOf is a type of the test's own.
+// typeOf returns a type for one test.
 func typeOf(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
-// wanted waits until a broker knows that another one wants jobs of a type.
+// wanted waits until a broker has heard that another one wants jobs of a type.
 func wanted(t testing.TB, home *broker, by, typ string) {
 	t.Helper()
 	if err := until(by+"'s want of "+typ+" is known at "+home.name, func() error {

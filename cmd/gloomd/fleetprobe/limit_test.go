@@ -85,7 +85,7 @@ func TestLimits(t *testing.T) {
 		for i := range 10 {
 			s.ok(`{"action":"submit","id":"l%d","type":%s,"body":1}`, i, quote(typ))
 		}
-		// The limit of home holds over all borrowers.
+		// Home's limit holds over all borrowers together.
 		both := []*peer{w, w2}
 		for n := 10; n > 0; {
 			time.Sleep(100 * time.Millisecond)
@@ -109,7 +109,7 @@ func TestLimits(t *testing.T) {
 		}
 		counts(t, a, typ, api.Ledger{Submitted: 10, Answered: 10})
 
-		// That of a borrower holds there.
+		// A borrower's limit holds there.
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 0, "rate": 0}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestFair(t *testing.T) {
 		for i := range 33 {
 			f := w.job()
 			if strings.HasPrefix(f.ID, "few") {
-				// A job that came back without having run had its tenant's turn.
+				// A job that came back without having run used its tenant's turn.
 				view, err := a.fleet()
 				if err != nil {
 					t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// load is submitters and workers at all brokers of a fleet.
+// load has submitters and workers at all brokers of a fleet.
 type load struct {
 	book    *book
 	fleet   *fleet
@@ -18,10 +18,10 @@ type load struct {
 	mu      sync.Mutex // guards those below
 	lives   map[*broker]*life
 	conns   map[*broker][]*peer // of workers
-	leave   map[*broker]bool    // its submitters must go
+	leave   map[*broker]bool    // its submitters must disconnect
 }
 
-// life is a broker from a start to its end, and what its submitters have seen.
+// life is one run of a broker, with the results of its submitters.
 type life struct {
 	broker   *broker
 	clean    bool // it ends by a drain
@@ -71,7 +71,7 @@ func (l *load) begin(r *rand.Rand) {
 			s := rand.New(rand.NewPCG(r.Uint64(), 1))
 			l.in.Go(func() { l.submit(b, s) })
 		}
-		// Most jobs submitted to a broker are for workers of the others.
+		// Most jobs submitted to a broker are for workers at the others.
 		others := ""
 		for _, o := range l.fleet.brokers {
 			if o != b {
@@ -114,11 +114,11 @@ func (l *load) submit(b *broker, r *rand.Rand) {
 	}
 }
 
-// request is one that has no reply yet.
+// request is a request without a reply.
 type request struct{ verb, token string }
 
-// converse submits and reads on one connection until it ends, or until there is nothing
-// more to submit and all jobs have ended.
+// converse submits and reads on one connection until it ends, or until all jobs are submitted and
+// have ended.
 func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 	defer s.close()
 	pending, requests, leaving := 0, []request{}, false
@@ -231,13 +231,13 @@ func (l *load) news(s *session, f frame) {
 	}
 }
 
-// draw draws a job.
+// draw returns a random job.
 func draw(r *rand.Rand, token string, s *session) *entry {
 	e := &entry{home: s, typ: []string{"any", "not-" + s.broker.name, "not-" + s.broker.name, "at-" + string(rune('a'+r.IntN(3)))}[r.IntN(4)], retries: []int{0, 1, 50, 50, 50}[r.IntN(5)],
 		plan: plan{Token: token, Do: []string{"answer", "answer", "answer", "fail", "release", "report"}[r.IntN(6)], MS: r.IntN(20)}}
 	switch r.IntN(6) {
 	case 1:
-		e.MS = 200 + r.IntN(1500) // so that something is lent whenever a broker is lost
+		e.MS = 200 + r.IntN(1500) // so that jobs are lent whenever a broker is lost
 	case 2:
 		e.timeout = 1 + r.IntN(400)
 	}
@@ -299,7 +299,7 @@ func (l *load) hangUp(b *broker) {
 func (l *load) serve(p *peer, b *broker, join string) {
 	defer p.close()
 	p.write(`{"action":"join",` + join + `}`)
-	out := map[string]chan struct{}{} // closed: told that nobody waits
+	out := map[string]chan struct{}{} // closed when the worker hears that its job was cancelled
 	var mu sync.Mutex
 	var runs sync.WaitGroup
 	gone := make(chan struct{})

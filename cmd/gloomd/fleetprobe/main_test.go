@@ -1,6 +1,5 @@
-// Package fleetprobe tests a fleet from outside: real brokers and a real NATS, each on
-// a machine of its own as far as the network is concerned, against their documentation,
-// without knowledge of their code.
+// Package fleetprobe tests a fleet from outside: real brokers and a real NATS, each in its own
+// network namespace, against their documentation, without knowledge of their code.
 package fleetprobe
 
 import (
@@ -32,8 +31,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// gloomd builds the broker once. Under the race detector it is ten times slower, and a
-// broker that gets no processor for 1.5 s is lost, so that is for long runs.
+// gloomd builds the broker once. Under the race detector it is ten times slower, and a broker that
+// gets no processor for 1.5 s is lost, so only long runs use it.
 var gloomd = sync.OnceValues(func() (string, error) {
 	return throwaway.Build(scratch, "gloomd", throwaway.Race && !testing.Short())
 })

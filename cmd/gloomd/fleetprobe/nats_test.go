@@ -178,7 +178,7 @@ func TestStrangers(t *testing.T) {
 	}
 	counts(t, a, typ, api.Ledger{Submitted: uint64(n), Answered: uint64(n)})
 
-	// Flipped bits may make sense and end a job. Brokers live on, and when it is over
+	// Flipped bits may form a valid message and end a job. Brokers continue, and afterwards
 	// everything is as before.
 	for _, m := range real {
 		data := append([]byte(nil), m.Data...)
@@ -253,7 +253,7 @@ func alone(t *testing.T, b *broker) {
 	}
 }
 
-// away waits until a broker reports everywhere that it has no NATS.
+// away waits until all of a broker's reports say that it has no NATS.
 func away(t *testing.T, b *broker) {
 	t.Helper()
 	if err := until(b.name+" says that NATS is away", func() error {
@@ -311,8 +311,8 @@ func TestNATSRefuses(t *testing.T) {
 		return n
 	}
 	tls := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", dir+"/server.pem", dir+"/server.key", dir+"/ca.pem")
-	// There are two ways to each: brokers at the server's own site reach it as
-	// 127.0.0.1, for which its certificate is.
+	// There are two ways to each: brokers at the server's own site reach it as 127.0.0.1, the
+	// address in its certificate.
 	for _, c := range []struct{ name, conf, wrong, right string }{
 		{"password", `authorization { user: gloom, password: secret }`, "--fleet=nats://gloom:guess@127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
 		{"no user", `authorization { user: gloom, password: secret }`, "--fleet=nats://127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// frame is a frame that came from a broker.
+// frame is a frame from a broker.
 type frame struct {
 	raw    []byte
 	Action string          `json:"action"`
@@ -34,10 +34,10 @@ func (f frame) String() string {
 	return string(f.raw)
 }
 
-// result tells whether it ends a job with an answer.
+// result reports whether it ends a job with an answer.
 func (f frame) result() bool { return f.Action == "" && f.Body != nil && f.Error == "" }
 
-// peer is a connection on which frames come and go.
+// peer is a connection that sends and receives frames.
 type peer struct {
 	t    testing.TB
 	at   *broker
@@ -68,7 +68,7 @@ func newPeer(c net.Conn) *peer {
 
 func submitter(t testing.TB, b *broker) *peer { t.Helper(); return connect(t, b, "9998") }
 
-// worker joins with further keys, such as `"type":"x","prefetch":5`.
+// worker joins with more keys, such as `"type":"x","prefetch":5`.
 func worker(t testing.TB, b *broker, join string) *peer {
 	t.Helper()
 	p := connect(t, b, "9999")
@@ -114,7 +114,7 @@ func (p *peer) send(format string, args ...any) {
 	}
 }
 
-// next is the next frame.
+// next returns the next frame.
 func (p *peer) next() frame {
 	p.t.Helper()
 	select {
@@ -149,7 +149,7 @@ func (p *peer) refused(code, format string, args ...any) {
 	}
 }
 
-// job is the next frame, which must be a job.
+// job returns the next frame, which must be a job.
 func (p *peer) job() frame {
 	p.t.Helper()
 	f := p.next()
@@ -159,8 +159,8 @@ func (p *peer) job() frame {
 	return f
 }
 
-// ended is the next frame, which must be the end of a job: its result, if code is
-// empty, or that error.
+// ended returns the next frame, which must be the end of a job: its result, if code is empty, or
+// that error.
 func (p *peer) ended(id, code string) frame {
 	p.t.Helper()
 	f := p.next()
@@ -170,7 +170,7 @@ func (p *peer) ended(id, code string) frame {
 	return f
 }
 
-// quiet makes sure that nothing comes for a while.
+// quiet checks that no frame arrives for a while.
 func (p *peer) quiet(d time.Duration) {
 	p.t.Helper()
 	select {
@@ -195,7 +195,7 @@ func (p *peer) gone() {
 	}
 }
 
-// quote is the text as JSON.
+// quote returns the text as JSON.
 func quote(s string) string {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// site is a machine as far as the network is concerned: a namespace with a loopback of
-// its own. It has no name, so it goes with the last process in it and us, even if we
-// crash.
+// site is a network namespace with its own loopback. It has no name, so it ends with the last
+// process in it and this process, even after a crash.
 type site struct {
 	namespace *os.File
 	ip        string
-	port      string // of the switch, that its link goes to
+	port      string // of the switch, for its link
 	lan       *lan
 }
 
@@ -29,7 +28,7 @@ func newSite() (*site, error) {
 	}
 	c := make(chan made)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // without unlock: the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			c <- made{err: fmt.Errorf("this machine makes no network namespaces (it takes root): %w", err)}
 			return
@@ -43,12 +42,12 @@ func newSite() (*site, error) {
 
 func (s *site) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.namespace.Fd()) }
 
-// command is a command that runs there.
+// command returns a command that runs there.
 func (s *site) command(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--net=" + s.path()}, args...)...)
 }
 
-// run makes a tool execute lines of its own language there.
+// run makes a tool run lines of its language there.
 func (s *site) run(lines string, tool ...string) error {
 	cmd := s.command(tool...)
 	cmd.Stdin = strings.NewReader(lines)
@@ -76,13 +75,13 @@ func (s *site) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		return nil, err
 	}
 	c, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil { // otherwise no other goroutine may get the thread
+	if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil { // otherwise no other goroutine may use the thread
 		runtime.UnlockOSThread()
 	}
 	return c, err
 }
 
-// lan is a switch and the sites on it.
+// lan is a switch and its sites.
 type lan struct {
 	hub   *site
 	sites []*site
@@ -120,16 +119,15 @@ func (l *lan) close() {
 	}
 }
 
-// cut takes the site off the network silently, heal puts it back.
+// cut disconnects the site from the network silently, heal connects it again.
 func (s *site) cut() error  { return s.lan.hub.ipRoute("link set %s down", s.port) }
 func (s *site) heal() error { return s.lan.hub.ipRoute("link set %s up", s.port) }
 
-// mute loses the packets that the site sends to another one; those of the other one
-// arrive.
+// mute drops the packets that the site sends to another one; the other one's packets arrive.
 func (s *site) mute(to *site) error   { return s.ipRoute("route add blackhole %s/32", to.ip) }
 func (s *site) unmute(to *site) error { return s.ipRoute("route del blackhole %s/32", to.ip) }
 
-// slow makes the site's link slow, in the first way of several that this kernel has.
+// slow makes the site's link slow, with the first of several methods that this kernel has.
 func (s *site) slow() (how string, err error) {
 	for _, how := range []string{"netem delay 20ms 10ms loss 1%", "tbf rate 20mbit burst 16kb latency 200ms"} {
 		if err = s.run("", strings.Fields("tc qdisc replace dev eth0 root "+how)...); err == nil {

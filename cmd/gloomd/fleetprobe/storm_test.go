@@ -21,8 +21,8 @@ func TestStormOnCluster(t *testing.T) {
 	storm(t, 3, (*faults+1)/2)
 }
 
-// storm lets a fleet live through random faults under load. The answers to its
-// submitters must be complete, and so must the brokers' ledgers.
+// storm causes random faults in a fleet under load. The answers to its submitters must be complete,
+// and so must the brokers' ledgers.
 func storm(t *testing.T, servers, n int) {
 	drawn := *seed
 	if drawn == 0 {
@@ -110,8 +110,7 @@ func (l *load) explain(t *testing.T) {
 	}
 }
 
-// settled waits until nothing is left anywhere and compares the ledgers with the
-// submitters' answers.
+// settled waits until no broker has jobs and compares the ledgers with the submitters' answers.
 func (l *load) settled(t *testing.T) {
 	for _, b := range l.fleet.brokers {
 		if err := until(b.name+" has nothing left", func() error {
@@ -168,19 +167,19 @@ func (l *load) settled(t *testing.T) {
 	}
 }
 
-// weather does the faults.
+// weather causes the faults.
 type weather struct {
 	t    *testing.T
 	l    *load
-	busy map[any]*sync.Mutex // held while something is being done to a broker or a NATS server
-	nats sync.Mutex          // of a cluster, one is away at a time
+	busy map[any]*sync.Mutex // held during an action on a broker or a NATS server
+	nats sync.Mutex          // at most one server of a cluster is away at a time
 }
 
 func (w *weather) pause(r *rand.Rand, ms int) {
 	time.Sleep(time.Duration(r.IntN(ms)) * time.Millisecond)
 }
 
-// fault begins one fault, which may go on while the next one comes.
+// fault begins one fault, which may last while the next one begins.
 func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 	b := w.l.fleet.brokers[r.IntN(3)]
 	s := w.l.fleet.nats[r.IntN(len(w.l.fleet.nats))]
@@ -192,11 +191,11 @@ func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
 		do     func() error
 	}{
 		{"kill " + b.name, b, func() error {
-			under.Wait() // what is lent to it can run elsewhere
+			under.Wait() // jobs lent to it can run elsewhere
 			if err := w.l.fleet.whole(); err != nil {
 				return err
 			}
-			w.l.book.lose(b) // before its workers know
+			w.l.book.lose(b) // before its workers notice
 			b.kill()
 			time.Sleep(2 * time.Second)
 			last()
@@ -278,7 +277,7 @@ func (w *weather) between(begin func() error, last func(), end func() error) err
 	return errors.Join(err, end())
 }
 
-// again restarts a broker, and checks its log of the life before.
+// again restarts a broker, and checks the log of its last run.
 func (w *weather) again(b *broker) error {
 	said := b.daemon().Log.String()
 	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {

@@ -60,7 +60,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A cancel and an answer that meet: exactly one of them wins.
+// A cancel and an answer at the same time: exactly one of them wins.
 func TestCancelMeetsAnswer(t *testing.T) {
 	calm(t, func(t *trial, a, b, _ *broker) {
 		typ := typeOf(t)

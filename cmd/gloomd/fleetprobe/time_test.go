@@ -79,7 +79,7 @@ func TestTimeout(t *testing.T) {
 		if f := w2.job(); f.ID != "slow" {
 			t.Errorf("the retry is %s", f)
 		}
-		// The overdue socket gets nothing before it has answered, whoever asks.
+		// The overdue socket gets no job before it has answered, whoever submits.
 		s.ok(`{"action":"submit","id":"next","type":%s,"body":1}`, quote(typ))
 		w.quiet(500 * time.Millisecond)
 		w.ok(`{"action":"respond","body":"discarded"}`)
@@ -137,7 +137,7 @@ func TestRetries(t *testing.T) {
 		w.job()
 		began := time.Now()
 		w.ok(`{"action":"fail","delay_ms":5000}`)
-		in(t, a, "own", "delayed") // to be seen in time on a busy machine too
+		in(t, a, "own", "delayed") // so that the test sees it in time on a busy machine
 		w.job()
 		if d := time.Since(began); d < 5*time.Second {
 			t.Errorf("the worker's delay of 5 s was over after %s", d)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// trial is one attempt at a test. It keeps failures until it is known whether the
-// machine was too busy: a broker that is not heard for 1.5 s is lost to the others, as
-// it should be, and jobs lent to it run again.
+// trial is one attempt at a test. It keeps failures until it is known whether the machine was too
+// busy: a broker that is not heard for 1.5 s is rightly lost to the others, and jobs lent to it run
+// again.
 type trial struct {
 	*testing.T
 	name   string
@@ -46,7 +46,7 @@ func (t *trial) Fatalf(format string, args ...any) {
 
 func (t *trial) wrong(file string, line int, what string) {
 	where := ""
-	for skip := 3; skip < 7; skip++ { // where the test itself is
+	for skip := 3; skip < 7; skip++ { // the frame of the test
 		if _, file, line, ok := runtime.Caller(skip); ok && strings.HasSuffix(file, "job_test.go") {
 			where = fmt.Sprintf("%d, ", line)
 		}
@@ -54,9 +54,9 @@ func (t *trial) wrong(file string, line int, what string) {
 	t.wrongs = append(t.wrongs, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, what))
 }
 
-var trials atomic.Int64 // so that each has names of its own
+var trials atomic.Int64 // so that each has its own names
 
-// losses is how often brokers of the shared fleet were taken for lost.
+// losses returns how often brokers of the shared fleet were considered lost.
 func losses() (n int) {
 	for _, b := range shared.f.brokers {
 		n += strings.Count(b.daemon().Log.String(), "a broker is lost")
@@ -64,8 +64,7 @@ func losses() (n int) {
 	return n
 }
 
-// calm runs a test on the shared fleet, and once more if a broker was taken for lost
-// meanwhile.
+// calm runs a test on the shared fleet, and once more if a broker was considered lost during it.
 func calm(t *testing.T, do func(t *trial, a, b, c *broker)) {
 	t.Parallel()
 	all := whole(t)

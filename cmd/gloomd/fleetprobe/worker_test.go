@@ -66,7 +66,7 @@ func TestPatterns(t *testing.T) {
 		s := submitter(t, a)
 		w := worker(t, b, fmt.Sprintf(`"types":[%s],"except":[%s],"prefetch":10`, quote(typ+".*"), quote(typ+".no*")))
 		s.ok(`{"action":"submit","id":"no","type":%s,"body":1,"priority":9}`, quote(typ+".not"))
-		for i := range 5 { // types that come into being after the join
+		for i := range 5 { // types that first appear after the join
 			id := fmt.Sprint("w", i)
 			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(fmt.Sprint(typ, ".", i)))
 			if f := w.job(); f.ID != id || f.Type != fmt.Sprint(typ, ".", i) {
@@ -94,7 +94,7 @@ func TestWorkerLost(t *testing.T) {
 		for i := range 4 {
 			at := []*broker{b, c}[i%2]
 			w := worker(t, at, `"type":`+quote(typ))
-			if f := w.job(); f.ID != "lost" { // ahead of its equals
+			if f := w.job(); f.ID != "lost" { // before others of its priority
 				t.Fatalf("run %d is of %s", i, f.ID)
 			}
 			if v := in(t, a, "lost", "running"); v.Attempts != i+1 || v.Worker == nil || v.Worker.Broker != at.name {
@@ -149,7 +149,7 @@ func TestLocalFirst(t *testing.T) {
 		if n := len(remote.in); n > 0 {
 			t.Errorf("%d jobs were lent while the worker at home was idle", n)
 		}
-		// With that one at work, the next goes away at once.
+		// While that one runs, the next is lent at once.
 		s.ok(`{"action":"submit","id":"x","type":%s,"body":1}`, quote(typ))
 		local.job()
 		for i := range 3 {

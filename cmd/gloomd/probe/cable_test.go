@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// cable carries a broker's connections to NATS. When it is cut, it silently carries
-// nothing in one direction or both: sent data waits, as in a network that is down.
+// cable carries a broker's connections to NATS. When it is cut, it carries nothing in one direction
+// or both: sent data waits, as when a network is down.
 type cable struct {
 	url string
 

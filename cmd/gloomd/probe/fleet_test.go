@@ -22,7 +22,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestLend: jobs done at another broker look as if they were done at home.
+// TestLend: jobs that run at another broker look as if they ran at home.
 func TestLend(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -85,8 +85,8 @@ func TestLend(t *testing.T) {
 	})
 }
 
-// TestBusyElsewhere: if only another broker's workers serve a type, and all are busy, no
-// finding says that it has no worker.
+// TestBusyElsewhere: if only another broker's workers serve a type and all of them are busy, there
+// is no finding of a missing worker.
 func TestBusyElsewhere(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -114,7 +114,7 @@ func TestBusyElsewhere(t *testing.T) {
 	})
 }
 
-// TestLocalFirst: nothing is lent while a worker at home is idle.
+// TestLocalFirst: no job is lent while a worker at home is idle.
 func TestLocalFirst(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -136,8 +136,8 @@ func TestLocalFirst(t *testing.T) {
 	}
 }
 
-// TestManyNames: a worker with more names than fit into a message of NATS is not heard
-// elsewhere, and does not cost its broker the connection.
+// TestManyNames: a worker with more names than fit into a message of NATS is not known to other
+// brokers, and does not make its broker lose the connection.
 func TestManyNames(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -167,7 +167,7 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestAway: without NATS each broker goes on alone; with it they find each other.
+// TestAway: without NATS each broker continues alone; with it they find each other.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	nats, all := fleet(t, 1, 2)
@@ -204,7 +204,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestLostBroker: jobs at a broker that dies run elsewhere, soon.
+// TestLostBroker: jobs at a broker that is killed soon run elsewhere.
 func TestLostBroker(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 3)
@@ -237,8 +237,8 @@ func TestLostBroker(t *testing.T) {
 	}
 }
 
-// TestPause: of two brokers one stands still for less than a lease, at home and as the
-// borrower. No broker is lost, and no run is timed out, let alone done twice.
+// TestPause: one of two brokers hangs for less than a lease, as home and as borrower. No broker is
+// lost, and no run is timed out or repeated.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -251,7 +251,7 @@ func TestPause(t *testing.T) {
 	})
 	jobs := a.submitter()
 	for i, s := range []*site{a, b, a, b} {
-		timeout := 700 * time.Millisecond // which is judged at home
+		timeout := 700 * time.Millisecond // which home measures
 		if s == b {
 			timeout = 0
 		}
@@ -278,8 +278,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestCut: a broker that is not heard, or does not hear, and the others are lost to
-// each other; when the cut is healed, they lend each other again.
+// TestCut: a broker that is not heard, or does not hear, is lost to the others and they to it; when
+// the cut is healed, they lend to each other again.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -308,9 +308,9 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestTLS: a NATS that requires certificates accepts brokers that have them; if it does
-// not trust a broker, or the broker does not trust it, the broker names the option. Its
-// first message is without TLS, whichever way the URL names it.
+// TestTLS: a NATS that requires certificates accepts brokers that have them; if it does not trust a
+// broker, or the broker does not trust it, the broker names the option. NATS's first message is
+// without TLS, whatever the URL's scheme.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()
@@ -365,8 +365,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRefused: a NATS that accepts brokers but refuses the fleet's subjects counts as
-// away, and is back when it accepts them.
+// TestRefused: a NATS that accepts brokers but refuses the fleet's subjects counts as away until it
+// accepts them.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -408,7 +408,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSameName: of two brokers with one name the later one goes on alone, and says so.
+// TestSameName: of two brokers with one name the later one works alone, and says so.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
@@ -429,15 +429,14 @@ func TestSameName(t *testing.T) {
 	until(t, "it joins when the name is free", func() bool { f := late.fleet(); return !f.Alone && len(f.Brokers) == 1 })
 }
 
-// TestDrain: a broker that drains finishes the jobs that it borrowed, and lends those
-// that wait.
+// TestDrain: a broker that drains finishes the jobs that it borrowed, and lends its waiting jobs.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	_, all := fleet(t, 1, 2)
 	a, b := all[0], all[1]
 	jobs := a.submitter()
-	// If the machine stalls so long that b is lost to a, the job waits for the next b,
-	// which is then used.
+	// If the machine stalls until b is lost to a, the job waits for the next b, which the test then
+	// uses.
 	for lost, again := uint64(0), true; again; {
 		began, release := make(chan struct{}, 100), make(chan struct{})
 		stop := b.work([]string{"slow"}, 1, func(context.Context, *gloom.Job) (any, error) {
@@ -475,7 +474,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%s, %v", r.Body, err)
 		}
 	}
-	// The other way round: a waits for jobs that only the new b can do.
+	// The other way round: a has jobs that only the new b can run.
 	b.start()
 	b.hears(1)
 	last, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "echo", Body: body("1")})
@@ -519,9 +518,8 @@ var (
 	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of TestKills")
 )
 
-// TestKills: brokers and NATS die, freeze and come back under load. Every job whose
-// submitter lives ends once, and at the end all ledgers balance and nobody holds
-// anything.
+// TestKills: brokers and NATS are killed, frozen and restarted under load. Every job whose
+// submitter lives ends once, and at the end all ledgers balance and no broker has jobs.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	t.Logf("seed %d: go test ./cmd/gloomd/probe -run Kills -seed %d -faults %d", *seed, *seed, *faults)

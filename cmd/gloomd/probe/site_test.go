@@ -36,13 +36,13 @@ func TestMain(m *testing.M) {
 // patience bounds everything that a test waits for.
 const patience = 60 * time.Second
 
-// site is a broker of a fleet, which may be restarted at the same place.
+// site is a broker of a fleet, which may be restarted with the same address.
 type site struct {
 	t                    *testing.T
 	name, nats           string
 	submit, worker, http string
 	flags                []string
-	cable                *cable // to the first NATS server, where there is one alone
+	cable                *cable // to the NATS server, if there is only one
 	*throwaway.Daemon
 }
 
@@ -87,7 +87,7 @@ func (s *site) start() {
 	})
 }
 
-// get asks a broker; false where it does not answer.
+// get sends a request to a broker; false if it does not answer.
 func (s *site) get(path string, to any) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -102,7 +102,7 @@ func (s *site) get(path string, to any) bool {
 
 func (s *site) fleet() (f api.Fleet) { s.get("/v1/fleet", &f); return f }
 
-// found waits until a broker reports a cause.
+// found waits until a broker reports a finding with that cause.
 func (s *site) found(cause string) {
 	s.t.Helper()
 	until(s.t, "found: "+cause, func() bool {
@@ -122,7 +122,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// hears waits until a broker has so many others.
+// hears waits until a broker hears that many other brokers.
 func (s *site) hears(n int) {
 	s.t.Helper()
 	until(s.t, fmt.Sprintf("broker %s hears %d others", s.name, n), func() bool {
@@ -136,7 +136,7 @@ func (s *site) hears(n int) {
 	})
 }
 
-// work serves types at a broker until the test ends or it is told to stop.
+// work serves types at a broker until the test ends or stop is called.
 func (s *site) work(types []string, many int, do gloom.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -174,7 +174,7 @@ func do(t *testing.T, j *gloom.Submitter, job gloom.Job) (string, error) {
 	return string(r.Body), err
 }
 
-// echo answers with the name of the broker that it serves, and the body.
+// echo answers with the name of its broker, and the body.
 func (s *site) echo(_ context.Context, j *gloom.Job) (any, error) {
 	return s.name + strings.Trim(string(j.Body), `"`), nil
 }
