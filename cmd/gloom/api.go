@@ -23,19 +23,19 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// operator speaks with the side for operators of a broker, or of a door.
+// operator is a client of the interface for operators, of a broker or of a door.
 type operator struct {
-	flag  string // that names it
+	flag  string // flag that names the address
 	addr  string // as it was given
 	base  string // of URLs
 	token string
 	http  *http.Client
-	err   error // of the options: what every request fails with
-	known bool  // whether it is a door
+	err   error // of the options; every request fails with it
+	known bool  // it is known what answers there
 }
 
-// requestTimeout bounds one request, maxAnswer its answer in bytes: brokers keep
-// to a quarter of it.
+// requestTimeout bounds one request, maxAnswer its answer in bytes: four times the most that
+// brokers send.
 const (
 	requestTimeout = 10 * time.Second
 	maxAnswer      = 64 << 20
@@ -74,7 +74,7 @@ func (l *link) operator() *operator {
 	return o
 }
 
-// meet finds out what is behind a door, and has its requests go through that.
+// meet finds out which daemon answers, and sends its requests through its Door.
 func (o *operator) meet(ctx context.Context) error {
 	o.known = true
 	var status json.RawMessage
@@ -121,11 +121,11 @@ func (o *operator) do(ctx context.Context, method, path string, in, out any) err
 	return decode(data, out)
 }
 
-// decode reads an answer of a broker.
+// decode decodes an answer of a broker.
 func decode(data []byte, out any) error {
 	if json.Unmarshal(data, out) != nil {
-		return cli.Failf(cli.ExitFailed, "the answer makes no sense: %.60q", data).
-			Advise("is this a gloomd, and of a version that goes with this tool? --http-addr names another address")
+		return cli.Failf(cli.ExitFailed, "cannot decode the answer: %.60q", data).
+			Advise("is this a gloomd, of a version that fits this tool? --http-addr names another address")
 	}
 	return nil
 }
@@ -149,12 +149,12 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
 		why, hint = "it does not speak TLS", notTLS
 	case strings.Contains(err.Error(), "malformed HTTP"):
-		why, hint = "this is no HTTP server", "this may be the address for submitters or workers, or want TLS: --http-addr, --tls"
+		why, hint = "this is not an HTTP server", "this may be the address for submitters or workers, or need TLS: --http-addr, --tls"
 	}
 	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, why).Advise("%s", hint)
 }
 
-// refused makes a fault of a reply that is no success.
+// refused returns the fault for a reply that is not a success.
 func (o *operator) refused(resp *http.Response, data []byte) error {
 	r := &refusal{}
 	if json.Unmarshal(data, r) != nil || r.Code == "" {
@@ -168,19 +168,19 @@ func (o *operator) refused(resp *http.Response, data []byte) error {
 	case r.Code == "forbidden":
 		f.Code = exitDenied
 		if f.Hint = "the token's line in the broker's token file must say " + scopeOf(resp.Request); o.flag == "--door" {
-			f.Hint = "" // it says which scope is missing
+			f.Hint = "" // the reply says which scope is missing
 		}
 	case r.Code == "forbidden_host":
 		f.Code = exitDenied
 	case r.Status == http.StatusBadRequest && strings.Contains(string(data), "HTTPS server"):
-		f.Code, f.Hint = exitUnreachable, "the broker wants TLS: --tls"
+		f.Code, f.Hint = exitUnreachable, "the broker needs TLS: --tls"
 	case r.Status == http.StatusBadRequest:
 		f.Code = cli.ExitUsage
 	}
 	return f
 }
 
-// scopeOf is the scope that a request needs.
+// scopeOf returns the scope that a request needs.
 func scopeOf(r *http.Request) string {
 	if r.Method == http.MethodGet {
 		return "watch or admin"
@@ -188,12 +188,12 @@ func scopeOf(r *http.Request) string {
 	return "admin"
 }
 
-// refusal is the broker's reply that is no success, told by its reason alone.
+// refusal is the broker's reply that is not a success. Its text is the reason alone.
 type refusal api.Error
 
 func (r *refusal) Error() string { return cmp.Or(r.Reason, r.Code) }
 
-// status tells the reply's status if err is a refusal, else 0.
+// status returns the reply's status if err is a refusal, else 0.
 func status(err error) int {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -202,11 +202,10 @@ func status(err error) int {
 	return 0
 }
 
-// pageSize is the most that a broker gives at once.
+// pageSize is the most items that a broker returns at once.
 const pageSize = 1000
 
-// list calls fn for up to most items of a listing; more tells that there would
-// have been others.
+// list calls fn for up to most items of a listing; more reports whether there are others.
 func list[T any](ctx context.Context, o *operator, path string, most int, fn func(item T) error) (more bool, err error) {
 	cursor := ""
 	if !strings.Contains(path, "?") {
@@ -233,7 +232,7 @@ func list[T any](ctx context.Context, o *operator, path string, most int, fn fun
 	}
 }
 
-// listOf reads up to most items of a listing.
+// listOf returns up to most items of a listing.
 func listOf[T any](ctx context.Context, o *operator, path string, most int) (items []T, more bool, err error) {
 	more, err = list(ctx, o, path, most, func(item T) error {
 		items = append(items, item)
@@ -252,7 +251,7 @@ func printOne[T any](ctx context.Context, t *tool, path string, asJSON bool, wor
 	return printAs(t, raw, asJSON, words)
 }
 
-// printAs prints what was sent: in words, or as it is.
+// printAs prints an answer: in words, or as it was sent.
 func printAs[T any](t *tool, raw json.RawMessage, asJSON bool, words func(*T) string) error {
 	if asJSON {
 		return t.printJSON(raw)
@@ -270,7 +269,7 @@ func (t *tool) printJSON(raw json.RawMessage) error {
 	return outputError(err)
 }
 
-// outputError is a failure to write what was asked for.
+// outputError explains a failure to write the output.
 func outputError(err error) error {
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return err

@@ -10,10 +10,10 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// ask has the user agree on the terminal to what cannot be undone.
+// ask makes the user confirm on the terminal what cannot be undone.
 func (t *tool) ask(ctx context.Context, question string) error {
 	if !cli.Terminal(os.Stdin) {
-		return cli.Usagef("%s standard input is no terminal to ask on", question).Advise("--yes does it unasked")
+		return cli.Usagef("%s standard input is not a terminal", question).Advise("--yes does it without asking")
 	}
 	fmt.Fprintf(t.err, "gloom: %s [y/N] ", question)
 	said := make(chan string, 1)

@@ -10,13 +10,13 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const attachLong = `Wait for kept jobs (gloom submit --keep), whoever submitted them with the same
-token, and print their answers as they end, as gloom submit --lines does; with
---ordered in the order in which they are given. Who had a job until now gets no
-more of it. An id that no kept job has is told at once and counts as failed.
+const attachLong = `Wait for kept jobs (gloom submit --keep) that a client with the same
+token submitted, and print their answers as they end, as gloom submit --lines does;
+with --ordered in the order of the ids. A client that waited for such a job gets no
+more of it. An id that no kept job has is reported at once and counts as failed.
 
 --ids FILE (- is standard input) has an id on each line; blank ones are skipped.
-Up to --window jobs are attached to at a time. After Ctrl-C the jobs go on, and
+Up to --window jobs are attached to at a time. After Ctrl-C the jobs continue, and
 the outcomes that were not printed are kept.`
 
 // attachWindow is how many jobs are attached to at a time unless --window says so.
@@ -24,7 +24,7 @@ const attachWindow = 10_000
 
 func newAttach(t *tool) *cobra.Command {
 	s := &submit{tool: t, attach: true}
-	s.job.Keep = 1 // it goes on without us
+	s.job.Keep = 1 // the job continues without us
 	var ids string
 	cmd := &cobra.Command{
 		Use:   "attach ID... | --ids FILE",

@@ -22,8 +22,7 @@ const (
 
 var errNotUTF8 = errors.New("is not UTF-8")
 
-// toBody makes a body of bytes that came from outside. One line end is taken
-// off text.
+// toBody returns a body for bytes that came from outside. It removes one line end from text.
 func toBody(data []byte, form string) (json.RawMessage, error) {
 	if form == formBase64 {
 		return quote(base64.StdEncoding.EncodeToString(data)), nil
@@ -32,7 +31,7 @@ func toBody(data []byte, form string) (json.RawMessage, error) {
 		return nil, errNotUTF8
 	}
 	if form != formText {
-		// encoding/json is the judge of validity everywhere in Gloom.
+		// everywhere in Gloom, encoding/json decides what is valid.
 		if v := bytes.TrimSpace(data); stdjson.Valid(v) {
 			return v, nil
 		} else if form == formJSON {
@@ -42,7 +41,7 @@ func toBody(data []byte, form string) (json.RawMessage, error) {
 	return quote(string(chomp(data))), nil
 }
 
-// notJSON says where JSON goes wrong.
+// notJSON returns an error that says where JSON is invalid.
 func notJSON(data []byte) error {
 	var v stdjson.RawMessage
 	err := stdjson.Unmarshal(data, &v)
@@ -61,14 +60,15 @@ func quote(s string) json.RawMessage {
 	return b
 }
 
-// chomp takes one line end off.
+// chomp removes one line end.
 func chomp(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte("\n"))
 	return bytes.TrimSuffix(b, []byte("\r"))
 }
 
-// fromBody is a body for people and programs: a string's content, anything else
-// as it is; with formJSON strings, too, and with formBase64 what a string encodes.
+// fromBody returns a body for people and programs: the content of a string, anything else as it is.
+// With formJSON strings stay as they are, too; with formBase64 it returns the bytes that a string
+// encodes.
 func fromBody(body json.RawMessage, form string) ([]byte, error) {
 	var s string
 	isText := len(body) > 0 && body[0] == '"' && stdjson.Unmarshal(body, &s) == nil
@@ -76,7 +76,7 @@ func fromBody(body json.RawMessage, form string) ([]byte, error) {
 	case form == formBase64:
 		data, err := base64.StdEncoding.DecodeString(s)
 		if err != nil || !isText {
-			return nil, errors.New("is no string in base64")
+			return nil, errors.New("is not a string in base64")
 		}
 		return data, nil
 	case isText && form != formJSON:
@@ -85,13 +85,13 @@ func fromBody(body json.RawMessage, form string) ([]byte, error) {
 	return body, nil
 }
 
-// bodyText is fromBody for people.
+// bodyText returns the content of a string, anything else as it is.
 func bodyText(body json.RawMessage) []byte {
 	data, _ := fromBody(body, formAuto)
 	return data
 }
 
-// oneLine is a body without line ends between its tokens.
+// oneLine returns a body without line ends between its tokens.
 func oneLine(body json.RawMessage) json.RawMessage {
 	if bytes.IndexByte(body, '\n') < 0 && bytes.IndexByte(body, '\r') < 0 {
 		return body

@@ -34,7 +34,7 @@ func TestToBody(t *testing.T) {
 	}
 }
 
-// What comes in as text comes out as the same text.
+// Text that is encoded and decoded is the same.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "a", "\x00\x1f\x7f", "<>&\u2028\u2029", "\"\\/", "\U0001f600", "a\n"} {
 		f.Add(s)
@@ -64,10 +64,10 @@ func TestTail(t *testing.T) {
 	if len(b.buf) > 2*b.limit+12 {
 		t.Errorf("%d bytes kept, at most %d expected", len(b.buf), 2*b.limit)
 	}
-	if got := b.told(); !strings.HasPrefix(got, "… ") || !strings.HasSuffix(got, "the end�") {
+	if got := b.text(); !strings.HasPrefix(got, "… ") || !strings.HasSuffix(got, "the end�") {
 		t.Errorf("told %q", got)
 	}
-	if got := (&tail{limit: 100, buf: []byte(" one\n")}).told(); got != "one" {
+	if got := (&tail{limit: 100, buf: []byte(" one\n")}).text(); got != "one" {
 		t.Errorf("told %q, want one", got)
 	}
 }

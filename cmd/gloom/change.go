@@ -19,9 +19,9 @@ func newChange(t *tool) *cobra.Command {
 	var delay time.Duration
 	cmd := &cobra.Command{
 		Use:   "change ID [--priority N] [--group NAME]... [--delay D]",
-		Short: "Change a job that waits",
-		Long: `Change the priority, the groups or the delay of a waiting job. The rest stays,
-also its age. --group replaces all its groups, --no-groups removes them. --delay
+		Short: "Change a waiting job",
+		Long: `Change the priority, the groups or the delay of a waiting job. All else stays,
+its age too. --group replaces all its groups, --no-groups removes them. --delay
 counts from now; 0s makes the job ready. A submitter's token reaches detached
 jobs, an operator's token reaches all.`,
 		Example: `  gloom change weekly --priority 9 --delay 0s
@@ -55,7 +55,7 @@ jobs, an operator's token reaches all.`,
 	f.Int64Var(&priority, "priority", 0, "larger numbers run first")
 	f.StringArrayVar(&groups, "group", nil, "a group that it belongs to; may be given several times")
 	f.BoolVar(&none, "no-groups", false, "it belongs to no group")
-	f.DurationVar(&delay, "delay", 0, "do not run it before")
+	f.DurationVar(&delay, "delay", 0, "time before which it does not run")
 	return cmd
 }
 
@@ -75,7 +75,7 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 	}
 	switch {
 	case status(err) == http.StatusConflict && t.link.door == "":
-		return cli.Failf(cli.ExitFailed, "%.200q is running: only what waits can be changed", id)
+		return cli.Failf(cli.ExitFailed, "%.200q is running: only waiting jobs can be changed", id)
 	case err == nil:
 		t.note("changed %s", cli.Clean(id))
 	}

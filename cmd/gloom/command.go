@@ -19,7 +19,7 @@ import (
 	"gloom/cmd/internal/launch"
 )
 
-// grace is how long a command that was told to stop has until it is killed.
+// grace is the time between the signal to stop a command and the signal that kills it.
 const grace = 5 * time.Second
 
 // stderrKept is how much of the end of stderr is kept, stderrTold how much of
@@ -32,7 +32,7 @@ const (
 // command runs one program for each job.
 type command struct {
 	args   []string // {id} and {type} are replaced
-	unsafe bool     // wherever they stand, and whatever they begin with
+	unsafe bool     // even if they begin with a hyphen
 
 	timeout    time.Duration // 0: none
 	input      string        // one of the forms
@@ -42,7 +42,7 @@ type command struct {
 	retryDelay time.Duration // negative: the job's own backoff
 	progress   bool          // read progress from descriptor 3
 	compat     bool
-	guard      *launch.Guard // ends commands with us: their jobs run elsewhere then
+	guard      *launch.Guard // ends commands when we end: their jobs then run elsewhere
 	stderr     io.Writer     // gets what commands write to stderr; nil: nobody
 
 	kill    <-chan struct{} // closed: no more grace
@@ -143,13 +143,14 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	return c.outcome(why, p.Result(), stdout, stderr)
 }
 
-// strangersEnv is our environment without what is ours: tokens, keys, addresses.
+// strangersEnv returns our environment without our own variables: tokens, keys, addresses.
 func strangersEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GLOOM_") })
 }
 
-// cannotStart is about this machine, not the job: the slot takes a rest, so
-// that it does not eat up the retries of a whole queue.
+// cannotStart returns the failure of a command that could not start. That is the fault of this
+// machine, not of the job, so the slot pauses: otherwise it would use up the retries of a whole
+// queue.
 func (c *command) cannotStart(ctx context.Context, err error) *failure {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
@@ -160,8 +161,8 @@ func (c *command) cannotStart(ctx context.Context, err error) *failure {
 	return &failure{what: fmt.Sprintf("the command could not be started: %v", err), delay: c.retryDelay}
 }
 
-// watch waits for a command's end, and brings it about when its time is over,
-// when nobody waits for it any more, or when it says too much.
+// watch waits until a command has ended. It stops a command when its time is over, when nobody
+// waits for it any more, or when its output is too large.
 func (c *command) watch(ctx context.Context, p *launch.Process, over <-chan struct{}) (why error) {
 	var limit <-chan time.Time
 	if c.timeout > 0 {
@@ -194,9 +195,9 @@ func (c *command) watch(ctx context.Context, p *launch.Process, over <-chan stru
 	return why
 }
 
-// outcome makes an answer or a failure of what a command did.
+// outcome returns the answer or the failure of a command that has ended.
 func (c *command) outcome(why error, end launch.Result, stdout *capped, stderr *tail) (json.RawMessage, *failure) {
-	f := &failure{stderr: stderr.told(), delay: c.retryDelay}
+	f := &failure{stderr: stderr.text(), delay: c.retryDelay}
 	switch {
 	case why == errTimeout:
 		f.what = fmt.Sprintf("timeout after %v", c.timeout)
@@ -226,7 +227,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *capped, stderr *
 type capped struct {
 	limit int64
 	buf   bytes.Buffer
-	over  chan struct{} // closed once more came
+	over  chan struct{} // closed when more was written
 }
 
 func (b *capped) Write(p []byte) (int, error) {
@@ -268,8 +269,8 @@ func (b *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// told is what goes into a reason: the last bytes, in whole lines if possible.
-func (b *tail) told() string {
+// text returns the last bytes, in whole lines if possible.
+func (b *tail) text() string {
 	s := bytes.TrimSpace(b.buf)
 	cut := b.cut
 	if n := len(s) - stderrTold; n > 0 {

@@ -43,10 +43,10 @@ them again, and discard them.`,
 
 func deadPath(typ, id string) string { return "/v1/dead/" + api.Segment(typ) + "/" + api.Segment(id) }
 
-// mostDead is how many types, and of each how many failed jobs, are looked at.
+// mostDead is the most types, and the most failed jobs of each, that are read.
 const mostDead = 100 * pageSize
 
-// typesWithDead are the types of which failed jobs are kept.
+// typesWithDead returns the types of which failed jobs are kept.
 func (o *operator) typesWithDead(ctx context.Context) (names []string, err error) {
 	_, err = list(ctx, o, "/v1/types", mostDead, func(x api.Type) error {
 		if x.Dead > 0 {
@@ -73,7 +73,7 @@ func newDeadLs(t *tool) *cobra.Command {
 		},
 	}
 	l.flags(cmd, 1000)
-	cmd.Flags().Var((*filled)(&reason), "reason", "only those with this in their reason")
+	cmd.Flags().Var((*filled)(&reason), "reason", "only those whose reason contains this")
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, each func(
 		return false, err
 	}
 	if st.DeadDropped > 0 {
-		defer l.note("%s not kept for want of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
+		defer l.note("%s not kept for lack of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
 			cli.Plural(int(st.DeadDropped), "failed job"), humanize.Comma(st.Limits["dead_letters"]), cli.Bytes(st.Limits["dead_bytes"]))
 	}
 	var kept []letter
@@ -114,7 +114,7 @@ func (l *ls) dead(ctx context.Context, types []string, reason string, each func(
 	return more, nil
 }
 
-// letters tables failed jobs.
+// letters returns a table of failed jobs.
 func (l *ls) letters(items []api.DeadJob, most int) table.Writer {
 	w := cli.Table(cli.Column{Name: "TYPE", Left: true, Max: min(most, 24)}, cli.Column{Name: "ID", Left: true},
 		cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
@@ -153,7 +153,7 @@ func newDeadShow(t *tool) *cobra.Command {
 	return cmd
 }
 
-// aboutDead is a failed job in words.
+// aboutDead describes a failed job.
 func aboutDead(d *api.DeadJob) string {
 	var lines []string
 	for l := range strings.Lines(d.Reason) {
@@ -209,15 +209,15 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 	}
 	f := cmd.Flags()
 	f.BoolVar(&a.all, "all", false, "all that are kept of the type")
-	f.Var((*filled)(&a.filter.Reason), "reason", "with --all: only those with this in their reason")
-	f.Var(&a.older, "older", "with --all: only those that failed at least so long ago")
+	f.Var((*filled)(&a.filter.Reason), "reason", "with --all: only those whose reason contains this")
+	f.Var(&a.older, "older", "with --all: only those that failed at least this long ago")
 	if a.yes = verb != "discard"; !a.yes {
 		f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	}
 	return cmd
 }
 
-// deadAction is what is done to failed jobs.
+// deadAction is a command that retries or discards failed jobs.
 type deadAction struct {
 	*tool
 	verb, done string
@@ -241,7 +241,7 @@ func (a *deadAction) many(typ string) error {
 	}
 	a.note("%s: %s", a.done, cli.Plural(out.Done, "job"))
 	if out.Refused > 0 {
-		return cli.Failf(cli.ExitFailed, "%s not taken in, the first because %s", cli.Plural(out.Refused, "job"), out.Reason)
+		return cli.Failf(cli.ExitFailed, "%s refused, the first because %s", cli.Plural(out.Refused, "job"), out.Reason)
 	}
 	return nil
 }
@@ -266,8 +266,8 @@ func (a *deadAction) each(ctx context.Context, typ string, ids []string) error {
 	return err
 }
 
-// forEach does something about several ids. It goes on after those that are
-// refused, telling each, and returns the first error.
+// forEach calls do for several ids. It reports an id that is refused and continues, and returns the
+// first error.
 func (t *tool) forEach(ids []string, do func(id string) error) error {
 	var first error
 	for _, id := range ids {

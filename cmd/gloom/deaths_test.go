@@ -17,12 +17,13 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// TestKilledWorker: a worker that is killed leaves nothing of its commands running, not even
-// what they have started: its job runs again elsewhere.
+// TestKilledWorker: when a worker is killed, its commands and the processes that they have started
+// end: its job runs again elsewhere.
 func TestKilledWorker(t *testing.T) { outlived(t, syscall.SIGKILL, 10*time.Second) }
 
-// TestStoppedWorker: nor does a worker that is stopped, before the broker takes it for lost. The
-// broker's two beats of 15 seconds began at our last byte, which is a beat old at most.
+// TestStoppedWorker: the same for a worker that is stopped, before the broker considers it lost.
+// The broker's two beats of 15 seconds began at the worker's last byte, which is at most a beat
+// old.
 func TestStoppedWorker(t *testing.T) { outlived(t, syscall.SIGSTOP, 15*time.Second) }
 
 // outlived sends a signal to a worker whose command has started another one, and waits until that
@@ -76,9 +77,8 @@ func outlived(t *testing.T, signal syscall.Signal, most time.Duration) {
 	}
 }
 
-// TestDeaths streams lines through workers of eight commands each, which are
-// killed at random: every line gets its own answer all the same. GLOOM_LINES
-// and GLOOM_SEED set how many and which.
+// TestDeaths streams lines through workers of eight commands each, which are killed at random:
+// every line still gets its own answer. GLOOM_LINES and GLOOM_SEED set how many and which.
 func TestDeaths(t *testing.T) {
 	lines, seed := 1500, uint64(time.Now().UnixNano())
 	for name, v := range map[string]any{"GLOOM_LINES": &lines, "GLOOM_SEED": &seed} {

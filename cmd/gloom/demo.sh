@@ -44,8 +44,8 @@ step() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; }
 
 PATH=$bin:$PATH
 
-# A copy of the files, so that nothing changes them while they are read. DEMO_TREE takes
-# less of them.
+# A copy of the files, so that nothing changes them while they are read. DEMO_TREE names a smaller
+# tree.
 mkdir "$dir/tree"
 find "${DEMO_TREE:-.}" -type f -not -path '*/.*' -not -path '*/__pycache__/*' |
 	tar -cf - -T - 2>"$dir/tar.log" | tar -xf - -C "$dir/tree"

@@ -17,7 +17,7 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// ready is what daemons say when they serve.
+// ready has the log lines of daemons that are ready.
 var ready = map[string]string{"jq-master": "jq-master serves", "serverlessd": "serverlessd is ready"}
 
 // cmdDoor starts a daemon on a free port, and points GLOOM_DOOR at it.
@@ -83,8 +83,8 @@ func query(socket, text string) error {
 	return err
 }
 
-// cmdPost asks the door itself: post [-VAR FIELD] PATH [BODY]. The variable gets the field of the
-// answer; of "job_id" the first one wherever it stands. $WORKER is sent as worker-id.
+// cmdPost sends a request to the door itself: post [-VAR FIELD] PATH [BODY]. The variable gets the
+// field of the answer; of "job_id" the first one at any depth. $WORKER is sent as worker-id.
 func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
 	name, field := "", ""
 	if strings.HasPrefix(args[0], "-") {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestDrainReplaced: a broker that is drained is gone, though another one answers at its
-// address before anybody has looked.
+// TestDrainReplaced: a drained broker counts as gone, even if another one answers at its address
+// before the first check.
 func TestDrainReplaced(t *testing.T) {
 	var looks atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

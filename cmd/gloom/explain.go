@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// shownRuns is how many of a job's runs people are shown, the last ones.
+// shownRuns is how many runs of a job are shown: the last ones.
 const shownRuns = 20
 
 func newExplain(t *tool) *cobra.Command {
@@ -23,9 +23,9 @@ func newExplain(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Tell why a job does not run",
-		Long: `Tell where the job ID stands: its state and since when, its place in line, what
+		Long: `Show the state of the job ID and since when it lasts, its place in line, what
 it waits for, its attempts and age, its submitter and its worker. Of a job that
-has ended, tell its life, as far back as the broker's history reaches
+has ended, show its life, as far back as the broker's history reaches
 (--history), and of a failed job that is kept, its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
@@ -52,9 +52,9 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		}
 		_, found, err := t.findings(ctx, "")
 		if err != nil {
-			found = &api.Findings{} // the job is told all the same
+			found = &api.Findings{} // show the job without them
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j)+told(about(found, j), ""))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j)+describe(about(found, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
 		raw, err := t.findDead(ctx, id, err)
@@ -99,7 +99,7 @@ func aboutJob(j *api.Job) []fact {
 	}
 	switch {
 	case j.Submitter != nil && j.Detached:
-		add("submitter", "%s, who does not wait for it (detached)", who(j.Submitter))
+		add("submitter", "%s, which does not wait for it (detached)", who(j.Submitter))
 	case j.Submitter != nil:
 		add("submitter", "%s", who(j.Submitter))
 	case j.Detached:
@@ -137,7 +137,7 @@ func aboutJob(j *api.Job) []fact {
 	return f
 }
 
-// who is a peer in words.
+// who describes a peer.
 func who(p *api.Peer) string {
 	s := where(p)
 	if p.Broker != "" {
@@ -152,7 +152,7 @@ func who(p *api.Peer) string {
 	return s + ", connected for " + span(p.Seconds)
 }
 
-// where a peer is; those on a unix socket have no address.
+// where returns the address of a peer; on a unix socket, its number.
 func where(p *api.Peer) string {
 	if p.Broker != "" {
 		return "the broker " + cli.Clean(p.Broker)
@@ -177,7 +177,7 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw jso
 		}
 		return nil, f
 	}
-	// As a retry would have it, the oldest of a type.
+	// The oldest of its type, which a retry would take.
 	err = o.do(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)
 	return raw, err
 }

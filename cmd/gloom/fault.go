@@ -18,8 +18,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// Exit statuses beside those of all programs; the help of the root command
-// lists them.
+// Exit statuses besides those of all programs; the help of the root command lists them.
 const (
 	exitUnreachable = 3
 	exitDenied      = 4
@@ -30,7 +29,7 @@ const exitHelp = `Exit status: 0 for success; 1 if a job failed, was refused or 
 lost; 4 if the broker denied access (token, scope, certificate); 130 after
 Ctrl-C, 143 after SIGTERM.`
 
-// inBrackets sets a hint behind an error, where it has no line of its own.
+// inBrackets returns a hint in brackets, for an error and its hint on one line.
 func inBrackets(hint string) string {
 	if hint == "" {
 		return ""
@@ -38,7 +37,7 @@ func inBrackets(hint string) string {
 	return " (" + hint + ")"
 }
 
-// plain is an error's text without the client's prefix.
+// plain returns an error's text without the client's prefix.
 func plain(err error) string {
 	return strings.TrimPrefix(err.Error(), "gloom: ")
 }
@@ -60,7 +59,7 @@ func classify(err error) error {
 	case errors.Is(err, gloom.ErrLost):
 		code, reason, id := anatomy(err)
 		f = cli.Failf(exitUnreachable, "%s", say(gloom.Code(code), reason, id)).
-			Advise("gloom ping tells whether the broker is back")
+			Advise("gloom ping shows whether the broker is back")
 	case unreachable(err):
 		f = cli.Failf(exitUnreachable, "%s", plain(err))
 		f.Hint = reachHint(err, "")
@@ -70,7 +69,7 @@ func classify(err error) error {
 	return f
 }
 
-// noBroker is a failure to reach any of the addresses.
+// noBroker returns the fault for a failure to reach any of the addresses.
 func noBroker(addrs []string, flag string, err error) error {
 	var refused *gloom.RefusedError
 	switch {
@@ -91,12 +90,12 @@ func refusalStatus(c gloom.Code) int {
 	case gloom.ErrUnauthorized, gloom.ErrForbidden:
 		return exitDenied
 	case gloom.ErrInvalidValue, gloom.ErrInvalidType, gloom.ErrMissingField:
-		return cli.ExitUsage // of what was given for the job
+		return cli.ExitUsage // a value given for the job is wrong
 	}
 	return cli.ExitFailed
 }
 
-// say is the text of what the broker answered.
+// say returns the text of a broker's answer.
 func say(code gloom.Code, reason, id string) string {
 	s := string(code)
 	if id != "" {
@@ -108,7 +107,7 @@ func say(code gloom.Code, reason, id string) string {
 	return s
 }
 
-// advice is what to do about a code.
+// advice returns a hint for a code.
 func advice(c gloom.Code) string {
 	switch c {
 	case gloom.ErrUnauthorized:
@@ -116,7 +115,7 @@ func advice(c gloom.Code) string {
 	case gloom.ErrForbidden:
 		return "the token's line in the broker's token file lacks this scope or type"
 	case gloom.ErrUnknownAction:
-		return "a broker that speaks the original protocol only? try --compat"
+		return "a broker that speaks only the original protocol? try --compat"
 	case gloom.ErrInvalidAction:
 		return "the addresses for submitters and for workers may be swapped (--submit-addr, --worker-addr), or the broker may speak the original protocol only (--compat)"
 	case gloom.ErrDraining:
@@ -138,10 +137,9 @@ func unreachable(err error) bool {
 		strings.Contains(err.Error(), "connect to ")
 }
 
-const notTLS = "the broker does not speak TLS here; leave --tls or tls:// away"
+const notTLS = "the broker does not speak TLS here; leave out --tls or tls://"
 
-// reachHint is what to do about it; more is added where the address may be
-// wrong.
+// reachHint returns a hint for such an error; more is added if the address may be wrong.
 func reachHint(err error, more string) string {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
@@ -160,12 +158,12 @@ func reachHint(err error, more string) string {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
 		return "is gloomd running there?" + more
 	case errors.Is(err, io.EOF):
-		return "does the broker want TLS (--tls), or speak the original protocol only (--compat)?" + more
+		return "does the broker need TLS (--tls), or speak the original protocol only (--compat)?" + more
 	}
 	return "is gloomd running there, and does it speak TLS (--tls)?" + more
 }
 
-// cause is why a connection failed, without what is said elsewhere: to whom.
+// cause returns why a connection failed, without the address.
 func cause(err error) string {
 	for {
 		switch e := err.(type) {

@@ -43,8 +43,8 @@ The exit status is 1 if a finding is severe.`,
 			if err := printAs(t, raw, asJSON, func(f *api.Findings) string {
 				switch {
 				case len(f.Items) > 0:
-					return told(f, "")
-				case len(args) > 0: // which need not be there
+					return describe(f, "")
+				case len(args) > 0: // the subject need not exist
 					return "nothing found about " + cli.Clean(args[0]) + "\n"
 				}
 				return "nothing found: all is well\n"
@@ -58,7 +58,7 @@ The exit status is 1 if a finding is severe.`,
 	return cmd
 }
 
-// findings asks for what was found, as it was sent and as it is.
+// findings returns what was found, as it was sent and decoded.
 func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *api.Findings, error) {
 	var raw json.RawMessage
 	found := &api.Findings{}
@@ -68,7 +68,7 @@ func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *ap
 	return raw, found, decode(raw, found)
 }
 
-// severe is the exit status of what was found.
+// severe returns exit status 1 if a finding is severe.
 func severe(f *api.Findings) error {
 	if slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Severity == api.Severe }) {
 		return cli.Quiet(cli.ExitFailed)
@@ -76,14 +76,14 @@ func severe(f *api.Findings) error {
 	return nil
 }
 
-// some is the first n of what was found.
+// some returns the first n findings.
 func some(f *api.Findings, n int) *api.Findings {
 	n = min(n, len(f.Items))
 	return &api.Findings{Items: f.Items[:n], More: f.More + len(f.Items) - n}
 }
 
-// told is what was found, in words; where there is more, where to look.
-func told(f *api.Findings, look string) string {
+// describe describes findings; look says where the others can be seen.
+func describe(f *api.Findings, look string) string {
 	var b strings.Builder
 	for i := range f.Items {
 		x := &f.Items[i]
@@ -99,7 +99,7 @@ func told(f *api.Findings, look string) string {
 	return b.String()
 }
 
-// headline is a finding in a line.
+// headline describes a finding in one line.
 func headline(x *api.Finding) string {
 	subject := x.Kind + " " + cli.Clean(x.Subject)
 	switch {
@@ -111,14 +111,14 @@ func headline(x *api.Finding) string {
 	return fmt.Sprintf("%s  %s: %s", strings.ToUpper(x.Severity), subject, cli.Clean(x.Finding))
 }
 
-// about keeps what is about the type or a group of a job.
+// about keeps the findings about the type or a group of a job.
 func about(f *api.Findings, j *api.Job) *api.Findings {
 	return &api.Findings{Items: slices.DeleteFunc(f.Items, func(x api.Finding) bool {
 		return !(x.Kind == "type" && x.Subject == j.Type || x.Kind == "group" && slices.Contains(j.Groups, x.Subject))
 	})}
 }
 
-// old tells that a broker knows no findings.
+// old reports whether an error comes from a broker that does not know findings.
 func old(err error) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.Status == http.StatusNotFound

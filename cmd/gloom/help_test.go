@@ -10,15 +10,15 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// TestHelp holds the help of every command to what a terminal of 80 columns
-// shows, with an example that is this command's.
+// TestHelp checks that the help of every command fits a terminal of 80 columns and has an example
+// of that command.
 func TestHelp(t *testing.T) {
 	var walk func(c *cobra.Command)
 	n := 0
 	walk = func(c *cobra.Command) {
 		path := strings.Fields(c.CommandPath())[1:]
 		if len(path) > 0 && (path[0] == "completion" || path[0] == "help") {
-			return // cobra's own
+			return // a command of cobra
 		}
 		n++
 		var out strings.Builder

@@ -19,7 +19,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// jobFilter says which jobs are meant.
+// jobFilter selects jobs.
 type jobFilter struct {
 	state, id, group string
 	older            age
@@ -30,9 +30,9 @@ type jobFilter struct {
 
 func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.Var(cli.Choice(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
-	f.Var((*filled)(&q.id), "id", "only ids with this in them")
+	f.Var((*filled)(&q.id), "id", "only jobs whose id contains this")
 	f.Var((*filled)(&q.group), "group", "only jobs of this group")
-	f.Var(&q.older, "older", "only jobs submitted at least so long ago: 90s, 2h")
+	f.Var(&q.older, "older", "only jobs submitted at least this long ago: 90s, 2h")
 }
 
 func (q *jobFilter) api(most int) api.JobFilter {
@@ -40,12 +40,12 @@ func (q *jobFilter) api(most int) api.JobFilter {
 	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.ms(), All: all, Most: most}
 }
 
-// words are the filter, but for the state, in a question.
+// words returns the filter, without the state, for a question.
 func (q *jobFilter) words() string {
 	return filterWords("id", q.id, "group", q.group, "older", q.older.String())
 }
 
-// filterWords are pairs of a flag and its value, if it is set, in a question.
+// filterWords returns pairs of a flag and its value, if it is set, for a question.
 func filterWords(pairs ...string) string {
 	var set []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -59,7 +59,7 @@ func filterWords(pairs ...string) string {
 	return " (" + strings.Join(set, ", ") + ")"
 }
 
-// query is the filter as a part of a URL.
+// query returns the filter as a URL query.
 func (q *jobFilter) query() string {
 	v := url.Values{}
 	for key, s := range map[string]string{"state": q.state, "id": q.id, "group": q.group, "outcome": q.outcome, "since": q.since} {
@@ -76,14 +76,14 @@ func (q *jobFilter) query() string {
 	return v.Encode()
 }
 
-const jobsLong = `List the jobs of TYPE, or of all types, that wait or run. Their order is not
-that of time or priority. A job that matches throughout is listed exactly once.
+const jobsLong = `List the jobs of TYPE, or of all types, that wait or run. They are in no
+order of time or priority. A job that matches throughout is listed exactly once.
 
 With --ended, list what has ended instead, the latest end first, as far back as
-the broker remembers (its --history). gloom job ID tells the life of one of
+the broker remembers (its --history). gloom job ID shows the life of one of
 them; gloom dead ls lists failed jobs that are kept and can be run again.
 
---json prints one JSON object per line with everything that the broker tells.`
+--json prints one JSON object per line with everything that the broker reports.`
 
 const jobsExample = `  gloom jobs mail --state running --older 10m
   gloom jobs --id 4711
@@ -159,7 +159,7 @@ func (l *ls) jobs(items []api.Job, most int) table.Writer {
 	return w
 }
 
-// ended tables jobs that have ended.
+// ended returns a table of jobs that have ended.
 func (l *ls) ended(items []api.Ended, most int) table.Writer {
 	w := cli.Table(
 		cli.Column{Name: "ENDED", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40},
@@ -182,7 +182,7 @@ func newJob(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job ID",
 		Short: "Show a job, body and headers included",
-		Long: `Show everything that the broker knows of the job ID: what gloom explain tells,
+		Long: `Show everything that the broker knows of the job ID: what gloom explain shows,
 its headers and its body or, if it has ended and its outcome is kept, the
 answer. --body prints only the body, as it is.`,
 		Example: `  gloom job weekly
@@ -228,7 +228,7 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 	return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, bytesOf(int64(j.Bytes)))
 }
 
-// noBody says that neither a body nor an answer is kept of a job that has ended.
+// noBody returns an error: neither a body nor an answer is kept of a job that has ended.
 func noBody(id string, j *api.Job) error {
 	if j.Outcome == "answered" {
 		return cli.Failf(cli.ExitFailed, "%.200q was answered, and the answer is not kept (submit with keep_ms to keep it)", id)
@@ -236,7 +236,7 @@ func noBody(id string, j *api.Job) error {
 	return cli.Failf(cli.ExitFailed, "%.200q ended without an answer: %s: %s", id, j.Outcome, cli.Clean(j.Reason))
 }
 
-// aboutBody is the content of a job in words; "" if it was not asked for.
+// aboutBody describes the content of a job; it returns "" if that was not asked for.
 func aboutBody(j *api.Job) string {
 	out := ""
 	if j.Headers != nil {
@@ -251,7 +251,7 @@ func aboutBody(j *api.Job) string {
 // shownBody is how much of a body is shown among other facts, in bytes.
 const shownBody = 2000
 
-// abridged is a value on one line, cut if it is long.
+// abridged returns a value on one line, cut if it is long.
 func abridged(raw json.RawMessage) string {
 	s := string(oneLine(raw))
 	if len(s) > shownBody {
@@ -262,7 +262,7 @@ func abridged(raw json.RawMessage) string {
 
 const purgeLong = `Cancel all waiting jobs of TYPE that match, and tell their submitters. With
 --state running, cancel running ones, and tell their workers to stop. gloom
-first names the number of jobs and asks, unless --yes is given, and then tells
+first names the number of jobs and asks, unless --yes is given, and then reports
 how many were cancelled and how many still match.`
 
 const purgeExample = `  gloom purge mail
@@ -298,7 +298,7 @@ func newPurge(t *tool) *cobra.Command {
 	return cmd
 }
 
-// changeOfMany is something done to all that fit a filter.
+// changeOfMany is a change to all jobs that fit a filter.
 type changeOfMany struct {
 	path       string
 	filter     func(most int) any // 0: all that fit
@@ -307,7 +307,7 @@ type changeOfMany struct {
 	yes        bool
 }
 
-// many counts, asks, and does it. It returns nil where there is nothing to do.
+// many counts the jobs, asks, and makes the change. It returns nil if there is nothing to do.
 func (t *tool) many(c *changeOfMany) (*api.Many, error) {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
@@ -323,7 +323,7 @@ func (t *tool) many(c *changeOfMany) (*api.Many, error) {
 	}
 	most := 0
 	if !c.yes {
-		// What was said yes to, and none that came since.
+		// Change no more jobs than the user has agreed to.
 		most = out.Before
 		if err := t.ask(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.what), cli.Clean(c.of), c.that, o.addr)); err != nil {
 			return nil, err

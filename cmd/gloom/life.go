@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// aboutRun tells of a run that has ended.
+// aboutRun describes a run that has ended.
 func aboutRun(x *api.Run) string {
 	on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
 	switch {
@@ -30,7 +30,7 @@ func aboutRun(x *api.Run) string {
 	return s
 }
 
-// clock is a time of the broker's in local time, with the date.
+// clock returns a time of the broker's in local time, with the date.
 func clock(rfc3339 string) string {
 	at, err := time.Parse(time.RFC3339Nano, rfc3339)
 	if err != nil {
@@ -39,12 +39,13 @@ func clock(rfc3339 string) string {
 	return at.Local().Format("2006-01-02 15:04:05.000")
 }
 
-// life is what happened to a job that has ended, in the order of time, and then what it was.
+// life returns what happened to a job that has ended, in the order of time, and then its
+// properties.
 func life(j *api.Job) []fact {
 	var f []fact
 	add := func(name, format string, args ...any) { f = append(f, fact{name, fmt.Sprintf(format, args...)}) }
 	by := ", detached"
-	if j.KeepMS > 0 { // only a submitter that is attached now is told
+	if j.KeepMS > 0 { // only a submitter that is attached now is known
 		by = ""
 	}
 	if j.Submitter != nil {
@@ -81,7 +82,7 @@ func life(j *api.Job) []fact {
 	return f
 }
 
-// letter is the body that is kept of a job that has failed, "" if there is none.
+// letter describes the body that is kept of a failed job; it returns "" if there is none.
 func (t *tool) letter(ctx context.Context, j *api.Job) string {
 	if j.Outcome != "failed" {
 		return ""
@@ -95,7 +96,7 @@ func (t *tool) letter(ctx context.Context, j *api.Job) string {
 		return ""
 	}
 	again := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(d.Type), cli.Clean(d.ID))
-	if t.link.door != "" { // which may have no retry
+	if t.link.door != "" { // the door may have no retry
 		again = ""
 	}
 	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", again, cli.Clean(abridged(d.Body)))

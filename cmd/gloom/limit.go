@@ -64,7 +64,7 @@ func newLimit(t *tool) *cobra.Command {
 	f.Var(&l.burst, "burst", "most of them at once; or none")
 	f.BoolVar(&l.fair, "fair", false, "groups take turns within the type")
 	f.StringVar(&l.group, "group", "", "limit every group that fits this pattern")
-	f.BoolVar(&l.remove, "remove", false, "take the rule of --group away")
+	f.BoolVar(&l.remove, "remove", false, "remove the rule of --group")
 	return cmd
 }
 
@@ -88,10 +88,10 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 	switch {
 	case l.concurrency.zero():
 		return cli.Usagef("--concurrency 0: must be at least 1 for a type, or none").
-			Advise("gloom pause %s holds its jobs back; --concurrency none takes the limit away", cli.Clean(typ))
+			Advise("gloom pause %s holds its jobs back; --concurrency none removes the limit", cli.Clean(typ))
 	case l.rate.set && !l.rate.none && l.rate.perSecond == 0:
 		return cli.Usagef("--rate 0: must be above 0, or none").
-			Advise("gloom pause %s holds its jobs back; --rate none takes the limit away", cli.Clean(typ))
+			Advise("gloom pause %s holds its jobs back; --rate none removes the limit", cli.Clean(typ))
 	case l.burst.zero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
@@ -168,7 +168,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 		}
 		if now.Concurrency == nil && now.Rate == nil && now.Burst == nil {
 			return cli.Usagef("none of the limits of groups %s would be left", cli.Clean(l.group)).
-				Advise("--remove takes the rule away")
+				Advise("--remove removes the rule")
 		}
 		if err := o.do(ctx, http.MethodPut, path, now.RuleLimits, &now); err != nil {
 			return err
@@ -178,7 +178,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 	return outputError(err)
 }
 
-// ruled is a rule in words.
+// ruled describes a rule.
 func ruled(r *api.Rule) string {
 	var s []string
 	if r.Concurrency != nil {

@@ -38,7 +38,7 @@ used instead of the environment.
 that show and control then talk to that daemon instead of a broker, and say what
 it does not have.`
 
-// link says where brokers are and how to get through to them.
+// link has the addresses of brokers, and the options of connections to them.
 type link struct {
 	context        string
 	submit, worker []string
@@ -49,20 +49,20 @@ type link struct {
 	ca, cert, key  string
 	serverName     string
 	compat         bool
-	operators      *operator // once it was asked for
+	operators      *operator // made when first needed
 }
 
-// bind makes flags of the options of the connection.
+// bind defines the flags of the connection.
 func (l *link) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.context, "context", "", "table of the file of contexts to take options from (GLOOM_CONTEXT)")
 	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); none: /run/gloom/submit.sock or $XDG_RUNTIME_DIR/gloom/submit.sock, then "+gloom.DefaultSubmitAddr)
 	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with worker.sock and "+gloom.DefaultWorkerAddr)
 	f.StringVar(&l.http, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
-	f.StringVar(&l.door, "door", "", "address of a jq-master, serverlessd or jobd-master to look at and to steer in place of a broker (GLOOM_DOOR)")
-	f.StringVar(&l.token, "token", "", "token; better in GLOOM_TOKEN, where ps does not show it")
+	f.StringVar(&l.door, "door", "", "address of a jq-master, serverlessd or jobd-master to inspect and control instead of a broker (GLOOM_DOOR)")
+	f.StringVar(&l.token, "token", "", "token; it is safer in GLOOM_TOKEN, where ps does not show it")
 	f.StringVar(&l.tokenFile, "token-file", "", "file that holds the token (GLOOM_CLIENT_TOKEN_FILE)")
 	f.BoolVar(&l.tls, "tls", false, "speak TLS; implied by the options below (GLOOM_TLS)")
-	f.StringVar(&l.ca, "tls-ca", "", "file of authorities to trust in place of the system's (GLOOM_TLS_CA)")
+	f.StringVar(&l.ca, "tls-ca", "", "file of authorities to trust instead of the system's (GLOOM_TLS_CA)")
 	f.StringVar(&l.cert, "tls-cert", "", "file of our certificate (GLOOM_CLIENT_CERT)")
 	f.StringVar(&l.key, "tls-key", "", "file of its key (GLOOM_CLIENT_KEY)")
 	f.StringVar(&l.serverName, "tls-server-name", "", "name that the broker's certificate must have (GLOOM_TLS_SERVER_NAME)")
@@ -74,14 +74,14 @@ var linkOptions = []string{
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "compat",
 }
 
-// ours are the variables of options whose usual one is gloomd's.
+// ours has our variables for options whose usual variable is gloomd's.
 var ours = map[string]string{
 	"GLOOM_TOKEN_FILE": "GLOOM_CLIENT_TOKEN_FILE",
 	"GLOOM_TLS_CERT":   "GLOOM_CLIENT_CERT",
 	"GLOOM_TLS_KEY":    "GLOOM_CLIENT_KEY",
 }
 
-// environment looks a variable up; an empty one is none.
+// environment looks a variable up; an empty one counts as not set.
 func environment(name string) (string, bool) {
 	if own := ours[name]; own != "" {
 		name = own
@@ -110,7 +110,7 @@ func (l *link) settle(f *pflag.FlagSet) error {
 	if f.Changed("http-addr") && !f.Changed("door") { // a flag wins
 		s.Names = slices.DeleteFunc(slices.Clone(linkOptions), func(name string) bool { return name == "door" })
 	}
-	// A file that holds the token is read before what is farther off may name one.
+	// A token file is read before a source of lower precedence may name another token.
 	for _, s.File = range []*cli.File{nil, file} {
 		if err := cmp.Or(l.readToken(f), s.Apply(f)); err != nil {
 			return err
@@ -119,13 +119,13 @@ func (l *link) settle(f *pflag.FlagSet) error {
 	return l.readToken(f)
 }
 
-// contextsPath is where the file of contexts stands, if there is one.
+// contextsPath returns the path of the file of contexts, which need not exist.
 func contextsPath() (string, error) {
 	dir, err := os.UserConfigDir()
 	return filepath.Join(dir, "gloom", "contexts.toml"), err
 }
 
-// contextNamed reads a context; without a name the default one, if it is there.
+// contextNamed reads a context; without a name, the default one if there is one.
 func contextNamed(name string) (*cli.File, error) {
 	path, err := contextsPath()
 	if name == "" {
@@ -144,7 +144,7 @@ func contextNamed(name string) (*cli.File, error) {
 	}
 	for _, k := range file.Keys() {
 		if _, ok := file.Table(k); !ok {
-			return nil, cli.Usagef("%w", file.Errorf(k, "%q stands outside of a context: put it below [default]", k))
+			return nil, cli.Usagef("%w", file.Errorf(k, "%q is outside of a context: put it below [default]", k))
 		}
 	}
 	table, ok := file.Table(name)
@@ -163,7 +163,7 @@ func contextNamed(name string) (*cli.File, error) {
 	return table, nil
 }
 
-// readToken takes the token from its file, unless one was given.
+// readToken reads the token from its file, unless one was given.
 func (l *link) readToken(f *pflag.FlagSet) error {
 	if l.token != "" || l.tokenFile == "" {
 		return nil
@@ -179,7 +179,7 @@ func (l *link) readToken(f *pflag.FlagSet) error {
 	return f.Set("token", token)
 }
 
-// options are those of the client for one of its kinds of connection.
+// options returns the client's options for one kind of connection.
 func (l *link) options(addrs []string, name string) ([]gloom.Option, error) {
 	var opts []gloom.Option
 	if len(addrs) > 0 {
@@ -201,7 +201,7 @@ func (l *link) options(addrs []string, name string) ([]gloom.Option, error) {
 	return append(opts, gloom.TLS(conf)), nil
 }
 
-// tlsConfig is nil where no TLS is asked for.
+// tlsConfig returns nil if no TLS is asked for.
 func (l *link) tlsConfig() (*tls.Config, error) {
 	if !l.tls && l.ca == "" && l.cert == "" && l.key == "" && l.serverName == "" {
 		return nil, nil
@@ -213,7 +213,7 @@ func (l *link) tlsConfig() (*tls.Config, error) {
 	return conf, nil
 }
 
-// clientName is what brokers show of us.
+// clientName returns the name that brokers show for this client.
 func clientName(command string) string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -21,7 +21,7 @@ The columns of types add up: every submitted job is delayed, queued or running,
 or it was answered, failed, cancelled, expired or discarded with its submitter
 or type. Columns that have only zeros are left out (not with --all), and what
 does not fit on a terminal is cut off. --json prints one JSON object per line
-with everything that the broker tells.`
+with everything that the broker reports.`
 
 const lsExample = `  gloom ls
   gloom ls workers
@@ -57,7 +57,7 @@ func newLs(t *tool) *cobra.Command {
 	return cmd
 }
 
-// ls is what all listings share.
+// ls has what all listings share.
 type ls struct {
 	*tool
 	json  bool
@@ -67,10 +67,10 @@ type ls struct {
 
 func (l *ls) flags(cmd *cobra.Command, limit int) {
 	cmd.Flags().BoolVar(&l.json, "json", false, "print JSON, one object per line")
-	cmd.Flags().IntVar(&l.limit, "limit", limit, "list no more than so many")
+	cmd.Flags().IntVar(&l.limit, "limit", limit, "most items to list")
 }
 
-// sent is something in a listing, as it was sent and as it is.
+// sent is an item of a listing, as it was sent and decoded.
 type sent[T any] struct {
 	is  T
 	raw json.RawMessage
@@ -82,15 +82,14 @@ func (x *sent[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &x.is)
 }
 
-// listing prints a listing of the broker's.
+// listing prints a listing of the broker.
 func listing[T any](ctx context.Context, l *ls, what, none string, tabled func(items []T, most int) table.Writer) error {
 	return printed(l, none, tabled, func(each func(sent[T]) error) (more bool, err error) {
 		return list(ctx, l.link.operator(), "/v1/"+what, l.limit, each)
 	})
 }
 
-// printed prints what read finds: as JSON, or as a table, whose widest column is to be at most so
-// wide.
+// printed prints the items that read finds: as JSON, or as a table with no column wider than most.
 func printed[T any](l *ls, none string, tabled func(items []T, most int) table.Writer, read func(each func(sent[T]) error) (more bool, err error)) error {
 	if l.limit < 1 {
 		return cli.Usagef("--limit %d: must be at least 1", l.limit)
@@ -145,7 +144,7 @@ func (l *ls) types(items []api.Type, most int) table.Writer {
 	return w
 }
 
-// setOn is what is set on a type.
+// setOn describes what is set for a type.
 func setOn(x *api.Type) string {
 	var s []string
 	if x.Paused {
@@ -160,7 +159,7 @@ func setOn(x *api.Type) string {
 	return strings.Join(s, ", ")
 }
 
-// limited is empty where there are no limits.
+// limited describes limits; it returns "" if there are none.
 func limited(l api.Limits) string {
 	var s []string
 	if l.Concurrency > 0 {

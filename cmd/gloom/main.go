@@ -1,6 +1,6 @@
-// Command gloom is what people type: it turns commands into workers, submits
-// jobs, and shows and steers a broker. It talks to gloomd like any client and
-// knows nothing that the protocol and the HTTP interface do not say.
+// Command gloom is the command line of Gloom: it turns commands into workers, submits jobs, and
+// shows and controls a broker. It talks to gloomd like any other client, and only over the protocol
+// and the HTTP interface.
 package main
 
 import (
@@ -19,13 +19,13 @@ func main() {
 	os.Exit(cli.Execute(newRoot(), os.Args[1:], os.Stderr))
 }
 
-// tool is what all commands share.
+// tool has what all commands share.
 type tool struct {
 	out, err *os.File
 	link     link
 }
 
-// note tells the user something on stderr.
+// note prints a message for the user on stderr.
 func (t *tool) note(format string, args ...any) {
 	fmt.Fprintf(t.err, "gloom: "+format+"\n", args...)
 }
@@ -83,7 +83,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// finish gives every command what all have in common.
+// finish sets what all commands have in common.
 func finish(c *cobra.Command) {
 	c.DisableFlagsInUseLine = true
 	if run := c.RunE; run != nil {

@@ -11,8 +11,8 @@ import (
 // maxNews is the longest line of progress in bytes; longer ones are dropped.
 const maxNews = 64 << 10
 
-// news carries the lines that a command writes to descriptor 3 to whoever
-// asked for progress.
+// news carries the lines that a command writes to descriptor 3 to the clients that asked for
+// progress.
 type news struct {
 	r, w *os.File
 	done chan struct{}
@@ -44,13 +44,13 @@ func (n *news) forward(job *gloom.Job) {
 			continue
 		}
 		if body, err := toBody(line, formAuto); err == nil {
-			_ = job.Progress(body) // nobody waits for it any more
+			_ = job.Progress(body) // an error: nobody waits for the job any more
 		}
 	}
 }
 
-// close ends the forwarding, after what the command wrote has been read; what
-// outlives the command is not waited for.
+// close ends the forwarding once the command's lines have been read. It waits at most a second for
+// processes that outlive the command.
 func (n *news) close() {
 	n.w.Close()
 	_ = n.r.SetReadDeadline(time.Now().Add(time.Second))

@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// span is a duration for people, of two units at most.
+// span formats a duration for people, with at most two units.
 func span(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {
@@ -32,7 +32,7 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// short is a duration in at most six characters.
+// short formats a duration in at most six characters.
 func short(seconds float64) string {
 	us := seconds * 1e6
 	switch {
@@ -48,7 +48,7 @@ func short(seconds float64) string {
 	return span(seconds)
 }
 
-// perSecond is a rate for people, in at most five characters.
+// perSecond formats a rate for people, in at most five characters.
 func perSecond(r float64) string {
 	switch {
 	case r <= 0:
@@ -59,7 +59,7 @@ func perSecond(r float64) string {
 	return count(uint64(math.Round(r)))
 }
 
-// count is a number in at most six characters.
+// count formats a number in at most six characters.
 func count(n uint64) string {
 	switch {
 	case n < 1_000_000:
@@ -77,7 +77,7 @@ func bytesOf(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 // fact is a line of an explanation.
 type fact struct{ name, value string }
 
-// facts sets names and values in two columns.
+// facts formats names and values in two columns.
 func facts(f []fact) string {
 	width := 0
 	for _, x := range f {

@@ -35,7 +35,7 @@ address for operators, which needs no token for that.`,
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&p.wait, "wait", 0, "try again for so long, until all answer")
+	f.DurationVar(&p.wait, "wait", 0, "try again for this long, until all answer")
 	f.BoolVar(&p.http, "http", false, "ask at the address for operators only")
 	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
 	return cmd
@@ -48,10 +48,10 @@ type ping struct {
 	json bool
 }
 
-// pingPause is between attempts.
+// pingPause is the time between attempts.
 const pingPause = 50 * time.Millisecond
 
-// answer is what came of one address.
+// answer is the result for one address.
 type answer struct {
 	Port    string  `json:"port"`
 	Address string  `json:"address"`
@@ -69,10 +69,10 @@ func (p *ping) run() error {
 	}
 	var targets []target
 	if !p.http {
-		for _, a := range p.told(p.link.submit, wire.SubmitPort, gloom.DefaultSubmitAddr) {
+		for _, a := range p.addresses(p.link.submit, wire.SubmitPort, gloom.DefaultSubmitAddr) {
 			targets = append(targets, target{"submit", a, "submit-addr"})
 		}
-		for _, a := range p.told(p.link.worker, wire.WorkerPort, gloom.DefaultWorkerAddr) {
+		for _, a := range p.addresses(p.link.worker, wire.WorkerPort, gloom.DefaultWorkerAddr) {
 			targets = append(targets, target{"worker", a, "worker-addr"})
 		}
 	}
@@ -92,7 +92,7 @@ func (p *ping) run() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := p.tell(to.port, to.addr, took, err); err != nil {
+		if err := p.report(to.port, to.addr, took, err); err != nil {
 			return err
 		}
 		if failed == nil {
@@ -102,15 +102,15 @@ func (p *ping) run() error {
 	return failed
 }
 
-// mayPass tells whether an error may be gone at the next attempt.
+// mayPass reports whether an error may be gone at the next attempt.
 func mayPass(err error) bool {
 	var f *cli.Fault
 	return !errors.As(err, &f) || f.Code != cli.ExitUsage
 }
 
-// told are the addresses that were told, or where a client that was told none
-// would go.
-func (p *ping) told(addrs []string, port wire.Port, standard string) []string {
+// addresses returns the addresses that were given or, if none were, the one that a client would
+// use.
+func (p *ping) addresses(addrs []string, port wire.Port, standard string) []string {
 	if len(addrs) > 0 {
 		return addrs
 	}
@@ -151,7 +151,7 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 	return time.Since(began), err
 }
 
-func (p *ping) tell(port, addr string, took time.Duration, err error) error {
+func (p *ping) report(port, addr string, took time.Duration, err error) error {
 	a := answer{Port: port, Address: addr, OK: err == nil, Millis: float64(took.Microseconds()) / 1000}
 	if err != nil {
 		a.Millis, a.Error = 0, plain(classify(err))
@@ -164,7 +164,7 @@ func (p *ping) tell(port, addr string, took time.Duration, err error) error {
 		}
 		return p.printJSON(data)
 	case err != nil:
-		return nil // the last word says it
+		return nil // the error at the end says it
 	}
 	_, werr := fmt.Fprintf(p.out, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)
 	return outputError(werr)

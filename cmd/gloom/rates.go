@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// pastTypes are shown beside all together.
+	// pastTypes is the most types that are shown besides the sum of all.
 	pastTypes = 12
-	// sparks is how wide a line of the past is.
+	// sparks is the width of a sparkline, in characters.
 	sparks = 24
 )
 
-// past prints what the broker remembers of the rates of the last hours.
+// past prints the broker's history of rates.
 func (p *top) past(ctx context.Context) error {
 	if p.since < time.Minute || p.since > 24*time.Hour {
 		return cli.Usagef("--since %v: must be 1m … 24h", p.since)
@@ -74,7 +74,7 @@ func quoted(s string) []byte {
 	return b
 }
 
-// rateOf is so many a second.
+// rateOf formats a number per second.
 func rateOf(v float64) string {
 	if v > 0 && v < 10 {
 		return fmt.Sprintf("%.2g", v)
@@ -82,8 +82,8 @@ func rateOf(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// sparkline draws values, the largest of each few, and says the largest of all. What is not
-// known is blank.
+// sparkline draws values, the largest of each few, and adds the largest of all. Unknown values are
+// blank.
 func sparkline(values []*float64, say func(float64) string) string {
 	most := 0.0
 	columns := make([]float64, min(sparks, len(values)))

@@ -20,16 +20,16 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// show prints what comes of a stream: answers on stdout, failures and, if that
-// is a terminal, a bar on stderr.
+// show prints the outcomes of a stream: answers on stdout, failures on stderr, and a progress bar
+// there if it is a terminal.
 type show struct {
 	*submit
 	began    time.Time
 	total    int  // lines, -1 where that is not known
-	terminal bool // stderr is one
-	shared   bool // stdout is the same one, so that the bar must make way
+	terminal bool // stderr is a terminal
+	shared   bool // stdout is the same terminal, so that the bar must make way
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following
 	w    *bufio.Writer
 	bar  *progressbar.ProgressBar
 	jobs int // that have ended
@@ -61,14 +61,14 @@ func newBar(s *submit, total int) *progressbar.ProgressBar {
 		progressbar.OptionSetElapsedTime(true),
 		progressbar.OptionUseANSICodes(true),
 		progressbar.OptionSpinnerType(14),
-		progressbar.OptionSetSpinnerChangeInterval(0), // or it would draw when it likes
+		progressbar.OptionSetSpinnerChangeInterval(0), // otherwise it would draw at other times
 		progressbar.OptionSetTheme(progressbar.Theme{
 			Saucer: "█", SaucerPadding: "░", BarStart: "", BarEnd: "",
 		}),
 	)
 }
 
-// countLines counts the lines of a file; -1 of what can be read only once.
+// countLines counts the lines of a file; it returns -1 for one that can be read only once.
 func countLines(f *os.File) int {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -106,7 +106,7 @@ func (v *show) start() {
 	v.draw()
 }
 
-// draw shows how far it is; finish shows the end.
+// draw draws the progress so far; finish draws the end.
 func (v *show) draw() {
 	if v.bar == nil {
 		return
@@ -118,8 +118,8 @@ func (v *show) draw() {
 	_ = v.bar.Set(n)
 }
 
-// tick is for the printing goroutine: when to call flush, beside the moments
-// when there is nothing else to do.
+// tick returns the times at which the printing goroutine must call flush, besides those when there
+// is nothing else to do.
 func (v *show) tick() (c <-chan time.Time, stop func()) {
 	if v.bar == nil {
 		return nil, func() {}
@@ -140,7 +140,7 @@ func (v *show) print(o outcome) error {
 	switch {
 	case v.records:
 		return v.record(o)
-	case withConnection(o.err): // told with all the others at the end
+	case withConnection(o.err): // reported with all the others at the end
 		return nil
 	case o.err != nil:
 		v.makeWay()
@@ -201,7 +201,7 @@ func anatomy(err error) (code, reason, id string) {
 			reason = "the connection was lost; whether the job was taken is not known"
 		}
 		if errors.As(lost.Cause, &refused) { // of the attach
-			reason += ", and what became of it cannot be had: " + refused.Reason
+			reason += ", and its outcome cannot be read: " + refused.Reason
 		}
 		return "connection_lost", reason, lost.ID
 	case errors.As(err, &refused):
@@ -212,7 +212,7 @@ func anatomy(err error) (code, reason, id string) {
 	return "invalid_line", err.Error(), ""
 }
 
-// brief is the text of a failure after a line number.
+// brief returns the text of a failure, to be printed after a line number.
 func brief(err error) string {
 	code, reason, _ := anatomy(err)
 	if code == "invalid_line" {
@@ -221,7 +221,7 @@ func brief(err error) string {
 	return say(gloom.Code(code), reason, "")
 }
 
-// makeWay takes the bar off the terminal until it is drawn again.
+// makeWay removes the bar from the terminal until it is drawn again.
 func (v *show) makeWay() {
 	if v.bar != nil {
 		_ = v.bar.Clear()
@@ -248,7 +248,7 @@ func (v *show) flush() error {
 	return err
 }
 
-// note tells the user something.
+// note prints a message for the user.
 func (v *show) note(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -256,7 +256,7 @@ func (v *show) note(format string, args ...any) {
 	v.tool.note(format, args...)
 }
 
-// finish ends the bar and sums up where someone watches or something went wrong.
+// finish ends the bar, and prints a summary on a terminal or if something failed.
 func (v *show) finish(n tally, outstanding int, cause error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -284,7 +284,7 @@ func (v *show) finish(n tally, outstanding int, cause error) {
 	if errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted && outstanding > 0 && !v.job.Detach {
 		left := "cancelled"
 		if v.job.Keep > 0 {
-			left = "kept, and go on"
+			left = "kept, and continue"
 		}
 		s += fmt.Sprintf("; %s %s", humanize.Comma(int64(outstanding)), left)
 	}
@@ -297,27 +297,27 @@ type reconnects struct {
 	show   *show
 	giveUp context.CancelCauseFunc
 
-	mu    sync.Mutex // guards what follows
-	timer *time.Timer
-	told  bool // that the connection is lost
-	over  bool
+	mu       sync.Mutex // guards the following
+	timer    *time.Timer
+	reported bool // that the connection is lost
+	over     bool
 }
 
-// jobLost tells of a lost connection as soon as the first of its jobs has failed
-// with it: after the last one, the stream may be over. A kept job whose outcome
-// cannot be had fails when the connection is back.
+// jobLost reports a lost connection as soon as the first of its jobs has failed, because after the
+// last one the stream may be over. A kept job whose outcome cannot be read fails when the
+// connection is back.
 func (r *reconnects) jobLost(err *gloom.LostError) {
 	if refused := (*gloom.RefusedError)(nil); errors.As(err.Cause, &refused) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tell(err.Addr, err)
+	r.report(err.Addr, err)
 }
 
-func (r *reconnects) tell(addr string, err error) {
-	if !r.told {
-		r.told = true
+func (r *reconnects) report(addr string, err error) {
+	if !r.reported {
+		r.reported = true
 		r.say("connection to %s lost: %s; trying again", addr, cause(err))
 	}
 }
@@ -330,14 +330,14 @@ func (r *reconnects) notice(n gloom.Notice) {
 	}
 	switch n.Event {
 	case gloom.EventConnected:
-		r.told = false
+		r.reported = false
 		if r.timer != nil {
 			r.timer.Stop()
 			r.timer = nil
 			r.say("connected again, to %s", n.Addr)
 		}
 	case gloom.EventLost:
-		r.tell(n.Addr, n.Err)
+		r.report(n.Addr, n.Err)
 		why := cause(n.Err)
 		if r.timer == nil {
 			r.timer = time.AfterFunc(r.reconnect, func() {

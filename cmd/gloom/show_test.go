@@ -12,8 +12,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestAnatomy: a job that went with its connection is told as lost, also where
-// attaching to it was refused.
+// TestAnatomy: a job that ended with its connection is reported as lost, also if attaching to it
+// was refused.
 func TestAnatomy(t *testing.T) {
 	gone := &gloom.RefusedError{Code: gloom.ErrUnknownID, ID: "a", Reason: "no kept job has this id"}
 	for _, c := range []struct {
@@ -22,7 +22,7 @@ func TestAnatomy(t *testing.T) {
 	}{
 		{gone, "unknown_id", gone.Reason},
 		{&gloom.LostError{ID: "a", Cause: errors.New("reset")}, "connection_lost", "before the job was taken"},
-		{&gloom.LostError{ID: "a", Acked: true, Cause: gone}, "connection_lost", "while the job was queued or running, and what became of it cannot be had: " + gone.Reason},
+		{&gloom.LostError{ID: "a", Acked: true, Cause: gone}, "connection_lost", "while the job was queued or running, and its outcome cannot be read: " + gone.Reason},
 	} {
 		code, reason, id := anatomy(c.err)
 		if code != c.code || !strings.Contains(reason, c.says) || id != "a" {
@@ -31,8 +31,8 @@ func TestAnatomy(t *testing.T) {
 	}
 }
 
-// TestStoppedInOrder: answers that wait for their turn when a stream is stopped are printed,
-// for nobody else has them; only lines that will run again are left out.
+// TestStoppedInOrder: answers that wait for earlier ones when a stream is stopped are printed,
+// because they would be lost; only lines that will run again are left out.
 func TestStoppedInOrder(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))

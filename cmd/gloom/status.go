@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// toldInStatus is how many findings stand below the broker's figures.
-const toldInStatus = 10
+// shownInStatus is how many findings are shown below the broker's figures.
+const shownInStatus = 10
 
 func newStatus(t *tool) *cobra.Command {
 	var asJSON bool
@@ -41,7 +41,7 @@ The exit status is 1 if one of the findings is severe.`,
 					state = "drains"
 				}
 				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.link.operator().addr, state,
-					span(s.UptimeSeconds), facts(aboutBroker(s)), told(some(found, toldInStatus), ": gloom findings"))
+					span(s.UptimeSeconds), facts(aboutBroker(s)), describe(some(found, shownInStatus), ": gloom findings"))
 			})
 			if err != nil {
 				return err
@@ -53,7 +53,7 @@ The exit status is 1 if one of the findings is severe.`,
 	return cmd
 }
 
-// peers counts those that are connected; to doors submitters are not.
+// peers counts the connected peers; the submitters of a door are not connected.
 func peers(s *doors.Status) string {
 	if s.Door != "" {
 		return cli.Plural(s.Workers, "worker")

@@ -16,8 +16,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// exactly takes so many arguments, called by their names in a complaint. An empty
-// one is a mistake, such as a variable of a shell that is not set.
+// exactly accepts one argument for each name; errors use these names. It refuses an empty one,
+// which may come from a shell variable that is not set.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		empty := slices.Index(args, "")
@@ -33,7 +33,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atLeast is exactly with any number of arguments in the last place.
+// atLeast is exactly, but the last argument may be repeated.
 func atLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		more := slices.Repeat(names[len(names)-1:], max(0, len(args)-len(names)))
@@ -50,7 +50,7 @@ func atMost(names ...string) cobra.PositionalArgs {
 
 func newPause(t *tool) *cobra.Command {
 	return newSetPaused(t, "pause", "Hand out no more jobs of a type",
-		`Hand out no more jobs of TYPE, which need not exist yet. Running jobs go on, and
+		`Hand out no more jobs of TYPE, which need not exist yet. Running jobs continue, and
 new ones are still accepted. The pause ends with gloom resume or when the broker
 stops. serverlessd behind a --door is paused as a whole: leave TYPE out.`)
 }
@@ -66,7 +66,7 @@ func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 	}
 }
 
-// setPaused is both: the command's name is the verb.
+// setPaused is pause and resume: the command's name is the verb.
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	path, what := "/v1/"+cmd.Name(), "the daemon"
 	if len(args) > 0 {
@@ -80,7 +80,7 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	}
 	state := "is paused"
 	if !now.Paused {
-		state = "goes on"
+		state = "is resumed"
 	}
 	t.note("%s %s: %d queued, %d running", what, state, now.Queued, now.Running)
 	return nil
@@ -92,7 +92,7 @@ func newCancel(t *tool) *cobra.Command {
 		Use:   "cancel ID...",
 		Short: "Cancel jobs",
 		Long: `Cancel waiting jobs and tell their submitters. Running jobs are cancelled if
-they were submitted with --detach, or with --running; their workers are told to
+they were submitted with --detach, or if --running is given; their workers are told to
 stop.`,
 		Example: `  gloom cancel weekly
   gloom cancel stuck --running`,
@@ -103,7 +103,7 @@ stop.`,
 			return t.cancel(ctx, args, running)
 		},
 	}
-	cmd.Flags().BoolVar(&running, "running", false, "cancel them though they run, whoever waits for them")
+	cmd.Flags().BoolVar(&running, "running", false, "cancel them even if they run and somebody waits for them")
 	return cmd
 }
 
@@ -134,9 +134,8 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	})
 }
 
-// orAsSubmitter does to a job what was refused to the operator, over a submitter's
-// connection. Where that fails too, the operator's error is returned, or that
-// there is no such job for the token at hand.
+// orAsSubmitter tries over a submitter's connection what the operator was refused. If that fails
+// too, it returns the operator's error, or that the token reaches no such job.
 func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused error, do func(*gloom.Submitter) error) error {
 	err := t.asSubmitter(ctx, command, do)
 	switch {
@@ -169,8 +168,8 @@ func newDrain(t *tool) *cobra.Command {
 		Use:   "drain",
 		Short: "Stop the broker gracefully",
 		Long: `Stop the broker as SIGTERM does: it takes no more jobs, waits up to its
---drain-timeout for those that it has, and exits. Jobs that are left then have
-failed.`,
+--drain-timeout for those that it has, and exits. Jobs that are left then
+fail.`,
 		Example: `  gloom drain --wait && systemctl restart gloomd`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -179,11 +178,11 @@ failed.`,
 			return t.drain(ctx, wait)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the broker has gone, and say what is left meanwhile")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the broker has stopped, and print what is left until then")
 	return cmd
 }
 
-// drainPause is between looks at a broker that drains.
+// drainPause is the time between two requests to a broker that drains.
 const drainPause = 200 * time.Millisecond
 
 func (t *tool) drain(ctx context.Context, wait bool) error {
@@ -195,7 +194,7 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 	if !wait {
 		return nil
 	}
-	told := ""
+	last := ""
 	for {
 		var s api.Status
 		err := o.do(ctx, http.MethodGet, "/v1/status", nil, &s)
@@ -206,15 +205,15 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 			return nil
 		case err != nil:
 			return err
-		case !s.Draining: // its supervisor was quicker than we
+		case !s.Draining: // its supervisor has restarted it
 			t.note("it has gone, and another one is there")
 			return nil
 		}
 		left := fmt.Sprintf("%s running, %s waiting", humanize.Comma(int64(s.Ledger.Running)),
 			humanize.Comma(int64(s.Ledger.Queued+s.Ledger.Delayed)))
-		if left != told {
+		if left != last {
 			t.note("%s", left)
-			told = left
+			last = left
 		}
 		select {
 		case <-time.After(drainPause):

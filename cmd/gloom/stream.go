@@ -26,11 +26,11 @@ import (
 // maxLine is the longest line in bytes; a longer one fails.
 const maxLine = 256 << 20
 
-// heldBack is how many times the window of answers --ordered may hold back.
+// heldBack is how many windows of answers --ordered may hold back.
 const heldBack = 8
 
-// pause is how long nothing is handed in after the broker refused a job for a
-// reason that passes, unless an answer makes room before.
+// pause is how long no job is handed in after the broker refused one for a temporary reason, unless
+// an answer makes room earlier.
 const pause = 100 * time.Millisecond
 
 // line is a job of the stream.
@@ -40,11 +40,11 @@ type line struct {
 	id     string
 	body   json.RawMessage
 	again  bool // it has been handed in before
-	attach bool // the job is there, and is attached to
-	gone   bool // it was there, and then not
+	attach bool // the job exists: attach to it
+	gone   bool // the job existed, but no longer does
 }
 
-// outcome is what became of a line.
+// outcome is the result of a line.
 type outcome struct {
 	line
 	gloom.Result
@@ -70,7 +70,7 @@ type stream struct {
 	lines chan line
 	total chan int // how many jobs there were, at the end of the input
 
-	refused atomic.Bool   // something was, since the last pause
+	refused atomic.Bool   // a job was refused since the last pause
 	room    chan struct{} // has an element when an answer has come since
 
 	open openLines
@@ -91,7 +91,7 @@ func (s *submit) streamFile(ctx context.Context, flag, name string) error {
 	return s.stream(ctx, func() int { return countLines(in) }, func() ([]byte, error) { return readLine(r) })
 }
 
-// stream streams lines, of which count tells the number, -1 where it is not known.
+// stream streams lines; count returns their number, or -1 if it is not known.
 func (s *submit) stream(ctx context.Context, count func() int, next func() ([]byte, error)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -137,9 +137,9 @@ func (st *stream) run(ctx context.Context) error {
 	case cause != nil:
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
-			told := *why // others may be reading the cause
-			told.Err = fmt.Errorf("%w; %s not answered", why.Err, are(left, "job"))
-			return &told
+			f := *why // others may be reading the cause
+			f.Err = fmt.Errorf("%w; %s not answered", why.Err, are(left, "job"))
+			return &f
 		}
 		return cause
 	case n.failed > 0:
@@ -148,7 +148,7 @@ func (st *stream) run(ctx context.Context) error {
 	return nil
 }
 
-// are is how many of a thing are, or is.
+// are returns a number of things with its verb: "1 job is", "2 jobs are".
 func are(n int, what string) string {
 	if n == 1 {
 		return "1 " + what + " is"
@@ -156,15 +156,15 @@ func are(n int, what string) string {
 	return cli.Plural(n, what) + " are"
 }
 
-// withConnection tells that a job failed because the connection was lost, and not as the
-// outcome that was kept for it could not be had.
+// withConnection reports whether a job failed because the connection was lost, and not because the
+// outcome that was kept for it could not be read.
 func withConnection(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError
 	return errors.As(err, &lost) && !errors.As(lost.Cause, &refused)
 }
 
-// lostWith is the error of a stream that lost jobs with its connection.
+// lostWith returns the error of a stream that lost jobs with its connection.
 func (st *stream) lostWith(n tally, cause error) error {
 	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first of line %d", cli.Plural(n.lost, "job"), n.first)
 	if cause != nil {
@@ -180,7 +180,7 @@ func (st *stream) lostWith(n tally, cause error) error {
 	return f.Advise("--resubmit submits jobs again that a lost connection took with it; they may run twice")
 }
 
-// read makes jobs of lines.
+// read reads lines and makes jobs of them.
 func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
@@ -224,7 +224,7 @@ func (st *stream) read(ctx context.Context) {
 	}
 }
 
-// handInAll hands jobs in, those first that must be handed in again.
+// handInAll hands jobs in. Those that must be handed in again come first.
 func (st *stream) handInAll(ctx context.Context) {
 	for {
 		var l line
@@ -261,7 +261,7 @@ func (st *stream) handIn(ctx context.Context, l line) {
 			st.lost(lost)
 		}
 		if refused, ok := err.(*gloom.RefusedError); ok && st.attach && refusalStatus(refused.Code) == exitDenied {
-			st.fail(err) // all the others would be, too
+			st.fail(err) // all the others would be refused, too
 		}
 		if err == nil && !job.Detach {
 			if _, wrong := fromBody(r.Body, st.printed()); wrong != nil {
@@ -283,7 +283,7 @@ func (st *stream) handIn(ctx context.Context, l line) {
 	}
 }
 
-// name is what a line is called in front of what is said of it.
+// name returns the name of a line in messages.
 func (s *submit) name(l line) string {
 	if s.attach {
 		return fmt.Sprintf("job %.200s", cli.Clean(l.id))
@@ -294,8 +294,8 @@ func (s *submit) name(l line) string {
 // tally counts outcomes.
 type tally struct {
 	answered, failed int
-	lost             int // of those that failed, with the connection
-	first            int // of these, the line that comes first
+	lost             int // of those that failed, those lost with the connection
+	first            int // the first line of these
 }
 
 // print prints outcomes until there are no more, or the context ends.
@@ -303,7 +303,7 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 	held := map[int]outcome{} // that come too early for --ordered
 	next, done, total := 0, 0, -1
 	settle := func(o outcome) error {
-		if st.goesAgain(o) {
+		if st.resubmits(o) {
 			return nil
 		}
 		held[o.seq] = o
@@ -363,7 +363,7 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 					return n, err
 				}
 			}
-			// Nobody else has what was held back, unless its line is to run again.
+			// Print answers that were held back, unless --resume prints them later.
 			for _, seq := range slices.Sorted(maps.Keys(held)) {
 				if o, ok := held[seq]; ok && !st.resume {
 					next = seq
@@ -378,8 +378,8 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 	return n, nil
 }
 
-// goesAgain hands a line in once more, where that is asked for or harmless.
-func (st *stream) goesAgain(o outcome) bool {
+// resubmits submits a line again if --resubmit or the error permits it; false if neither does.
+func (st *stream) resubmits(o outcome) bool {
 	if st.otherwise(&o) {
 		st.again <- o.line
 		return true
@@ -405,8 +405,8 @@ func (st *stream) goesAgain(o outcome) bool {
 	return true
 }
 
-// otherwise has a job that --resume finds to be there attached to, and one that has gone
-// meanwhile submitted; once, or an id that others hold would go round for ever.
+// otherwise makes --resume attach to a job that exists, and submit one that no longer does. It does
+// so once, because with an id that others hold it would go on forever.
 func (st *stream) otherwise(o *outcome) bool {
 	refused, ok := o.err.(*gloom.RefusedError)
 	switch {
@@ -447,11 +447,11 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// openLines are the numbers of the lines that are to be printed yet.
+// openLines has the numbers of the lines that are not yet printed.
 type openLines struct {
 	mu    sync.Mutex
 	lines map[int]struct{} // that have a place
-	next  int              // the one that is read, 0 at the end
+	next  int              // the line that is read, 0 at the end
 	lost  int              // the first that was lost with its connection, or 0
 }
 
@@ -479,7 +479,7 @@ func (o *openLines) printed(number int, lost bool) {
 	o.mu.Unlock()
 }
 
-// first is the number of the first open or lost line, 0 if there is none.
+// first returns the number of the first open or lost line, 0 if there is none.
 func (o *openLines) first() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

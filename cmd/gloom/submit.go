@@ -45,17 +45,17 @@ prints JSON records instead, also for failures:
 
 A job that the broker refuses as overloaded is submitted again a little later.
 When the connection is lost, the outstanding jobs fail; with --resubmit
-they are submitted again and so may run twice. With --keep the broker goes on
-with them, and their answers are printed once the connection is back, except for
+they are submitted again and so may run twice. With --keep the broker continues
+them, and their answers are printed once the connection is back, except for
 an answer that was lost on its way (--resubmit helps then). Ctrl-C cancels the
 outstanding jobs unless they are kept.
 
-With --keep and --resume a run that was stopped goes on: jobs whose ids exist
+With --keep and --resume a run that was stopped continues: jobs whose ids exist
 are attached to, the others submitted. An id is --id-prefix and the number of
 the line or, with --id-from-line, the line (its SHA-256 if that is too long);
 lines must differ then. No other jobs may have these ids. When such a run stops
-before its end, the command line that goes on with it is printed: --from leaves
-out the lines before the first one without an answer. A line behind that one may
+before its end, the command line that continues it is printed: --from leaves
+out the lines before the first one without an answer. A line after that one may
 run again, if its answer was printed before the stop.`
 
 const submitExample = `  gloom submit shout 'hello, world'
@@ -84,7 +84,7 @@ func newSubmit(t *tool) *cobra.Command {
 	s.streamFlags(f, gloom.DefaultWindow)
 	f.BoolVar(&s.resubmit, "resubmit", false, "submit again what was outstanding when the connection was lost")
 	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
-	f.DurationVar(&s.job.Delay, "delay", 0, "do not run it before")
+	f.DurationVar(&s.job.Delay, "delay", 0, "time before which it does not run")
 	f.DurationVar(&s.job.Timeout, "timeout", 0, "a run that takes longer has failed")
 	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
 	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
@@ -94,16 +94,16 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVar(&s.idFromLine, "id-from-line", false, "with --lines: ids are a prefix (TYPE/ unless --id-prefix is given) and the line")
 	f.BoolVar(&s.resume, "resume", false, "with --lines and --keep: attach to jobs whose ids exist, submit the others")
 	f.IntVar(&s.from, "from", 1, "with --lines: begin at the line with this number")
-	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job outlives us, its answer is not told")
+	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job continues, and its answer is not printed")
 	f.StringArrayVar(&s.job.Groups, "group", nil, "a group that the job belongs to, such as its tenant; may be given several times")
 	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the job's headers; may be given several times")
-	f.DurationVar(&s.job.Age, "age", 0, "stand in line as if submitted so long ago")
-	f.DurationVar(&s.job.Keep, "keep", 0, "a lost connection does not cost the job; its outcome is kept for so long")
+	f.DurationVar(&s.job.Age, "age", 0, "stand in line as if submitted this long ago")
+	f.DurationVar(&s.job.Keep, "keep", 0, "keep the job when the connection is lost, and its outcome for this long")
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
 	return cmd
 }
 
-// streamFlags are those of every command that prints the answers of many jobs.
+// streamFlags defines the flags of every command that prints the answers of many jobs.
 func (s *submit) streamFlags(f *pflag.FlagSet, window int) {
 	f.BoolVar(&s.ordered, "ordered", false, "print answers in the order of the lines")
 	f.BoolVarP(&s.number, "number", "n", false, "put the line number before each answer")
@@ -144,7 +144,7 @@ type submit struct {
 	resubmit  bool
 	reconnect time.Duration
 	quiet     bool
-	attach    bool // lines are ids of jobs that are there
+	attach    bool // lines are ids of jobs that exist
 
 	idPrefix   string
 	idFromLine bool
@@ -237,7 +237,7 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 	return s.one(ctx, args[1:])
 }
 
-// idOf is the id of the job of a line, "" for one that is made up.
+// idOf returns the id of the job of a line, "" if the client makes one up.
 func (s *submit) idOf(number int, data []byte) string {
 	switch {
 	case s.idFromLine:
@@ -252,8 +252,8 @@ func (s *submit) idOf(number int, data []byte) string {
 	return strings.ReplaceAll(s.job.ID, "{line}", strconv.Itoa(number))
 }
 
-// lineToGoOn is the command line that goes on from a line of the input. A token on it is
-// not shown.
+// lineToGoOn returns the command line that continues from a line of the input. It does not show a
+// token.
 func (s *submit) lineToGoOn(from int) string {
 	words, hide := []string{"gloom"}, false
 	for i := 1; i < len(os.Args); i++ {
@@ -277,7 +277,7 @@ func (s *submit) lineToGoOn(from int) string {
 	}
 	if from > 1 {
 		at := len(words)
-		if i := slices.Index(words, "--"); i >= 0 { // no flags are behind it
+		if i := slices.Index(words, "--"); i >= 0 { // no flags follow it
 			at = i
 		}
 		words = slices.Insert(words, at, "--from", strconv.Itoa(from))
@@ -285,7 +285,7 @@ func (s *submit) lineToGoOn(from int) string {
 	return strings.Join(words, " ")
 }
 
-// sameInput says what else it takes to go on.
+// sameInput says what else is needed to continue.
 func (s *submit) sameInput() string {
 	if s.lines == "-" {
 		return ", with the same standard input"
@@ -320,7 +320,7 @@ func (s *submit) dial(ctx context.Context, more ...gloom.Option) (*gloom.Submitt
 	return jobs, noBroker(s.link.submit, "submit-addr", err)
 }
 
-// form is how text becomes a body.
+// form returns how text becomes a body.
 func (s *submit) form() string {
 	switch {
 	case s.asJSON:
@@ -333,7 +333,7 @@ func (s *submit) form() string {
 	return formAuto
 }
 
-// printed is the form in which answers are printed.
+// printed returns the form in which answers are printed.
 func (s *submit) printed() string {
 	if f := s.form(); f != formText {
 		return f
@@ -341,12 +341,11 @@ func (s *submit) printed() string {
 	return formAuto
 }
 
-// unserved is after which time someone who waits is told that nobody serves the
-// type.
+// unserved is the time after which a waiting user is told that no worker serves the type.
 const unserved = 2 * time.Second
 
-// mindWorkers tells, if the operators' side lets us know, that jobs wait because
-// no worker serves their type.
+// mindWorkers warns, if it can ask the operators' side, that jobs wait because no worker serves
+// their type.
 func (s *submit) mindWorkers(ctx context.Context, note func(format string, args ...any)) (stop func()) {
 	if s.quiet || s.job.Detach || s.attach {
 		return func() {}
@@ -401,7 +400,7 @@ func (s *submit) one(ctx context.Context, args []string) error {
 	switch {
 	case ctx.Err() != nil: // closing cancels it, unless it is kept
 		if job.Keep > 0 {
-			s.note("job %s goes on; gloom cancel ends it", p.ID())
+			s.note("job %s continues; gloom cancel ends it", p.ID())
 		}
 		return context.Cause(ctx)
 	case err != nil:

@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// TestTemplate: a placeholder is data, and neither code nor an option, whatever the
-// program is called.
+// TestTemplate: a placeholder is data, and neither code nor an option, whatever the program's name
+// is.
 func TestTemplate(t *testing.T) {
 	for _, c := range [][]string{
 		{"php", "/x.php", "{id}"}, {"sh", "-c", "echo $1", "sh", "{id}", "{type}"}, {"rm", "--", "{id}"}, {"rm", "-f", "--", "{id}"},

@@ -17,17 +17,17 @@ import (
 	"github.com/hinshun/vt10x"
 )
 
-// terminal is a program that runs on a terminal of its own.
+// terminal is a program that runs on its own terminal.
 type terminal struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	tty  *os.File
 	done chan error
 
-	screen vt10x.Terminal // what is seen
+	screen vt10x.Terminal // the visible text
 
 	mu  sync.Mutex
-	out strings.Builder // what was written
+	out strings.Builder // all output
 }
 
 // onTerminal starts the tool on a terminal of 80 columns and 12 lines.
@@ -76,8 +76,7 @@ func (x *terminal) text() string {
 	return x.out.String()
 }
 
-// expect waits until the output matches, from a place on, and returns where the
-// match ends.
+// expect waits until the output matches after an offset, and returns the end of the match.
 func (x *terminal) expect(from int, re string) int {
 	x.t.Helper()
 	want := regexp.MustCompile(re)
@@ -140,7 +139,7 @@ func TestTopOnTerminal(t *testing.T) {
 	x.shows(`^\s*$`)
 }
 
-// TestTopFilters: a part of a name filters, keys scroll.
+// TestTopFilters: typing a part of a name filters, and keys scroll.
 func TestTopFilters(t *testing.T) {
 	b := someBroker(t)
 	for i := range 20 {
@@ -171,7 +170,7 @@ func TestTopFilters(t *testing.T) {
 	}
 }
 
-// TestPurgeAsks: on a terminal purge asks before, and takes no for an answer.
+// TestPurgeAsks: on a terminal purge asks first, and does nothing if the answer is no.
 func TestPurgeAsks(t *testing.T) {
 	b := someBroker(t)
 	for range 2 {
@@ -227,7 +226,7 @@ func TestTableOnTerminal(t *testing.T) {
 	if x := onTerminal(t, b, "submit", "a-type-with-a-long-name", "x", "--detach"); x.exit() != nil {
 		t.Fatalf("submit: %s", x.text())
 	}
-	x := onTerminal(t, b, "ls", "--all") // which takes more than there is
+	x := onTerminal(t, b, "ls", "--all") // which needs more columns than there are
 	if err := x.exit(); err != nil {
 		t.Errorf("ls: %v", err)
 	}

@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const topLong = `Watch the types of a broker in a table that is drawn again and again.
+const topLong = `Watch the types of a broker in a table that is redrawn at intervals.
 
     QUEUED    ready jobs that wait for a worker
     OLDEST    age of the oldest of them
@@ -31,7 +31,7 @@ const topLong = `Watch the types of a broker in a table that is drawn again and 
     P99 WAIT  99 of 100 jobs handed out since the last look had waited less:
               an estimate, from counts by powers of 2
 
-Types are marked that are paused or limited, or have queued jobs and no workers.
+Types that are paused or limited, or have queued jobs and no workers, are marked.
 On a terminal, q quits, left and right choose the column to sort by, r reverses
 the order, up, down and page keys scroll, / asks for a part of a name to filter
 by, and the space bar looks at once. Elsewhere each look prints a table, or with
@@ -49,7 +49,7 @@ const topExample = `  gloom top --sort wait
   gloom top --since 3h --filter mail
   gloom top --json --interval 10s >>load.jsonl`
 
-// mostTypes is how many types are looked at.
+// mostTypes is the most types that are read.
 const mostTypes = 10000
 
 func newTop(t *tool) *cobra.Command {
@@ -69,13 +69,13 @@ func newTop(t *tool) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&p.interval, "interval", 2*time.Second, "between looks, at least 100ms")
+	f.DurationVar(&p.interval, "interval", 2*time.Second, "time between looks, at least 100ms")
 	f.DurationVar(&p.since, "since", 0, "show the last hours, up to 24h, and end")
 	f.BoolVar(&p.once, "once", false, "look for one interval, print, and end")
 	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
 	f.Var(cli.Choice(&p.sort, "type", "queued", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
 		"column to sort by: type, queued, oldest, running, workers, idle, in, out, wait")
-	f.StringVar(&p.filter, "filter", "", "only types with this in their names")
+	f.StringVar(&p.filter, "filter", "", "only types whose name contains this")
 	f.BoolVar(&p.reverse, "reverse", false, "sort the other way round")
 	return cmd
 }
@@ -124,7 +124,7 @@ func (p *top) run() error {
 	}
 }
 
-// sample is the broker at a moment.
+// sample is the state of the broker at a moment.
 type sample struct {
 	at     time.Time
 	status doors.Status
@@ -169,9 +169,9 @@ func (p *top) print(v *view) error {
 	return outputError(w.Flush())
 }
 
-// live renews the table on the terminal until someone quits.
+// live renews the table on the terminal until the user quits.
 func (p *top) live(ctx context.Context, last *sample) error {
-	text.EnableColors() // the look knows whether there are any
+	text.EnableColors() // the look decides whether to use them
 	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), look: onScreen(cli.Colours(p.out))}
 	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.out), tea.WithoutSignalHandler()}
 	if !cli.Terminal(os.Stdin) {
@@ -184,7 +184,7 @@ func (p *top) live(ctx context.Context, last *sample) error {
 	return err
 }
 
-// screen is the terminal while top has it.
+// screen is the full-screen view of top.
 type screen struct {
 	*top
 	ctx           context.Context
@@ -194,11 +194,11 @@ type screen struct {
 	trouble       error // of the last attempt to look
 	looks         int
 	width, height int
-	typing        bool // of the filter
+	typing        bool // the filter is being typed
 	from, rows    int  // the first type shown, and how many there is room for
 }
 
-// due says that it is time to look for the n-th time, seen what there was.
+// due is the message that the n-th look is due, seen the result of a look.
 type (
 	due  int
 	seen struct {
@@ -303,7 +303,7 @@ func (s *screen) View() tea.View {
 
 func (s *screen) content() string {
 	if s.height == 0 {
-		return "" // before the terminal has told its size
+		return "" // before the terminal has reported its size
 	}
 	lines := s.view.summary(s.broker.addr)
 	for i := range lines {

@@ -81,10 +81,10 @@ func (b *bound) Set(v string) error {
 
 func (*bound) Type() string { return "number" }
 
-// zero: it is 0, and not none.
+// zero reports whether it is 0, and not none.
 func (b *bound) zero() bool { return b.set && !b.none && b.n == 0 }
 
-// value is nil for none.
+// value returns the number, nil for none.
 func (b *bound) value() *int64 {
 	if b.none {
 		return nil
@@ -128,7 +128,7 @@ func (*statuses) Type() string { return "list" }
 
 func (s *statuses) has(n int) bool { return s.all || slices.Contains(s.list, n) }
 
-// age is a flag of a filter: since how long something has to be at least.
+// age is a filter flag for the least age.
 type age time.Duration
 
 func (a *age) String() string {
@@ -149,11 +149,11 @@ func (a *age) Set(v string) error {
 
 func (*age) Type() string { return "age" }
 
-// ms is what is asked for; 0 for none.
+// ms returns the age in milliseconds; 0: not set.
 func (a age) ms() int64 { return time.Duration(a).Milliseconds() }
 
-// checkDurations refuses what was said of these flags where the broker would take it for
-// something else: it counts in milliseconds, and 0 is none.
+// checkDurations refuses values of these flags that the broker would misread: it counts in
+// milliseconds, and 0 means none.
 func checkDurations(f *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		if d, _ := f.GetDuration(name); f.Changed(name) && (d < 0 || d > 0 && d < time.Millisecond) {
@@ -163,8 +163,8 @@ func checkDurations(f *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
-// filled is a flag of a filter. An empty one is a mistake, such as a variable of a
-// shell that is not set; it must not mean all there is.
+// filled is a filter flag. An empty value may come from a shell variable that is not set. It is
+// refused, because it must not select everything.
 type filled string
 
 func (f *filled) String() string { return string(*f) }

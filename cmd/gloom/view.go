@@ -24,10 +24,10 @@ type view struct {
 	status doors.Status
 	found  *api.Findings
 	more   bool
-	none   bool // there are types, though none may be in it
+	none   bool // there are types, even if none is in the view
 }
 
-// row is a type in it.
+// row is a type in a view.
 type row struct {
 	Type    string     `json:"type"`
 	Paused  bool       `json:"paused"`
@@ -47,8 +47,8 @@ type row struct {
 	unserved bool
 }
 
-// compare makes rates of two samples; of a type that is new in the second one,
-// or that the broker had forgotten in between, everything is new.
+// compare computes rates from two samples. A type that is new in the second one, or that the broker
+// forgot in between, counts from zero.
 func compare(a, b *sample) *view {
 	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, found: b.found, more: b.more, Types: []row{}}
 	before := make(map[string]*api.Type, len(a.types))
@@ -78,10 +78,10 @@ func compare(a, b *sample) *view {
 	return v
 }
 
-// p99 estimates below which duration, in seconds, 99 of 100 lie that were
-// counted between two looks at a histogram: bucket i counts durations from
-// 2^(i-1) up to 2^i µs. Within a bucket they are taken to be spread evenly, up to
-// the age of the oldest job that was seen waiting, if that falls into it.
+// p99 estimates the 99th percentile, in seconds, of the durations that were counted between two
+// readings of a histogram: bucket i counts durations from 2^(i-1) up to 2^i µs. Within a bucket
+// they are assumed to be spread evenly, up to the age of the oldest job that was seen waiting, if
+// that falls into it.
 func p99(was, now []uint64, oldest float64) (total uint64, seconds *float64) {
 	diff := make([]uint64, len(now))
 	for i, n := range now {
@@ -111,7 +111,7 @@ func p99(was, now []uint64, oldest float64) (total uint64, seconds *float64) {
 	return total, nil
 }
 
-// column is one of top's.
+// column is a column of top.
 type column struct {
 	name, sort string
 	width      int
@@ -133,7 +133,7 @@ var topColumns = []column{
 	{"P99 WAIT", "wait", 8, func(r *row) string { return spanOr(known(r.Wait), r.Wait != nil) }, func(a, b *row) int { return cmp.Compare(known(a.Wait), known(b.Wait)) }},
 }
 
-// known is a value, -1 where it is not known.
+// known returns a value, or -1 if it is not known.
 func known(v *float64) float64 {
 	if v == nil {
 		return -1
@@ -155,7 +155,7 @@ func spanOr(seconds float64, ok bool) string {
 	return short(seconds)
 }
 
-// only is the view of types with part in their names.
+// only returns the view of the types whose names contain part.
 func (v *view) only(part string) *view {
 	some := *v
 	some.Types, some.none = []row{}, len(v.Types) > 0
@@ -167,7 +167,7 @@ func (v *view) only(part string) *view {
 	return &some
 }
 
-// sort orders the rows; equals go by name.
+// sort orders the rows; equal ones go by name.
 func (v *view) sort(by string, descending bool) {
 	for _, c := range topColumns {
 		if c.sort != by {
@@ -186,11 +186,11 @@ func (v *view) sort(by string, descending bool) {
 	}
 }
 
-// look says how parts of a table stand out.
+// look has the colours of the parts of a table.
 type look struct{ head, sorted, bad, note text.Colors }
 
-// onScreen is the look on a terminal, with or without colours: nothing that a
-// dark or a light screen could not show.
+// onScreen returns the look for a terminal, with or without colours. A dark and a light screen can
+// show it.
 func onScreen(colours bool) look {
 	l := look{
 		head: text.Colors{text.ReverseVideo}, sorted: text.Colors{text.ReverseVideo, text.Bold, text.Underline},
@@ -202,7 +202,7 @@ func onScreen(colours bool) look {
 	return l
 }
 
-// table lays the rows out for a width; 0 is as wide as it takes.
+// table lays the rows out for a width; 0: as wide as needed.
 func (v *view) table(width int, sorted string, l look) []string {
 	name := 4
 	for i := range v.Types {
@@ -255,8 +255,8 @@ func (v *view) table(width int, sorted string, l look) []string {
 	return lines
 }
 
-// label is a type's name with what is set on it, the mark first so that a long
-// name does not push it out.
+// label returns a type's name with a mark for what is set on it. The mark comes first, so that a
+// long name does not push it out.
 func (r *row) label() string {
 	switch {
 	case r.Paused:
@@ -269,7 +269,7 @@ func (r *row) label() string {
 	return cli.Clean(r.Type)
 }
 
-// summary is the head of the screen.
+// summary returns the head of the screen.
 func (v *view) summary(addr string) []string {
 	s := &v.status
 	state := ""

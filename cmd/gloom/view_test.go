@@ -116,7 +116,7 @@ func TestNumbersForPeople(t *testing.T) {
 	}
 }
 
-// TestHeadline: clients of one name are told apart.
+// TestHeadline: clients with the same name are distinguished.
 func TestHeadline(t *testing.T) {
 	for want, x := range map[string]api.Finding{
 		"WARNING  client etl at 127.0.0.1:4711: it hangs": {Kind: "client", Subject: "etl", Number: 7, Address: "127.0.0.1:4711"},

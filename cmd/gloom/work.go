@@ -36,7 +36,7 @@ GLOOM_JOB_ID and GLOOM_JOB_TYPE have the same values, and GLOOM_JOB_HEADERS has
 the job's headers as JSON if there are any.
 
 With an exit status other than 0 the run has failed, and the end of standard
-error is the reason. The job is tried again as long as it has retries left;
+error is the reason. The job is tried again while it has retries left;
 --final names statuses after which it is not. With --compat there are no
 failures, and the answer is {"error":"exit status 3","stderr":"…"} instead.
 
@@ -44,8 +44,8 @@ Each command runs in a process group of its own. The group gets SIGTERM, and
 SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
 and when the connection is lost, since the broker then hands the job to another
 worker. When gloom itself is killed, a small process beside it (job-guard, on
-Linux) does the same. It kills the commands when gloom has been stopped, as by
-Ctrl-Z, for 13 seconds, because soon the broker hands on their jobs; not with
+Linux) does the same. It also kills the commands when gloom has been stopped, as by
+Ctrl-Z, for 13 seconds, because soon the broker gives their jobs to others; not with
 --compat, where the broker waits for them.
 
 After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
@@ -93,15 +93,15 @@ func newWork(t *tool) *cobra.Command {
 	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer; 0 is never")
 	f.Var(cli.Choice(&w.input, formAuto, formJSON, formBase64), "input", "body on standard input: auto, json for strings too, or base64 for the bytes that a string encodes")
 	f.Var(cli.Choice(&w.output, formAuto, formText, formJSON, formBase64), "output", "answer of standard output: auto, text for always a string, json, or base64 for a string that encodes it")
-	f.BoolVar(&w.base64, "base64", false, "for bytes that are no text: the same as --input base64 --output base64")
+	f.BoolVar(&w.base64, "base64", false, "for bytes that are not text: the same as --input base64 --output base64")
 	f.Var(cli.Size(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
 	f.Var(&w.final, "final", "exit statuses that fail the job without a retry: all, or a list such as 2,64")
-	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, in place of the job's own backoff")
-	f.BoolVar(&w.unsafe, "unsafe-template", false, "take {id} and {type} anywhere, as code or an option, too")
+	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, instead of the job's own backoff")
+	f.BoolVar(&w.unsafe, "unsafe-template", false, "allow {id} and {type} anywhere, even as code or an option")
 	f.BoolVar(&w.progress, "progress", false, "send lines that the command writes to descriptor 3 as progress")
 	f.BoolVar(&w.stderr, "stderr", false, "pass on what commands write to standard error")
-	f.BoolVarP(&w.verbose, "verbose", "v", false, "say a line about each job")
-	f.BoolVarP(&w.quiet, "quiet", "q", false, "say nothing about connections")
+	f.BoolVarP(&w.verbose, "verbose", "v", false, "print a line about each job")
+	f.BoolVarP(&w.quiet, "quiet", "q", false, "do not report connections")
 	f.Lookup("retry-delay").DefValue = "0" // left out of the help
 	return cmd
 }
@@ -139,15 +139,14 @@ var (
 	// operandScript matches programs that run, or have another host's shell run, what
 	// they find in any argument.
 	operandScript = regexp.MustCompile(`^(ssh|[gmn]?awk|g?sed)$`)
-	// shellScript matches options of a shell that have its script behind them, be --
-	// between them.
+	// shellScript matches options of a shell that are followed by its script, even with -- between
+	// them.
 	shellScript = regexp.MustCompile(`^-[A-Za-z]*c`)
 )
 
-// checkTemplate refuses placeholders that may be more than data: whoever submits
-// chooses ids, and so would choose commands. It goes by where they stand, since there
-// are more interpreters than anybody could name: what is part of an argument, or right
-// behind an option, may be a script.
+// checkTemplate refuses placeholders that may be more than data: submitters choose ids, and so
+// would choose commands. It judges by position, since there are more interpreters than anybody
+// could list: a part of an argument, or an argument right after an option, may be a script.
 func checkTemplate(args []string) error {
 	runs := "" // the program whose operands are scripts
 	for i, a := range args {
@@ -162,9 +161,9 @@ func checkTemplate(args []string) error {
 		case i == 0:
 			return cli.Usagef("the program %q: placeholders are replaced in its arguments only", a)
 		case name != a:
-			return cli.Usagef("%s inside of %q could be run as a part of it: a placeholder must be an argument of its own", name, a).Advise("%s", advice)
+			return cli.Usagef("%s inside %q could be run as a part of it: a placeholder must be an argument of its own", name, a).Advise("%s", advice)
 		case option == "--":
-			return cli.Usagef("%s behind -- could be run as the script of a shell's -c", name).Advise("%s", advice)
+			return cli.Usagef("%s after -- could be run as the script of a shell's -c", name).Advise("%s", advice)
 		case option != "":
 			return cli.Usagef("%s right behind %q could be run as a script, or belong to the option", name, option).
 				Advise("-- between them, if it is an operand; else %s", advice)
@@ -175,8 +174,8 @@ func checkTemplate(args []string) error {
 	return nil
 }
 
-// optionBefore is the option that what follows these arguments may belong to: the last
-// one, or -- where it does not end the options for all programs.
+// optionBefore returns the option to which the next argument may belong: the last one, or -- where
+// it does not end the options for all programs.
 func optionBefore(args []string) string {
 	isOption := func(a string) bool { return strings.HasPrefix(a, "-") || strings.HasPrefix(a, "+") }
 	last := len(args) - 1
@@ -194,24 +193,23 @@ func optionBefore(args []string) string {
 	return ""
 }
 
-// heartbeat is the pace at which broker and worker look after each other. A
-// worker that was suspended loses its jobs to others; submitters do without, so
-// that theirs survive Ctrl-Z.
+// heartbeat is the pace at which broker and worker check each other. A worker that is suspended
+// loses its jobs to others. Submitters have no heartbeat, so that their jobs survive Ctrl-Z.
 const heartbeat = 15 * time.Second
 
 const (
-	// stopLimit is how long this process may be stopped until the guard kills its commands. The
-	// broker hands their jobs to others one beat after the stop at the earliest: it waits for
-	// two beats from our last byte, and we send one at each.
+	// stopLimit is how long this process may be stopped before the guard kills its commands. The
+	// broker gives their jobs to others one beat after the stop at the earliest: it waits for two
+	// beats from our last byte, and we send one at each.
 	stopLimit = heartbeat - 2*time.Second
-	// aliveEvery is how often the guard is told that this process is not stopped.
+	// aliveEvery is how often the guard learns that this process is not stopped.
 	aliveEvery = time.Second
 )
 
 // maxJobs bounds -j: each job needs a connection and several descriptors.
 const maxJobs = 10000
 
-// split takes the types off the arguments and returns the command.
+// split separates the types from the command, which it returns.
 func (w *work) split(args []string, dash int) (command []string, err error) {
 	if dash < 0 {
 		dash = min(1, len(args))
@@ -226,7 +224,7 @@ func (w *work) split(args []string, dash int) (command []string, err error) {
 	return command, nil
 }
 
-// several tells whether it takes more than a type that names itself.
+// several reports whether the worker serves more than one type by its name.
 func (w *work) several() bool {
 	return len(w.types) > 1 || len(w.except) > 0 || strings.Contains(w.types[0], "*")
 }
@@ -236,13 +234,13 @@ func (w *work) check() error {
 	case slices.Contains(w.types, ""):
 		return cli.Usagef("the type is empty")
 	case slices.ContainsFunc(w.types, func(typ string) bool { return slices.Contains(w.except, typ) }):
-		return cli.Usagef("a type that is served is left out, too: %.200q", w.except)
+		return cli.Usagef("a type is both served and left out: %.200q", w.except)
 	case w.several() && w.link.compat:
-		return cli.Usagef("several types and --compat exclude each other: the original protocol knows one per worker")
+		return cli.Usagef("several types and --compat exclude each other: the original protocol has one per worker")
 	case w.jobs < 1 || w.jobs > maxJobs:
 		return cli.Usagef("-j %d: must be 1 … %d", w.jobs, maxJobs)
 	case w.base64 && (w.input != formAuto || w.output != formAuto):
-		return cli.Usagef("--base64 stands for --input base64 --output base64")
+		return cli.Usagef("--base64 is short for --input base64 --output base64")
 	case w.progress && w.link.compat:
 		return cli.Usagef("--progress and --compat exclude each other: the original protocol knows no progress")
 	}
@@ -311,7 +309,7 @@ func (w *work) run(args []string, dash int) error {
 	return w.serve(worker, c, kill, tell)
 }
 
-// alive moves the limit of commands, as long as this process is not stopped.
+// alive moves the limit of commands while this process is not stopped.
 func alive(guard *launch.Guard, done <-chan struct{}) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
@@ -364,8 +362,8 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 	}
 }
 
-// teller says what happens to connections, once per broker instead of once per
-// socket, and counts jobs.
+// teller reports what happens to connections, once per broker instead of once per socket, and
+// counts jobs.
 type teller struct {
 	*work
 	running atomic.Int64
@@ -375,8 +373,8 @@ type teller struct {
 	brokers map[string]*joined
 }
 
-// joined is the state of a broker's connections; each kind of trouble is told
-// once until one of them stands again.
+// joined is the state of a broker's connections. Each kind of failure is reported once, until one
+// of them has joined again.
 type joined struct {
 	before       bool
 	lost, failed bool

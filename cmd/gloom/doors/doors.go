@@ -1,7 +1,6 @@
-// Package doors lets an operator speak with the daemons that have the broker inside or beside
-// them: jq-master, serverlessd and jobd-master. Each of them is a handler here that answers the
-// requests of the broker's /v1 (broker/admin/api) with what the daemon tells, so that who asks
-// needs to know one interface only.
+// Package doors gives operators one interface to the daemons that have the broker inside or beside
+// them: jq-master, serverlessd and jobd-master. For each of them, a handler here answers the
+// requests of the broker's /v1 (broker/admin/api) with what the daemon reports.
 package doors
 
 import (
@@ -24,18 +23,18 @@ type Door struct {
 	base, token string
 	transport   http.RoundTripper
 	mux         *http.ServeMux
-	marks       []string // where listings go on
+	marks       []string // where listings continue
 }
 
 // Status is a daemon as a whole.
 type Status struct {
 	api.Status
 	Door string `json:"door,omitempty"` // the name of the program; none of a broker
-	// Rates are there if none can be told from the ledgers of types, as these forget jobs.
+	// Rates is set if the ledgers of types do not show the rates, because they forget jobs.
 	Rates *api.Rates `json:"rates,omitempty"`
 }
 
-// status is what all daemons tell of themselves.
+// status is what all daemons report about themselves.
 type status struct {
 	Version string           `json:"version"`
 	Uptime  float64          `json:"uptime"`
@@ -52,13 +51,13 @@ const maxAnswer = 64 << 20
 // kinds are the daemons, by their names.
 var kinds = map[string]func(*Door){"jq-master": asJQ, "serverlessd": asServerless, "jobd-master": asJobd}
 
-// Of returns the daemon that has such a status: nil, nil for a broker.
+// Of returns the Door of a daemon with this status: nil, nil for a broker.
 func Of(status json.RawMessage, transport http.RoundTripper, base, token string) (*Door, error) {
 	var said struct {
 		Name   string          `json:"name"`   // a daemon's; a broker sends none
 		Ledger json.RawMessage `json:"ledger"` // only a broker sends it
 	}
-	_ = json.Unmarshal(status, &said) // then nothing is known
+	_ = json.Unmarshal(status, &said) // if it is not JSON, said stays empty
 	if as := kinds[said.Name]; as != nil {
 		d := &Door{Name: said.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
 		d.on("GET /v1/findings", d.findings)
@@ -68,10 +67,10 @@ func Of(status json.RawMessage, transport http.RoundTripper, base, token string)
 	if said.Ledger != nil {
 		return nil, nil
 	}
-	return nil, cli.Failf(cli.ExitFailed, "what answers there is none of gloomd, jq-master, serverlessd and jobd-master: %.60q", status)
+	return nil, cli.Failf(cli.ExitFailed, "the server is not a gloomd, jq-master, serverlessd or jobd-master: %.60q", status)
 }
 
-// answer is what is sent for a request.
+// answer returns what is sent for a request.
 type answer func(r *http.Request) (any, error)
 
 func (d *Door) on(pattern string, f answer) {
@@ -80,7 +79,7 @@ func (d *Door) on(pattern string, f answer) {
 	})
 }
 
-// lacks says that the daemon has no such thing, and what is there instead.
+// lacks makes requests fail that the daemon does not support. instead is a hint at what it has.
 func (d *Door) lacks(what, instead string, patterns ...string) {
 	for _, p := range patterns {
 		d.on(p, func(*http.Request) (any, error) { return nil, d.without(what, instead) })
@@ -91,7 +90,7 @@ func (d *Door) without(what, instead string) error {
 	return cli.Usagef("%s has no %s", d.Name, what).Advise("%s", instead)
 }
 
-// reply takes the outcome of an answer past the mux.
+// reply passes the result of an answer through the mux.
 type reply struct {
 	value any
 	err   error
@@ -101,7 +100,7 @@ func (*reply) Header() http.Header         { return http.Header{} }
 func (*reply) WriteHeader(int)             {}
 func (*reply) Write(p []byte) (int, error) { return len(p), nil } // the mux's own 404
 
-// refusal is the daemon's reply that is no success.
+// refusal is the daemon's reply that is not a success.
 type refusal struct {
 	status int
 	body   []byte
@@ -119,7 +118,7 @@ func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 	case errors.As(out.err, &no):
 		status, body = no.status, no.body
 	case out.err == errNone:
-		return nil, d.without("such thing", "its README tells what it has")
+		return nil, d.without("such thing", "its README says what it has")
 	case out.err != nil:
 		return nil, out.err
 	default:
@@ -162,18 +161,18 @@ func (d *Door) ask(of *http.Request, method, path string, in, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return cli.Failf(cli.ExitFailed, "the answer of %s makes no sense: %w: %.60q", d.Name, err, body)
+		return cli.Failf(cli.ExitFailed, "cannot decode the answer of %s: %w: %.60q", d.Name, err, body)
 	}
 	return nil
 }
 
-// notFound is the answer that there is no such job or type.
+// notFound returns the refusal for an unknown job or type.
 func notFound(code, format string, args ...any) error {
 	body, _ := json.Marshal(api.Error{Code: code, Reason: fmt.Sprintf(format, args...)})
 	return &refusal{http.StatusNotFound, body}
 }
 
-// mark is the cursor of a page that begins at a place of the daemon's; nil at the end.
+// mark returns the cursor of a page that begins at a place in the daemon's listing; nil at the end.
 func (d *Door) mark(place string) *int {
 	if place == "" {
 		return nil
@@ -183,7 +182,7 @@ func (d *Door) mark(place string) *int {
 	return &n
 }
 
-// from is the place at which the page of a request begins, "" for the first one.
+// from returns the place at which the page of a request begins, "" for the first one.
 func (d *Door) from(r *http.Request) string {
 	n, err := strconv.Atoi(r.URL.Query().Get("cursor"))
 	if err != nil || n < 1 || n > len(d.marks) {
@@ -192,7 +191,7 @@ func (d *Door) from(r *http.Request) string {
 	return d.marks[n-1]
 }
 
-// limit is how many things a page may have, at most so many.
+// limit returns how many items a page may have, at most most.
 func limit(r *http.Request, most int) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// filter says which jobs are meant, as a broker is asked for them.
+// filter selects jobs, with the parameters of the broker's interface.
 type filter struct {
 	typ            string // "" for all
 	state, outcome string
 	id, reason     string
-	older          time.Duration // since it was submitted or, of one that has ended, since then
+	older          time.Duration // least time since its submission or, of an ended job, since its end
 	since          time.Time     // earliest end of a job; zero for any
 }
 
-// filterOf reads the filter of a listing.
+// filterOf parses the filter of a listing.
 func (d *Door) filterOf(r *http.Request) (*filter, error) {
 	q := r.URL.Query()
 	f := &filter{typ: api.Name(r.PathValue("type")), state: q.Get("state"), outcome: q.Get("outcome"), id: q.Get("id"), reason: q.Get("reason")}
-	f.older, _ = time.ParseDuration(cmp.Or(q.Get("older"), "0") + "ms") // a number it is
+	f.older, _ = time.ParseDuration(cmp.Or(q.Get("older"), "0") + "ms") // it is a number
 	if text := q.Get("since"); text != "" {
 		span, err := time.ParseDuration(text)
 		f.since = time.Now().Add(-span)
@@ -37,8 +37,8 @@ func (d *Door) filterOf(r *http.Request) (*filter, error) {
 	return f, d.check(q.Get("group"), q.Get("submitter"))
 }
 
-// bulkOf reads the filter of a change to many jobs, whether they are only to be counted, and how
-// many may be changed, 0 all.
+// bulkOf parses the filter of a change to many jobs, whether they are only to be counted, and how
+// many may be changed, 0 for all.
 func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, most int, err error) {
 	var in struct {
 		api.JobFilter
@@ -54,7 +54,7 @@ func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, most int, err err
 	return f, r.URL.Query().Has("count"), in.Most, cmp.Or(err, d.check(in.Group, ""))
 }
 
-// check refuses what no daemon but the broker knows.
+// check refuses filters that only a broker knows.
 func (d *Door) check(group, submitter string) error {
 	switch {
 	case group != "":
@@ -65,7 +65,7 @@ func (d *Door) check(group, submitter string) error {
 	return nil
 }
 
-// fits tells whether a job is meant, as far as the daemon does not look itself.
+// fits reports whether a job matches, as far as the daemon does not filter itself.
 func (f *filter) fits(j *job) bool {
 	return strings.Contains(j.ID, f.id) && strings.Contains(j.Reason, f.reason) &&
 		since(cmp.Or(j.finished, j.created)) >= f.older.Seconds() &&

@@ -6,8 +6,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// findings are those of the daemon, about one subject or about all. What it calls a name or a target
-// is a type.
+// findings returns the findings of the daemon, about one subject or about all. What the daemon
+// calls a name or a target is a type.
 func (d *Door) findings(r *http.Request) (any, error) {
 	var all api.List[api.Finding]
 	err := d.ask(r, http.MethodGet, "/v1/findings", nil, &all)

@@ -11,18 +11,17 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// job is a job as a daemon tells of it, but in the broker's words: the state of one that has ended
-// is its outcome.
+// job is a job of a daemon in the broker's words: the state of an ended job is its outcome.
 type job struct {
 	api.Job
 	created, due, started, finished *time.Time
 	answerSize                      int
 }
 
-// source is where a daemon has its jobs. States are its own words.
+// source has the jobs of a daemon. States are the daemon's own words.
 type source interface {
-	// list returns a page of the jobs in a state ("": in any) that fit, from a place on. Why runs
-	// failed is told where it is asked for.
+	// list returns a page of the jobs in a state ("": in any) that fit, from a place on, with the
+	// reasons of failures if reasons is set.
 	list(r *http.Request, f *filter, state, cursor string, reasons bool) (jobs []job, next string, err error)
 	// find returns a job, with its body or answer where these are asked for.
 	find(r *http.Request, id string, body bool) (*job, error)
@@ -30,8 +29,8 @@ type source interface {
 	retry(r *http.Request, typ, id string) error
 }
 
-// have has the daemon answer what concerns its jobs. Words are its states, by the broker's.
-func (d *Door) have(s source, words map[string][]string) {
+// serveJobs adds the answers about jobs. words maps the broker's states to the daemon's.
+func (d *Door) serveJobs(s source, words map[string][]string) {
 	listed := func(r *http.Request) (any, error) {
 		f, err := d.filterOf(r)
 		if err != nil {
@@ -95,8 +94,8 @@ func (d *Door) have(s source, words map[string][]string) {
 	})
 }
 
-// pages is a page of a listing that has the jobs in one state behind those in another: a place in
-// it begins with the number of the state.
+// pages returns a page of a listing that has the jobs of several states, one state after another. A
+// place in it begins with the index of the state.
 func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string, ended bool, as func(*job) T) (any, error) {
 	at, cursor, _ := strings.Cut(d.from(r), " ")
 	n, _ := strconv.Atoi(at) // 0 at the start
@@ -115,14 +114,14 @@ func pages[T any](d *Door, r *http.Request, s source, f *filter, states []string
 	return &out, err
 }
 
-// alive is a job by its id, or one that waits or runs.
+// alive returns a job in the broker's form for one job, or for a listing of unended jobs.
 func (j *job) alive() *api.Job {
 	out := j.Job
 	out.Detached, out.Groups, out.AgeSeconds = true, []string{}, since(j.created)
 	switch {
 	case j.finished != nil:
 		out.State, out.Outcome, out.End, out.InSeconds = "ended", j.State, j.end(), since(j.finished)
-		if j.State == "failed" { // its body is that of the letter
+		if j.State == "failed" { // the dead letter has its body
 			out.Body = nil
 		}
 	case j.started != nil:
@@ -136,7 +135,7 @@ func (j *job) alive() *api.Job {
 	return &out
 }
 
-// over is a job that has ended, in a listing.
+// over returns an ended job in the form of a listing.
 func (j *job) over() *api.Ended {
 	return &api.Ended{ID: j.ID, Type: j.Type, State: "ended", Groups: []string{}, Outcome: j.State, Reason: j.Reason, Attempts: j.Attempts, End: *j.end()}
 }
@@ -154,7 +153,7 @@ func (j *job) end() *api.End {
 	return end
 }
 
-// dead is a job that has failed, as a dead letter.
+// dead returns a failed job as a dead letter.
 func (j *job) dead() *api.DeadJob {
 	return &api.DeadJob{
 		ID: j.ID, Type: j.Type, Reason: j.Reason, Priority: j.Priority, Attempts: j.Attempts, Bytes: j.Bytes,
@@ -162,7 +161,7 @@ func (j *job) dead() *api.DeadJob {
 	}
 }
 
-// run is a run as all daemons tell it: only the worker has an id of its own kind.
+// run is a run as all daemons report it: only the worker has an id of its own kind.
 type run struct {
 	api.Run
 	Worker *struct {
@@ -182,7 +181,7 @@ func runs(list []run, who string) []api.Run {
 	return out
 }
 
-// asJSON is bytes as a body: a string if they are no JSON.
+// asJSON returns bytes as a body: a string if they are not JSON.
 func asJSON(data []byte) json.RawMessage {
 	if json.Valid(data) {
 		return data
@@ -191,8 +190,8 @@ func asJSON(data []byte) json.RawMessage {
 	return text
 }
 
-// since is how long ago a moment is in seconds, 0 if it is none or still to come; until is the time
-// to one that is still to come.
+// since returns how many seconds ago a moment was, 0 if there is none or it is still to come; until
+// returns the seconds to a moment that is still to come.
 func since(t *time.Time) float64 {
 	if t == nil {
 		return 0
@@ -207,7 +206,7 @@ func until(t *time.Time) *float64 {
 	return new(time.Until(*t).Seconds())
 }
 
-// stamp is a moment as the broker tells it.
+// stamp returns a moment in the broker's form.
 func stamp(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -215,7 +214,7 @@ func stamp(t *time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// between is the time from a to b in milliseconds, 0 if either is missing.
+// between returns the time from a to b in milliseconds, 0 if either is missing.
 func between(a, b *time.Time) int64 {
 	if a == nil || b == nil {
 		return 0

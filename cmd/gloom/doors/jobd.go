@@ -14,8 +14,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// jobd is jobd-master: targets are types, rows are jobs, those to be run by hand are delayed. What
-// a row is, its application says: nothing but workers change it.
+// jobd is jobd-master. Targets are types, and rows are jobs; a row to be run by hand is delayed.
+// Rows belong to their application: apart from it, only workers change them.
 type jobd struct{ *Door }
 
 func asJobd(d *Door) {
@@ -23,18 +23,18 @@ func asJobd(d *Door) {
 	d.on("GET /v1/status", m.status)
 	d.on("GET /v1/types", m.types)
 	d.on("GET /v1/workers", m.workers)
-	d.have(m, map[string][]string{
+	d.serveJobs(m, map[string][]string{
 		"queued": {"waiting"}, "delayed": {"manual"}, "running": {"running", "accepted"},
 		"answered": {"done ok"}, "failed": {"done fail"}, "discarded": {"ignored"}, "ended": {"done", "ignored"},
 	})
 	d.on("POST /v1/types/{type}/pause", m.pause("pause"))
 	d.on("POST /v1/types/{type}/resume", m.pause("resume"))
-	const rows = "a row is its application's: UPDATE its status, then poke the target (the page, or jobctl poke)"
+	const rows = "rows belong to their application: UPDATE the status, then poke the target (the page, or jobctl poke)"
 	d.lacks("pause for all targets at once", "name one: gloom pause TARGET", "POST /v1/pause", "POST /v1/resume")
 	d.lacks("change of rows", rows, "PATCH /v1/jobs/{id}", "POST /v1/types/{type}/jobs/cancel", "POST /v1/dead/{type}/retry", "POST /v1/dead/{type}/discard", "DELETE /v1/dead/{type}/{id}")
-	d.lacks("limits but the concurrency of a target", "jobctl set-target-concurrency sets it", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
-	d.lacks("groups", "targets are what it has: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
-	d.lacks("submitters with a connection", "gloom ls types tells what waits", "GET /v1/submitters")
+	d.lacks("limits, except the concurrency of a target", "jobctl set-target-concurrency sets it", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
+	d.lacks("groups", "it has targets: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
+	d.lacks("submitters with a connection", "gloom ls types shows what waits", "GET /v1/submitters")
 	d.lacks("way to forget targets", "it forgets one an hour after its last worker", "DELETE /v1/types/{type}")
 	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
 	d.lacks("fleet", "gloom ls workers lists its workers", "GET /v1/fleet")
@@ -130,7 +130,7 @@ func (m *jobd) workers(r *http.Request) (any, error) {
 	return &out, err
 }
 
-// jobdRow is a row as it is told.
+// jobdRow is a row as jobd-master reports it.
 type jobdRow struct {
 	ID       int64      `json:"id"`
 	Target   string     `json:"target"`
@@ -143,7 +143,7 @@ type jobdRow struct {
 	Started  *time.Time `json:"started_at"`
 	Finished *time.Time `json:"finished_at"`
 
-	// Of one that is asked for by its id.
+	// Of a row that was asked for by its id.
 	Stdout string          `json:"stdout"`
 	Stderr string          `json:"stderr"`
 	Fields json.RawMessage `json:"fields"` // the application's
@@ -175,8 +175,8 @@ func (x *jobdRow) job() job {
 	return j
 }
 
-// list has the rows of one target behind those of another, where no target is given: a place begins
-// with the target's then.
+// list lists the rows of one target after those of another if no target is given. A place then
+// names its target, too.
 func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jobs []job, next string, err error) {
 	target, others := f.typ, []string(nil)
 	if target == "" {

@@ -16,11 +16,11 @@ import (
 	"gloom/wire"
 )
 
-// jq is jq-master: names are types, what waits for its retry is delayed, what ended with an error
-// has failed and is kept as a dead letter.
+// jq is jq-master. Names are types. A job that waits for its retry is delayed; one that ended with
+// an error has failed and is kept as a dead letter.
 type jq struct {
 	*Door
-	start string // the place below which a count began
+	start string // the place from which a count began
 }
 
 func asJQ(d *Door) {
@@ -28,7 +28,7 @@ func asJQ(d *Door) {
 	d.on("GET /v1/status", q.status)
 	d.on("GET /v1/types", q.types)
 	d.on("GET /v1/workers", q.workers)
-	d.have(q, map[string][]string{
+	d.serveJobs(q, map[string][]string{
 		"queued": {"queued"}, "delayed": {"retrying"}, "running": {"running"},
 		"answered": {"done"}, "failed": {"error"}, "cancelled": {"cancelled"},
 	})
@@ -39,7 +39,7 @@ func asJQ(d *Door) {
 	d.lacks("pause for names", rules, "POST /v1/types/{type}/pause", "POST /v1/types/{type}/resume", "POST /v1/pause", "POST /v1/resume")
 	d.lacks("limits of names", rules, "/v1/types/{type}", "PUT /v1/types/{type}/limits")
 	d.lacks("groups", rules, "/v1/groups", "/v1/groups/{pattern}")
-	d.lacks("submitters with a connection", "gloom ls types tells what was enqueued", "GET /v1/submitters")
+	d.lacks("submitters with a connection", "gloom ls types shows what was enqueued", "GET /v1/submitters")
 	d.lacks("way to discard failed jobs", "it forgets them by itself: --keep-ended, --max-ended", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
 	d.lacks("way to forget names", "it forgets a name with its last job", "DELETE /v1/types/{type}")
 	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
@@ -47,7 +47,7 @@ func asJQ(d *Door) {
 	d.lacks("drain over HTTP", "SIGTERM drains it", "POST /v1/drain")
 }
 
-// jqStats are jq-master's statistics, as far as they are read.
+// jqStats has the part of jq-master's statistics that is read.
 type jqStats struct {
 	States map[string]uint64 `json:"states"`
 	Names  []struct {
@@ -92,7 +92,7 @@ func (q *jq) status(r *http.Request) (any, error) {
 	return out, err
 }
 
-// jqWorker is a worker of jq-master's.
+// jqWorker is a worker of jq-master.
 type jqWorker struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
@@ -115,7 +115,7 @@ func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWor
 	return page.Workers, page.Cursor, err
 }
 
-// maxPage is the most that a page of jq-master's has.
+// maxPage is the most items of a page of jq-master.
 const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
@@ -138,7 +138,7 @@ func (q *jq) workers(r *http.Request) (any, error) {
 	return &out, err
 }
 
-// mostWorkers is how many workers are looked at for the names that they serve.
+// mostWorkers is the most workers that are read to find the names that they serve.
 const mostWorkers = 10_000
 
 func (q *jq) types(r *http.Request) (any, error) {
@@ -177,7 +177,7 @@ func (q *jq) types(r *http.Request) (any, error) {
 	return &out, err
 }
 
-// jqJob is a job as jq-master tells of it.
+// jqJob is a job as jq-master reports it.
 type jqJob struct {
 	ID       string     `json:"id"`
 	Name     string     `json:"name"`
@@ -195,7 +195,7 @@ type jqJob struct {
 	Message  string     `json:"message"`
 	Size     int        `json:"argument_bytes"`
 
-	// Of one that is asked for by its id.
+	// Of a job that was asked for by its id.
 	Argument   json.RawMessage `json:"argument"`
 	Result     json.RawMessage `json:"result"`
 	HasResult  bool            `json:"has_result"`
@@ -219,7 +219,7 @@ func (x *jqJob) job() job {
 	case "running":
 		j.due, j.Worker = x.Deadline, &api.Peer{Address: "worker " + x.Worker, Seconds: since(x.Started)}
 	case "queued", "retrying":
-		j.started = nil // that was an earlier run
+		j.started = nil // it began an earlier run
 	case "done", "cancelled":
 		if j.Body = nil; x.HasResult {
 			j.Body, j.answerSize = x.Result, len(x.Result)
@@ -279,7 +279,7 @@ func (q *jq) change(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if c.Groups != nil || c.DelayMS != nil || c.Priority == nil {
-		return nil, q.without("other change than that of the priority", "its smaller numbers run first")
+		return nil, q.without("change of a job except its priority", "its smaller numbers run first")
 	}
 	return struct{}{}, q.ask(r, http.MethodPost, jqPath(api.Name(r.PathValue("id")), "/priority"), map[string]int64{"priority": *c.Priority}, nil)
 }
@@ -287,7 +287,8 @@ func (q *jq) change(r *http.Request) (any, error) {
 // maxBulk is how many jobs jq-master changes at once.
 const maxBulk = 10_000
 
-// bulk changes all jobs that fit, or counts them; what came after a count is not changed.
+// bulk changes all jobs that fit, or counts them. Jobs that were added after the count are not
+// changed.
 func (q *jq) bulk(verb string) answer {
 	return func(r *http.Request) (any, error) {
 		f, count, most, err := q.bulkOf(r)

@@ -13,15 +13,16 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// serverless is serverlessd: types have the name of their client in front, a handler counts as a
-// worker, what failed or was abandoned is a dead letter, and the daemon pauses as a whole.
+// serverless is serverlessd. The name of a type begins with its client. A handler counts as a
+// worker, a job that failed or was abandoned is a dead letter, and only the whole daemon can be
+// paused.
 type serverless struct{ *Door }
 
 func asServerless(d *Door) {
 	s := &serverless{d}
 	d.on("GET /v1/status", s.status)
 	d.on("GET /v1/types", s.types)
-	d.have(s, map[string][]string{
+	d.serveJobs(s, map[string][]string{
 		"queued": {"waiting"}, "delayed": {"deferred"}, "running": {"running"},
 		"answered": {"ok"}, "failed": {"failed", "abandoned"}, "expired": {"expired"},
 	})
@@ -33,7 +34,7 @@ func asServerless(d *Door) {
 	d.lacks("limits of types", "concurrency is an option of the type's handler", "/v1/types/{type}", "PUT /v1/types/{type}/limits")
 	d.lacks("groups", "clients are the first part of a type's name: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
 	d.lacks("workers of its own", "a handler runs the jobs of a type; gloom ls says where there is none", "GET /v1/workers")
-	d.lacks("submitters with a connection", "gloom ls types tells what was added", "GET /v1/submitters")
+	d.lacks("submitters with a connection", "gloom ls types shows what was added", "GET /v1/submitters")
 	d.lacks("change of a job", "cancel it, and add another", "PATCH /v1/jobs/{id}")
 	d.lacks("way to discard failed jobs", "it forgets them by itself: --keep-done", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
 	d.lacks("way to forget types", "it forgets a type with its last job, unless it has a handler", "DELETE /v1/types/{type}")
@@ -64,7 +65,7 @@ func (c *slsCounts) ledger() api.Ledger {
 	}
 }
 
-// slsLook is what serverlessd tells at a glance, as far as it is read.
+// slsLook has the part of serverlessd's statistics that is read.
 type slsLook struct {
 	Ledger    *slsCounts `json:"ledger"`
 	Imbalance int64      `json:"imbalance"`
@@ -118,13 +119,13 @@ func (s *serverless) types(r *http.Request) (any, error) {
 	return &out, err
 }
 
-// clientOf is the client in the name of a type.
+// clientOf returns the client in the name of a type.
 func clientOf(jobtype string) string {
 	client, _, _ := strings.Cut(jobtype, "-")
 	return client
 }
 
-// slsJob is a job as serverlessd tells of it.
+// slsJob is a job as serverlessd reports it.
 type slsJob struct {
 	ID      string     `json:"id"`
 	Type    string     `json:"type"`
@@ -196,7 +197,7 @@ func (s *serverless) list(r *http.Request, f *filter, state, after string, reaso
 	return jobs, page.After, err
 }
 
-// find looks for a job at all clients.
+// find looks for a job of any client.
 func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 	var page struct {
 		Jobs []slsJob `json:"jobs"`
@@ -252,8 +253,8 @@ func (s *serverless) retry(r *http.Request, typ, id string) error {
 	return s.ask(r, http.MethodPost, slsPath(clientOf(typ), "retry", id), nil, nil)
 }
 
-// bulk does something to each job that fits and is in one of the states, or counts them. Those
-// that have left the state meanwhile are passed over.
+// bulk applies an action to each job that matches and is in one of the states, or counts them. It
+// skips jobs that have left the state meanwhile.
 func (s *serverless) bulk(do func(s *serverless, r *http.Request, typ, id string) error, states ...string) answer {
 	return func(r *http.Request) (any, error) {
 		f, count, most, err := s.bulkOf(r)
