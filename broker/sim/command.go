@@ -42,6 +42,13 @@ const (
 	setFair
 	credit
 	forget
+	addBorrower
+	addLender
+	allot
+	borrow
+	unwant
+	follow
+	giveBack
 	verbs
 )
 
@@ -50,6 +57,7 @@ var verbNames = [verbs]string{
 	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revoke-all", "revive", "revive-all", "attach", "written",
 	"change", "amend", "release",
 	"rule", "drop-rule", "fair", "credit", "forget",
+	"borrower", "lender", "allot", "borrow", "unwant", "follow", "return",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -90,11 +98,14 @@ type command struct {
 
 	reason    string
 	noRetry   bool
+	lost      bool // of a fail: the worker of the borrower was lost, or closed
 	failDelay int64
 
 	on          bool
 	concurrency int
 	rate        float64
+	burst       int
+	run         int // of a borrow and of what is said about it later: the number of the borrow
 	// also are settings that are changed together with this one.
 	also []*command
 }
@@ -168,8 +179,17 @@ func (c *command) String() string {
 		s.opt("rule", true, c.rule)
 	case setFair:
 		s.opt("on", true, c.on)
-	case credit:
+	case credit, allot:
 		s.opt("room", true, c.room)
+	case unwant, follow:
+		s.opt("run", true, c.run)
+		s.flag("on", c.on)
+	case borrow:
+		s.opt("run", true, c.run)
+		s.opt("priority", c.priority != 0, c.priority)
+		s.opt("age", c.age > 0, c.age)
+		s.flag("progress", c.progress)
+		s.opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
 	case revoke, revokeAll:
 		s.opt("groups", c.groups != nil, c.groups)
 		s.flag("running", c.on)
@@ -177,10 +197,11 @@ func (c *command) String() string {
 		s.flag("discard", c.on)
 	case reviveAll:
 		s.opt("again", true, c.on)
-	case release:
+	case release, giveBack:
 		s.opt("delay", c.delay > 0, c.delay)
 	case fail:
 		s.flag("no-retry", c.noRetry)
+		s.flag("lost", c.lost)
 		s.opt("delay", c.failDelay >= 0, time.Duration(c.failDelay))
 	case expelled:
 		s.opt("reason", true, c.reason)
@@ -189,6 +210,7 @@ func (c *command) String() string {
 	case limit:
 		s.opt("concurrency", true, c.concurrency)
 		s.opt("rate", true, c.rate)
+		s.opt("burst", c.burst > 0, c.burst)
 	}
 	for _, x := range c.also {
 		_, what, _ := strings.Cut(x.String(), " ")

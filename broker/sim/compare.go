@@ -12,12 +12,12 @@ import (
 
 var opNames = map[broker.Op]string{
 	broker.OpOK: "ok", broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
-	broker.OpCancel: "cancel", broker.OpRefuse: "refuse", broker.OpEnd: "end", broker.OpClose: "close",
+	broker.OpCancel: "cancel", broker.OpOverdue: "overdue", broker.OpFollow: "follow", broker.OpReturn: "return", broker.OpRefuse: "refuse", broker.OpEnd: "end", broker.OpClose: "close",
 }
 
 var codeNames = map[broker.Code]string{
 	broker.IDExists: "id_exists", broker.UnknownID: "unknown_id", broker.NotProcessing: "not_processing",
-	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobFinal: "job_failed (final)", broker.JobLater: "job_failed (later)",
+	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobFinal: "job_failed (final)", broker.JobLater: "job_failed (later)", broker.JobExpelled: "job_failed (expelled)",
 	broker.Expired: "expired", broker.Cancelled: "cancelled", broker.TakenOver: "taken_over",
 }
 
@@ -29,6 +29,9 @@ func (f *frame) String() string {
 	s.opt("type", f.typ != "", f.typ)
 	s.opt("headers", f.headers != nil, string(f.headers))
 	s.flag("spent", f.spent)
+	s.opt("run", f.run > 0, f.run)
+	s.opt("loan", f.loan != broker.Loan{}, f.loan)
+	s.opt("delay", f.delay > 0, f.delay)
 	s.opt("state", f.state != "", f.state)
 	s.opt("body", f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))
 	s.opt("reason", f.reason != "", f.reason)
@@ -61,7 +64,7 @@ func arrange(fs []frame, together bool) {
 
 func (want *frame) same(got *frame) bool {
 	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
-		want.typ != got.typ || want.spent != got.spent || want.state != got.state || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
+		want.typ != got.typ || want.spent != got.spent || want.state != got.state || want.delay != got.delay || want.run != got.run || want.loan != got.loan || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
 		return false
 	}
 	return want.reason == "" || want.reason == got.reason
@@ -124,6 +127,9 @@ func (r *runner) compareLedgers() error {
 		if err := o.compareType(k, &info); err != nil {
 			return err
 		}
+		if err := r.compareLending(k); err != nil {
+			return err
+		}
 	}
 	sum.Add(&o.forgotten)
 	if b.Totals() != sum {
@@ -134,6 +140,9 @@ func (r *runner) compareLedgers() error {
 		if j.place == ended {
 			kept++
 		}
+	}
+	if b.Borrowed() != len(o.borrowed) {
+		return fmt.Errorf("%d borrowed jobs run, expected %d", b.Borrowed(), len(o.borrowed))
 	}
 	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
 		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
@@ -159,9 +168,14 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 			}
 		}
 	}
+	for _, j := range o.borrowed {
+		if j.typ == k.name {
+			bytes += j.weight()
+		}
+	}
 	free := 0
 	for _, w := range o.peers {
-		if w.free() && w.serves(k.name) {
+		if w.free() && !w.borrows && w.serves(k.name) {
 			free++
 		}
 	}
@@ -173,7 +187,7 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 		limits              broker.TypeLimits
 		oldest              time.Duration
 	}
-	want := view{bytes, o.workers(k.name), free, len(k.letters), len(owners), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate}, age}
+	want := view{bytes, o.workers(k.name), free, len(k.letters), len(owners), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}, age}
 	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Submitters, info.Paused, info.Limits, info.Oldest}
 	if want != got {
 		return fmt.Errorf("type %q differs:\n  expected %+v\n  got      %+v", k.name, want, got)

@@ -23,6 +23,7 @@ type generator struct {
 	now    int64
 	peers  int // numbers given out
 	fresh  int // ids made besides the common ones
+	loans  int // numbers of borrows given out
 }
 
 // noise is the source of bodies.
@@ -73,7 +74,7 @@ func (g *generator) next() *command {
 	case join:
 		c.typ = g.typ()
 		if g.p.names && g.chance(50) {
-			c.prefetch = 1 + g.rng.IntN(4)
+			c.prefetch = 1 + g.rng.IntN(6)
 		}
 		c.notices = g.p.notices && g.chance(50)
 		c.wantHeaders = g.chance(g.p.headers)
@@ -86,6 +87,22 @@ func (g *generator) next() *command {
 				c.allow = g.typ() + g.typ()
 			}
 		}
+	case addBorrower:
+		if c.typ = g.typ(); g.o.cfg.MaxTypes > 0 && !g.o.used(c.typ) {
+			c.verb, c.peer, c.typ = tick, 0, "" // brokers borrow only what waits
+		}
+	case allot:
+		c.room = g.rng.IntN(5)
+	case borrow:
+		g.loans++
+		c.run = g.loans
+		c.id, c.typ, c.priority, c.progress = g.id(0), g.typ(), int64(g.rng.IntN(g.p.priorities)), g.chance(50)
+		if g.chance(30) {
+			c.age = g.duration()
+		}
+		g.body(c)
+	case unwant, follow:
+		c.run, c.on = g.loans-g.rng.IntN(6), g.chance(50)
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
@@ -108,12 +125,12 @@ func (g *generator) next() *command {
 		if !c.setPriority || g.chance(40) {
 			c.delay = g.duration() * time.Duration(g.rng.IntN(2))
 		}
-	case release:
+	case release, giveBack:
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry = g.chance(15)
-		if g.chance(30) {
+		c.noRetry, c.lost = g.chance(15), g.is(c.peer, brokers) && g.chance(30)
+		if g.chance(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
 	case expelled:
@@ -144,7 +161,7 @@ func (g *generator) setting(c *command) {
 		c.rule.Concurrency = int64(g.rng.IntN(4)) - 1
 		if c.rule.Concurrency < 0 || g.chance(30) {
 			c.rule.Rate = []float64{0.5, 3, 20, 700, 1e6}[g.rng.IntN(5)]
-			c.rule.Burst = int64(g.rng.IntN(4))
+			c.rule.Burst = int64(g.rng.IntN(7))
 		}
 	case setFair:
 		c.typ, c.on = g.typ(), g.chance(70)
@@ -156,12 +173,18 @@ func (g *generator) setting(c *command) {
 		if g.chance(50) {
 			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 1e-12, 2e9, -1, math.NaN()}[g.rng.IntN(10)]
 		}
+		if g.chance(30) {
+			c.burst = g.rng.IntN(7)
+		}
 	}
 }
 
 func (g *generator) verb() verb {
 	subs, workers := 0, 0
 	for _, p := range g.o.peers {
+		if p.borrows || p.lends {
+			continue
+		}
 		if p.worker {
 			workers++
 		} else {
@@ -227,11 +250,17 @@ func (g *generator) time(v verb) int64 {
 // peer chooses the sender: mostly a live one of the right kind.
 func (g *generator) peer(v verb) int {
 	switch v {
-	case addSubmitter, addWorker:
+	case addSubmitter, addWorker, addBorrower, addLender:
 		g.peers++
 		return g.peers
 	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
 		return 0
+	}
+	switch v {
+	case allot, giveBack:
+		return g.somebody(true, v)
+	case borrow, unwant, follow:
+		return g.somebody(false, v)
 	}
 	worker := v != submit && v != cancel && v != attach && v != change
 	if v == gone || v == expelled {
@@ -239,7 +268,9 @@ func (g *generator) peer(v verb) int {
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 2:
-		return g.rng.IntN(g.peers+3) + 1 // dead, alive or never seen
+		if no := g.rng.IntN(g.peers+3) + 1; !g.is(no, brokers) { // dead, alive or never seen
+			return no
+		}
 	case n < 3:
 		return 100000 + g.rng.IntN(20)
 	case n < 4:
@@ -251,7 +282,7 @@ func (g *generator) peer(v verb) int {
 func (g *generator) somebody(worker bool, v verb) int {
 	var all, busy []int
 	for _, p := range g.o.peers {
-		if p.worker != worker {
+		if p.worker != worker || !suits(p, v) {
 			continue
 		}
 		all = append(all, p.no)
@@ -261,7 +292,7 @@ func (g *generator) somebody(worker bool, v verb) int {
 	}
 	if len(busy) > 0 && g.chance(85) {
 		switch v {
-		case respond, fail, progress, release, join, gone, expelled:
+		case respond, fail, progress, release, giveBack, join, gone, expelled:
 			return busy[g.rng.IntN(len(busy))]
 		}
 	}
@@ -269,6 +300,24 @@ func (g *generator) somebody(worker bool, v verb) int {
 		return 100000
 	}
 	return all[g.rng.IntN(len(all))]
+}
+
+// brokers tells whether a peer is another broker.
+func brokers(p *oraclePeer) bool { return p.borrows || p.lends }
+
+func (g *generator) is(no int, what func(*oraclePeer) bool) bool {
+	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.no == no && what(p) })
+}
+
+// suits: a peer of this kind may send the command.
+func suits(p *oraclePeer, v verb) bool {
+	switch v {
+	case allot, borrow, unwant, follow, giveBack:
+		return brokers(p)
+	case respond, fail, progress, release, gone:
+		return true
+	}
+	return !brokers(p)
 }
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }

@@ -21,8 +21,14 @@ func (r *runner) comparePeers() error {
 	if s, w := b.Peers(); s != len(submitters) || w != len(workers) {
 		return fmt.Errorf("%d submitters and %d workers are counted, but %d and %d are listed", s, w, len(submitters), len(workers))
 	}
-	if len(workers)+len(submitters) != len(o.peers) {
-		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), len(o.peers))
+	all := 0
+	for _, p := range o.peers {
+		if !p.borrows && !p.lends {
+			all++
+		}
+	}
+	if len(workers)+len(submitters) != all {
+		return fmt.Errorf("%d workers and %d submitters are listed, but %d in all are expected", len(workers), len(submitters), all)
 	}
 	for _, x := range workers {
 		w := o.peer(r.driver.numbers[x.Peer], true)

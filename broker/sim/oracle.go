@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ type frame struct {
 	state   string
 	headers []byte
 	spent   bool
+	delay   int64       // of a job to be retried later, or given back
+	run     int         // in frames for a lender: the borrow
+	loan    broker.Loan // of a job for a borrower
 }
 
 // place is the state of a job.
@@ -57,6 +61,8 @@ type oracleJob struct {
 	timer int
 	// length is the size of the part that is kept, once the job has ended.
 	length int
+	// borrowed: it is another broker's, and holds no id.
+	borrowed bool
 }
 
 func (j *oracleJob) unwanted() bool { return j.lost || j.cancelled }
@@ -102,6 +108,8 @@ type oraclePeer struct {
 	no     int
 	worker bool
 	token  uint64
+	// borrows: it is a worker that is another broker. lends: it is a submitter that is one.
+	borrows, lends bool
 
 	joined bool
 	// typ is the only type that it serves, unless types is set: then it serves what types
@@ -175,6 +183,7 @@ type oracleType struct {
 	paused        bool
 	concurrency   int
 	rate          float64
+	burst         int
 	paced         rated
 	// blocked is until when the rate lets nothing through, 0 if it lets a job through.
 	// slow: it would let a job through again, and no tick has come since.
@@ -190,6 +199,8 @@ type oracleType struct {
 type sight struct {
 	// due tells how long it is until the timer of a delayed job fires.
 	due func(id string) (int64, bool)
+	// unborrowed says why the core did not borrow, 0 if it did.
+	unborrowed broker.Unborrowed
 	// overloaded: the core refused this command because of a limit.
 	overloaded bool
 	// known: the type that this command was to forget exists.
@@ -217,6 +228,8 @@ type oracle struct {
 	now  int64
 	jobs []*oracleJob // by arrival
 	held map[string]*oracleJob
+	// borrowed are other brokers' jobs that run here.
+	borrowed []*oracleJob
 	// sent has the jobs whose last frame was sent, by id.
 	sent  map[string]*oracleJob
 	peers []*oraclePeer
@@ -227,11 +240,10 @@ type oracle struct {
 
 	arrivals, timers, positions int
 
-	rules map[string]broker.Rule // by pattern
-	// rates are what the rates of rules have let through; starts are the jobs that each
-	// rate, also that of a type, has let through.
-	rates  map[ruled]*rated
-	starts map[ruled][]start
+	rules  map[string]broker.Rule // by pattern
+	ruled  map[string]int64       // when each was set
+	rates  map[ruled]*rated       // of rules
+	handed map[string]int         // borrowed jobs handed out in this command, by type
 	// commands counts them; turns says when the tenants of fair types were last served,
 	// or came.
 	commands int
@@ -256,14 +268,14 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruled: map[string]int64{}, rates: map[ruled]*rated{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
 // moment is when a command happens: time never goes back, and some commands have no
 // time of their own.
 func (o *oracle) moment(c *command) int64 {
 	switch c.verb {
-	case addSubmitter, addWorker, drain:
+	case addSubmitter, addWorker, addLender, follow, drain:
 		return o.now
 	}
 	return max(o.now, c.now)
@@ -272,7 +284,9 @@ func (o *oracle) moment(c *command) int64 {
 // do carries out a command and puts the frames that follow into frames.
 func (o *oracle) do(c *command, s sight) {
 	for _, k := range o.types {
-		k.slow = k.slow || k.rate > 0 && o.rateWait(k) > 0
+		if _, late := k.paced.opens(k.quota()); k.rate > 0 && late > o.now {
+			k.slow = true
+		}
 	}
 	o.now = o.moment(c)
 	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
@@ -280,6 +294,7 @@ func (o *oracle) do(c *command, s sight) {
 		o.ticked = o.now
 	}
 	o.commands++
+	clear(o.handed)
 	switch c.verb {
 	case addSubmitter, addWorker:
 		p := &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
@@ -337,6 +352,22 @@ func (o *oracle) do(c *command, s sight) {
 		o.revokeAll(c)
 	case forget:
 		o.forgetType(c)
+	case addBorrower, addLender:
+		o.addBroker(c)
+	case allot:
+		if w := o.peer(c.peer, true); w != nil && w.borrows {
+			w.room = c.room
+		}
+	case borrow:
+		o.borrow(c)
+	case unwant:
+		o.unwant(c)
+	case follow:
+		if j := o.loan(c); j != nil {
+			j.progress = c.on
+		}
+	case giveBack:
+		o.giveBack(c)
 	case revive:
 		o.revive(c)
 	case reviveAll:
@@ -383,6 +414,10 @@ func (o *oracle) kind(name string) *oracleType {
 
 // forget drops a job that has ended.
 func (o *oracle) forget(j *oracleJob) {
+	if j.borrowed {
+		o.borrowed = slices.DeleteFunc(o.borrowed, func(x *oracleJob) bool { return x == j })
+		return
+	}
 	delete(o.held, j.id)
 	i := slices.Index(o.jobs, j)
 	o.jobs = slices.Delete(o.jobs, i, i+1)
@@ -423,7 +458,7 @@ func (o *oracle) handOut() {
 	if o.stopped {
 		return
 	}
-	late, closed, handed := map[string]bool{}, map[string]bool{}, map[string]int{}
+	late, closed, handed := map[string]bool{}, map[string]bool{}, maps.Clone(o.handed)
 	clear(o.left)
 	o.expireMet(func(k *oracleType) bool { return k.fair }) // the order is the core's choice
 	for name, k := range o.types {
@@ -463,16 +498,22 @@ func (o *oracle) handOut() {
 		// The core checks a rate again when its timer fires or when something about the
 		// type changes. In between it may let time pass, but it must not miss the tick.
 		if k.rate > 0 {
-			wait := o.rateWait(k)
-			if wait > 0 {
-				k.blocked = o.now + wait
-			}
-			if wait > 0 || late[k.name] && handed[k.name] >= o.sight.handed(k.name) {
+			_, clashed := o.sight.due(j.id)
+			from, until := k.paced.opens(k.quota())
+			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= o.sight.handed(k.name) && !(clashed && w.has(j.id)) {
 				closed[k.name] = true
+				if until > o.now {
+					k.blocked = until
+				}
 				continue
 			}
-			k.paced.take(o.now, rateStep(k))
-			o.judgeRate(ofType(k.name), j, rateStep(k), rateSpare(k))
+		}
+		if w.has(j.id) { // a borrowed one
+			o.clash(w, j)
+			continue
+		}
+		if k.rate > 0 {
+			k.paced.take(j, o.now, k.quota())
 		}
 		if handed[k.name]++; k.fair {
 			o.inTurn(k, j)
@@ -496,13 +537,18 @@ func (o *oracle) mayRun(k *oracleType) bool {
 		return false
 	}
 	_, _, r := o.tally(k.name)
+	for _, j := range o.borrowed {
+		if j.typ == k.name {
+			r++
+		}
+	}
 	return k.concurrency == 0 || r < uint64(k.concurrency)
 }
 
 func (o *oracle) firstInLine(typ string) *oraclePeer {
 	var first *oraclePeer
 	for _, w := range o.peers {
-		if w.free() && w.serves(typ) && (first == nil || w.position < first.position) {
+		if w.free() && w.serves(typ) && (first == nil || w.before(first)) {
 			first = w
 		}
 	}
@@ -521,14 +567,18 @@ func (o *oracle) best(typ, next string) *oracleJob {
 }
 
 func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
-	o.occupy(j)
+	o.eachRate(j, func(x *rated, q quota) { x.take(j, o.now, q) })
 	if k.fair {
 		o.turns[turn(j)] = o.commands
 	}
-	j.place, j.since, j.worker = running, o.now, w.no
-	j.attempts++
 	o.setTimer(j)
 	k.Dispatched++
+	o.handTo(w, j)
+}
+
+func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
+	j.place, j.since, j.worker = running, o.now, w.no
+	j.attempts++
 	w.out = append(w.out, run{j.id, j})
 	f := frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body}
 	if w.headers {
@@ -536,6 +586,9 @@ func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	}
 	w.credit -= len(f.id) + len(f.typ) + len(f.headers) + len(f.body)
 	f.spent = w.credit <= 0
+	if w.borrows {
+		f.loan = j.loan(o.now)
+	}
 	o.send(f)
 	o.positions++
 	w.position, w.inLine = o.positions, w.free()

@@ -133,7 +133,7 @@ func (o *oracle) forgetType(c *command) {
 		return
 	}
 	held, runs := slices.Clone(o.jobs), false
-	held = slices.DeleteFunc(held, func(j *oracleJob) bool { return j.typ != c.typ })
+	held = slices.DeleteFunc(append(held, o.borrowed...), func(j *oracleJob) bool { return j.typ != c.typ })
 	for _, j := range held {
 		runs = runs || j.place == running
 	}
@@ -172,7 +172,7 @@ func (o *oracle) configure(settings []*command) {
 	for _, c := range settings {
 		switch c.verb {
 		case limit:
-			if c.concurrency < 0 || !(c.rate >= 0 && c.rate <= 1e9) {
+			if c.concurrency < 0 || !(c.rate >= 0 && c.rate <= 1e9) || c.burst > 0 && c.rate == 0 {
 				return
 			}
 			fallthrough
@@ -219,18 +219,14 @@ func (o *oracle) brings(c *command) int {
 
 func (o *oracle) limit(c *command) {
 	k := o.kind(c.typ)
-	k.concurrency, k.rate = c.concurrency, c.rate
+	k.concurrency, k.rate, k.burst = c.concurrency, c.rate, c.burst
 	k.paced, k.blocked, k.slow = rated{set: o.now}, 0, false
-	if _, _, r := o.tally(k.name); r == 0 {
-		k.paced.set--
-	}
-	delete(o.starts, ofType(k.name))
 }
 
 // expel ends all jobs that a drain has left over.
 func (o *oracle) expel() {
 	o.draining, o.stopped = true, true
-	for _, j := range append([]*oracleJob(nil), o.jobs...) {
+	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.place == ended {
 			continue
 		}
@@ -242,7 +238,7 @@ func (o *oracle) expel() {
 				continue
 			}
 		}
-		o.kind(j.typ).Failed++
+		o.count(j, &o.kind(j.typ).Failed)
 		o.end(j, broker.Draining, "")
 	}
 }

@@ -22,7 +22,7 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 }
 
 func (o *oracle) sendLast(j *oracleJob, last frame) {
-	last.peer = j.owner
+	last.peer, last.run = j.owner, j.run
 	o.send(last)
 	if j.keep > 0 {
 		o.sent[j.id] = j
@@ -56,7 +56,12 @@ func (o *oracle) attach(c *command) {
 		o.refuse(s.no, broker.Overloaded, c.id)
 		return
 	}
-	j.progress = c.progress
+	if j.progress != c.progress {
+		j.progress = c.progress
+		if w := o.peer(j.worker, true); j.place == running && w.borrows {
+			o.send(frame{op: broker.OpFollow, peer: w.no, id: j.id, loan: j.loan(o.now)})
+		}
+	}
 	o.send(frame{op: broker.OpOK, peer: s.no, id: j.id, state: string(j.place)})
 	if j.owner == s.no {
 		return

@@ -77,16 +77,33 @@ func (o *oracle) late() (n int, bytes int64) {
 	return n, bytes
 }
 
+// around is the most that the memory around jobs takes.
+func (o *oracle) around() int64 {
+	n := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs)+len(o.borrowed))<<8
+	for _, w := range o.peers {
+		if len(w.types) > 0 { // the set that it joined with
+			n += 1<<10 + int64(len(w.types)+len(w.except))<<8
+		}
+	}
+	return n
+}
+
 // full: one more job would pass a limit.
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
 	weight := int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
 	late, lateBytes := o.late()
-	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64) bool {
+	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64, lender bool) bool {
 		if maxJobs == 0 && maxBytes == 0 {
 			return false
 		}
 		n, bytes := late, weight+lateBytes
+		for _, j := range o.borrowed {
+			if mine(j) {
+				bytes += j.weight()
+				n += one(lender && j.owner == c.peer)
+			}
+		}
 		for _, j := range o.jobs {
 			if mine(j) {
 				n++
@@ -97,15 +114,10 @@ func (o *oracle) full(c *command) bool {
 		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes ||
 			maxBytes > 0 && bytes+around > maxBytes && o.sight.overloaded
 	}
-	around := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs))<<8
-	for _, w := range o.peers {
-		if len(w.types) > 0 { // the set that it joined with
-			around += 1<<10 + int64(len(w.types)+len(w.except))<<8
-		}
-	}
-	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes) ||
-		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0) ||
-		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0) ||
+	around := o.around()
+	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes, false) ||
+		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0, false) ||
+		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0, true) ||
 		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
@@ -123,12 +135,8 @@ func (o *oracle) busy(name string) bool {
 	if o.types[name].paused {
 		return true
 	}
-	for _, j := range o.jobs {
-		if j.typ == name {
-			return true
-		}
-	}
-	return o.named(name)
+	of := func(j *oracleJob) bool { return j.typ == name }
+	return slices.ContainsFunc(o.jobs, of) || slices.ContainsFunc(o.borrowed, of) || o.named(name)
 }
 
 // named: a worker has joined with the type's name.
@@ -141,7 +149,7 @@ func (o *oracle) named(name string) bool {
 func (o *oracle) workers(typ string) int {
 	n := 0
 	for _, w := range o.peers {
-		if w.joined && w.serves(typ) {
+		if w.joined && !w.borrows && w.serves(typ) {
 			n++
 		}
 	}
@@ -303,7 +311,7 @@ func (o *oracle) revokeRunning(j *oracleJob, may bool) {
 
 // submitterGone: its waiting jobs end, its running jobs become unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
-	for _, j := range append([]*oracleJob(nil), o.jobs...) {
+	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.owner != s.no {
 			continue
 		}

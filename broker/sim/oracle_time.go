@@ -68,9 +68,13 @@ func (o *oracle) expire(j *oracleJob) {
 // overdue: a run passed its timeout. The worker keeps it until it answers, and the job
 // goes on.
 func (o *oracle) overdue(j *oracleJob) {
-	o.notice(j)
+	if w := o.peer(j.worker, true); w.borrows {
+		o.send(frame{op: broker.OpOverdue, peer: w.no, id: j.id})
+	} else {
+		o.notice(j)
+	}
 	o.giveUp(j)
-	o.kind(j.typ).Overdue++
+	o.count(j, &o.kind(j.typ).Overdue)
 	if j.unwanted() {
 		o.unwantedEnds(j)
 	} else {
@@ -137,14 +141,3 @@ func (o *oracle) next() int64 {
 	}
 	return at
 }
-
-// rateWait is how long the next job has to wait.
-func (o *oracle) rateWait(k *oracleType) int64 {
-	return max(0, k.paced.used(o.now)-rateSpare(k))
-}
-
-// rateSpare is how much earlier than evenly spaced a job of the type may go: a tenth of
-// a second less the interval between two jobs.
-func rateSpare(k *oracleType) int64 { return max(0, int64(1e8)-rateStep(k)) }
-
-func rateStep(k *oracleType) int64 { return int64(min(max(1, 1e9/k.rate), 1e18)) }

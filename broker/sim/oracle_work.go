@@ -79,6 +79,10 @@ func (o *oracle) concluded(c *command) *oracleJob {
 
 // unwantedEnds ends a run of an unwanted job.
 func (o *oracle) unwantedEnds(j *oracleJob) {
+	if j.borrowed {
+		o.end(j, broker.Cancelled, "")
+		return
+	}
 	if j.revoked {
 		j.cancelled, j.revoked = false, false
 		o.kind(j.typ).Cancelled++
@@ -95,21 +99,24 @@ func (o *oracle) unwantedEnds(j *oracleJob) {
 
 func (o *oracle) respond(c *command) {
 	if j := o.concluded(c); j != nil {
-		o.kind(j.typ).Answered++
+		o.count(j, &o.kind(j.typ).Answered)
 		o.conclude(j, frame{op: broker.OpResult, id: j.id, body: c.body})
 	}
 }
 
 func (o *oracle) fail(c *command) {
 	if j := o.concluded(c); j != nil {
-		code := broker.JobFailed
+		code, reason := broker.JobFailed, c.reason
 		switch {
-		case c.noRetry:
+		case c.lost && !c.noRetry:
+			code, reason = broker.JobLost, ""
+		case c.noRetry && !c.lost:
 			code = broker.JobFinal
+		case c.noRetry:
 		case c.failDelay >= 0 && j.keep == 0:
 			code = broker.JobLater
 		}
-		o.failed(j, code, c.reason, c.noRetry, c.failDelay)
+		o.failed(j, code, reason, c.noRetry, c.failDelay)
 	}
 }
 
@@ -119,7 +126,7 @@ func (o *oracle) progress(c *command) {
 		return
 	}
 	if j := w.out[i].job; j != nil && j.progress && j.owner != 0 && !j.unwanted() {
-		o.send(frame{op: broker.OpProgress, peer: j.owner, id: j.id, body: c.body})
+		o.send(frame{op: broker.OpProgress, peer: j.owner, id: j.id, body: c.body, run: j.run})
 	}
 }
 
@@ -128,9 +135,18 @@ func (o *oracle) progress(c *command) {
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
-		o.keepLetter(k, j, reason)
-		k.Failed++
-		o.end(j, code, reason)
+		last := frame{op: broker.OpEnd, code: code, id: j.id, reason: reason}
+		if code == broker.JobLater {
+			last.delay = delay
+		}
+		if j.borrowed && noRetry && code == broker.JobFailed {
+			last.code = broker.JobExpelled
+		}
+		if !j.borrowed {
+			o.keepLetter(k, j, reason)
+		}
+		o.count(j, &k.Failed)
+		o.conclude(j, last)
 		return
 	}
 	if o.lapsed(j) {
@@ -160,14 +176,16 @@ func (o *oracle) release(c *command) {
 	if j == nil {
 		return
 	}
+	k := o.kind(j.typ)
+	k.paced.giveBack(j, o.now)
+	o.eachRate(j, func(x *rated, _ quota) { x.giveBack(j, o.now) })
+	if j.borrowed {
+		o.send(frame{op: broker.OpReturn, peer: j.owner, id: j.id, run: j.run, delay: int64(c.delay)})
+		o.forget(j)
+		return
+	}
 	j.attempts--
 	j.releases++
-	k := o.kind(j.typ)
-	if k.rate > 0 {
-		k.paced.giveBack(o.now, j.since, rateStep(k))
-		o.unstart(ofType(j.typ), j)
-	}
-	o.refund(j)
 	k.Releases++
 	if o.lapsed(j) {
 		o.expire(j)

@@ -196,6 +196,27 @@ var common = []struct {
 			p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
 		})
 	}},
+	{8, func() profile {
+		return configured(rich(), "lending", func(p *profile) {
+			p.ids, p.types, p.workers, p.submitters = 8, 2, 3, 2
+			p.weight[addBorrower], p.weight[addLender], p.weight[allot] = 5, 4, 25
+			p.weight[borrow], p.weight[unwant], p.weight[follow], p.weight[giveBack] = 90, 12, 5, 12
+			p.weight[join], p.weight[release], p.weight[respond], p.steps = 40, 15, 90, between(60, 250)
+			p.config = func(r *rand.Rand, c *broker.Config) {
+				some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
+				c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(12), some(10), some(6)
+				c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(some(3000)), int64(some(2000)), some(4)
+			}
+		})
+	}},
+	{5, func() profile {
+		return configured(rich(), "rates", func(p *profile) {
+			p.groups, p.most, p.ids, p.types, p.workers = 50, 1, 24, 1, 2
+			p.weight[setRule], p.weight[limit], p.weight[pause], p.weight[gone] = 4, 6, 0, 1
+			p.weight[submit], p.weight[release], p.weight[respond], p.weight[join] = 140, 120, 30, 40
+			p.steps, p.still = between(100, 300), 60
+		})
+	}},
 	// More priorities than an empty queue keeps lanes for, in queues of groups that are
 	// used again and again.
 	{4, func() profile {

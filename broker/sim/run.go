@@ -241,7 +241,10 @@ func (r *runner) step(c *command) (err error) {
 			return err
 		}
 	}
-	return r.compareLetters()
+	if err := r.compareLetters(); err != nil {
+		return err
+	}
+	return r.compareHeld()
 }
 
 // finish disconnects everybody, lets all time pass, and checks that nothing is left.
@@ -320,6 +323,39 @@ func (r *runner) compareHistory() error {
 	}
 	return nil
 }
+
+// compareHeld compares the memory that is counted with the memory that is held. Tables count
+// their lists of free records, too, which are less than a 32nd of them.
+func (r *runner) compareHeld() error {
+	o, core, m := r.oracle, r.driver.core, r.driver.core.Memory()
+	if more := int64(r.x.pages.held) - m.Records - m.Slabs - m.History; more < -m.Records/32 || more > m.Pools {
+		return fmt.Errorf("%d bytes of pages are held, counted are %+v", r.x.pages.held, m)
+	}
+	n, bytes := o.late()
+	big := int64(0)
+	for _, j := range slices.Concat(o.jobs, o.borrowed) {
+		n += one(!j.borrowed)
+		bytes += j.weight()
+		body := len(j.body)
+		if j.place == ended {
+			body = len(j.last.body)
+		}
+		if body >= bigBody {
+			big += int64(body)
+		}
+	}
+	if m.Bodies != big && o.vanished == 0 {
+		return fmt.Errorf("%d bytes of bodies are counted apart, held are %d", m.Bodies, big)
+	}
+	most := bytes + o.around() + int64(o.arrivals)<<10 // some of what was around jobs is kept
+	if jobs, load := core.Load(); jobs != int64(n) || load < bytes || load > most {
+		return fmt.Errorf("%d jobs of %d bytes are counted, held are %d of %d to %d bytes", jobs, load, n, bytes, most)
+	}
+	return nil
+}
+
+// bigBody is the length from which a body has memory of its own.
+const bigBody = 128 << 10
 
 // rest is the memory that an empty core may keep: the slab in use and some spare ones,
 // and a chunk of each table.
