@@ -36,7 +36,7 @@ func (s *Submitter) stayConnected() {
 		case !pause(Notice{Event: EventFailed, Err: err}, since, over):
 			continue
 		}
-		if s.life.Err() != nil {
+		if s.life.Err() != nil || s.leaving.Load() {
 			return
 		}
 		s.mu.Lock()

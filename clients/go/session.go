@@ -53,7 +53,7 @@ func (s *session) finished() bool {
 // broker may go on with kept jobs of the current one.
 func (s *session) gone(lost *LostError) {
 	o := s.owner
-	keeps := o.current == s && o.life.Err() == nil
+	keeps := o.current == s && o.life.Err() == nil && !o.leaving.Load()
 	if o.current == s {
 		o.current = nil
 	}

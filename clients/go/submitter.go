@@ -15,15 +15,16 @@ import (
 	"gloom/wire"
 )
 
-// Submitter submits jobs to a broker over one connection. It is safe for concurrent use. Close
-// or Drain it when done.
+// Submitter submits jobs to a broker over one connection. It is safe for concurrent use. Close,
+// Leave or Drain it when done.
 type Submitter struct {
 	conf   *config
 	prefix string // of generated ids: random enough to tell submitters apart, 50 bits
 	number atomic.Uint64
 	window chan struct{} // holds one element per outstanding job
 
-	closing atomic.Bool // Drain or Close was called
+	closing atomic.Bool // Drain, Leave or Close was called
+	leaving atomic.Bool // Leave was called
 
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
@@ -221,6 +222,23 @@ func (s *Submitter) Drain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Leave is Close after the broker was told that we go and, while ctx lasts, what it had sent by
+// then has come. The broker forgets the outcome of a kept job once it is sent: with Leave such
+// outcomes come to the Pending, and those of the jobs that end as with Close stay kept.
+func (s *Submitter) Leave(ctx context.Context) {
+	s.closing.Store(true)
+	s.leaving.Store(true)
+	defer s.Close()
+	s.mu.Lock()
+	sessions := slices.Clone(s.sessions)
+	s.mu.Unlock()
+	for _, sess := range sessions {
+		if half, ok := sess.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+			_ = wait(ctx, sess.over)
+		}
+	}
 }
 
 // Close closes the connection. Pending jobs end with a *LostError whose cause is ErrClosed;

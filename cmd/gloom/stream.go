@@ -33,6 +33,9 @@ const heldBack = 8
 // an answer makes room earlier.
 const pause = 100 * time.Millisecond
 
+// leaveTime is how long outcomes that the broker has sent may take to come after a signal.
+const leaveTime = 2 * time.Second
+
 // line is a job of the stream.
 type line struct {
 	seq    int // counts lines that are jobs, from 0
@@ -74,6 +77,9 @@ type stream struct {
 	room    chan struct{} // has an element when an answer has come since
 
 	open openLines
+
+	leaving atomic.Bool // the connection is ended by us
+	goOn    int         // kept jobs that were out when it ended
 }
 
 // streamFile streams the lines of the file that a flag names, - for standard input.
@@ -120,7 +126,7 @@ func (st *stream) run(ctx context.Context) error {
 	st.show.start()
 	defer st.mindWorkers(ctx, st.show.note)()
 	n, err := st.print(ctx)
-	outstanding, left := st.jobs.Outstanding(), len(st.places)
+	outstanding, left := st.jobs.Outstanding()+st.goOn, len(st.places)
 	if err == nil {
 		err = st.show.flush()
 	}
@@ -257,7 +263,7 @@ func (st *stream) handIn(ctx context.Context, l line) {
 		job.OnProgress = func(body json.RawMessage) { st.show.note("%s: progress: %s", st.name(l), bodyText(body)) }
 	}
 	done := func(r gloom.Result, err error) {
-		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
+		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) && !st.leaving.Load() {
 			st.lost(lost)
 		}
 		if refused, ok := err.(*gloom.RefusedError); ok && st.attach && refusalStatus(refused.Code) == exitDenied {
@@ -363,6 +369,16 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 					return n, err
 				}
 			}
+			if st.job.Keep > 0 {
+				st.leave(ctx)
+			}
+			for len(st.outcomes) > 0 { // what was on its way
+				if o := <-st.outcomes; withConnection(o.err) {
+					st.goOn++
+				} else if err := settle(o); err != nil {
+					return n, err
+				}
+			}
 			// Print answers that were held back, unless --resume prints them later.
 			for _, seq := range slices.Sorted(maps.Keys(held)) {
 				if o, ok := held[seq]; ok && !st.resume {
@@ -376,6 +392,14 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 		}
 	}
 	return n, nil
+}
+
+// leave waits for the outcomes that the broker has sent, because it no longer keeps them.
+func (st *stream) leave(ctx context.Context) {
+	st.leaving.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	defer cancel()
+	st.jobs.Leave(ctx)
 }
 
 // resubmits submits a line again if --resubmit or the error permits it; false if neither does.

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+// TestLeave: a signal ends attach when the broker has sent it outcomes that it has not read. They
+// are printed, since nobody keeps them any more; the others are kept.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kill)
+	dial := func() *gloom.Submitter {
+		s, err := gloom.Dial(t.Context(), gloom.Addrs(b.submit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	jobs := dial()
+	const n = 200
+	body := []byte(`"` + strings.Repeat("x", 10_000) + `"`) // more than fits the reader's memory
+	ids := make([]string, n+1)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("k%d", i)
+		typ := "later"
+		if i == n {
+			typ = "now"
+		}
+		p, err := jobs.Submit(t.Context(), gloom.Job{ID: ids[i], Type: typ, Body: body, Keep: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Ack(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs.Close()
+	work := func(typ string) {
+		cmd := exec.Command(filepath.Join(bin, "gloom"), "work", "-q", typ, "--worker-addr", b.worker, "--", "cat")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+	}
+	attach := func(ids []string) (*exec.Cmd, *os.File) {
+		out, err := os.CreateTemp(t.TempDir(), "out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(bin, "gloom"), "attach", "--submit-addr", b.submit, "--records", "--ids", "-")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(strings.Join(ids, "\n")+"\n"), out, os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill() })
+		return cmd, out
+	}
+	answered := func(out *os.File) map[string]bool {
+		text, _ := os.ReadFile(out.Name())
+		found := map[string]bool{}
+		for line := range bytes.Lines(text) {
+			for _, id := range ids {
+				if bytes.Contains(line, []byte(`"`+id+`"`)) && bytes.Contains(line, body) {
+					found[id] = true
+				}
+			}
+		}
+		return found
+	}
+
+	cmd, out := attach(ids)
+	work("now")
+	for late := time.Now().Add(patience); len(answered(out)) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the last job has no answer, so the others may not be attached to")
+		}
+	}
+	cmd.Process.Signal(syscall.SIGSTOP)
+	work("later")
+	if _, err := dial().Do(t.Context(), gloom.Job{Type: "later", Priority: -1}); err != nil { // the others have ended
+		t.Fatal(err)
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	cmd.Process.Signal(syscall.SIGCONT)
+	cmd.Wait()
+	had := answered(out)
+	var rest []string
+	for _, id := range ids {
+		if !had[id] {
+			rest = append(rest, id)
+		}
+	}
+	if len(rest) == 0 {
+		return
+	}
+	cmd, out = attach(rest)
+	if err := cmd.Wait(); err != nil || len(answered(out)) != len(rest) {
+		t.Errorf("%d answers before the signal, then %d of %d: %v", len(had), len(answered(out)), len(rest), err)
+	}
+}
