@@ -54,6 +54,11 @@ func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, most int, err err
 	return f, r.URL.Query().Has("count"), in.Most, cmp.Or(err, d.check(in.Group, ""))
 }
 
+// changeOf reads a change of one job.
+func changeOf(r *http.Request) (c api.Change, err error) {
+	return c, json.NewDecoder(r.Body).Decode(&c)
+}
+
 // check refuses filters that only a broker knows.
 func (d *Door) check(group, submitter string) error {
 	switch {

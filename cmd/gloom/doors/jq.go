@@ -274,14 +274,17 @@ func (q *jq) retry(r *http.Request, _, id string) error {
 }
 
 func (q *jq) change(r *http.Request) (any, error) {
-	var c api.Change
-	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+	c, err := changeOf(r)
+	id := api.Name(r.PathValue("id"))
+	switch {
+	case err != nil:
 		return nil, err
+	case c.Groups == nil && c.DelayMS == nil && c.Priority != nil:
+		return struct{}{}, q.ask(r, http.MethodPost, jqPath(id, "/priority"), map[string]int64{"priority": *c.Priority}, nil)
+	case c.Groups == nil && c.Priority == nil && c.DelayMS != nil && *c.DelayMS == 0:
+		return struct{}{}, q.retry(r, "", id)
 	}
-	if c.Groups != nil || c.DelayMS != nil || c.Priority == nil {
-		return nil, q.without("change of a job except its priority", "its smaller numbers run first")
-	}
-	return struct{}{}, q.ask(r, http.MethodPost, jqPath(api.Name(r.PathValue("id")), "/priority"), map[string]int64{"priority": *c.Priority}, nil)
+	return nil, q.without("change of a job except --priority (smaller numbers run first) and --delay 0 (ends the wait for a retry)", "cancel the job, and enqueue another")
 }
 
 // maxBulk is how many jobs jq-master changes at once.

@@ -35,7 +35,7 @@ func asServerless(d *Door) {
 	d.lacks("groups", "clients are the first part of a type's name: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
 	d.lacks("workers of its own", "a handler runs the jobs of a type; gloom ls says where there is none", "GET /v1/workers")
 	d.lacks("submitters with a connection", "gloom ls types shows what was added", "GET /v1/submitters")
-	d.lacks("change of a job", "cancel it, and add another", "PATCH /v1/jobs/{id}")
+	d.on("PATCH /v1/jobs/{id}", s.change)
 	d.lacks("way to discard failed jobs", "it forgets them by itself: --keep-done", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
 	d.lacks("way to forget types", "it forgets a type with its last job, unless it has a handler", "DELETE /v1/types/{type}")
 	d.lacks("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
@@ -251,6 +251,23 @@ func (s *serverless) drop(r *http.Request, typ, id string) error {
 
 func (s *serverless) retry(r *http.Request, typ, id string) error {
 	return s.ask(r, http.MethodPost, slsPath(clientOf(typ), "retry", id), nil, nil)
+}
+
+// change makes a job due now.
+func (s *serverless) change(r *http.Request) (any, error) {
+	c, err := changeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if c.Groups != nil || c.Priority != nil || c.DelayMS == nil || *c.DelayMS != 0 {
+		return nil, s.without("change of a job except --delay 0, which makes it due now", "cancel it, and add another")
+	}
+	id := api.Name(r.PathValue("id"))
+	j, err := s.find(r, id, false)
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, s.ask(r, http.MethodPost, slsPath(clientOf(j.Type), "run", id), nil, nil)
 }
 
 // bulk applies an action to each job that matches and is in one of the states, or counts them. It

@@ -161,6 +161,21 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	})
 }
 
+// Hasten makes a job that waits due now.
+func (e *Engine) Hasten(ctx context.Context, id job.ID) error {
+	e.hurry()
+	if err := e.journal.Left(ctx, id); err != nil {
+		return errors.Join(store.ErrAway, err)
+	}
+	return e.find(ctx, func(b *backend) error {
+		err := b.store.Hasten(ctx, id)
+		if err == nil {
+			b.look()
+		}
+		return err
+	})
+}
+
 // Payload returns the payload with which a job was added.
 func (e *Engine) Payload(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
 	for range 2 { // the job may go from the journal to the store between the two looks

@@ -38,6 +38,35 @@ func TestDeleteAndRetry(t *testing.T) {
 	})
 }
 
+// TestHasten: a job that is delayed, or whose last run did not succeed, is due now, with its tries as
+// they were; others are left alone.
+func TestHasten(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		ctx := t.Context()
+		late, again := entry("a-x", "late"), entry("a-x", "again")
+		late.Due = time.Now().Add(ttl)
+		ingest(t, s, late, again)
+		run := take(t, s, sysid, "a-x", 2, ttl)
+		equal(t, "due", payloads(run), "again")
+		fails(t, s.Hasten(ctx, again.ID), ErrRunning)
+		end(t, s, sysid, Ending{Run: run[0].Run, Fate: Again, Code: job.CodeRetry, Status: 100, Delay: ttl})
+		equal(t, "before", counts(t, s, "a-x"), Counts{Added: 2, Deferred: 2})
+		for _, id := range []job.ID{late.ID, again.ID, again.ID} {
+			if err := s.Hasten(ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		equal(t, "after", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
+		r := get(t, s, again.ID)
+		equal(t, "as it was, but for its time", []any{r.State, r.Tries, r.Code}, []any{job.Waiting, 1, job.CodeRetry})
+		run = take(t, s, sysid, "a-x", 2, ttl)
+		equal(t, "taken", len(run), 2)
+		end(t, s, sysid, Ending{Run: run[0].Run, Fate: Archive, Code: job.CodeOK, Status: 200})
+		fails(t, s.Hasten(ctx, run[0].ID), ErrDone)
+		fails(t, s.Hasten(ctx, ids.Next(1)), ErrUnknown)
+	})
+}
+
 func TestJobsOfAClient(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		var all []journal.Entry

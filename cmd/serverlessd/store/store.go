@@ -90,6 +90,9 @@ type Store interface {
 	// the end. It examines at most 50,000 jobs, so that its time is bounded: a list may be short,
 	// or empty, before the end.
 	Jobs(ctx context.Context, q Query) (list []Record, next job.ID, err error)
+	// Hasten makes a job that waits due now: one that was delayed, or whose last run did not
+	// succeed. It has as many tries as before. ErrRunning, ErrDone.
+	Hasten(ctx context.Context, id job.ID) error
 	// RetryAll is Retry for up to limit jobs of a query, without those whose unique key another
 	// job has taken.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)

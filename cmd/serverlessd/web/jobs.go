@@ -168,6 +168,8 @@ func (s *Web) deleteJob(r *request) error { return s.change(r, s.queue.Delete) }
 
 func (s *Web) retry(r *request) error { return s.change(r, s.queue.Retry) }
 
+func (s *Web) runNow(r *request) error { return s.change(r, s.queue.Hasten) }
+
 // change calls do for the request's job.
 func (s *Web) change(r *request, do func(context.Context, job.ID) error) error {
 	rec, err := s.record(r)

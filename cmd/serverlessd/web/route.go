@@ -51,6 +51,7 @@ var (
 	result    = &action{methods: "GET", scope: Read, do: (*Web).result}
 	payload   = &action{methods: "GET", scope: Read, do: (*Web).payload}
 	retry     = &action{methods: "POST", scope: Submit, do: (*Web).retry}
+	runNow    = &action{methods: "POST", scope: Submit, do: (*Web).runNow}
 	state     = &action{methods: "GET", scope: Read, do: (*Web).state}
 	list      = &action{methods: "GET", query: "type,state,after,limit,last", scope: Read, do: (*Web).list}
 	retryAll  = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, do: (*Web).retryAll}
@@ -127,7 +128,7 @@ func under(r *request, path []string) *action {
 			return add
 		}
 		r.name = path[2]
-		return map[string]*action{"get": oneJob, "result": result, "payload": payload, "retry": retry}[path[1]]
+		return map[string]*action{"get": oneJob, "result": result, "payload": payload, "retry": retry, "run": runNow}[path[1]]
 	case path[0] == "handler" && (len(path) == 3 || len(path) == 4):
 		r.name = path[2]
 		tail := map[string]*action{"add": putHandler, "del": deleteHandler, "get": getHandler, "versions": versions}

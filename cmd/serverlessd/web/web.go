@@ -40,6 +40,7 @@ type Queue interface {
 	Result(ctx context.Context, id job.ID) (*store.Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
 	Retry(ctx context.Context, id job.ID) error
+	Hasten(ctx context.Context, id job.ID) error
 	Payload(ctx context.Context, id job.ID) (*store.Record, []byte, error)
 	Jobs(ctx context.Context, q store.Query) (list []store.Record, next job.ID, err error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)

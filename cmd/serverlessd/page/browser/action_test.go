@@ -33,6 +33,22 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	if got := w.state("acme", soon); got != "404" {
 		t.Errorf("the job is %s", got)
 	}
+	hour := w.add("acme", "greet", "hour\n", "&delay=1h")
+	b.At(at("acme", hour[0]))
+	b.Sees("it is not due until")
+	b.Press("Run now")
+	b.Sees("The job is due now.")
+	w.is("acme", hour[0], "ok")
+	hour = append(w.add("acme", "greet", "hour\n", "&delay=1h"), w.add("acme", "greet", "hour\n", "&delay=1h")...)
+	b.At("#/jobs?state=deferred&of=acme-greet")
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 3`)
+	b.Until(`[...document.querySelectorAll('.pick input')].slice(1, 3).map(e => e.checked || e.click()).length`)
+	b.Press("Run 2 chosen now")
+	b.Sees("2 jobs are due now.")
+	b.Until(`document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 1`)
+	for _, id := range hour {
+		w.is("acme", id, "ok")
+	}
 	b.Strict()
 }
 

@@ -7,7 +7,7 @@ import { table } from '../table.js';
 import { act, ask, badge, button, copy, facts, place, to, waiting } from '../parts.js';
 import { shown } from '../body.js';
 import { ended, handlerLink, state, typeLink, waits } from '../names.js';
-import { cancel, retry } from './jobs.js';
+import { cancel, hasten, retry } from './jobs.js';
 
 /** The path of a value that is shown whatever its size, and the most bytes of one that is shown unasked. */
 const wanted = signal(''), few = 64 << 10;
@@ -56,6 +56,7 @@ export function job() {
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">
         ${ended(j.state) && button('Retry', () => act(() => retry(j), 'The job is retried.'), { scope: 'submit' })}
+        ${j.state === 'deferred' && button('Run now', () => act(() => hasten(j), 'The job is due now.'), { scope: 'submit' })}
         ${waits(j.state) && button('Cancel', () => ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>It is deleted: it cannot be brought back.</p>`,
           go: () => act(() => cancel(j), 'The job is cancelled.') }), { scope: 'submit', danger: true })}
       </div></header>

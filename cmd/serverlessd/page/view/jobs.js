@@ -31,6 +31,7 @@ const columns = [
 const path = (/** @type {any} */ j, /** @type {string} */ what) => `/${j.client}/job/${what}/${j.id}`;
 
 export const retry = (/** @type {any} */ j) => call('POST', path(j, 'retry'), '');
+export const hasten = (/** @type {any} */ j) => call('POST', path(j, 'run'), '');
 export const cancel = (/** @type {any} */ j) => call('DELETE', path(j, 'get'), '');
 
 /** @param {any} r */
@@ -70,7 +71,7 @@ export function jobs() {
   const q = place.value.query, of = q.get('of') ?? '', st = q.get('state') ?? '', [client, type] = split(of), n = look.value?.ledger;
   second.value;
   const s = listing.of(`${client ? `/${enc(client)}` : ''}/jobs?limit=50&last=true${st && '&state=' + enc(st)}${type && '&type=' + enc(type)}`), some = chosen.of(s.items);
-  const old = some.filter(j => ended(j.state)), young = some.filter(j => waits(j.state));
+  const old = some.filter(j => ended(j.state)), young = some.filter(j => waits(j.state)), later = young.filter(j => j.state === 'deferred');
   return html`<header class="bar"><h1>Jobs</h1></header>
     <div>
       <div class="filters"><div class="tabs" role="group" aria-label="State">${['', ...Object.keys(states)].map(v => html`<button key=${v} type="button" aria-pressed=${String(st === v)}
@@ -78,6 +79,7 @@ export function jobs() {
         <label>Client, or client-type <input name="of" value=${of} spellcheck="false" autocomplete="off" placeholder="acme-greet" onInput=${(/** @type {any} */ e) => refine({ of: e.target.value.trim() })} /></label></div>
       ${s.items.length > 0 && html`<div class="actions">
         ${old.length > 0 && button(`Retry ${count(old.length)} chosen`, () => many(old, 'Retry', retry, 'retried', 'They begin again, with no tries used.'), { scope: 'submit' })}
+        ${later.length > 0 && button(`Run ${count(later.length)} chosen now`, () => act(() => each(later, hasten), n => `${plural(n, 'job')} ${n === 1 ? 'is' : 'are'} due now.`).then(again), { scope: 'submit' })}
         ${young.length > 0 && button(`Cancel ${count(young.length)} chosen`, () => many(young, 'Cancel', cancel, 'cancelled', 'They are deleted: they cannot be brought back.'), { scope: 'submit', danger: true })}
         ${!some.length && st && ended(st) && button(`Retry all ${st}`, () => retryAll(of, st), { scope: 'submit' })}</div>`}
     </div>
