@@ -130,6 +130,9 @@ func decode(data []byte, out any) error {
 	return nil
 }
 
+// atDoor has hints for a broker's address speak of the daemon behind a door.
+var atDoor = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon", ", or speak the original protocol only (--compat)", "")
+
 func (o *operator) notReached(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -143,7 +146,7 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	}
 	why, hint := cause(err), reachHint(err, " "+o.flag+" names another address")
 	if o.flag == "--door" {
-		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).Advise("%s", strings.Replace(hint, "gloomd", "the daemon", 1))
+		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, why).Advise("%s", atDoor.Replace(hint))
 	}
 	switch {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
@@ -176,6 +179,9 @@ func (o *operator) refused(resp *http.Response, data []byte) error {
 		f.Code, f.Hint = exitUnreachable, "the broker needs TLS: --tls"
 	case r.Status == http.StatusBadRequest:
 		f.Code = cli.ExitUsage
+	}
+	if o.flag == "--door" {
+		f.Hint = atDoor.Replace(f.Hint)
 	}
 	return f
 }

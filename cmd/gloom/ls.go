@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin/api"
+	"gloom/cmd/gloom/doors"
 	"gloom/cmd/internal/cli"
 )
 
@@ -177,7 +178,7 @@ func limited(l api.Limits) string {
 	return "at most " + strings.Join(s, ", ")
 }
 
-func (l *ls) workers(items []api.Worker, most int) table.Writer {
+func (l *ls) workers(items []doors.Worker, most int) table.Writer {
 	w := cli.Table(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "STATE", Left: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", Left: true, Max: most},
@@ -195,7 +196,10 @@ func (l *ls) workers(items []api.Worker, most int) table.Writer {
 		case x.Out == 0 && x.Left:
 			state = "left"
 		case x.Out == 0:
-			if state = "idle"; x.IdleSeconds > 0 {
+			if state = "idle"; x.Silent {
+				state = "silent"
+			}
+			if x.IdleSeconds > 0 {
 				since = span(x.IdleSeconds)
 			}
 		case x.Overdue > 0:

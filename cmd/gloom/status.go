@@ -79,7 +79,7 @@ func aboutBroker(s *doors.Status) []fact {
 		f = append(f, fact{"job store", bytesOf(s.StoreBytes)})
 	}
 	if s.Imbalance != 0 {
-		f = append(f, fact{"IMBALANCE", fmt.Sprintf("%d: a bug of the broker, please report it", s.Imbalance)})
+		f = append(f, fact{"IMBALANCE", fmt.Sprintf("%d: a bug of %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})
 	}
 	var names []string
 	for name := range s.Limits {

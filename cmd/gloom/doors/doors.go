@@ -34,6 +34,12 @@ type Status struct {
 	Rates *api.Rates `json:"rates,omitempty"`
 }
 
+// Worker is a worker of a daemon.
+type Worker struct {
+	api.Worker
+	Silent bool `json:"silent,omitempty"` // it has not asked for jobs, or does not answer
+}
+
 // status is what all daemons report about themselves.
 type status struct {
 	Version string           `json:"version"`

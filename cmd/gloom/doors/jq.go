@@ -104,6 +104,8 @@ type jqWorker struct {
 	PausedTo  *time.Time `json:"paused_until"`
 	PausedFor string     `json:"paused_for"`
 	Leaving   bool       `json:"leaving"`
+	Silent    bool       `json:"silent"`
+	Seen      *time.Time `json:"seen_at"`
 }
 
 func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWorker, next string, err error) {
@@ -120,12 +122,15 @@ const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
 	list, next, err := q.askWorkers(r, limit(r, maxPage), q.from(r))
-	out := api.List[api.Worker]{Items: []api.Worker{}, Next: q.mark(next)}
+	out := api.List[Worker]{Items: []Worker{}, Next: q.mark(next)}
 	for i := range list {
 		w := &list[i]
-		x := api.Worker{
+		x := Worker{Silent: w.Silent, Worker: api.Worker{
 			Peer:  api.Peer{Address: cmp.Or(w.URL, "pulls"), Client: w.Name + " " + w.ID, Seconds: since(w.Since)},
 			Types: len(w.Names), Prefetch: w.MaxJobs, Out: w.Running, Left: w.Leaving, Jobs: []string{}, Serves: w.Names,
+		}}
+		if w.Silent {
+			x.IdleSeconds = since(w.Seen)
 		}
 		if len(w.Names) == 1 {
 			x.Type = w.Names[0]
@@ -153,7 +158,7 @@ func (q *jq) types(r *http.Request) (any, error) {
 		w := &workers[i]
 		for _, glob := range w.Names {
 			n := by[glob]
-			if n.all++; w.Running < w.MaxJobs && !w.Leaving && w.PausedTo == nil {
+			if n.all++; w.Running < w.MaxJobs && !w.Leaving && !w.Silent && w.PausedTo == nil {
 				n.idle++
 			}
 			by[glob] = n

@@ -110,6 +110,7 @@ type WorkerView struct {
 	Paused  time.Time // until when it gets no jobs; zero: it gets some
 	Why     string    // the reason for the pause
 	Leaving bool      // unregistered, with runs that may still be answered
+	Silent  bool      // it pulls, has nothing to do, and has not asked for jobs for long
 }
 
 // Stats has present counts, and counts since the start.

@@ -138,18 +138,23 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 
 const unserved = "no worker serves its name"
 
-// asked returns when one of the workers that serve a glob of names last asked for jobs. Those that
-// have a request open, are at work, or get jobs pushed ask now.
+// asked returns when it last asked for jobs. Those that have a request open, are at work, or get
+// jobs pushed ask now.
+func (w *worker) asked(now int64) int64 {
+	if w.Pulls() && len(w.runs) == 0 && !w.waits() {
+		return w.seen
+	}
+	return now
+}
+
+// asked returns when one of the workers that serve a glob of names last asked for jobs.
 func (c *machine) asked() map[string]int64 {
 	last := make(map[string]int64)
 	for _, w := range c.workers {
 		if w.gone || w.Leaving {
 			continue
 		}
-		at := c.now
-		if w.Pulls() && len(w.runs) == 0 && !w.waits() {
-			at = w.seen
-		}
+		at := w.asked(c.now)
 		for _, glob := range w.Names {
 			last[glob] = max(last[glob], at)
 		}
@@ -255,7 +260,7 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
 		}
 		for _, w := range workers[:min(len(workers), limit)] {
-			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving}
+			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), Seen: c.wallAt(w.seen), Why: w.why, Leaving: w.Leaving, Silent: c.now-w.asked(c.now) >= quiet.Milliseconds()}
 			if c.now < w.pausedTo {
 				v.Paused = time.UnixMilli(c.wallAt(w.pausedTo))
 			}

@@ -554,7 +554,7 @@ func getWorkers(x *exchange) (int, error) {
 	x.key("workers")
 	x.array(len(workers))
 	for _, w := range workers {
-		x.object(13)
+		x.object(14)
 		x.key("id")
 		x.id(w.ID)
 		x.text("name", w.Name)
@@ -581,6 +581,7 @@ func getWorkers(x *exchange) (int, error) {
 		x.moment("paused_until", paused)
 		x.textOrNull("paused_for", w.Why)
 		x.boolean("leaving", w.Leaving)
+		x.boolean("silent", w.Silent)
 	}
 	return http.StatusOK, nil
 }

@@ -15,7 +15,7 @@ const dismiss = w => ask({
 
 /** @type {import('../table.js').Column[]} */
 const columns = [
-  { name: 'Worker', class: 'main', of: w => html`<span class="name">${w.name}</span> ${w.leaving && badge('leaving')} ${w.paused_until && badge('paused', 'warning')}${w.paused_until && html`<div class="note">${w.paused_for}</div>`}` },
+  { name: 'Worker', class: 'main', of: w => html`<span class="name">${w.name}</span> ${w.leaving && badge('leaving')} ${w.silent && badge('silent', 'warning')} ${w.paused_until && badge('paused', 'warning')}${w.paused_until && html`<div class="note">${w.paused_for}</div>`}` },
   { name: 'Names', wide: 1, of: w => html`<span class="name">${w.names.slice(0, 4).join(', ')}</span>${w.names.length > 4 && html` <span class="muted">and ${count(w.names.length - 4)} more</span>`}` },
   { name: 'Jobs', num: true, title: 'that run, of those it may have', of: w => html`${w.running ? html`<a href=${to(['jobs'], { worker: w.id, status: 'running' })}>${count(w.running)}</a>` : '0'}<span class="muted"> of ${count(w.max_jobs)}</span>` },
   { name: 'Gets them', wide: 2, of: w => w.mode === 'pull' ? 'it asks' : html`at <span class="name">${w.url}</span>` },
