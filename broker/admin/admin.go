@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 
+	"gloom/broker/admin/moments"
 	web "gloom/broker/admin/page"
 	"gloom/broker/server"
 )
@@ -30,7 +31,7 @@ type API struct {
 	watch  watch
 	// ratesHeld is the memory that the rates of the last day take, in bytes.
 	ratesHeld atomic.Int64
-	past      past
+	past      moments.Ring
 	// streams are the open streams of events.
 	streams atomic.Int64
 	// submits bounds the bytes of jobs that are being received.
@@ -55,7 +56,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	a.mux.HandleFunc("/v1/", a.unknown)
 	a.mux.HandleFunc("/", web.Site.ServeHTTP)
 	a.mux.HandleFunc("GET /{$}", a.index)
-	go a.past.note(a, srv.Done())
+	go a.note(srv.Done())
 	if srv.Options().Pprof {
 		a.mux.HandleFunc("GET /debug/pprof/", a.guarded(route{serve: plainly(pprof.Index)}))
 		a.mux.HandleFunc("GET /debug/pprof/profile", a.guarded(route{serve: plainly(pprof.Profile)}))

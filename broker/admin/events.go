@@ -12,7 +12,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
-	"gloom/broker/admin/findings"
+	"gloom/broker/admin/finding"
 )
 
 const (
@@ -47,7 +47,7 @@ func (a *API) seen(w *watch) []byte {
 		v.MemoryBytes += m.Total() + a.ratesHeld.Load()
 		v.UnreadBytes = m.Unread
 		v.FailedHour = w.day.total.short.failed(int(time.Hour/time.Minute), w.day.total)
-		v.Findings = w.findings.List(findings.Query{Fold: true}, topFindings)
+		v.Findings = w.findings.List(finding.Query{Fold: true}, topFindings)
 		for _, x := range w.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
 		}
@@ -83,7 +83,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		case <-a.srv.HTTPEnds():
 		case <-tick.C:
 		}
-	} else if past, _ := json.Marshal(a.past.lately()); !send(w, ctl, "history", past) {
+	} else if past, _ := json.Marshal(a.past.Lately()); !send(w, ctl, "history", past) {
 		return nil
 	}
 	for {

@@ -7,6 +7,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	"gloom/broker/admin/findings"
 	"gloom/broker/server"
 	"gloom/broker/wording"
@@ -32,7 +33,7 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 	var found api.Findings
 	q := r.URL.Query()
 	a.look(func(w *watch) {
-		found = w.findings.List(findings.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
+		found = w.findings.List(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
 	})
 	reply(w, http.StatusOK, found)
 	return nil

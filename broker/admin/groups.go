@@ -10,6 +10,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/moments"
 	"gloom/wire"
 )
 
@@ -135,7 +136,7 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 func (w *watch) takeGroups(a *API, now time.Time) {
 	l := broker.GroupLook{Limit: latelyGroups}
 	for typ, seen := range w.groups {
-		if now.Sub(seen.asked) > momentPeriod {
+		if now.Sub(seen.asked) > moments.Period {
 			delete(w.groups, typ)
 		} else {
 			l.Types = append(l.Types, []byte(typ))

@@ -17,14 +17,14 @@ type first struct {
 	UnixMS  int64           `json:"unix_ms,omitempty"`
 	Status  *api.Status     `json:"status,omitempty"`
 	Look    json.RawMessage `json:"look,omitempty"`
-	History []api.Moment    `json:"history,omitempty"`
+	History any             `json:"history,omitempty"` // as the doors answer /v1/moments
 }
 
 func (a *API) index(w http.ResponseWriter, r *http.Request) {
 	f := first{Guarded: a.srv.Options().TokenFile != ""}
 	if !f.Guarded {
 		s := a.status(nil)
-		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, a.past.lately()
+		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.past.Lately()}
 		a.look(func(w *watch) { f.Look = a.seen(w) })
 	}
 	data, err := json.Marshal(&f) // which writes < and & as \u003c and \u0026

@@ -11,6 +11,7 @@ import (
 	"gloom/broker"
 	"gloom/broker/admin/api"
 	"gloom/broker/admin/findings"
+	"gloom/broker/admin/moments"
 	"gloom/wire"
 )
 
@@ -21,9 +22,9 @@ const (
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
 	// glancePeriod is the interval of snapshots without a request; if snapshots are slow, it
-	// grows up to momentPeriod. It is so short that two consecutive snapshots see a condition
+	// grows up to moments.Period. It is so short that two consecutive snapshots see a condition
 	// that lasts long enough for a finding.
-	glancePeriod = momentPeriod / 16
+	glancePeriod = moments.Period / 16
 	// smoothing is the time constant of the moving average of rates.
 	smoothing = 2 * time.Second
 )
@@ -119,7 +120,7 @@ func (a *API) glance() {
 	w := &a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, lookShare*w.took), momentPeriod) {
+	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, lookShare*w.took), moments.Period) {
 		w.take(a, now)
 	}
 }
@@ -127,7 +128,7 @@ func (a *API) glance() {
 func (w *watch) take(a *API, now time.Time) {
 	h := a.srv.Hub()
 	survey := surveyed(h)
-	if now.Sub(w.groupsNext) > momentPeriod {
+	if now.Sub(w.groupsNext) > moments.Period {
 		w.groups = nil // not requested lately
 	}
 	if w.rows == nil {

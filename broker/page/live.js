@@ -1,6 +1,6 @@
 // Data that is refreshed continuously, and its history of the last minutes.
 import { signal, batch, effect, painted } from './html.js';
-import { token, door, enter, again } from './api.js';
+import { token, door, enter, again, first } from './api.js';
 import { anew } from './parts.js';
 
 /** The last snapshot of the daemon; its content depends on the daemon. */
@@ -61,6 +61,24 @@ export class Series {
 }
 export const series = new Series();
 
+/** What was before the first look, or while nobody looked: the sums come every five seconds. @param {any[]} moments */
+export function past(moments) {
+  for (let i = 1; i < moments.length; i++) {
+    const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
+    const by = (/** @type {string} */ k) => b[k] < a[k] ? null : (b[k] - a[k]) / s; // what counted may have gone
+    series.push((b.unix_ms + ahead) / 1000, {
+      in: by('submitted'), out: by('ended'), failed: by('failed'), queued: b.queued, running: b.running,
+    }, 12);
+  }
+}
+
+if (first?.look) { // it came with the document
+  compare(first.unix_ms);
+  look.value = first.look;
+  past(first.history.items);
+  heard.value = Date.now();
+}
+
 /** How much counts have grown in the last seconds. */
 export class Lately {
   /** @type {{t: number, counts: number[]}[]} */
@@ -91,8 +109,7 @@ setInterval(() => {
   const v = look.peek(), t = Date.now() / 1000;
   if (v && !away.peek()) {
     const values = source.sample(v, t);
-    if (!values) return;
-    series.push(t, values);
+    if (values) series.push(t, values);
   } else if (v) series.push(t, {});
   second.value++;
 }, 1000);

@@ -3,7 +3,7 @@
 // knows no daemon. Each daemon adds views of its own, and copies nothing from here.
 //
 // There is no build step: files are served as they are, except that comment lines of our scripts
-// are emptied. The files of the kit and of the daemon are in one folder,
+// are emptied, and our lines are not indented. The files of the kit and of the daemon are in one folder,
 // "/", so a view imports "../table.js".
 //
 // A daemon uses it as follows:
@@ -12,13 +12,14 @@
 //     other daemons, such as the views of schedules. app.js calls start of page.js with the views:
 //     the first one is imported statically, the others with later of parts.js.
 //   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
-//     secrets, and Site.Index at "/". The argument first of Index is JSON: {"guarded": true} if a
-//     token is needed; else null, or data for the daemon's own scripts, in first of api.js.
+//     secret, and the document at "/": Site.Visit with what the page asks for first, or, if a token
+//     is needed, Site.Index with {"guarded": true}.
 //   - It has GET /v1/status, whose "scopes" say what the token allows, also on a daemon
 //     without tokens; may of api.js and button of parts.js offer only what these scopes
 //     allow. 401 and 403 lead the visitor to the page that asks for a token.
 //   - Live data comes from a source, given to live of live.js: a stream of events (events.js)
-//     or a repeated request (poll.js). Both pause in hidden tabs. The
+//     or a repeated request (poll.js), with GET /v1/moments for
+//     what was before (gloom/broker/admin/moments). Both pause in hidden tabs. The
 //     source has sample, which makes the columns of the plots (plots of plot.js) from a snapshot.
 //   - Its tests use pagetest.Site for the files, and the tabs of pagetest for the views.
 //
@@ -32,20 +33,24 @@ package page
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"html"
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 //go:embed index.html icon.svg *.css *.js lib
@@ -124,6 +129,9 @@ func names(in fs.FS) map[string]bool {
 // Paths returns the paths of all files, sorted, without "/".
 func (s *Site) Paths() []string { return slices.Sorted(maps.Keys(s.files())) }
 
+// indents begin lines. Our scripts and style need none, and half a kilobyte counts on a first visit.
+var indents = regexp.MustCompile(`(?m)^[ \t]+`)
+
 // comments matches the comment lines of a script.
 var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
 
@@ -139,7 +147,9 @@ func (s *Site) pack() map[string]*file {
 			case name == "index.html":
 				data = s.document(data)
 			case path.Ext(name) == ".js" && path.Dir(name) != "lib":
-				data = comments.ReplaceAll(data, nil)
+				data = indents.ReplaceAll(comments.ReplaceAll(data, nil), nil)
+			case name == "style.css":
+				data = indents.ReplaceAll(data, nil)
 			}
 			sum := sha256.Sum256(data)
 			m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:6]), plain: data, gzip: packed(data, gzip.BestCompression)}
@@ -235,6 +245,58 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	}
 	send(w, r, data)
 }
+
+// patience is how long a document waits for the data that comes with it: the page asks for that
+// itself where it takes longer.
+const patience = 100 * time.Millisecond
+
+// Visit serves the document, with what the page would ask for first: the replies of the daemon's own
+// handler, h, to a GET of each path, by the names that they have in first of api.js. All of them
+// must be granted to this visitor, and come in time; else it is served with none.
+func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, asks map[string]string) {
+	came := make(chan []byte, 1)
+	visit := r.Clone(context.WithoutCancel(r.Context())) // it may outlive the request
+	go func() {
+		defer func() {
+			if recover() != nil { // so will the page's own request, and that is logged
+				came <- []byte("null")
+			}
+		}()
+		all := fmt.Appendf(nil, `{"unix_ms":%d`, time.Now().UnixMilli())
+		for _, name := range slices.Sorted(maps.Keys(asks)) {
+			ask := visit.Clone(visit.Context())
+			ask.URL, _ = url.Parse(asks[name]) // they are constants
+			ask.Method, ask.RequestURI, ask.Body, ask.ContentLength = http.MethodGet, asks[name], http.NoBody, 0
+			ask.Header = http.Header{"Accept": {"application/json"}}
+			got := reply{header: http.Header{}, status: http.StatusOK}
+			if h.ServeHTTP(&got, ask); got.status != http.StatusOK {
+				came <- []byte("null")
+				return
+			}
+			all = fmt.Appendf(all, `,%q:%s`, name, bytes.TrimSpace(got.body.Bytes()))
+		}
+		var safe bytes.Buffer
+		json.HTMLEscape(&safe, append(all, '}'))
+		came <- safe.Bytes()
+	}()
+	first := []byte("null")
+	select {
+	case first = <-came:
+	case <-time.After(patience):
+	}
+	s.Index(w, r, first)
+}
+
+// reply is what a handler answers.
+type reply struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *reply) Header() http.Header         { return r.header }
+func (r *reply) WriteHeader(status int)      { r.status = status }
+func (r *reply) Write(p []byte) (int, error) { return r.body.Write(p) }
 
 // head sets the headers of all answers, and reports whether this answer is to be
 // compressed.

@@ -11,6 +11,15 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
+// flat takes the indents from lines.
+func flat(text []byte) []byte {
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimLeft(line, " \t")
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
 // uncommented empties the lines of a script that have nothing but a comment.
 func uncommented(script []byte) []byte {
 	lines := strings.Split(string(script), "\n")
@@ -48,7 +57,9 @@ func TestSite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if filepath.Ext(name) == ".js" && filepath.Dir(name) != "lib" {
-				want = uncommented(want)
+				want = flat(uncommented(want))
+			} else if name == "style.css" {
+				want = flat(want)
 			}
 			if got := pagetest.Get(site, "GET", "/"+name); name != "lib/VERSIONS" && got.Body.String() != string(want) {
 				t.Errorf("%s: status %d, %d bytes, want %d", name, got.Code, got.Body.Len(), len(want))

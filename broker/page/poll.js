@@ -1,24 +1,34 @@
 // Snapshots that are requested repeatedly, for daemons without a stream of
 // events.
 import { call, door } from './api.js';
-import { gone, look, there } from './live.js';
+import { gone, heard, look, past, there } from './live.js';
 
-/** Requests a snapshot from a path every `every` ms while the tab is visible.
+/** After how many ms without a snapshot it is asked for what was meanwhile. */
+const missed = 12_000;
+
+/** Requests a snapshot from a path every `every` ms while the tab is visible, and first what was before, which is in /v1/moments.
  * @param {string} path @param {number} every @param {(look: any, t: number) => Record<string, number|null|undefined>} sample
  * @returns {import('./live.js').Source} */
 export function poll(path, every, sample) {
-  let timer = 0, round = 0;
+  let timer = 0, round = 0, behind = false;
   async function ask() {
-    const mine = ++round; // the answer to an earlier request may arrive later
+    const mine = ++round, old = Date.now() - heard.peek(); // the answer to an earlier request may arrive later
     clearTimeout(timer);
     if (document.hidden || door.peek()) return;
+    behind ||= old > missed;
     try {
-      const came = await call('GET', path);
-      if (mine === round) there(() => { look.value = came; });
+      const before = behind && (await call('GET', '/v1/moments')).items;
+      const came = old < every / 2 ? look.peek() : await call('GET', path);
+      if (mine === round)
+        there(() => {
+          if (before) past(before);
+          look.value = came;
+          behind = false;
+        });
     } catch (/** @type {any} */ e) {
       if (mine === round) gone(e.code ?? 0, e.message);
     }
     if (mine === round) timer = setTimeout(ask, every);
   }
-  return { begin: ask, end: () => { round++; clearTimeout(timer); }, refuses: 'refuses', sample };
+  return { begin: ask, end: () => { round++; clearTimeout(timer); }, refuses: 'refuses', sample: (v, t) => behind ? null : sample(v, t) };
 }

@@ -1,12 +1,13 @@
 // Whether all is well: what the daemon has found wrong, and what can be done about it.
-import { html } from './html.js';
-import { noun } from './api.js';
+import { html, signal } from './html.js';
+import { asked, enc, noun } from './api.js';
 import { away, lasted, look } from './live.js';
 import { count, time } from './format.js';
-import { badge, verdict } from './parts.js';
+import { badge, verdict, waiting } from './parts.js';
 
-/** @typedef {{severity: 'severe'|'warning'|'info', kind: string, subject: string, cause: string, finding: string, advice: string, since: string, alike?: number}} Finding as the daemon reports it */
-/** @typedef {{link: (f: Finding) => any, help: Record<string, (f: Finding) => any>}} Words link: the subject, as a link; help: the buttons and links that help, by cause */
+/** @typedef {{severity: 'severe'|'warning'|'info', kind: string, subject: string, number?: number, limit?: string, cause: string, finding: string, advice: string, since: string, alike?: number}} Finding as the daemon reports it */
+/** @typedef {{link: (f: Finding) => any, help?: Record<string, (f: Finding) => any>, advice?: (f: Finding) => any}} Words link: the subject, as a link;
+ * help: the buttons and links that help, by cause; advice: the advice with buttons and links in it, in place of help */
 
 /** What is shown beside the name of the overview. */
 export function mark() {
@@ -14,11 +15,33 @@ export function mark() {
   return severe + warning > 0 && badge(count(severe + warning), severe ? 'severe' : 'warning');
 }
 
-/** @param {Finding[]} all @param {Words} words @param {boolean} [own] on the page of what they are about */
-export const findingList = (all, words, own) => all.length > 0 && html`<ul class="findings">${all.map(f => html`<li key=${f.cause + f.subject} class=${f.severity}>
-  ${badge(f.severity === 'info' ? 'note' : f.severity, f.severity)}<div><p>${!own && html`<b>${f.kind === f.subject ? `The ${f.kind}` : words.link(f)}</b>: `}${f.finding}</p>
-  <p class="note">${f.advice} ${words.help[f.cause]?.(f)}${f.alike > 0 && html`${' '}And ${count(f.alike)} more like it: <code>GET /v1/findings</code>`}</p></div>
-  <span class="note" title="for how long">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
+/** The expanded ones of the findings that stand for others. @type {import('./lib/signals-core.mjs').Signal<Set<string>>} */
+const open = signal(new Set());
+
+/** @param {Finding} f @param {Words} words @param {boolean} [own] @returns {any} */
+function card(f, words, own) {
+  const others = [f.severity, f.kind, f.cause, f.limit].join(' '), opened = f.alike > 0 && open.value.has(others);
+  return html`<li key=${[others, f.subject, f.number].join(' ')} class=${f.severity}>
+    ${badge(f.severity === 'info' ? 'note' : f.severity, f.severity)}
+    <div><p>${!own && html`<b>${f.kind === f.subject ? `The ${f.kind}` : words.link(f)}</b>: `}${f.finding}</p><p class="note">${words.advice?.(f) ?? html`${f.advice} ${words.help?.[f.cause]?.(f)}`}</p>
+      ${f.alike > 0 && html`<button type="button" class="small" aria-expanded=${String(opened)}
+        onClick=${() => { const now = new Set(open.value); if (!now.delete(others)) now.add(others); open.value = now; }}>${count(f.alike)} more like it</button>`}</div>
+    <span class="note num" title="for how long">${time(Math.floor(lasted(f.since)))}</span>
+    ${opened && rest(f, words)}</li>`;
+}
+
+const some = 200;
+
+/** The findings that a finding stands for. @param {any} f @param {Words} words */
+function rest(f, words) {
+  const r = asked(`/v1/findings?cause=${enc(f.cause)}&limit=${some}`), items = (r.data?.items ?? []).filter((/** @type {Finding} */ x) =>
+    x.subject !== f.subject && x.severity === f.severity && x.kind === f.kind && x.limit === f.limit);
+  const left = f.alike - items.length;
+  return html`<div class="alike">${waiting(r) ?? findingList(items, words)}${r.data && left > 0 && html`<p class="note">and ${count(left)} more: <code>gloom findings</code></p>`}</div>`;
+}
+
+/** @param {Finding[]} all @param {Words} words @param {boolean} [own] on the page of their subject */
+export const findingList = (all, words, own) => all.length > 0 && html`<ul class="findings">${all.map(f => card(f, words, own))}</ul>`;
 
 /** Whether all is well, in a word, and what is wrong. @param {any} note @param {Words} words */
 export function found(note, words) {

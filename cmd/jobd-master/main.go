@@ -116,10 +116,12 @@ func serveHTTP(cfg *config.Master, m *master.Master, registry *prometheus.Regist
 		Addr: cfg.HTTPAddr, MaxConns: cfg.Server.MaxConnections,
 		Password: cfg.Server.Password, Local: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
 	}, log, web.Scopes...)
-	d.Serve(web.New(web.Config{
+	side := web.New(web.Config{
 		Master: m, Door: d, Log: log,
 		Probes: daemon.Probes(registry, func() error { return nil }),
-	}))
+	})
+	d.Serve(side)
+	go side.Watch(nil) // as long as the process
 	return &pageHTTP{ln.Addr().String(), d}, nil
 }
 

@@ -52,9 +52,11 @@ func run(o *options) error {
 	if c, ok := keep.(prometheus.Collector); ok {
 		registry.MustRegister(c)
 	}
-	d.Serve(web.New(web.Config{
+	side := web.New(web.Config{
 		Master: m, Door: d, MaxBody: o.maxBody, WorkerPort: o.workerPort, CheckURL: pusher.Check, Registry: registry,
-	}))
+	})
+	d.Serve(side)
+	go side.Watch(nil) // as long as the process
 	o.announce(d, log.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -66,7 +66,9 @@ func run(opt *options) error {
 	opt.web.JournalMax, opt.web.Languages, opt.web.Concurrency, opt.web.Contexts = opt.JournalMax, opt.Languages, opt.Concurrency, opt.Contexts
 	opt.web.Version, opt.web.Quit = cli.Version(), sync.OnceFunc(func() { close(asked) })
 	opt.web.Metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	d.Serve(web.New(e, d, opt.web))
+	side := web.New(e, d, opt.web)
+	d.Serve(side)
+	go side.Watch(nil) // as long as the process
 	announce(opt, d, log.Logger)
 	select {
 	case <-asked:

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 	// overlong is the multiple of the usual wait from which on a job's wait is a finding.
 	overlong = 10
 	// deaf is the number of unread bytes from which on a client that has read nothing for
-	// grace is a finding.
+	// finding.Grace counts.
 	deaf = 64 << 10
 	// someBad is the number of failures that makes a finding, someGivenBack the number of
 	// released jobs.
@@ -32,7 +33,7 @@ const (
 type looker struct {
 	*Broker
 	past  *past
-	found []*known
+	found finding.Look
 }
 
 // words returns the text and the advice of a finding.
@@ -40,25 +41,10 @@ type words = func() (finding, advice string)
 
 func fixed(finding, advice string) words { return func() (string, string) { return finding, advice } }
 
-func (l *looker) find(severity, kind, subject, cause string, weight float64, w words) *known {
-	x := &known{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, weight: weight, words: w}
+func (l *looker) find(severity, kind, subject, cause string, weight float64, w words) *finding.Found {
+	x := &finding.Found{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Words: w}
 	l.found = append(l.found, x)
 	return x
-}
-
-func many[T int | int64 | uint64](n T, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return humanize.Comma(int64(n)) + " " + what + "s"
-}
-
-// wait says how many jobs wait.
-func wait(n uint64) string {
-	if n == 1 {
-		return "1 job waits"
-	}
-	return many(n, "job") + " wait"
 }
 
 func span(d time.Duration) string {
@@ -78,7 +64,7 @@ func span(d time.Duration) string {
 func (l *looker) broker() {
 	p, first := l.past, !l.past.seen
 	p.seen = true
-	find := func(severity, cause string, w words) { l.find(severity, "broker", "broker", cause, 0, w).atOnce = true }
+	find := func(severity, cause string, w words) { l.find(severity, "broker", "broker", cause, 0, w).AtOnce = true }
 	if l.Imbalance != 0 {
 		find(api.Severe, "imbalance", fixed(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
 			"please report it, with the version"))
@@ -95,19 +81,19 @@ func (l *looker) broker() {
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.to(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixed(many(g.by, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
+		find(api.Severe, "refused", fixed(finding.Many(g.by, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error names which: raise the limit, add workers, or see why the client stopped sending"))
 	}
 	if g := &p.turnedAway; g.to(l.TurnedAway, l.Now, first) {
-		find(api.Severe, "turned_away", fixed(many(g.by, "connection")+" turned away lately, because as many are open as are allowed",
+		find(api.Severe, "turned_away", fixed(finding.Many(g.by, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
 	}
 	if g := &p.unaccepted; g.to(l.Unaccepted, l.Now, first) {
-		find(api.Severe, "unaccepted", fixed(many(g.by, "connection")+" lately failed to be accepted or served",
+		find(api.Severe, "unaccepted", fixed(finding.Many(g.by, "connection")+" lately failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
 	if g := &p.unauthorized; g.to(l.Unauthorized, l.Now, first) {
-		find(api.Warning, "unauthorized", fixed(many(g.by, "wrong or missing token")+" received lately",
+		find(api.Warning, "unauthorized", fixed(finding.Many(g.by, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if f := l.Fleet; f != nil {
@@ -120,7 +106,7 @@ func (l *looker) broker() {
 
 func (l *looker) fleet(f *Fleet) {
 	find := func(subject, cause, severity string, w words) {
-		l.find(severity, "broker", subject, cause, 0, w).atOnce = true
+		l.find(severity, "broker", subject, cause, 0, w).AtOnce = true
 	}
 	switch {
 	case f.Alone:
@@ -143,13 +129,13 @@ func (l *looker) fleet(f *Fleet) {
 
 // unserved reports a type that no worker here serves. In a fleet, other brokers may have
 // busy workers for it: they do not announce those.
-func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *known) {
+func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *finding.Found) {
 	f, severity := l.Fleet, api.Severe
 	if f != nil && !f.Away && !f.Alone && f.Up > 0 {
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
-		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
+		text, advice := finding.Wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt (gloom forget --jobs)"
 		if f == nil {
 			return text, advice
 		}
@@ -172,7 +158,7 @@ func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *k
 }
 
 // limit reports a limit that is almost reached.
-func (l *looker) limit(kind, subject string, x Limit) *known {
+func (l *looker) limit(kind, subject string, x Limit) *finding.Found {
 	if x.Max <= 0 || float64(x.Used) < closeTo*float64(x.Max) {
 		return nil
 	}
@@ -202,7 +188,7 @@ func (l *looker) limit(kind, subject string, x Limit) *known {
 }
 
 func (l *looker) jobType(t *Type) {
-	find := func(severity, cause string, w words) *known {
+	find := func(severity, cause string, w words) *finding.Found {
 		return l.find(severity, "type", t.Seen.Type, cause, float64(t.Seen.Queued), w)
 	}
 	if t.Seen.Queued > 0 {
@@ -210,24 +196,24 @@ func (l *looker) jobType(t *Type) {
 	}
 	if t.LostAt >= someBad {
 		find(api.Severe, "workers_lost", fixed(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostAt, t.Lost),
-			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).atOnce = true
+			"see its runs (gloom explain), and whether the job makes its workers crash: cancel it (gloom cancel --running), or fix the workers")).AtOnce = true
 	}
 	if t.Bad >= someBad+uint64(t.LostAt) && t.Fails(l.Now) {
-		find(failing(t)).atOnce = true
+		find(failing(t)).AtOnce = true
 	}
 	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
-		find(api.Warning, "given_back", fixed("workers lately gave back "+many(g.by, "job")+" of it without running them",
-			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).atOnce = true
+		find(api.Warning, "given_back", fixed("workers lately gave back "+finding.Many(g.by, "job")+" of it without running them",
+			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).AtOnce = true
 	}
 	if t.Same >= someBad {
 		find(api.Warning, "same_reason", func() (string, string) {
 			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.Same, t.Of, t.Reason),
 				"they share one cause (gloom dead): fix it, then retry them (gloom dead retry)"
-		}).atOnce = true
+		}).AtOnce = true
 	}
 	if l.Now.Sub(t.ExpiredAt) <= lately {
 		find(api.Warning, "expired", fixed("jobs of it passed their deadline before they were done",
-			"add workers, or give its jobs more time (expires_ms)")).atOnce = true
+			"add workers, or give its jobs more time (expires_ms)")).AtOnce = true
 	}
 	held := int64(t.Seen.Queued + t.Seen.Delayed + t.Seen.Running)
 	l.limit("type", t.Seen.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
@@ -236,17 +222,17 @@ func (l *looker) jobType(t *Type) {
 }
 
 // queue reports the waiting jobs of a type.
-func (l *looker) queue(t *Type, find func(severity, cause string, w words) *known) {
+func (l *looker) queue(t *Type, find func(severity, cause string, w words) *finding.Found) {
 	held := min(uint64(t.Held), t.Seen.Queued)
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
-			return wait(t.Seen.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
+			return finding.Wait(t.Seen.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
 				"gloom groups --type shows which; if a limit is too low, change the rule (gloom limit --group)"
 		})
 	}
 	least := slow
 	if t.Overtaken {
-		least = grace
+		least = finding.Grace
 	}
 	// The oldest job may be one that is held back.
 	if l.stopped(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(least, overlong*t.UsualWait) {
@@ -258,7 +244,7 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *know
 			advice = "others go first, because of a larger priority or their group's turn: see its jobs, or add workers"
 		}
 		return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.Stuck), span(t.UsualWait)), advice
-	}).atOnce = true
+	}).AtOnce = true
 }
 
 // failing returns the finding that a type's runs fail.
@@ -270,16 +256,16 @@ func failing(t *Type) (severity, cause string, w words) {
 	if t.Good {
 		return api.Warning, "failing", fixed("more of its runs fail than succeed: "+humanize.Comma(int64(t.Bad))+" more since that began", advice)
 	}
-	return api.Severe, "failing", fixed("all of its runs fail: "+many(t.Bad, "failure")+", and none was answered since the first", advice)
+	return api.Severe, "failing", fixed("all of its runs fail: "+finding.Many(t.Bad, "failure")+", and none was answered since the first", advice)
 }
 
 // stopped reports why a type's queue does not move, and returns false if it moves.
-func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *known) bool {
+func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *finding.Found) bool {
 	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
 	switch c := t.Seen.Limits.Concurrency; {
 	case t.Seen.Paused:
 		find(api.Warning, "paused", func() (string, string) {
-			return wait(t.Seen.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
+			return finding.Wait(t.Seen.Queued) + ": the type is paused", "resume it when its jobs may run again (gloom resume)"
 		})
 	case t.Seen.Workers == 0 && (l.Fleet == nil || t.Seen.Running == 0):
 		l.unserved(t, find)
@@ -287,11 +273,11 @@ func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *kn
 		return true // rules of groups hold all of them back
 	case c > 0 && t.Seen.Running >= uint64(c):
 		find(api.Warning, "type_concurrency", func() (string, string) {
-			return fmt.Sprintf("%s: the type has reached its concurrency, %d", wait(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
+			return fmt.Sprintf("%s: the type has reached its concurrency, %d", finding.Wait(free), c), "raise its concurrency, if its resources can take that (gloom limit)"
 		})
 	case t.Seen.Limits.Rate > 0 && t.Seen.Idle > 0:
 		find(api.Warning, "type_rate", func() (string, string) {
-			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", wait(free), t.Seen.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
+			return fmt.Sprintf("%s, with idle workers: the type is limited to %g jobs a second", finding.Wait(free), t.Seen.Limits.Rate), "raise its rate, if its resources can take that (gloom limit)"
 		})
 	case t.Seen.Idle > 0:
 		return false
@@ -302,15 +288,15 @@ func (l *looker) stopped(t *Type, find func(severity, cause string, w words) *kn
 		}
 		if t.Seen.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none runs: its %d workers have left, run jobs of other types, or hold overdue runs", wait(free), t.Seen.Workers),
+				return fmt.Sprintf("%s, and none runs: its %d workers have left, run jobs of other types, or hold overdue runs", finding.Wait(free), t.Seen.Workers),
 					"see what they do (gloom ls workers), or add workers"
 			})
 			return true
 		}
 		find(api.Warning, "all_busy", func() (string, string) {
-			text := fmt.Sprintf("%s: all %d workers are busy", wait(free), t.Seen.Workers)
+			text := fmt.Sprintf("%s: all %d workers are busy", finding.Wait(free), t.Seen.Workers)
 			if t.Seen.Workers == 0 {
-				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", wait(free), t.Seen.Running)
+				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", finding.Wait(free), t.Seen.Running)
 			}
 			switch {
 			case t.held.grows() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
@@ -349,7 +335,7 @@ func (l *looker) group(g *api.Group) {
 		return
 	}
 	l.find(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
-		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, many(g.Held, "job"), g.Running),
+		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, finding.Many(g.Held, "job"), g.Running),
 			"if the limit is too low, change the rule (gloom limit --group)"
 	})
 }
@@ -357,13 +343,13 @@ func (l *looker) group(g *api.Group) {
 func (l *looker) client(c *Client) {
 	find := func(cause string, weight float64, w words) {
 		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
-		x.Number, x.Address, x.Worker, x.atOnce = c.Number, c.Address, c.Worker, true
+		x.Number, x.Address, x.Worker, x.AtOnce = c.Number, c.Address, c.Worker, true
 	}
 	if c.Overdue > 0 {
-		find("overdue", float64(c.Overdue), fixed(many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
+		find("overdue", float64(c.Overdue), fixed(finding.Many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
 			"check whether it hangs, or restart it"))
 	}
-	if c.Unread >= deaf && c.Stuck >= grace {
+	if c.Unread >= deaf && c.Stuck >= finding.Grace {
 		what := "submitter"
 		if c.Worker {
 			what = "worker"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	"gloom/broker/admin/findings"
 )
 
@@ -28,7 +29,7 @@ func TestBroker(t *testing.T) {
 		look := func(at int, b findings.Broker) []api.Finding {
 			b.Now, b.Types = time.Unix(int64(at), 0), slices.Values[[]*findings.Type](nil)
 			s.Look(&b)
-			return s.List(findings.Query{}, 10).Items
+			return s.List(finding.Query{}, 10).Items
 		}
 		b := findings.Broker{Unaccepted: 7, Unauthorized: 7}
 		if found := look(1, b); len(found) > 0 {
@@ -73,7 +74,7 @@ func TestNobodyHere(t *testing.T) {
 		for at := range int64(2) {
 			s.Look(&findings.Broker{Now: time.Unix(at, 0), Fleet: c.fleet, Types: slices.Values([]*findings.Type{&typ})})
 		}
-		if found := s.List(findings.Query{Subject: "t"}, 10).Items; len(found) != 1 || found[0].Severity+" "+found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.says) {
+		if found := s.List(finding.Query{Subject: "t"}, 10).Items; len(found) != 1 || found[0].Severity+" "+found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.says) {
 			t.Errorf("%s: found %+v, want %s: %s", name, found, c.cause, c.says)
 		}
 	}
@@ -90,7 +91,7 @@ func TestMany(t *testing.T) {
 	var s findings.State
 	look := func(at time.Duration) api.Findings {
 		s.Look(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values(types)})
-		return s.List(findings.Query{}, 100)
+		return s.List(finding.Query{}, 100)
 	}
 	if f := look(0); len(f.Items)+f.More > 0 {
 		t.Errorf("found at once: %+v", f)
@@ -104,7 +105,7 @@ func TestMany(t *testing.T) {
 			t.Errorf("number %d is %+v, want %s", i, x, want)
 		}
 	}
-	if f := s.List(findings.Query{Subject: fmt.Sprint(n - 1)}, 100); len(f.Items) != 1 || f.More != 0 || f.Counts.Severe != 1 {
+	if f := s.List(finding.Query{Subject: fmt.Sprint(n - 1)}, 100); len(f.Items) != 1 || f.More != 0 || f.Counts.Severe != 1 {
 		t.Errorf("about one subject: %+v", f)
 	}
 	types = types[:1001]
@@ -141,7 +142,7 @@ func (s *seen) look() (causes []string, first string) {
 	s.Note(&s.was, &s.is, now, time.Second)
 	s.was = s.is
 	s.state.Look(&findings.Broker{Now: now, Types: slices.Values([]*findings.Type{&s.Type})})
-	items := s.state.List(findings.Query{Subject: "t"}, 10).Items
+	items := s.state.List(finding.Query{Subject: "t"}, 10).Items
 	for _, f := range items {
 		causes = append(causes, f.Cause)
 	}
@@ -254,7 +255,7 @@ func TestInTime(t *testing.T) {
 		look := func(at time.Duration, queued uint64) int {
 			typ := findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: "t", Queued: queued, Paused: true}}
 			s.Look(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values([]*findings.Type{&typ})})
-			return len(s.List(findings.Query{}, 1).Items)
+			return len(s.List(finding.Query{}, 1).Items)
 		}
 		// The condition begins right after the first snapshot, and the next one is
 		// late.

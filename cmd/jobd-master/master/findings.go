@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"gloom/cmd/internal/finding"
+	"gloom/broker/admin/finding"
 )
 
 // lately is what became of a target's rows in the last seconds.
@@ -22,8 +22,8 @@ const late = 15 * time.Second
 const goesOn = "What runs goes on; nothing else begins until it is resumed."
 
 // find finds what is wrong, the worst first.
-func find(l *Look, of func(target string) lately) finding.List {
-	all := finding.List{}
+func find(l *Look, of func(target string) lately) finding.Look {
+	all := finding.Look{}
 	if len(l.Workers) == 0 {
 		all.Add("severe", "master", "master", "no_worker", "no worker is registered", "Start a jobd whose master_host and master_port name this master.")
 	}
@@ -49,7 +49,6 @@ func find(l *Look, of func(target string) lately) finding.List {
 			all.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "Whoever made them asks for that, or you do.")
 		}
 	}
-	all.Sort()
 	return all
 }
 

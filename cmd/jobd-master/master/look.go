@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gloom/cmd/internal/finding"
+	"gloom/broker/admin/finding"
 	"gloom/cmd/jobd/look"
 	"gloom/cmd/jobd/peer"
 )
@@ -315,14 +315,12 @@ func (s *seen) judge(l *Look) finding.List {
 		now.of[t.Target.Target] = [3]uint64{t.Accepted, t.OK, t.Fail}
 	}
 	s.past = slices.DeleteFunc(append(s.past, now), func(p moment) bool { return l.At.Sub(p.at) > window })
-	found := find(l, func(target string) lately {
+	return s.since.Note(find(l, func(target string) lately {
 		first := s.past[0]
 		a, b := first.of[target], now.of[target]
 		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone, or begun anew
 			return lately{}
 		}
 		return lately{l.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}
-	})
-	s.since.Note(found, l.At)
-	return found
+	}), l.At)
 }

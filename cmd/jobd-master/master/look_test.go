@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/broker/admin/finding"
 	"gloom/cmd/jobd/look"
 )
 
@@ -46,7 +47,7 @@ func TestFindings(t *testing.T) {
 		got := find(l, func(string) lately { return c.n })
 		var said []string
 		for _, f := range got {
-			said = append(said, strings.Join([]string{f.Severity, f.Cause, f.Finding, f.Advice}, " "))
+			said = append(said, strings.Join([]string{f.Severity, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
 		if c.want == "" && len(said) > 0 || c.want != "" && (len(said) != 1 || !strings.HasPrefix(said[0], c.want)) {
 			t.Errorf("%s: %q, want %q", name, said, c.want)
@@ -54,7 +55,7 @@ func TestFindings(t *testing.T) {
 	}
 	l := &Look{At: now, Workers: []Worker{{Name: "a", Old: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", Uncounted: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
 	var all []string
-	for _, f := range find(l, func(string) lately { return lately{} }) {
+	for _, f := range new(finding.Memory).Note(find(l, func(string) lately { return lately{} }), now) {
 		all = append(all, f.Severity+" "+f.Subject)
 	}
 	if want := []string{"severe c", "warning b", "warning d", "info a", "info t"}; !slices.Equal(all, want) {

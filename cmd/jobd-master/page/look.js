@@ -12,7 +12,7 @@ let values = {};
 
 /** @param {any} v @param {number} t */
 function sample(v, t) {
-  if (v.at === last?.at) return values; // the master looks once for all requests
+  if (v.at === last?.at) return values.in === null ? null : values; // the master looks once for all requests
   const s = last ? (Date.parse(v.at) - Date.parse(last.at)) / 1000 : 0, r = v.runs ? runs.add(v.runs, t) : [];
   const rate = (/** @type {(x: any) => number} */ of) => s > 0 && s < 10 && of(v) >= of(last) ? (of(v) - of(last)) / s : null;
   const upto = (/** @type {number} */ i) => v.bounds[Math.min(i, v.bounds.length - 1)];
@@ -21,7 +21,7 @@ function sample(v, t) {
     wait95: v.oldest ? Math.max(0, (Date.parse(v.at) - Date.parse(v.oldest)) / 1000) : null, run50: quantile(r, 0.5, upto), run95: quantile(r, 0.95, upto),
   };
   last = v;
-  return values;
+  return sample(v, t);
 }
 
 export const source = poll('/v1/stats', 2000, sample);

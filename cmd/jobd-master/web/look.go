@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
-	"gloom/cmd/internal/finding"
+	"gloom/broker/admin/finding"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/look"
 )
@@ -16,6 +16,9 @@ import (
 // mostPage is how many workers or targets one reply has; busiest how many targets
 // the statistics have.
 const mostPage, busiest = 500, 20
+
+// mostFound is how many findings one reply has at most, mostFolded how many the statistics have.
+const mostFound, mostFolded = 1000, 20
 
 // stats is what the page looks at again and again: it is written once for all viewers.
 func (s *Server) stats(*http.Request) (any, error) {
@@ -30,6 +33,19 @@ func (s *Server) stats(*http.Request) (any, error) {
 		s.look, s.told = l, told
 	}
 	return told, err
+}
+
+// Watch looks at the fleet now and then until stop, so that plots are filled when somebody opens
+// the page, and findings begin when what they tell does.
+func (s *Server) Watch(stop <-chan struct{}) {
+	s.past.Run(stop, func() (api.Moment, bool) {
+		v := sum(s.Master.Look())
+		return api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}, true
+	})
+}
+
+func (s *Server) moments(*http.Request) (any, error) {
+	return api.List[api.Moment]{Items: s.past.Lately()}, nil
 }
 
 // stats are the sums of a look, and what is worst and busiest of it.
@@ -50,14 +66,15 @@ type stats struct {
 	Runs       []uint64        `json:"runs"`
 	Targets    int             `json:"targets"`
 	Busiest    []master.Target `json:"busiest"`
-	Findings   finding.List    `json:"findings"`   // those that are alike folded
-	Severities map[string]int  `json:"severities"` // how many findings there are of each
+	Findings   []api.Finding   `json:"findings"`   // those that are alike folded
+	Severities api.Severities  `json:"severities"` // how many findings there are of each
 }
 
 func sum(l *master.Look) *stats {
+	found := l.Findings.Of(finding.Query{Fold: true}, mostFolded)
 	v := &stats{
 		At: l.At, Workers: len(l.Workers), Bounds: l.Bounds, Runs: l.Runs, Targets: len(l.Targets),
-		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: l.Findings.Folded(), Severities: l.Findings.Counts(),
+		Busiest: append([]master.Target{}, l.Targets[:min(busiest, len(l.Targets))]...), Findings: found.Items, Severities: found.Counts,
 	}
 	for i := range l.Targets {
 		t := &l.Targets[i]
@@ -107,7 +124,12 @@ func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
 }
 
 func (s *Server) findings(r *http.Request) (any, error) {
-	return part(r, []api.Finding(s.Master.Look().Findings), nil)
+	q := r.URL.Query()
+	limit, err := number(q, "limit", 1, mostFound, mostFound)
+	if err != nil {
+		return nil, err
+	}
+	return s.Master.Look().Findings.Of(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, int(limit)), nil
 }
 
 func (s *Server) workers(r *http.Request) (any, error) {
@@ -132,15 +154,10 @@ func (s *Server) target(r *http.Request) (any, error) {
 			workers = append(workers, w)
 		}
 	}
-	found := finding.List{}
-	for _, f := range l.Findings {
-		if f.Kind == "target" && f.Subject == name {
-			found = append(found, f)
-		}
-	}
+	found := l.Findings.Of(finding.Query{Subject: name, May: func(f *api.Finding) bool { return f.Kind == "target" }}, mostFound).Items
 	return struct {
 		master.Target
 		At       []master.Worker `json:"at"` // who serves it
-		Findings finding.List    `json:"findings"`
+		Findings []api.Finding   `json:"findings"`
 	}{l.Targets[i], workers, found}, nil
 }

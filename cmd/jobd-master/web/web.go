@@ -18,6 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/door"
@@ -46,6 +47,8 @@ type Server struct {
 	mux   *http.ServeMux
 	began time.Time
 
+	past moments.Ring
+
 	mu   sync.Mutex // guards the following
 	look *master.Look
 	told []byte // of that look
@@ -66,7 +69,8 @@ func New(c Config) *Server {
 		"/v1/rows/{id}":                  {"GET": {do: s.find}},
 		"/v1/status":                     {"GET": {do: s.status}},
 		"/v1/stats":                      {"GET": {do: s.stats}},
-		"/v1/findings":                   {"GET": {do: s.findings, query: []string{"limit", "cursor"}}},
+		"/v1/findings":                   {"GET": {do: s.findings, query: []string{"subject", "cause", "limit"}}},
+		"/v1/moments":                    {"GET": {do: s.moments}},
 		"/v1/workers":                    {"GET": {do: s.workers, query: []string{"limit", "cursor", "part"}}},
 		"/v1/targets":                    {"GET": {do: s.targets, query: []string{"limit", "cursor", "part"}}},
 		"/v1/targets/{target}":           {"GET": {do: s.target}},
@@ -110,7 +114,7 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	case s.Door.Guards(r):
 		page.Site.Index(w, r, []byte(`{"guarded":true}`))
 	default:
-		page.Site.Index(w, r, []byte("null"))
+		page.Site.Visit(w, r, s, map[string]string{"status": "/v1/status", "look": "/v1/stats", "history": "/v1/moments"})
 	}
 }
 

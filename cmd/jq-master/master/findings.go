@@ -4,15 +4,19 @@ import (
 	"fmt"
 	"time"
 
-	"gloom/cmd/internal/finding"
+	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	"gloom/cmd/jq-master/job"
 )
 
 // Found is what does not move, or soon will not, the worst first.
 type Found struct {
-	All, Folded finding.List
-	Severities  map[string]int // how many there are of each
+	All    finding.List
+	Folded api.Findings
 }
+
+// mostFolded is how many findings the statistics have.
+const mostFolded = 20
 
 // Findings returns what is found, once for all who ask within a second.
 func (m *Master) Findings() (*Found, error) {
@@ -25,9 +29,8 @@ func (m *Master) Findings() (*Found, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		all := find(s, rules, &m.opt.Limits)
-		m.known.Note(all, time.Now())
-		return &Found{all, all.Folded(), all.Counts()}, true, nil
+		all := m.known.Note(find(s, rules, &m.opt.Limits), time.Now())
+		return &Found{all, all.Of(finding.Query{Fold: true}, mostFolded)}, true, nil
 	})
 }
 
@@ -39,11 +42,11 @@ const (
 	near = 90
 )
 
-func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.List {
-	all := finding.List{}
+func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
+	all := finding.Look{}
 	master := func(severity, cause, what, advice string) { all.Add(severity, "master", "master", cause, what, advice) }
 	if s.StoreAway != "" {
-		master(finding.Severe, "store_away", "its store is away: "+s.StoreAway, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
+		master(api.Severe, "store_away", "its store is away: "+s.StoreAway, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
 	}
 	name := func(severity string, n *NameStats, cause, what, advice string) {
 		all.Add(severity, "name", n.Name, cause, what, advice)
@@ -55,18 +58,18 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.List {
 		switch {
 		case waiting == 0:
 		case !n.Served:
-			name(finding.Severe, n, "no_worker", finding.Jobs(waiting, "wait")+", and no worker serves the name", "Start one that takes it, or look at the names that the workers serve.")
+			name(api.Severe, n, "no_worker", finding.Wait(waiting)+", and no worker serves the name", "Start one that takes it, or look at the names that the workers serve.")
 		case n.Silence >= quiet && n.States[job.Running] == 0:
-			name(finding.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.Jobs(waiting, "wait"), n.Silence.Round(time.Second)),
+			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.Wait(waiting), n.Silence.Round(time.Second)),
 				"They pull, and have not asked for jobs: they hang, or are gone. Start them again.")
 		}
 		if bad > 1 && bad >= n.States[job.Done] {
 			failing = true
-			name(finding.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages tell why; once that is mended, retry all that fit.")
+			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages tell why; once that is mended, retry all that fit.")
 		}
 	}
 	if !failing && s.Erred > 1 && 2*s.Erred > s.Ended {
-		master(finding.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", s.Erred, s.Ended), "Their messages tell why.")
+		master(api.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", s.Erred, s.Ended), "Their messages tell why.")
 	}
 	for _, k := range rules {
 		if k.Enabled && k.Blocked > 0 {
@@ -74,23 +77,22 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.List {
 			if k.Concurrency == 0 {
 				advice = "It lets none run."
 			}
-			all.Add(finding.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
+			all.Add(api.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
 		}
 	}
 	if s.Paused > 0 {
-		master(finding.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", s.Paused, s.Workers), "The list of workers tells why: they are busy, or cannot be reached.")
+		master(api.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", s.Paused, s.Workers), "The list of workers tells why: they are busy, or cannot be reached.")
 	}
 	for _, l := range []struct {
 		flag    string
 		n, most int64
 	}{{"max-jobs", int64(s.Ledger.Waiting + s.Ledger.Running), int64(limits.MaxJobs)}, {"max-bytes", s.Bytes, limits.MaxBytes}} {
 		if l.most > 0 && l.n*100 >= l.most*near {
-			master(finding.Warning, "limit", fmt.Sprintf("it is close to --%s: %d %%", l.flag, 100*l.n/l.most), "Beyond it, new jobs are refused.")
+			master(api.Warning, "limit", fmt.Sprintf("it is close to --%s: %d %%", l.flag, 100*l.n/l.most), "Beyond it, new jobs are refused.")
 		}
 	}
 	if n := s.Ledger.Waiting; s.Slots > 0 && s.Busy >= s.Slots && n > 0 {
-		master(finding.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.Jobs(n, "wait")), finding.Through(n, s.EndedRate)+"More workers would help.")
+		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.Wait(n)), finding.Through(n, s.EndedRate)+"More workers would help.")
 	}
-	all.Sort()
 	return all
 }

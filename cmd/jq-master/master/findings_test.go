@@ -39,7 +39,7 @@ func TestFindings(t *testing.T) {
 	} {
 		var said []string
 		for _, f := range find(c.s, c.rules, limits) {
-			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding, f.Advice}, " "))
+			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
 		if got := strings.Join(said, "; "); c.want == "" && got != "" || len(said) > 1 || !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %q, want %q", what, said, c.want)

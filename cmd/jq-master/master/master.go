@@ -10,8 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/broker/admin/finding"
 	"gloom/cmd/internal/boot"
-	"gloom/cmd/internal/finding"
 	"gloom/cmd/internal/schedule"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"

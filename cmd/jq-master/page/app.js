@@ -36,6 +36,6 @@ start({
   above: { job: 'jobs' },
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a name', fits, go: find },
-  help: html`Rates and times are of the last seconds; plots of the last five minutes, since the page was opened. <code>GET /openapi.yaml</code> describes all that the page asks for.`,
+  help: html`Rates and times are of the last seconds; plots of the last five minutes. <code>GET /openapi.yaml</code> describes all that the page asks for.`,
   mark, source,
 });

@@ -12,7 +12,7 @@ let values = {};
 
 /** @param {any} v @param {number} t */
 function sample(v, t) {
-  if (v === last) return values;
+  if (v === last) return values.in === null ? null : values;
   const l = v.ledger, m = last?.ledger, s = t - at;
   const w = wait.add(v.times.wait, t), r = run.add(v.times.run, t);
   const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
@@ -24,7 +24,7 @@ function sample(v, t) {
   };
   last = v;
   at = t;
-  return values;
+  return sample(v, t);
 }
 
 export const source = poll('/v1/stats?names=20', 2000, sample);

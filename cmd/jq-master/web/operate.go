@@ -10,8 +10,9 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	"gloom/cmd/internal/cli"
-	"gloom/cmd/internal/finding"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/matcher"
@@ -405,12 +406,8 @@ func getStats(x *exchange) (int, error) {
 		return 0, err
 	}
 	x.object(20)
-	x.findings("findings", found.Folded)
-	x.key("severities")
-	x.object(len(found.Severities))
-	for s, n := range found.Severities {
-		x.integer(s, int64(n))
-	}
+	x.findings("findings", found.Folded.Items)
+	x.severities("severities", &found.Folded.Counts)
 	x.states("states", st.States)
 	x.key("names")
 	x.array(len(st.Names))
@@ -470,12 +467,49 @@ func getFindings(x *exchange) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x.object(1)
-	x.findings("items", found.All)
+	q := x.r.URL.Query()
+	limit, fault := x.count("limit", mostFound, mostFound)
+	if fault != nil {
+		return 0, fault
+	}
+	these := found.All.Of(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
+	x.object(3)
+	x.findings("items", these.Items)
+	x.integer("more", int64(these.More))
+	x.severities("counts", &these.Counts)
 	return http.StatusOK, nil
 }
 
-func (a *answer) findings(k string, all finding.List) {
+func getMoments(x *exchange) (int, error) {
+	all := x.past.Lately()
+	x.object(1)
+	x.key("items")
+	x.array(len(all))
+	for i := range all {
+		m := &all[i]
+		x.object(6)
+		x.integer("unix_ms", m.UnixMS)
+		x.integer("submitted", int64(m.Submitted))
+		x.integer("ended", int64(m.Ended))
+		x.integer("failed", int64(m.Failed))
+		x.integer("queued", int64(m.Queued))
+		x.integer("running", int64(m.Running))
+	}
+	return http.StatusOK, nil
+}
+
+// mostFound is how many findings one reply has at most.
+const mostFound = 1000
+
+func (a *answer) severities(k string, n *api.Severities) {
+	a.key(k)
+	a.object(3)
+	a.integer("severe", int64(n.Severe))
+	a.integer("warning", int64(n.Warning))
+	a.integer("info", int64(n.Info))
+}
+
+func (a *answer) findings(k string, all []api.Finding) {
 	a.key(k)
 	a.array(len(all))
 	for i := range all {

@@ -25,6 +25,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 	"golang.org/x/sync/semaphore"
 
+	"gloom/broker/admin/api"
+	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/jq-master/job"
@@ -66,6 +68,7 @@ type Server struct {
 	inbound  atomic.Int64        // bytes of bodies that are being read
 	outbound *semaphore.Weighted // bytes of results that are being written
 	date     date
+	past     moments.Ring
 	began    time.Time
 }
 
@@ -120,6 +123,23 @@ func New(c Config) *Server {
 	return s
 }
 
+// Watch looks at the master now and then until stop, so that plots are filled when somebody opens
+// the page, and findings begin when what they tell does.
+func (s *Server) Watch(stop <-chan struct{}) {
+	s.past.Run(stop, func() (m api.Moment, known bool) {
+		_, err := s.Master.Findings()
+		st, fault := s.Master.Stats(0)
+		if err != nil || fault != nil {
+			return m, false
+		}
+		l := &st.Ledger
+		return api.Moment{
+			Submitted: uint64(l.Enqueued + l.Revived), Ended: uint64(l.Done + l.Failed + l.Cancelled), Failed: uint64(l.Failed),
+			Queued: uint64(l.Waiting), Running: uint64(l.Running),
+		}, true
+	})
+}
+
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); p != path.Clean(p) {
@@ -157,11 +177,11 @@ func index(x *exchange) (int, error) {
 	if !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
 		return 0, job.Refuse(job.NotFound, "", "\"/\" has only the page, for clients that accept text/html")
 	}
-	first := "null"
 	if x.Door.Guarded() {
-		first = `{"guarded":true}`
+		page.Site.Index(x.w, x.r, []byte(`{"guarded":true}`))
+	} else {
+		page.Site.Visit(x.w, x.r, x.Server, map[string]string{"status": "/v1/status", "look": "/v1/stats?names=20", "history": "/v1/moments"})
 	}
-	page.Site.Index(x.w, x.r, []byte(first))
 	x.sent = http.StatusOK
 	return x.sent, nil
 }

@@ -40,6 +40,6 @@ start({
   above: { job: 'jobs' },
   scopes: 'admin',
   find: { label: 'Find a job by its id, or a type', fits, go: find },
-  help: html`Rates and times are of this daemon in the last few seconds. Plots show the last five minutes, since the page was opened. Jobs are counted in its stores, for all daemons.`,
+  help: html`Rates and times are of this daemon in the last few seconds. Plots show the last five minutes. Jobs are counted in its stores, for all daemons.`,
   mark, source,
 });

@@ -12,7 +12,7 @@ let values = {};
 
 /** @param {any} v @param {number} t */
 function sample(v, t) {
-  if (v === last) return values;
+  if (v === last) return values.in === null ? null : values;
   const m = last, s = t - at, w = wait.add(v.times.wait, t), r = run.add(v.times.run, t);
   const all = (/** @type {any} */ x) => Object.values(x.ended).reduce((/** @type {number} */ a, /** @type {any} */ b) => a + b, 0), n = (/** @type {any} */ x, /** @type {string} */ code) => x.ended[code] ?? 0;
   const upto = (/** @type {number} */ i) => v.times.bounds[Math.min(i, v.times.bounds.length - 1)];
@@ -26,7 +26,7 @@ function sample(v, t) {
   };
   last = v;
   at = t;
-  return values;
+  return sample(v, t);
 }
 
 export const source = poll('/v1/stats', 2000, sample);

@@ -14,11 +14,11 @@ import (
 func (s *Web) hello(r *request) error {
 	r.w.Header().Set("Vary", "Accept")
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		first := "null"
 		if s.door.Guarded() {
-			first = `{"guarded":true}`
+			page.Site.Index(r.w, r.Request, []byte(`{"guarded":true}`))
+		} else {
+			page.Site.Visit(r.w, r.Request, s, map[string]string{"status": "/v1/status", "look": "/v1/stats", "history": "/v1/moments"})
 		}
-		page.Site.Index(r.w, r.Request, []byte(first))
 		return nil
 	}
 	answer(r.w, http.StatusOK, map[string]string{"name": "serverlessd", "version": s.opt.Version})

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"gloom/cmd/internal/finding"
+	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
@@ -50,14 +51,12 @@ func (p *past) find(l *engine.Look, handlers map[string]*job.Handler, unready er
 	}
 	p.ends = append(p.ends, is)
 	was := p.ends[0]
-	all := judge(l, handlers, unready, opt, is.all-was.all, is.bad-was.bad, now.Sub(was.at))
-	p.memory.Note(all, now)
-	return all
+	return p.memory.Note(judge(l, handlers, unready, opt, is.all-was.all, is.bad-was.bad, now.Sub(was.at)), now)
 }
 
 // judge lists what is wrong, given how many runs ended lately, and how many of those badly.
-func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.List {
-	all := finding.List{}
+func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.Look {
+	all := finding.Look{}
 	daemon := func(severity, cause, what, advice string) { all.Add(severity, "daemon", "daemon", cause, what, advice) }
 	ails := false
 	for _, s := range l.Stores {
@@ -69,18 +68,18 @@ func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt 
 		if s.Away {
 			what, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 		}
-		all.Add(finding.Severe, "store", s.Name, "store", what+s.Ails.Error(), advice)
+		all.Add(api.Severe, "store", s.Name, "store", what+s.Ails.Error(), advice)
 	}
 	if l.Broker != nil {
-		daemon(finding.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
+		daemon(api.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
 	} else if unready != nil && !ails {
-		daemon(finding.Severe, "not_ready", "is not ready: "+unready.Error(), "GET /readyz shows when it is over.")
+		daemon(api.Severe, "not_ready", "is not ready: "+unready.Error(), "GET /readyz shows when it is over.")
 	}
 	if l.Imbalance != 0 {
-		daemon(finding.Severe, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", l.Imbalance), "This is a bug.")
+		daemon(api.Severe, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", l.Imbalance), "This is a bug.")
 	}
 	if !l.HandsOut {
-		daemon(finding.Warning, "paused", "hands out no jobs", "It was stopped. It still accepts jobs, and other daemons run them. POST /start resumes it.")
+		daemon(api.Warning, "paused", "hands out no jobs", "It was stopped. It still accepts jobs, and other daemons run them. POST /start resumes it.")
 	}
 	var sum store.Counts
 	failing := false
@@ -89,37 +88,36 @@ func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt 
 		sum.Sum(&c)
 		if c.Waiting > 0 && handlers[jobtype] == nil {
 			client, typ, _ := strings.Cut(jobtype, "-")
-			all.Add(finding.Severe, "type", jobtype, "no_handler", finding.Jobs(c.Waiting, "wait")+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))
+			all.Add(api.Severe, "type", jobtype, "no_handler", finding.Wait(c.Waiting)+", and the type has no handler", fmt.Sprintf("Once it has one, they run: POST /%s/handler/add/%s", client, typ))
 		}
 		if bad := c.Failed + c.Abandoned; bad > 1 && bad >= c.OK {
 			failing = true
-			all.Add(finding.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", bad, c.OK), "Their output says why; once that is fixed, retry them.")
+			all.Add(api.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", bad, c.OK), "Their output says why; once that is fixed, retry them.")
 		}
 	}
 	if !failing && bad > 1 && 2*bad > ended {
-		daemon(finding.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", bad, ended), "The output of the jobs says why.")
+		daemon(api.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", bad, ended), "The output of the jobs says why.")
 	}
 	journal := func(severity, cause, what, advice string) {
 		all.Add(severity, "journal", "journal", cause, what, advice)
 	}
 	if n := l.Journal.Failures; n > 0 {
-		journal(finding.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Look at its disk, and at the log.")
+		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Look at its disk, and at the log.")
 	}
 	if sum.SetAside > 0 {
-		journal(finding.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would take", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
+		journal(api.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would take", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
 	} else if n := l.Journal.Bad; n > 0 {
-		journal(finding.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
+		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
 	if l.JournalAge > behind {
-		journal(finding.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, l.JournalAge.Round(time.Second)), "A store is away or slow. They run once it has them.")
+		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, l.JournalAge.Round(time.Second)), "A store is away or slow. They run once it has them.")
 	}
 	if n, most := l.Journal.Bytes, opt.JournalMax; most > 0 && n*100 >= most*near {
-		journal(finding.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/most), "Beyond it, new jobs are refused.")
+		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/most), "Beyond it, new jobs are refused.")
 	}
 	if opt.Concurrency > 0 && l.Batches >= opt.Concurrency && sum.Waiting > 0 {
-		daemon(finding.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.Jobs(sum.Waiting, "wait")),
+		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.Wait(sum.Waiting)),
 			finding.Through(sum.Waiting, float64(ended)/max(over.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
 	}
-	all.Sort()
 	return all
 }

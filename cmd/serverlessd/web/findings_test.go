@@ -45,7 +45,7 @@ func TestFindings(t *testing.T) {
 		p.find(&engine.Look{HandsOut: true, Ended: map[string]int64{"ok": 100}}, handled, nil, opt, begin)
 		var said []string
 		for _, f := range p.find(&c.l, handled, c.ready, opt, begin.Add(10*time.Second)) {
-			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding, f.Advice}, " "))
+			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
 		if got := strings.Join(said, "; "); c.want == "" && got != "" || len(said) > 1 || !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %q, want %q", what, said, c.want)

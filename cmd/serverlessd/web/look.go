@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/finding"
 	"gloom/broker/guard"
-	"gloom/cmd/internal/finding"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
@@ -73,18 +73,54 @@ func (s *Web) renew(l *looks) {
 	}
 }
 
-// findings returns the findings that a token may see. The caller holds l.mu.
-func (l *looks) findings(grant *guard.Grant) finding.List {
-	return slices.DeleteFunc(slices.Clone(l.found), func(f api.Finding) bool { return f.Kind == "type" && !grant.Covers(f.Subject) })
+// moment is what the plots tell of a look.
+func (s *Web) moment() (m api.Moment, known bool) {
+	s.looks.mu.Lock()
+	defer s.looks.mu.Unlock()
+	s.renew(&s.looks)
+	l := s.looks.of
+	var sum store.Counts
+	for _, c := range l.Types {
+		sum.Sum(&c)
+	}
+	m.Submitted, m.Queued, m.Running = uint64(l.Added), uint64(sum.Waiting), uint64(sum.Running)
+	for code, n := range l.Ended {
+		switch code {
+		case "ok", "failed", "abandoned":
+			m.Ended += uint64(n)
+		}
+		if code != "ok" && code != "retry" {
+			m.Failed += uint64(n)
+		}
+	}
+	return m, l.Types != nil
 }
+
+// moments tells of the last minutes.
+func (s *Web) moments(r *request) error {
+	answer(r.w, http.StatusOK, api.List[api.Moment]{Items: s.past.Lately()})
+	return nil
+}
+
+// sees tells of which findings a token may know.
+func sees(grant *guard.Grant) func(*api.Finding) bool {
+	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
+}
+
+// mostFound is how many findings one answer has at most, mostFolded how many a look has.
+const mostFound, mostFolded = 1000, 20
 
 // findings answers with what does not move, or soon will not.
 func (s *Web) findings(r *request) error {
+	limit, err := r.number("limit", mostFound, 1, mostFound)
+	if err != nil {
+		return err
+	}
 	s.looks.mu.Lock()
 	s.renew(&s.looks)
-	found := s.looks.findings(r.grant)
+	found := s.looks.found
 	s.looks.mu.Unlock()
-	answer(r.w, http.StatusOK, map[string]any{"items": found})
+	answer(r.w, http.StatusOK, found.Of(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: sees(r.grant)}, limit))
 	return nil
 }
 
@@ -106,8 +142,8 @@ type shownLook struct {
 	Contexts  int              `json:"contexts"`
 	HandsOut  bool             `json:"handing_out"`
 
-	Findings   finding.List   `json:"findings"` // of those that are alike, the first ones
-	Severities map[string]int `json:"severities"`
+	Findings   []api.Finding  `json:"findings"` // those that are alike folded
+	Severities api.Severities `json:"severities"`
 }
 
 type shownType struct {
@@ -143,13 +179,11 @@ type shownStore struct {
 
 // stats answers with a look at the daemon and at its busiest types.
 func (s *Web) stats(r *request) error {
-	key := lookKey{types: 20, part: r.query.Get("part"), grant: r.grant}
-	if text := r.query.Get("types"); text != "" {
-		var err error
-		if key.types, err = strconv.Atoi(text); err != nil || key.types < 0 || key.types > typesMost {
-			return invalid("types", "types=%.40q: must be from 0 to %d", text, typesMost)
-		}
+	types, err := r.number("types", 20, 0, typesMost)
+	if err != nil {
+		return err
 	}
+	key := lookKey{types: types, part: r.query.Get("part"), grant: r.grant}
 	if most := job.MaxClient + 1 + job.MaxType; len(key.part) > most {
 		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.part), most)
 	}
@@ -173,13 +207,13 @@ func (s *Web) stats(r *request) error {
 
 // show returns the look in the form that a request asks for.
 func (s *looks) show(key lookKey) *shownLook {
-	l, found := s.of, s.findings(key.grant)
+	l, found := s.of, s.found.Of(finding.Query{May: sees(key.grant), Fold: true}, mostFolded)
 	out := &shownLook{
 		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,
 		Times:   shownTimes{l.Wait.Bounds, l.Wait.Counts, l.Run.Counts},
 		Journal: shownJournal{l.Journal.Bytes, l.Journal.Jobs, l.JournalAge.Milliseconds(), l.Journal.Bad, l.Journal.Damaged, l.Journal.Failures, l.Journal.Syncs, l.Journal.SyncTime.Milliseconds()},
 		Stores:  []shownStore{}, Batches: l.Batches, Contexts: l.Contexts, HandsOut: l.HandsOut,
-		Findings: found.Folded(), Severities: found.Counts(),
+		Findings: found.Items, Severities: found.Counts,
 	}
 	for _, b := range l.Stores {
 		shown := shownStore{Name: b.Name, Sysid: b.Sysid, InHand: b.InHand, Away: b.Away}

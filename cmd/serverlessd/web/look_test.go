@@ -106,7 +106,7 @@ func TestStats(t *testing.T) {
 		if got := strings.Contains(get("/v1/findings", token, 200), `"subject":"a-none","cause":"no_handler"`); got != want {
 			t.Errorf("%s sees what is found of a-none: %v", token, got)
 		}
-		if _, v := types(get("/v1/stats", token, 200)); (v.Severities["severe"] == 3) != want {
+		if _, v := types(get("/v1/stats", token, 200)); (v.Severities.Severe == 3) != want {
 			t.Errorf("%s: %+v %v", token, v.Findings, v.Severities)
 		}
 	}

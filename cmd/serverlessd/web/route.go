@@ -24,7 +24,8 @@ var (
 
 	status       = &action{methods: "GET", scope: Admin, do: (*Web).status}
 	stats        = &action{methods: "GET", query: "types,part", scope: Admin, do: (*Web).stats}
-	findings     = &action{methods: "GET", scope: Admin, do: (*Web).findings}
+	findings     = &action{methods: "GET", query: "subject,cause,limit", scope: Admin, do: (*Web).findings}
+	lastMinutes  = &action{methods: "GET", scope: Admin, do: (*Web).moments}
 	listAll      = &action{methods: "GET", query: "id,state,after,limit,last", scope: Admin, do: (*Web).listAll}
 	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, do: (*Web).handlers}
 	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, do: (*Web).schedules}
@@ -67,7 +68,7 @@ var top = map[string]*action{
 // fixed has whole paths: those that all our daemons have for operators, and the page's files. No
 // client's request has such a path.
 var fixed = func() map[string]*action {
-	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings}
+	m := map[string]*action{"/v1/status": status, "/v1/stats": stats, "/v1/findings": findings, "/v1/moments": lastMinutes}
 	for _, path := range page.Site.Paths() {
 		m[path] = file
 	}

@@ -156,14 +156,17 @@ func (s *Web) schedules(r *request) error {
 	return nil
 }
 
-// limit returns how many rows of a list the request asks for.
-func (r *request) limit() (limit int, err error) {
-	text := r.query.Get("limit")
+// limit reads how many rows of a list are asked for.
+func (r *request) limit() (int, error) { return r.number("limit", listed, 1, listMost) }
+
+// number reads a parameter, which may be absent.
+func (r *request) number(name string, absent, least, most int) (n int, err error) {
+	text := r.query.Get(name)
 	if text == "" {
-		return listed, nil
+		return absent, nil
 	}
-	if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > listMost {
-		return 0, invalid("limit", "limit=%.40q: must be from 1 to %d", text, listMost)
+	if n, err = strconv.Atoi(text); err != nil || n < least || n > most {
+		return 0, invalid(name, "%s=%.40q: must be from %d to %d", name, text, least, most)
 	}
-	return limit, nil
+	return n, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/internal/schedule"
@@ -91,6 +92,7 @@ type Web struct {
 	places *places // of bodies
 	unread *places // of results and payloads that are being written
 	looks  looks
+	past   moments.Ring
 	began  time.Time
 }
 
@@ -98,6 +100,10 @@ type Web struct {
 func New(q Queue, d *door.Door, opt Options) *Web {
 	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies), unread: newPlaces(opt.MaxBodies), began: time.Now()}
 }
+
+// Watch looks at the daemon now and then until stop, so that plots are filled when somebody opens
+// the page, and findings begin when what they tell does.
+func (s *Web) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
 
 // request is a parsed request.
 type request struct {

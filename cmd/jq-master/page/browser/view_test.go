@@ -67,7 +67,8 @@ func TestCold(t *testing.T) {
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
-	t.Logf("%d requests, %.0f bytes", requests, size)
+	drawn := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
+	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, drawn)
 	b.Strict()
 }
 
@@ -92,6 +93,39 @@ func TestLive(t *testing.T) {
 	b.Sees("The master does not answer")
 	b.At("#/")
 	b.Sees("Not known: the master is away")
+	b.Strict()
+}
+
+// TestPast: plots begin with what was before the page was opened, and go on where
+// a hidden tab has left off.
+func TestPast(t *testing.T) {
+	w := start(t)
+	for range 3 {
+		w.job(`{"name":"mail","argument":{}}`)
+	}
+	time.Sleep(11 * time.Second) // three moments
+	b := w.open("")
+	b.Sees("3 waiting")
+	// known is from how many seconds ago on it is known how many jobs waited, without a gap.
+	known := func() float64 {
+		return pagetest.Eval[float64](b, `const { series: s } = await import('/live.js');
+			let i = s.t.length;
+			while (i > 0 && s.of.queued[i - 1] === 3) i--;
+			return i < s.t.length ? Date.now() / 1000 - s.t[i] : 0`)
+	}
+	if ago := known(); ago < 5 {
+		t.Errorf("only the last %.1f s are known", ago)
+	}
+	hide := `Object.defineProperty(document, 'hidden', { configurable: true, get: () => $0 });
+		document.dispatchEvent(new Event('visibilitychange'))`
+	pagetest.Eval[any](b, hide, true)
+	time.Sleep(20 * time.Second)
+	pagetest.Eval[any](b, hide, false)
+	for end := time.Now().Add(pagetest.Patience); known() < 25; time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after a while hidden, only the last %.1f s are known", known())
+		}
+	}
 	b.Strict()
 }
 

@@ -1,0 +1,145 @@
+// Package finding has what is told of the findings of a daemon, from one look to the next: since when
+// there is what a look has found, in which order it is told, and only the first of many that
+// differ by their subjects alone. The looks themselves are the daemon's.
+package finding
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+const (
+	// Grace is how long a condition must last before it is told: a queue that is full for a
+	// moment is not a finding.
+	Grace = time.Second
+	// mostKnown bounds the conditions that are remembered between looks; the mildest are
+	// dropped.
+	mostKnown = 10_000
+	// someAlike is the largest number of findings that differ by their subject alone and are
+	// still listed one by one when they are folded.
+	someAlike = 3
+)
+
+// severities, the worst first.
+var severities = []string{api.Severe, api.Warning, api.Info}
+
+// Found is a condition that a look has found.
+type Found struct {
+	api.Finding
+	// Weight orders conditions of the same severity, larger first.
+	Weight float64
+	// AtOnce: it is told without waiting for Grace.
+	AtOnce bool
+	// Words makes the finding and the advice when they are requested; nil: they are there.
+	Words func() (finding, advice string)
+
+	since time.Time
+}
+
+type key struct {
+	kind, subject, cause, limit string
+	number                      uint64
+}
+
+func (x *Found) key() key { return key{x.Kind, x.Subject, x.Cause, x.Limit, x.Number} }
+
+func (x *Found) compare(y *Found) int {
+	return cmp.Or(
+		cmp.Compare(slices.Index(severities, x.Severity), slices.Index(severities, y.Severity)),
+		cmp.Compare(y.Weight, x.Weight), strings.Compare(x.Subject, y.Subject), strings.Compare(x.Cause, y.Cause), strings.Compare(x.Limit, y.Limit), cmp.Compare(x.Number, y.Number))
+}
+
+// Look is what one look finds, as it grows.
+type Look []*Found
+
+// Add adds a condition that is told at once, behind those of the same severity that were added
+// before.
+func (l *Look) Add(severity, kind, subject, cause, finding, advice string) {
+	*l = append(*l, &Found{
+		Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice},
+		Weight:  -float64(len(*l)), AtOnce: true,
+	})
+}
+
+// Memory knows since when there is what the last look has found.
+type Memory struct {
+	since map[key]time.Time
+	at    time.Time // of the last look
+}
+
+// Note takes in what a look has found, and returns what is told of it.
+func (m *Memory) Note(found Look, now time.Time) List {
+	slices.SortFunc(found, (*Found).compare)
+	found = found[:min(len(found), mostKnown)]
+	since := make(map[key]time.Time, len(found))
+	for _, x := range found {
+		at, ok := m.since[x.key()]
+		if !ok {
+			// A condition counts from the last look without it. So one that must last is told in
+			// time, however rarely there are looks.
+			if at = now; !x.AtOnce && !m.at.IsZero() {
+				at = m.at
+			}
+		}
+		x.since, since[x.key()] = at, at
+	}
+	m.since, m.at = since, now
+	return List(slices.DeleteFunc(found, func(x *Found) bool { return !x.AtOnce && now.Sub(x.since) < Grace }))
+}
+
+// List is all that is told of a look, the worst first. It does not change.
+type List []*Found
+
+// Query selects findings by subject and cause; "" selects all. With Fold, if more than someAlike
+// findings have the same severity, kind, cause and limit, only the first is listed.
+type Query struct {
+	Subject, Cause string
+	// May tells which findings the viewer may see; nil: all.
+	May  func(*api.Finding) bool
+	Fold bool
+}
+
+// Of returns the matching findings, at most limit; how many more there are; and how many of each
+// severity in all.
+func (l List) Of(q Query, limit int) api.Findings {
+	out := api.Findings{Items: []api.Finding{}}
+	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}
+	type class struct{ severity, kind, cause, limit string }
+	of := func(x *Found) class { return class{x.Severity, x.Kind, x.Cause, x.Limit} }
+	fits := func(x *Found) bool {
+		return (q.Subject == "" || x.Subject == q.Subject) && (q.Cause == "" || x.Cause == q.Cause) && (q.May == nil || q.May(&x.Finding))
+	}
+	alike := map[class]int{}
+	if q.Fold {
+		for _, x := range l {
+			if fits(x) {
+				alike[of(x)]++
+			}
+		}
+	}
+	for _, x := range l {
+		if !fits(x) {
+			continue
+		}
+		*counts[x.Severity]++
+		n := alike[of(x)]
+		if n < 0 || len(out.Items) == limit {
+			out.More++
+			continue
+		}
+		f := x.Finding
+		if n > someAlike {
+			f.Alike, alike[of(x)] = n-1, -1
+		}
+		if x.Words != nil {
+			f.Finding, f.Advice = x.Words()
+		}
+		f.Since = x.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		out.Items = append(out.Items, f)
+	}
+	return out
+}

@@ -1,0 +1,52 @@
+package finding
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+// TestLook: the worst come first, others in the order in which they were added; more than three that
+// are alike fold into the first one; each tells since when it has been there without a break.
+func TestLook(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	var m Memory
+	look := func(at time.Duration, names ...string) List {
+		var l Look
+		l.Add(api.Info, "daemon", "daemon", "busy", "all slots are taken", "")
+		for _, n := range names {
+			l.Add(api.Severe, "type", n, "no_worker", "no worker", "")
+		}
+		return m.Note(l, begin.Add(at))
+	}
+	said := func(l List, q Query, limit int) string {
+		f := l.Of(q, limit)
+		said := ""
+		for _, f := range f.Items {
+			since, _ := time.Parse(time.RFC3339, f.Since)
+			said += fmt.Sprint(f.Severity, " ", f.Subject, " +", f.Alike, " for ", begin.Add(2*time.Second).Sub(since), "; ")
+		}
+		return said + fmt.Sprint(f.More, " more, ", f.Counts)
+	}
+	look(0, "b", "a")
+	look(time.Second, "b")
+	l := look(2*time.Second, "e", "b", "c", "d", "a")
+	for name, c := range map[string]struct {
+		q     Query
+		limit int
+		want  string
+	}{
+		"folded":      {Query{Fold: true}, 20, "severe e +4 for 0s; info daemon +0 for 2s; 4 more, {5 0 1}"},
+		"all":         {Query{}, 3, "severe e +0 for 0s; severe b +0 for 2s; severe c +0 for 0s; 3 more, {5 0 1}"},
+		"of a cause":  {Query{Cause: "busy"}, 3, "info daemon +0 for 2s; 0 more, {0 0 1}"},
+		"of one":      {Query{Subject: "a"}, 3, "severe a +0 for 0s; 0 more, {1 0 0}"},
+		"few allowed": {Query{Fold: true, May: func(f *api.Finding) bool { return f.Subject > "b" }}, 20, "severe e +0 for 0s; severe c +0 for 0s; severe d +0 for 0s; info daemon +0 for 2s; 0 more, {3 0 1}"},
+		"none":        {Query{Subject: "f"}, 3, "0 more, {0 0 0}"},
+	} {
+		if got := said(l, c.q, c.limit); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package finding
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Many is a number of things: "1 job", "3 jobs".
+func Many[N int | int64 | uint64](n N, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return humanize.Comma(int64(n)) + " " + what + "s"
+}
+
+// Wait says how many jobs wait.
+func Wait[N int | int64 | uint64](n N) string {
+	if n == 1 {
+		return "1 job waits"
+	}
+	return Many(n, "job") + " wait"
+}
+
+// Through says when so many jobs will have run, at so many a second; "" at 0, which is not known.
+func Through[N int | int64 | uint64](n N, perSecond float64) string {
+	if perSecond <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("At this rate they are through in %v. ", (time.Duration(float64(n) / perSecond * float64(time.Second))).Round(time.Second))
+}

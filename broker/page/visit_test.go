@@ -1,0 +1,49 @@
+package page_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"gloom/broker/page"
+)
+
+// TestVisit: the document brings what the visitor may have anyway, and nothing if a part of that is
+// refused, or is late.
+func TestVisit(t *testing.T) {
+	site := page.New(daemon(fstest.MapFS{}))
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "here" || r.Method != "GET" || r.Header.Get("Accept") != "application/json" || r.Header.Get("If-None-Match") != "" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		if r.URL.Query().Has("slow") {
+			time.Sleep(time.Second)
+		}
+		if r.URL.Query().Has("broken") {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = w.Write([]byte(`{"path":"` + r.URL.Path + `</template>"}` + "\n"))
+	})
+	visit := func(host, path string) string {
+		r := httptest.NewRequest("HEAD", "/", nil)
+		r.Method, r.Host = "GET", host
+		r.Header.Set("If-None-Match", "x")
+		w := httptest.NewRecorder()
+		site.Visit(w, r, h, map[string]string{"status": "/v1/status", "look": path})
+		_, after, _ := strings.Cut(w.Body.String(), `<template id="first">`)
+		first, _, _ := strings.Cut(after, "</template>")
+		return first
+	}
+	if got := visit("here", "/v1/stats"); !strings.HasPrefix(got, `{"unix_ms":`) || !strings.HasSuffix(got, `,"look":{"path":"/v1/stats\u003c/template\u003e"},"status":{"path":"/v1/status\u003c/template\u003e"}}`) {
+		t.Errorf("%s", got)
+	}
+	for what, got := range map[string]string{"refused": visit("elsewhere", "/v1/stats"), "late": visit("here", "/v1/stats?slow=1"), "broken": visit("here", "/v1/stats?broken=1")} {
+		if got != "null" {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+}
