@@ -1,2 +1,2 @@
-// Package job has the vocabulary of JQ: jobs, their outcomes, workers, constraints, and errors.
+// Package job defines the vocabulary of JQ: jobs, their outcomes, workers, constraints, and errors.
 package job

@@ -31,7 +31,7 @@ const (
 	NotCancelable Code = "not_cancelable" // 409
 	NotAssigned   Code = "not_assigned"   // 409
 	WrongState    Code = "wrong_state"    // 409, of the UI's actions
-	FromFile      Code = "from_file"      // 409: a schedule from a file is changed there
+	FromFile      Code = "from_file"      // 409: a schedule from a file can only be changed there
 
 	PreconditionFailed Code = "precondition_failed"    // 412
 	TooLarge           Code = "too_large"              // 413
@@ -48,7 +48,7 @@ const (
 // Fault is an error for the sender of a request.
 type Fault struct {
 	Code       Code
-	Reason     string        // for people; names value and limit
+	Reason     string        // for people; it names the value and the limit
 	Field      string        // the field concerned, "" for none
 	RetryAfter time.Duration // of a 503, 0 for none
 }
@@ -60,7 +60,7 @@ func (f *Fault) Error() string {
 	return string(f.Code) + ": " + f.Reason
 }
 
-// Refuse returns a Fault; the text follows fmt.Sprintf.
+// Refuse returns a Fault whose reason is formatted as by fmt.Sprintf.
 func Refuse(code Code, field, format string, args ...any) *Fault {
 	return &Fault{Code: code, Field: field, Reason: fmt.Sprintf(format, args...)}
 }

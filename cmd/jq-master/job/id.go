@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// ID names a job or a worker: a UUIDv7. The zero ID is none.
+// ID names a job or a worker: a UUIDv7. The zero ID means none.
 type ID [16]byte
 
 // NewID returns an id that is larger than the earlier ones of this process, except for ids of
@@ -59,7 +59,7 @@ func (id ID) String() string {
 	return string(id.Append(buf[:0]))
 }
 
-// MarshalText and UnmarshalText write and read an id as String does.
+// MarshalText and UnmarshalText write and read the form that String returns.
 func (id ID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
 
 func (id *ID) UnmarshalText(text []byte) error {
@@ -70,5 +70,5 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// None reports whether the id is the zero one.
+// None reports whether the id is zero.
 func (id ID) None() bool { return id == ID{} }

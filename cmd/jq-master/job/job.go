@@ -16,14 +16,14 @@ const (
 	DefaultMaxRetry = 10
 	DefaultTimeout  = 30      // seconds
 	MaxMessage      = 4 << 10 // bytes of a message; longer ones are cut
-	KeptAttempts    = 16      // of a job, the last ones
+	KeptAttempts    = 16      // how many of its last attempts a job keeps
 )
 
 // Span is a length of time in milliseconds.
 type Span uint32
 
-// Seconds returns the span of a number of seconds above 0, at most MaxTimeout: the nearest one,
-// but not 0.
+// Seconds returns the span of n seconds, rounded to milliseconds, at least 1. n must be above 0 and
+// at most MaxTimeout.
 func Seconds(n float64) Span { return max(1, Span(math.Round(n*1000))) }
 
 // Seconds returns the span in seconds.
@@ -32,8 +32,8 @@ func (s Span) Seconds() float64 { return float64(s) / 1000 }
 // Duration returns the span as a Duration.
 func (s Span) Duration() time.Duration { return time.Duration(s) * time.Millisecond }
 
-// Attributes are given by the pusher. They never change, except for the priority, and the bytes
-// of Argument, which all parts share, never do.
+// Attributes are given by the pusher. Only the priority ever changes. All packages share the bytes
+// of Argument.
 type Attributes struct {
 	Name       string
 	Argument   []byte // one MessagePack map, as it came
@@ -41,7 +41,7 @@ type Attributes struct {
 	MaxRetry   int32  // 0 … MaxRetries
 	Timeout    Span   // of a run, above 0, at most MaxTimeout
 	KeepResult bool
-	Unique     *Unique // nil: it shares no key
+	Unique     *Unique // nil: the job has no unique key
 }
 
 // State is the state of a job.
@@ -66,7 +66,7 @@ func (s State) String() string {
 	return "state " + strconv.Itoa(int(s))
 }
 
-// ParseState returns the state of a name.
+// ParseState returns the state with this name.
 func ParseState(name string) (State, bool) {
 	for i, n := range stateNames {
 		if n == name {
@@ -76,31 +76,31 @@ func ParseState(name string) (State, bool) {
 	return 0, false
 }
 
-// Ended reports whether the job will not run again by itself.
+// Ended reports whether the job has ended: only an operator can make it run again.
 func (s State) Ended() bool { return s >= Done }
 
-// Job is a job as it is stored. Times are in milliseconds since 1970, 0 for none.
-// It is a value: nobody changes another part's copy.
+// Job is a job as it is stored. Times are in milliseconds since 1970, 0 for none. It is a value: no
+// package changes a Job that another one holds.
 type Job struct {
 	ID ID
 	Attributes
 	Seq      uint64 // order of enqueueing
 	Enqueued int64
-	Rev      uint32 // how many transitions were written, without enqueueing; each adds one
+	Rev      uint32 // number of transitions written since it was enqueued
 	State    State
 	Retries  int32 // retries scheduled so far, retry_count
-	Attempt  int32 // number of the last run, from 1 on; goes on when a job is revived
-	Due      int64 // it is not handed out before
+	Attempt  int32 // number of the last run, from 1; not reset when a job is revived
+	Due      int64 // it is not handed out before this time
 	Worker   ID    // of the last run
 	Started  int64 // hand-out of the last run
-	Deadline int64 // of the present run, grace included
+	Deadline int64 // of the current run, grace included
 	Finished int64 // end of the last run, or of the job
 
-	Result  []byte // MessagePack; nil when there is none (any longer)
+	Result  []byte // MessagePack; nil if there is none, or none any more
 	Error   []byte // of the last failure, MessagePack; nil is null
 	Message string // of the last failure
 	Reason  Reason // of the last failure
-	Told    int64  // finished_at as the worker told it; 0: it did not
+	Told    int64  // finished_at as the worker reported it; 0 if it did not
 
 	// Attempts are the last runs that have ended, the oldest first, at most
 	// KeptAttempts.
@@ -114,7 +114,7 @@ type Attempt struct {
 	Started  int64  `json:"started"`
 	Finished int64  `json:"finished"`
 	Success  bool   `json:"success,omitempty"`
-	Reported bool   `json:"reported,omitempty"` // its worker reported it; otherwise the master found out how it ended
+	Reported bool   `json:"reported,omitempty"` // the worker reported the end; otherwise the master determined it
 	Reason   Reason `json:"reason,omitempty"`   // of a failure
 	Message  string `json:"message,omitempty"`  // of a failure
 	// Lost: its worker was lost. Cancelled: the job was cancelled while it ran.
@@ -122,7 +122,7 @@ type Attempt struct {
 	Cancelled bool `json:"cancelled,omitempty"`
 }
 
-// Outcome returns how the run ended, in the broker's words.
+// Outcome returns how the run ended, in the broker's terms.
 func (a *Attempt) Outcome() string {
 	switch {
 	case a.Success:
@@ -151,7 +151,7 @@ var reasonNames = [...]string{"", "other", "timeout"}
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// ParseReason returns the reason of a name.
+// ParseReason returns the reason with this name.
 func ParseReason(name string) (Reason, bool) {
 	switch name {
 	case "other":
@@ -162,7 +162,7 @@ func ParseReason(name string) (Reason, bool) {
 	return NoReason, false
 }
 
-// Outcome is how a run ended, from its worker's report or as the master found out.
+// Outcome is how a run ended, as its worker reported or as the master determined.
 type Outcome struct {
 	Success bool
 	Result  []byte // of a success, MessagePack; nil is null
@@ -172,5 +172,5 @@ type Outcome struct {
 	Error   []byte // MessagePack; nil is null
 	Message string
 	Told    int64 // finished_at, in milliseconds since 1970; 0: not reported
-	Lost    bool  // with its worker
+	Lost    bool  // its worker was lost
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ScheduledID returns the id of the job of a schedule and a due time: always the same one. It is a
-// valid UUIDv7 of that time.
+// ScheduledID returns the id of the job that a schedule makes at a due time. The same arguments
+// always give the same id, a valid UUIDv7 of that time.
 func ScheduledID(namespace, schedule string, due time.Time) (id ID) {
 	sum := sha256.Sum256([]byte(namespace + "\x00" + schedule))
 	copy(id[:], sum[:])

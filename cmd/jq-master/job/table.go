@@ -2,12 +2,12 @@ package job
 
 import "iter"
 
-// Table holds values by id, as a map does. A map of a million pointers, in the order of hashes,
-// keeps the collector busy four times as long as the values alone. Here the map has no pointers,
-// and the values are in the order in which they came. Missing values are zero.
+// Table holds values by id, as a map does. With a map of a million pointers, which are in hash
+// order, the garbage collector takes four times as long as with the values alone. Here the map has
+// no pointers, and the values lie in the order in which they were added.
 type Table[V any] struct {
 	at    map[ID]uint32 // index in parts
-	parts [][]V         // of partSize each, so that none is ever copied
+	parts [][]V         // of partSize each; values never move
 	free  []uint32      // free indexes in parts
 }
 
@@ -21,7 +21,7 @@ func (t *Table[V]) Len() int { return len(t.at) }
 
 func (t *Table[V]) place(i uint32) *V { return &t.parts[i/partSize][i%partSize] }
 
-// Get returns the value of an id.
+// Get returns the value of an id, or zero if there is none.
 func (t *Table[V]) Get(id ID) (v V) {
 	if i, ok := t.at[id]; ok {
 		v = *t.place(i)
@@ -37,7 +37,7 @@ func (t *Table[V]) Put(id ID, v V) {
 	case len(t.free) > 0:
 		i = t.free[len(t.free)-1]
 		t.free = t.free[:len(t.free)-1]
-	default: // all are taken
+	default: // no index is free
 		if i = uint32(len(t.at)); i%partSize == 0 {
 			t.parts = append(t.parts, make([]V, partSize))
 		}
@@ -53,7 +53,7 @@ func (t *Table[V]) Delete(id ID) {
 		return
 	}
 	delete(t.at, id)
-	if len(t.at) == 0 { // its memory is given back
+	if len(t.at) == 0 { // release the memory
 		*t = *NewTable[V]()
 		return
 	}
@@ -62,7 +62,7 @@ func (t *Table[V]) Delete(id ID) {
 	t.free = append(t.free, i)
 }
 
-// All iterates over the values, in no order.
+// All iterates over the values, in no particular order.
 func (t *Table[V]) All() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for _, i := range t.at {

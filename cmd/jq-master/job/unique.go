@@ -2,22 +2,22 @@ package job
 
 import "gloom/cmd/internal/unique"
 
-// Unique is the key that a job holds: of the jobs of one name, one holds it.
+// Unique is the key that a job holds. Of the jobs with one name, only one at a time holds a key.
 type Unique struct {
 	Key   string // 1 … unique.MaxKey bytes
 	While unique.While
-	Until int64 // of a window, in milliseconds since 1970
+	Until int64 // end of a window, in milliseconds since 1970
 	// Replaces is the waiting job whose place this one takes; the zero id for none.
 	Replaces ID
-	// ReplacesRev is the Rev of that job at that time, plus 1; 0: not known. If its Rev is another
-	// one now, the job has been cancelled since, and an operator may have revived it.
+	// ReplacesRev is 1 plus the Rev that this job had then; 0 if not known. If its Rev has
+	// changed since, the job was cancelled, and an operator may have revived it.
 	ReplacesRev uint32
 }
 
-// uniqueBytes is roughly how many bytes a key takes besides its own.
+// uniqueBytes is roughly the memory that a key takes besides its own bytes.
 const uniqueBytes = 200
 
-// Size returns how many bytes the key takes.
+// Size returns roughly how many bytes of memory the key takes.
 func (u *Unique) Size() int64 {
 	if u == nil {
 		return 0
@@ -25,8 +25,8 @@ func (u *Unique) Size() int64 {
 	return int64(len(u.Key)) + uniqueBytes
 }
 
-// Holds reports whether the job holds its key at a time, in milliseconds since 1970,
-// unless another job has taken it since:
+// Holds reports whether the job holds its key at now, in milliseconds since 1970, unless another
+// job has taken it since:
 //
 //	                            live  waiting  window
 //	queued (also released)      yes   yes      until its end
@@ -36,7 +36,7 @@ func (u *Unique) Size() int64 {
 //	cancelled, replaced         no    no       no
 //	revived from error          takes it again, and is refused while another job holds it
 //
-// A job that waits again after a run has its key again, unless another job has taken it meanwhile.
+// A job that waits again after a run holds its key again, unless another job has taken it meanwhile.
 func (j *Job) Holds(now int64) bool {
 	switch u := j.Unique; {
 	case u == nil || j.State == Cancelled:

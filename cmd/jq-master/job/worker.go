@@ -9,7 +9,7 @@ import (
 // Limits of a worker.
 const (
 	MaxWorkerJobs  = 10_000
-	MaxWorkerNames = 499 // globs; each is two of the 1,000 types that a broker's worker may have
+	MaxWorkerNames = 499 // globs; each takes two of the 1,000 types that a worker of the broker may serve
 )
 
 // Worker is a worker as it is registered and stored.
@@ -17,21 +17,21 @@ type Worker struct {
 	ID        ID       `json:"id"`
 	Name      string   `json:"name"`
 	MaxJobs   int      `json:"max_jobs"`
-	URL       string   `json:"url"`               // where jobs are pushed to, without /worker-job; "" when it pulls
+	URL       string   `json:"url"`               // where jobs are pushed to, without /worker-job; "" if it pulls
 	Host      string   `json:"host"`              // address that it registered from; "" on a unix socket
 	Names     []string `json:"names"`             // globs of the jobs' names, * for any characters; never empty
 	Token     string   `json:"token"`             // the token in a push, "" for none
-	Heartbeat bool     `json:"heartbeat"`         // it is lost when no request comes from it
+	Heartbeat bool     `json:"heartbeat"`         // it is lost when its requests stop
 	Leaving   bool     `json:"leaving,omitempty"` // unregistered, with runs that may still be answered
-	Owner     Owner    `json:"owner"`             // token that registered it
+	Owner     Owner    `json:"owner"`             // of the token that registered it
 	Since     int64    `json:"since"`             // when it registered, in milliseconds since 1970
 }
 
-// Owner is the hash of the token with which a worker registered; zero for none. Its requests
-// must have the same token, because others can see its id.
+// Owner is the hash of the token with which a worker registered; zero for none. The worker's
+// requests must carry the same token, because its id is not secret.
 type Owner [32]byte
 
-// Is compares owners in constant time.
+// Is reports whether two owners are equal, in constant time.
 func (o *Owner) Is(other *Owner) bool { return subtle.ConstantTimeCompare(o[:], other[:]) == 1 }
 
 // MarshalText and UnmarshalText write and read an owner in base64; a zero one is "".
@@ -61,7 +61,7 @@ type Caller struct {
 	Owner Owner
 }
 
-// Pulls reports whether the worker asks for its jobs.
+// Pulls reports whether the worker fetches its jobs; otherwise they are pushed to it.
 func (w *Worker) Pulls() bool { return w.URL == "" }
 
 // Handout is a job on its way to a worker.
