@@ -7,9 +7,9 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// Master's methods return a *job.Fault if the request is wrong or cannot be served now; any
-// other error is a context's. The results belong to the caller, which must have validated
-// all fields: types, ranges, sizes.
+// Master's methods return a *job.Fault if the request is wrong or cannot be served now; any other
+// error comes from a context. The results belong to the caller. The caller must have validated the
+// types, ranges and sizes of all fields.
 
 // New is a job to be enqueued.
 type New struct {
@@ -34,12 +34,12 @@ type Status struct {
 	Finished int64 // in milliseconds since 1970, 0: null
 
 	Reason job.Reason // of the last failure
-	// Fetch must be called after the response, with whether all of it was written; nil if no
-	// result was fetched.
+	// Fetch must be called after the response; written reports whether all of it was sent. It
+	// is nil if no result was fetched.
 	Fetch func(written bool)
 }
 
-// Registration is a worker's description of itself, and where it comes from.
+// Registration is a worker's description of itself, and the address that it comes from.
 type Registration struct {
 	Name      string
 	MaxJobs   int
@@ -51,7 +51,7 @@ type Registration struct {
 	Owner     job.Owner
 }
 
-// Registered is the reply.
+// Registered is the reply to a Registration.
 type Registered struct {
 	ID        job.ID
 	Pulls     bool
@@ -65,7 +65,7 @@ type Report struct {
 	job.Outcome
 }
 
-// Filter picks jobs for the UI. Zero fields pick all.
+// Filter selects jobs for operators. A zero field does not restrict them.
 type Filter struct {
 	HasState bool
 	State    job.State
@@ -75,7 +75,7 @@ type Filter struct {
 	Match    func(*job.Attributes) bool // nil: all
 }
 
-// Page is a part of a list, newest first. Next is the cursor of the next page, 0 at the end.
+// Page is a part of a list of jobs, newest first. Next is the cursor of the next page, 0 at the end.
 type Page struct {
 	Jobs []*job.Job
 	Next uint64
@@ -85,48 +85,48 @@ type Page struct {
 type Detail struct {
 	Job       *job.Job
 	HasResult bool
-	// Place is the least number of jobs that are handed out before it, -1 if it does not wait;
-	// Exact says that there are no more.
+	// Place is how many jobs, at least, are handed out before it, -1 if it does not wait; Exact
+	// says that Place is the exact number.
 	Place int
 	Exact bool
-	// BlockedBy has the constraints that hold it back now. Waits describes what else holds it
-	// back, "" for nothing.
+	// BlockedBy has the ids of the constraints that hold it back now. Waits describes what else
+	// holds it back, "" for nothing.
 	BlockedBy []string
 	Waits     string
 }
 
-// ConstraintView is a constraint and its present effect.
+// ConstraintView is a constraint and its current effect.
 type ConstraintView struct {
 	job.Constraint
 	Matching, Blocked, Running int  // jobs
 	Persisted                  bool // it survives a restart
 }
 
-// WorkerView is a worker and its present state.
+// WorkerView is a worker and its current state.
 type WorkerView struct {
 	job.Worker
 	Running int
 	Seen    int64     // last request, in milliseconds since 1970
-	Paused  time.Time // until when it gets no jobs; zero: it gets some
+	Paused  time.Time // it gets no jobs until then; zero: it is not paused
 	Why     string    // the reason for the pause
 	Leaving bool      // unregistered, with runs that may still be answered
 	Silent  bool      // it pulls, has nothing to do, and has not asked for jobs for long
 }
 
-// Stats has present counts, and counts since the start.
+// Stats has current counts, and counts since the start.
 type Stats struct {
 	States map[job.State]int
 	Names  []NameStats // the busiest, at most 1,000
 	Oldest time.Duration
 	Ledger Ledger
-	// Rates are per second, over the last minute.
+	// The rates are per second, over the last minute.
 	EnqueuedRate, HandedOutRate, EndedRate float64
 	// Ended is how many jobs have ended in the last minute, Erred how many of them with an error.
 	Ended, Erred         uint64
 	Workers, Slots, Busy int
 	Paused               int // workers that get no jobs for now
-	// Wait and Run count how long jobs waited before an attempt, and how long attempts took,
-	// by Bounds.
+	// Wait and Run are histograms, with the buckets of Bounds, of how long jobs waited before
+	// an attempt and how long attempts took.
 	Wait, Run [len(bounds) + 1]uint64
 	Bytes     int64
 	Results   int // kept
@@ -135,8 +135,8 @@ type Stats struct {
 	Durable   bool
 }
 
-// NameStats has the number of jobs of a name, by state, whether a worker serves it, and for how long
-// none of those that do has asked for jobs.
+// NameStats has the number of jobs with a name, by state, whether a worker serves the name, and how
+// long ago such a worker last asked for jobs (Silence).
 type NameStats struct {
 	Name    string
 	States  map[job.State]int
@@ -144,11 +144,11 @@ type NameStats struct {
 	Silence time.Duration
 }
 
-// Bounds are the upper limits of the counts in Stats.Wait and Stats.Run, in seconds; the last count
-// has none.
+// Bounds returns the upper bounds of the buckets in Stats.Wait and Stats.Run, in seconds; the last
+// bucket has none.
 func Bounds() []float64 { return bounds[:] }
 
-// Ledger counts since the start of this master, including jobs that it found in the store:
+// Ledger has counts since the start of this master, including jobs that it found in the store:
 // Enqueued + Revived = Waiting + Running + Done + Failed + Cancelled.
 type Ledger struct {
 	Enqueued, Revived             uint64
@@ -179,7 +179,7 @@ const (
 )
 
 // Pusher sends jobs to workers. Push returns soon and calls answered exactly once, on another
-// goroutine. Nobody changes the worker meanwhile.
+// goroutine. The caller does not change w until then.
 type Pusher interface {
 	Push(w *job.Worker, h *job.Handout, answered func(Answer))
 }

@@ -15,13 +15,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Broker is the broker of which the master is a client.
+// Broker is the broker whose client the master is.
 type Broker struct {
-	// Submitter has the options of the submitter, Worker those of a worker with a name.
+	// Submitter has the options of the submitter; Worker returns those of a named worker.
 	Submitter []gloom.Option
 	Worker    func(name string) []gloom.Option
-	// Alone says that nobody else can reach the broker: jobs need not be tied to their submitter,
-	// and their arguments need not go to the broker.
+	// Alone says that only this master can reach the broker: jobs need not be tied to their
+	// submitter, and their arguments need not go to the broker.
 	Alone bool
 	// MaxGroups is how many groups a job may be in, MaxPrefetch how many jobs may be
 	// out on one connection.
@@ -30,8 +30,8 @@ type Broker struct {
 	Rules Rules
 	// Close ends a broker inside the process.
 	Close func()
-	// Lost is closed when a connection to the broker has broken, and with it the broker has lost
-	// its jobs.
+	// Lost is closed when a connection to the broker breaks, with which the broker loses the
+	// jobs.
 	Lost <-chan struct{}
 	// Reached reports whether the connection for submitting is up.
 	Reached func() bool
@@ -39,38 +39,38 @@ type Broker struct {
 	Health func() error
 	Forget func(name string)
 	// WantRights is called with a type that the token does not cover. It calls then once a new
-	// connection may submit jobs of such a type, unless ctx has ended.
+	// connection may submit jobs of this type, unless ctx ends first.
 	WantRights func(ctx context.Context, typ string, then func())
 }
 
 // brokerLine is the connection to a broker. Submits, changes, cancels and rules go out in order.
 type brokerLine struct {
-	own       string // begins the types of jobs that run at a worker already
+	own       string // prefix of the types of jobs that a worker already runs
 	b         Broker
 	values    Values
 	enter     func(f func(c *machine))
 	log       zerolog.Logger
-	refusals  zerolog.Logger // at a limit of the broker all jobs are refused again and again
+	refusals  zerolog.Logger // sampled: at a limit, the broker refuses all jobs again and again
 	submitter *gloom.Submitter
 	life      context.Context
 	end       context.CancelFunc
 	done      sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	wake    *sync.Cond
 	queue   []errand
 	pending int // errands that have not been sent
-	changes int // how many of these, and of those on their way, are not answered
+	changes int // changes that are queued or sent, and not answered
 	workers map[job.ID][]*post
-	barred  error          // why something does not reach the broker
-	drops   map[string]int // errands that drop the rule of a pattern
+	barred  error          // why requests do not reach the broker
+	drops   map[string]int // how many queued errands drop the rule of a pattern
 
 	outdated chan struct{} // closed by outdate, when a new connection has rights that this one lacks
 	outdate  func()
 }
 
 // post is a connection through which a worker gets jobs. A worker has several if it may have more
-// jobs than the broker gives to one.
+// jobs than the broker sends to one.
 type post struct {
 	*gloom.Worker
 	serves gloom.Serving
@@ -87,7 +87,7 @@ type errand struct {
 	id      job.ID
 }
 
-// window is how many jobs may be on their way to the broker.
+// window is the most jobs that may be on their way to the broker.
 const window = 1 << 16
 
 func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
@@ -119,7 +119,7 @@ func (l *brokerLine) close() {
 	l.mu.Unlock()
 	stopped, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, posts := range workers { // first, so that their runs end as lost with them, not with the submitter
+	for _, posts := range workers { // first, so that runs are lost with their workers, not with the submitter
 		for _, p := range posts {
 			_ = p.Stop(stopped)
 		}
@@ -158,7 +158,7 @@ func (l *brokerLine) change(id job.ID, groups []string, rank *int64, delay *time
 	l.put(errand{change: &gloom.Change{Priority: rank, Groups: groups, Delay: delay}, id: id})
 }
 
-// run does the errands, in order.
+// run sends the errands in order until the line is closed.
 func (l *brokerLine) run() {
 	var batch []errand
 	for {
@@ -182,8 +182,8 @@ func (l *brokerLine) run() {
 	}
 }
 
-// do runs an errand. If the broker refuses the connection it tries again: otherwise the broker
-// would never get it.
+// do sends an errand. If the broker refuses the connection, it tries again, because nothing else
+// would send the errand.
 func (l *brokerLine) do(e *errand) {
 	for {
 		err := l.try(e)
@@ -212,7 +212,7 @@ func (l *brokerLine) do(e *errand) {
 // askAgain is the pause before a broker that refuses the connection is asked again.
 const askAgain = 500 * time.Millisecond
 
-// sleep reports whether the line still runs.
+// sleep waits for d and reports whether the line is still open.
 func (l *brokerLine) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -227,7 +227,7 @@ func (l *brokerLine) try(e *errand) (err error) {
 	case e.submit != nil:
 		err = l.send(e.submit)
 	case e.cancel:
-		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // a job that has ended needs none
+		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // an error says that the job has ended
 	case e.change != nil:
 		id := e.id
 		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
@@ -252,9 +252,8 @@ func (l *brokerLine) changed() {
 	l.mu.Unlock()
 }
 
-// setRule tries until the broker has the rule: without it, jobs would run that must not. It
-// gives up when the rule is to be dropped again, which is how an operator helps a broker that
-// has no room.
+// setRule tries until the broker has the rule: without it, jobs would run that must not. It gives
+// up when a later errand drops the rule: operators drop a rule for which the broker has no room.
 func (l *brokerLine) setRule(r *ruleChange) error {
 	if r.drop {
 		defer l.dropped(r.pattern)
@@ -273,12 +272,12 @@ func (l *brokerLine) setRule(r *ruleChange) error {
 		}
 		told = true
 		l.setBarred(fmt.Errorf("the broker does not take the rule of a constraint: %w", err))
-		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule, trying again")
+		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule; trying again")
 		l.sleep(wait)
 	}
 }
 
-// drop notes that a rule waits to be dropped, dropped that it has been.
+// drop reports whether a queued errand drops a rule. dropped notes that one has been carried out.
 func (l *brokerLine) drop(pattern string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,7 +298,7 @@ func (l *brokerLine) setBarred(why error) {
 	l.mu.Unlock()
 }
 
-// health returns nil if everything reaches the broker.
+// health returns nil if all requests reach the broker.
 func (l *brokerLine) health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -326,18 +325,18 @@ func (l *brokerLine) send(s *submission) error {
 	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(s, r.Body, err) })
 }
 
-// brokerGrace is how much longer the broker's timeout of a run is than the master's, so that the
-// master ends it first.
+// brokerGrace is how much longer the broker's timeout for a run is than the master's, so that the
+// master ends the run first.
 const brokerGrace = 5 * time.Second
 
-// manyRetries is more than any job has: the master counts its retries.
+// manyRetries is the most that any job may have: the master itself counts retries.
 const manyRetries = 1000
 
 var nothing = json.RawMessage("0")
 
-// ended is called when the broker has taken a detached job, has ended another one, or refuses it.
-// It ignores the end of a job that runs at a worker already, because the master itself has ended
-// that.
+// ended is called when the broker has accepted a detached job, has ended another one, or refuses a
+// job. It ignores the end of a job that a worker already ran when it was submitted, because the
+// master itself has ended that job.
 func (l *brokerLine) ended(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
@@ -353,12 +352,12 @@ func (l *brokerLine) ended(s *submission, body []byte, err error) {
 		}
 		l.enter(func(c *machine) { c.answered(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
-		if refused.Code == gloom.ErrForbidden { // for as long as this connection stands
+		if refused.Code == gloom.ErrForbidden { // until there is a new connection
 			l.setBarred(err)
 			l.b.WantRights(l.life, s.typ, l.outdate)
 		}
 		if refused.Code != gloom.ErrIDExists {
-			l.refusals.Warn().Err(err).Msg("the broker refuses jobs, such as this one; they are submitted again and again, and this is logged every ten seconds")
+			l.refusals.Warn().Err(err).Msg("the broker refuses jobs such as this one; they are submitted again and again, and this is logged every ten seconds")
 		}
 		l.enter(func(c *machine) { c.misplaced(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
@@ -410,7 +409,7 @@ func (l *brokerLine) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 	}
 }
 
-// staff keeps a post until its worker leaves. If the broker refuses the post, it is tried
+// staff runs a post until its worker leaves. If the broker refuses the connection, staff tries
 // again.
 func (l *brokerLine) staff(id job.ID, p *post) {
 	for w := p.Worker; w != nil; {
@@ -434,7 +433,7 @@ func (l *brokerLine) staff(id job.ID, p *post) {
 	}
 }
 
-// brokerRun is a run in the form in which the machine answers it.
+// brokerRun makes a run of the broker a handle of the machine.
 type brokerRun struct{ *gloom.Run }
 
 func (r brokerRun) end()                        { r.Answer(nil, nil) }

@@ -24,7 +24,7 @@ func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 		tell(job.Refuse(job.NotCancelable, "", "the job has ended with status %v", r.State))
 		return
 	case r.State == job.Running && !force:
-		tell(job.Refuse(job.NotCancelable, "", "the job is running; ?force=true cancels it all the same"))
+		tell(job.Refuse(job.NotCancelable, "", "the job is running; ?force=true cancels it anyway"))
 		return
 	}
 	c.abolish(r, reply)
@@ -65,7 +65,7 @@ func (c *machine) abolish(r *record, reply func(error)) {
 	})
 }
 
-// unplace takes a job back from the broker.
+// unplace withdraws a job from the broker.
 func (c *machine) unplace(r *record) {
 	if r.inLine {
 		r.inLine = false
@@ -75,8 +75,8 @@ func (c *machine) unplace(r *record) {
 	}
 }
 
-// revive makes a job that ended without success run again from zero, and one that waits for a
-// retry run now.
+// revive queues a job that ended without success again, with all its retries, and lets one that
+// waits for a retry run now.
 func (c *machine) revive(id job.ID, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	r := c.jobs.Get(id)
@@ -88,7 +88,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 		r.wait(func() { c.revive(id, reply) })
 		return
 	case r.State != job.Failed && r.State != job.Cancelled && r.State != job.Retrying:
-		tell(job.Refuse(job.WrongState, "", "the job's status is %v; error, cancelled and retrying ones can be retried", r.State))
+		tell(job.Refuse(job.WrongState, "", "the job's status is %v; only error, cancelled and retrying jobs can be retried", r.State))
 		return
 	}
 	ended := r.State.Ended()

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// putConstraint sets a constraint. The reply comes when the change holds for all jobs.
+// putConstraint sets a constraint. It replies when the change applies to all jobs.
 func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, must bool, reply func(created bool, err error)) {
 	tell := func(created bool, err error) { c.later(func() { reply(created, err) }) }
 	old := c.constraints.byID[n.ID]
@@ -34,7 +34,7 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 		}
 	}
 	if patterns > broker.MaxLikeRules {
-		tell(false, overloaded("with it, constraints with per would need %d rules at the broker (one for rate and one for concurrency), which takes at most %d", patterns, broker.MaxLikeRules))
+		tell(false, overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxLikeRules))
 		return
 	}
 	stored := *n
@@ -65,8 +65,8 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 	})
 }
 
-// changed is called when a change of constraints was written, or will not be. Other changes have
-// waited for it, because what they demand is judged by the constraint as it is afterwards.
+// changed is called when a change of a constraint has been written, or could not be. Other changes
+// have waited for it, because their If-Match refers to the constraint as it is afterwards.
 func (c *machine) changed() {
 	c.changing = false
 	for len(c.changes) > 0 && !c.changing {
@@ -89,12 +89,12 @@ func (c *machine) notStored(err error) error {
 	return errStarting
 }
 
-// Unwritable says that a file cannot be written. The store has not changed.
+// Unwritable is the error for a file that cannot be written. The store has not changed.
 type Unwritable struct{ Err error }
 
 func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
-// replace replaces the constraint that has the same id.
+// replace sets a constraint, in place of one with the same id.
 func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
 	c.constraints.numbers++
 	k := &constraint{Constraint: *n, picker: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}
@@ -129,7 +129,7 @@ func (k *constraint) like(n *job.Constraint) bool {
 		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)
 }
 
-// rules reports whether a constraint has a rule for groups of this kind.
+// rules reports whether a constraint has a rule of a kind: 'c' for concurrency, 'r' for rate.
 func (k *constraint) rules(what byte) bool {
 	if what == 'c' {
 		return k.Concurrency >= 0
@@ -137,8 +137,7 @@ func (k *constraint) rules(what byte) bool {
 	return k.Rate > 0
 }
 
-// dropConstraint drops a constraint. The reply comes when the change holds for all
-// jobs.
+// dropConstraint drops a constraint. It replies when the change applies to all jobs.
 func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	k := c.constraints.byID[id]

@@ -2,10 +2,10 @@ package master
 
 import "sync"
 
-// commandQueue is a queue of commands. One goroutine at a time runs them, and the work that they leave:
-// many goroutines would wait for one lock.
+// commandQueue is a queue of commands. One goroutine at a time runs them and the work that they
+// leave, so that goroutines do not compete for the lock.
 type commandQueue struct {
-	mu      sync.Mutex // guards what follows; held for moments only
+	mu      sync.Mutex // guards the fields below; held only briefly
 	queue   []command
 	spare   []command
 	running bool
@@ -30,14 +30,14 @@ func (m *Master) order(o command) {
 	}
 }
 
-// manyRounds is how often a goroutine that has run its own command looks for more.
+// manyRounds is how many rounds of commands a goroutine runs when it has queued one.
 const manyRounds = 4
 
-// run runs commands until there are none.
+// run runs commands until there are none. After some rounds it continues in another goroutine.
 func (m *Master) run(rounds int) {
 	var todo []func()
 	for ; ; rounds-- {
-		if rounds == 0 { // this goroutine has other things to do
+		if rounds == 0 { // the caller has other work
 			go m.run(1 << 20)
 			return
 		}
@@ -79,7 +79,7 @@ func (m *Master) run(rounds int) {
 	}
 }
 
-// take returns all queued commands; if there are none the run ends.
+// take returns all queued commands. If there are none, the caller must end its run.
 func (o *commandQueue) take() []command {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,10 +99,10 @@ func (o *commandQueue) giveBack(queue []command) {
 	o.mu.Unlock()
 }
 
-// step makes a command from f, which is skipped if the machine has ended.
+// step queues f, which is skipped if the machine has ended.
 func (m *Master) step(c *machine, f func()) { m.order(command{of: c, do: f}) }
 
-// hold runs f at once. If the machine has ended it returns false.
+// hold runs f at once. If the machine has ended, it returns false instead.
 func (m *Master) hold(c *machine, f func()) bool {
 	m.mu.Lock()
 	there := m.c == c

@@ -5,7 +5,7 @@ import (
 	"gloom/cmd/jq-master/matcher"
 )
 
-// Compile makes a picker from a constraint, or says what is wrong with the constraint.
+// Compile returns the picker of a constraint, or what is wrong with the constraint.
 func Compile(k *job.Constraint) (picker, *job.Fault) {
 	m, fault := matcher.Parse(k.Match)
 	if fault != nil {
@@ -22,7 +22,7 @@ func Compile(k *job.Constraint) (picker, *job.Fault) {
 	return picker{match: m.Match, per: func(a *job.Attributes) []byte {
 		v, found := at.Value(a)
 		if !found {
-			return []byte{0xc1} // a number that no value has
+			return []byte{0xc1} // a byte that begins no MessagePack value
 		}
 		return v
 	}}, nil

@@ -14,28 +14,28 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// maxBuckets is how many values of "per" have a bucket of their own in a constraint. All further
+// maxBuckets is how many values of "per" have a bucket of their own in a constraint. All other
 // values share one.
 const maxBuckets = 100_000
 
-// picker says which jobs a constraint applies to, and in which of its buckets.
+// picker decides which jobs a constraint applies to, and in which bucket each one is.
 type picker struct {
 	match func(*job.Attributes) bool
 	per   func(*job.Attributes) []byte // equal for equal values; nil: one bucket for all
 }
 
-// constraint is a rule for groups of the broker, and the jobs in them. The set of jobs to which it
-// applies never changes; it is replaced by another constraint.
+// constraint sets rules for groups of the broker, and counts the jobs in them. The jobs to which it
+// applies are always chosen in the same way: if that changes, a new constraint replaces it.
 type constraint struct {
 	job.Constraint
 	picker
-	groups  string         // begins the names of its groups: the namespace and the id
+	groups  string         // prefix of the names of its groups: the namespace and the id
 	number  uint64         // unique: no other constraint has or had it
 	gone    bool           // it was replaced or dropped, but some jobs may still be under it
 	buckets map[bucket]int // how many jobs are in each bucket; nil without per
 
 	matching, running int
-	// After a restart the tokens come back one by one. phase is the stage of that, until
+	// After a restart the buckets fill slowly (see emptied). phase is the stage of that, until
 	// phaseAt.
 	phase   phase
 	phaseAt int64
@@ -44,8 +44,8 @@ type constraint struct {
 type phase uint8
 
 const (
-	full  phase = iota // the rule as it was set
-	empty              // no token
+	full  phase = iota // the rule as configured
+	empty              // no tokens
 	one                // one token
 )
 
@@ -55,7 +55,7 @@ type bucket [16]byte
 // shared is the bucket of values beyond maxBuckets.
 var shared = bucket{'s'}
 
-// membership is a constraint that applies to a job, with the bucket.
+// membership is a constraint that applies to a job, with the job's bucket.
 type membership struct {
 	of     *constraint
 	bucket bucket
@@ -66,30 +66,29 @@ type set struct {
 	key     string
 	members []membership
 	jobs    int
-	// all are the broker's groups of these jobs. lasting has those without the groups of rates:
-	// a running job has taken its tokens already.
+	// all are the broker's groups of these jobs. lasting leaves out the groups of rates,
+	// because a running job has already taken its tokens.
 	all, lasting []string
 }
 
-// constraints has all constraints, and to what extent they have been applied to waiting
-// jobs.
+// constraints has all constraints, and how far they have been applied to waiting jobs.
 type constraints struct {
 	byID    map[string]*constraint
 	sets    map[string]*set
 	numbers uint64
-	list    []*constraint                 // enabled, by id; never changed, only replaced
+	list    []*constraint                 // the enabled ones, by id; the slice is replaced, never changed
 	shown   atomic.Pointer[[]*constraint] // list, for readers without the lock
-	news    []*constraint                 // the constraints of list that the sweep applies; like list
+	news    []*constraint                 // the constraints of list that the sweep applies; never changed, either
 	sweep   int                           // index in machine.order of the next job of the sweep; -1: there is no sweep
 	sweeps  []func()                      // called when the sweep ends
-	key     []byte                        // of a set that is looked for
+	key     []byte                        // buffer for the key of a set
 }
 
 func newConstraints() *constraints {
 	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*set), sweep: -1}
 }
 
-// relist must be called after a constraint was added, dropped, or replaced.
+// relist updates list. It must be called after a constraint was added, dropped, or replaced.
 func (s *constraints) relist() {
 	s.list = s.list[:0:0]
 	for _, k := range s.byID {
@@ -105,8 +104,8 @@ func (s *constraints) relist() {
 // same reports whether two lists are the same slice.
 func same(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// match returns which of some constraints apply to a job, without those that are known to
-// apply. It may walk through a large argument, and needs no lock.
+// match returns the constraints of a list that apply to a job, without those in known. It may walk
+// through a large argument, and needs no lock.
 func match(list []*constraint, a *job.Attributes, known *set) (members []membership) {
 	for _, k := range list {
 		if known.has(k) || !k.match(a) {
@@ -122,7 +121,7 @@ func match(list []*constraint, a *job.Attributes, known *set) (members []members
 	return members
 }
 
-// limits returns how many groups of the broker such a job is in.
+// limits returns how many groups of the broker a job with these memberships is in.
 func limits(members []membership) (n int) {
 	for i := range members {
 		for _, what := range []byte("cr") {
@@ -134,7 +133,7 @@ func limits(members []membership) (n int) {
 	return n
 }
 
-// setOf returns the set of members, which must be in the order of ids; nil for none.
+// setOf returns the set of members, which must be sorted by id; nil if there are none.
 func (s *constraints) setOf(members []membership) *set {
 	if len(members) == 0 {
 		return nil
@@ -181,7 +180,7 @@ func (s *constraints) enter(r *record, g *set) {
 	g.count(r, 1)
 }
 
-// leave takes it out again.
+// leave removes a job from its set.
 func (s *constraints) leave(r *record) {
 	g := r.groups
 	if g == nil {
@@ -216,7 +215,7 @@ func (g *set) count(r *record, by int) {
 	}
 }
 
-// groups returns the broker's groups of a job, none for nil.
+// groups returns the broker's groups of a set's jobs; g may be nil.
 func (g *set) groups() []string {
 	if g == nil {
 		return nil
@@ -225,12 +224,12 @@ func (g *set) groups() []string {
 }
 
 // groupsOf returns the prefix of a constraint's group names. Masters of other namespaces may use
-// the same broker: no two pairs of namespace and id give the same name, because neither part has a
-// colon.
+// the same broker: no two pairs of namespace and id give the same name, because an escaped part has
+// no colon.
 func groupsOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
 
-// constraintOf returns the id of the constraint of a namespace that a group belongs to; ok is
-// false for other groups.
+// constraintOf returns the id of the constraint that a group belongs to; ok is false if the group
+// is not of this namespace.
 func constraintOf(namespace, group string) (id string, ok bool) {
 	parts := strings.Split(group, ":")
 	if len(parts) < 3 || parts[0] != "c" && parts[0] != "r" || parts[1] != escape(namespace) {
@@ -240,8 +239,8 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 	return id, err == nil
 }
 
-// group returns the name of a group. Concurrency and rate have a group each, so that a running job
-// can be in only one of them.
+// group returns the name of a group. Concurrency and rate have separate groups, so that a running
+// job can be in the one for concurrency alone.
 func (k *constraint) group(what byte, b bucket) string {
 	name := string(what) + ":" + k.groups
 	if k.per != nil {
@@ -250,7 +249,7 @@ func (k *constraint) group(what byte, b bucket) string {
 	return name
 }
 
-// pattern returns a pattern that fits all groups of a constraint.
+// pattern returns a pattern that fits all groups of one kind of a constraint.
 func (k *constraint) pattern(what byte) string {
 	name := string(what) + ":" + k.groups
 	if k.per != nil {
@@ -281,7 +280,7 @@ type ruleChange struct {
 	concurrency int64 // -1: none
 }
 
-// set sends the present rules of a constraint to the broker.
+// set sends the current rules of a constraint to the broker.
 func (c *machine) set(k *constraint) {
 	if k.Concurrency >= 0 {
 		n := k.Concurrency
@@ -314,8 +313,8 @@ func (c *machine) unset(k *constraint) {
 	}
 }
 
-// emptied makes the buckets of a constraint begin without tokens, as after a restart: there are
-// none until the first one would have come, and then at most one until all would have come.
+// emptied lets the buckets of a constraint begin without tokens, as after a restart: they have none
+// until the first one is due, and then at most one until the bucket would be full.
 func (c *machine) emptied(k *constraint) {
 	if k.Rate > 0 {
 		k.phase, k.phaseAt = empty, c.now+seconds(1/k.Rate)
@@ -326,7 +325,7 @@ func seconds(s float64) int64 {
 	return int64(min(s, 1e9) * 1000)
 }
 
-// refill goes on with buckets that began empty.
+// refill lets constraints whose buckets began empty enter the next phase when it is due.
 func (c *machine) refill() {
 	for _, k := range c.constraints.byID {
 		if k.phase == full || c.now < k.phaseAt || !c.out.store.Holds() {

@@ -4,14 +4,15 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// ending is an ended job, in the order of ends.
+// ending is an ended job, in the queue of ended jobs.
 type ending struct {
 	rec *record
 	rev uint32
-	at  int64 // on the clock
+	at  int64 // when it ended, on the clock
 }
 
-// over adds a job to the ended ones, which are forgotten in their order.
+// over adds a job to the ended ones. forget and drop are when the job and its result are to be
+// forgotten.
 func (c *machine) over(r *record, forget, drop int64) {
 	p := r.history()
 	if r.Holds(c.wall) {
@@ -38,7 +39,7 @@ func (c *machine) remind(r *record) {
 	c.timers.set(r, c.monoAt(at))
 }
 
-// dropResult drops a result that was fetched or is too old. The store is told later, together with
+// dropResult drops a result that was fetched or is too old. The store drops it later, together with
 // others.
 func (c *machine) dropResult(r *record) {
 	p := r.past
@@ -55,7 +56,7 @@ func (c *machine) dropResult(r *record) {
 	if c.fetchAt == 0 {
 		c.fetchAt = c.now + fetchDelay
 	}
-	c.ended.push(ending{r, r.Rev, c.clock}) // it may have been skipped because of its result
+	c.ended.push(ending{r, r.Rev, c.clock}) // expire may have skipped it because of its result
 	c.remind(r)
 }
 
@@ -79,16 +80,16 @@ func (c *machine) flushFetched() {
 	c.fetched, c.fetchAt = nil, 0
 }
 
-// makeRoom forgets jobs that ended more than some seconds ago until so many bytes are free, a
-// number of jobs at a time.
+// makeRoom forgets jobs that ended more than endedForRoom ago until the given number of bytes is
+// free, at most manyAtOnce jobs.
 func (c *machine) makeRoom(bytes int64) {
 	c.lack = bytes
 	c.expire()
 	c.lack = 0
 }
 
-// expire forgets the jobs that ended first if too many have ended, or if they use too much of the
-// room for new ones, a number of jobs at a time.
+// expire forgets the jobs that ended first if too many ended jobs are kept or they take too many
+// bytes, at most manyAtOnce jobs.
 func (c *machine) expire() {
 	var surplus []*record
 	spent, freed := c.spent, int64(0)
@@ -97,7 +98,7 @@ func (c *machine) expire() {
 		r := e.rec
 		switch {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0 || r.Holds(c.wall):
-			c.ended.pop() // it was revived or forgotten, or will be added again when its result goes; a window ends by itself
+			c.ended.pop() // it was revived or forgotten, or will be added again when its result is dropped; the timer ends a window
 			continue
 		case spent > c.MaxBytes/2, freed < c.lack && c.clock-e.at >= ms(endedForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
@@ -113,7 +114,7 @@ func (c *machine) expire() {
 	c.forget(surplus)
 }
 
-// forget removes ended jobs, at most a thousand.
+// forget removes ended jobs, at most manyAtOnce.
 func (c *machine) forget(all []*record) {
 	ids := make([]job.ID, 0, len(all))
 	kept := all[:0]
@@ -146,7 +147,7 @@ func (c *machine) forget(all []*record) {
 	})
 }
 
-// tick does all that is due.
+// tick does the work that is due.
 func (c *machine) tick() {
 	var forgotten []*record
 	for n := 0; n < manyAtOnce && c.timers.next() <= c.now; n++ {
@@ -203,7 +204,7 @@ func (p *past) nextEnd() int64 {
 	return p.forget
 }
 
-// overdue ends a run whose time is over.
+// overdue ends a run whose deadline has passed.
 func (c *machine) overdue(r *record, u *run) {
 	if r.running() != u {
 		return

@@ -10,14 +10,14 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// enqueueing is an enqueue under way, which calls reply exactly once.
+// enqueueing is a request to enqueue jobs. It calls reply exactly once.
 type enqueueing struct {
 	jobs  []*New
 	key   *Key
 	reply func(ids []job.ID, replayed bool, err error)
 
 	unique string   // what happened to the job that held the key: kept, replaced, extended
-	sent   bool     // the store was asked, and its answer goes to the pusher in any case
+	sent   bool     // the store has the request, and its answer goes to the pusher in any case
 	ids    []job.ID // the stored jobs, while the one that they replace is cancelled
 
 	bytes int64
@@ -89,18 +89,17 @@ func (c *machine) enqueue(e *enqueueing) {
 	})
 }
 
-// staysFull is how long the master is not ready after it has refused a job for lack of room. Then
-// pushers may try again.
+// staysFull is how long the master is not ready after the store has refused a job for lack of room.
 const staysFull = 5 * time.Second
 
-// rematch is needed when constraints have changed meanwhile.
+// rematch matches the jobs again if constraints have changed meanwhile.
 func (c *machine) rematch(e *enqueueing) {
 	if e.under == nil || !same(e.list, c.constraints.list) {
 		e.match(c.constraints.list)
 	}
 }
 
-// closed says why no job is taken at all.
+// closed returns why no job is accepted at all, or nil.
 func (c *machine) closed() error {
 	switch {
 	case c.draining:
@@ -111,7 +110,7 @@ func (c *machine) closed() error {
 	return nil
 }
 
-// admits says why there is no room for more jobs.
+// admits returns why there is no room for more jobs, or nil.
 func (c *machine) admits(jobs int, bytes int64) error {
 	if err := c.closed(); err != nil {
 		return err
@@ -119,7 +118,7 @@ func (c *machine) admits(jobs int, bytes int64) error {
 	switch {
 	case c.live()+jobs > c.MaxJobs:
 		return overloaded("the master holds %d jobs, and with %d more it would pass %d (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the rest is reserved for results: without room for them no job would end
+	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the last eighth is for results: without room for them no job could end
 		err := overloaded("jobs, results and idempotency keys have %d bytes, and with %d more they would pass %d, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
 		c.makeRoom(c.held() + bytes - (c.MaxBytes - c.MaxBytes/8))
 		return err
@@ -130,7 +129,7 @@ func (c *machine) admits(jobs int, bytes int64) error {
 // leastKeys is how many idempotency keys are always allowed, however small MaxJobs is.
 const leastKeys = 10_000
 
-// admitsKey says why there is no room for one more idempotency key.
+// admitsKey returns why there is no room for one more idempotency key, or nil.
 func (c *machine) admitsKey() error {
 	most := max(c.MaxJobs, leastKeys)
 	if n := c.keys.len() + c.newKeys; n >= most {
@@ -153,15 +152,15 @@ func (c *machine) remember(key *Key, jobs int, stored bool) {
 	c.keys.push(keyEntry{c.wall + ms(key.TTL), size})
 }
 
-// forgetKeys forgets idempotency keys whose time is over. The store does so by itself.
+// forgetKeys forgets idempotency keys that have expired. The store expires its own.
 func (c *machine) forgetKeys() {
 	for c.keys.len() > 0 && c.keys.first().until <= c.wall {
 		c.keyBytes -= c.keys.pop().size
 	}
 }
 
-// admitsResult says why there is no room for the result of a run. It first makes some. If no other
-// result is kept, a result is always admitted, so that jobs can end.
+// admitsResult returns why there is no room for the result of a run, or nil. It makes room for the
+// next try. If no other result is kept, a result is always admitted, so that jobs can end.
 func (c *machine) admitsResult(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
 	if !o.Success || !r.KeepResult || c.held()+n <= c.MaxBytes || c.results == 0 && c.arriving == 0 {
@@ -209,7 +208,7 @@ func (c *machine) refusal(err error) error {
 	case errors.Is(err, store.ErrAway), errors.Is(err, store.ErrFull):
 		return unavailable(err)
 	case errors.Is(err, store.ErrKeyReused):
-		return job.Refuse(job.KeyReused, "", "this idempotency key came with another body before")
+		return job.Refuse(job.KeyReused, "", "this idempotency key was used with another body before")
 	}
 	c.out.fault(err)
 	return errStarting
@@ -218,7 +217,7 @@ func (c *machine) refusal(err error) error {
 // adopt makes a record of a stored job, to which no constraint applies yet.
 func (c *machine) adopt(j *job.Job) *record {
 	r := &record{Job: j, name: c.intern(j.Name), ripe: c.clock + j.Due - c.wall}
-	j.Name = r.name.text // one for all
+	j.Name = r.name.text // one string for all jobs with the name
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
 	}
@@ -229,7 +228,7 @@ func (c *machine) adopt(j *job.Job) *record {
 // place submits a waiting job to the broker.
 func (c *machine) place(r *record) {
 	if i, _ := c.find(r.Seq); !c.brought && i >= c.linkedTo {
-		return // it will be submitted in turn
+		return // linkSlice will submit it
 	}
 	age := c.wall - r.Enqueued
 	if age < ms(fresh) && (r.Unique == nil || r.Unique.Replaces.None()) {
@@ -238,7 +237,7 @@ func (c *machine) place(r *record) {
 	c.submit(r, longAt(age))
 }
 
-// fresh is how long the order in which jobs reach the broker is the order of enqueueing.
+// fresh is the age below which jobs reach the broker in the order of enqueueing, and need no age there.
 const fresh = time.Second
 
 func (c *machine) submit(r *record, age time.Duration) {
@@ -264,12 +263,11 @@ func (c *machine) submit(r *record, age time.Duration) {
 	c.later(func() { line.submit(s) })
 }
 
-// foremost is the broker's priority of jobs that run already, when the broker hands them to their
-// worker again.
+// foremost is the broker's priority of running jobs that it is to hand to their workers again.
 const foremost = int64(1)<<62 - 1
 
 // rank returns the broker's priority of a job: larger first. With aging, a job that was enqueued
-// one step earlier is one priority ahead, now and for ever.
+// c.Aging earlier is one priority ahead.
 func (c *machine) rank(r *record) int64 {
 	if c.Aging <= 0 {
 		return -int64(r.Priority)

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Found is what does not move, or soon will not, the worst first.
+// Found lists what does not move or soon will not, the worst first.
 type Found struct {
 	All    finding.List
 	Folded api.Findings
@@ -36,9 +36,9 @@ func (m *Master) Findings() (*Found, error) {
 
 const (
 	// quiet is how long workers that pull may be silent while jobs wait. It is longer than one
-	// request for jobs, so that a worker between two of them is none.
+	// request for jobs, so that a worker between two requests does not count as silent.
 	quiet = time.Minute
-	// near is from how many percent of a limit on it is close to it.
+	// near is the percentage of a limit from which on a count is close to it.
 	near = 90
 )
 
@@ -73,9 +73,9 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 	}
 	for _, k := range rules {
 		if k.Enabled && k.Blocked > 0 {
-			advice := "If more may run at a time or a second, change it."
+			advice := "To let more jobs run, change it."
 			if k.Concurrency == 0 {
-				advice = "It lets none run."
+				advice = "It lets no job run."
 			}
 			all.Add(api.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
 		}

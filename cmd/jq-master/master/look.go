@@ -14,11 +14,11 @@ import (
 	"gloom/wire"
 )
 
-// manyLooked is how many records a page examines.
+// manyLooked is the most records that one page examines.
 const manyLooked = 10_000
 
-// List returns the jobs that a filter picks, newest first: at most limit, among at most 10,000
-// records. Cursor is a page's Next, 0 for the newest.
+// List returns the jobs that a filter selects, newest first: at most limit, from at most 10,000
+// records. The cursor is the Next of a page, 0 for the newest jobs.
 func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	page := &Page{}
 	var err error
@@ -29,7 +29,8 @@ func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	return page, err
 }
 
-// each calls the machine's each in pieces of so many records, between which other commands run.
+// each calls the machine's each for manyAtOnce records at a time, so that other commands run in
+// between.
 func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) bool) (next uint64, err error) {
 	for more := true; looks > 0 && more; looks -= manyAtOnce {
 		next, err = look(m, func(c *machine) (uint64, error) {
@@ -45,9 +46,9 @@ func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) b
 	return next, err
 }
 
-// each calls found for the jobs that a filter picks, newest first and from below a cursor, until
-// found returns false or so many records were examined. It returns the cursor to continue from, 0
-// at the end.
+// each calls found for the jobs that a filter selects, newest first and from below a cursor, until
+// found returns false or looks records were examined. It returns the cursor to continue from, 0 at
+// the end.
 func (c *machine) each(f *Filter, cursor uint64, looks int, found func(*record) bool) uint64 {
 	i := len(c.order)
 	if cursor != 0 {
@@ -162,7 +163,7 @@ func (c *machine) asked() map[string]int64 {
 	return last
 }
 
-// asker is those workers that serve a glob.
+// asker stands for the workers that serve a glob.
 type asker struct {
 	wire.Pattern
 	at int64 // when one last asked
@@ -176,7 +177,7 @@ func askers(last map[string]int64) []asker {
 	return all
 }
 
-// silence tells whether workers serve a name, and for how long none of them has asked for jobs.
+// silence reports whether workers serve a name, and how long ago one of them last asked for jobs.
 func silence(all []asker, name string, now int64) (served bool, since time.Duration) {
 	at := int64(0)
 	for i := range all {
@@ -212,13 +213,13 @@ func waits(s job.State) bool { return s == job.Queued || s == job.Retrying }
 // Touched is the progress of an action on many jobs.
 type Touched struct {
 	Affected int
-	// Next is the cursor where it goes on, 0 at the end: jobs above it were examined. Start is
-	// the one at which it began.
+	// Next is the cursor from which to continue, 0 at the end: jobs above it were examined.
+	// Start is the cursor at which the action began.
 	Next, Start uint64
 }
 
-// Bulk acts on at most limit of all the jobs that a filter picks, newest first and from
-// below a cursor. With count it only counts them.
+// Bulk acts on at most limit of the jobs that a filter selects, newest first and from below a
+// cursor. If count is set, it only counts them.
 func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cursor uint64, count bool) (Touched, error) {
 	t := Touched{Start: cursor}
 	if cursor == 0 {
@@ -251,7 +252,7 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 	return t, nil
 }
 
-// Workers returns workers, the oldest first: at most limit, from behind the one with the id after.
+// Workers returns at most limit workers, the oldest first, starting behind the one with the id after.
 func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	return look(m, func(c *machine) ([]*WorkerView, error) {
 		all := []*WorkerView{}
@@ -271,7 +272,7 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 }
 
 // Stats returns counts, and the busiest names, at most names of them. If there are more than
-// manyNames, these are up to a second old, because counting them takes a walk over all.
+// manyNames names, their counts are up to a second old, because counting walks over all of them.
 func (m *Master) Stats(names int) (*Stats, error) {
 	s, err := look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
@@ -303,8 +304,8 @@ func (m *Master) Stats(names int) (*Stats, error) {
 	return s, nil
 }
 
-// statNames is how many names the statistics have at most. Counts of more than manyNames are shared
-// by all who ask within a second.
+// statNames is the most names that the statistics have. Counts of more than manyNames names are
+// shared by all callers within a second.
 const statNames, manyNames = 1000, 100
 
 // countNames returns the busiest names, and whether there are so many that all callers should
@@ -351,21 +352,20 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	return busiest, len(all) > manyNames || asked > 0, nil
 }
 
-// mostAsked is the number of names for which the broker is asked whether its own workers
-// serve them.
+// mostAsked is the most names for which the broker is asked whether socket workers serve them.
 const mostAsked = 20
 
-// sockets reports whether workers of the broker's own may serve jobs.
+// sockets reports whether socket workers may serve jobs.
 func (m *Master) sockets(line *brokerLine) bool { return line != nil && m.opt.Once != m.opt.Prefix }
 
-// served reports whether a worker of the broker's own serves a name.
+// served reports whether a socket worker serves a name.
 func (m *Master) served(line *brokerLine, name string) bool {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
 	return line.b.Rules.Served(ctx, m.opt.Prefix+name)
 }
 
-// spared caches a result that takes long if there is much: all callers within a second share it.
+// spared caches a result for a second if it was expensive to get.
 type spared[T any] struct {
 	mu    sync.Mutex
 	v     T
@@ -394,7 +394,8 @@ func states(counts *[6]int) map[job.State]int {
 	return all
 }
 
-// oldest returns how long the oldest waiting job has waited, as far as a few looks show.
+// oldest returns how long the oldest waiting job has waited, as far as the first manyLooked records
+// show.
 func (c *machine) oldest() time.Duration {
 	for i := range min(len(c.order), manyLooked) {
 		if r := c.order[i].rec; r != nil && r.waits() {
@@ -417,7 +418,7 @@ func (k *constraint) view(persisted bool) *ConstraintView {
 	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: persisted}
 }
 
-// rates has the last minute of the ledger.
+// rates has the ledger of each second of the last minute.
 type rates struct {
 	samples [61]Ledger
 	n       int
@@ -444,7 +445,7 @@ func (r *rates) perSecond() (enqueued, handedOut, ended float64) {
 		over(a.Done+a.Failed+a.Cancelled, b.Done+b.Failed+b.Cancelled)
 }
 
-// ended is how many jobs have ended, and how many of them with an error.
+// ended returns how many jobs ended in the last minute, and how many of them with an error.
 func (r *rates) ended() (all, failed uint64) {
 	a, b, _ := r.span()
 	failed = b.Failed - a.Failed

@@ -9,7 +9,7 @@ import (
 	"gloom/wire"
 )
 
-// Limits limit what a master holds, and how long things take.
+// Limits bound what a master holds, and how long things take.
 type Limits struct {
 	MaxJobs        int   // jobs that have not ended
 	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth for results alone; half of it for jobs that have ended, without results
@@ -26,10 +26,10 @@ type Limits struct {
 	Heartbeat            time.Duration
 	StoreWait            time.Duration
 	BrokerWait           time.Duration // how long a master without a broker keeps the lease from a master that has one
-	Aging                time.Duration // after how long a job is one priority ahead; 0: never
+	Aging                time.Duration // the wait that puts a job one priority ahead; 0: none
 }
 
-// DefaultLimits are right for most.
+// DefaultLimits returns the limits that suit most queues.
 func DefaultLimits() Limits {
 	return Limits{
 		MaxJobs: 1_000_000, MaxBytes: 1 << 30, MaxWaiters: 10_000, MaxWorkers: 10_000,
@@ -45,46 +45,46 @@ const (
 	refusedName  = 60 * time.Second // how long a worker gets no jobs of a name that it did not know
 	firstPause   = time.Second
 	longestPause = time.Minute
-	dropAfter    = 5 * time.Minute // how often in a row a worker may be unreachable
+	dropAfter    = 5 * time.Minute // how long a worker may be unreachable
 	justEnded    = time.Minute     // jobs that ended less than this ago are not forgotten because of MaxEnded
-	endedForRoom = 5 * time.Second // nor are those that ended less than this ago, to make room
+	endedForRoom = 5 * time.Second // jobs that ended less than this ago are not forgotten to make room
 	crossing     = time.Second     // the pause before a job is submitted again
-	manyAtOnce   = 1000            // how many records one step examines
+	manyAtOnce   = 1000            // most records that one step examines
 )
 
-// machine is the state machine of all jobs. It handles one command at a time, knows the time only
+// machine is the state machine of all jobs. It handles one command at a time, learns the time only
 // from at, and has no side effects: it lists them in todo, in order.
 type machine struct {
 	Limits
 	out       outside
 	rng       *rand.Rand
 	newID     func() job.ID
-	namespace string // begins the names of groups at the broker
-	prefix    string // begins the names of the broker's types
+	namespace string // part of the names of groups at the broker
+	prefix    string // prefix of the types at the broker
 	once      string // the same for jobs with max_retry 0
 
 	now   int64 // in milliseconds, monotonic; stands still while the machine stands still or the store is away
-	wall  int64 // in milliseconds since 1970, by the store's clock: nobody sets it, but a new term may change it
+	wall  int64 // in milliseconds since 1970, by the store's clock, which is never set but may change with a new term
 	host  int64 // the same by this host's clock, only for due times
-	clock int64 // the last time that at was given
-	lost  int64 // how much of that time is left out of now
-	judge int64 // before this, no time limit ends
+	clock int64 // the clock at the last call of at
+	lost  int64 // how much of clock does not count in now
+	judge int64 // before this, no deadline passes
 	calm  int64 // when judge was last reached and the machine stood still again
 	todo  []func()
 
 	seq     uint64
 	jobs    *job.Table[*record]
 	order   []place // by seq
-	gone    int     // how many entries are of forgotten jobs
+	gone    int     // how many entries of order are forgotten jobs
 	loading bool    // the store is being read, and order is not sorted yet
 	names   map[string]*name
-	busy    int    // names of jobs that have not ended
+	busy    int    // number of names with jobs that have not ended
 	counts  [6]int // jobs by state
 	timers  timers
 	ended   fifo[ending]
-	leaving int   // ended jobs that the store has been told to forget, and that still count
-	lack    int64 // how many bytes must be freed for them
-	spent   int64 // bytes of the other ended jobs that have no results
+	leaving int   // ended jobs that the store is forgetting, and that still count
+	lack    int64 // how many bytes makeRoom must free
+	spent   int64 // bytes of ended jobs without results that are not being forgotten
 	workers map[job.ID]*worker
 
 	constraints *constraints
@@ -93,8 +93,8 @@ type machine struct {
 
 	schedules *schedules
 
-	keys     fifo[keyEntry] // valid idempotency keys, by their end
-	keyBytes int64          // bytes of these, and of those on their way
+	keys     fifo[keyEntry] // valid idempotency keys, by expiry
+	keyBytes int64          // bytes of these, and of those on their way into the store
 	newKeys  int            // on their way into the store
 	uniques  map[uniqueKey]*claim
 	arriving int64 // bytes of results on their way into the store
@@ -112,16 +112,16 @@ type machine struct {
 	away      error // why the store is away; nil: it is not
 	draining  bool
 	linked    bool // the broker has all jobs, and workers may get those that wait
-	settled   bool // it has them, but at first workers get only what they run already
-	left      int  // runs that it has yet to hand out again, since leftAt
+	settled   bool // the broker has all jobs, but workers get only those that they already run
+	left      int  // runs that the broker has yet to hand out again; unchanged since leftAt
 	leftAt    int64
 	maxGroups int  // how many groups a job may have at the broker
 	brought   bool // all jobs are on their way to the broker
 	bids      uint32
 	linkedTo  int // jobs before this index in order have been brought to the broker
 	relinkT0  int64
-	late      []lateJob // the broker did not take them
-	socket    *worker   // stands for the broker's own workers; nil before the first answer
+	late      []lateJob // jobs that the broker did not take
+	socket    *worker   // stands for all socket workers; nil before the first answer of one
 
 	ledger Ledger
 	more   metrics
@@ -135,13 +135,13 @@ type metrics struct {
 	waitSeconds, runSeconds       histogram
 }
 
-// outside is the machine's environment. All methods return soon. The outcome of a call is a
-// command, made by the function arguments.
+// outside is the machine's environment. All methods return soon. The outcome of a call comes later,
+// as a command, through the function arguments.
 type outside struct {
 	store store.Store
-	line  line // read in the step, since what is done later belongs to this broker
+	line  line // must be read in the step: later calls belong to the broker of that moment
 	push  Pusher
-	// enter runs a command soon, unless the machine has ended; then it calls gone.
+	// enter runs a command soon, unless the machine has ended. either calls gone in that case.
 	enter  func(command func())
 	either func(command, gone func())
 	// fault ends this machine: its state cannot be trusted, or does not belong to it
@@ -149,27 +149,27 @@ type outside struct {
 	fault func(error)
 }
 
-// line is the broker.
+// line is the connection to the broker.
 type line interface {
 	// submit queues a job. If the broker does not take it, misplaced is called.
 	submit(s submission)
-	// change gives a job new groups, another rank, a new delay from now; nil leaves them
-	// as they are.
+	// change gives a job new groups, another rank, a new delay from now; nil leaves the old
+	// one.
 	change(id job.ID, groups []string, rank *int64, delay *time.Duration)
 	cancel(id job.ID)
-	// serve sets what a worker serves; the first call joins it.
+	// serve sets what a worker serves; the first call connects it.
 	serve(w job.ID, v serving)
 	// part ends a worker's connection.
 	part(w job.ID)
 	rules(ruleChange)
-	// settled calls told when the broker has acted on all earlier calls.
+	// settled calls told when the broker has processed all earlier calls.
 	settled(told func())
 }
 
 // submission is a job as the broker gets it.
 type submission struct {
 	id       job.ID
-	bid      uint32 // tells it from other submissions of the job
+	bid      uint32 // distinguishes it from other submissions of the job
 	typ      string
 	priority int64
 	age      time.Duration
@@ -177,7 +177,7 @@ type submission struct {
 	groups   []string
 	retries  int
 	timeout  time.Duration
-	argument []byte // nil: only our own workers run it
+	argument []byte // nil: only the master's own workers run it
 }
 
 // serving is what a worker serves at the broker.
@@ -192,13 +192,13 @@ type keyEntry struct {
 	size  int64
 }
 
-// handle stands for a job that the broker has handed out.
+// handle is a job that the broker has handed out.
 type handle interface {
-	// end: the broker need not know the job any more.
+	// end lets the broker forget the job.
 	end()
-	// release: it was not an attempt, and the job keeps its place.
+	// release gives the job back without an attempt; the job keeps its place.
 	release(delay time.Duration)
-	// retry: the attempt has failed, and the next one follows after the delay.
+	// retry ends a failed attempt; the next one follows after the delay.
 	retry(delay time.Duration)
 }
 
@@ -208,14 +208,14 @@ type place struct {
 	rec *record
 }
 
-// name counts the jobs of a name.
+// name counts the jobs with a name.
 type name struct {
 	text   string
 	counts [6]int
 	live   int // those that have not ended
 }
 
-// record is a job. past has the fields that only runs and ends need.
+// record is a job. past has the fields that are needed only from the first run on.
 type record struct {
 	*job.Job // as it is stored; replaced, never changed
 	name     *name
@@ -223,15 +223,15 @@ type record struct {
 	past     *past // nil before the first hand-out
 	op       op
 	inLine   bool   // the broker has it, or will
-	taken    bool   // one of our workers has been handed it since it was brought
+	taken    bool   // one of the master's workers has been handed it since it was submitted
 	stale    bool   // its groups, or its rank, have changed while it ran
-	ranked   bool   // its rank has changed since it was brought
-	long     bool   // its argument is longer than the broker takes: it is for our workers alone
-	bid      uint32 // number of the submission that brought it last
-	ripe     int64  // when Due is, on the clock; a wall clock that is set changes nothing
+	ranked   bool   // its rank has changed since it was submitted
+	long     bool   // its argument is longer than the broker takes: only the master's workers get it
+	bid      uint32 // number of its last submission
+	ripe     int64  // Due on the clock, which does not change when the wall clock is set
 }
 
-// op is a transition on its way into the store. A job has one at most.
+// op is a transition on its way into the store. A job has at most one.
 type op uint8
 
 const (
@@ -247,7 +247,7 @@ const (
 
 // past is the state of a job that was handed out.
 type past struct {
-	run     *run // the present run
+	run     *run // the current run
 	forget  int64
 	drop    int64 // 0: no result is kept
 	fetch   bool  // a response with the result is being written
@@ -257,7 +257,7 @@ type past struct {
 	pollers []*poller
 }
 
-// run is an attempt under way.
+// run is an attempt in progress.
 type run struct {
 	w        *worker
 	handle   handle // nil: the broker has not handed it out yet
@@ -266,8 +266,8 @@ type run struct {
 	deadline int64  // monotonic
 	before   job.State
 	sent     bool    // the worker may know of it
-	own      bool    // the broker has it as a job of its worker alone
-	dones    []reply // requests that wait until the end is written
+	own      bool    // the broker has it as a job for its worker alone
+	dones    []reply // replies to reports, sent when the end is written
 	ended    bool    // its worker has reported the end, which is being written
 	puller   *puller
 }
@@ -285,18 +285,18 @@ func newMachine(l Limits, seed uint64) *machine {
 }
 
 const (
-	// After paused without any command the machine must have stood still: that is twice the
-	// interval of beats.
+	// After paused, twice the interval of beats, without any command the machine must have
+	// stood still.
 	paused = 2 * beats
-	// reading is how long it may take to read what has arrived meanwhile, and longestReading is
-	// the limit if the machine stands still again before that is over.
+	// reading is how long it may take to read what has arrived meanwhile. longestReading is the
+	// limit if the machine stands still again before then.
 	reading, longestReading = 2 * beats, 20 * beats
 )
 
 // at sets the time of the next command. Time in which the machine stood still (stopped, swapped
-// out), or its store was away, does not count for deadlines and windows. What has arrived
-// meanwhile is read before any deadline is judged. Each stop counts for as long as it can go
-// unnoticed, so that a machine that is stopped again and again judges late, but does judge.
+// out), or its store was away, does not count for deadlines. Messages that have arrived meanwhile
+// are read before any deadline is judged. Of each stop, paused does count, so that a machine that
+// is stopped again and again judges late, but does judge.
 func (c *machine) at(clock, wall, host int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
@@ -324,7 +324,7 @@ func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wall }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
-// history returns a job's past, and makes it if necessary.
+// history returns a job's past, and creates it if necessary.
 func (r *record) history() *past {
 	if r.past == nil {
 		r.past = &past{index: -1}
@@ -332,7 +332,7 @@ func (r *record) history() *past {
 	return r.past
 }
 
-// running returns the present run, or nil.
+// running returns the current run, or nil.
 func (r *record) running() *run {
 	if r.past == nil {
 		return nil
@@ -340,18 +340,18 @@ func (r *record) running() *run {
 	return r.past.run
 }
 
-// waits reports whether the job may be handed out.
+// waits reports whether the job is queued or retrying.
 func (r *record) waits() bool { return r.State == job.Queued || r.State == job.Retrying }
 
-// after returns a copy of the job with the next Rev, to be changed into its state after one more
-// transition.
+// after returns a copy of the job with the next Rev, which the caller changes into the job's next
+// state.
 func (r *record) after() *job.Job {
 	j := *r.Job
 	j.Rev++
 	return &j
 }
 
-// become sets a job to the state that was written.
+// become replaces a job by the state that was written.
 func (c *machine) become(r *record, j *job.Job) {
 	c.count(r, -1)
 	if j.Due != r.Due {
@@ -366,12 +366,12 @@ func (c *machine) rest(r *record) time.Duration {
 	return longAt(r.ripe - c.clock)
 }
 
-// longAt returns so many milliseconds, but none below 0 or beyond what the broker takes.
+// longAt returns a number of milliseconds as a duration from 0 to the longest that the broker takes.
 func longAt(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }
 
-// count adds a job to all counts, or subtracts it.
+// count adds a job to all counts (by is 1), or subtracts it (-1).
 func (c *machine) count(r *record, by int) {
 	c.counts[r.State] += by
 	if r.name.counts[r.State] += by; !r.State.Ended() {
@@ -403,8 +403,8 @@ func (r *record) size() int64 {
 	return int64(n)
 }
 
-// fewNames names cost nothing. Each further name, of jobs that have not ended, counts nameSize
-// bytes, because it is a type of the broker.
+// fewNames names with jobs that have not ended count nothing. Each further one counts nameSize
+// bytes, because it is a type at the broker.
 const fewNames, nameSize = 1000, 5 << 10
 
 // held returns the bytes that MaxBytes limits.
@@ -418,7 +418,7 @@ func (c *machine) live() int {
 	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.entering
 }
 
-// insert enters a stored job. While the store is read, jobs come in any order.
+// insert adds a stored job. While the store is being read, jobs come in any order.
 func (c *machine) insert(r *record) {
 	c.jobs.Put(r.ID, r)
 	c.order = append(c.order, place{r.Seq, r})
@@ -475,7 +475,7 @@ func (c *machine) compact() {
 	c.order, c.gone, c.linkedTo, c.constraints.sweep = kept, 0, linkedTo, sweep
 }
 
-// find returns the index in order of a seq, or of the next larger one.
+// find returns the index in order of a seq and true, or the index of the next larger one and false.
 func (c *machine) find(seq uint64) (int, bool) {
 	low, high := 0, len(c.order)
 	for low < high {
@@ -488,7 +488,7 @@ func (c *machine) find(seq uint64) (int, bool) {
 	return low, low < len(c.order) && c.order[low].seq == seq
 }
 
-// settle calls the functions that wait for a transition, unless the next one has begun.
+// settle calls the functions that wait for a transition, until one of them begins the next one.
 func (c *machine) settle(r *record) {
 	if r.op != idle || r.past == nil || r.past.waiting == nil {
 		return
@@ -504,11 +504,11 @@ func (c *machine) settle(r *record) {
 	}
 }
 
-// wait calls f when the transition on its way is written.
+// wait calls f when the current transition has been written.
 func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
 
-// write sends a transition to the store, and calls then when it is written. If the store fails, it
-// is no longer the store that this machine knows.
+// write sends a transition to the store, and calls then when it is written. If the store fails, the
+// machine ends, because it no longer knows what is stored.
 func (c *machine) write(o op, r *record, send func(done func(error)), then func()) {
 	r.op = o
 	c.later(func() {

@@ -23,23 +23,23 @@ type Values struct {
 	FromJSON func(text []byte) ([]byte, *job.Fault)
 }
 
-// Options of a master.
+// Options are the options of a master.
 type Options struct {
 	Limits
 	Store  store.Store
 	Push   Pusher
 	Values Values
-	// Broker starts a broker or connects to one, which is Shared with others.
+	// Broker starts a broker, or connects to one that is Shared with others.
 	Broker func() (Broker, error)
 	Shared bool
 	// Namespace is part of the names of the broker's groups.
 	Namespace string
-	// Prefix begins the types of the broker's jobs. It ends with a character that no pattern of
-	// another master has in that place.
+	// Prefix is the prefix of the types of jobs at the broker. It ends with a character that no
+	// pattern of another master has in that place.
 	Prefix string
-	// Once begins the types of jobs with max_retry 0. If socket workers may join, nobody else can
-	// guess it: such a worker would run a job before that is written, and after a crash again.
-	// Otherwise it is Prefix.
+	// Once is the prefix of the types of jobs with max_retry 0. If socket workers may join,
+	// they must not be able to guess it: such a worker would run a job before the attempt is
+	// written, and after a crash the job would run again. Otherwise it is Prefix.
 	Once string
 	// Schedules is the file of the namespace's schedules; nil: there is none.
 	Schedules *schedule.File
@@ -55,7 +55,7 @@ type Options struct {
 type Master struct {
 	opt   Options
 	log   zerolog.Logger
-	began time.Duration // as boot.Since tells it
+	began time.Duration // boot.Since at Open
 	start int64         // wall time of began, in milliseconds
 
 	scraped  scraped
@@ -63,12 +63,12 @@ type Master struct {
 	serves   atomic.Pointer[service]
 	commands commandQueue
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	c     *machine   // nil unless this master is the active one
 	line  *brokerLine
 	state *job.Fault // why c is nil
 	away  error      // why the store is away
-	rest  []func()   // what a machine that has ended had left to do
+	rest  []func()   // work that a machine left when it ended
 	alarm *time.Timer
 	rings int64 // when it fires, on the machine's clock
 	chore chan struct{}
@@ -94,7 +94,7 @@ func Open(o Options) *Master {
 	}
 }
 
-// Limits are those that it keeps, Namespace is the one that it serves.
+// Limits returns the limits of the master, Namespace the namespace that it serves.
 func (m *Master) Limits() Limits    { return m.opt.Limits }
 func (m *Master) Namespace() string { return m.opt.Namespace }
 
@@ -103,14 +103,14 @@ func (m *Master) clock() (now, wall, host int64) {
 	return m.start + ms(boot.Since()-m.began), m.opt.Store.Now(), time.Now().UnixMilli()
 }
 
-// wind sets the alarm for the next thing that is due.
+// wind sets the alarm for the next work that is due.
 func (m *Master) wind(c *machine) {
 	next := c.next()
 	if next < m.rings && m.alarm != nil {
 		m.rings = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
 	}
-	if !c.brought && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // a beat asks again
+	if !c.brought && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // checked again at each beat
 		select {
 		case m.chore <- struct{}{}:
 		default:
@@ -118,8 +118,8 @@ func (m *Master) wind(c *machine) {
 	}
 }
 
-// Run waits for the lease. Then it is the active master, until ctx ends or the store can never be
-// used. A master that is fenced, or whose store has lost something, begins again.
+// Run waits for the lease. Then it serves as the active master, until ctx ends or the store can
+// never be used. It starts over if it is fenced or its store has lost something.
 func (m *Master) Run(ctx context.Context) error {
 	m.opt.Store.Watch(func(away error) {
 		m.mu.Lock()
@@ -145,12 +145,12 @@ func (m *Master) Run(ctx context.Context) error {
 			m.resign(ctx)
 			return nil
 		case err == errForsaken:
-			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for that long: a standby that has a broker gets the lease")
+			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for that long; a standby that reaches its broker gets the lease")
 			m.stand(errStandby)
 			m.resign(ctx)
 			continue
 		}
-		m.log.Error().Err(err).Msg("the master stops handing out, and begins again from what the store holds")
+		m.log.Error().Err(err).Msg("the master stops handing out jobs, and starts again from the store")
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
@@ -162,7 +162,7 @@ func (m *Master) resign(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := m.opt.Store.Resign(ctx); err != nil {
-		m.log.Warn().Err(err).Msg("the lease is not given back: another master takes over when it ends")
+		m.log.Warn().Err(err).Msg("the lease was not given back; another master takes over when it expires")
 	}
 }
 
@@ -173,7 +173,7 @@ func (m *Master) stand(why *job.Fault) {
 	m.mu.Unlock()
 }
 
-// serve is the active master, until ctx ends or something is lost.
+// serve runs the active master until ctx ends or there is an error.
 func (m *Master) serve(ctx context.Context) error {
 	c := newMachine(m.opt.Limits, m.opt.Seed)
 	c.namespace, c.prefix, c.once, c.schedules.read = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
@@ -206,7 +206,7 @@ func (m *Master) serve(ctx context.Context) error {
 		begin()
 		again := m.work(ctx, c, line, &alone, failed)
 		if again == nil {
-			m.log.Warn().Msg("the broker has gone, or the token allows too little; all jobs are submitted to it again")
+			m.log.Warn().Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
 			m.mu.Lock()
 			c.at(m.clock())
 			c.unlink()
@@ -231,7 +231,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 		Constraint: func(k *job.Constraint) error {
 			pick, fault := Compile(k)
 			if fault != nil {
-				return fmt.Errorf("it does not hold: %w", fault)
+				return fmt.Errorf("it is invalid: %w", fault)
 			}
 			c.replace(k, pick)
 			return nil
@@ -284,7 +284,7 @@ func (m *Master) activate(c *machine, line *brokerLine) {
 	m.mu.Unlock()
 }
 
-// flush sends the store everything that is meant for it.
+// flush sends the store what was collected for it.
 func (m *Master) flush(c *machine) {
 	sent := make(chan struct{})
 	m.step(c, func() {
@@ -314,10 +314,10 @@ func (m *Master) ring(c *machine) {
 	})
 }
 
-// beats is how often workers are checked.
+// beats is the interval at which workers are checked.
 const beats = 200 * time.Millisecond
 
-// work drives the machine. It returns nil when the broker must be connected again.
+// work drives the machine. It returns nil when the connection to the broker must be opened again.
 func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, alone *loneliness, failed <-chan error) error {
 	beat := time.NewTicker(beats)
 	defer beat.Stop()
@@ -352,8 +352,8 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, alone *
 	}
 }
 
-// chores brings jobs to the broker and changed constraints to jobs, in slices between which other
-// commands run.
+// chores submits jobs to the broker and applies changed constraints to jobs, in slices between
+// which other commands run.
 func (m *Master) chores(c *machine, line *brokerLine) {
 	ahead, changes := line.backlog()
 	var part *slice
@@ -361,8 +361,8 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 		if ahead <= manyAtOnce/2 {
 			c.linkSlice(manyAtOnce)
 		}
-		// The broker has done all of the last slice, so this process has nothing to do for a
-		// moment. While it has work, no requests are read.
+		// The next slice waits until the broker has processed the last one: while this
+		// process is busy with slices, it reads no requests.
 		if c.brought && ahead <= sliceLooks/sliceCost && changes == 0 {
 			part = c.nextSlice(sliceLooks)
 		}
@@ -376,8 +376,8 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 	}
 }
 
-// Drain stops accepting jobs and handing them out; running jobs may be answered. It waits until
-// nothing runs, or ctx ends.
+// Drain stops accepting jobs and handing them out; running jobs may still be answered. It waits
+// until no job runs, or ctx ends.
 func (m *Master) Drain(ctx context.Context) error {
 	m.mu.Lock()
 	select {
@@ -403,7 +403,7 @@ func (m *Master) Drain(ctx context.Context) error {
 	}
 }
 
-// Ready returns nil if requests are served, else a *job.Fault that says why not.
+// Ready returns nil if requests are served, or a *job.Fault that says why not.
 func (m *Master) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,7 +17,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descEnqueued  = desc("enqueued_total", "Jobs accepted, including those found in the store at the start.")
-	descRevived   = desc("revived_total", "Jobs that had ended and were told to run again.")
+	descRevived   = desc("revived_total", "Jobs that had ended and were revived.")
 	descHandedOut = desc("handed_out_total", "Attempts that began.")
 	descReleased  = desc("released_total", "Hand-outs that were taken back and do not count as attempts.")
 	descEnded     = desc("ended_total", "Jobs that ended, by outcome.", "outcome")
@@ -36,7 +36,7 @@ var (
 	descBytes     = desc("bytes", "Bytes of arguments, results, errors and idempotency keys held.")
 	descKeys      = desc("idempotency_keys", "Idempotency keys that are remembered.")
 	descStoreUp   = desc("store_up", "Whether the store accepts writes.")
-	descImbalance = desc("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a fault of the master.")
+	descImbalance = desc("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a bug.")
 	descActive    = desc("active", "Whether this master is the active one of its namespace.")
 	descBlocked   = desc("blocked", "Jobs that a constraint holds back.", "constraint")
 	descSchedules = desc("schedules", "Schedules.")
@@ -48,10 +48,10 @@ var (
 // Describe implements prometheus.Collector.
 func (m *Master) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
 
-// scraped caches the constraints for clients that scrape the metrics, which needs no token: with
-// many groups at the broker it takes long to find what they hold back.
+// scraped caches the constraints for scrapes of the metrics, which need no token: with many groups
+// at the broker, finding what they hold back takes long.
 type scraped struct {
-	mu   sync.Mutex // guards all
+	mu   sync.Mutex // guards the fields below
 	at   time.Time
 	view []*ConstraintView
 }
@@ -135,7 +135,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	to <- more.runSeconds.metric(descRun)
 }
 
-// imbalance returns by how much the ledger does not balance: 0 unless the master has a fault.
+// imbalance returns by how much the ledger is off; anything but 0 is a bug.
 func (l *Ledger) imbalance(counts *[6]int) int64 {
 	in := int64(l.Enqueued + l.Revived)
 	out := int64(l.Waiting + l.Running + l.Done + l.Failed + l.Cancelled)

@@ -39,7 +39,7 @@ func (c *machine) view(r *record) *Status {
 	return st
 }
 
-// fetchedBy is called with whether a response with the result was written completely.
+// fetchedBy is called after a response with the result; written reports whether all of it was sent.
 func (c *machine) fetchedBy(r *record, written bool) {
 	if c.jobs.Get(r.ID) != r || r.past == nil || !r.past.fetch {
 		return
@@ -52,7 +52,7 @@ func (c *machine) fetchedBy(r *record, written bool) {
 	c.dropResult(r)
 }
 
-// poll waits for a job's end, unless it has ended.
+// poll replies when a job has ended, at once if it already has.
 func (c *machine) poll(id job.ID, p *poller) {
 	r := c.jobs.Get(id)
 	switch {
@@ -72,8 +72,8 @@ func (c *machine) poll(id job.ID, p *poller) {
 	}
 }
 
-// endPoll ends a wait and returns the job's present status; ended says that the reply is on its
-// way already.
+// endPoll ends a wait and returns the job's current status; ended says that the reply is already on
+// its way.
 func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 	r := c.jobs.Get(id)
 	if r == nil || r.past == nil {
@@ -89,8 +89,8 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 	return nil, true
 }
 
-// wakePollers answers all requests that wait for a job. A result goes to all of them, and counts
-// as fetched when one of those that fetch it has received all of it.
+// wakePollers answers all requests that wait for a job. A result goes to all of them, and counts as
+// fetched if one of those that fetch it has received all of it.
 func (c *machine) wakePollers(r *record) {
 	all := r.past.pollers
 	if len(all) == 0 {

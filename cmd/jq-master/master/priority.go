@@ -4,8 +4,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// reprioritize gives a waiting job another priority, and applies the constraints that match
-// it then. It keeps its age.
+// reprioritize gives a waiting job another priority, and applies the constraints that then match
+// it. The job keeps its age.
 func (c *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	r := c.jobs.Get(id)
@@ -20,7 +20,7 @@ func (c *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 		r.wait(func() { c.reprioritize(id, priority, reply) })
 		return
 	case !r.waits():
-		tell(job.Refuse(job.WrongState, "", "the job's status is %v; the priority of queued and retrying ones can be changed", r.State))
+		tell(job.Refuse(job.WrongState, "", "the job's status is %v; only queued and retrying jobs can get another priority", r.State))
 		return
 	case r.Priority == priority:
 		tell(nil)

@@ -21,7 +21,7 @@ func (w *worker) demand() (n int) {
 	return n
 }
 
-// reserve returns the request that gets the next job. There is one, since demand is above 0.
+// reserve returns the request that gets the next job. demand must be above 0.
 func (w *worker) reserve() *puller {
 	for _, p := range w.pullers {
 		if p.max > p.coming+len(p.jobs) {
@@ -50,13 +50,13 @@ func (p *puller) deliver(c *machine, h *job.Handout) bool {
 	return true
 }
 
-// miss is called when a job on its way to a request does not come.
+// miss is called when a job on its way to a request will not arrive.
 func (p *puller) miss(c *machine) {
 	p.coming--
 	p.offer(c)
 }
 
-// offer completes a request with the jobs that it got, unless more are about to come.
+// offer completes a request with the jobs that it has got, unless more are on their way.
 func (p *puller) offer(c *machine) {
 	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.coming == 0 || len(p.jobs) == p.max || c.away != nil) {
 		p.ready = nil
@@ -64,7 +64,7 @@ func (p *puller) offer(c *machine) {
 	}
 }
 
-// endPull ends a request. Jobs that it does not take go back.
+// endPull ends a request and returns its jobs. Unless taken is set, they go back instead.
 func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	if p.closed {
 		return nil
@@ -81,7 +81,7 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	var jobs []job.Handout
 	for i, r := range p.recs {
 		switch u := p.runs[i]; {
-		case r.running() != u: // its time was over before it was taken
+		case r.running() != u: // it timed out before it was taken
 		case taken:
 			jobs = append(jobs, p.jobs[i])
 		case r.op == idle:

@@ -7,7 +7,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// load takes in a stored job, which the broker does not know yet.
+// load adds a stored job, which the broker does not know yet.
 func (c *machine) load(j *job.Job, forget, drop int64) {
 	r := c.adopt(j)
 	c.claimed(r)
@@ -19,7 +19,7 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	case job.Running:
 		c.ledger.Running++
 		w := c.workers[j.Worker]
-		if w == nil { // its worker does not know it; its time runs out
+		if w == nil { // its worker is not registered any more; the run will time out
 			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, seen: c.now, runs: make(map[*record]struct{})}
 			c.workers[j.Worker] = w
 		}
@@ -49,13 +49,13 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	}
 }
 
-// loadKey takes in a stored idempotency key.
+// loadKey adds a stored idempotency key.
 func (c *machine) loadKey(until int64, size int) {
 	c.keys.push(keyEntry{until, int64(size)})
 	c.keyBytes += int64(size)
 }
 
-// loadWorker takes in a stored worker.
+// loadWorker adds a stored worker.
 func (c *machine) loadWorker(s *job.Worker) {
 	c.workers[s.ID] = &worker{Worker: *s, seen: c.now, runs: make(map[*record]struct{})}
 }
@@ -64,13 +64,12 @@ func (c *machine) loadWorker(s *job.Worker) {
 func (c *machine) loaded() {
 	slices.SortFunc(c.order, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	c.loading = false
-	c.todo = nil // no reply was given yet
+	c.todo = nil // nobody waits for a reply yet
 	c.unlink()
 	c.finishReplacing()
 }
 
-// unlink is called when there is no broker, or an empty one: link then brings all jobs
-// to it.
+// unlink is called when there is no broker, or an empty one: linkSlice then submits all jobs to it.
 func (c *machine) unlink() {
 	c.linked, c.settled, c.brought, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
 	for _, p := range c.order {
@@ -89,9 +88,9 @@ func (c *machine) unlink() {
 	}
 }
 
-// linkSlice submits some jobs to the broker, first those that run and then the oldest, and reports
-// whether there are more. Workers get jobs when all of them are there. Without the lease it brings
-// nothing, because it would replace rules of the master that took over by old ones.
+// linkSlice submits some jobs to the broker, first running ones and then the oldest, and reports
+// whether there are more. Workers get jobs when the broker has all of them. Without the lease it
+// submits nothing, because it would overwrite rules of the master that has taken over.
 func (c *machine) linkSlice(looks int) (more bool) {
 	if c.brought || !c.out.store.Holds() {
 		return false
@@ -100,7 +99,7 @@ func (c *machine) linkSlice(looks int) (more bool) {
 		for _, k := range c.constraints.list {
 			c.set(k)
 		}
-		for _, w := range c.byAge() { // first: a broker that is full or stops may take no more
+		for _, w := range c.byAge() { // first: a full or stopping broker may not take all jobs
 			for _, r := range w.ranked() {
 				if !w.gone && r.past.run.handle == nil && !r.inLine {
 					w.orphans = true
@@ -134,9 +133,9 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	return false
 }
 
-// link lets workers get waiting jobs when the broker has handed out again all running
-// jobs, which then have their places in groups. It does not wait long for a run that the
-// broker does not take or holds back because its groups have no place left.
+// link lets workers get waiting jobs when the broker has handed out all running jobs again, so that
+// they count in their groups. It does not wait long for a run that the broker refuses, or holds
+// back because a group is full.
 func (c *machine) link() {
 	if !c.settled || c.linked {
 		return
@@ -182,7 +181,7 @@ func (c *machine) storeChanged(away error) {
 		c.judge = max(c.judge, c.now+ms(c.StoreWait)) // reports that workers have sent meanwhile are read first
 	}
 	c.away = away
-	if away != nil { // jobs on their way may take long
+	if away != nil { // jobs on their way to requests may take long
 		for _, w := range c.workers {
 			for _, p := range w.pullers {
 				p.offer(c)
@@ -192,14 +191,15 @@ func (c *machine) storeChanged(away error) {
 	c.serveAll()
 }
 
-// misplaced is called with a job that the broker did not take, or has ended by itself.
+// misplaced is called with a job that the broker has refused, or has ended without the master.
 func (c *machine) misplaced(id job.ID, bid uint32) {
 	if r := c.brings(id, bid); r != nil {
 		c.lateAgain(r, nil)
 	}
 }
 
-// brings returns the job that a submission has brought, unless the job is over.
+// brings returns the job of a submission, nil if the broker does not have the job or has a later
+// submission of it.
 func (c *machine) brings(id job.ID, bid uint32) *record {
 	if r := c.jobs.Get(id); r != nil && r.inLine && r.bid == bid {
 		return r
@@ -207,8 +207,8 @@ func (c *machine) brings(id job.ID, bid uint32) *record {
 	return nil
 }
 
-// lateAgain is called when the broker does not have a job, with the reason if there is
-// one. A job that runs is brought when the run is over.
+// lateAgain is called when the broker does not have a job; why is the outcome of the job there, or
+// nil. A running job is submitted when its run is over.
 func (c *machine) lateAgain(r *record, why *job.Outcome) {
 	r.inLine = false
 	c.late = append(c.late, lateJob{r.ID, c.now + ms(crossing), why, r.bid})
@@ -236,12 +236,12 @@ func (c *machine) unchanged(id job.ID) {
 	}
 }
 
-// lateJob brings a job, or its groups, to the broker once more.
+// lateJob is a job that the broker is to get, or whose groups it is to get, once more.
 type lateJob struct {
 	id  job.ID
 	at  int64
-	why *job.Outcome // it ends in this way instead, unless one of our workers had it
-	bid uint32       // or it was brought since
+	why *job.Outcome // the attempt ends in this way instead, unless one of the master's workers had it
+	bid uint32       // or it was submitted since
 }
 
 func (c *machine) placeLate() {
@@ -267,14 +267,14 @@ func (c *machine) placeLate() {
 	})
 }
 
-// answered is called when a worker of the broker's own has ended a job, or lost it. A
-// run that was lost, or has ended while the master stood still, may have been a run of
-// one of our workers whose hand-out has not been read yet: then it does not count.
+// answered is called when a socket worker has ended a job, or was lost with it. A run that was
+// lost, or that failed while the master stood still, may have been at one of the master's workers,
+// with a hand-out that has not been read yet: then it does not count.
 func (c *machine) answered(id job.ID, bid uint32, o *job.Outcome, lost bool) {
 	r := c.brings(id, bid)
 	switch {
 	case r == nil || r.State.Ended(): // the master itself has ended it
-	case c.ours(r): // it runs on, or a worker for all types had it, without its argument
+	case c.ours(r): // it still runs, or a socket worker for all types had it, without its argument
 		c.lateAgain(r, nil)
 	case r.op != idle:
 		r.wait(func() { c.answered(id, bid, o, lost) })
@@ -286,7 +286,7 @@ func (c *machine) answered(id job.ID, bid uint32, o *job.Outcome, lost bool) {
 	}
 }
 
-// attempted writes an attempt by a worker of the broker's own, and how it has ended.
+// attempted writes an attempt by a socket worker, and how it has ended.
 func (c *machine) attempted(r *record, o *job.Outcome) {
 	if c.socket == nil {
 		c.socket = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), gone: true}

@@ -7,7 +7,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// answer is the reply of a command.
+// answer is the reply to a command.
 type answer[T any] struct {
 	v   T
 	err error
@@ -29,7 +29,7 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 	}
 }
 
-// await is do for commands that always reply, once the store has answered them.
+// await is do for commands that always reply, even if the machine ends.
 func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
 	told, _, err := send(m, f)
 	if err != nil {
@@ -39,8 +39,8 @@ func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err
 	return a.v, m.judged(a.err)
 }
 
-// judged replaces an error that was judged from memory: past the end of the lease it may no
-// longer be true. What was written to the store is true, whoever is the master now.
+// judged replaces an error that came from memory: after the end of the lease it may no longer be
+// true. What was written to the store is true, whichever master is active now.
 func (m *Master) judged(err error) error {
 	if err != nil && !m.opt.Store.Holds() {
 		return errStandby
@@ -48,7 +48,7 @@ func (m *Master) judged(err error) error {
 	return err
 }
 
-// send runs a command soon, which replies at most once. Dead is closed when the machine ends.
+// send runs a command soon, which replies at most once. dead is closed when the machine ends.
 func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
 	s, err := m.service()
 	if err != nil {
@@ -82,7 +82,7 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 	if !m.hold(s.c, func() { v, err = f(s.c) }) {
 		return v, errStarting
 	}
-	if !m.opt.Store.Holds() { // asked last: earlier judgements may be as old as the lease allows
+	if !m.opt.Store.Holds() { // asked last: an earlier answer could be out of date
 		return v, errStandby
 	}
 	return v, err
@@ -90,10 +90,10 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 
 type none = struct{}
 
-// Enqueue adds jobs, all or none; their ids are in the same order. With a key that came before
-// with the same body, the ids are the earlier ones. It returns the outcome even if the master ends
-// meanwhile. A job with Sharing comes alone and without a key. If another job holds its key,
-// unique says what happened to that job: "kept", "replaced" or "extended".
+// Enqueue adds jobs, all or none; their ids are in the same order. With a key that was used before
+// with the same body, the ids are those of the earlier request. It returns the outcome even if the
+// master ends meanwhile. A job with Sharing must come alone and without a key. If another job holds
+// its unique key, unique says what happened to that job: "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueing{jobs: jobs, key: key}
 	e.match(m.list())
@@ -108,7 +108,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 		return nil, false, "", err
 	}
 	if jobs[0].Sharing == nil {
-		dead = nil // the store is asked at once
+		dead = nil // the store gets the request at once, and answers
 	}
 	var a answer[[]job.ID]
 	select {
@@ -120,7 +120,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 		switch {
 		case ids != nil: // the next master cancels the one that they replace
 			return ids, false, e.unique, nil
-		case !sent: // it waited for another job
+		case !sent: // it waited for the other job
 			return nil, false, "", errStarting
 		}
 		a = <-told
@@ -128,7 +128,7 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 	return a.v, replayed, e.unique, m.judged(a.err)
 }
 
-// list returns the present constraints.
+// list returns the current constraints.
 func (m *Master) list() []*constraint {
 	if s := m.serves.Load(); s != nil {
 		if list := s.c.constraints.shown.Load(); list != nil {
@@ -138,7 +138,8 @@ func (m *Master) list() []*constraint {
 	return nil
 }
 
-// Status returns a job's status. Unless peek is set, the first request gets the result.
+// Status returns a job's status. Unless peek is set, it fetches the result, which only one request
+// gets.
 func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 	st, err := look(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
 	if err != nil {
@@ -155,7 +156,7 @@ func (st *Status) putBack() {
 	}
 }
 
-// Poll waits until a job has ended, at most for wait.
+// Poll waits until a job has ended, but no longer than wait.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
 	st, ended, err = m.poll(ctx, id, wait, peek)
 	if !m.opt.Store.Holds() && m.serves.Load() != nil {
@@ -238,8 +239,7 @@ func (m *Master) Dismiss(id job.ID) error {
 	return err
 }
 
-// Known returns nil if there is such a worker, including one that is leaving. It counts
-// as a sign of life.
+// Known returns nil if there is such a worker, even if it is leaving. It counts as a sign of life.
 func (m *Master) Known(from job.Caller) error {
 	_, err := look(m, func(c *machine) (*worker, error) { return c.known(from, true) })
 	return err
@@ -282,11 +282,12 @@ func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 // lingering is how long a pull waits for more jobs after the first ones.
 const lingering = 5 * time.Millisecond
 
-// leastPull is how long a pull waits at least: until then the broker has handed out what waits, and the
-// store has taken it.
+// leastPull is the least time that a pull waits: enough for the broker to hand out a waiting job
+// and the store to write the attempt.
 const leastPull = 100 * time.Millisecond
 
-// Pull waits for jobs for a worker, at most as many as max and as long as wait.
+// Pull returns jobs for a worker, at most most. If there are none yet, it waits for them, at most
+// for wait.
 func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.Duration) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, leastPull))
 	defer cancel()
@@ -352,7 +353,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 	return jobs, err
 }
 
-// Retry lets a job run again from zero, or at once.
+// Retry queues an ended job again with all its retries, or lets a waiting retry run at once.
 func (m *Master) Retry(ctx context.Context, id job.ID) error {
 	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
 		c.revive(id, func(err error) { reply(none{}, err) })
@@ -368,11 +369,11 @@ func (m *Master) Reprioritize(ctx context.Context, id job.ID, priority int32) er
 	return err
 }
 
-// CancelAny is Cancel for operators, who see cancelled jobs as well.
+// CancelAny is Cancel for operators, to whom cancelled jobs are visible.
 func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
 	_, err := look(m, func(c *machine) (none, error) {
 		if r := c.jobs.Get(id); r != nil && r.State == job.Cancelled {
-			return none{}, job.Refuse(job.WrongState, "", "the job is cancelled already")
+			return none{}, job.Refuse(job.WrongState, "", "the job is already cancelled")
 		}
 		return none{}, nil
 	})
@@ -396,7 +397,7 @@ func (m *Master) Constraints() ([]*ConstraintView, error) {
 	return all, err
 }
 
-// blocked asks the broker how many jobs constraints hold back.
+// blocked asks the broker how many jobs each constraint holds back.
 func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
 	if line == nil || len(all) == 0 {
 		return
@@ -411,7 +412,7 @@ func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
 	}
 }
 
-// heldBack counts by constraint; much says that there are very many groups.
+// heldBack counts held-back jobs by constraint; much says that there are very many groups.
 func (m *Master) heldBack(line *brokerLine) (held map[string]int, much bool, err error) {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
@@ -419,14 +420,14 @@ func (m *Master) heldBack(line *brokerLine) (held map[string]int, much bool, err
 	held = make(map[string]int)
 	for _, g := range groups {
 		id, ours := constraintOf(m.opt.Namespace, g.Group)
-		if n := held[id]; ours && (g.Group[0] == 'c' || n == 0) { // a job is in both kinds
+		if n := held[id]; ours && (g.Group[0] == 'c' || n == 0) { // a job may be in groups of both kinds
 			held[id] = n + g.Held
 		}
 	}
 	return held, len(groups) > statNames, err
 }
 
-// Constraint is one of them.
+// Constraint returns the constraint with an id.
 func (m *Master) Constraint(id string) (*ConstraintView, error) {
 	var line *brokerLine
 	v, err := look(m, func(c *machine) (*ConstraintView, error) {
@@ -443,8 +444,8 @@ func (m *Master) Constraint(id string) (*ConstraintView, error) {
 	return v, err
 }
 
-// PutConstraint sets a constraint. With ifMatch the constraint must exist in that
-// version; with must it must exist in any version.
+// PutConstraint sets a constraint. If ifMatch is not 0, the constraint must exist in that version;
+// if must is set, in any version.
 func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch uint64, must bool) (v *ConstraintView, created bool, err error) {
 	pick, fault := Compile(k)
 	if fault != nil {
@@ -458,7 +459,7 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 	return v, created, err
 }
 
-// DropConstraint drops one.
+// DropConstraint drops a constraint, if ifMatch is not 0 only in that version.
 func (m *Master) DropConstraint(ctx context.Context, id string, ifMatch uint64) error {
 	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
 		c.dropConstraint(id, ifMatch, func(err error) { reply(none{}, err) })

@@ -21,8 +21,7 @@ type Rules struct {
 	Token string
 }
 
-// Set sets the rule of a pattern of groups, or drops it. Rate 0 and concurrency -1 are
-// left out.
+// Set sets the rule of a pattern of groups, or drops it. Rate 0 and concurrency -1 mean no limit.
 func (r *Rules) Set(ctx context.Context, pattern string, drop bool, rate float64, burst, concurrency int64) error {
 	path := "/v1/groups/" + url.PathEscape(pattern)
 	if drop {
@@ -42,7 +41,7 @@ func (r *Rules) Set(ctx context.Context, pattern string, drop bool, rate float64
 	return r.do(ctx, http.MethodPut, path, &rule, nil)
 }
 
-// Explain asks about a job that waits; nil when the broker does not have it.
+// Explain returns what the broker knows of a job, or an error if the broker does not have it.
 func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 	var j api.Job
 	if err := r.do(ctx, http.MethodGet, "/v1/jobs/"+id, nil, &j); err != nil {
@@ -51,20 +50,20 @@ func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 	return &j, nil
 }
 
-// errRefused is an answer that would be the same again.
+// errRefused is a refusal that would be the same if the request were repeated.
 var errRefused = errors.New("the broker refuses")
 
-// manyGroups is how many groups the broker is asked about, the busiest ones.
+// manyGroups is the most groups that the broker is asked for. It returns the busiest ones.
 const manyGroups = 10_000
 
-// Groups asks about groups with jobs in them.
+// Groups returns groups that have jobs in them.
 func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
 	var all api.Groups
 	err := r.do(ctx, http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", manyGroups), nil, &all)
 	return all.Groups, err
 }
 
-// Served reports whether the broker knows a worker for a type.
+// Served reports whether the broker has a worker for a type.
 func (r *Rules) Served(ctx context.Context, typ string) bool {
 	var t api.Type
 	return r.do(ctx, http.MethodGet, "/v1/types/"+url.PathEscape(typ), nil, &t) == nil && t.Workers > 0
@@ -86,7 +85,7 @@ func (r *Rules) do(ctx context.Context, method, path string, in, out any) error 
 		return err
 	case method == http.MethodDelete && resp.StatusCode == http.StatusNotFound:
 		return nil
-	case resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden: // tokens are read again
+	case resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden: // a token may change
 		return fmt.Errorf("%w: %s: %s", errRefused, resp.Status, bytes.TrimSpace(said))
 	case resp.StatusCode >= 300:
 		return fmt.Errorf("the broker answers %s: %s", resp.Status, bytes.TrimSpace(said))

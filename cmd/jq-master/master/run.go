@@ -9,12 +9,12 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// handed is called when the broker gives a job to a worker; own says that it had the
-// job as one of this worker alone, which runs already.
+// handed is called when the broker gives a job to a worker; own says that it had the job for this
+// worker alone, which already runs it.
 func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	w, r := c.workers[worker], c.jobs.Get(id)
 	switch {
-	case r == nil && !own, !c.out.store.Holds(): // another's, or one that is being cancelled
+	case r == nil && !own, !c.out.store.Holds(): // another master's, or one that is being cancelled
 		c.giveBack(h, crossing)
 		return
 	case r == nil || r.State.Ended() || own && r.State != job.Running:
@@ -38,7 +38,7 @@ func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
 		return
-	case c.rest(r) > 0: // the broker has taken it back by itself, and knows no backoff
+	case c.rest(r) > 0: // the broker has requeued it without the master, and knows no backoff
 		c.giveBack(h, c.rest(r))
 		return
 	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
@@ -77,9 +77,9 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	c.write(starting, r, func(done func(error)) { c.out.store.Start(j, done) }, func() { c.started(r, u) })
 }
 
-// started sends a run to its worker, unless it has come too late.
+// started sends a run to its worker, unless it is too late.
 func (c *machine) started(r *record, u *run) {
-	if c.now > u.began { // time that the store took does not count as the worker's
+	if c.now > u.began { // the time for the store is not the worker's
 		u.deadline += c.now - u.began
 		c.timers.set(r, u.deadline)
 	}
@@ -107,7 +107,7 @@ func (c *machine) started(r *record, u *run) {
 	})
 }
 
-// unstart undoes a run as if it had never been: the job keeps its place and attempt.
+// unstart undoes a run: the job keeps its place, and its attempt does not count.
 func (c *machine) unstart(r *record) {
 	u := r.past.run
 	j := r.after()
@@ -122,8 +122,8 @@ func (c *machine) unstart(r *record) {
 	})
 }
 
-// leave ends a run's hold of its worker, and the broker's hand-out by the answer; nil:
-// the job has ended.
+// leave frees the worker of a run, and answers the broker's hand-out; answer is nil if the job has
+// ended.
 func (c *machine) leave(r *record, u *run, answer func(handle)) {
 	r.past.run = nil
 	c.timers.remove(r)
@@ -146,7 +146,7 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 			break
 		}
 		// The broker has ended the job, or may have ended this run while the store or the
-		// master stood still: the job is submitted to it again.
+		// master stood still: the job is submitted again.
 		c.later(func() { h.release(crossing) })
 		fallthrough
 	case r.inLine: // to be handed to the worker again
@@ -220,7 +220,7 @@ func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 	}
 }
 
-var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not with this worker: it has timed out, was cancelled, or is elsewhere")
+var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to this worker: it has timed out, was cancelled, or is elsewhere")
 
 // done handles a worker's report of the end of a run.
 func (c *machine) done(w *worker, p *Report, answer reply) {
@@ -237,7 +237,7 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 		u.dones = append(u.dones, answer)
 	case mine && u.sent && r.op == idle:
 		if err := c.admitsResult(r, &p.Outcome); err != nil {
-			// The worker sends it again, and the run does not end before.
+			// The worker sends it again, and the run must not end before that.
 			u.deadline = max(u.deadline, c.now+missedBeats*ms(c.Heartbeat))
 			c.timers.set(r, u.deadline)
 			tell(err)
@@ -257,8 +257,7 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	}
 }
 
-// reported says whether a worker has already reported the end of an attempt (0: of its last
-// one).
+// reported reports whether a worker has already reported the end of an attempt (0: its last one).
 func (c *machine) reported(r *record, w job.ID, attempt int32) bool {
 	for _, a := range slices.Backward(r.Attempts) {
 		if a.Worker == w && (attempt == 0 || attempt == a.Number) {
@@ -274,12 +273,12 @@ func (c *machine) replyAll(all []reply, err error) {
 	}
 }
 
-// fail ends a run in the way that the master has found out.
+// fail ends a run whose failure the master, not the worker, has found.
 func (c *machine) fail(r *record, reason job.Reason, message string) {
 	c.end(r, &job.Outcome{Reason: reason, Retry: true, Message: message}, false)
 }
 
-// end writes how a run has ended, and then what follows from it.
+// end writes how a run has ended, and then ends the job or lets it wait for a retry.
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.past.run
 	o = c.bounded(o)
@@ -334,10 +333,10 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 
 const noRoom = " [its error is left out: max-bytes is reached]"
 
-// null is the result of a run without a value: it exists, and is null.
+// null is the result of a run that returned no value.
 var null = []byte{0xc0}
 
-// retry has a failed job wait for its backoff.
+// retry lets a failed job wait for its backoff.
 func (c *machine) retry(r *record, u *run, j *job.Job) {
 	j.State = job.Retrying
 	j.Retries++
@@ -354,8 +353,7 @@ func (c *machine) retry(r *record, u *run, j *job.Job) {
 	})
 }
 
-// backoff is the wait before retry n, from 1 on: between half of the limit and all
-// of it.
+// backoff returns a random wait before retry n, from 1: between half of its limit and all of it.
 func (c *machine) backoff(n int) time.Duration {
 	d := c.BackoffCap
 	if n <= 40 && c.BackoffBase<<(n-1) < d && c.BackoffBase<<(n-1) > 0 {
@@ -364,7 +362,7 @@ func (c *machine) backoff(n int) time.Duration {
 	return d/2 + time.Duration(c.rng.Int64N(int64(d-d/2)+1))
 }
 
-// note adds the run that has just ended to the last ones of a job.
+// note adds the run that has just ended to the attempts of a job.
 func note(j *job.Job, a *job.Attempt) {
 	a.Number, a.Worker, a.Started, a.Finished = j.Attempt, j.Worker, j.Started, j.Finished
 	all := j.Attempts
@@ -386,7 +384,7 @@ func (c *machine) bounded(o *job.Outcome) *job.Outcome {
 	return &b
 }
 
-// cut cuts a text to so many bytes, at a character's border.
+// cut cuts a text to at most most bytes, between two characters.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// madeAtOnce is how many jobs of one schedule a step makes; after manyAtOnce jobs, or
+	// madeAtOnce is the most jobs of one schedule that a step makes; after manyAtOnce jobs, or
 	// madeBytes, it leaves other schedules to the next step.
 	madeAtOnce = 100
 	madeBytes  = 8 << 20
 )
 
-// schedules are all schedules; this machine makes their jobs.
+// schedules has all schedules of the machine.
 type schedules struct {
 	byName map[string]*scheduled
 	watch  schedule.Watch
@@ -28,9 +28,9 @@ type schedules struct {
 	read   func(json.RawMessage) (*New, error)
 }
 
-// scheduled is a schedule.
+// scheduled is a schedule and its state in the machine.
 type scheduled struct {
-	*schedule.Schedule // as it is stored; replaced, never changed; nil: not yet
+	*schedule.Schedule // as it is stored; replaced, never changed; nil: not stored yet
 	job                *New
 	wake               int64 // wall time at which something may be due
 	busy               bool  // it is being written
@@ -47,7 +47,7 @@ func newSchedules() *schedules {
 	return &schedules{byName: make(map[string]*scheduled), due: make(map[string]uint64)}
 }
 
-// set makes a schedule what was written of it; nil drops it.
+// set replaces a schedule by what was written; nil drops it.
 func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *New, wall time.Time) {
 	if s.Schedule != nil {
 		l.bytes -= int64(len(s.Job) + len(s.job.Argument))
@@ -64,7 +64,7 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 	}
 }
 
-// wallTime is the time by which schedules are judged.
+// wallTime returns the time that decides what is due.
 func (c *machine) wallTime() time.Time { return time.UnixMilli(c.host).UTC() }
 
 func (c *machine) loadSchedule(name string, text []byte) error {
@@ -115,7 +115,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 	})
 }
 
-// writeSchedule writes a schedule with its due jobs, or that it is gone.
+// writeSchedule stores a schedule with its due jobs, or drops it if now is nil.
 func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *New, jobs []*job.Job, then func(error)) {
 	s.busy = true
 	written := func(err error) {
@@ -180,14 +180,14 @@ func unknownSchedule(name string) *job.Fault {
 	return job.Refuse(job.UnknownSchedule, "name", "there is no schedule %.60q", name)
 }
 
-// unended tells whether a job, given by its id as text, has not ended.
+// unended reports whether the job with an id, given as text, exists and has not ended.
 func (c *machine) unended(id string) bool {
 	j, _ := job.ParseID(id)
 	r := c.jobs.Get(j)
 	return r != nil && !r.State.Ended()
 }
 
-// settleSchedules makes the jobs of due times, while there is room for any.
+// settleSchedules makes the jobs of due times, if there is room for more jobs.
 func (c *machine) settleSchedules() {
 	l := c.schedules
 	if len(l.byName) == 0 || c.now < c.fullTo || c.admits(1, 0) != nil {
@@ -215,7 +215,8 @@ func (c *machine) settleSchedules() {
 	}
 }
 
-// settleSchedule settles one, and returns how many jobs are on their way into the store.
+// settleSchedule makes the due jobs of one schedule, and returns how many are on their way into the
+// store.
 func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time) int {
 	next := *s.Schedule
 	plan := next.Settle(schedule.World{
@@ -263,7 +264,7 @@ func (c *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 	return len(jobs)
 }
 
-// Schedules are the schedules behind a name, in the order of names.
+// Schedules returns at most limit schedules, in the order of names, starting behind the name after.
 func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
 	return look(m, func(c *machine) (list []ScheduleView, _ error) {
 		for _, name := range slices.Sorted(maps.Keys(c.schedules.byName)) {
@@ -275,7 +276,7 @@ func (m *Master) Schedules(after string, limit int) ([]ScheduleView, error) {
 	})
 }
 
-// Schedule is one of them.
+// Schedule returns the schedule with a name.
 func (m *Master) Schedule(name string) (ScheduleView, error) {
 	return look(m, func(c *machine) (ScheduleView, error) {
 		s := c.schedules.byName[name]
@@ -286,7 +287,7 @@ func (m *Master) Schedule(name string) (ScheduleView, error) {
 	})
 }
 
-// PutSchedule sets a schedule; fromFile tells that it is in the file.
+// PutSchedule sets a schedule; fromFile says that it is from the file.
 func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spec, fromFile bool) error {
 	n, err := m.opt.ReadJob(spec.Job)
 	if err != nil {
@@ -298,7 +299,7 @@ func (m *Master) PutSchedule(ctx context.Context, name string, spec schedule.Spe
 	return err
 }
 
-// DropSchedule drops one.
+// DropSchedule drops a schedule; fromFile says that it was in the file.
 func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) error {
 	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
 		c.dropSchedule(name, fromFile, func(err error) { reply(none{}, err) })
@@ -306,8 +307,7 @@ func (m *Master) DropSchedule(ctx context.Context, name string, fromFile bool) e
 	return err
 }
 
-// fileRetry is the pause after a failure before the schedules of the file are stored
-// again.
+// fileRetry is the pause after a failure to store the schedules of the file.
 const fileRetry = time.Second
 
 // keepFile keeps the master's schedules in step with the file, until ctx ends.
@@ -322,7 +322,7 @@ func (m *Master) keepFile(ctx context.Context) {
 		if err := m.putFile(ctx, file.All()); err != nil && ctx.Err() == nil {
 			if err.Error() != told {
 				told = err.Error()
-				m.log.Warn().Err(err).Msg("the schedules of the file are not all stored; trying again")
+				m.log.Warn().Err(err).Msg("not all schedules of the file are stored; trying again")
 			}
 			again = time.After(fileRetry)
 		}
@@ -335,7 +335,7 @@ func (m *Master) keepFile(ctx context.Context) {
 	}
 }
 
-// putFile stores the schedules of the file, and drops those that were in it before.
+// putFile stores the schedules of the file, and drops those that are no longer in it.
 func (m *Master) putFile(ctx context.Context, all map[schedule.Key]schedule.Spec) error {
 	old, err := m.Schedules("", schedule.Most)
 	if err != nil {

@@ -9,29 +9,28 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// A master without its broker can take jobs, but hands out none. It goes on while no other master
-// has a broker: it serves pushers, and the broker may come back. When a standby has a broker, that
-// standby should have the lease. So masters that wait for the lease watch their brokers, and the
-// store knows which of them have one. A master that has none leaves a free lease to a master that
-// has one. The lease moves at most once per BrokerWait, however often brokers come and go.
+// A master that cannot reach its broker accepts jobs but hands out none. It continues to serve
+// pushers while no other master reaches a broker, because its own may come back. A standby that
+// reaches its broker should have the lease instead. So masters that wait for the lease watch their
+// brokers and note in the store whether they reach one. A master that does not leaves a free lease
+// to one that does. The lease moves at most once per BrokerWait, however often brokers come and go.
 
-// errForsaken ends the service of a master whose broker was away for BrokerWait while a standby had
-// one.
-var errForsaken = errors.New("the broker is away, and a standby has one")
+// errForsaken ends the service of a master that could not reach its broker for BrokerWait while a
+// standby could.
+var errForsaken = errors.New("the broker is away, and a standby reaches one")
 
 // forsaken reports whether another master could serve now and this one could not.
 func (m *Master) forsaken(line *brokerLine) bool {
 	return m.opt.Shared && !line.b.Reached() && m.opt.Store.Awaited()
 }
 
-// loneliness is the time since which a master has been forsaken.
+// loneliness measures how long a master has been forsaken.
 type loneliness struct {
 	since time.Duration
 	known bool
 }
 
-// lasts returns for how long the master has been forsaken without a break, -1 if it is
-// not.
+// lasts returns how long the master has been forsaken without a break, -1 if it is not.
 func (l *loneliness) lasts(forsaken bool, now time.Duration) time.Duration {
 	switch {
 	case !forsaken:
@@ -43,7 +42,7 @@ func (l *loneliness) lasts(forsaken bool, now time.Duration) time.Duration {
 	return now - l.since
 }
 
-// firstReach is how long a master first waits for its broker's answer.
+// firstReach is how long a master waits for its broker's answer before it first competes for the lease.
 const firstReach = 200 * time.Millisecond
 
 // acquire waits for the lease, and watches the shared broker meanwhile.
@@ -60,7 +59,7 @@ func (m *Master) acquire(ctx context.Context) error {
 			return err
 		}
 		defer watch.Close()
-		first := sync.OnceFunc(func() { // without this the master would give way although its broker is there
+		first := sync.OnceFunc(func() { // without this the master would give way although it can reach its broker
 			soon, cancel := context.WithTimeout(ctx, firstReach)
 			defer cancel()
 			_ = watch.Ping(soon)

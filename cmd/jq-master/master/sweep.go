@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// spread applies a constraint to all jobs (nil: that one is gone), in slices, and calls
-// told when that is done. A sweep that is under way begins again.
+// spread applies a constraint to all jobs, in slices, and calls told when that is done; k is nil if
+// one was dropped. A sweep in progress starts over.
 func (s *constraints) spread(k *constraint, told func()) {
 	news := make([]*constraint, 0, len(s.news)+1)
 	for _, n := range append(slices.Clip(s.news), k) {
@@ -20,7 +20,8 @@ func (s *constraints) spread(k *constraint, told func()) {
 	s.tell(told, 0)
 }
 
-// tell calls told at the end of the sweep under way, or else of one from an index on.
+// tell calls told at the end of the current sweep or, if there is none, of a new one that starts at
+// an index.
 func (s *constraints) tell(told func(), from int) {
 	if s.sweep < 0 {
 		s.sweep = from
@@ -35,7 +36,7 @@ type slice struct {
 	looks []looked
 }
 
-// looked is a job that a sweep examines, with what it has found.
+// looked is a job that a sweep examines, with the constraints found.
 type looked struct {
 	rec   *record
 	job   *job.Job
@@ -44,8 +45,8 @@ type looked struct {
 }
 
 const (
-	// sliceLooks bounds the work of a slice: a millisecond or two, until the broker has
-	// it. Longer slices would keep requests waiting.
+	// sliceLooks bounds the work of a slice: a millisecond or two, with the broker's part.
+	// Longer slices would keep requests waiting.
 	sliceLooks = 2000
 	// sliceCost is the cost of changing a job's groups, in looks.
 	sliceCost = 10
@@ -54,7 +55,7 @@ const (
 // weight is the cost of matching a job, in looks, which depends on its argument.
 func weight(j *job.Job) int { return 1 + len(j.Argument)/512 }
 
-// nextSlice takes the next jobs of a sweep; nil when there is none.
+// nextSlice takes the next jobs of a sweep; it returns nil if there is no sweep.
 func (c *machine) nextSlice(looks int) *slice {
 	s := c.constraints
 	if s.sweep < 0 {
@@ -71,7 +72,7 @@ func (c *machine) nextSlice(looks int) *slice {
 	return p
 }
 
-// match is done without the lock.
+// match finds the constraints that apply to the jobs. It is called without the lock.
 func (p *slice) match() {
 	for i := range p.looks {
 		l := &p.looks[i]
@@ -79,13 +80,13 @@ func (p *slice) match() {
 	}
 }
 
-// sweepSlice applies the present constraints to the jobs of a slice.
+// sweepSlice applies the current constraints to the jobs of a slice.
 func (c *machine) sweepSlice(p *slice) {
 	s := c.constraints
 	if !same(p.list, s.list) {
-		return // the sweep has begun again
+		return // the sweep has started over
 	}
-	var last struct { // most jobs in a row go from one set to one other
+	var last struct { // most jobs in a row move between the same two sets
 		found   []membership
 		was, is *set
 	}
@@ -113,8 +114,8 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// after is the set of jobs that leave the constraints of a set that are gone, and get
-// those found that it did not have.
+// after returns a set without its constraints that are gone, and with those found that it does not
+// have.
 func (s *constraints) after(was *set, found []membership) *set {
 	var members []membership
 	if was != nil {
@@ -147,8 +148,8 @@ func (c *machine) regroupBy(r *record, g *set) {
 	}
 }
 
-// fit leaves out groups beyond what the broker takes. It is for jobs that wait while
-// constraints are added; new ones are refused.
+// fit leaves out groups beyond the number that the broker takes. It is for jobs that wait while
+// constraints are added; new jobs with too many are refused.
 func (c *machine) fit(groups []string) []string {
 	return groups[:min(len(groups), c.maxGroups)]
 }

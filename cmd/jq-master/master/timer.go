@@ -2,8 +2,8 @@ package master
 
 import "container/heap"
 
-// timers are the jobs for which something is due: the deadline of a run, or the end of
-// the time of a result or a job.
+// timers is a heap of the jobs for which something will be due: the deadline of a run, or the
+// expiry of a result or a job.
 type timers []*record
 
 func (t timers) Len() int           { return len(t) }
@@ -45,7 +45,7 @@ func (t *timers) remove(r *record) {
 	}
 }
 
-// next is when the first one is due, or never.
+// next returns when the first job is due, or never.
 func (t timers) next() int64 {
 	if len(t) == 0 {
 		return never
@@ -55,7 +55,7 @@ func (t timers) next() int64 {
 
 const never = int64(1) << 62
 
-// fifo is a queue.
+// fifo is a first-in, first-out queue.
 type fifo[T any] struct {
 	items []T
 	head  int

@@ -5,7 +5,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// uniqueKey is a unique key, of the jobs of one name.
+// uniqueKey is a unique key of the jobs with one name.
 type uniqueKey struct{ name, key string }
 
 func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key} }
@@ -16,11 +16,11 @@ func keyOf(a *job.Attributes) uniqueKey { return uniqueKey{a.Name, a.Unique.Key}
 type claim struct {
 	rec     *record  // nil: its job is on its way into the store
 	before  *record  // the job that gets the key back if that job is not stored; nil: none
-	waiting []func() // for that job
+	waiting []func() // called when that job is stored, or is not
 }
 
-// share finds the job that holds the key of a new one, and does with it what the mode
-// says. It reports whether the enqueueing goes on, now or later.
+// share finds the job that holds the key of a new one, and treats it as the mode says. It reports
+// whether the new job is to be enqueued now.
 func (c *machine) share(e *enqueueing) (goesOn bool) {
 	n := e.jobs[0]
 	if err := c.closed(); err != nil {
@@ -87,7 +87,7 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	})
 }
 
-// replaced is the job whose place a new one is to take, held until settleShare.
+// replaced returns the job whose place a new one takes, and keeps it busy until settleShare.
 func (c *machine) replaced(n *New) *record {
 	if n.Sharing == nil || n.Unique.Replaces.None() {
 		return nil
@@ -97,9 +97,8 @@ func (c *machine) replaced(n *New) *record {
 	return old
 }
 
-// settleShare is called when the job that wanted a key is stored, or with r nil when it
-// is not. A job that it replaces is cancelled only after that, so that no crash loses
-// both.
+// settleShare is called when the job that wanted a key is stored, or with r nil if it is not. The
+// job that it replaces is cancelled only after that, so that no crash loses both.
 func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {
 		return
@@ -126,8 +125,8 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	}
 }
 
-// claimed gives a stored job its key back. Of several jobs with one key, those
-// that hold it now come first, then the one that came last: the others have let it go.
+// claimed gives a stored job its key back. Of several jobs with one key, one that holds it now
+// wins, then the one enqueued last: the others have released it.
 func (c *machine) claimed(r *record) {
 	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {
 		return
@@ -145,8 +144,8 @@ func better(a, b *record, now int64) bool {
 	return a.Seq > b.Seq
 }
 
-// finishReplacing cancels the jobs that were to be cancelled when the master ended, except
-// those that were cancelled then and that an operator has revived since.
+// finishReplacing cancels the replaced jobs that were not yet cancelled when the master ended, but
+// not those that were cancelled and that an operator has revived since.
 func (c *machine) finishReplacing() {
 	for _, held := range c.uniques {
 		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
@@ -158,7 +157,7 @@ func (c *machine) finishReplacing() {
 	}
 }
 
-// reclaim gives an ended job that is to run again its key, unless another one holds it.
+// reclaim gives its key to an ended job that is to run again, unless another job holds it.
 func (c *machine) reclaim(r *record) error {
 	if r.Unique == nil {
 		return nil
@@ -175,7 +174,7 @@ func (c *machine) reclaim(r *record) error {
 	return job.Refuse(job.WrongState, "", "the job %v holds its unique key %q", held.rec.ID, k.key)
 }
 
-// disclaim is called when a job is forgotten.
+// disclaim releases the key of a job that is forgotten.
 func (c *machine) disclaim(r *record) {
 	if r.Unique == nil {
 		return

@@ -10,20 +10,20 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// worker is one of our workers, which is also a worker at the broker.
+// worker is a registered worker, which is also a worker at the broker.
 type worker struct {
 	job.Worker
 	seen     int64 // last request, monotonic
-	gone     bool  // it serves nothing any more and nobody knows it
+	gone     bool  // it serves nothing any more, and its id is unknown
 	runs     map[*record]struct{}
 	pausedTo int64
 	why      string           // the reason for the pause
 	failing  int64            // since when it has been unreachable; 0: it is not
 	pause    time.Duration    // the last pause because it was unreachable
-	excepts  map[string]int64 // names it does not know, until when
-	cancels  map[job.ID]int64 // runs that were cancelled by force, until when to report them
+	excepts  map[string]int64 // names that it does not know, and until when they are excepted
+	cancels  map[job.ID]int64 // runs that were cancelled by force, and until when it is told so
 	pullers  []*puller
-	orphans  bool // it has runs that the broker is to hand to it again
+	orphans  bool // the broker has yet to hand it some of its runs again
 	told     serving
 	joined   bool
 }
@@ -33,7 +33,7 @@ func (w *worker) there(c *machine) bool {
 	return !w.gone && !w.Leaving && c.away == nil && !c.draining && c.linked
 }
 
-// waits reports whether the worker has a request open: it is not silent.
+// waits reports whether the worker has an open request: then it is not silent.
 func (w *worker) waits() bool {
 	if len(w.pullers) > 0 {
 		return true
@@ -57,13 +57,13 @@ func (w *worker) takes(c *machine) bool {
 	return c.now >= w.pausedTo
 }
 
-// ours reports whether a job is only for our workers: it runs already, may not run
-// before that is written, or its argument does not fit through the broker.
+// ours reports whether only the master's workers may run a job: it already runs, must not run
+// before the attempt is written, or its argument is too long for the broker.
 func (c *machine) ours(r *record) bool {
 	return r.State == job.Running || r.long || r.MaxRetry == 0 && c.once != c.prefix
 }
 
-// typeOf is the broker's type of a job that waits.
+// typeOf returns the broker's type of a waiting job.
 func (c *machine) typeOf(r *record) string {
 	if r.MaxRetry == 0 || r.long {
 		return c.once + r.Name
@@ -71,7 +71,7 @@ func (c *machine) typeOf(r *record) string {
 	return c.prefix + r.Name
 }
 
-// addTypes adds the broker's types of a name.
+// addTypes appends the broker's types of a name.
 func (c *machine) addTypes(all []string, name string) []string {
 	if c.once != c.prefix {
 		all = append(all, c.once+name)
@@ -79,7 +79,7 @@ func (c *machine) addTypes(all []string, name string) []string {
 	return append(all, c.prefix+name)
 }
 
-// ownType is the type of jobs that run at a worker already.
+// ownType returns the type of jobs that a worker already runs.
 func (c *machine) ownType(w *worker) string { return c.ownPrefix() + w.ID.String() }
 
 func (c *machine) ownPrefix() string { return strings.TrimSuffix(c.prefix, ".") + "~" }
@@ -106,14 +106,14 @@ func (c *machine) serve(w *worker) {
 	for _, n := range w.Names {
 		v.types = c.addTypes(v.types, n)
 	}
-	if v.prefetch < 0 { // only what it runs already
+	if v.prefetch < 0 { // only what it already runs
 		v.types, v.prefetch = nil, max(w.MaxJobs, len(w.runs))
 	}
 	if w.orphans {
 		v.types = append(v.types, c.ownType(w))
 	}
 	for n := range w.excepts {
-		if !strings.Contains(n, "*") { // a pattern would keep others away as well
+		if !strings.Contains(n, "*") { // a pattern would keep away other names as well
 			v.except = c.addTypes(v.except, n)
 		}
 	}
@@ -142,7 +142,7 @@ func (c *machine) serveAll() {
 	c.link()
 }
 
-// byAge are all workers, the oldest first.
+// byAge returns all workers, the oldest first.
 func (c *machine) byAge() []*worker {
 	all := make([]*worker, 0, len(c.workers))
 	for _, w := range c.workers {
@@ -156,8 +156,8 @@ func (c *machine) byAge() []*worker {
 // another.
 const silentFor = 10 * time.Minute
 
-// dropSilent forgets the worker that pulls and has been silent for longest. Nothing else shows that
-// a worker without heartbeats has gone; if it has not, it registers again.
+// dropSilent forgets the worker that pulls and has been silent longest. Only silence shows that a
+// worker without heartbeats is gone; if it is not, it registers again.
 func (c *machine) dropSilent() {
 	var silent *worker
 	for _, w := range c.workers {
@@ -194,7 +194,7 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	if len(w.Names) == 0 {
 		w.Names = []string{"*"}
 	}
-	c.workers[w.ID] = w // counts from now on
+	c.workers[w.ID] = w // counts towards MaxWorkers from now on
 	stored := w.Worker
 	c.later(func() {
 		c.out.store.PutWorker(&stored, func(err error) {
@@ -212,8 +212,8 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	})
 }
 
-// known returns the worker that sent a request, which counts as a sign of life; a worker that
-// is leaving, only if leaving is set.
+// known returns the worker that sent a request, which counts as a sign of life. It returns a worker
+// that is leaving only if leaving is set.
 func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
 	w := c.workers[from.ID]
 	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {
@@ -223,7 +223,7 @@ func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
 	return w, nil
 }
 
-// retire lets a worker go: it gets no jobs, and its runs may still be answered.
+// retire unregisters a worker: it gets no more jobs, but its runs may still be answered.
 func (c *machine) retire(w *worker) {
 	w.Leaving = true
 	c.serve(w)
@@ -235,7 +235,7 @@ func (c *machine) retire(w *worker) {
 	c.dismiss(w)
 }
 
-// dismiss forgets a worker that has gone, when its last run has ended.
+// dismiss forgets a worker that leaves or is gone, if its last run has ended.
 func (c *machine) dismiss(w *worker) {
 	if !w.Leaving && !w.gone || len(w.runs) > 0 || c.workers[w.ID] != w {
 		return
@@ -259,7 +259,7 @@ func (c *machine) tellStore(send func(done func(error))) {
 	})
 }
 
-// ranked is what a worker runs, the oldest first.
+// ranked returns the jobs that a worker runs, the oldest first.
 func (w *worker) ranked() []*record {
 	return slices.SortedFunc(maps.Keys(w.runs), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
 }
@@ -289,8 +289,8 @@ func (c *machine) lostRun(r *record) {
 	c.end(r, &job.Outcome{Reason: job.Other, Retry: true, Message: "worker lost", Lost: true}, false)
 }
 
-// except keeps jobs of a name away from a worker that did not know it. The broker does
-// that, and handed does if the broker does not.
+// except keeps jobs with a name away from a worker that did not know it, at the broker and, for
+// patterns, in handed.
 func (c *machine) except(w *worker, name string) {
 	if w.excepts == nil {
 		w.excepts = make(map[string]int64)
@@ -303,7 +303,7 @@ func (c *machine) except(w *worker, name string) {
 	c.serve(w)
 }
 
-// setPause lets a worker get nothing for a while.
+// setPause gives a worker no jobs for a while.
 func (c *machine) setPause(w *worker, d time.Duration, why string) {
 	w.pausedTo, w.why = max(w.pausedTo, c.now+ms(d)), why
 	c.serve(w)
@@ -312,7 +312,7 @@ func (c *machine) setPause(w *worker, d time.Duration, why string) {
 // reached notes that a worker answers.
 func (c *machine) reached(w *worker) { w.failing, w.pause = 0, 0 }
 
-// missed notes that a worker does not.
+// missed notes that a worker does not answer.
 func (c *machine) missed(w *worker, why string) {
 	if w.Leaving || w.gone {
 		return
@@ -331,8 +331,8 @@ func (c *machine) missed(w *worker, why string) {
 	c.setPause(w, w.pause, why)
 }
 
-// heartbeat returns which of its runs a worker may give up. From the first heartbeat
-// on, the worker is lost when they stop, even if it did not ask for that before.
+// heartbeat returns the runs that a worker may abandon. From its first heartbeat on, the worker is
+// lost when heartbeats stop, even if it registered without them.
 func (c *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true
@@ -350,7 +350,7 @@ func lapse[K comparable](until map[K]int64, now int64) {
 	maps.DeleteFunc(until, func(_ K, t int64) bool { return now >= t })
 }
 
-// beat does the work that is due for workers, and for jobs that ended long ago.
+// beat does the periodic work for workers, idempotency keys and ended jobs.
 func (c *machine) beat() {
 	c.forgetKeys()
 	if c.away == nil {
