@@ -1,5 +1,5 @@
-// Package matcher selects jobs: a matcher is a condition on a job's attributes. It reads the
-// argument as it was sent, and only the fields in question.
+// Package matcher selects jobs: a matcher is a condition on a job's attributes. It reads only the
+// fields that the condition names, from the argument as it was sent.
 package matcher
 
 import (
@@ -18,8 +18,8 @@ const (
 	MaxNodes = 64
 	MaxDepth = 8
 	MaxBytes = 64 << 10
-	// MaxRegexText is the longest string on which a regular expression is tried, in bytes.
-	// MaxRegex is the largest number of its steps.
+	// MaxRegexText is the longest string, in bytes, that a regular expression can match.
+	// MaxRegex is the most steps that an expression may have.
 	MaxRegexText = 64 << 10
 	MaxRegex     = 1000
 )
@@ -38,7 +38,7 @@ type Matcher struct {
 	there bool   // of exists
 }
 
-// Parse reads a matcher from a value that pack has checked. The fault's field begins with match.
+// Parse reads a matcher from a value that pack has checked. The field of a fault begins with match.
 func Parse(v pack.Value) (*Matcher, *job.Fault) {
 	if len(v) > MaxBytes {
 		return nil, job.Refuse(job.InvalidValue, "match", "a matcher may have at most %d bytes, this one has %d", MaxBytes, len(v))
@@ -53,7 +53,7 @@ func Parse(v pack.Value) (*Matcher, *job.Fault) {
 
 type parser struct {
 	nodes int
-	fault *job.Fault // the first
+	fault *job.Fault // the first one
 }
 
 func (p *parser) refuse(code job.Code, at, format string, args ...any) {
@@ -106,7 +106,7 @@ func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 		return m
 	}
 	if op != nil || value != nil {
-		p.refuse(job.InvalidValue, at+"op", "goes together with field")
+		p.refuse(job.InvalidValue, at+"op", "is allowed only with field")
 	}
 	return m
 }
@@ -210,11 +210,11 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 	return re
 }
 
-// PicksAll reports whether the matcher selects every job because it names no field: {}, and
-// everything that is made of it.
+// PicksAll reports whether the matcher selects every job because it names no field, such as {} and
+// combinations of it.
 func (m *Matcher) PicksAll() bool { return m.always(true) }
 
-// always reports whether Match returns the same for every job because the matcher names no field.
+// always reports whether Match returns told for every job because the matcher names no field.
 func (m *Matcher) always(told bool) bool {
 	same := func(part *Matcher) bool { return part.always(told) }
 	other := func(part *Matcher) bool { return !same(part) }
@@ -226,7 +226,7 @@ func (m *Matcher) always(told bool) bool {
 	case "": // true
 		return told
 	}
-	if told == (m.form == "all") { // each part must be so
+	if told == (m.form == "all") { // all parts must agree
 		return !slices.ContainsFunc(m.parts, other)
 	}
 	return slices.ContainsFunc(m.parts, same)

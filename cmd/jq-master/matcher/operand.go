@@ -21,7 +21,7 @@ type operand struct {
 	bytes  []byte // a bin, an ext, or any other string; a matcher's operand has both
 	typ    int8   // of an ext
 	raw    pack.Value
-	// settled is the form that all equal arrays and maps share; only a matcher's operand has it.
+	// settled is the canonical form of an array or map; only a matcher's operand has it.
 	settled []byte
 }
 
@@ -41,7 +41,7 @@ func operandOf(v pack.Value) operand {
 	return o
 }
 
-// wanted is operandOf for the value in a matcher.
+// wanted is operandOf for a value in a matcher.
 func wanted(v pack.Value) operand {
 	o := operandOf(v)
 	switch o.kind {
@@ -115,8 +115,8 @@ func (o *operand) compare(want *operand) (order int, ok bool) {
 	return 0, false
 }
 
-// appendSettled appends the form that equal values share: numbers by value, the pairs of maps in
-// the order of their keys, and of pairs with one key only the last one.
+// appendSettled appends the canonical form of a value, which is the same for equal values: numbers
+// by value, the pairs of maps sorted by key, and only the last of several pairs with the same key.
 func appendSettled(dst []byte, v pack.Value) []byte {
 	switch v.Kind() {
 	case pack.Int, pack.Uint, pack.Float:
@@ -149,7 +149,7 @@ func appendSettledMap(dst []byte, v pack.Value) []byte {
 	for k, value := range v.Pairs() {
 		pairs = append(pairs, pair{appendSettled(nil, k), value})
 	}
-	slices.Reverse(pairs) // the last one comes first, and the sort keeps it there
+	slices.Reverse(pairs) // so that the last of equal keys comes first; the sort is stable
 	slices.SortStableFunc(pairs, func(a, b pair) int { return bytes.Compare(a.key, b.key) })
 	pairs = slices.CompactFunc(pairs, func(a, b pair) bool { return bytes.Equal(a.key, b.key) })
 	dst = msgp.AppendMapHeader(dst, uint32(len(pairs)))

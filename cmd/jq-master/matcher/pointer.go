@@ -18,16 +18,16 @@ type Pointer struct {
 	path      []token // into the argument
 }
 
-// attributes are the names with which pointers begin.
+// attributes are the names with which a pointer may begin.
 var attributes = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout"}
 
-// token is a step: the key of a map, or the index in an array.
+// token is one step of a pointer: a key of a map, or an index in an array.
 type token struct {
 	key   string
 	index int // -1 if it is not an index
 }
 
-// ParsePointer reads a pointer.
+// ParsePointer parses a pointer.
 func ParsePointer(text string) (Pointer, *job.Fault) {
 	if !strings.HasPrefix(text, "/") {
 		return Pointer{}, job.Refuse(job.InvalidValue, "", "must be a JSON Pointer such as /name or /argument/user/0/id, not %.80q", text)
@@ -36,7 +36,7 @@ func ParsePointer(text string) (Pointer, *job.Fault) {
 	for i, part := range strings.Split(text[1:], "/") {
 		key, ok := unescape(part)
 		if !ok {
-			return Pointer{}, job.Refuse(job.InvalidValue, "", "must be a JSON Pointer, in which ~ is written ~0, not %.80q", text)
+			return Pointer{}, job.Refuse(job.InvalidValue, "", "must be a JSON Pointer, in which ~ is written as ~0, not %.80q", text)
 		}
 		if i == 0 {
 			p.attribute = key
@@ -46,7 +46,7 @@ func ParsePointer(text string) (Pointer, *job.Fault) {
 			continue
 		}
 		if p.attribute != "argument" {
-			return Pointer{}, job.Refuse(job.InvalidValue, "", "goes on after /%s, which has no parts: %.80q", p.attribute, text)
+			return Pointer{}, job.Refuse(job.InvalidValue, "", "continues after /%s, which has no parts: %.80q", p.attribute, text)
 		}
 		index := -1
 		if n, err := strconv.Atoi(key); err == nil && n >= 0 && strconv.Itoa(n) == key {
@@ -94,8 +94,7 @@ func (p *Pointer) find(a *job.Attributes) operand {
 	return o
 }
 
-// Value returns the value in a job, in a form that equal values share; found is false if there is
-// none.
+// Value returns the canonical form of the value in a job; found is false if there is none.
 func (p *Pointer) Value(a *job.Attributes) (value []byte, found bool) {
 	o := p.find(a)
 	switch {
