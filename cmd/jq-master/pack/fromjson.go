@@ -16,9 +16,9 @@ import (
 	"gloom/wire"
 )
 
-// FromJSON returns the MessagePack of a JSON text, including the forms in which AppendJSON writes
+// FromJSON converts a JSON text to MessagePack, including the forms in which AppendJSON writes
 // values that JSON lacks. Integers beyond 64 bits, numbers beyond a float64, and objects that look
-// like such a form but are not one are an invalid_value; all other faults are an invalid_body.
+// like such a form but are malformed are an invalid_value; all other faults are an invalid_body.
 func FromJSON(text []byte) ([]byte, *job.Fault) {
 	if !utf8.Valid(text) {
 		return nil, job.Refuse(job.InvalidBody, "", "the body is not UTF-8")
@@ -57,10 +57,10 @@ type reader struct {
 	next   int
 }
 
-// maxText is how deep a text may be nested: a $map has three levels of brackets.
+// maxText is how deeply a text may be nested: a $map has three levels of brackets.
 const maxText = 3*MaxDepth + 3
 
-// count goes through the text once and counts the items of all arrays and objects.
+// count walks the text once and counts the items of all arrays and objects.
 func (r *reader) count() *job.Fault {
 	var open [maxText]uint32 // indexes in counts
 	depth := 0
@@ -107,13 +107,13 @@ func (r *reader) peek() byte {
 	return r.in[r.at]
 }
 
-// pass skips the next byte that is not a space.
+// pass skips spaces and the byte after them.
 func (r *reader) pass() {
 	r.peek()
 	r.at++
 }
 
-// value appends the value that begins here.
+// value appends the value that begins at r.at.
 func (r *reader) value(depth int) *job.Fault {
 	switch c := r.peek(); c {
 	case '{', '[':
@@ -151,7 +151,7 @@ func (r *reader) value(depth int) *job.Fault {
 	return nil
 }
 
-// text returns the string that begins here.
+// text returns the string that begins at r.at.
 func (r *reader) text() []byte {
 	start, escaped := r.at+1, false
 	for r.at++; r.in[r.at] != '"'; r.at++ {
@@ -227,7 +227,7 @@ func (r *reader) object(n uint32, depth int) *job.Fault {
 	return nil
 }
 
-// special appends the value for which an object with one special key stands.
+// special appends the value that an object with one special key represents.
 func (r *reader) special(key string, depth int) *job.Fault {
 	at := r.at
 	wrong := func(want string) *job.Fault {
@@ -303,12 +303,12 @@ func (r *reader) special(key string, depth int) *job.Fault {
 	return nil
 }
 
-// notFinite are the names of floats that are not finite.
+// notFinite has the floats that are not finite, by name.
 var notFinite = map[string]float64{
 	"NaN": math.Float64frombits(0x7ff8 << 48), "Inf": math.Inf(1), "+Inf": math.Inf(1), "-Inf": math.Inf(-1),
 }
 
-// bracket opens the array that begins here and returns the number of its items.
+// bracket opens the array that begins at r.at and returns the number of its items.
 func (r *reader) bracket() (n uint32, ok bool) {
 	if r.peek() != '[' {
 		return 0, false

@@ -62,7 +62,7 @@ func AppendJSON(dst []byte, v Value) []byte {
 	return append(dst, "null"...)
 }
 
-// closed replaces the comma behind n items with a bracket.
+// closed replaces the comma after n items with a bracket.
 func closed(dst []byte, n uint64, bracket byte) []byte {
 	if n > 0 {
 		dst = dst[:len(dst)-1]
@@ -87,7 +87,7 @@ func appendMap(dst []byte, v Value, n uint64) []byte {
 	return closed(dst, n, '}')
 }
 
-// odd reports that a map cannot be a JSON object.
+// odd reports whether a map cannot be written as a JSON object.
 func odd(v Value, n uint64) bool {
 	for k := range v.Pairs() {
 		if k.Kind() != String || !utf8.Valid(k.Bytes()) || n == 1 && special(k.Bytes()) {

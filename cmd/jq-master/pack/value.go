@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Value is a value that Check has accepted, or a part of one; nil is no value.
+// Value is a value that Check has accepted, or a part of one; nil means no value.
 type Value []byte
 
 // Kind returns the kind of the value.
@@ -17,7 +17,7 @@ func (v Value) Kind() Kind {
 	return readHead(v).kind
 }
 
-// Len returns the number of items of an array, of pairs of a map, of bytes of a string, bin or
+// Len returns the number of items of an array, of pairs of a map, or of bytes of a string, bin or
 // ext.
 func (v Value) Len() int { return int(readHead(v).n) }
 
@@ -82,8 +82,8 @@ func next(b Value) (first, rest Value) {
 	return b[:at:at], b[at:]
 }
 
-// Field returns the value of a string key of a map, the last one of several; nil if there is none,
-// or if v is not a map.
+// Field returns the value of a string key of a map, the last one if the key occurs several times;
+// nil if there is none, or if v is not a map.
 func (v Value) Field(key string) (found Value) {
 	if v.Kind() != Map {
 		return nil
@@ -96,7 +96,7 @@ func (v Value) Field(key string) (found Value) {
 	return found
 }
 
-// Item returns the nth item of an array, from 0 on; nil if there is none.
+// Item returns item n of an array, counted from 0; nil if there is none.
 func (v Value) Item(n int) Value {
 	if v.Kind() != Array || n >= v.Len() {
 		return nil
@@ -119,14 +119,13 @@ type Number struct {
 	bits uint64
 }
 
-// Integer returns the number of an integer.
+// Integer returns an integer as a Number.
 func Integer(n int64) Number { return Number{Int, uint64(n)} }
 
-// Real returns the number of a float.
+// Real returns a float as a Number.
 func Real(f float64) Number { return Number{Float, math.Float64bits(f)} }
 
-// Integer returns the number if it is an integer that fits into 64 bits with a sign; a float may
-// be.
+// Integer returns the number if it is an integer that fits into an int64; a float may be one, too.
 func (n Number) Integer() (int64, bool) {
 	switch n.kind {
 	case Int:
@@ -138,7 +137,7 @@ func (n Number) Integer() (int64, bool) {
 	return int64(f), f == math.Trunc(f) && f >= -1<<63 && f < 1<<63
 }
 
-// Unsigned returns the number if it is an integer that fits into 64 bits without a sign.
+// Unsigned returns the number if it is an integer that fits into a uint64.
 func (n Number) Unsigned() (uint64, bool) {
 	switch n.kind {
 	case Int:
@@ -161,7 +160,7 @@ func (n Number) Float() float64 {
 	return math.Float64frombits(n.bits)
 }
 
-// Compare returns -1, 0 or 1 for numbers by their exact values; ok is false if one is NaN.
+// Compare compares the exact values of two numbers and returns -1, 0 or 1; ok is false if one is NaN.
 func (n Number) Compare(m Number) (order int, ok bool) {
 	switch {
 	case n.kind == Float && m.kind == Float:

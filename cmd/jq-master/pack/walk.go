@@ -1,6 +1,6 @@
 // Package pack reads and writes MessagePack as bytes. It decodes only the values that are read,
 // allocates nothing for announced lengths, and converts values to JSON and back. Values are passed
-// on byte by byte.
+// on unchanged.
 package pack
 
 import (
@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// MaxDepth is how deep values may be nested: a map in an array is 2 deep.
+// MaxDepth is how deeply values may be nested: a map in an array has depth 2.
 const MaxDepth = 100
 
 // Kind is the kind of a value.
@@ -21,7 +21,7 @@ const (
 	None Kind = iota
 	Nil
 	Bool
-	Int // below zero, or as signed
+	Int // negative, or encoded as signed
 	Uint
 	Float
 	String
@@ -38,9 +38,9 @@ func (k Kind) String() string { return kindNames[k] }
 // head describes the first bytes of a value.
 type head struct {
 	kind Kind
-	size int    // bytes of the head; of a scalar, of all of it
-	n    uint64 // bytes of a string, bin or ext behind the head; items, or pairs
-	bits uint64 // a number: the integer, or the float64; a boolean: 0 or 1
+	size int    // bytes of the head; for a scalar, of the whole value
+	n    uint64 // bytes of a string, bin or ext after the head; or items, or pairs
+	bits uint64 // of a number: the integer or the float64; of a boolean: 0 or 1
 	typ  int8   // of an ext
 }
 
@@ -109,8 +109,8 @@ func number(b []byte) uint64 {
 	return 0
 }
 
-// forms has the heads from 0xc0 to 0xdf: their size, and the bytes of the number behind the first
-// byte.
+// forms describes the heads from 0xc0 to 0xdf: their size, and the size of the number after the
+// first byte.
 var forms = [32]struct {
 	kind        Kind
 	size, width uint8
@@ -127,8 +127,8 @@ var forms = [32]struct {
 	{Map, 3, 2}, {Map, 5, 4},
 }
 
-// Check returns why b is not exactly one value, nested at most MaxDepth deep, as a Fault with the
-// code invalid_body; nil if it is.
+// Check returns nil if b is exactly one value, nested at most MaxDepth deep, and otherwise a Fault
+// with the code invalid_body that says why not.
 func Check(b []byte) *job.Fault {
 	v, fault := cut(b)
 	if fault == nil && len(v) < len(b) {
@@ -143,7 +143,7 @@ func invalid(format string, args ...any) *job.Fault {
 
 // cut returns the value at the beginning of b.
 func cut(b []byte) (Value, *job.Fault) {
-	var open [MaxDepth]uint64 // how many values follow, by level
+	var open [MaxDepth]uint64 // how many values are still to come, by level
 	depth, at := 0, 0
 	for {
 		h := readHead(b[at:])

@@ -22,7 +22,7 @@ func AppendSeconds(dst []byte, s job.Span) []byte {
 	return msgp.AppendFloat64(dst, s.Seconds())
 }
 
-// AppendTime appends a moment in milliseconds since 1970 as a string in ISO 8601.
+// AppendTime appends a time, in milliseconds since 1970, as a string in ISO 8601.
 func AppendTime(dst []byte, milliseconds int64) []byte {
 	var buf [40]byte
 	at := time.UnixMilli(milliseconds).UTC()
