@@ -1,4 +1,4 @@
-// The page of jq-master: its views, and what the field finds.
+// The page of jq-master: its views, and what its search field finds.
 import { html } from './html.js';
 import { call } from './api.js';
 import { look } from './live.js';
@@ -8,7 +8,7 @@ import { mark } from './verdict.js';
 import { source } from './look.js';
 import { overview } from './view/overview.js';
 
-/** The busiest names that have this in them, and the job with this id.
+/** The busiest names that contain a text, and the job whose id it is.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
 async function fits(what) {
   const job = what.length === 36 ? await call('GET', `/v1/jobs/${encodeURIComponent(what)}?bodies=false`).catch(() => null) : null;
@@ -17,7 +17,7 @@ async function fits(what) {
     ...names.map((/** @type {any} */ n) => ({ name: n.name, kind: 'name', href: to(['jobs'], { name: n.name }) }))];
 }
 
-/** Goes to the job with this id, or else to the jobs with this in their name. @param {string} what */
+/** Goes to the job whose id it is, or else to the jobs whose names contain it. @param {string} what */
 function find(what) {
   if (/^[0-9a-f-]{36}$/i.test(what)) location.hash = to(['job', what]);
   else location.hash = to(['jobs'], { match: `{"field":"/name","op":"glob","value":${JSON.stringify(`*${what.replace(/^\*|\*$/g, '')}*`)}}` });

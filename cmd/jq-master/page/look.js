@@ -1,11 +1,11 @@
-// What the master tells of all jobs, asked for every two seconds.
+// The master's statistics of all jobs, requested every two seconds.
 import { Lately } from './live.js';
 import { poll } from './poll.js';
 import { quantile } from './format.js';
 
 const wait = new Lately(), run = new Lately();
 
-/** The last look, when it came, and what it had come to. @type {any} */
+/** The last reply, and when it came. @type {any} */
 let last = null, at = 0;
 /** @type {Record<string, number|null>} */
 let values = {};
@@ -29,5 +29,5 @@ function sample(v, t) {
 
 export const source = poll('/v1/stats?names=20', 2000, sample);
 
-/** Jobs a second that came, ended, and failed, as of the last look; null: not known yet. */
+/** Jobs a second that came, ended, and failed, as of the last reply; null: not known yet. */
 export const rates = () => values;

@@ -1,5 +1,5 @@
-// Package page is what operators see of a queue in a browser: the kit of gloom/broker/page, with
-// the views here, which ask /v1 for everything.
+// Package page is the operators' web page of a queue: the kit of gloom/broker/page with the views
+// in this directory, which get all data from /v1.
 package page
 
 import (
@@ -15,5 +15,5 @@ var views embed.FS
 // Site is the page of jq-master.
 var Site = page.New(page.Daemon{
 	Title: "JQ", Noun: "master", Views: views, Shared: schedule.Views,
-	Without: "<code>GET /v1/stats</code> and <code>/v1/jobs</code> tell the same.",
+	Without: "<code>GET /v1/stats</code> and <code>/v1/jobs</code> have the same data.",
 })

@@ -1,4 +1,4 @@
-// The constraints: what each is about, and whom it holds back.
+// The constraints: which jobs each matches, and how many it holds back.
 import { html } from '../html.js';
 import { call, enc, text } from '../api.js';
 import { count, members } from '../format.js';
@@ -11,10 +11,10 @@ const keys = ['match', 'rate', 'burst', 'concurrency', 'per', 'enabled'];
 
 const path = (/** @type {string} */ id) => '/v1/constraints/' + enc(id);
 
-/** Puts a constraint whose members are as they are written. @param {string} id @param {Record<string, string>} of */
+/** Puts a constraint; the members are JSON texts. @param {string} id @param {Record<string, string>} of */
 const put = (id, of) => call('PUT', path(id), `{${keys.filter(k => of[k] !== undefined).map(k => `"${k}":${of[k]}`)}}`);
 
-/** Puts it with other members than it has now. @param {string} id @param {Record<string, string>} change */
+/** Puts a constraint with some members changed. @param {string} id @param {Record<string, string>} change */
 const change = async (id, change) => put(id, { ...members(await text('GET', path(id))), ...change });
 
 /** @param {any} [c] */
@@ -28,11 +28,11 @@ function edit(c) {
         <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${n('rate')} /></label>
         <label>of them at once <input name="burst" type="number" min="1" step="1" defaultValue=${n('burst')} /></label></div>
       <label>For each value of (a JSON Pointer) <input name="per" placeholder="/argument/user" spellcheck="false" autocomplete="off" defaultValue=${c?.per ?? ''} /></label>
-      <p class="note">What is left empty is not limited; 0 at a time holds back all.</p>`,
+      <p class="note">An empty field sets no limit; 0 at a time holds back all.</p>`,
     go: form => {
       const f = (/** @type {string} */ k) => String(form.get(k) ?? '').trim(), id = c?.id ?? f('id');
       return act(() => {
-        if (!isJSON(f('match'))) throw new Error('the matcher is no JSON');
+        if (!isJSON(f('match'))) throw new Error('the matcher is not JSON');
         return put(id, { match: f('match'), concurrency: f('concurrency') || 'null', rate: f('rate') || 'null', burst: f('burst') || 'null', per: f('per') ? JSON.stringify(f('per')) : 'null', enabled: was?.enabled ?? 'true' });
       }, `The constraint ${id} is set.`, c ? () => put(id, was) : undefined);
     },
@@ -41,7 +41,7 @@ function edit(c) {
 
 /** @param {any} c */
 function remove(c) {
-  let was = c.raw; // as of a while ago
+  let was = c.raw; // may be out of date
   act(async () => {
     was = members(await text('GET', path(c.id)));
     await call('DELETE', path(c.id));
@@ -57,14 +57,14 @@ const columns = [
   { name: 'Allows', wide: 1, of: limit },
   { name: 'Held back', num: true, of: c => c.blocked ? html`<a href=${heldJobs(c)}>${count(c.blocked)}</a>` : '0' },
   { name: 'Running', num: true, wide: 1, of: c => c.running ? html`<a href=${to(['jobs'], { status: 'running', match: c.raw.match })}>${count(c.running)}</a>` : '0' },
-  { name: 'Of', num: true, wide: 1, title: 'jobs that it is about', of: c => count(c.matching) },
+  { name: 'Of', num: true, wide: 1, title: 'jobs that it matches', of: c => count(c.matching) },
   { name: 'Matcher', wide: 2, class: 'reason', of: c => html`<code>${c.raw.match.slice(0, 300)}</code>` },
   { name: 'Do', of: c => html`<span class="row">${button('Change', () => edit(c))} ${c.enabled ? button('Turn off', () => turn(c, false)) : button('Turn on', () => turn(c, true))} ${button('Remove', () => remove(c), { danger: true })}</span>` },
 ];
 
 export function constraints() {
   const r = rules(), id = place.value.query.get('id'), list = (r.data ?? []).filter((/** @type {any} */ c) => !id || c.id === id);
-  return html`<header class="bar"><h1>Constraints</h1><span class="note">what they are about, and whom they hold back ${id && html`<a href=${to(['constraints'])}>all of them</a>`}</span>${button('Add a constraint', () => edit())}</header>
+  return html`<header class="bar"><h1>Constraints</h1><span class="note">which jobs they match, and how many they hold back ${id && html`<a href=${to(['constraints'])}>all of them</a>`}</span>${button('Add a constraint', () => edit())}</header>
     ${waiting(r) ?? (list.length ? table('Constraints', columns, list, c => c.id) : empty('There is no constraint: jobs are limited by the slots of workers alone.'))}
     ${list[0] && !list[0].persisted && html`<p class="note">They are in memory only: a restart loses them. --redis or --constraints keeps them.</p>`}`;
 }

@@ -1,11 +1,11 @@
-// Names and constraints as the views show them, and what one may do about findings.
+// Links to names and constraints, and where findings lead.
 import { html } from '../html.js';
 import { asked } from '../api.js';
 import { count } from '../format.js';
 import { to } from '../parts.js';
 import { rows } from '../body.js';
 
-/** The jobs of a name that wait. @param {any} n */
+/** How many jobs with a name wait. @param {any} n */
 export const waiting = n => n.states.queued + n.states.retrying;
 
 export const nameLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['jobs'], { name })}>${name}</a>`;
@@ -17,7 +17,7 @@ export const rules = (every = 4000) => asked('/v1/constraints', every, readRules
 
 export const ruleLink = (/** @type {string} */ id) => html`<a class="name" href=${to(['constraints'], { id })}>${id}</a>`;
 
-/** The jobs that wait and that a constraint is about. @param {any} c */
+/** Link to the waiting jobs that a constraint matches. @param {any} c */
 export const heldJobs = c => to(['jobs'], { status: 'queued', match: c.raw.match });
 
 /** What a constraint allows, in words. @param {any} c */

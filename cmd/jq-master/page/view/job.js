@@ -1,4 +1,4 @@
-// One job: where it stands, what it waits for, its runs, its argument and what came of it.
+// One job: its status, what it waits for, its runs, its argument and its result.
 import { html, signal } from '../html.js';
 import { asked, segment } from '../api.js';
 import { lasted, second } from '../live.js';
@@ -11,12 +11,12 @@ import { one, state } from './jobs.js';
 
 const read = reading('argument', 'result', 'error');
 
-/** The job whose argument somebody wants to see, however long it is, and how many bytes are shown without being asked for. */
+/** The job whose argument is shown in full on request, and how many bytes are shown without one. */
 const wanted = signal(''), few = 16 << 10;
 
 const workerLink = (/** @type {string} */ id) => html`<a class="id" href=${to(['jobs'], { worker: id })} title=${id}>${id.slice(-12)}</a>`;
 
-/** What happened to a job, in the order of time. @param {any} j */
+/** The events in a job's life, in order. @param {any} j */
 const life = j => [
   { when: j.enqueued_at, what: 'enqueued' },
   ...j.runs.map((/** @type {any} */ x) => ({ when: x.started_at, what: `run ${x.n}: ${x.outcome.replace('_', ' ')}`, ms: x.ran_ms, by: x.worker && workerLink(x.worker.id), why: x.error })),
@@ -51,7 +51,7 @@ export function job() {
     return html`<header class="bar"><h1 class="id">${id}</h1></header>
       ${r.code === 404 ? html`<div class="empty"><p>There is no job with this id, or it has been forgotten.</p><p class="note"><a href=${to(['jobs'])}>All jobs</a></p></div>` : waiting(r)}`;
   }
-  // Once a run has ended, another question: what was shown before is no answer.
+  // The key changes when a run ends, because the bodies shown before are then out of date.
   const key = `${path}#${j.status}${j.attempt}`, b = j.argument_bytes <= few || wanted.value === id ? asked(key, 0, (method, p) => read(method, p.split('#')[0])) : null, m = b?.data;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">

@@ -1,4 +1,5 @@
-// The matcher as a search box, and a helper that builds it. It is text all the while: numbers stay as they are typed.
+// A search box for a matcher, and a form that builds one. The matcher stays text, so that numbers
+// stay as they are typed.
 import { html, signal } from '../html.js';
 
 const ops = /** @type {[string, string][]} */ ([['eq', 'is'], ['ne', 'is not'], ['lt', 'is less than'], ['le', 'is at most'], ['gt', 'is more than'], ['ge', 'is at least'],
@@ -9,22 +10,22 @@ export function isJSON(text) {
   try { JSON.parse(text); return true; } catch { return false; }
 }
 
-/** A condition. What is no JSON is a string. @param {string} field @param {string} op @param {string} value */
+/** The JSON of a condition. A value that is not JSON becomes a string. @param {string} field @param {string} op @param {string} value */
 const condition = (field, op, value) =>
   `{"field":${JSON.stringify(field[0] === '/' ? field : '/' + field)},"op":"${op}","value":${['glob', 'regex', 'type'].includes(op) || !isJSON(value) ? JSON.stringify(value) : value.trim()}}`;
 
-/** Two matchers as one. @param {string} a @param {'all'|'any'} how @param {string} b */
+/** Combines two matchers. @param {string} a @param {'all'|'any'} how @param {string} b */
 function joined(a, how, b) {
   if (!a.trim() || a.trim() === '{}') return b;
   const list = JSON.parse(a)[how];
   return list?.length ? a.trim().replace(/\]\s*\}$/, `,${b}]}`) : `{"${how}":[${a.trim()},${b}]}`;
 }
 
-/** The text of the box, and what is wrong with it. */
+/** The text in the box, and the error shown for it. */
 const typed = signal(''), wrong = signal('');
 let of = '';
 
-/** @param {string} match the present one @param {(match: string) => void} go */
+/** @param {string} match the current one @param {(match: string) => void} go */
 export function searchBox(match, go) {
   if (of !== match) { // the address has changed
     of = typed.value = match;

@@ -1,4 +1,4 @@
-// What kinds of jobs there are, one row each.
+// The names of jobs, one row each.
 import { html } from '../html.js';
 import { asked } from '../api.js';
 import { count, plural } from '../format.js';
@@ -27,7 +27,7 @@ export function names() {
   return html`<header class="bar"><h1>Names</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
     <span class="note" role="status">${r.data && plural(list.length, 'name')}</span></header>
-    ${pending(r) ?? (list.length ? nameTable(list.slice(0, 200)) : empty(part ? 'No name has this in it.' : 'There is no job.'))}
-    ${list.length > 200 && html`<p class="note">The 200 with most jobs are shown.</p>`}
-    ${all.length >= most && html`<p class="note">Of all names the ${count(most)} with most jobs are known here.</p>`}`;
+    ${pending(r) ?? (list.length ? nameTable(list.slice(0, 200)) : empty(part ? 'No name contains this.' : 'There is no job.'))}
+    ${list.length > 200 && html`<p class="note">Only the 200 names with the most jobs are shown.</p>`}
+    ${all.length >= most && html`<p class="note">Only the ${count(most)} names with the most jobs are listed here.</p>`}`;
 }

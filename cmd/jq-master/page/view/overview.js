@@ -1,4 +1,4 @@
-// Is all well? What waits, and why?
+// The overview: findings and current figures.
 import { html, painted } from '../html.js';
 import { look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';
@@ -7,7 +7,7 @@ import { found } from '../verdict.js';
 import { rates } from '../look.js';
 import { words } from './findings.js';
 
-/** What is not needed to see whether all is well. */
+/** The part that is loaded after the first paint. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
 
 export function overview() {

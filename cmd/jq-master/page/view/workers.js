@@ -1,4 +1,4 @@
-// Who works.
+// The registered workers.
 import { html } from '../html.js';
 import { asked, call } from '../api.js';
 import { lasted, second } from '../live.js';
