@@ -21,7 +21,7 @@ type dialer struct {
 	name   string // the name in its certificate; "" for no TLS
 }
 
-// dialError says that nothing was sent.
+// dialError is an error before anything was sent.
 type dialError struct{ error }
 
 func (d *dialer) dial(addr string) (net.Conn, error) {
@@ -53,12 +53,12 @@ func (d *dialer) dial(addr string) (net.Conn, error) {
 	return c, nil
 }
 
-// errClosed says that a worker has closed an idle connection.
+// errClosed means that a worker has closed an idle connection.
 var errClosed = errors.New("the worker has closed the connection")
 
-// conn is a connection that is checked before it is used again: a request on a connection that the
-// worker has closed would count as sent. It skips interim answers (1xx), which say nothing about
-// the job.
+// conn is a connection that is checked before it is used again, because a request on a connection
+// that the worker has closed would count as sent. It skips interim responses (1xx), which say
+// nothing about the job.
 type conn struct {
 	net.Conn
 	raw   syscall.RawConn
@@ -105,7 +105,7 @@ func (c *conn) skipHead() error {
 	}
 }
 
-// closed reports whether the connection has ended, or has unexpected bytes to read.
+// closed reports whether the peer has closed the connection or sent unexpected bytes.
 func (c *conn) closed() bool {
 	if c.in.Buffered() > 0 {
 		return true

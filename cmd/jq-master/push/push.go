@@ -1,6 +1,6 @@
-// Package push sends jobs to workers over HTTP and returns the outcome: it judges the answer, not
-// the job. Connections are kept, redirects and proxies are not followed, and the address of a
-// worker is checked when it is dialled.
+// Package push sends jobs to workers over HTTP and returns whether they were accepted; workers
+// report the outcome of a job later. Connections are kept, redirects and proxies are not followed,
+// and the address of a worker is checked when it is dialled.
 package push
 
 import (
@@ -43,15 +43,15 @@ const (
 type Client struct {
 	allow []netip.Prefix
 
-	mu      sync.Mutex // guards the following
+	mu      sync.Mutex // guards the fields below
 	targets map[address]*target
-	sweepAt int // at this number unused targets are removed
+	sweepAt int // number of targets at which unused ones are removed
 }
 
-// address is the address of a worker and the host that it registered from.
+// address is the URL of a worker and the host that it registered from.
 type address struct{ url, host string }
 
-// target is the address of a worker and the connections to it.
+// target holds the connections to a worker.
 type target struct {
 	uri    *fasthttp.URI
 	client fasthttp.HostClient
@@ -100,7 +100,7 @@ func (c *Client) newTarget(at address) (*target, error) {
 	if p := u.Port(); p != "" {
 		port = p
 	}
-	// The dialler has done TLS already.
+	// The scheme is http because the dialer does TLS itself.
 	t := &target{uri: &fasthttp.URI{DisablePathNormalizing: true}}
 	if err := t.uri.Parse(nil, []byte("http://"+u.Host+strings.TrimSuffix(u.EscapedPath(), "/")+"/worker-job")); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (c *Client) newTarget(at address) (*target, error) {
 	return t, nil
 }
 
-// check returns why a worker that registered from a host must not have an address.
+// check returns an error if a worker that registered from host must not have the address at.
 func (c *Client) check(at netip.Addr, host string) error {
 	at = at.Unmap().WithZone("")
 	if at.IsLoopback() {
@@ -130,11 +130,11 @@ func (c *Client) check(at netip.Addr, host string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is neither a loopback address nor the one from which the worker registered; --worker-allow allows others", at)
+	return fmt.Errorf("%s is neither a loopback address nor the one from which the worker registered; --worker-allow permits others", at)
 }
 
-// Check returns why a worker that registers from a host cannot have a URL, nil if it can. The
-// addresses of a name are checked when it is dialled.
+// Check returns a fault if a worker that registers from host cannot have the URL text. If the URL
+// has a host name, its addresses are checked when it is dialled.
 func (c *Client) Check(text, host string) *job.Fault {
 	wrong := func(format string, args ...any) *job.Fault {
 		return job.Refuse(job.InvalidValue, "url", "url "+format, args...)
@@ -192,7 +192,7 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	return master.Answer{Kind: master.Taken, Reason: silence(err)}
 }
 
-// silence says why there is no answer to a request.
+// silence returns, for people, why there is no answer to a request.
 func silence(err error) string {
 	switch {
 	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
@@ -224,7 +224,7 @@ func judge(resp *fasthttp.Response) master.Answer {
 	return a
 }
 
-// readable returns the readable part of an answer's body.
+// readable returns the body of an answer as text without control characters.
 func readable(body []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -235,7 +235,7 @@ func readable(body []byte) string {
 	return strings.TrimSpace(text)
 }
 
-// retryAfter reads the header: seconds, or a time.
+// retryAfter parses a Retry-After header: seconds, or a time.
 func retryAfter(text string, now time.Time) time.Duration {
 	var d time.Duration
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n > 0 {
