@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// clock is the time of a store. Stored times follow it: how long a key is held, when a job is
-// forgotten. It begins with the store's time. Then it runs like boot.Since, and is corrected towards
-// the store by at most a slewed part of the time that passes: 43 seconds a day. So if somebody sets
-// the clock of this host or of the store by an hour, a term of an hour is wrong by two seconds.
+// clock is the clock for stored times, such as when a key expires or a job is forgotten. It starts
+// at the store's time. Then it runs like boot.Since, and is corrected towards the store by at most
+// 1/slewed of the time that passes: 43 seconds a day. So if the clock of this host or of the store
+// is set by an hour, a period of an hour is wrong by two seconds.
 type clock struct {
-	mu   sync.Mutex    // guards what follows
+	mu   sync.Mutex    // guards the fields below
 	base time.Duration // since 1970, at up
-	up   time.Duration // boot.Since then
+	up   time.Duration // boot.Since at base
 }
 
-// A clock may be corrected by 1/slewed of the time that passes.
+// slewed limits corrections to 1/slewed of the time that passes.
 const slewed = 2000
 
 // begin sets the clock to the store's time.

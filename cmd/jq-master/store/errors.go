@@ -7,28 +7,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// kind is the meaning of an error of Redis for the caller.
+// kind is what an error of Redis means for the caller.
 type kind int
 
 const (
-	faulty   kind = iota // the command or the data is at fault: repeating it is useless
+	faulty   kind = iota // the command or the data is at fault: repeating the command is useless
 	away                 // Redis does not accept it now, or the outcome is unknown: repeat it later
 	fenced               // another master has the lease
-	lost                 // the store is another one, or went back
-	conflict             // the job is not where the master believes it to be
+	lost                 // the store is another one, or has lost data
+	conflict             // the job is not in the state that the master expects
 	full                 // Redis is at its maxmemory: it accepts only commands that free memory
 )
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// absences are the first words of answers of a Redis that cannot do anything at the
-// moment, or refuses to do anything for us.
+// absences are the prefixes of errors of a Redis that can do nothing at the moment, or refuses to
+// serve us.
 var absences = []string{
 	"LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
 	"ERR Protocol error: unauthenticated",
 	"NOSCRIPT",                  // its scripts were flushed
-	"ERR max number of clients", // full
+	"ERR max number of clients", // it is full
 	"ERR invalid password",      // older spelling of WRONGPASS
 }
 

@@ -11,10 +11,10 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// fieldNames are the fields of a job's hash, in the order in which decode expects them.
-// Numbers are decimal, times milliseconds since 1970, the timeout is in seconds with up to
-// three decimals, MessagePack is raw. A field that is missing or empty is zero; fields of
-// a pusher have their defaults.
+// fieldNames are the fields of a job's hash, in the order in which decode expects them. Numbers are
+// decimal, times milliseconds since 1970, the timeout is in seconds with up to three decimals,
+// MessagePack is raw. A field that is missing or empty is zero; fields that a pusher sets have
+// their defaults.
 var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
 	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
@@ -24,7 +24,7 @@ var fieldNames = []string{
 
 var defaultTimeout = job.Seconds(job.DefaultTimeout)
 
-// attributes are the fields of a new job besides seq and state.
+// attributes appends the fields of a new job, except seq and state.
 func attributes(args []any, j *job.Job) []any {
 	args = append(args, "name", j.Name, "argument", j.Argument, "enqueued", j.Enqueued)
 	if j.MaxRetry != job.DefaultMaxRetry {
@@ -51,7 +51,7 @@ func attributes(args []any, j *job.Job) []any {
 	return args
 }
 
-// run are the fields of the last run.
+// run appends the fields of the last run.
 func run(args []any, j *job.Job) []any {
 	worker := ""
 	if !j.Worker.None() {
@@ -60,8 +60,8 @@ func run(args []any, j *job.Job) []any {
 	return append(args, "worker", worker, "started", j.Started, "deadline", j.Deadline)
 }
 
-// outcome are the fields that the end of a run changes. For a job that has just had its
-// first run, those that are zero are missing anyway.
+// outcome appends the fields that the end of a run changes. After the first run, fields that are
+// zero can be left out, because they were never set.
 func outcome(args []any, j *job.Job, forget, drop int64) []any {
 	add := func(name string, value any, zero bool) {
 		if !zero || j.Rev > 2 {
@@ -194,7 +194,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	return j, forget, drop, err
 }
 
-// remembered encodes the content of an idempotency key: the body's hash and the ids.
+// remembered encodes the value of an idempotency key: the body's hash and the ids.
 func remembered(k *Key, jobs []*job.Job) string {
 	b := append(make([]byte, 0, len(k.Body)+16*len(jobs)), k.Body[:]...)
 	for _, j := range jobs {
@@ -203,7 +203,7 @@ func remembered(k *Key, jobs []*job.Job) string {
 	return string(b)
 }
 
-// recall decodes what remembered has encoded.
+// recall decodes a value that remembered has encoded.
 func recall(k *Key, text string) ([]job.ID, error) {
 	n := len(k.Body)
 	if len(text) < n+16 || len(text)%16 != 0 {

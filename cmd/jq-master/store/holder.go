@@ -10,13 +10,13 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// holder is the process that a lease names, and its host.
+// holder identifies the process that has a lease, and its host.
 type holder struct {
 	host string
 	process.Process
 }
 
-// self is this process.
+// self returns the holder for this process.
 func self() holder {
 	name, _ := os.Hostname()
 	return holder{cmp.Or(strings.Join(strings.Fields(name), "-"), unknown), process.Self()}
@@ -29,7 +29,7 @@ func (h holder) String() string {
 	return fmt.Sprintf("%s %s %s %d %s", h.host, cmp.Or(h.Boot, unknown), cmp.Or(h.Space, unknown), h.PID, cmp.Or(h.Start, unknown))
 }
 
-// holderOf is the holder of a lease.
+// holderOf parses the holder from a lease.
 func holderOf(lease string) (h holder, ok bool) {
 	f := strings.Fields(lease)
 	if len(f) != 9 {

@@ -40,16 +40,16 @@ func (r *Redis) Acquire(ctx context.Context, able func() bool, waits func(error)
 	}
 }
 
-// unusable is why a Redis can never be used as it is.
+// unusable is the error of a Redis that cannot be used until its version or settings change.
 type unusable struct{ error }
 
 func (u unusable) Unwrap() error { return u.error }
 
-// A standby that has said that it can serve is believed for givesWay. It says so again whenever it
-// looks at the lease.
+// givesWay is how long a standby counts as able to serve after it has said so. It says so each time
+// it checks the lease.
 const givesWay = 5 * time.Second
 
-// try takes the lease if it is free, or if the process that had it is gone. A master that cannot
+// try takes the lease if it is free, or if its holder's process has ended. A master that cannot
 // serve leaves it to those that can.
 func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
@@ -73,7 +73,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 		lease, n := answer[1].(string), answer[2].(int64)
 		switch answer[0].(int64) {
 		case 2:
-			return nil, errors.New("this master has no broker, and gives way to one that has")
+			return nil, errors.New("this master cannot reach its broker, and gives way to one that can")
 		case 1:
 			t := &term{acked: uint64(n), over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 			if _, err := fmt.Sscanf(lease, "%s %s %d", &t.epoch, new(string), &t.fence); err != nil {
@@ -93,7 +93,7 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 			return t, nil
 		}
 		h, ok := holderOf(lease)
-		if !ok { // until it ends: a later version may have written it
+		if !ok { // wait until it expires: a later version may have written it
 			return nil, fmt.Errorf("the lease is %q, which this version of jq-master does not write", lease)
 		}
 		if !h.gone() {
@@ -101,10 +101,10 @@ func (r *Redis) try(ctx context.Context, able bool) (*term, error) {
 		}
 		dead = lease
 	}
-	return nil, errors.New("another one takes over")
+	return nil, errors.New("another master is taking over")
 }
 
-// begin starts the writer of a term.
+// begin starts a term and its writer.
 func (r *Redis) begin(t *term) error {
 	r.setBack() // the last term may have ended while Redis was away
 	r.mu.Lock()
@@ -123,8 +123,7 @@ func (r *Redis) current() *term {
 	return r.term
 }
 
-// hold renews the lease under a fencing number; with 0 as the length it gives the lease
-// back.
+// hold renews the lease under a fencing number; length 0 gives the lease back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	asked := boot.Since()
 	answer, err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys},
@@ -145,12 +144,12 @@ func (r *Redis) Resign(ctx context.Context) error {
 	}
 	t.end()
 	if r.Err() != nil {
-		return nil // gone already
+		return nil // already lost
 	}
 	return r.hold(ctx, t, t.fence, 0)
 }
 
-// check refuses a Redis that evicts keys by policy and one that is too old.
+// check returns an error if Redis is too old or evicts keys. It warns if Redis has no append-only file.
 func (r *Redis) check(ctx context.Context) error {
 	info := map[string]string{}
 	for _, section := range []string{"server", "memory", "persistence"} {
@@ -179,14 +178,14 @@ func (r *Redis) check(ctx context.Context) error {
 	return nil
 }
 
-// retries is the pause between attempts to reach Redis.
+// retries returns the backoff between attempts to reach Redis.
 func retries() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, time.Second
 	return b
 }
 
-// pause waits for the next attempt, or until stop is closed.
+// pause waits until the next attempt is due or stop is closed.
 func pause(stop <-chan struct{}, wait *backoff.ExponentialBackOff) {
 	timer := time.NewTimer(wait.NextBackOff())
 	defer timer.Stop()

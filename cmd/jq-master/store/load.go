@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// page is how many records are read at once; fewer jobs if they are large.
+// page is the most records that are read at once; fewer if jobs are large.
 const page = 1000
 
 // Load implements Store. A record that cannot be read is left where it is, counted and
@@ -41,7 +41,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	each.Seq(last)
 	err = loadHash(ctx, r, r.keys.workers, func(field string, w *job.Worker) error {
 		if w.ID.String() != field || w.MaxJobs < 0 || w.MaxJobs > job.MaxWorkerJobs {
-			return errors.New("no worker")
+			return errors.New("it is not a worker")
 		}
 		each.Worker(w)
 		return nil
@@ -51,7 +51,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	}
 	err = loadHash(ctx, r, r.keys.constraints, func(field string, c *job.Constraint) error {
 		if fault := pack.Check(c.Match); c.ID != field || fault != nil || !(c.Rate >= 0) || c.Rate > 0 && c.Burst < 1 || c.Concurrency < -1 {
-			return errors.New("no constraint")
+			return errors.New("it is not a constraint")
 		}
 		return each.Constraint(c)
 	})
@@ -70,7 +70,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	return r.loadSet(ctx, r.keys.ended, true, each.Job)
 }
 
-// checkTypes sets aside keys that are not of their type.
+// checkTypes sets aside keys that have the wrong type.
 func (r *Redis) checkTypes(ctx context.Context) error {
 	k := &r.keys
 	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash", k.schedules: "hash", k.standbys: "zset"} {
@@ -110,9 +110,9 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 	return err
 }
 
-// loadSet reads the jobs of a sorted set, page by page. The next page skips as many
-// jobs with the score at which a page ended as were read. If a page had many bytes or
-// did not come, the next one is half as long, otherwise up to twice as long.
+// loadSet reads the jobs of a sorted set, page by page. Jobs may share a score: the next page
+// starts at the last score and skips the jobs with that score that were read. If a page was large
+// or failed, the next one is half as long, otherwise up to twice as long.
 func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
 	from, skip := "-inf", int64(0)
 	for length := int64(page); ; {
@@ -211,7 +211,7 @@ func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forget, drop int64,
 	return decode(id, hash.Val())
 }
 
-// hashes requests the fields of jobs. Each answer may be an error of its own.
+// hashes reads the fields of jobs. Each answer may have its own error.
 func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCmd, error) {
 	pipe := r.client.Pipeline()
 	answers := make([]*redis.SliceCmd, len(members))
@@ -230,7 +230,7 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCm
 	return answers, nil
 }
 
-// patiently reads until Redis answers, unless the lease is gone.
+// patiently repeats a read until Redis answers or the lease is lost.
 func (r *Redis) patiently(ctx context.Context, read func() error) error {
 	wait := retries()
 	for {

@@ -14,13 +14,13 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Memory is a Store that lasts as long as its process. It keeps the jobs as they are
-// given, so a master that does the same pays for them once.
+// Memory is a Store in memory, which a restart loses. It shares the jobs with the master instead of
+// copying them.
 type Memory struct {
 	now   func() time.Time
 	clock clock
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	seq         uint64
 	jobs        *job.Table[kept]
 	keys        map[string]promise
@@ -31,13 +31,13 @@ type Memory struct {
 	closed      bool
 }
 
-// kept is a job and the times of Finish.
+// kept is a job with the times given to Finish.
 type kept struct {
 	*job.Job
 	forget, drop int64
 }
 
-// promise is the content of an idempotency key.
+// promise is the value of an idempotency key.
 type promise struct {
 	text  string
 	until time.Time
@@ -53,7 +53,7 @@ func NewMemory() *Memory {
 	return m
 }
 
-// step does a transition under the lock, and reports its outcome outside of it.
+// step runs a transition under the lock, and calls f with its outcome without the lock.
 func (m *Memory) step(f func(error), do func() error) {
 	m.mu.Lock()
 	err := ErrClosed
@@ -248,10 +248,10 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 		each.Worker(w)
 	}
 	for _, c := range constraints {
-		_ = each.Constraint(c) // it was taken before
+		_ = each.Constraint(c) // the master has accepted it before
 	}
 	for name, text := range schedules {
-		_ = each.schedule(name, text) // it was taken before
+		_ = each.schedule(name, text) // the master has accepted it before
 	}
 	for _, k := range append(live, ended...) {
 		each.Job(k.Job, k.forget, k.drop)
@@ -269,7 +269,7 @@ func (m *Memory) Now() int64 {
 // Durable implements Store.
 func (m *Memory) Durable() bool { return false }
 
-// Acquire implements Store; nobody else has a Memory.
+// Acquire implements Store; no other master has this Memory.
 func (m *Memory) Acquire(context.Context, func() bool, func(error)) error { return nil }
 
 // Lost implements Store; a Memory is never lost.
@@ -278,7 +278,7 @@ func (m *Memory) Lost() <-chan struct{} { return nil }
 // Err implements Store.
 func (m *Memory) Err() error { return nil }
 
-// Holds implements Store; nobody else has a Memory.
+// Holds implements Store; no other master has this Memory.
 func (m *Memory) Holds() bool { return true }
 
 // Awaited implements Store; no other master has this Memory.

@@ -20,7 +20,7 @@ import (
 const (
 	leaseTerm  = 10 * time.Second
 	leaseRenew = 3 * time.Second
-	// answerWithin limits the wait for Redis. After it Redis counts as away.
+	// answerWithin is how long Redis may take to answer before it counts as away.
 	answerWithin = 3 * time.Second
 )
 
@@ -34,19 +34,19 @@ type Options struct {
 	Log zerolog.Logger
 }
 
-// Redis is a Store in a Redis of version 7 or later, and a prometheus.Collector.
+// Redis is a Store in Redis 7 or later, and a prometheus.Collector.
 type Redis struct {
 	opt     Options
 	client  *redis.Client
 	keys    keys
 	metrics metrics
-	name    string // names this process in the lease
-	self    holder // the same
+	name    string // this process in the lease; unique
+	self    holder // this process in the lease, for people and masters on this host
 	watch   func(error)
 	clock   clock
-	warned  bool // for a Redis without a file; owned by Acquire
+	warned  bool // about a Redis without append-only file; owned by Acquire
 
-	mu    sync.Mutex // guards what follows; held for moments only
+	mu    sync.Mutex // guards the fields below; held only briefly
 	queue []*op
 	wake  chan struct{} // signals the writer; has room for one
 	away  error         // why enqueueing is refused; nil: it is not
@@ -75,11 +75,12 @@ type op struct {
 	keys []string // without lease and seq
 	args []any    // without the lease's text and seq
 	done func(answer any, err error)
-	// takesBack undoes an enqueueing; other transitions are sent again instead.
+	// takesBack undoes an enqueueing; it is nil for other transitions, which are sent again
+	// instead.
 	takesBack *op
 }
 
-func init() { redis.SetLogger(&logging.VoidLogger{}) } // every important error is returned
+func init() { redis.SetLogger(&logging.VoidLogger{}) } // all errors that matter are returned
 
 // Open prepares a store. It connects to Redis in Acquire.
 func Open(opt Options) (*Redis, error) {
@@ -97,7 +98,7 @@ func Open(opt Options) (*Redis, error) {
 		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace), metrics: newMetrics(),
 		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
 	}
-	r.clock.begin(since1970(time.Now()), boot.Since()) // until the store tells its time
+	r.clock.begin(since1970(time.Now()), boot.Since()) // until the store's time is known
 	return r, nil
 }
 
@@ -202,7 +203,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 			answer(first, err == nil, err)
 		},
 	}
-	if key != nil { // one that cannot be read is set aside
+	if key != nil { // a key that cannot be read is set aside
 		told := o.done
 		o.done = func(reply any, err error) {
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE ") {
@@ -222,7 +223,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	r.add(o)
 }
 
-// addJobs appends the keys and the fields of new jobs.
+// addJobs appends the keys of new jobs to names and their fields to args.
 func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, []any) {
 	for _, j := range jobs {
 		names = append(names, r.keys.job(j.ID))

@@ -49,9 +49,8 @@ var (
 	scripts []*transition
 )
 
-// At maxmemory Redis refuses scripts that do not allow it. Only enqueueing, constraints and
-// schedules are refused. The others let jobs go on and end at workers that come for them, and
-// let ended jobs be forgotten.
+// At maxmemory Redis refuses scripts without the flag allow-oom: those for enqueueing, constraints
+// and schedules. The others have it, so that jobs can continue, end and be forgotten.
 const (
 	grows = "#!lua\n"
 	frees = "#!lua flags=allow-oom\n"

@@ -1,6 +1,6 @@
-// Package store keeps the jobs of a namespace for the master. The master decides, the store
-// remembers: each transition of a job is one step, which checks that this master still has the
-// lease and that the job is in the state that the master expects.
+// Package store keeps the jobs of a namespace for the master. The master decides on transitions of
+// jobs, and the store records them. Each transition is one step, which checks that this master
+// still has the lease and that the job is in the state that the master expects.
 package store
 
 import (
@@ -25,7 +25,7 @@ var (
 	// ErrLost: the store is another one, or has lost data (its epoch has changed, a job is not in
 	// the expected state). The master's memory cannot be trusted.
 	ErrLost = errors.New("the store has lost data")
-	// ErrKeyReused: the idempotency key came with another body before.
+	// ErrKeyReused: the idempotency key was used before with another body.
 	ErrKeyReused = errors.New("the idempotency key was used with another body")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("the store is closed")
@@ -38,29 +38,29 @@ type Key struct {
 	TTL  time.Duration
 }
 
-// Size returns how many bytes the key of so many jobs takes, without the store's own overhead.
+// Size returns how many bytes the key of a number of jobs takes, without the store's own overhead.
 func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID{})*jobs }
 
 // Store holds jobs, workers and constraints.
 //
 // The methods with done are asynchronous: they return soon and call done exactly once, perhaps
 // before they return, on any goroutine. done must return soon, too, and may call the store. A
-// transition that is repeated after an unknown outcome answers as it did the first time. The
-// master requests a transition of a job only when the one before was answered. Neither side
-// changes the bytes and slices given. Each transition of a job has the next Rev: it changes a job
-// with Rev - 1; a job that has Rev already shows a repeat; anything else is ErrLost. Fetch and
-// Forget do not count.
+// transition that is repeated after an unknown outcome answers as it did the first time. The master
+// requests a transition of a job only when the previous one has been answered. Neither side changes
+// the bytes and slices given. Each transition of a job has the next Rev: it changes a job with Rev
+// - 1; if the job already has Rev, the transition is a repeat; anything else is ErrLost. Fetch and
+// Forget do not change Rev.
 type Store interface {
-	// Enqueue stores new jobs, all or none, with State Queued. With a known key it stores nothing,
-	// and ids are those of the first time. After ErrAway it is unknown whether the jobs were
-	// stored: the store removes them as soon as it is back, before it enqueues anything else under
-	// the same key.
+	// Enqueue stores new jobs, all or none, with State Queued. With a known key it stores
+	// nothing, and ids are those of the first request. After ErrAway it is unknown whether the
+	// jobs were stored: the store removes them as soon as it is back, before it enqueues
+	// anything else under the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
 	// Start: queued or retrying → running. The job has State Running, and Attempt, Worker, Started
 	// and Deadline of the run.
 	Start(j *job.Job, done func(error))
-	// Release: running → the state before. The job has State, Attempt, Worker and so on with
-	// their values before the run, which was not an attempt.
+	// Release: running → the state before. The job has the State, Attempt, Worker and so on of
+	// before the run, which was not an attempt.
 	Release(j *job.Job, done func(error))
 	// Retry: running → retrying, with Retries, Due, Error, Message, Reason and
 	// Attempts. A revived job (ended → queued) is written by Revive.
@@ -77,7 +77,7 @@ type Store interface {
 	Postpone(j *job.Job, done func(error))
 	// Fetch drops results that were fetched or whose time has passed.
 	Fetch(ids []job.ID, done func(error))
-	// Forget removes ended jobs; at most 1,000.
+	// Forget removes ended jobs, at most 1,000.
 	Forget(ids []job.ID, done func(error))
 
 	PutWorker(w *job.Worker, done func(error))
@@ -87,18 +87,18 @@ type Store interface {
 	// PutSchedule stores a schedule, and new jobs of it in the same step.
 	PutSchedule(name string, text []byte, jobs []*job.Job, done func(error))
 	DropSchedule(name string, done func(error))
-	// Now is the time of the store, in milliseconds since 1970. All stored times of jobs and
-	// idempotency keys are of this clock. During a term it runs evenly, even if somebody sets
-	// a clock.
+	// Now returns the time of the store, in milliseconds since 1970. All stored times of jobs
+	// and idempotency keys are from this clock. During a term it runs evenly, even if a clock
+	// is set.
 	Now() int64
 	// Durable reports whether stored data survives this process.
 	Durable() bool
 
-	// Acquire waits until this master has the lease, and renews it from then on. It fails when ctx
-	// ends, or at once if the store can never be used (because of an evicting memory policy). able
-	// reports whether this master could serve now; if it could not, it leaves the lease to another
-	// waiting master that could. waits is called with the reason for the wait whenever that reason
-	// changes.
+	// Acquire waits until this master has the lease, and renews it from then on. It fails when
+	// ctx ends, or at once if the store can never be used (because of an evicting memory
+	// policy). able reports whether this master could serve now; if it could not, it leaves the
+	// lease to another waiting master that could. waits is called with the reason for the wait
+	// whenever the reason changes.
 	Acquire(ctx context.Context, able func() bool, waits func(error)) error
 	// Load reads everything stored, after Acquire. The functions are called on the caller's
 	// goroutine and in order: workers, constraints, schedules, then jobs that have not ended by
@@ -113,8 +113,8 @@ type Store interface {
 	// reason) or is back (nil). It is away from the first failed write on, and back when a write
 	// has succeeded and everything that had to be undone is undone.
 	Watch(changed func(away error))
-	// Holds reports whether this master certainly still has the lease: its time, counted
-	// from before the last renewal was sent, is not over.
+	// Holds reports whether this master certainly still has the lease: its term, counted from
+	// before the last renewal was sent, is not over.
 	Holds() bool
 	// Awaited reports whether another master that could serve was waiting for the lease when the
 	// lease was last renewed.
@@ -127,8 +127,8 @@ type Store interface {
 // Loaded receives the content of a store. It may keep the jobs.
 type Loaded struct {
 	Worker     func(*job.Worker)
-	Constraint func(*job.Constraint) error          // why it cannot be read
-	Schedule   func(name string, text []byte) error // why it cannot be read; nil: nobody needs it
+	Constraint func(*job.Constraint) error          // returns why it is invalid, or nil
+	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil; may be nil
 	Key        func(until int64, size int)          // an idempotency key, in order of until
 	Job        func(j *job.Job, forget, drop int64) // forget and drop as for Finish
 	Seq        func(last uint64)                    // the largest Seq ever given

@@ -13,16 +13,16 @@ import (
 )
 
 // A round trip carries at most this many transitions, keys and bytes, but at least one transition.
-// A slow link must be able to carry it within the time for an answer; otherwise the same round
-// would be sent for ever.
+// A slow link must be able to carry it within answerWithin; otherwise the same round would be sent
+// again for ever.
 const (
 	roundOps   = 512
 	roundKeys  = 4000
 	roundBytes = 4 << 20
 )
 
-// write sends queued transitions, one pipeline after the other, until the term ends.
-// Transitions that come meanwhile go together in the next pipeline.
+// write sends queued transitions, one pipeline after the other, until the term ends. Transitions
+// that are queued meanwhile go into the next pipeline.
 func (r *Redis) write(t *term) {
 	defer close(t.done)
 	renew := time.NewTicker(leaseRenew)
@@ -84,7 +84,7 @@ func (r *Redis) next() []*op {
 	return round
 }
 
-// size returns how many bytes the long values have.
+// size returns the number of bytes of the long values.
 func (o *op) size() (n int) {
 	for _, a := range o.args {
 		if raw, ok := a.([]byte); ok {
@@ -95,7 +95,7 @@ func (o *op) size() (n int) {
 }
 
 // through sends a round until each of its transitions is answered, however long Redis is away; an
-// empty round renews the lease. It reports whether the term goes on.
+// empty round renews the lease. It reports whether the term continues.
 func (r *Redis) through(t *term, round []*op) bool {
 	var err error
 	if len(round) == 0 {
@@ -131,7 +131,7 @@ func (r *Redis) through(t *term, round []*op) bool {
 // refused meanwhile, and sends the rest of a round again.
 func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
 	t.fence++
-	// A server that hangs has cost enough time already.
+	// A short timeout, because a server that hangs has already cost much time.
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := r.hold(soon, t, t.fence, leaseTerm)
@@ -176,7 +176,7 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	}
 	failpoint.Point("before " + round[0].name)
 	began := time.Now()
-	_, _ = pipe.Exec(ctx) // the answers have the errors
+	_, _ = pipe.Exec(ctx) // each answer has its own error
 	r.metrics.round.Observe(time.Since(began).Seconds())
 	r.metrics.size.Observe(float64(len(round)))
 	failpoint.Point("after " + round[0].name)
@@ -216,8 +216,8 @@ func asLost(k kind, err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// setAway answers the enqueueings of a round and of the queue with ErrAway, notes those that may
-// have been written, and returns the rest of the round.
+// setAway answers the enqueueings of a round and of the queue with ErrAway, notes those to undo
+// because they may have been written, and returns the rest of the round.
 func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 	why = fmt.Errorf("%w: %w", ErrAway, why)
 	r.mu.Lock()
@@ -260,9 +260,9 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 	return rest, enqueueings
 }
 
-// abandon ends the term: it answers everything that is under way or queued. A master that is
-// fenced cannot undo an enqueueing whose outcome is unknown, but it can check before anybody
-// hears of the end: jobs that exist belong to the next master, and no late command adds to them.
+// abandon ends the term: it answers all transitions that were sent or are queued. A fenced master
+// cannot undo an enqueueing whose outcome is unknown, but it can check it now: jobs that exist
+// belong to the next master, and no late command of this term adds more.
 func (r *Redis) abandon(t *term, round []*op, why error) {
 	if errors.Is(why, ErrFenced) {
 		round = slices.DeleteFunc(round, func(o *op) bool {

@@ -1,20 +1,20 @@
--- Stores new jobs. KEYS: lease, seq, live; if ARGV[3] is not empty, an idempotency key and
--- the list of such keys by their end; a key for each job. ARGV: …, the content of the
--- idempotency key, its seconds, then the jobs in the form of store.
+-- Stores new jobs. KEYS: lease, seq, live; if ARGV[3] is not empty, an idempotency key and the set
+-- of such keys by expiry; a key for each job. ARGV: …, the value of the idempotency key, its
+-- lifetime in seconds, then the jobs as store expects them.
 local first = 4
 if ARGV[3] ~= '' then
   first = 6
   local kind = redis.call('TYPE', KEYS[4]).ok
   local known = kind == 'string' and redis.call('GET', KEYS[4])
   if kind ~= 'none' and (not known or #known < 48 or #known % 16 ~= 0) then
-    return redis.error_reply('UNREADABLE ' .. KEYS[4] .. ' is a ' .. kind .. ' that stands for no ids')
+    return redis.error_reply('UNREADABLE ' .. KEYS[4] .. ' is a ' .. kind .. ' that has no ids')
   end
   if known and known ~= ARGV[3] then
     return known
   end
 end
 if redis.call('EXISTS', KEYS[first]) == 1 then
-  return seq -- written before, all of them
+  return seq -- all of them were written before
 end
 local last = store(KEYS[3], first)
 if ARGV[3] ~= '' then

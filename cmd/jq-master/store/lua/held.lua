@@ -1,6 +1,6 @@
--- Begins every transition. KEYS: lease, seq, …; ARGV: the lease's text up to and with
--- our fencing number, the seq that was last acknowledged to us, … Another epoch, or a
--- seq that went back, means that the store has lost data.
+-- Begins every transition. KEYS: lease, seq, …; ARGV: the lease's text up to and including our
+-- fencing number, the last seq that was acknowledged to us, … Another epoch, or a seq that went
+-- back, means that the store has lost data.
 local held = redis.call('MGET', KEYS[1], KEYS[2])
 local seq = tonumber(held[2] or '0')
 if not held[1] or string.sub(held[1], 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then

@@ -1,9 +1,8 @@
--- Renews the lease under the fencing number given, or gives it back with 0 milliseconds.
--- Commands that a dead connection sent under a lower number are void from then on, even if
--- the server reads them only now; for this reason numbers only rise. It also removes at most
--- a thousand expired idempotency keys from the list. KEYS: lease, seq, that list, standbys.
--- ARGV: epoch and name, seq acknowledged, number, milliseconds. It returns the number of
--- standbys that can serve, and the time.
+-- Renews the lease under the fencing number given, or gives it back with 0 milliseconds. From then
+-- on, commands that a dead connection sent under a lower number fail, even if the server reads them
+-- later; therefore numbers only rise. It also removes up to 1,000 expired idempotency keys from
+-- their set. KEYS: lease, seq, that set, standbys. ARGV: epoch and name, acknowledged seq, number,
+-- milliseconds. It returns the number of standbys that can serve, and the time.
 local lease, seq = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if not lease or string.sub(lease, 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then
   return redis.error_reply('LOST lease "' .. tostring(lease) .. '", seq ' .. seq .. ' after ' .. ARGV[2])

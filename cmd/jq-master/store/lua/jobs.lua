@@ -1,6 +1,6 @@
--- store writes new jobs, whose keys are KEYS[first] and the following ones, to the live
--- jobs, and returns the last seq. ARGV from 5 on: for each job its seq, how many words of
--- fields follow, the fields.
+-- store writes new jobs, whose keys are KEYS[first] and those after it, adds them to the live jobs,
+-- and returns the last seq. ARGV from 5: for each job its seq, the number of words that its fields
+-- take, the fields.
 local function store(live, first)
   local at, last, places = 5, 0, {}
   for i = first, #KEYS do

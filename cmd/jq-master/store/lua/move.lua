@@ -1,7 +1,7 @@
--- Moves one job to another state. KEYS: lease, seq, job, live, ended, results.
--- ARGV: …, the states it may come from, its number of transitions from now on, the
--- new state, the new attempt, where it goes ('' stays, 'live', 'ended'), the score
--- there, the score in results or 0, then the fields that change.
+-- Moves one job to another state. KEYS: lease, seq, job, live, ended, results. ARGV: …, the states
+-- it may have now, its new number of transitions, the new state, the new attempt, the set it moves
+-- to ('live', 'ended', '' to stay), the score there, the score in results or 0, then the fields
+-- that change.
 local was = redis.call('HMGET', KEYS[3], 'state', 'rev')
 local rev = tonumber(was[2] or '0')
 if was[1] == ARGV[5] and rev == tonumber(ARGV[4]) then

@@ -1,9 +1,9 @@
--- Takes the lease if nobody has it. KEYS: lease, seq, epoch, standbys. ARGV: the epoch of a
--- new store, our name, milliseconds, our process, the lease of a dead process, for how
--- many milliseconds others give way to us (0: we cannot serve, and give way to those who
--- can). The list of standbys that can serve is ordered by the end of that time. The lease
--- has: epoch, name, fencing number, its end, process. A lease that cannot be read is
--- set aside, and the answer has its new name: its owner will find another lease.
+-- Takes the lease if it is free. KEYS: lease, seq, epoch, standbys. ARGV: the epoch for a new
+-- store, our name, milliseconds, our process, the lease of a dead process, for how many
+-- milliseconds others give way to us (0: we cannot serve, and give way to those that can). The set
+-- of standbys that can serve is ordered by the end of that time. A lease consists of epoch, name,
+-- fencing number, expiry, process. A lease that cannot be read is set aside, and the answer has its
+-- new name; its owner will then see another lease.
 local set = {}
 local function read(key, pattern)
   local kind = redis.call('TYPE', key).ok

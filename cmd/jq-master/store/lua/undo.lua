@@ -1,4 +1,4 @@
--- Undoes an enqueueing whose outcome was unknown. KEYS and ARGV[3] as for enqueue.
+-- Undoes an enqueueing whose outcome is unknown. KEYS and ARGV[3] are as in enqueue.lua.
 local first = 4
 if ARGV[3] ~= '' then
   first = 6
