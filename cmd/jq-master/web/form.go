@@ -15,18 +15,17 @@ import (
 // maxFields is the number of fields that a form may have.
 const maxFields = 14
 
-// form has the fields of a map. Null fields count as absent; of fields with one name the last
-// one counts. The first fault is kept in fault; after it all values are zero.
+// form has the fields of a map. Null fields count as absent; if a name occurs several times, its
+// last field counts. The first fault is kept in fault; after it all values are zero.
 type form struct {
-	prefix string // begins the names of fields in faults
+	prefix string // prefix of the names of fields in faults
 	names  []string
 	values [maxFields]pack.Value
 	fault  *job.Fault
 }
 
-// strict reads the fields of a value that must be a map and must have no others. It is for
-// requests that people write: otherwise they would not notice that a misspelt field has no
-// effect.
+// strict reads the fields of a value that must be a map and must have no others. It is for requests
+// that people write, who would otherwise not notice a misspelt field.
 func strict(v pack.Value, prefix string, names ...string) form {
 	f := lax(v, prefix, names...)
 	if f.fault != nil {
@@ -41,7 +40,7 @@ func strict(v pack.Value, prefix string, names ...string) form {
 	return f
 }
 
-// unknown refuses an unknown field, and names the known ones.
+// unknown returns the fault for an unknown field, which names the known ones.
 func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 	field := ""
 	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
@@ -55,7 +54,7 @@ func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
 }
 
 // lax reads the fields of a value that must be a map, and ignores others. It is for workers, which
-// may be of another version.
+// may have another version.
 func lax(v pack.Value, prefix string, names ...string) form {
 	f := form{prefix: prefix, names: names}
 	if v.Kind() != pack.Map {
@@ -80,7 +79,7 @@ func lax(v pack.Value, prefix string, names ...string) form {
 	return f
 }
 
-// shown returns a value as a fault shows it.
+// shown returns a value for a fault; it only describes a long one.
 func shown(v pack.Value) string {
 	const long = 64
 	if len(v) > long {
@@ -95,7 +94,7 @@ func (f *form) refuse(code job.Code, name, format string, args ...any) {
 	}
 }
 
-// value returns a field as it came, nil if it is absent.
+// value returns a field as it was sent, nil if it is absent.
 func (f *form) value(name string) pack.Value {
 	if f.fault != nil {
 		return nil
@@ -111,7 +110,7 @@ func (f *form) value(name string) pack.Value {
 	return nil
 }
 
-// need is value for a required field of a kind.
+// need returns a required field, which must be of a kind.
 func (f *form) need(name string, kind pack.Kind) pack.Value {
 	v := f.value(name)
 	if v == nil {
@@ -120,7 +119,7 @@ func (f *form) need(name string, kind pack.Kind) pack.Value {
 	return f.is(name, v, kind)
 }
 
-// is refuses a value of another kind. nil stays nil.
+// is returns a value if it is of a kind or nil, and otherwise refuses it.
 func (f *form) is(name string, v pack.Value, kind pack.Kind) pack.Value {
 	if v == nil || v.Kind() == kind {
 		return v
@@ -210,7 +209,7 @@ func (f *form) name(name string, most int) string {
 	return s
 }
 
-// badName says what is wrong with a name, "" if nothing is; most is its limit in bytes.
+// badName returns what is wrong with a name, "" if nothing; most is its limit in bytes.
 func badName(s string, most int) string {
 	switch {
 	case s == "":
@@ -225,7 +224,7 @@ func badName(s string, most int) string {
 	return ""
 }
 
-// id returns the id of a job or a worker. An invalid one is reported with the code unknown.
+// id returns the id of a job or a worker. An invalid id is refused with the code unknown.
 func (f *form) id(name string, unknown job.Code) job.ID {
 	v := f.is(name, f.value(name), pack.String)
 	if v == nil {
@@ -238,7 +237,7 @@ func (f *form) id(name string, unknown job.Code) job.ID {
 	return id
 }
 
-// seconds returns a number of seconds, def if it is absent.
+// seconds returns a number of seconds up to high, 0 if it is absent.
 func (f *form) seconds(name string, high int64) time.Duration {
 	return time.Duration(f.number(name, 0, float64(high), 0) * float64(time.Second))
 }

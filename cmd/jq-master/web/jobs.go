@@ -20,8 +20,7 @@ import (
 
 const (
 	defaultPoll = 5 * time.Second
-	// longestWait is the longest wait of polls and pulls; longer ones are shortened to
-	// it.
+	// longestWait is the longest wait of polls and pulls; longer waits are shortened to it.
 	longestWait = 60 * time.Second
 	// keyLife is how long an idempotency key is remembered.
 	keyLife = 24 * time.Hour
@@ -30,7 +29,7 @@ const (
 
 var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay", "unique"}
 
-// readJob reads the attributes of a job from a value, which need not stay.
+// readJob reads the attributes of a job from a value, and keeps no part of the value.
 func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
 	f := strict(v, prefix, jobFields...)
 	if f.value("name") == nil {
@@ -44,7 +43,7 @@ func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
 	return n, f.fault
 }
 
-// attributes are those of a job, except its argument.
+// attributes reads the attributes of a job, except its argument.
 func attributes(f *form) *master.New {
 	return &master.New{
 		Attributes: job.Attributes{
@@ -84,7 +83,7 @@ func readSharing(v pack.Value, prefix string) (*job.Sharing, *job.Fault) {
 	return s, f.fault
 }
 
-// milliseconds is a number of milliseconds from 1 to a year, 0 when it is absent.
+// milliseconds returns a number of milliseconds from 1 to unique.MaxTime, 0 if it is absent.
 func (f *form) milliseconds(name string) time.Duration {
 	return time.Duration(f.integer(name, 1, unique.MaxTime.Milliseconds(), 0)) * time.Millisecond
 }
@@ -140,13 +139,13 @@ func postJobs(x *exchange) (int, error) {
 	jobs := make([]*master.New, 0, v.Len())
 	for item := range v.Items() {
 		n, fault := readJob(item, "")
-		if fault != nil { // read again, to say where
+		if fault != nil { // read again, for a fault that says where
 			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)))
 			return 0, fault
 		}
 		if n.Sharing != nil {
 			field := fmt.Sprintf("[%d].unique", len(jobs))
-			return 0, job.Refuse(job.InvalidValue, field, "%s: send a job with unique alone, with POST /job", field)
+			return 0, job.Refuse(job.InvalidValue, field, "%s: send a job with unique on its own, by POST /job", field)
 		}
 		jobs = append(jobs, n)
 	}
@@ -174,8 +173,8 @@ func (x *exchange) enqueue(jobs []*master.New, key *master.Key) (ids []job.ID, u
 	return ids, unique, err
 }
 
-// idempotency is the request's idempotency key, nil without one. It includes the token
-// and the path.
+// idempotency returns the request's idempotency key, nil if it has none. The name of the key
+// includes the token and the path.
 func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 	const header = "Idempotency-Key"
 	values, ok := x.r.Header[header]
@@ -192,8 +191,8 @@ func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}, nil
 }
 
-// standby is why nothing is judged here, when another master may be active: not even
-// that an invalid name does not exist.
+// standby returns a fault if another master may be active: then this one answers nothing, not even
+// that an invalid id does not exist.
 func (x *exchange) standby() *job.Fault {
 	var fault *job.Fault
 	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
@@ -202,7 +201,7 @@ func (x *exchange) standby() *job.Fault {
 	return nil
 }
 
-// jobID is the id in the path.
+// jobID returns the job's id in the path.
 func (x *exchange) jobID() (job.ID, *job.Fault) {
 	text := x.r.PathValue("id")
 	id, ok := job.ParseID(text)
@@ -215,13 +214,13 @@ func (x *exchange) jobID() (job.ID, *job.Fault) {
 	return id, nil
 }
 
-// peek tells whether a result is to stay for others.
+// peek reports whether the result is to be kept for other requests.
 func (x *exchange) peek() (bool, *job.Fault) {
 	set, fault := x.flag("peek")
 	return set || x.r.Method == http.MethodHead, fault
 }
 
-// flag is a query parameter that is present and not false.
+// flag reports whether a query parameter is present and not false.
 func (x *exchange) flag(name string) (bool, *job.Fault) {
 	text := x.query.Get(name)
 	if text == "" {
@@ -250,9 +249,8 @@ func getJob(x *exchange) (int, error) {
 	return x.sendStatus(st)
 }
 
-// sendStatus sends a job's status. Its result counts as fetched once all of it has been
-// sent. A large result waits while many others are being written, because each is in
-// memory as long.
+// sendStatus sends a job's status. Its result counts as fetched once all of it has been sent. A
+// large result waits while many others are being written, because each stays in memory meanwhile.
 func (x *exchange) sendStatus(st *master.Status) (int, error) {
 	fetched := func(bool) {}
 	if st.Fetch != nil {
@@ -310,7 +308,7 @@ func pollJob(x *exchange) (int, error) {
 	return http.StatusRequestTimeout, nil
 }
 
-// wait is how long the request may stay unanswered, from its query.
+// wait returns how long the reply may take, from the query; def if it does not say.
 func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fault) {
 	door.Wait(x.w)
 	text := x.query.Get(name)

@@ -24,11 +24,11 @@ const (
 	defaultBulk, maxBulk = 1000, 10_000
 )
 
-// filterFields select jobs in queries; in bodies match does so, too.
+// filterFields are the fields that select jobs; bodies may also have match.
 var filterFields = []string{"status", "name", "worker", "from", "to"}
 
-// filter reads which jobs are selected, from a map or a query. It is nil if all are,
-// because nothing is given or a matcher picks all.
+// filter reads which jobs a body or a query selects. It returns nil if all are, because no field is
+// given or the matcher selects every job.
 func filter(f *form) *master.Filter {
 	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
 	given := false
@@ -55,7 +55,7 @@ func filter(f *form) *master.Filter {
 	return out
 }
 
-// cursor is the place where a list goes on.
+// cursor reads the cursor from which a list continues, 0 if there is none.
 func cursor(f *form) uint64 {
 	text := f.text("cursor")
 	if text == "" {
@@ -63,7 +63,7 @@ func cursor(f *form) uint64 {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		f.refuse(job.InvalidValue, "cursor", "must be the cursor of the page before, not %.40q", text)
+		f.refuse(job.InvalidValue, "cursor", "must be the cursor of the previous page, not %.40q", text)
 	}
 	return n
 }
@@ -74,8 +74,8 @@ var (
 	bulkFields  = slices.Concat([]string{"match"}, filterFields, []string{"limit", "all", "cursor", "count"})
 )
 
-// fromQuery is a query as a form: limits are numbers, all else strings. If a name comes
-// twice, the last value counts.
+// fromQuery converts a query to a form: limits are numbers, all other values strings. If a name
+// occurs twice, the last value counts.
 func fromQuery(q url.Values, names ...string) form {
 	a := answer{}
 	given := 0
@@ -138,7 +138,7 @@ func (x *exchange) list(f *form) (int, error) {
 // jobKeys is the number of keys that job writes.
 const jobKeys = 18
 
-// job writes a job as in lists: only its short fields.
+// job writes the short fields of a job, as for lists.
 func (a *answer) job(j *job.Job) {
 	a.key("id")
 	a.id(j.ID)
@@ -225,7 +225,7 @@ const (
 	longError     = 1 << 10 // bytes of a run's error
 )
 
-// run writes an attempt in the form in which the broker shows its runs.
+// run writes an attempt in the form of the broker's runs.
 func (a *answer) run(t *job.Attempt) {
 	said := t.Message
 	if len(said) > longError {
@@ -266,14 +266,14 @@ func (a *answer) attempt(t *job.Attempt) {
 	a.textOrNull("message", t.Message)
 }
 
-// onJob is an action on the job in the path.
+// onJob returns a handler that acts on the job in the path.
 func onJob(act func(x *exchange, id job.ID) error) handler {
 	return func(x *exchange) (int, error) {
 		id, fault := x.jobID()
 		if fault != nil {
 			return 0, fault
 		}
-		if x.r.ContentLength != 0 { // whoever sends something means something
+		if x.r.ContentLength != 0 { // a body may only be an empty map
 			v, fault := x.value()
 			if fault != nil {
 				return 0, fault
@@ -286,12 +286,12 @@ func onJob(act func(x *exchange, id job.ID) error) handler {
 	}
 }
 
-// always is an action that needs nothing but the jobs.
+// always returns an action that needs no field of the form.
 func always(act master.Action) func(*form) master.Action {
 	return func(*form) master.Action { return act }
 }
 
-// prioritize is the action that gives jobs the priority of a form.
+// prioritize returns an action that gives jobs the priority in the form.
 func prioritize(f *form) master.Action {
 	if f.value("priority") == nil {
 		f.refuse(job.MissingField, "priority", "is missing")
@@ -299,7 +299,8 @@ func prioritize(f *form) master.Action {
 	return master.Prioritizing(int32(f.integer("priority", -1<<31, 1<<31-1, 0)))
 }
 
-// bulk acts on many jobs, or only counts them. Fields are the further fields of the action.
+// bulk returns a handler that acts on many jobs, or only counts them. fields are the extra fields
+// of the action.
 func bulk(action func(*form) master.Action, fields ...string) handler {
 	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {
@@ -311,7 +312,7 @@ func bulk(action func(*form) master.Action, fields ...string) handler {
 		which, limit, all := filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk)), f.boolean("all", false)
 		act, from, count := action(&f), cursor(&f), f.boolean("count", false)
 		if which == nil && !all {
-			f.refuse(job.MissingField, "all", "must be true if no field selects jobs: give %s, or a match that does not pick every job",
+			f.refuse(job.MissingField, "all", "must be true if no field selects jobs: give %s, or a match that does not select every job",
 				strings.Join(filterFields, ", "))
 		}
 		if f.fault != nil {
@@ -333,7 +334,7 @@ func bulk(action func(*form) master.Action, fields ...string) handler {
 	}
 }
 
-// cursor writes null for none.
+// cursor writes a cursor, 0 as null.
 func (a *answer) cursor(k string, at uint64) {
 	if at == 0 {
 		a.null(k)
@@ -362,7 +363,7 @@ func postPriority(x *exchange) (int, error) {
 	return http.StatusNoContent, x.Master.Reprioritize(x.r.Context(), id, int32(priority))
 }
 
-// getStatus answers with what a person wants to know first.
+// getStatus describes the master: version, limits, and what the token permits.
 func getStatus(x *exchange) (int, error) {
 	st, err := x.Master.Stats(0)
 	if err != nil {
@@ -534,10 +535,10 @@ func (a *answer) counts(k string, counts []uint64) {
 	}
 }
 
-// statNames is how many names the statistics have, unless the request asks for fewer.
+// statNames is the most names in the statistics; a request may ask for fewer.
 const statNames = 1000
 
-// count is a numeric parameter; if it is absent, it has the largest value.
+// count returns a numeric parameter from least to most; most if it is absent.
 func (x *exchange) count(name string, least, most int) (int, *job.Fault) {
 	text := x.query.Get(name)
 	if text == "" {
@@ -558,8 +559,7 @@ func (a *answer) states(k string, states map[job.State]int) {
 	}
 }
 
-// maxWorkers is how many workers a reply has, unless the request asks for fewer: as many as there
-// can be.
+// maxWorkers is the most workers in a reply, as many as there can be; a request may ask for fewer.
 const maxWorkers = 1 << 20
 
 func getWorkers(x *exchange) (int, error) {
@@ -571,7 +571,7 @@ func getWorkers(x *exchange) (int, error) {
 	if text := x.query.Get("cursor"); text != "" {
 		var ok bool
 		if after, ok = job.ParseID(text); !ok {
-			return 0, job.Refuse(job.InvalidValue, "cursor", "cursor must be that of the page before, not %.40q", text)
+			return 0, job.Refuse(job.InvalidValue, "cursor", "cursor must be the cursor of the previous page, not %.40q", text)
 		}
 	}
 	workers, err := x.Master.Workers(after, limit)
@@ -632,7 +632,7 @@ func dropWorker(x *exchange) (int, error) {
 	return http.StatusNoContent, x.Master.Dismiss(id)
 }
 
-// matcherOf is the field of a form that holds a matcher.
+// matcherOf reads a required field that holds a matcher.
 func matcherOf(f *form, name string) (pack.Value, *matcher.Matcher) {
 	v := f.value(name)
 	if v == nil {

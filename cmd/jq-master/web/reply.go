@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// answer is the MessagePack of a reply, as it grows.
+// answer is the MessagePack of a reply that is being written.
 type answer struct{ b []byte }
 
 func (a *answer) object(n int)  { a.b = msgp.AppendMapHeader(a.b, uint32(n)) }
@@ -66,7 +66,7 @@ func (a *answer) boolean(k string, v bool) {
 	a.b = msgp.AppendBool(a.b, v)
 }
 
-// raw writes a value as it came; nil is null.
+// raw writes a value as it was sent; nil is null.
 func (a *answer) raw(k string, v []byte) {
 	if v == nil {
 		a.null(k)
@@ -76,7 +76,7 @@ func (a *answer) raw(k string, v []byte) {
 	a.b = append(a.b, v...)
 }
 
-// idOrNull writes null for none.
+// idOrNull writes null for the zero id.
 func (a *answer) idOrNull(k string, id job.ID) {
 	if id.None() {
 		a.null(k)
@@ -108,14 +108,14 @@ func (a *answer) fault(f *job.Fault) {
 	}
 }
 
-// The media types. Two are other names of the first.
+// The media types. mediaType also accepts two other names of the first.
 const (
 	msgpackType = "application/msgpack"
 	jsonType    = "application/json"
 )
 
-// mediaType is the encoding of a media type without its parameters, "" for none of
-// ours. It is the name itself, so that a reply can use the one that was requested.
+// mediaType returns a media type without its parameters, "" if it is not one of ours. It keeps the
+// name, so that a reply can use the one that was requested.
 func mediaType(s string) string {
 	s, _, _ = strings.Cut(s, ";")
 	s = strings.ToLower(strings.TrimSpace(s))
@@ -126,8 +126,8 @@ func mediaType(s string) string {
 	return ""
 }
 
-// accepted is the media type of a reply: what the Accept header prefers, else that of
-// the request. It is "" when none of ours is acceptable.
+// accepted returns the media type of a reply: what the Accept header prefers, otherwise that of the
+// request. It returns "" if none of ours is acceptable.
 func accepted(header []string, request string) string {
 	if len(header) == 0 {
 		return request
@@ -140,8 +140,7 @@ func accepted(header []string, request string) string {
 			return header[0]
 		}
 	}
-	// How much each is wanted, and how specifically it was named: the most specific
-	// counts.
+	// The quality of each type is that of the most specific range that matches it.
 	packed, text := wish{name: msgpackType}, wish{name: jsonType}
 	if request == jsonType {
 		text.place = -1
@@ -180,7 +179,7 @@ func accepted(header []string, request string) string {
 	return best.name
 }
 
-// quality is the weight of a part of an Accept header.
+// quality returns the q of one part of an Accept header.
 func quality(part string) float64 {
 	for i, p := range strings.Split(part, ";") {
 		if v, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(p)), "q="); ok && i > 0 {
@@ -191,12 +190,12 @@ func quality(part string) float64 {
 	return 1
 }
 
-// wish is how much an encoding is wanted.
+// wish is how much a client wants an encoding.
 type wish struct {
 	name  string
 	close int
 	q     float64
-	place int // in the header; among equals the first is taken
+	place int // in the header; the first of equals is chosen
 }
 
 func (w *wish) hear(close int, q float64, place int, name string) {

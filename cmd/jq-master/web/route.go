@@ -7,13 +7,13 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// toPush, toWork and toAdmin are operations for a scope, with the parameters that their
-// queries may have; further ones from workers are ignored.
+// toPush, toWork and toAdmin return operations for a scope, with the parameters that their queries
+// may have. Other parameters are refused, except those of workers, which are ignored.
 func toPush(serve handler, query ...string) operation  { return operation{mayPush, serve, query} }
 func toWork(serve handler) operation                   { return operation{mayWork, serve, nil} }
 func toAdmin(serve handler, query ...string) operation { return operation{mayAdmin, serve, query} }
 
-// routes are all paths that reveal jobs, with their methods.
+// routes has the methods of each path.
 var routes = map[string]map[string]operation{
 	"/job":              {http.MethodPost: toPush(postJob)},
 	"/jobs":             {http.MethodPost: toPush(postJobs)},
@@ -58,7 +58,7 @@ var routes = map[string]map[string]operation{
 	"/openapi.yaml": plain(openapi),
 }
 
-// ofConstraint is the operations on a constraint, also on one with the id test.
+// ofConstraint has the operations on a constraint, which may have the id test, too.
 var ofConstraint = map[string]operation{
 	http.MethodGet: toAdmin(getConstraint), http.MethodPut: toAdmin(putConstraint), http.MethodDelete: toAdmin(deleteConstraint),
 }

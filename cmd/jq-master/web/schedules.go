@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	schedulesListed = 100 // of a list, unless it says otherwise
+	schedulesListed = 100 // default limit of a list
 	schedulesMost   = 1000
 )
 
 // scheduledFields are the fields that the job of a schedule may have.
 var scheduledFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
 
-// ReadScheduledJob reads the job of a schedule from JSON. Its error is a *job.Fault.
+// ReadScheduledJob reads the job of a schedule from JSON. Its errors are of type *job.Fault.
 func ReadScheduledJob(text json.RawMessage) (*master.New, error) {
 	v, fault := pack.FromJSON(text)
 	if fault != nil {
@@ -40,7 +40,7 @@ func ReadScheduledJob(text json.RawMessage) (*master.New, error) {
 	return n, nil
 }
 
-// scheduleFault is the answer to an invalid schedule.
+// scheduleFault converts the error for an invalid schedule to a *job.Fault.
 func scheduleFault(err error) error {
 	var f *schedule.Fault
 	switch {
@@ -52,13 +52,13 @@ func scheduleFault(err error) error {
 	return job.Refuse(job.InvalidValue, f.Field, "%s", f.Reason)
 }
 
-// scheduleName is the one in the path.
+// scheduleName returns the schedule's name in the path.
 func (x *exchange) scheduleName() (string, error) {
 	name := x.r.PathValue("name")
 	return name, scheduleFault(schedule.CheckName(name))
 }
 
-// asJSON makes a Go value the reply.
+// asJSON replies with a Go value, as its JSON would be.
 func (x *exchange) asJSON(v any) (int, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package web is the HTTP side of JQ: it checks requests, asks the master, and encodes
-// the master's answers in MessagePack or JSON. It decides nothing about jobs.
-// openapi.yaml describes it.
+// Package web is the HTTP interface of JQ: it checks requests, calls the master, and encodes the
+// master's answers in MessagePack or JSON. It makes no decisions about jobs. openapi.yaml describes
+// the interface.
 package web
 
 import (
@@ -35,7 +35,7 @@ import (
 	"gloom/cmd/jq-master/page"
 )
 
-// Scopes are what tokens may allow, in the order of guard.Scope.
+// Scopes are the scopes of tokens, in the order of guard.Scope.
 var Scopes = []string{"push", "work", "admin"}
 
 const (
@@ -44,17 +44,17 @@ const (
 	mayAdmin
 )
 
-// Config is the configuration of the HTTP side.
+// Config is the configuration of a Server.
 type Config struct {
 	Master *master.Master
 	Door   *door.Door
 	// MaxBody bounds the body of a request in bytes.
 	MaxBody int
-	// WorkerPort is the port to which jobs are pushed if a worker gives neither url nor
-	// port, at the address from which it registers; 0 is none: it pulls.
+	// WorkerPort is the port to which jobs are pushed if a worker gives neither url nor port,
+	// at the address from which it registers; if it is 0, such a worker pulls.
 	WorkerPort int
-	// CheckURL returns what is wrong with a URL to push to, for a worker that registers
-	// from a host.
+	// CheckURL returns a fault if a worker that registers from host must not have jobs pushed
+	// to url.
 	CheckURL func(url, host string) *job.Fault
 	Registry *prometheus.Registry
 }
@@ -72,10 +72,10 @@ type Server struct {
 	began    time.Time
 }
 
-// outboundBytes is how many bytes of results may be written at a time.
+// outboundBytes returns the most bytes of large results that may be written at a time.
 func (c *Config) outboundBytes() int64 { return largeReplies * max(int64(c.MaxBody), large) }
 
-// date caches a header that net/http would format for each reply.
+// date caches the Date header, which net/http would format for each reply.
 type date struct{ last atomic.Pointer[dated] }
 
 type dated struct {
@@ -96,7 +96,7 @@ func (d *date) now() []string {
 //go:embed openapi.yaml
 var openAPI []byte
 
-// New returns the handler of all requests.
+// New returns a Server that handles all requests.
 func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes()), began: time.Now()}
 	s.pool.New = func() any { return &exchange{Server: s} }
@@ -149,8 +149,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// plain is an operation that reveals nothing about jobs: anybody may call it, with any Host and
-// beyond the limit on connections.
+// plain returns a GET operation that reveals nothing about jobs: any client may call it, with any
+// Host and beyond the limit on connections.
 func plain(serve http.HandlerFunc) map[string]operation {
 	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
 		t := told{x.w, http.StatusOK}
@@ -160,7 +160,7 @@ func plain(serve http.HandlerFunc) map[string]operation {
 	}}}
 }
 
-// told notes the status of a reply.
+// told records the status of a reply.
 type told struct {
 	http.ResponseWriter
 	status int
@@ -171,8 +171,8 @@ func (t *told) WriteHeader(status int) {
 	t.ResponseWriter.WriteHeader(status)
 }
 
-// index is the page, for clients that ask for HTML. It holds no secret, but says whether a token is
-// needed.
+// index serves the page to clients that accept HTML. The page holds no secret, but says whether a
+// token is needed.
 func index(x *exchange) (int, error) {
 	if !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
 		return 0, job.Refuse(job.NotFound, "", "\"/\" has only the page, for clients that accept text/html")
@@ -209,19 +209,19 @@ func readyz(x *exchange) (int, error) {
 // becomes the reply.
 type handler func(x *exchange) (status int, err error)
 
-// operation is what a method does on a path, and who may call it.
+// operation is what a method does on a path, and the scope that it needs.
 type operation struct {
 	scope guard.Scope
 	serve handler
-	query []string // parameters that it knows
+	query []string // known parameters
 }
 
-// endpoint is a path.
+// endpoint is a path and its methods.
 type endpoint struct {
 	*Server
 	pattern string
 	methods map[string]operation
-	allowed []string // their names
+	allowed []string // the names of methods
 }
 
 func (s *Server) at(pattern string, methods map[string]operation) *endpoint {
@@ -234,8 +234,8 @@ func (s *Server) at(pattern string, methods map[string]operation) *endpoint {
 	return e
 }
 
-// reply is the encoding for requests that name none: MessagePack for pushers and workers, JSON for
-// people.
+// reply returns the encoding for requests that name none: MessagePack for pushers and workers, JSON
+// for people.
 func (e *endpoint) reply() string {
 	for _, op := range e.methods {
 		if op.scope == mayPush || op.scope == mayWork {
@@ -329,10 +329,10 @@ type exchange struct {
 	grant   *guard.Grant
 	query   url.Values
 	reply   string // media type
-	unnamed string // for a body whose type is not named
+	unnamed string // media type of a body without Content-Type
 	sent    int    // the status of the reply once it was sent
 	in      bytes.Buffer
-	json    []byte // a reply in JSON
+	json    []byte // buffer for a reply in JSON
 	answer
 }
 
@@ -350,7 +350,7 @@ func (x *exchange) release() {
 	x.pool.Put(x)
 }
 
-// statuses are the statuses of the codes.
+// statuses has the HTTP status of each code.
 var statuses = map[job.Code]int{
 	job.InvalidBody: 400, job.InvalidType: 400, job.MissingField: 400, job.InvalidValue: 400,
 	job.Unauthorized: 401, job.Forbidden: 403,
@@ -361,7 +361,7 @@ var statuses = map[job.Code]int{
 	job.Overloaded: 503, job.StoreUnavailable: 503, job.Standby: 503, job.Starting: 503, job.Draining: 503,
 }
 
-// refuse makes an error the reply and returns its status, 0 if there is nobody to reply to.
+// refuse makes an error the reply and returns its status, 0 if the client has gone.
 func (x *exchange) refuse(err error) int {
 	var f *job.Fault
 	if !errors.As(err, &f) {
@@ -420,10 +420,10 @@ func (x *exchange) send(status int) (whole bool) {
 
 var noSniff = []string{"nosniff"}
 
-// flush sends everything written to the system.
+// flush passes everything written to the operating system.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
-// value reads the body.
+// value reads the body as one value.
 func (x *exchange) value() (pack.Value, *job.Fault) {
 	sent := x.r.Header.Get("Content-Type")
 	media := x.unnamed
@@ -458,7 +458,8 @@ const (
 	step          = 32 << 10
 )
 
-// readBody reads the body up to the limit. It uses no more memory than bytes have come.
+// readBody reads the body up to the limit. Its memory grows with the bytes received, not with the
+// announced length.
 func (x *exchange) readBody() *job.Fault {
 	most := x.MaxBody
 	if x.r.ContentLength > int64(most) {
@@ -487,8 +488,8 @@ func (x *exchange) readBody() *job.Fault {
 	}
 }
 
-// tooLarge answers at once, then reads on for a while: a client that is still sending would not
-// see the answer.
+// tooLarge replies at once, then keeps reading for a while, because a client that is still sending
+// would not see the reply.
 func (x *exchange) tooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
 	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)

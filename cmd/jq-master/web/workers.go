@@ -22,8 +22,8 @@ const (
 	defaultPull = 30e9
 )
 
-// owner returns the token of the request, hashed once more: the stored hash gives no access, and
-// is not the one in the file of tokens.
+// owner returns the hash of the request's token, hashed again: the stored hash gives no access and
+// differs from the one in the token file.
 func (x *exchange) owner() job.Owner {
 	if x.grant == nil {
 		return job.Owner{}
@@ -31,7 +31,7 @@ func (x *exchange) owner() job.Owner {
 	return sha256.Sum256(x.grant.Hash[:])
 }
 
-// worker returns the worker in the header, with its token.
+// worker returns the worker that the header names, with the request's owner.
 func (x *exchange) worker() (from job.Caller, fault *job.Fault) {
 	const header = "Worker-Id"
 	text := x.r.Header.Get(header)
@@ -94,7 +94,7 @@ func postWorker(x *exchange) (int, error) {
 	return http.StatusCreated, nil
 }
 
-// globs returns the names that a worker takes; without the field, all.
+// globs returns the names that a worker serves, * if the field is absent.
 func globs(f *form) []string {
 	v := f.is("names", f.value("names"), pack.Array)
 	if v == nil {
@@ -179,14 +179,14 @@ func pull(x *exchange) (int, error) {
 	return http.StatusOK, nil
 }
 
-// postDone checks in the order header, worker, body, job, assignment. If the body is right, the
-// worker is checked together with the job.
+// postDone checks, in this order, the header, worker, body, job and assignment. If the body is
+// valid, the worker is checked together with the job.
 func postDone(x *exchange) (int, error) {
 	worker, fault := x.worker()
 	if fault != nil {
 		return 0, fault
 	}
-	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // the result may be refused later
+	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // check the worker before such a body is read
 		if err := x.Master.Known(worker); err != nil {
 			return 0, err
 		}
@@ -208,7 +208,7 @@ func readReport(v pack.Value) (*master.Report, *job.Fault) {
 	f := lax(v, "", reportFields...)
 	id := "job_id"
 	if f.value(id) == nil && f.value("id") != nil {
-		id = "id" // workers of the original program send it in this way
+		id = "id" // workers written for the original program send this
 	}
 	idValue := f.need(id, pack.String)
 	r := &master.Report{Attempt: int32(f.integer("attempt", 1, 1<<31-1, 0))}
