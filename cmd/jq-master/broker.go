@@ -22,10 +22,10 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// prefix begins the types of this queue's jobs.
+// prefix returns the prefix of the broker's types for this queue's jobs.
 func (o *options) prefix() string {
 	switch {
-	case !o.socketWorkers: // nobody else can guess it
+	case !o.socketWorkers: // random, so that no other client can guess it
 		return "jq-" + strings.ToLower(rand.Text()) + "."
 	case o.namespace != "default":
 		return "jq:" + o.namespace + "."
@@ -33,8 +33,8 @@ func (o *options) prefix() string {
 	return "jq."
 }
 
-// once begins the types of jobs with max_retry 0. If socket workers may join, they cannot guess
-// it.
+// once returns the prefix of the types for jobs with max_retry 0. If socket workers may join, it is
+// random, so that they cannot guess it.
 func (o *options) once(prefix string) string {
 	if !o.socketWorkers || o.alone() {
 		return prefix
@@ -42,7 +42,7 @@ func (o *options) once(prefix string) string {
 	return strings.TrimSuffix(prefix, ".") + "-" + strings.ToLower(rand.Text()) + "."
 }
 
-// alone reports whether nobody else can reach the broker.
+// alone reports whether only this process can reach the broker.
 func (o *options) alone() bool { return o.broker.SubmitAddr == "" && o.workerAddr == "" }
 
 // openBroker starts a broker in this process, or prepares to connect to a shared one.
@@ -59,7 +59,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		case gloom.EventLost:
 			once()
 		case gloom.EventGivenUp:
-			log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses us for good")
+			log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses the connection, and it is not tried again")
 		case gloom.EventFailed:
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
@@ -75,7 +75,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA
 			s.Insecure = o.door.Insecure
 		}
-		// The limits of the master must be reached first.
+		// The master's limits must be reached before the broker's.
 		s.MaxJobs, s.MaxTypeJobs, s.MaxSubmitterJobs = 0, 0, 0
 		s.MaxBytes, s.MaxTypeBytes, s.MaxSubmitterBytes, s.MaxUnread = 0, 0, 0, 0
 		s.MaxTypes, s.MaxGroups, s.MaxPrefetch = 1<<24, 1<<24, b.MaxPrefetch
@@ -103,7 +103,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	return b, err
 }
 
-// operators returns the address of the HTTP interface of a shared broker.
+// operators returns a client of a shared broker's HTTP interface.
 func (o *options) operators() (r master.Rules, err error) {
 	c := &o.broker
 	transport := &http.Transport{}
@@ -120,7 +120,7 @@ func (o *options) operators() (r master.Rules, err error) {
 		host, port, err := net.SplitHostPort(at)
 		n, bad := strconv.Atoi(port)
 		if err != nil || bad != nil || n < 2 {
-			return r, errors.New("--broker-http must say where the broker's operators connect, because --broker is not host:port")
+			return r, errors.New("--broker-http must give the broker's address for operators, because --broker is not host:port")
 		}
 		addr = net.JoinHostPort(host, strconv.Itoa(n-1))
 	}

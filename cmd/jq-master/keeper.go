@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/jq-master/web"
 )
 
-// keeper keeps constraints in a file, for a store that does not.
+// keeper keeps constraints in a file, for a store that does not keep them.
 type keeper struct {
 	store.Store
 	path string
@@ -97,9 +97,10 @@ func (k *keeper) write() error {
 	return nil
 }
 
-// change writes the file with a change. If it cannot, it changes nothing.
+// change applies a change, writes the file and calls then. If it cannot write, it undoes the change
+// and calls done.
 func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
-	go func() { // do not wait for the disk
+	go func() { // the caller does not wait for the disk
 		k.mu.Lock()
 		old := k.all[id]
 		k.put(id, c)
@@ -140,7 +141,7 @@ func (k *keeper) Load(ctx context.Context, each store.Loaded) error {
 	each.Constraint = func(*job.Constraint) error { return nil }
 	k.mu.Lock()
 	for _, c := range k.all {
-		_ = tell(c) // it was read before
+		_ = tell(c) // openKeeper has checked it
 	}
 	k.mu.Unlock()
 	return k.Store.Load(ctx, each)

@@ -1,5 +1,6 @@
-// Command jq-master is a job queue over HTTP: pushers enqueue jobs, workers get or fetch them, and
-// the master retries, limits, and keeps results.
+// Command jq-master is a job queue over HTTP: pushers enqueue jobs, the master pushes them to
+// workers or workers fetch them, and the master retries failed jobs, enforces limits, and keeps
+// results.
 package main
 
 import (

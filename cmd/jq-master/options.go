@@ -22,9 +22,7 @@ import (
 )
 
 const longHelp = `jq-master is a job queue over HTTP. Pushers enqueue jobs with a name, an
-argument and a priority; workers register and get jobs pushed to them, or fetch
-them; failed jobs are retried with growing waits, and results are kept for those
-who ask for them. Requests are MessagePack or JSON; GET /openapi.yaml describes
+argument and a priority; workers register and get jobs pushed to them, or fetch them; failed jobs are retried with growing waits, and results are kept on request. Requests are MessagePack or JSON; GET /openapi.yaml describes
 all of them.
 
 Without --redis jobs are in memory only: a restart loses them. Without --broker
@@ -48,7 +46,7 @@ type options struct {
 
 	redis, namespace    string
 	brokerHTTP          string
-	workerAddr          string // of the inside broker
+	workerAddr          string // of the broker inside this process
 	socketWorkers       bool
 	workerPort          int
 	workerAllow         []string
@@ -71,7 +69,7 @@ func defaults() options {
 	return o
 }
 
-// bind makes a flag of every option.
+// bind defines a flag for every option.
 func (o *options) bind(f *pflag.FlagSet) {
 	const most = 1 << 50 // of bytes
 	l := &o.limits
@@ -155,13 +153,13 @@ func (o *options) validate() error {
 	case o.namespace == "" || len(o.namespace) > 100 || !utf8.ValidString(o.namespace) || strings.ContainsAny(o.namespace, "{}*~. ") || strings.ContainsFunc(o.namespace, unicode.IsControl):
 		return &guard.OptionError{Flag: "namespace", Value: fmt.Sprintf("%q", o.namespace), Reason: "must be 1 to 100 bytes of UTF-8 without spaces, control characters, dots and {}*~"}
 	case o.redis != "" && o.constraints != "":
-		return &guard.OptionError{Flag: "constraints", Value: o.constraints, Reason: "goes without --redis, which keeps constraints itself"}
+		return &guard.OptionError{Flag: "constraints", Value: o.constraints, Reason: "cannot be combined with --redis, which keeps constraints itself"}
 	case o.workerAddr != "" && o.broker.SubmitAddr != "":
-		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for the broker inside; the shared broker of --broker has an address of its own"}
+		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for the broker inside this process; the shared broker of --broker has its own address"}
 	case o.workerAddr != "" && !o.socketWorkers:
 		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for socket workers, which --socket-workers=false refuses"}
 	case strings.Contains(o.broker.SubmitAddr, ","):
-		return &guard.OptionError{Flag: "broker", Value: o.broker.SubmitAddr, Reason: "must be one address: jobs of one queue have one order"}
+		return &guard.OptionError{Flag: "broker", Value: o.broker.SubmitAddr, Reason: "must be one address: a single broker orders the jobs of a queue"}
 	}
 	for _, text := range o.workerAllow {
 		p, err := netip.ParsePrefix(text)

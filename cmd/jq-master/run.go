@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/jq-master/web"
 )
 
-// run is the daemon from its first log line to its last.
+// run runs the daemon until it is stopped or fails.
 func run(o *options) error {
 	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: o.logLevel, Format: o.logFormat}, os.Stderr)
@@ -70,7 +70,7 @@ func run(o *options) error {
 	}
 	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = d.Shutdown(last) // before the master, so that replies under way are written
+	_ = d.Shutdown(last) // before the master, so that pending replies are written
 	stop()
 	if e := <-ended; err == nil {
 		err = e
@@ -81,7 +81,7 @@ func run(o *options) error {
 
 func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
-	log.Info().Stringer("drain", o.drain).Msg("draining: no new jobs, none handed out; a second signal stops at once")
+	log.Info().Stringer("drain", o.drain).Msg("draining: no job is accepted or handed out; a second signal stops at once")
 	ctx, cancel := context.WithTimeout(signals.Kill, o.drain)
 	defer cancel()
 	_ = m.Drain(ctx)
@@ -116,6 +116,6 @@ func (o *options) announce(d *door.Door, log zerolog.Logger) {
 		log.Warn().Msg("jobs are in memory only: they are lost when this process ends; --redis keeps them")
 	}
 	if o.door.Insecure && d.Exposed() {
-		log.Warn().Msg("--insecure: everybody who reaches this address may push, work and administer")
+		log.Warn().Msg("--insecure: any client that reaches this address may push, work and administer")
 	}
 }

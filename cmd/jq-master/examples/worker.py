@@ -40,7 +40,7 @@ def run(job):
     try:
         ask("/done", report, {"worker-id": worker_id})
     except urllib.error.HTTPError as e:
-        print("the report was refused:", e, file=sys.stderr)  # for example because it is late
+        print("the report was refused:", e, file=sys.stderr)  # for example if it is late
 
 
 class Pushed(http.server.BaseHTTPRequestHandler):

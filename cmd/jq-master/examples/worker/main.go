@@ -54,7 +54,7 @@ func main() {
 	log.Fatal(http.Serve(ln, w))
 }
 
-// ServeHTTP takes a job and runs it after the answer.
+// ServeHTTP accepts a job and runs it after it has answered.
 func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var j job
 	if err := msgpack.NewDecoder(r.Body).Decode(&j); err != nil {
@@ -76,12 +76,12 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			report["result"] = result
 		}
 		if err := w.ask("/done", report, nil); err != nil {
-			log.Print(err) // for example because it is late
+			log.Print(err) // for example if the report is late
 		}
 	}()
 }
 
-// ask makes a request of the master.
+// ask sends a request to the master.
 func (w *worker) ask(path string, body, reply any) error {
 	data, err := msgpack.Marshal(body)
 	if err != nil {
