@@ -1,8 +1,8 @@
-// Package bridge makes rows of a MySQL table jobs of a Gloom broker, and writes their
-// ends into the rows. It is the engine of a jobd daemon: package queue decides what to
-// do next, package store reads and writes rows, and package launch starts processes.
+// Package bridge submits rows of a MySQL table to a Gloom broker as jobs, and writes the results
+// into the rows. It is the engine of a jobd daemon: package queue decides what to do next, package
+// store reads and writes rows, and package launch starts processes.
 //
-// # The way of a row
+// # How a row flows
 //
 //	fetch.go    accepts waiting rows and claims them (store.Accept), as many as their targets
 //	            have use for; manual.go accepts rows that are to be run by hand
@@ -14,8 +14,8 @@
 //	writer.go   writes what has happened to rows, many in a transaction; an end that the
 //	            database does not take is in spool.go until it does
 //
-// When a daemon dies, the claims tell which rows it had: watch decides when an incarnation
-// is dead, and package store settles its rows.
+// When a daemon dies, the claims say which rows it had: watch decides when an incarnation is dead,
+// and package store settles its rows.
 package bridge
 
 import (
@@ -41,7 +41,7 @@ import (
 
 // Bridge is a running engine.
 type Bridge struct {
-	// These are set once.
+	// These fields are set once.
 	cfg      config.Worker
 	log      zerolog.Logger
 	store    store.Store
@@ -52,7 +52,7 @@ type Bridge struct {
 	m        *metrics
 	idPrefix string
 	registry prometheus.Registerer
-	life     context.Context // of everything; ends last
+	life     context.Context // of all goroutines; ends last
 	end      context.CancelFunc
 	giving   context.Context // of submits; ends when a stop has waited long enough
 	giveUp   context.CancelFunc
@@ -67,13 +67,13 @@ type Bridge struct {
 	lease    lease
 	reaper   reaper
 
-	mu       sync.Mutex // guards the following
+	mu       sync.Mutex // guards the fields below
 	machine  *queue.Machine
 	inside   map[int64]*row
 	fields   map[int64][]byte // of queued rows, without a launcher
 	byHand   map[int64]bool   // queued rows that a RunManual waits for
 	awaited  map[int64]*await
-	crews    map[string]context.CancelFunc // by target: makes its slots leave
+	crews    map[string]context.CancelFunc // by target: stops its slots
 	changed  func()                        // of OnTargets
 	fetching bool
 	pace     pace
@@ -93,18 +93,18 @@ type row struct {
 
 	started  time.Time // in the broker
 	at       int64     // time_started, UNIX seconds
-	begun    bool      // a slot has it, or its answer is being written
+	begun    bool      // a slot has it, or its run is being written
 	returned bool      // given back: no slot may begin it
 	process  *launch.Process
 	revoked  bool          // the process was killed because the claim had ended or was about to
 	ended    chan struct{} // closed when the row is written
 }
 
-// outputMost bounds the bytes that are kept of an output whose column holds more.
+// outputMost is the most bytes that are kept of an output whose column holds more.
 const outputMost = 64 << 20
 
 const (
-	// openTimeout bounds the use of the database in one attempt to open.
+	// openTimeout limits the time for the database in one attempt to open.
 	openTimeout = 30 * time.Second
 	openEvery   = time.Second
 	// patience is how long a row must be missing before it counts as deleted, and how
@@ -112,12 +112,11 @@ const (
 	patience = 5 * time.Second
 )
 
-// Main must be the first call of every program that opens a Bridge with a launcher. In a
-// process that was started to guard jobs it runs the guard, and does not return.
+// Main must be the first call of every program that opens a Bridge with a launcher. In a process
+// that was started as a guard it runs the guard and does not return.
 func Main() { launch.Main() }
 
-// Await does what Open does, but waits for a database that is away, and calls waits after
-// each failed attempt.
+// Await is Open, but waits while the database is away, and calls waits after each failed attempt.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
 	for again := false; ; again = true {
 		b, err := Open(ctx, cfg, log, registry)
@@ -126,7 +125,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 			log.Warn().Msg("the database is back")
 		case store.Away(err) && ctx.Err() == nil:
 			if !again {
-				log.Error().Err(err).Msg("the database is away: waiting for it")
+				log.Error().Err(err).Msg("the database is away; waiting for it")
 			}
 			waits(err)
 			if sleep(ctx, openEvery, nil) {
@@ -154,7 +153,7 @@ func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	return b, nil
 }
 
-// open is Open on any store.
+// open is Open with a given store.
 func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, s store.Store) (_ *Bridge, err error) {
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,
@@ -209,19 +208,19 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
 	}
 	b.run()
-	// Rows that waited are fetched before the first client comes: what a client sees
-	// afterwards comes from its own polls.
+	// Waiting rows are fetched before the first client is served: what a client sees afterwards
+	// comes from its own polls.
 	b.until(starting, func() bool { return !b.isFetching() && b.reaper.redeemed() })
 	return b, nil
 }
 
-// spoolTable separates this daemon's results from those of others in one spool.
+// spoolTable distinguishes this daemon's results from those of others in the same spool.
 func (b *Bridge) spoolTable() string {
 	c := b.cfg
 	return fmt.Sprintf("%s:%d%s/%s.%s/%s", c.MySQL.Host, c.MySQL.Port, c.MySQL.Socket, c.MySQL.Database, c.MySQL.Table, c.Name)
 }
 
-// connect reaches or starts the broker, and joins it if there is a launcher.
+// connect connects to the broker or starts one, and starts slots if there is a launcher.
 func (b *Bridge) connect() (err error) {
 	broker := b.cfg.Broker
 	if broker.WorkerAddr != "" && broker.SubmitAddr == "" {
@@ -253,14 +252,14 @@ func (b *Bridge) connect() (err error) {
 	return nil
 }
 
-// ownerOf identifies the processes of a daemon.
+// ownerOf returns the mark of the processes of a daemon.
 func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
-// mostPlaces bounds the rows of a target that one daemon launches at once: a user who
-// writes a large number to mean "no limit" does not want as many slots.
+// mostPlaces is the most rows of a target that one daemon launches at once: a user who writes a
+// large number to mean "no limit" does not want that many slots.
 const mostPlaces = 10_000
 
-// places is the concurrency that a target gets.
+// places returns the concurrency that a target gets.
 func (b *Bridge) places(concurrency int) int {
 	if b.cfg.Launcher == "" {
 		return concurrency
@@ -268,7 +267,7 @@ func (b *Bridge) places(concurrency int) int {
 	return min(concurrency, mostPlaces)
 }
 
-// staff gives a target's type that many slots.
+// staff starts slots for a target's type, in place of the ones that it has.
 func (b *Bridge) staff(target string, slots int) {
 	if b.guard == nil {
 		return
@@ -280,7 +279,7 @@ func (b *Bridge) staff(target string, slots int) {
 	b.link.Slots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
 			Type: typ, Handler: b.slot,
-			// The process of a slot may take as long as it likes; the bridge ends it.
+			// A slot's process has no time limit here; the bridge ends it.
 			StopTimeout: 1000 * time.Hour,
 			Options:     b.link.Worker(side(typ, connection)),
 		}
@@ -298,7 +297,7 @@ func (b *Bridge) unstaff(target string) {
 	}
 }
 
-// side is the name of one connection of a crew: each has a health of its own.
+// side returns the name of one connection of a crew. Each has its own health.
 func side(typ string, connection int) string {
 	if connection == 1 {
 		return typ
@@ -306,7 +305,7 @@ func side(typ string, connection int) string {
 	return fmt.Sprintf("%s, connection %d", typ, connection)
 }
 
-// typeOf is the type of a target's jobs: with a launcher a private one.
+// typeOf returns the type of a target's jobs; with a launcher, the type is private to this daemon.
 func (b *Bridge) typeOf(target string) string {
 	if c := b.cfg; c.Launcher != "" {
 		return c.Name + "/" + c.MySQL.Database + "." + c.MySQL.Table + "/" + target
@@ -314,8 +313,8 @@ func (b *Bridge) typeOf(target string) string {
 	return b.cfg.Broker.TypePrefix + target
 }
 
-// run starts the loops. They run until the bridge is released: no event of the database
-// or the broker ends one.
+// run starts the loops. They run until the bridge is released; no failure of the database or the
+// broker ends them.
 func (b *Bridge) run() {
 	b.loops.Go(func() { b.writer.run(b.life) })
 	b.loops.Go(func() { b.fetchLoop(b.life) })
@@ -332,7 +331,7 @@ func (b *Bridge) run() {
 
 const requeueOrphans = "requeue"
 
-// do changes the machine and carries out what follows.
+// do changes the machine and carries out the effects.
 func (b *Bridge) do(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -359,7 +358,7 @@ func (b *Bridge) step() {
 	}
 }
 
-// giveBack sets an accepted row back; b.mu is held.
+// giveBack returns an accepted row to the table; b.mu is held.
 func (b *Bridge) giveBack(id int64) {
 	delete(b.fields, id)
 	if b.byHand[id] {
@@ -369,7 +368,7 @@ func (b *Bridge) giveBack(id int64) {
 	b.writer.enter(&change{verb: giveBack, id: id})
 }
 
-// leaveBroker ends a row's stay in the broker.
+// leaveBroker is called when a row has left the broker.
 func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -389,7 +388,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	b.step()
 }
 
-// label is a target's name as a metric's label; b.mu is held.
+// label returns the label of a target in metrics; b.mu is held.
 func (b *Bridge) label(target string) string {
 	if l, ok := b.labels[target]; ok {
 		return l
@@ -417,15 +416,16 @@ func (b *Bridge) noteDatabase(user string, err error) {
 
 func (b *Bridge) brokerHealth() error { return b.link.Health() }
 
-// WorkerAddr is the address of the broker for workers; only this process's user on this
-// host can reach that of a broker that the bridge has started.
+// WorkerAddr returns the broker's address for workers. If the bridge has started the broker, only
+// this process's user on this host can reach it.
 func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
 
-// release frees everything; changes that have not been written by then are not written.
+// release stops all goroutines and frees all resources. Changes that are not written yet are not
+// written.
 func (b *Bridge) release() {
 	b.mu.Lock()
 	b.machine.Stop()
-	b.machine.Next() // from here on nothing starts or is given back
+	b.machine.Next() // from now on no row starts or is given back
 	b.mu.Unlock()
 	b.end()
 	if b.jobs != nil {

@@ -77,7 +77,7 @@ func (b *Bridge) change(name string, concurrency int, how func(string, int) erro
 	return err
 }
 
-// tell reports a change of the set of targets.
+// tell calls the function that OnTargets has set.
 func (b *Bridge) tell() {
 	b.mu.Lock()
 	told := b.changed
@@ -110,8 +110,8 @@ func (b *Bridge) OnTargets(f func()) {
 	b.changed = f
 }
 
-// SendSignal reaches only processes of this daemon; rows that other workers run have
-// none here.
+// SendSignal reaches only processes of this daemon. Rows that other workers run have no process
+// here.
 func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal) map[int64]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

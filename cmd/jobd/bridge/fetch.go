@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Targets with rows that somebody else had locked are fetched again after a pause,
-// which grows as long as rows stay locked.
+// Targets with rows that another transaction had locked are fetched again after a pause, which
+// grows while rows stay locked.
 const (
 	rereadLeast = 50 * time.Millisecond
 	rereadMost  = 2 * time.Second
@@ -63,7 +63,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			return
 		}
 		b.do(b.machine.Resume)
-		if !b.isFetching() { // paused or full meanwhile: there may be nothing more
+		if !b.isFetching() { // paused or full meanwhile: no other fetch may follow
 			b.fetched.note("fetch", nil)
 		}
 	}
@@ -75,14 +75,14 @@ func (b *Bridge) isFetching() bool {
 	return b.fetching
 }
 
-// pollLoop reads without being poked.
+// pollLoop polls all targets at regular intervals.
 func (b *Bridge) pollLoop(ctx context.Context) {
 	for sleep(ctx, b.cfg.PollInterval, nil) {
 		b.do(func() { b.machine.Poll(nil) })
 	}
 }
 
-// arrive queues the rows of a page, which took so long to read.
+// arrive queues the rows of a page; took is how long it took to read.
 func (b *Bridge) arrive(page store.Page, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// health notes whether something works for all its users, and since when it does not.
+// health records whether a resource works for all its users, and since when it does not.
 type health struct {
 	what string
 
-	mu    sync.Mutex       // guards the following
+	mu    sync.Mutex       // guards the fields below
 	errs  map[string]error // by user
 	last  error
 	since time.Time
 }
 
-// note takes the outcome of a user's last try and tells whether it differs from before.
+// note records the outcome of a user's last try, and reports whether the health has changed.
 func (h *health) note(user string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -38,7 +38,7 @@ func (h *health) note(user string, err error) (changed bool) {
 
 func (h *health) ok() bool { return h.check() == nil }
 
-// check is nil when it works.
+// check returns nil if the resource works, and otherwise the last error.
 func (h *health) check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// lease is what this daemon knows of its own lease. It counts from the time at which
-// the renewing statement was sent, so the real lease lasts at least as long.
+// lease is what this daemon knows of its own lease. It counts from when the renewing statement was
+// sent, so the real lease lasts at least as long.
 type lease struct {
-	mu    sync.Mutex // guards the following
+	mu    sync.Mutex // guards the fields below
 	term  time.Duration
 	until time.Time
 	moved chan struct{} // closed and replaced with every renewal
@@ -32,15 +32,14 @@ func (l *lease) renewed(sent time.Time) {
 	l.moved = make(chan struct{})
 }
 
-// look returns when the lease is over, and a channel that tells when it is renewed.
+// look returns when the lease expires, and a channel that is closed when it is renewed.
 func (l *lease) look() (until time.Time, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until, l.moved
 }
 
-// renewEvery is how often the lease is renewed: some renewals may fail before it is
-// over.
+// renewEvery returns the interval of renewals: some may fail before the lease expires.
 func (b *Bridge) renewEvery() time.Duration { return b.cfg.Lease / 4 }
 
 // leaseLoop renews the lease, begins a new incarnation when it was lost, and queues
@@ -83,11 +82,10 @@ func (b *Bridge) renew(ctx context.Context) error {
 	return err
 }
 
-// beginAnew begins a new incarnation after others took this daemon for dead and settled its
-// rows. Running processes are killed, and queued rows will find that their claims have
-// gone.
+// beginAnew begins a new incarnation after others considered this daemon dead and settled its rows.
+// Running processes are killed, and queued rows will find their claims gone.
 func (b *Bridge) beginAnew(ctx context.Context) error {
-	b.log.Error().Msg("the lease was lost: this daemon's rows have been settled by another one, their processes are killed")
+	b.log.Error().Msg("the lease was lost: another daemon has settled this daemon's rows, and their processes are killed")
 	b.revoke(syscall.SIGKILL)
 	sent := time.Now()
 	err := b.store.Register(ctx)
@@ -106,8 +104,8 @@ func (b *Bridge) prolong(sent time.Time) {
 	b.limit()
 }
 
-// limit tells the guard until when processes may run. The guard kills them in time even if
-// this daemon stands still.
+// limit tells the guard until when processes may run. The guard kills them in time even if this
+// daemon is stopped.
 func (b *Bridge) limit() {
 	if b.guards() {
 		until, _ := b.lease.look()
@@ -115,13 +113,13 @@ func (b *Bridge) limit() {
 	}
 }
 
-// guards tells whether processes must not outlive the lease.
+// guards reports whether processes must not outlive the lease.
 func (b *Bridge) guards() bool {
 	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
 }
 
-// revoke signals all processes, because their rows do not belong to this daemon any more,
-// or soon will not.
+// revoke signals all processes, because their rows no longer belong to this daemon, or soon will
+// not.
 func (b *Bridge) revoke(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,11 +131,11 @@ func (b *Bridge) revoke(signal syscall.Signal) {
 	}
 }
 
-// margin is how long before the end of the lease its processes must have ended.
+// margin returns how long before the lease expires the processes must have ended.
 func (b *Bridge) margin() time.Duration { return b.cfg.Lease / 10 }
 
-// guardLoop ends the processes before the lease does: once it is over, others
-// may run the rows again.
+// guardLoop ends the processes before the lease expires, because other daemons may then run the
+// rows again.
 func (b *Bridge) guardLoop(ctx context.Context) {
 	for {
 		until, moved := b.lease.look()
@@ -170,8 +168,8 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 	}
 }
 
-// mayLaunch tells whether a process may be started. If rows run again, it may not be
-// started when others may soon take this daemon for dead.
+// mayLaunch reports whether a process may be started: not if others may soon consider this daemon
+// dead and run its rows again.
 func (b *Bridge) mayLaunch() bool {
 	if !b.guards() {
 		return true

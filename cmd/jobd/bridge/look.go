@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Look implements control.Engine. What it counts are the metrics.
+// Look implements control.Engine. Its counts are those of the metrics.
 func (b *Bridge) Look() look.Daemon {
 	targets, manual := b.census()
 	c := b.cfg.MySQL

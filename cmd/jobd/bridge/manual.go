@@ -24,10 +24,9 @@ type result struct {
 }
 
 const (
-	// manualTimeout bounds the time in which a RunManual takes its rows.
+	// manualTimeout limits how long a RunManual may take to accept its rows.
 	manualTimeout = 15 * time.Second
-	// answerTimeout is how long a client waits for its ended job's row to be
-	// written.
+	// answerTimeout is how long a client waits for the row of its ended job to be written.
 	answerTimeout = 5 * time.Second
 )
 
@@ -111,7 +110,7 @@ func (b *Bridge) taken() {
 	b.taking--
 }
 
-// unexpect ends the call's waiting. Its jobs go on.
+// unexpect ends the wait of a call. Its jobs continue.
 func (b *Bridge) unexpect(ids []int64, results chan<- result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +127,8 @@ func (b *Bridge) serves(target string) bool {
 	return b.machine.Has(target)
 }
 
-// arriveByHand queues the accepted rows, notes why others were not accepted, and
-// returns how many results are to come.
+// arriveByHand queues the accepted rows, notes in texts why others were not accepted, and returns
+// how many results will follow.
 func (b *Bridge) arriveByHand(answers []store.Request, texts map[int64]string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,7 +154,7 @@ func (b *Bridge) arriveByHand(answers []store.Request, texts map[int64]string) i
 	return len(rows)
 }
 
-// answer tells a waiting RunManual about a job, the first time; b.mu is held.
+// answer sends the result of a job to the RunManual that waits for it, if one does; b.mu is held.
 func (b *Bridge) answer(id int64, r result) {
 	if a := b.awaited[id]; a != nil {
 		delete(b.awaited, id)

@@ -8,8 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the counters of the bridge. Targets are labels: there are as many as are
-// configured or added by hand.
+// metrics are the metrics of the bridge. Targets are labels; their number is bounded by maxTargets.
 type metrics struct {
 	accepted, lost, settled, ended *prometheus.CounterVec
 	transactions                   *prometheus.CounterVec
@@ -17,7 +16,7 @@ type metrics struct {
 	writeRows                      prometheus.Histogram
 }
 
-// maxTargets bounds the labels; further targets share one.
+// maxTargets is the most labels for targets; all other targets share one.
 const maxTargets = 200
 
 func newMetrics() *metrics {
@@ -31,7 +30,7 @@ func newMetrics() *metrics {
 	return &metrics{
 		accepted:     counter("rows_accepted_total", "Rows taken from the table, by poll or by hand.", "target", "by"),
 		ended:        counter("rows_ended_total", "Rows that left the daemon, by outcome.", "target", "outcome"),
-		lost:         counter("rows_lost_total", "Rows that did not belong to this daemon any more when it wanted to write them."),
+		lost:         counter("rows_lost_total", "Rows that no longer belonged to this daemon when it wrote them."),
 		settled:      counter("rows_settled_total", "Rows of dead daemons that were settled, by outcome.", "outcome"),
 		transactions: counter("transactions_total", "Transactions with the database, by outcome.", "kind", "outcome"),
 		fetchTime:    histogram("fetch_seconds", "Time to accept a page of rows.", quick),
@@ -60,7 +59,7 @@ func (m *metrics) transaction(kind string, err error) {
 	m.transactions.WithLabelValues(kind, outcome).Inc()
 }
 
-// collector adds the values that are known at any moment.
+// collector adds the gauges, which are read at each scrape.
 type collector struct {
 	b *Bridge
 	*metrics

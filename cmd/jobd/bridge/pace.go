@@ -2,18 +2,18 @@ package bridge
 
 import "time"
 
-// pace knows how long reads take and how long rows stay. Both change slowly, except for
-// single reads that a lock holds up, so the shorter of the last two reads counts.
+// pace records how long fetches take and how long rows stay. Both change slowly, except for single
+// fetches that a lock delays, so the shorter of the last two fetches counts.
 type pace struct {
 	fetch, before time.Duration
-	stay          map[string]time.Duration // time of a target's rows from start to end, on average
+	stay          map[string]time.Duration // average time of a target's rows from start to end
 }
 
-// fetchLeast is the shortest duration that counts for a read: smaller reads cost more
-// than it is worth to leave rows waiting, for so long, for another daemon.
+// fetchLeast is the shortest time that a fetch counts as: to fetch fewer rows more often costs more
+// than other daemons of the target gain.
 const fetchLeast = 10 * time.Millisecond
 
-// smoothing is the weight of the average against one more row.
+// smoothing divides the weight of one more row in the average.
 const smoothing = 8
 
 func (p *pace) fetched(took time.Duration) { p.fetch, p.before = took, p.fetch }
@@ -28,7 +28,7 @@ func (p *pace) ended(target string, stayed time.Duration) {
 	p.stay[target] = max(stayed, 1)
 }
 
-// share is how many rows end in one place of a target during a read.
+// share returns how many rows end in one place of a target during a fetch.
 func (p *pace) share(target string) float64 {
 	if stay := p.stay[target]; stay > 0 {
 		return float64(max(min(p.fetch, p.before), fetchLeast)) / float64(stay)

@@ -14,13 +14,13 @@ import (
 
 // reaper settles the rows of dead incarnations, one pass at a time.
 type reaper struct {
-	mu     sync.Mutex // guards the following; held during a pass
+	mu     sync.Mutex // guards the fields below; held during a pass
 	watch  watch
 	known  []store.Owner // of the last pass
 	strays strays
 
-	keeping sync.Mutex        // guards the following
-	kept    map[int64][]int64 // by token: rows whose results are spooled here and not yet written
+	keeping sync.Mutex        // guards the fields below
+	kept    map[int64][]int64 // by token: rows whose results are spooled here and not written yet
 }
 
 func (r *reaper) keep(c *change) {
@@ -41,14 +41,14 @@ func (r *reaper) release(c *change) {
 	}
 }
 
-// keeps are the rows of an incarnation that the reaper must leave alone.
+// keeps returns the rows of an incarnation that the reaper must leave alone.
 func (r *reaper) keeps(token int64) []int64 {
 	r.keeping.Lock()
 	defer r.keeping.Unlock()
 	return slices.Clone(r.kept[token])
 }
 
-// redeemed tells whether there are none.
+// redeemed reports whether there are no such rows.
 func (r *reaper) redeemed() bool {
 	r.keeping.Lock()
 	defer r.keeping.Unlock()
@@ -58,7 +58,7 @@ func (r *reaper) redeemed() bool {
 const (
 	reapMost  = 2 * time.Second
 	reapLeast = 100 * time.Millisecond
-	// killTimeout bounds the wait for the rest of a dead daemon's processes.
+	// killTimeout limits the wait for the remaining processes of a dead daemon.
 	killTimeout = 5 * time.Second
 )
 
@@ -75,18 +75,17 @@ func (b *Bridge) reapLoop(ctx context.Context) {
 	}
 }
 
-// pass is the result of one look at the other incarnations.
+// pass is the result of one check of the other incarnations.
 type pass struct {
 	settled   int
-	undecided int // leases that are over, of daemons that may still come back
+	undecided int // expired leases of daemons that may still come back
 }
 
-// errUnrenewed means that other incarnations cannot be judged. If our own lease cannot
-// be renewed, theirs may not be either, because a server may allow reads but not
-// writes.
+// errUnrenewed means that other incarnations cannot be judged: if our own lease cannot be renewed,
+// theirs may not be renewable either, because a server may allow reads but not writes.
 var errUnrenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
 
-// reap looks at the other incarnations and settles the dead ones.
+// reap checks the other incarnations and settles the dead ones.
 func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
@@ -100,8 +99,8 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 		b.reaper.watch.blind()
 		return p, err
 	}
-	// An incarnation that has gone left by itself, or somebody settled it: its rows may
-	// wait.
+	// An incarnation that is gone has left, or another daemon has settled it: its rows may wait
+	// now.
 	if slices.ContainsFunc(b.reaper.known, func(o store.Owner) bool {
 		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
 	}) {
@@ -128,7 +127,7 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
 	if o.Place.Gone() {
-		// The kernel has killed its processes; their children may be left.
+		// The kernel has killed its processes, but their children may be left.
 		killing, cancel := context.WithTimeout(ctx, killTimeout)
 		n, err := launch.KillOrphans(killing, ownerOf(o.Place))
 		cancel()
@@ -151,7 +150,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	if err != nil {
 		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
-	if err != nil { // how much was settled before the error is not known
+	if err != nil { // it is not known how many rows were settled before the error
 		b.do(func() { b.machine.Poll(nil) })
 	}
 	if err == nil && sum.Left {
@@ -160,7 +159,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	return sum.Returned + sum.Failed, err
 }
 
-// noteSettled counts settled rows, and fetches those that wait again.
+// noteSettled counts settled rows, and polls the targets of those that wait again.
 func (b *Bridge) noteSettled(sum store.Settled) {
 	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
 	b.m.settled.WithLabelValues("failed").Add(float64(sum.Failed))
@@ -169,8 +168,8 @@ func (b *Bridge) noteSettled(sum store.Settled) {
 	}
 }
 
-// Recover implements control.Engine. If leases are over but their daemons may still
-// come back, it waits until that is decided.
+// Recover implements control.Engine. If leases have expired but their daemons may still come back,
+// it waits until that is decided.
 func (b *Bridge) Recover(ctx context.Context) (int, error) {
 	if !b.store.Claims() {
 		return 0, fmt.Errorf("there is no companion table: rows cannot be told from those of living daemons")
@@ -202,7 +201,7 @@ func (b *Bridge) redeem(sp *spool) {
 		left = append(left, c)
 		b.reaper.keep(c)
 	}, func(file string, err error) {
-		b.log.Error().Err(err).Str("file", file).Msg("spooled result cannot be read, and is left where it is")
+		b.log.Error().Err(err).Str("file", file).Msg("a spooled result cannot be read and is left in place")
 	})
 	if err != nil {
 		b.log.Error().Err(err).Msg("spool cannot be read")

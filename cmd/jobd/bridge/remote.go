@@ -12,11 +12,11 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// maxRequeues is how often a row is set back because its end is unknown: a row that kills
-// its workers must end at some time.
+// maxRequeues is how often a row is requeued because its end is unknown. A row that kills its
+// workers must not run for ever.
 const maxRequeues = 3
 
-// driveRemote writes a row running, then submits it to the workers of its type.
+// driveRemote writes that a row is running, then submits it to the workers of its type.
 func (b *Bridge) driveRemote(r *row) {
 	defer close(r.ended)
 	if b.begin(r.ID) == nil {
@@ -43,7 +43,7 @@ func (b *Bridge) driveRemote(r *row) {
 	b.do(func() { b.machine.Poll([]string{r.Target}) })
 }
 
-// askWorkers returns how a row ended; known is false when the row is to run again.
+// askWorkers submits a row and returns how it ended; known is false if the row is to run again.
 func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 	for fails := 0; ; fails++ {
 		if fails > 0 && !b.waitFor(r, min(resubmitMost, resubmitLeast<<min(fails-1, 10))) {
@@ -72,18 +72,18 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 				return f, false
 			}
 			if fails > 0 && fails%20 == 0 {
-				b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker does not take a row, submitting it again")
+				b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker does not take a row; submitting it again")
 			}
 		}
 	}
 }
 
-// fate is the meaning of a broker's answer for a row.
+// fate is what a broker's answer means for a row.
 type fate uint8
 
 const (
 	answered fate = iota
-	failed        // and another try would fail, too
+	failed        // another try would fail, too
 	unrun         // it certainly did not run
 	unknown       // it may have run
 )
@@ -119,8 +119,7 @@ func fateOf(err error) (fate, string) {
 	return unrun, ""
 }
 
-// unknownEnd decides about a row that may have run: either it has failed, or it runs
-// again.
+// unknownEnd decides whether a row that may have run counts as failed or runs again.
 func (b *Bridge) unknownEnd(r *row, reason string) (f store.Final, known bool) {
 	if b.cfg.Orphans == requeueOrphans {
 		b.mu.Lock()
@@ -143,7 +142,7 @@ func remoteFinal(id int64, ok bool, stdout, stderr string) store.Final {
 	return store.Final{ID: id, OK: ok, Code: -1, Stdout: stdout, Stderr: stderr, At: time.Now().Unix()}
 }
 
-// answerText is the text of a JSON string, or the JSON of any other value.
+// answerText returns the text of a JSON string, or the JSON of any other value.
 func answerText(body []byte) string {
 	var s string
 	if len(body) > 0 && body[0] == '"' && json.Unmarshal(body, &s) == nil {

@@ -17,14 +17,14 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// resubmit is the pause before a row is submitted again that the broker did not take,
-// or lost before a slot had it.
+// A row that the broker did not take, or lost before a slot had it, is submitted again after a
+// pause.
 const (
 	resubmitLeast = 20 * time.Millisecond
 	resubmitMost  = 2 * time.Second
 )
 
-// drive brings a row through the broker.
+// drive takes a row through the broker.
 func (b *Bridge) drive(r *row) {
 	if b.guard == nil {
 		b.driveRemote(r)
@@ -46,19 +46,19 @@ func (b *Bridge) drive(r *row) {
 			}
 		}
 		b.jobs.Note(b.typeOf(r.Target), err, true)
-		// A slot reports its end. Without a slot the row has not run.
+		// A slot closes r.ended. If no slot has begun the row, it has not run.
 		if b.begun(r) {
 			b.waitFor(r, -1)
 			return
 		}
 		if err != nil && !errors.Is(err, gloom.ErrLost) {
-			b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker did not hand a row to our slots, submitting it again")
+			b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker did not hand a row to our slots; submitting it again")
 		}
 	}
 }
 
-// waitFor waits, for ever when d is negative, and tells whether the row is
-// still to be submitted.
+// waitFor waits for d, or without limit if d is negative, and reports whether the row is still to
+// be submitted.
 func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 	var due <-chan time.Time
 	if d >= 0 {
@@ -96,7 +96,7 @@ func (b *Bridge) begun(r *row) bool {
 	return r.begun || r.returned
 }
 
-// begin gives a row to a slot, once.
+// begin returns a row to the first caller, nil to others or if the row was given back.
 func (b *Bridge) begin(id int64) *row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +142,7 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	return outcomeOf(final).Result, nil
 }
 
-// gone ends the stay of a row that turned out to belong to others.
+// gone ends the handling of a row that no longer belongs to this daemon.
 func (b *Bridge) gone(r *row, v verdict) {
 	b.noteLost(r, v)
 	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lost)
@@ -155,12 +155,12 @@ func (b *Bridge) gone(r *row, v verdict) {
 func (b *Bridge) noteLost(r *row, v verdict) {
 	if v.lost != "" {
 		b.m.lost.WithLabelValues().Inc()
-		b.log.Warn().Int64("id", r.ID).Str("why", v.lost).Msg("row is not ours any more")
+		b.log.Warn().Int64("id", r.ID).Str("why", v.lost).Msg("row is no longer ours")
 	}
 }
 
-// perform runs a row's process. ran is false if the process was not started, or was
-// killed, because others may soon run the row.
+// perform runs a row's process. ran is false if the process was not started or was killed because
+// others may soon run the row.
 func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {
@@ -183,14 +183,14 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 		p.SignalGroup(b.signal)
 	}
 	b.mu.Unlock()
-	if !b.mayLaunch() { // it may have begun too late to be killed with the others
+	if !b.mayLaunch() { // it may have started too late to be killed with the others
 		b.revoke(syscall.SIGKILL)
 	}
 	res := p.Result()
 	b.mu.Lock()
 	revoked := r.revoked
 	b.mu.Unlock()
-	// The guard may also have killed it, while this daemon hung.
+	// The guard may also have killed it while this daemon was stopped.
 	revoked = revoked || b.guard.LapsedSince(lapses)
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
 		return f, false
@@ -211,18 +211,17 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	return f, true
 }
 
-// placeholder is replaced, wherever it stands in the command, by the row's id.
+// placeholder is replaced by the row's id wherever it occurs in the command.
 const placeholder = "{id}"
 
-// words is the command line for one row: it is split at runs of spaces, and
-// placeholders are replaced. There is no shell, so quotes and everything else are
-// literal.
+// words returns the command line for one row: command split at spaces, with placeholders replaced.
+// There is no shell, so quotes and other characters are literal.
 func words(command string, id int64) []string {
 	filled := strings.ReplaceAll(command, placeholder, strconv.FormatInt(id, 10))
 	return strings.FieldsFunc(filled, func(r rune) bool { return r == ' ' })
 }
 
-// finish writes a row's end. A client that waits for the job is told when the row is
+// finish writes a row's end. A client that waits for the job gets its answer when the row is
 // written, or when that takes too long.
 func (b *Bridge) finish(r *row, f store.Final) {
 	answer := result{outcome: outcomeOf(f)}

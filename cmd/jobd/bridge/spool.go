@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// memoryLimit bounds the bytes of results that wait in memory. Beyond it, outputs
-	// of more than cutTo bytes are spooled, or cut to that size.
+	// memoryLimit is the most bytes of results that wait in memory. Beyond it, outputs of more
+	// than cutTo bytes are spooled, or cut to that size.
 	memoryLimit = 128 << 20
 	cutTo       = 64 << 10
-	// cutLeast is how many bytes of each output are kept when a stop finds no room in
-	// the spool for all of it.
+	// cutLeast is how many bytes of each output are kept if, at a stop, the spool has no room
+	// for all of it.
 	cutLeast = 512
 )
 
-// spool keeps results on disk while the database is away, one file per row. They
-// outlive the daemon: its successor writes them, if the rows still belong to its
-// predecessor.
+// spool keeps results on disk while the database is away, one file per row. They outlive the
+// daemon: its successor writes them if the rows still belong to the old incarnation.
 type spool struct {
 	dir    string
 	prefix string // of the files of one table
@@ -37,7 +36,7 @@ type spooled struct {
 	Final store.Final `json:"final"`
 }
 
-// newSpool makes the directory. table separates daemons that share it.
+// newSpool creates the directory. table distinguishes daemons that share it.
 func newSpool(dir, table string) (*spool, error) {
 	if err := durable.MakeDir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool_dir: %w", err)
@@ -57,7 +56,7 @@ func (s *spool) path(token, id int64) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s%d-%d.json", s.prefix, token, id))
 }
 
-// save writes a result whole or not at all.
+// save writes a result completely or not at all.
 func (s *spool) save(token int64, f store.Final) error {
 	text, err := json.Marshal(spooled{Token: token, Final: f})
 	if err != nil {
@@ -83,16 +82,16 @@ func (s *spool) entry(path string) (e spooled, size int64, err error) {
 	return e, int64(len(text)), err
 }
 
-// remove removes a result. If the file comes back after a loss of power, its row does
-// not belong to this token any more, and is left alone.
+// remove removes a result. If the file reappears after a power failure, its row no longer belongs
+// to this token and is left alone.
 func (s *spool) remove(token, id int64) {
 	if os.Remove(s.path(token, id)) == nil {
 		_ = durable.SyncDir(s.dir)
 	}
 }
 
-// left calls f with the results that earlier daemons have spooled and the sizes of
-// their files, and bad with files that cannot be read.
+// left calls f for each result that earlier daemons have spooled, with the size of its file, and
+// bad for each file that cannot be read.
 func (s *spool) left(f func(e spooled, size int64), bad func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -105,7 +104,7 @@ func (s *spool) left(f func(e spooled, size int64), bad func(file string, err er
 		path := filepath.Join(s.dir, file.Name())
 		e, size, err := s.entry(path)
 		if err == nil && path != s.path(e.Token, e.Final.ID) {
-			err = errors.New("the file does not have the result that its name says")
+			err = errors.New("the result in the file is not the one that its name says")
 		}
 		if err != nil {
 			bad(path, err)

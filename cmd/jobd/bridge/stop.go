@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// termTimeout is how long processes have between SIGTERM and SIGKILL.
+	// termTimeout is the time between SIGTERM and SIGKILL for processes.
 	termTimeout  = 5 * time.Second
 	leaveTimeout = 5 * time.Second
 	stopPoll     = 5 * time.Millisecond
@@ -22,7 +22,7 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	}
 	b.stopAccepting()
 
-	// Rows that have not begun go back at once; running rows get time.
+	// Rows that have not begun are given back at once; running rows get time.
 	patience, cancel := context.WithTimeout(ctx, b.cfg.ShutdownTimeout)
 	b.until(patience, b.idle)
 	cancel()
@@ -39,8 +39,8 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Close ends everything at once: processes are killed. Rows that are not written yet are
-// left to be settled like those of a dead daemon.
+// Close stops at once and kills processes. Rows that are not written yet are left to be settled
+// like those of a dead daemon.
 func (b *Bridge) Close() error {
 	b.mu.Lock()
 	first := !b.stopping
@@ -61,7 +61,7 @@ func (b *Bridge) Close() error {
 	return nil
 }
 
-// dismiss answers all calls that still wait; b.mu is held.
+// dismiss answers all RunManual calls that still wait; b.mu is held.
 func (b *Bridge) dismiss() {
 	for id := range b.awaited {
 		b.answer(id, result{err: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
@@ -100,7 +100,7 @@ func (b *Bridge) stopAccepting() {
 	b.step()
 }
 
-// idle tells whether nothing runs and nothing is being fetched.
+// idle reports whether no row is running or being fetched.
 func (b *Bridge) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +113,7 @@ func (b *Bridge) running() int {
 	return len(b.inside)
 }
 
-// until waits for a condition or the context.
+// until waits until ok returns true or ctx ends.
 func (b *Bridge) until(ctx context.Context, ok func() bool) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
@@ -127,12 +127,12 @@ func (b *Bridge) until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// endRunning tells running processes to end, then kills them.
+// endRunning sends SIGTERM to running processes, then SIGKILL.
 func (b *Bridge) endRunning(ctx context.Context) {
 	if b.idle() {
 		return
 	}
-	b.log.Warn().Int("rows", b.running()).Msg("shutdown_timeout is over: running jobs are told to end")
+	b.log.Warn().Int("rows", b.running()).Msg("shutdown_timeout has passed: running jobs are told to end")
 	b.giveUp()
 	b.mu.Lock()
 	for _, r := range b.inside {
@@ -160,7 +160,7 @@ func (b *Bridge) noProcess() bool {
 	return true
 }
 
-// signalAll also reaches processes that are being started.
+// signalAll signals all processes, including those that are being started.
 func (b *Bridge) signalAll(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,7 +180,7 @@ func (b *Bridge) depart(err error) {
 	b.signalAll(syscall.SIGKILL)
 	b.release()
 	if leaveErr := b.store.Leave(leaving); leaveErr != nil {
-		b.log.Warn().Err(leaveErr).Msg("the lease could not be given up: it will run out")
+		b.log.Warn().Err(leaveErr).Msg("the lease could not be given up; it will expire")
 	}
 	b.store.Close()
 	b.mu.Lock()

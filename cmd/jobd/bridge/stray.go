@@ -7,27 +7,26 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// strays are rows with a claim of this daemon, of which it knows nothing. If a database
-// loses commits that it has acknowledged, as after a failover to a replica that was
-// behind, rows that have ended are accepted or running again.
+// strays are rows that this daemon has claimed but does not know. If a database loses commits that
+// it has acknowledged, as after a failover to a replica that was behind, rows that had ended are
+// accepted or running again.
 type strays struct {
 	last time.Time
-	seen map[int64]time.Time // since when
+	seen map[int64]time.Time // when each was first seen
 }
 
 const (
-	// strayTime is how long a row must be a stray: longer than the answer to the commit
+	// strayTime is how long a row must be a stray before it is settled: longer than the commit
 	// that accepts a row may take.
 	strayTime = time.Minute
 	strayLook = 10 * time.Second
-	strayGap  = 3 * strayLook // after a longer break between two looks, all times begin again
-	strayMost = 1000          // settled at a time
+	strayGap  = 3 * strayLook // after a longer break between two checks, all times start again
+	strayMost = 1000          // most strays settled at a time
 )
 
-// look takes the rows with claims and returns those that have been strays for a long
-// time.
+// look returns the claimed rows that have been strays for strayTime.
 func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
-	if now.Sub(s.last) > strayGap { // doubts from an outage are about to be resolved
+	if now.Sub(s.last) > strayGap { // there was an outage: Resolve may still find rows
 		s.seen = nil
 	}
 	s.last = now
@@ -59,7 +58,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock() // after the read: rows accepted before it are known by now, or soon will be
+	b.mu.Lock() // after the read: rows accepted before the read are known by now, or soon will be
 	due := s.look(claimed, now, b.machine.Knows)
 	b.mu.Unlock()
 	if len(due) == 0 {
@@ -70,6 +69,6 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 	})
 	b.noteSettled(sum)
 	b.log.Warn().Err(err).Ints64("ids", due).Int("returned", sum.Returned).Int("failed", sum.Failed).
-		Msg("the database has lost writes of this daemon: rows that it does not run any more are settled")
+		Msg("the database has lost writes of this daemon: rows that it no longer runs are settled")
 	return err
 }

@@ -6,15 +6,14 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// watch decides which incarnations are dead. An incarnation whose process has visibly
-// ended is dead at once. For any other, we must have seen its beat stand still for some
-// time without a break in our watch: at least for the rest of its lease, by the
-// database's clock, when we first saw the beat, and at least for our patience. So
-// living daemons get time to renew their leases after the database was away, and a jump
-// of its clock does not change leases that were seen before.
+// watch decides which incarnations are dead. An incarnation whose process has visibly ended is dead
+// at once. Any other is dead if its beat has not changed, without a break in our watch, for at
+// least patience and at least what was left of its lease, by the database's clock, when we first
+// saw the beat. So living daemons get time to renew their leases after the database was away, and a
+// jump of its clock does not change leases that were seen before.
 type watch struct {
-	patience time.Duration // how long a beat must stand still
-	gap      time.Duration // after a longer break between two looks, all times begin again
+	patience time.Duration // the least time for which a beat must not change
+	gap      time.Duration // after a longer break between two checks, all times start again
 
 	last time.Time
 	seen map[int64]sight
@@ -23,11 +22,11 @@ type watch struct {
 type sight struct {
 	beat  int64
 	since time.Time
-	left  time.Duration // rest of the lease, at that time
+	left  time.Duration // what was left of the lease then
 }
 
-// look takes a new list and returns the dead incarnations, and how many others have a
-// lease that is over.
+// look checks a new list and returns the dead incarnations, and how many of the others have an
+// expired lease.
 func (w *watch) look(owners []store.Owner, now time.Time, gone func(store.Place) bool) (dead []store.Owner, undecided int) {
 	if now.Sub(w.last) > w.gap {
 		w.seen = nil
@@ -51,5 +50,5 @@ func (w *watch) look(owners []store.Owner, now time.Time, gone func(store.Place)
 	return dead, undecided
 }
 
-// blind forgets everything, after a look that failed.
+// blind forgets all incarnations, after a check that failed.
 func (w *watch) blind() { w.seen = nil }

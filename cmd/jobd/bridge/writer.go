@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// errStopped means that a row was not written because the daemon stops. Unless it is
-// spooled, the row is left to be settled with this incarnation.
+// errStopped means that a change was not written because the daemon stops. Unless the result is
+// spooled, the row is settled later with this incarnation.
 var errStopped = errors.New("daemon is stopping")
 
 // verb is what a change does to its row.
@@ -35,11 +35,11 @@ type change struct {
 	whole store.Final // the same with its outputs, while it is written
 	token int64       // of an earlier incarnation; 0 is this one
 
-	size    int64 // of its outputs, as long as they are in memory
-	spilled int64 // size of outputs that are on disk, and come back into memory to be written
-	spooled int64 // the token under which it is in the spool; 0 when it is not
+	size    int64 // of its outputs, while they are in memory
+	spilled int64 // size of outputs that are on disk, and are read back to be written
+	spooled int64 // the token under which it is in the spool; 0 if it is not
 	dropped bool  // its outputs are only in the spool
-	unsaved bool  // the spool had no room for it, and the log says so
+	unsaved bool  // the spool had no room for it, which was logged
 	after   time.Time
 	fails   int
 	done    chan verdict
@@ -47,29 +47,28 @@ type change struct {
 
 // verdict is the result of a change.
 type verdict struct {
-	lost string // why the row does not belong to us any more; "" means written
+	lost string // why the row no longer belongs to us; "" if it was written
 	err  error  // errStopped
 	at   int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
 func (v verdict) written() bool { return v.lost == "" && v.err == nil }
 
-// writer collects single changes into large transactions: changes that arrive during
-// one transaction make up the next. A change stays until it is written or lost, however
-// long the database is away.
+// writer collects changes into large transactions: changes that arrive during one transaction form
+// the next. A change stays until it is written or lost, however long the database is away.
 type writer struct {
 	store store.Store
 	spool *spool
 	m     *metrics
 	log   zerolog.Logger
-	state func(error) // called after every transaction, if the database is away for any change
+	state func(error) // called after every transaction, with an error while the database is away for any change
 
-	mu      sync.Mutex // guards the following
+	mu      sync.Mutex // guards the fields below
 	pending []*change
 	open    int              // changes without a verdict, pending or in a transaction
 	bytes   int64            // of outputs in memory
-	away    map[*change]bool // for which the database was away at the last try
-	awayErr error            // the last one
+	away    map[*change]bool // changes for which the database was away at the last try
+	awayErr error            // the last such error
 	closed  bool
 	wake    chan struct{}
 }
@@ -77,8 +76,8 @@ type writer struct {
 const (
 	writeRows  = 256
 	writeBytes = 1 << 20
-	// writers is how many transactions are under way at once: while one waits
-	// for the disk, the next is made.
+	// writers is the number of concurrent transactions: while one waits for the disk, the next
+	// is filled.
 	writers = 2
 
 	retryBusy  = 20 * time.Millisecond
@@ -90,11 +89,10 @@ func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state f
 	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers), away: make(map[*change]bool)}
 }
 
-// write makes a change and waits until it is written, lost, or the writer
-// stops.
+// write queues a change and waits until it is written, lost, or the writer stops.
 func (w *writer) write(c *change) verdict { return <-w.enter(c) }
 
-// enter makes a change without waiting. The channel gets one verdict.
+// enter queues a change. The channel gets one verdict.
 func (w *writer) enter(c *change) <-chan verdict {
 	c.done = make(chan verdict, 1)
 	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
@@ -112,8 +110,7 @@ func (w *writer) enter(c *change) <-chan verdict {
 	return c.done
 }
 
-// bound keeps outputs that wait for the database from filling the memory: they go to
-// the spool, or are cut.
+// bound keeps waiting outputs from filling the memory: it spools or cuts them.
 func (w *writer) bound(c *change) {
 	if c.verb != finish || w.bytes <= memoryLimit || c.size <= cutTo {
 		return
@@ -122,7 +119,7 @@ func (w *writer) bound(c *change) {
 		w.drop(c)
 		return
 	}
-	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database: output is cut")
+	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database; output is cut")
 	w.cut(c, cutTo/2)
 }
 
@@ -151,7 +148,7 @@ func (w *writer) save(c *change) bool {
 	}
 	if err := w.spool.save(token, c.final); err != nil {
 		if !c.unsaved {
-			w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled, it waits in memory")
+			w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled; it waits in memory")
 		}
 		c.unsaved = true
 		return false
@@ -160,8 +157,8 @@ func (w *writer) save(c *change) bool {
 	return true
 }
 
-// saveCut saves a result for which there was no room, with less output. How the job
-// ended takes little room; without it, the job counts as lost or runs again.
+// saveCut saves a result for which there was no room, with shorter outputs. How the job ended takes
+// little room; if it is lost, the job fails or runs again.
 func (w *writer) saveCut(c *change) bool {
 	if w.spool == nil || c.size <= 2*cutLeast {
 		return false
@@ -184,7 +181,7 @@ func (w *writer) kick() {
 	}
 }
 
-// run writes until ctx ends; after that it takes no more changes.
+// run writes changes until ctx ends; later changes are not written.
 func (w *writer) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for range writers {
@@ -216,8 +213,8 @@ func (w *writer) loop(ctx context.Context) {
 	}
 }
 
-// levelOf keeps the errors of a database that is away from filling the log, in which
-// the outage itself has one line.
+// levelOf returns the level for an error. An outage of the database is logged once elsewhere, so
+// its errors must not fill the log.
 func levelOf(err error) zerolog.Level {
 	if store.Away(err) {
 		return zerolog.DebugLevel
@@ -225,12 +222,13 @@ func levelOf(err error) zerolog.Level {
 	return zerolog.ErrorLevel
 }
 
-// delay grows with the number of failures in a row.
+// delay returns the pause after a number of failures in a row.
 func delay(fails int) time.Duration {
 	return min(retryMost, retryLeast<<min(fails-1, 10))
 }
 
-// sleep waits for a time to pass or for work. A negative time has no limit.
+// sleep waits for d, or without limit if d is negative, or until wake. It returns false if ctx has
+// ended.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	var due <-chan time.Time
 	if d >= 0 {
@@ -247,8 +245,8 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// take picks the changes of the next transaction, all of one incarnation. If none is
-// due, it returns how long to wait.
+// take returns the changes of the next transaction, all of one incarnation. If none is due, it
+// returns how long to wait.
 func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -281,8 +279,7 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	return batch, wait
 }
 
-// transact writes a batch and returns verdicts. Changes that could not be written are
-// pending again.
+// transact writes a batch and sends verdicts. Changes that could not be written are pending again.
 func (w *writer) transact(ctx context.Context, batch []*change) error {
 	now := time.Now()
 	b := store.Batch{Token: batch[0].token, At: now.Unix()}
@@ -291,7 +288,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		if err := w.restore(c); err != nil {
 			c.fails++
 			c.after = now.Add(delay(c.fails))
-			w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read, trying again")
+			w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read; trying again")
 			again = append(again, c)
 			return true
 		}
@@ -317,7 +314,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	w.m.wrote(len(batch), time.Since(now), err)
 	w.noteAway(batch, err)
 	if err != nil {
-		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
+		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written; trying again")
 	}
 	for _, c := range batch {
 		c.whole = store.Final{} // dropped outputs stay in the spool
@@ -331,7 +328,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		case result.Failed[c.id] != nil:
 			c.fails++
 			c.after = time.Now().Add(delay(c.fails))
-			w.log.Error().Err(result.Failed[c.id]).Int64("id", c.id).Msg("row is refused, trying again")
+			w.log.Error().Err(result.Failed[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
 			again = append(again, c)
 		case slices.Contains(result.Busy, c.id):
 			c.after = time.Now().Add(retryBusy)
@@ -343,8 +340,8 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	return err
 }
 
-// noteAway notes the outcome of a transaction. It reports an error as long as the database
-// is away for at least one change.
+// noteAway records the outcome of a transaction. It reports an error while the database is away for
+// at least one change.
 func (w *writer) noteAway(batch []*change, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -361,8 +358,8 @@ func (w *writer) noteAway(batch []*change, err error) {
 	w.state(err)
 }
 
-// restore completes the final of a change with outputs that are in the spool. An error says
-// that they cannot be read now; if they never can be, they are lost, and the row says so.
+// restore sets whole, with outputs from the spool if they were dropped. It returns an error if they
+// cannot be read now. If they are lost, the row says so.
 func (w *writer) restore(c *change) error {
 	c.whole = c.final
 	if !c.dropped {
@@ -405,11 +402,11 @@ func (w *writer) putBack(changes []*change) {
 		}
 		return
 	}
-	w.pending = append(w.pending, changes...) // last: others may succeed
+	w.pending = append(w.pending, changes...) // at the end, because other changes may succeed
 	w.kick()
 }
 
-// close ends pending changes. Results are spooled if possible.
+// close abandons pending changes. Results are spooled if possible.
 func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -422,7 +419,7 @@ func (w *writer) close() {
 
 func (w *writer) abandon(c *change) {
 	if c.verb == finish && !w.save(c) && !w.saveCut(c) {
-		w.log.Error().Int64("id", c.id).Bool("ok", c.final.OK).Msg("result could not be written before the end")
+		w.log.Error().Int64("id", c.id).Bool("ok", c.final.OK).Msg("result could not be written before the daemon stopped")
 	}
 	w.open--
 	w.bytes -= c.size

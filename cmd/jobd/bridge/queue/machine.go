@@ -5,23 +5,23 @@
 //
 // The rules:
 //
-//   - A poll marks its targets as wanted. A wanted target is fetched when it is
-//     not paused and has room: fewer rows queued and running than its
-//     concurrency and what ends while a fetch is on its way (see Expect). Until
-//     then the mark stays: no poll is lost to a pause or to a full target.
-//   - A fetch asks for what free places need, and for what ends until the next
-//     one is there: more would keep rows from other daemons of the target.
-//   - One fetch is under way at a time, for all wanted targets that can take rows
-//     then. A poll during a fetch marks its targets again: the fetch may have missed rows.
-//     What a page could not hold, and what a fetch failed to bring, stays
-//     wanted.
-//   - An accepted row queues for its target, larger priorities first, then in
-//     the order of arrival, and starts when fewer than concurrency rows of the
-//     target run and it is not paused. Rows of manual runs queue in the same way,
-//     also when the target is full.
-//   - A row that arrives while it is still queued or running here (somebody set
-//     it back) runs again afterwards, never beside itself.
-//   - After Stop nothing is fetched and nothing starts; what had not started is
+//   - A poll marks its targets as wanted. A wanted target is fetched when it is not
+//     paused and has room: fewer rows queued and running than its concurrency plus
+//     the rows that end during a fetch (see Expect). Until then the mark stays, so
+//     that no poll is lost to a pause or to a full target.
+//   - A fetch asks for as many rows as there are free places, and as end until the
+//     next fetch has come: more would keep rows from other daemons of the target.
+//   - Only one fetch is in progress at a time, for all wanted targets that can take
+//     rows. A poll during a fetch marks its targets again, because the fetch may have
+//     missed rows. Targets whose rows did not fit into a page, and those of a failed
+//     fetch, stay wanted.
+//   - An accepted row queues for its target, larger priorities first, then in the
+//     order of arrival, and starts when fewer than concurrency rows of the target run
+//     and it is not paused. Rows of manual runs queue in the same way, even if the
+//     target is full.
+//   - A row that is accepted again while it runs here (because its status was reset)
+//     runs again afterwards, never twice at once.
+//   - After Stop no row is fetched or started; rows that have not started are
 //     released.
 package queue
 
@@ -32,7 +32,7 @@ import (
 	"slices"
 )
 
-// Refusals of a change of targets.
+// Errors of changes of targets.
 var (
 	ErrExists  = errors.New("target exists")
 	ErrUnknown = errors.New("target is unknown")
@@ -46,14 +46,14 @@ type Row struct {
 	Priority int64
 }
 
-// Effects says what to do now. Every effect is returned once.
+// Effects are what to do now. Each effect is returned once.
 type Effects struct {
 	Start   []Row   // hand these to the broker
 	Fetch   []Want  // accept waiting rows of these targets, then call Fetched or FetchFailed
-	Release []int64 // set these accepted rows back
+	Release []int64 // return these accepted rows to the table
 }
 
-// Want is how many rows of a target to fetch, at most.
+// Want is the most rows of a target to fetch.
 type Want struct {
 	Target string
 	Rows   int
@@ -75,7 +75,7 @@ type Machine struct {
 	jobs    map[int64]*job
 	arrived uint64
 
-	fetching bool // a Fetch is out
+	fetching bool // a fetch is in progress
 	held     bool // the last fetch failed, and Resume has not been called
 	stopped  bool
 
@@ -96,8 +96,8 @@ func (t *target) length() int   { return t.running + len(t.queue) }
 func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t.limit+t.ahead() }
 func (t *target) room() int     { return t.limit + 2*t.ahead() - t.length() }
 
-// ahead is how many rows end while a fetch is on its way. Less than a tenth of a row
-// counts as none: a place that is empty for so short a time is no loss.
+// ahead returns how many rows end during a fetch. Less than a tenth of a row counts as 0: a place
+// may be empty for that short a time.
 func (t *target) ahead() int {
 	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
 }
@@ -105,7 +105,7 @@ func (t *target) ahead() int {
 type job struct {
 	row     Row
 	arrival uint64
-	running bool // not in its target's queue any more
+	running bool // no longer in its target's queue
 	again   *Row
 }
 
@@ -139,7 +139,7 @@ func (m *Machine) Remove(name string) error {
 	return nil
 }
 
-// Resize changes a target's concurrency. Running rows go on.
+// Resize changes a target's concurrency. Running rows continue.
 func (m *Machine) Resize(name string, concurrency int) error {
 	t := m.targets[name]
 	if t == nil {
@@ -149,25 +149,25 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	return nil
 }
 
-// Expect says how many rows end in one place of a target while a fetch is on its way,
-// as far as known. Without it, the number is 0.
+// Expect sets how many rows end, on average, in one place of a target during a fetch. The default
+// is 0.
 func (m *Machine) Expect(name string, share float64) {
 	if t := m.targets[name]; t != nil {
 		t.share = share
 	}
 }
 
-// Poll marks targets as wanted; nil means all, unknown names are skipped.
+// Poll marks targets as wanted; nil means all. Unknown names are skipped.
 func (m *Machine) Poll(names []string) {
 	m.each(names, func(t *target) { t.wanted = true })
 }
 
-// Pause keeps targets from fetching and starting; nil means all.
+// Pause keeps rows of targets from being fetched and started; nil means all targets.
 func (m *Machine) Pause(names []string) {
 	m.each(names, func(t *target) { t.paused = true })
 }
 
-// Continue ends a pause; nil means all.
+// Continue ends a pause; nil means all targets.
 func (m *Machine) Continue(names []string) {
 	m.each(names, func(t *target) { t.paused = false })
 }
@@ -186,19 +186,18 @@ func (m *Machine) each(names []string, f func(*target)) {
 	}
 }
 
-// Has tells whether there is a target of that name.
+// Has reports whether there is a target with a name.
 func (m *Machine) Has(name string) bool { return m.targets[name] != nil }
 
-// Fetched reports the rows that a fetch has accepted and the targets that may
-// have more.
+// Fetched is called with the rows that a fetch has accepted and the targets that may have more.
 func (m *Machine) Fetched(rows []Row, more []string) {
 	m.fetching = false
 	m.Poll(append([]string{}, more...))
 	m.Accept(rows)
 }
 
-// FetchFailed reports that a fetch brought nothing: its targets are wanted
-// again, and nothing is fetched before Resume.
+// FetchFailed is called when a fetch has failed: its targets are wanted again, and no fetch begins
+// before Resume.
 func (m *Machine) FetchFailed(names []string) {
 	m.fetching, m.held = false, true
 	m.Poll(append([]string{}, names...))
@@ -207,8 +206,8 @@ func (m *Machine) FetchFailed(names []string) {
 // Resume allows fetching again after FetchFailed.
 func (m *Machine) Resume() { m.held = false }
 
-// Accept queues rows that were accepted other than by a fetch. Rows of targets that
-// have gone are released.
+// Accept queues rows that were accepted other than by a fetch. Rows of unknown targets are
+// released.
 func (m *Machine) Accept(rows []Row) {
 	for _, row := range rows {
 		t := m.targets[row.Target]
@@ -220,7 +219,7 @@ func (m *Machine) Accept(rows []Row) {
 			if j.running {
 				j.again = &row
 			}
-			continue // still queued: once is enough
+			continue // still queued: it runs only once
 		}
 		m.enqueue(t, row)
 	}
@@ -233,11 +232,11 @@ func (m *Machine) enqueue(t *target, row Row) {
 	heap.Push(&t.queue, j)
 }
 
-// Knows tells whether a row is queued or running here.
+// Knows reports whether a row is queued or running here.
 func (m *Machine) Knows(id int64) bool { return m.jobs[id] != nil }
 
-// Done reports that a started row has left the broker. It tells whether the row was
-// running here.
+// Done is called when a started row has left the broker. It reports whether the row was running
+// here.
 func (m *Machine) Done(id int64) bool {
 	j := m.jobs[id]
 	if j == nil || !j.running {
@@ -253,7 +252,7 @@ func (m *Machine) Done(id int64) bool {
 	return true
 }
 
-// Stop ends fetching and starting for good and releases queued rows.
+// Stop ends fetching and starting for good, and releases queued rows.
 func (m *Machine) Stop() {
 	m.stopped = true
 	for _, t := range m.order {
@@ -265,7 +264,7 @@ func (m *Machine) Stop() {
 	}
 }
 
-// Status describes all targets, in the order in which they were added.
+// Status returns the status of all targets, in the order in which they were added.
 func (m *Machine) Status() []Status {
 	list := make([]Status, 0, len(m.order))
 	for _, t := range m.order {
