@@ -4,5 +4,5 @@
 // what a comment is, what quotes change, when a value counts as absent, and which error
 // comes first. Keys that are new here are all optional.
 //
-// The package only opens files: it resolves no names and checks no addresses.
+// The package only reads files: it resolves no names and checks no addresses.
 package config

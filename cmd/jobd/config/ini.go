@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// The dialect has no published grammar. General ini libraries differ from it in ways
-// that change the meaning of existing files (interpolation of %(x)s, a backslash that
-// continues a line, ':' as a separator, JSON escapes inside double quotes, comments
-// inside keys), so this package has a parser of its own.
+// The dialect has no published grammar. General ini libraries differ from it in ways that change
+// the meaning of existing files (interpolation of %(x)s, a backslash that continues a line, ':' as
+// a separator, JSON escapes inside double quotes, comments inside keys), so this package has its
+// own parser.
 
 // entry is one assignment. A key without '=' has the value "true".
 type entry struct {
 	key, value string
 }
 
-// section is a list of entries in the order in which their keys first came; a later
-// assignment replaces the value and keeps the place.
+// section is a list of entries, in the order in which their keys first occur. A later assignment
+// replaces the value and keeps the place.
 type section struct {
 	name    string
 	entries []entry
-	lines   map[string]int // where each key was last assigned, from 1
+	lines   map[string]int // line of the last assignment of each key, from 1
 }
 
 // document is a parsed file. The unnamed section comes first.
@@ -42,7 +42,7 @@ func (s *section) set(key, value string, line int) {
 	s.entries = append(s.entries, entry{key, value})
 }
 
-// get returns the value of key; ok is false when it is absent or null.
+// get returns the value of key; ok is false if it is absent or null.
 func (s *section) get(key string) (value string, ok bool) {
 	for _, e := range s.entries {
 		if e.key == key {
@@ -103,11 +103,10 @@ func header(line string) (name string, ok bool) {
 	return unquote(name), true
 }
 
-// unquote turns a key or value as written into its meaning. Quotes count only around
-// the whole of it; inside them ';' and '#' are ordinary characters. Double quotes hold
-// a JSON string, single quotes any text. Without quotes a comment ends the value,
-// unless a backslash precedes its sign. If a comment follows the quotes, they belong to
-// the value.
+// unquote returns the meaning of a key or value as written. Quotes count only if they enclose all
+// of it; inside them ';' and '#' are ordinary characters. Double quotes enclose a JSON string,
+// single quotes any text. Without quotes, ';' or '#' ends the value unless a backslash precedes it.
+// If a comment follows the quotes, they are part of the value.
 func unquote(raw string) string {
 	raw = strings.TrimSpace(raw)
 	if raw == "" || raw[0] != raw[len(raw)-1] || raw[0] != '"' && raw[0] != '\'' {

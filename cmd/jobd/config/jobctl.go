@@ -2,25 +2,24 @@ package config
 
 import "math"
 
-// Jobctl is the configuration of jobctl, from its file, before the options of the
-// command line.
+// Jobctl is the configuration of jobctl in its file. Options of the command line override it.
 type Jobctl struct {
 	Master   bool
 	Host     string // default 127.0.0.1
-	Port     int    // 0 is the default of the mode: WorkerPort or MasterPort
+	Port     int    // 0 means the default for the mode: WorkerPort or MasterPort
 	Password string
 	LogLevel string // one of Levels, default "warn"
 
 	Warnings []string
 }
 
-// The ports that the daemons listen on by convention.
+// The default ports of the daemons.
 const (
 	WorkerPort = 7080
 	MasterPort = 7081
 )
 
-// DefaultJobctl is the configuration without a file.
+// DefaultJobctl returns the configuration without a file.
 func DefaultJobctl() *Jobctl { return &Jobctl{Host: "127.0.0.1", LogLevel: "warn"} }
 
 // LoadJobctl reads the configuration of jobctl.

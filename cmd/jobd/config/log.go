@@ -7,7 +7,7 @@ import (
 
 // Log says what a daemon logs, and where.
 type Log struct {
-	File         string // path; "" writes no file
+	File         string // path; "" for no file
 	LevelFile    string // one of Levels
 	LevelConsole string // one of Levels
 	Format       string // of the console: "console" or "json"

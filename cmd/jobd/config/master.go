@@ -10,9 +10,9 @@ type Master struct {
 	Log    Log
 
 	PingInterval         time.Duration // between two pings to a worker
-	PokeThrottleInterval time.Duration // at least, between two rounds of polls
-	WorkerTimeout        time.Duration // how long one worker may take to answer for a client's request
-	HTTPAddr             string        // metrics and health; "" serves none
+	PokeThrottleInterval time.Duration // least time between two rounds of polls
+	WorkerTimeout        time.Duration // how long a worker may delay the answer to a client's request
+	HTTPAddr             string        // of the page, metrics and health; "" for none
 
 	Warnings []string
 }

@@ -14,8 +14,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// reader takes typed values out of the unnamed section. It collects the errors in the
-// order in which the keys are read.
+// reader reads typed values from the unnamed section. It collects errors in the order in which the
+// keys are read.
 type reader struct {
 	path   string
 	top    *section
@@ -23,11 +23,11 @@ type reader struct {
 	known  []string
 }
 
-// Faults are all errors of a file, each with the file and, if known, its line. As an
-// error it is the first of them, in the original's words.
+// Faults has all errors of a file, each with the file and, if known, its line. As an error it has
+// the text of the first one, which is worded as in the original programs.
 type Faults struct {
 	List     []string
-	warnings []string // warnings of what is ignored
+	warnings []string // about ignored keys
 	first    error
 }
 
@@ -56,12 +56,12 @@ func open(path string) (*document, *reader, error) {
 	return doc, &reader{path: path, top: doc.top()}, nil
 }
 
-// fail notes an error of a key in the unnamed section.
+// fail records an error for a key of the unnamed section.
 func (r *reader) fail(key, format string, args ...any) {
 	r.failAt(r.top.lines[key], format, args...)
 }
 
-// failAt notes an error in a line; 0 is no line.
+// failAt records an error in a line; 0 if the line is not known.
 func (r *reader) failAt(line int, format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if r.faults.first == nil {
@@ -79,7 +79,7 @@ func (r *reader) look(key string) (value string, ok bool) {
 	return r.top.get(key)
 }
 
-// require reports a key that is absent or empty.
+// require records an error if a key is absent or empty.
 func (r *reader) require(key string) {
 	if value, ok := r.look(key); !ok || value == "" || value == "false" {
 		r.fail(key, "'%s' is not defined", key)
@@ -125,20 +125,20 @@ func (r *reader) integer(key string, byDefault, min, max int) int {
 	return n
 }
 
-// leading returns the integral digits that a number starts with.
+// leading returns the integral part of a number.
 func leading(value string) (n int, ok bool) {
 	if !numeric.MatchString(value) {
 		return 0, false
 	}
 	n, err := strconv.Atoi(whole.FindString(value))
 	if errors.Is(err, strconv.ErrRange) {
-		return n, true // the nearest number, which is out of every range
+		return n, true // the nearest int, which is outside every range
 	}
 	return n, true
 }
 
-// seconds reads a number of seconds, with or without a fraction, that is at least min.
-// The text names the kind of number for the error.
+// seconds reads a number of seconds, with or without a fraction, that is at least min. kind names
+// the kind of number in the error.
 func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Duration {
 	value, ok := r.look(key)
 	if !ok {
@@ -149,7 +149,7 @@ func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Du
 		r.fail(key, "'%s' must be %s", key, kind)
 		return byDefault
 	}
-	const most = 1e9 // a Duration ends at nine times that
+	const most = 1e9 // a Duration can hold about nine times that
 	if n < min.Seconds() || n > most {
 		r.fail(key, "'%s' must be between %v and %v seconds, got %s", key, min.Seconds(), most, value)
 		return byDefault
@@ -166,8 +166,8 @@ func (r *reader) choice(key string, words ...string) string {
 	return value
 }
 
-// unknown warns of keys of the section that were not read. They are not errors, as
-// existing files may have some: the original accepts them.
+// unknown returns warnings about keys of the section that were not read. They are not errors,
+// because the original programs accept them and existing files may have some.
 func (r *reader) unknown(prefixes ...string) (warnings []string) {
 	for _, e := range r.top.entries {
 		ours := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })

@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Paths of the configuration files that are read when none is named.
+// Default paths of the configuration files.
 const (
 	DefaultWorkerPath = "/etc/jobd.conf"
 	DefaultMasterPath = "/etc/jobd-master.conf"
@@ -19,7 +19,7 @@ const (
 
 // Worker is the configuration of jobd.
 type Worker struct {
-	Name   string // "" stands for the host's name
+	Name   string // "" means the host's name
 	Server Server
 
 	MasterHost             string // "" or port 0: no master
@@ -29,41 +29,41 @@ type Worker struct {
 	Log   Log
 	MySQL MySQL
 
-	Launcher        string   // template of the command; "" leaves rows to the broker's workers
-	LauncherCwd     string   // "" is the daemon's own directory
+	Launcher        string   // template of the command; if "", the broker's workers run the rows
+	LauncherCwd     string   // "" means the daemon's own directory
 	LauncherEnv     []string // NAME=value, in the order of the file; added to the daemon's environment
-	MaxOutputBuffer int      // bytes kept of each of stdout and stderr; -1 is what their columns hold
+	MaxOutputBuffer int      // most bytes kept of stdout and of stderr; -1 means what their columns hold
 
 	Targets []Target // in the order of the file; may be empty
 
 	Broker Broker
 
-	HTTPAddr        string        // metrics and health; "" serves none
+	HTTPAddr        string        // of metrics and health; "" for none
 	Orphans         string        // what happens to the running rows of a dead daemon: "fail" or "requeue"
-	ClaimsTable     string        // companion table; "" is the table's name and "_claims"
+	ClaimsTable     string        // companion table; "" means the table's name and "_claims"
 	Lease           time.Duration // how long a claim outlives its last renewal
-	PollInterval    time.Duration // between two reads without a poke; 0 is none
+	PollInterval    time.Duration // between two regular polls; 0 for none
 	ShutdownTimeout time.Duration // for running jobs, after SIGTERM
-	SpoolDir        string        // where results wait for a database that is away; "" keeps them in memory
+	SpoolDir        string        // where results wait while the database is away; "" for memory
 
 	Warnings []string // likely mistakes that do not stop the daemon
 }
 
-// Target is a queue and how many of its jobs may run at once.
+// Target is a target and how many of its jobs may run at once.
 type Target struct {
 	Name        string
 	Concurrency int // at least 1
 }
 
-// Server is how a daemon listens for control connections.
+// Server configures the control port of a daemon.
 type Server struct {
 	Host                 string
-	Port                 int    // 0 takes a free one
-	Password             string // "" asks for none
+	Port                 int    // 0 for a free one
+	Password             string // "" for none
 	AlwaysAllowLocalhost bool   // loopback peers need no password
 	MaxConnections       int
 	MaxMessage           int // bytes of one request
-	MaxUnfinished        int // bytes of messages that have not arrived whole, of all connections
+	MaxUnfinished        int // bytes of incomplete messages, of all connections together
 }
 
 // Listen opens the port.
@@ -78,13 +78,13 @@ func (s *Server) Listen(log zerolog.Logger) (*peer.Server, error) {
 type MySQL struct {
 	Host       string
 	Port       int
-	Socket     string // path; used in place of host and port when not ""
+	Socket     string // path; if not "", used instead of host and port
 	User       string
 	Password   string
 	Database   string
 	Table      string
 	TLS        string // "false", "preferred", "skip-verify" or "true"
-	FetchLimit int    // rows of one page, at most; 0 is no limit
+	FetchLimit int    // most rows of one page; 0 for no limit
 }
 
 // Broker is the Gloom broker that the rows go through. Without addresses the daemon
@@ -92,9 +92,9 @@ type MySQL struct {
 type Broker struct {
 	SubmitAddr, WorkerAddr                string // "host:port" or "unix:/path"
 	Token                                 string
-	TLSCA, TLSCert, TLSKey, TLSServerName string // paths; any of them turns TLS on
+	TLSCA, TLSCert, TLSKey, TLSServerName string // any of them enables TLS; all but the last are paths
 	TypePrefix                            string // before a target's name, if there is no launcher
-	IDPrefix                              string // before a row's id; "" is "database.table/"
+	IDPrefix                              string // before a row's id; "" means "database.table/"
 }
 
 // LoadWorker reads the configuration of jobd.
@@ -120,7 +120,7 @@ func readWorker(doc *document, r *reader) *Worker {
 
 	w.Broker = r.broker()
 	if w.Broker.SubmitAddr == "" {
-		r.require("launcher") // no other worker could run the rows
+		r.require("launcher") // otherwise nothing could run the rows
 	}
 	w.Launcher = r.text("launcher", "")
 	w.LauncherCwd = r.text("launcher.cwd", "")
@@ -172,7 +172,7 @@ func (r *reader) mysql() MySQL {
 	m.Port = r.integer("mysql_port", 3306, 1, math.MaxUint16)
 	r.require("mysql_user")
 	m.User = r.text("mysql_user", "")
-	// An empty password counts too; a file without one is unfinished.
+	// An empty password is allowed, but the key must be there.
 	if _, ok := r.look("mysql_password"); !ok {
 		r.fail("mysql_password", "'mysql_password' is not defined")
 	}
