@@ -10,12 +10,11 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Engine is driven by the control server: it is the part of a jobd daemon that owns
-// targets and rows. All methods may be called from any goroutine, and none keeps its
-// slice and map arguments.
+// Engine is the part of a jobd daemon that owns targets and rows. The control server calls it. All
+// methods may be called from any goroutine, and none keeps its slice and map arguments.
 //
-// Errors are sent to the client as they are, so their texts are part of the protocol;
-// the constructors below make the ones that clients know.
+// Errors are sent to the client unchanged, so their texts are part of the protocol. The functions
+// below return the errors that clients know.
 type Engine interface {
 	// Targets returns the names of all targets, in the order of the
 	// configuration; targets added later come last.
@@ -26,8 +25,8 @@ type Engine interface {
 	// against Targets, but a target may be removed meanwhile.
 	Poll(targets []string)
 
-	// Pause stops the named targets (nil: all) from starting jobs, Continue
-	// lets them go on. Both are idempotent and skip unknown names.
+	// Pause stops the named targets (nil: all) from starting jobs, Continue lets them start
+	// jobs again. Both are idempotent and skip unknown names.
 	Pause(targets []string)
 	Continue(targets []string)
 
@@ -42,22 +41,22 @@ type Engine interface {
 	SetConcurrency(name string, concurrency int) error
 	RemoveTarget(name string) error
 
-	// RunManual runs the manual jobs with these ids, each once however often it is
-	// named, and returns when all have ended: outcomes by id for those that ran, texts
-	// by id for those that did not. An error concerns the whole call: nothing was
-	// started, or nothing more is known. When ctx ends, the call returns at once with
-	// its error; started jobs go on.
+	// RunManual runs the manual jobs with these ids, each once however often it is named, and
+	// returns when all have ended: outcomes by id for those that ran, error texts by id for
+	// those that did not. An error concerns the whole call: no job was started, or it is not
+	// known how they ended. When ctx ends, the call returns its error at once; started jobs
+	// continue.
 	RunManual(ctx context.Context, ids []int64) (map[int64]Outcome, map[int64]string, error)
 
-	// SendSignal sends each signal to the running job with that id, and tells
-	// for every id whether it was delivered. The signals are ones that the
-	// system has; 0 delivers nothing and tells whether the job runs.
+	// SendSignal sends each signal to the running job with that id, and returns for every id
+	// whether it was delivered. The signals must exist on this system; signal 0 only tests
+	// whether the job runs.
 	SendSignal(ctx context.Context, signals map[int64]syscall.Signal) map[int64]bool
 
 	// Recover settles the rows of dead daemons at once, and returns their number.
 	Recover(ctx context.Context) (int, error)
 
-	// Look describes the daemon itself. Rows is its table, for people to look at.
+	// Look describes the daemon itself. Rows gives people read access to its table.
 	Look() look.Daemon
 	Rows() (store.Reader, error)
 
@@ -70,15 +69,15 @@ type Engine interface {
 // Outcome is how one manual job ended.
 type Outcome struct {
 	Result         string  // "ok" or "fail"
-	Code           *int    // exit code, 0 to 255; nil when there is none
-	Signal         *string // name of the signal that ended the job, such as "SIGTERM"; nil when none did
+	Code           *int    // exit code, 0 to 255; nil if there is none
+	Signal         *string // name of the signal that ended the job, such as "SIGTERM"; nil if no signal did
 	Stdout, Stderr string
 }
 
 // Status is a snapshot of the engine.
 type Status struct {
 	Targets []TargetStatus
-	Waiting int // jobs that a run-manual waits for
+	Waiting int // jobs for which a RunManual waits
 }
 
 // TargetStatus is one target in a Status.
@@ -89,21 +88,21 @@ type TargetStatus struct {
 	Length      int // jobs queued or running
 }
 
-// ErrTargetBusy refuses to remove a target that has jobs queued or running.
+// ErrTargetBusy is the error for removing a target that has jobs queued or running.
 var ErrTargetBusy = errors.New("queue is not empty")
 
-// ErrConcurrency refuses a concurrency below 1.
+// ErrConcurrency is the error for a concurrency below 1.
 //
 //lint:ignore ST1005 clients match on this text
 var ErrConcurrency = errors.New("Invalid concurrency value.")
 
-// ErrTargetExists refuses a second target of the same name.
+// ErrTargetExists returns the error for a second target of the same name.
 func ErrTargetExists(name string) error { return fmt.Errorf("target '%s' already added", name) }
 
-// ErrTargetUnknown refuses a target that does not exist.
+// ErrTargetUnknown returns the error for a target that does not exist.
 func ErrTargetUnknown(name string) error { return fmt.Errorf("target '%s' not found", name) }
 
-// Texts that RunManual reports for a single job.
+// The functions below return the texts that RunManual reports for a single job.
 
 // JobTargetUnknown: the row's target is not one of this daemon's.
 func JobTargetUnknown(target string, id int64) string {
@@ -125,18 +124,18 @@ func JobAwaited(id int64) error {
 type Daemon interface {
 	Engine
 
-	// Health returns nil as long as the daemon can work, and otherwise the reason:
-	// the database or the broker is away.
+	// Health returns nil if the daemon can work, and otherwise why not: the database or the
+	// broker is away.
 	Health() error
 
-	// Shutdown stops taking rows and gives back those that have not begun. It lets
-	// running jobs end for as long as the configuration says, and writes pending
-	// changes. RunManual calls end with it. It returns when all is done or, with an
-	// error, when ctx ends.
+	// Shutdown stops taking rows and gives back those that have not begun. It waits for running
+	// jobs as long as the configuration says, then ends them, and writes pending changes.
+	// RunManual calls end with it. It returns when all of this is done or, with an error, when
+	// ctx ends.
 	Shutdown(ctx context.Context) error
 
-	// Done is closed when the daemon has ended, by Shutdown or by itself; Err
-	// tells why, nil after a Shutdown.
+	// Done is closed when the daemon has ended, by Shutdown or otherwise. Err then returns the
+	// reason, nil after a successful Shutdown.
 	Done() <-chan struct{}
 	Err() error
 }

@@ -15,7 +15,7 @@ func (s server) look(context.Context, *peer.Conn, json.RawMessage) (any, error) 
 	return s.engine.Look(), nil
 }
 
-// waiting are the rows that wait, and those that wait to be run by hand.
+// waiting returns how many rows wait to be fetched, and how many to be run by hand.
 func (s server) waiting(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
 	rows, err := s.engine.Rows()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s server) row(ctx context.Context, _ *peer.Conn, data json.RawMessage) (an
 	}
 	id, _ := eot.Integer(args.Get("id"))
 	d, err := rows.Detail(ctx, int64(id))
-	if err != nil || d == nil { // without data there is no such row
+	if err != nil || d == nil { // a response without data means that there is no such row
 		return nil, err
 	}
 	return d, nil

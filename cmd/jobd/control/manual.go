@@ -28,7 +28,7 @@ func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessag
 	return manualJSON(outcomes, errs, strange), nil
 }
 
-// manualIDs reads the ids, each once. Strange ones are numbers of which no row is run.
+// manualIDs reads the ids, each once. strange has the numbers that cannot be ids of rows.
 func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) {
 	args, err := peer.Args(data, eot.Field{Name: "ids", Types: "a", Required: true})
 	if err != nil {
@@ -58,7 +58,7 @@ func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) 
 	return ids, strange, nil
 }
 
-// manualJSON writes the results of the jobs; a member with nothing in it is left out.
+// manualJSON encodes the results of the jobs; an empty member is left out.
 func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, strange []eot.No) json.RawMessage {
 	out := []byte{'{'}
 	separate := func(open string) {
@@ -92,7 +92,7 @@ func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, strange []eot
 	return append(out, '}')
 }
 
-// strangeJob says why no row of this id is run.
+// strangeJob returns why no row has this id.
 func strangeJob(n eot.No) string {
 	if n < 0 {
 		return fmt.Sprintf("job %s cannot be run: ids begin at 0", n)

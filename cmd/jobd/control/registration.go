@@ -12,17 +12,16 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Link keeps this daemon registered with a master. The master makes its requests over
-// the connection that we dial.
+// Link keeps this daemon registered with a master. The master sends its requests over the
+// connection that we dial.
 type Link struct {
 	Host     string
 	Port     int
 	Name     string // the name under which the master shows us
 	Password string
-	// MaxPause is the longest pause between two attempts; the first ones
-	// come sooner.
+	// MaxPause is the longest pause between two attempts; the first pauses are shorter.
 	MaxPause time.Duration
-	// PingInterval is the time between two pings to the master; 0 is 30 s.
+	// PingInterval is the time between two pings to the master; 0 means 30 s.
 	PingInterval time.Duration
 	Log          zerolog.Logger
 }
@@ -34,8 +33,8 @@ const (
 	registerTimeout = 30 * time.Second
 	flushTimeout    = 2 * time.Second
 	pingInterval    = 30 * time.Second
-	// maxSilent is how many pings in a row the master may leave unanswered. A proxy
-	// between us and a master that has gone may keep our connection open.
+	// maxSilent is how many pings in a row the master may leave unanswered. A proxy may keep
+	// our connection open after the master is gone.
 	maxSilent = 3
 )
 
@@ -45,15 +44,14 @@ type registration struct {
 	Name    string   `json:"name"`
 }
 
-// errNoTargets ends a connection when no targets are left to register: masters refuse
-// an empty list.
+// errNoTargets ends a connection when there are no targets to register, because masters refuse an
+// empty list.
 var errNoTargets = errors.New("no targets are left")
 
 var errSilent = errors.New("the master has stopped answering pings")
 
-// Run stays connected until ctx ends; answers that are on their way then are still
-// sent. Whenever the engine's targets change it registers again, which replaces the
-// earlier registration.
+// Run keeps the daemon registered until ctx ends; pending answers are then still sent. Whenever the
+// engine's targets change it registers again, which replaces the earlier registration.
 func (l *Link) Run(ctx context.Context, engine Engine) {
 	changed := make(chan struct{}, 1)
 	engine.OnTargets(func() {
@@ -81,9 +79,9 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 		}
 		if registered {
 			pause = min(firstPause, most)
-			known = func() { engine.Poll(nil) } // polls from the master may have been lost
+			known = func() { engine.Poll(nil) } // the master may have sent polls meanwhile
 		}
-		wait := pause + rand.N(pause/4+1) // so that a master's workers do not come back all at once
+		wait := pause + rand.N(pause/4+1) // random, so that a master's workers do not all come back at once
 		l.Log.Warn().Err(err).Stringer("pause", wait.Round(time.Millisecond)).Msg("no connection to the master")
 		select {
 		case <-time.After(wait):
@@ -93,9 +91,9 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 	}
 }
 
-// session is one connection, from the dialling to its end. The master's requests are
-// served from the first moment on; its answer to our registration may come after them,
-// and known is called then.
+// session runs one connection, from dialling to its end. The master's requests are served from the
+// start. known is called when the master has accepted our registration, which may be after its
+// first requests.
 func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct{}, known func()) (registered bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -105,7 +103,7 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 	}
 	defer conn.Close()
 	select {
-	case <-changed: // changes before we look must count
+	case <-changed: // drop earlier changes: the targets are read below
 	default:
 	}
 	for {
@@ -130,7 +128,8 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 	}
 }
 
-// stay waits on a connection until the targets have changed. An error ends the connection.
+// stay waits on a connection and returns nil when the targets have changed. An error ends the
+// connection.
 func (l *Link) stay(ctx context.Context, conn *peer.Conn, changed <-chan struct{}) error {
 	ping := time.NewTicker(cmp.Or(l.PingInterval, pingInterval))
 	defer ping.Stop()

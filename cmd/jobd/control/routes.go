@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Routes are the requests that a worker answers.
+// Routes returns the requests that a worker serves.
 func Routes(engine Engine) peer.Routes {
 	s := server{engine: engine}
 	return peer.Routes{
@@ -23,7 +23,7 @@ func Routes(engine Engine) peer.Routes {
 		"remove-target":          {Handle: s.removeTarget},
 		"run-manual":             {Handle: s.runManual, Waits: true},
 		"send-signal":            {Handle: s.sendSignal, Waits: true},
-		// What follows is unknown to other implementations.
+		// Other implementations do not know the requests below.
 		"recover": {Handle: s.recover, Waits: true},
 		"look":    {Handle: s.look},
 		"waiting": {Handle: s.waiting, Waits: true},
@@ -34,8 +34,8 @@ func Routes(engine Engine) peer.Routes {
 
 type server struct{ engine Engine }
 
-// poll refuses a list with an unknown target. The master may learn late that a target was
-// removed, so for the master the other targets of the list are polled all the same.
+// poll refuses a list with an unknown target. The master may learn late that a target was removed,
+// so in its lists the other targets are polled nevertheless.
 func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
 	_, known, err := s.targets(data)
 	if err == nil || c.Dialled() && len(known) > 0 {
@@ -47,7 +47,7 @@ func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any
 	return peer.OK, nil
 }
 
-// onTargets makes a handler of a method that takes targets, nil for all.
+// onTargets returns a handler that calls a method with the request's targets, nil for all.
 func (s server) onTargets(do func(Engine, []string)) peer.Handler {
 	return func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, _, err := s.targets(data)
@@ -59,8 +59,8 @@ func (s server) onTargets(do func(Engine, []string)) peer.Handler {
 	}
 }
 
-// targets reads a list of targets, and returns those that exist; the error names the
-// first that does not.
+// targets reads a list of targets, and returns all of them and those that exist. The error names
+// the first one that does not.
 func (s server) targets(data json.RawMessage) (all, known []string, err error) {
 	all, err = peer.Targets(data)
 	if err != nil || all == nil {

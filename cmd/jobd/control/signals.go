@@ -38,8 +38,8 @@ func (s server) sendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessa
 	return json.RawMessage(append(out, '}')), nil
 }
 
-// signalled reads the jobs and their signals. PHP makes a list of a map whose keys
-// count from 0, so the places in a list count as ids.
+// signalled reads the jobs and their signals. PHP encodes a map whose keys count from 0 as a list,
+// so the indexes of a list count as ids.
 func signalled(data json.RawMessage) []eot.Member {
 	raw := eot.Object(eot.Members(data)).Get("jobs")
 	if !eot.IsArray(raw) {
@@ -52,8 +52,7 @@ func signalled(data json.RawMessage) []eot.Member {
 	return jobs
 }
 
-// signalOf reads a signal, given by its number or its full name. Number 0
-// delivers nothing; it is a test.
+// signalOf reads a signal, given by its number or its full name. Signal 0 is only a test.
 func signalOf(raw json.RawMessage) (syscall.Signal, bool) {
 	if n, ok := eot.Integer(raw); ok {
 		signal := syscall.Signal(n)
