@@ -9,18 +9,16 @@ import (
 	"gloom/wire"
 )
 
-// The functions of this file take JSON that is known to be valid.
+// The functions in this file require valid JSON.
 
-// Member is one member of a JSON object: its name, and its value as it is
-// written.
+// Member is one member of a JSON object: its name, and its value as written.
 type Member struct {
 	Name  string
 	Value json.RawMessage
 }
 
-// Members returns the members of an object in the order in which they are written. If
-// several members have one name, the last value counts, in the place of the first. It
-// returns nil if the value is not an object.
+// Members returns the members of an object in their order. If a name occurs several times, the last
+// value counts, at the place of the first. It returns nil if the value is not an object.
 func Members(raw json.RawMessage) []Member {
 	if kindOf(raw) != '{' {
 		return nil
@@ -66,17 +64,16 @@ func Integer(raw json.RawMessage) (n No, ok bool) {
 	return No(f), ok && !math.IsInf(f, 0) && f == math.Trunc(f)
 }
 
-// Number returns the value of a JSON number, 0 for anything else, and whether
-// it is an integer.
+// Number returns the value of a JSON number, 0 for anything else, and reports whether it is an
+// integer.
 func Number(raw json.RawMessage) (n No, integer bool) {
 	f, _ := number(raw)
 	_, integer = Integer(raw)
 	return No(f), integer
 }
 
-// TypeOf names the type of a JSON value as JavaScript's typeof does: "object"
-// (arrays and null too), "string", "number", "boolean", and "undefined" when
-// there is no value.
+// TypeOf names the type of a JSON value as JavaScript's typeof does: "object" (arrays and null
+// too), "string", "number", "boolean", and "undefined" if there is no value.
 func TypeOf(raw json.RawMessage) string {
 	switch kindOf(raw) {
 	case 0:
@@ -91,10 +88,10 @@ func TypeOf(raw json.RawMessage) string {
 	return "number"
 }
 
-// IsArray tells whether the value is a JSON array.
+// IsArray reports whether the value is a JSON array.
 func IsArray(raw json.RawMessage) bool { return kindOf(raw) == '[' }
 
-// kindOf returns the first byte of a value, 0 when there is none.
+// kindOf returns the first byte of a value, 0 if there is none.
 func kindOf(raw json.RawMessage) byte {
 	for _, c := range raw {
 		if !space(c) {
@@ -106,7 +103,7 @@ func kindOf(raw json.RawMessage) byte {
 
 func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// Truthy tells whether JavaScript takes the value for true.
+// Truthy reports whether JavaScript treats the value as true.
 func Truthy(raw json.RawMessage) bool {
 	switch kindOf(raw) {
 	case 0, 'n', 'f':
@@ -156,7 +153,7 @@ func skip(raw []byte, i int) int {
 	return i
 }
 
-// after returns the place behind the value that starts at i.
+// after returns the index after the value that starts at i.
 func after(raw []byte, i int) int {
 	depth := 0
 	for {
@@ -188,7 +185,7 @@ func after(raw []byte, i int) int {
 	}
 }
 
-// text writes a value the way that JavaScript puts it into a string.
+// text returns a value as JavaScript converts it to a string.
 func text(raw json.RawMessage) string {
 	if kindOf(raw) == 0 {
 		return "undefined"
@@ -197,8 +194,8 @@ func text(raw json.RawMessage) string {
 	return string(out)
 }
 
-// appendText writes the value at i and returns the place behind it. It reads every byte
-// once, however deep arrays are nested.
+// appendText appends the text of the value at i and returns the index after it. It reads every byte
+// once, however deeply arrays are nested.
 func appendText(dst, raw []byte, i int) ([]byte, int) {
 	if raw[i] == '[' {
 		for i = skip(raw, i+1); raw[i] != ']'; i = skip(raw, i) {
@@ -206,7 +203,7 @@ func appendText(dst, raw []byte, i int) ([]byte, int) {
 			case ',':
 				dst = append(dst, ',')
 				i++
-			case 'n': // null leaves its place empty
+			case 'n': // null becomes an empty text
 				i += len("null")
 			default:
 				dst, i = appendText(dst, raw, i)
@@ -230,8 +227,8 @@ func appendText(dst, raw []byte, i int) ([]byte, int) {
 	return dst, end
 }
 
-// formatNumber writes a number as JavaScript does: no exponent between 1e-6
-// and 1e21, and no zero in front of one.
+// formatNumber formats a number as JavaScript does: without exponent between 1e-6 and 1e21,
+// otherwise without leading zeros in the exponent.
 func formatNumber(f float64) string {
 	switch abs := math.Abs(f); {
 	case math.IsInf(f, 0):

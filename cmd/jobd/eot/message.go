@@ -19,9 +19,8 @@ const (
 	Pong
 )
 
-// No is the number that ties a response to its request. Peers hold it in a double, so
-// an integer beyond 2^53 comes back as the nearest one. A response to a message whose
-// number is unknown has 0.
+// No is the number that links a response to its request. Peers store it in a double, so an integer
+// beyond 2^53 is rounded. A response to a message whose number is unknown has 0.
 type No float64
 
 func (n No) String() string { return formatNumber(float64(n)) }
@@ -31,16 +30,16 @@ type Message struct {
 	Kind     Kind
 	No       No              // requests and responses
 	Type     string          // requests
-	Password string          // requests; "" when there is none
-	Data     json.RawMessage // requests and responses; nil when there is none
-	Error    string          // responses; "" when there is none
+	Password string          // requests; "" if there is none
+	Data     json.RawMessage // requests and responses; nil if there is none
+	Error    string          // responses; "" if there is none
 }
 
-// ErrMalformed says that a message is not JSON. It gets no answer.
+// ErrMalformed is the error for a message that is not JSON. Such a message gets no answer.
 var ErrMalformed = errors.New("message is not JSON")
 
-// Error says that a message is JSON but not a valid message. Its text goes back to the
-// peer in a response with number 0.
+// Error is the error for JSON that is not a valid message. Its text is sent to the peer in a
+// response with number 0.
 type Error struct{ Text string }
 
 func (e *Error) Error() string { return e.Text }
@@ -59,9 +58,9 @@ var (
 	}
 )
 
-// Decode reads a message as Splitter returns it. Data that JavaScript takes for
-// false (null, 0, an empty string) counts as absent. The message refers to the
-// payload. The error is ErrMalformed or an *Error.
+// Decode decodes a message that Splitter has returned. Data that JavaScript treats as false (null,
+// 0, an empty string) counts as absent. The message refers to the payload. The error is
+// ErrMalformed or an *Error.
 func Decode(payload []byte) (Message, error) {
 	if !json.Valid(payload) {
 		return Message{}, ErrMalformed

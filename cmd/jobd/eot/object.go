@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Object is the members of a JSON object, to be read by name.
+// Object has the members of a JSON object.
 type Object []Member
 
-// Field is a member that a message must or may have. Types are letters: i an integer, s
-// a string, n a number, o an object (arrays and null too), a an array.
+// Field is a member that a message must or may have. Types has a letter for each allowed type: i
+// integer, s string, n number, o object (also arrays and null), a array.
 type Field struct {
 	Name     string
 	Types    string
@@ -22,9 +22,8 @@ var typeNames = map[byte]string{'i': "integer", 'n': "number", 's': "string", 'o
 
 var errNoObject = errors.New("data is not an object")
 
-// ParseObject returns the members of an object and checks them against the fields, in
-// their order; members that no field names are let through. An array is an object
-// without members.
+// ParseObject returns the members of an object after it has checked the fields, in their order;
+// other members are allowed. An array is an object without members.
 func ParseObject(raw json.RawMessage, fields ...Field) (Object, error) {
 	if c := kindOf(raw); c != '{' && c != '[' {
 		return nil, errNoObject
@@ -45,7 +44,7 @@ func ParseObject(raw json.RawMessage, fields ...Field) (Object, error) {
 	return o, nil
 }
 
-// Get returns the value of a member as it is written, nil when there is none.
+// Get returns the value of a member as written, nil if there is none.
 func (o Object) Get(name string) json.RawMessage {
 	for _, m := range o {
 		if m.Name == name {

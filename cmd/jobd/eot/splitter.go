@@ -9,29 +9,28 @@ import (
 // strings and allows it nowhere else.
 const End = 0x04
 
-// Splitter cuts a stream into messages. The zero value has no limit.
+// Splitter splits a stream into messages. The zero value has no limit.
 type Splitter struct {
-	Max int // bytes of one message; 0 is no limit
+	Max int // most bytes of one message; 0 for no limit
 
-	fed  []byte   // what Next has not looked at
+	fed  []byte   // bytes that Next has not read yet
 	held [][]byte // the beginning of an unfinished message; all pieces but the last are full
 	len  int      // bytes in held
-	cap  int      // bytes of memory that held takes
+	cap  int      // bytes of memory that held uses
 }
 
-// Pieces of an unfinished message grow with it, and are never moved.
+// Sizes of the pieces of an unfinished message. Pieces are never moved; each is as large as all
+// before it, within these limits.
 const (
 	leastPiece = 1 << 10
 	mostPiece  = 256 << 10
 )
 
-// Feed takes the next bytes of the stream. They must stay unchanged until Next asks for
-// more.
+// Feed sets the next bytes of the stream. They must not change until Next has returned false.
 func (s *Splitter) Feed(p []byte) { s.fed = p }
 
-// Next returns the next message, without its End, in memory of its own; ok is false
-// when more bytes are needed. The error says that the current message is longer than
-// Max, whether it has ended or not: nothing after it can be read.
+// Next returns a copy of the next message, without its End; ok is false if more bytes are needed.
+// The error says that the current message is longer than Max; no message after it can be read.
 func (s *Splitter) Next() (message []byte, ok bool, err error) {
 	end := bytes.IndexByte(s.fed, End)
 	part := s.fed
