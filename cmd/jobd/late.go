@@ -10,10 +10,10 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// late stands in for an engine that is being opened. Until the engine is there, requests
-// get the reason for the wait as their error.
+// late serves requests while the engine is being opened: until it is open, their error is the
+// reason for the wait.
 type late struct {
-	mu     sync.Mutex // guards the following
+	mu     sync.Mutex // guards the fields below
 	engine control.Daemon
 	routes peer.Routes
 	why    error
@@ -47,7 +47,7 @@ func (l *late) health() error {
 	return engine.Health()
 }
 
-// served returns the routes of the engine. They may be used before the engine is there.
+// served returns the routes of the engine, which may be used before the engine is open.
 func (l *late) served() peer.Routes {
 	served := make(peer.Routes)
 	for name, route := range control.Routes(nil) {
