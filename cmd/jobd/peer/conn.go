@@ -22,11 +22,11 @@ import (
 
 const (
 	unauthorizedMax = 64 << 10         // bytes of a message before the password is known
-	unreadMax       = 1 << 20          // bytes that a peer may leave unread before we stop reading from it
-	stallTimeout    = 60 * time.Second // time for a peer that takes nothing of what it is sent
+	unreadMax       = 1 << 20          // most unread bytes of a peer before we stop reading from it
+	stallTimeout    = 60 * time.Second // how long a peer may take none of what it is sent
 	chunk           = 256 << 10        // bytes written under one deadline
-	lingerTime      = 2 * time.Second  // time for a refused peer to read the reason
-	maxNo           = 999999           // longest number of a request; then the numbers start again
+	lingerTime      = 2 * time.Second  // how long a refused peer has to read the reason
+	maxNo           = 999999           // largest number of a request; the next one is 1
 )
 
 // ErrClosed is the error of a call whose connection has ended. The master's clients get
@@ -35,7 +35,7 @@ const (
 //lint:ignore ST1005 they know this text
 var ErrClosed = errors.New("Socket is closed")
 
-// RemoteError is an error that the peer has answered with.
+// RemoteError is an error with which the peer has answered.
 type RemoteError struct{ Text string }
 
 func (e *RemoteError) Error() string { return e.Text }
@@ -51,13 +51,13 @@ type Conn struct {
 	sock     net.Conn
 	remote   netip.AddrPort
 	routes   Routes
-	password string // demanded when accepted, given when dialled
+	password string // demanded if accepted, sent if dialled
 	dialled  bool
 	log      zerolog.Logger
 	ctx      context.Context // ends when the socket is closed
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when nothing more can arrive
-	partial  *unfinished   // of the server; nil when dialled
+	partial  *unfinished   // of the server; nil if dialled
 
 	// These belong to the reading goroutine.
 	in         eot.Splitter
@@ -66,17 +66,17 @@ type Conn struct {
 	authorized bool
 
 	came  time.Time
-	heard atomic.Int64 // how long after it the peer was last heard, in nanoseconds; 0: never
+	heard atomic.Int64 // when the peer was last heard, in nanoseconds since came; 0: never
 	asked atomic.Bool  // it has made a request, with the right password if there is one
 
 	mu      sync.Mutex
-	changed *sync.Cond // out, writing, pending or closed
+	changed *sync.Cond // when out, writing, pending or closed have changed
 	out     []byte     // to be written
 	writing int        // bytes that the writer has taken and not yet written
-	pending int        // requests whose handlers wait
+	pending int        // requests whose handlers have not returned
 	closed  bool
 	givenUp bool // the peer has been told the reason
-	trusted bool // no bound on what it leaves unread
+	trusted bool // no limit on the bytes that it leaves unread
 	ended   bool // no more calls
 	calls   map[eot.No]chan eot.Message
 	lastNo  int
@@ -111,18 +111,18 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 // Remote returns the peer's address.
 func (c *Conn) Remote() netip.AddrPort { return c.remote }
 
-// Dialled tells whether this side made the connection.
+// Dialled reports whether this side made the connection.
 func (c *Conn) Dialled() bool { return c.dialled }
 
 // Done is closed when nothing more can arrive from the peer. It may still
 // read.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Heard tells when the peer last sent anything, or connected.
+// Heard returns when the peer last sent anything, or connected.
 func (c *Conn) Heard() time.Time { return c.came.Add(time.Duration(c.heard.Load())) }
 
-// Trust lets the peer send messages of up to max bytes, and leave any amount unread.
-// Handlers call it when they know that the peer is a worker.
+// Trust lets the peer send messages of up to max bytes, and leave any amount unread. Handlers call
+// it once they know that the peer is a worker.
 func (c *Conn) Trust(max int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,9 +146,9 @@ func (c *Conn) Close() {
 // Ping sends a ping.
 func (c *Conn) Ping() { c.send(eot.Message{Kind: eot.Ping}) }
 
-// Call makes a request, waits for its response and returns the response's data: nil
-// when there is none. The error is a *RemoteError when the peer answered with one,
-// ErrClosed when the connection ended, or that of ctx.
+// Call sends a request, waits for the response and returns its data, nil if there is none. The
+// error is a *RemoteError if the peer answered with an error, ErrClosed if the connection ended, or
+// that of ctx.
 func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage, error) {
 	raw, err := Marshal(data)
 	if err != nil {
@@ -217,7 +217,7 @@ func (c *Conn) run() {
 	case errors.Is(err, errRefused):
 		c.linger()
 	case errors.Is(err, io.EOF) && !c.dialled, errors.Is(err, os.ErrDeadlineExceeded):
-		// The peer has closed its half, or we shut down: its requests are still
+		// The peer has closed its half, or we are shutting down: its requests are still
 		// answered.
 		c.drain()
 	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errForeign):
@@ -261,7 +261,7 @@ func (c *Conn) read() error {
 	}
 }
 
-// giveUp closes the connection once the peer has been told the reason.
+// giveUp sends the peer the reason and closes the connection.
 func (c *Conn) giveUp(why string) {
 	c.log.Warn().Msg(why)
 	c.send(eot.Message{Kind: eot.Response, Error: why})
@@ -271,7 +271,8 @@ func (c *Conn) giveUp(why string) {
 	_ = c.sock.SetReadDeadline(time.Now())
 }
 
-// waitReadable waits until the peer has read enough to be served again.
+// waitReadable waits until the peer has read enough to be served again. It returns false if the
+// connection is closed.
 func (c *Conn) waitReadable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +282,7 @@ func (c *Conn) waitReadable() bool {
 	return !c.closed
 }
 
-// messages handles all whole messages that have arrived.
+// messages handles all complete messages that have arrived.
 func (c *Conn) messages() error {
 	for {
 		if !c.waitReadable() {
@@ -373,7 +374,7 @@ func (c *Conn) request(m eot.Message) error {
 	return nil
 }
 
-// serve runs a handler and sends what it returns.
+// serve runs a handler and sends its result.
 func (c *Conn) serve(handle Handler, m eot.Message) {
 	result, err := c.guard(handle, m)
 	after, _ := result.(After)
@@ -394,7 +395,8 @@ func (c *Conn) serve(handle Handler, m eot.Message) {
 	}
 }
 
-// guard keeps a panic in one handler from ending the jobs of the daemon.
+// guard runs a handler, and turns a panic into an error so that it does not end the daemon and its
+// jobs.
 func (c *Conn) guard(handle Handler, m eot.Message) (result any, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {

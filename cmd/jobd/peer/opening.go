@@ -1,7 +1,7 @@
 package peer
 
-// opening looks at the first bytes of a connection. A web page can make a browser send
-// any data to ports that trust this host, but only after a request line or inside a TLS
+// opening recognises HTTP and TLS by the first bytes of a connection. A web page can make a browser
+// send any data to ports that trust this host, but only after a request line or inside a TLS
 // handshake. Our clients begin with neither.
 type opening struct {
 	state openingState
@@ -19,9 +19,8 @@ const (
 	foreign
 )
 
-// foreign takes the next bytes and tells whether the connection speaks HTTP or TLS. It
-// recognises a method of capital letters by the space after it, and any other method by
-// the path that follows.
+// foreign reads the next bytes and reports whether the connection speaks HTTP or TLS. It recognises
+// a method of capital letters by the space after it, and any other method by the path that follows.
 func (o *opening) foreign(p []byte) bool {
 	for _, c := range p {
 		if o.state >= ours {
@@ -50,7 +49,7 @@ func (o *opening) next(c byte) {
 	}
 }
 
-// isToken tells whether a byte may occur in a method (RFC 9110, section 5.6.2).
+// isToken reports whether a byte may occur in a method (RFC 9110, section 5.6.2).
 func isToken(c byte) bool {
 	switch {
 	case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':

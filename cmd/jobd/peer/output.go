@@ -10,14 +10,14 @@ import (
 	"gloom/cmd/jobd/eot"
 )
 
-// send queues a message. It never waits.
+// send queues a message. It does not block.
 func (c *Conn) send(m eot.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.enqueue(m.Append(nil))
 }
 
-// enqueue takes ownership of a whole message. Callers hold mu.
+// enqueue queues an encoded message, which it then owns. Callers hold mu.
 func (c *Conn) enqueue(message []byte) {
 	if c.closed {
 		return
@@ -60,8 +60,7 @@ func (c *Conn) write() {
 	}
 }
 
-// drain waits until every request is answered and every answer written, as long as the
-// peer is there.
+// drain waits until every request is answered and every answer is written, or the peer is gone.
 func (c *Conn) drain() {
 	stop := make(chan struct{})
 	defer close(stop)
@@ -82,8 +81,7 @@ func (c *Conn) drain() {
 	c.flush(func() bool { return c.pending == 0 })
 }
 
-// flush waits until everything is written and enough holds, or the connection is
-// closed.
+// flush waits until everything is written and enough returns true, or the connection is closed.
 func (c *Conn) flush(enough func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,14 +124,14 @@ func (c *Conn) linger() {
 	}
 }
 
-// samePassword compares in a time that reveals nothing of the right password.
+// samePassword compares passwords in a time that does not depend on them.
 func samePassword(given, right string) bool {
 	g, r := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(right))
 	return subtle.ConstantTimeCompare(g[:], r[:]) == 1
 }
 
-// gone tells whether the other end of a half-closed connection has gone. The kernel
-// finds out (keepalive), but no read is pending that would report it.
+// gone reports whether the peer of a half-closed connection is gone. The kernel notices (by
+// keepalive), but no read is pending that would return the error.
 func gone(sock net.Conn) bool {
 	tcp, ok := sock.(*net.TCPConn)
 	return ok && tcpClosed(tcp)

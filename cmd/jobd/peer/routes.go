@@ -7,25 +7,25 @@ import (
 	gojson "github.com/goccy/go-json"
 )
 
-// Handler handles one request. Data is nil when the request has none (or data that
-// JavaScript takes for false). Its result becomes the data of the response: raw JSON as
-// it is, an After as described there, anything else encoded. An error becomes the
-// response's error. The context ends with the connection.
+// Handler handles one request. data is nil if the request has none, or data that JavaScript treats
+// as false. The result becomes the data of the response: raw JSON unchanged, an After as described
+// there, any other value encoded. An error becomes the response's error. The context ends with the
+// connection.
 type Handler func(ctx context.Context, c *Conn, data json.RawMessage) (any, error)
 
 // Route is how a request type is served.
 type Route struct {
 	Handle Handler
-	// Waits says that the handler may take long: it gets a goroutine of its own, and
-	// later requests of the connection overtake it. Other requests are handled one
-	// after the other, in the order in which they arrived.
+	// Waits says that the handler may take long: it gets its own goroutine, and later requests
+	// of the connection may overtake it. Other requests are handled one after the other, in the
+	// order in which they arrived.
 	Waits bool
 }
 
 // Routes are the request types that a daemon knows.
 type Routes map[string]Route
 
-// After is a result with a function to be called once its response is on the way.
+// After is a result with a function that is called once the response is queued.
 type After struct {
 	Data any
 	Do   func()
@@ -34,8 +34,7 @@ type After struct {
 // OK is the data of a response without a result.
 const OK = "ok"
 
-// Marshal encodes a value as JSON the way that JSON.stringify does, without
-// escapes for HTML.
+// Marshal encodes a value as JSON without HTML escapes, as JSON.stringify does.
 func Marshal(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case nil:

@@ -20,11 +20,11 @@ type Options struct {
 	Password       string // "" demands none
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
-	// Silent is how long a connection may make no request at all before it makes room for
-	// another one, at MaxConnections; default 10 s.
+	// Silent is how long a connection without any request is kept when, at MaxConnections,
+	// another one comes; default 10 s.
 	Silent        time.Duration
 	MaxMessage    int // bytes of one message from the peer, default 16 MiB
-	MaxUnfinished int // bytes of messages not yet whole, of all accepted connections; default 256 MiB
+	MaxUnfinished int // bytes of incomplete messages, of all accepted connections together; default 256 MiB
 	Log           zerolog.Logger
 }
 
@@ -57,8 +57,7 @@ type Server struct {
 	all    sync.WaitGroup
 }
 
-// Listen opens the port; nothing is accepted before Serve. Port 0 takes a free
-// one.
+// Listen opens the port; no connection is accepted before Serve. Port 0 means a free port.
 func Listen(host string, port int, opt Options) (*Server, error) {
 	opt.fill()
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: userTimeout}
@@ -69,18 +68,18 @@ func Listen(host string, port int, opt Options) (*Server, error) {
 	return &Server{opt: opt, listener: listener, partial: newUnfinished(opt.MaxUnfinished), conns: make(map[*Conn]struct{})}, nil
 }
 
-// Addr is the address that the server is bound to.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Connections returns how many there are.
+// Connections returns the number of open connections.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// Serve accepts connections, whose requests the routes serve, until Shutdown
-// or Close, and returns then.
+// Serve accepts connections and serves their requests with routes. It returns after Shutdown or
+// Close.
 func (s *Server) Serve(routes Routes) {
 	pause := time.Duration(0)
 	for {
@@ -89,7 +88,7 @@ func (s *Server) Serve(routes Routes) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// The process is out of descriptors or memory: others may free some.
+			// The process is out of descriptors or memory; other goroutines may free some.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.opt.Log.Error().Err(err).Stringer("pause", pause).Msg("cannot accept")
 			time.Sleep(pause)
@@ -143,15 +142,15 @@ func (s *Server) makeRoom() bool {
 	return true
 }
 
-// refuse sends the reason and closes, without a goroutine: the text fits into the
-// socket's buffer.
+// refuse sends the reason and closes the socket. It needs no goroutine, because the text fits into
+// the socket's buffer.
 func refuse(sock net.Conn, why string) {
 	_ = sock.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = sock.Write(eot.Message{Kind: eot.Response, Error: why}.Append(nil))
 	sock.Close()
 }
 
-// Shutdown stops accepting and reading, waits until all requests are answered or ctx
+// Shutdown stops accepting connections and reading, waits until all requests are answered or ctx
 // ends, and closes all connections.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
@@ -165,7 +164,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	s.all.Wait()
 }
 
-// Close stops accepting and closes all connections at once.
+// Close stops accepting connections and closes all of them at once.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +175,8 @@ func (s *Server) Close() {
 	}
 }
 
-// Dial connects to a daemon. The password goes with the first call; routes, which may
-// be nil, serve the other side's requests.
+// Dial connects to a daemon. The password is sent with the first call; routes, which may be nil,
+// serve the peer's requests.
 func Dial(ctx context.Context, host string, port int, opt Options, routes Routes) (*Conn, error) {
 	opt.fill()
 	dialer := net.Dialer{KeepAliveConfig: keepAlive, Control: userTimeout}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userTimeout bounds how long sent data may stay unacknowledged: keepalive
-// probes do not run meanwhile.
+// userTimeout limits how long sent data may stay unacknowledged, because keepalive probes are not
+// sent meanwhile.
 func userTimeout(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stallTimeout.Milliseconds()))

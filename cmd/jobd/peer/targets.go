@@ -8,9 +8,8 @@ import (
 	"gloom/cmd/jobd/eot"
 )
 
-// Targets reads the member "targets" of a request's data. It returns nil when
-// there is none, which stands for all targets; data of any other type than an
-// object has no members.
+// Targets reads the member "targets" of a request's data. It returns nil, which means all targets,
+// if there is no such member or the data is not an object.
 func Targets(data json.RawMessage) ([]string, error) {
 	raw := eot.Object(eot.Members(data)).Get("targets")
 	if raw == nil {
@@ -33,8 +32,8 @@ func Targets(data json.RawMessage) ([]string, error) {
 	return targets, nil
 }
 
-// Args reads the data of a request as an object with these fields; a request
-// without data has an empty one.
+// Args reads the data of a request as an object with these fields; a request without data counts as
+// an empty object.
 func Args(data json.RawMessage, fields ...eot.Field) (eot.Object, error) {
 	if data == nil {
 		data = json.RawMessage("{}")

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// unfinished bounds the bytes that the connections of a server hold together for
-// messages that have not arrived whole. Beyond the bound, the connection that holds
-// most is closed; of several that hold the same, the one that began first.
+// unfinished bounds the bytes that all connections of a server together hold for incomplete
+// messages. Beyond the limit, the connection that holds most is closed; of several that hold the
+// same, the first that began to.
 type unfinished struct {
 	most int // bytes
 
-	mu    sync.Mutex // guards the following
+	mu    sync.Mutex // guards the fields below
 	held  map[*Conn]holding
 	total int
 	begun int
@@ -23,7 +23,7 @@ func newUnfinished(most int) *unfinished {
 	return &unfinished{most: most, held: make(map[*Conn]holding)}
 }
 
-// note says how much a connection holds now.
+// note records how much a connection holds now, and closes connections beyond the limit.
 func (u *unfinished) note(c *Conn, bytes int) {
 	for _, hoarder := range u.update(c, bytes) {
 		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.most))
