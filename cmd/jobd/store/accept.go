@@ -12,9 +12,8 @@ import (
 	"gloom/cmd/internal/failpoint"
 )
 
-// Accept takes waiting rows. There is one range read per target, which the index
-// answers in the order of ids; one read for all targets would have to sort, and lock,
-// every row that waits.
+// Accept implements Store. It reads one range per target, which the index returns in the order of
+// ids; one read for all targets would have to sort and lock every waiting row.
 func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {
@@ -61,7 +60,8 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 			s.doubtful(p.Rows, false)
 		}
 		if len(adopted) > 0 {
-			// These rows are ours: the error must not hide them. It comes again.
+			// These rows are ours: the error must not hide them. If it persists, the
+			// next Accept returns it.
 			return Page{Rows: adopted, More: targetsOf(wants)}, nil
 		}
 		return Page{}, err
@@ -72,15 +72,15 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 }
 
 const (
-	// mostBarred bounds the rows that are passed over at a time. If more are refused,
-	// the rows are not the reason.
+	// mostBarred is the most rows that are passed over at a time. If more are refused, the
+	// reason is not in the rows.
 	mostBarred = 1000
 	// barFor is how long a refused row is passed over.
 	barFor = time.Minute
 )
 
-// sift accepts rows one by one after the table has refused to accept all of them
-// together, for example because a trigger objects to one.
+// sift accepts rows one by one after an update of all of them together was refused, for example
+// because a trigger refuses one row.
 func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 	for _, row := range rows {
 		var taken []Row
@@ -98,13 +98,13 @@ func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 			p.Rows = append(p.Rows, taken...)
 		case ofRow(err):
 			s.bar(row.ID)
-			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", barFor).Msg("row cannot be accepted, it is passed over for a while")
+			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", barFor).Msg("row cannot be accepted; it is passed over for a while")
 		default:
 			if undecided(err) {
 				s.doubtful(taken, false)
 			}
 			if len(p.Rows) > 0 {
-				return p, nil // the error comes again
+				return p, nil // if the error persists, the next Accept returns it
 			}
 			return Page{}, err
 		}
@@ -118,7 +118,7 @@ func (s *SQL) bar(id int64) {
 	s.barred[id] = time.Now().Add(barFor)
 }
 
-// bars is how many rows are passed over now.
+// bars returns how many rows are passed over now.
 func (s *SQL) bars() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *SQL) bars() int {
 	return len(s.barred)
 }
 
-// allowed excludes, in SQL, the rows that are passed over.
+// allowed returns an SQL condition that excludes the rows that are passed over.
 func (s *SQL) allowed() string {
 	if s.bars() == 0 {
 		return ""
@@ -147,8 +147,8 @@ func targetsOf(wants []Want) []string {
 	return names
 }
 
-// waiting reads and locks the first waiting rows of a target or, if they have a
-// priority, the best of the first limit. more says that there may be others.
+// waiting reads and locks the first waiting rows of a target or, if they have a priority, the best
+// of the first limit. more says that there may be more rows.
 func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (rows []Row, more bool, err error) {
 	most := min(want.Rows, limit)
 	if !s.table().hasPrio || most == limit {
@@ -159,7 +159,7 @@ func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (ro
 	} else if rows, more, err = s.best(ctx, tx, want.Target, most, limit); err != nil {
 		return nil, false, err
 	}
-	// A name that the column's charset cannot hold may look like another one.
+	// A name that the column's charset cannot represent may match another name.
 	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != want.Target }), more, nil
 }
 
@@ -169,9 +169,9 @@ func (s *SQL) first(ctx context.Context, tx *sql.Tx, target string, most int, ho
 		s.priority(), s.table().name, s.table().force(), s.table().target, claimable, s.allowed(), most, how), target, target)
 }
 
-// best locks the rows of the largest priority among the first limit. It reads those
-// without locking, and then locks one after the other until there are enough, skipping
-// rows that others have taken meanwhile.
+// best locks the rows of the highest priority among the first limit rows. It reads these without
+// locks, and then locks rows until there are enough, skipping rows that others have taken
+// meanwhile.
 func (s *SQL) best(ctx context.Context, tx *sql.Tx, target string, most, limit int) (taken []Row, more bool, err error) {
 	seen, err := s.first(ctx, tx, target, limit, "")
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *SQL) rows(ctx context.Context, tx *sql.Tx, query string, args ...any) (
 	return found, rows.Err()
 }
 
-// take makes locked rows ours.
+// take accepts locked rows and claims them.
 func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) error {
 	if len(rows) == 0 {
 		return nil
@@ -229,7 +229,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 		ids[i] = row.ID
 	}
 	s.forgetClaims(ids)
-	s.settled(s.doubts(), ids) // an accept before this one was undone, or its row was set back
+	s.settled(s.doubts(), ids) // an earlier accept was undone, or its row was reset
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err
@@ -250,14 +250,14 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	for _, id := range ids {
 		claims = append(claims, id, token, from == Manual, owner)
 	}
-	// A claim that already exists is on a row that somebody set back by hand.
+	// If a claim already exists, the status of its row was reset by hand.
 	_, err := tx.ExecContext(ctx, "REPLACE INTO "+s.table().claims+claimValues(len(ids)), claims...)
 	failpoint.Point("accept: rows claimed")
 	return err
 }
 
-// alive returns ErrFenced unless our lease is valid, and locks our record until the
-// transaction ends: a daemon that settles this incarnation later sees the claims made here.
+// alive returns ErrFenced unless our lease is valid, and locks our record until the transaction
+// ends, so that a daemon that settles this incarnation later sees the claims made here.
 func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
 	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(own) == 0 {
@@ -288,7 +288,7 @@ func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want,
 	return nil
 }
 
-// AcceptManual takes rows that are to be run by hand.
+// AcceptManual implements Store.
 func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string) bool) ([]Request, error) {
 	answers := make(map[int64]Request, len(ids))
 	for part := range slices.Chunk(ids, page) {
@@ -342,8 +342,8 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 	return requests, nil
 }
 
-// giveBack puts rows that earlier parts of a failed AcceptManual took among the rows
-// that Resolve sets back.
+// giveBack adds the rows that earlier parts of a failed AcceptManual took to those that Resolve
+// returns.
 func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
 	var rows []Row
 	for id, r := range answers {
@@ -387,8 +387,8 @@ func (s *SQL) doubts() map[int64]*doubt {
 	return maps.Clone(s.doubt)
 }
 
-// Resolve finds out about rows whose commit got lost. Its read waits for a transaction
-// that is still on its way, so its answer is final.
+// Resolve implements Store. Its read waits for a transaction that is still in progress, so its
+// answer is final.
 func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	doubt, token := s.doubts(), s.Token()
 	if len(doubt) == 0 {
@@ -413,7 +413,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		now := s.doubts()
 		for _, row := range mine {
 			switch d := doubt[row.ID]; {
-			case now[row.ID] != d: // accepted once more meanwhile
+			case now[row.ID] != d: // accepted again meanwhile
 			case d.manual:
 				back = append(back, row.ID)
 			default:
@@ -443,7 +443,7 @@ func (s *SQL) joinedPriority() string {
 	return "0"
 }
 
-// settled ends these doubts about rows, but not later doubts about the same rows.
+// settled removes these doubts about rows, but not later doubts about the same rows.
 func (s *SQL) settled(doubt map[int64]*doubt, ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -454,7 +454,7 @@ func (s *SQL) settled(doubt map[int64]*doubt, ids []int64) {
 	}
 }
 
-// setBack gives accepted rows their old status and frees them.
+// setBack gives accepted rows their old status and removes their claims.
 func (s *SQL) setBack(ctx context.Context, tx *sql.Tx, ids []int64, status string) error {
 	if len(ids) == 0 {
 		return nil

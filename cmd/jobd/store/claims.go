@@ -16,12 +16,11 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// The companion table holds three kinds of records. A claim has the id of its row, and
-// the name of its owner. An incarnation's own record has its negated token as its id,
-// and its owner, place, beat and lease; a lease of NULL says that somebody is settling
-// it. Leases are made and judged by the database's clock alone. The record numberID has
-// the table's number as its token: if that record is lost, an incarnation knows that its
-// records were lost, and not settled.
+// The companion table has three kinds of records. A claim has the id of its row and the name of its
+// owner. The record of an incarnation has the negated token as its id, and owner, place, beat and
+// lease; a NULL lease says that it is being settled. Leases are set and compared by the database's
+// clock alone. The record numberID has the table's number as its token: if that record is lost, an
+// incarnation knows that its own records were lost, not settled.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,
@@ -32,17 +31,18 @@ const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   lease DATETIME(3) NULL
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COMMENT='rows that jobd daemons have accepted'`
 
-// numberID is the id of no row and no incarnation: rows have 0 and above, tokens end at 1<<62.
+// numberID is neither the id of a row nor that of an incarnation: ids of rows are at least 0, and
+// tokens at most 1<<62.
 const numberID int64 = math.MinInt64
 
-// claimable is the condition, in SQL, that a row's id can be that of a claim. Rows of other
-// ids are never accepted: a claim with a negative id would count as an incarnation.
+// claimable is the SQL condition that a claim can have a row's id. Rows with other ids are never
+// accepted: a claim with a negative id would count as an incarnation.
 const claimable = "id BETWEEN 0 AND 9223372036854775807"
 
-// makeClaims creates the companion table unless it is there.
+// makeClaims creates the companion table if it does not exist.
 func (s *SQL) makeClaims(ctx context.Context) error {
 	err := s.tryClaims(ctx)
-	if isNumber(err, 1146, 1142) { // there is none, or this user may not use it
+	if isNumber(err, 1146, 1142) { // it does not exist, or this user may not use it
 		if _, err = s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err == nil {
 			err = s.tryClaims(ctx)
 		}
@@ -50,7 +50,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.claimed = true
-	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only will not stay so
+	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // not for a read-only server, which may become writable
 		s.opt.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
 	case isNumber(err, 1054):
@@ -61,7 +61,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	return nil
 }
 
-// tryClaims tries every kind of statement that the companion table needs, and undoes it.
+// tryClaims tries every kind of statement on the companion table, and rolls them back.
 func (s *SQL) tryClaims(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -98,13 +98,13 @@ func (s *SQL) Register(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.number = token, number
-	clear(s.doubt) // settled by the daemons that took us for dead
+	clear(s.doubt) // settled by the daemons that considered us dead
 	clear(s.unsure)
 	clear(s.mine)
 	return nil
 }
 
-// enter makes the record of an incarnation, unless it exists, and returns the table's number.
+// enter creates the record of an incarnation if it does not exist, and returns the table's number.
 func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (?, ?, '', '', 0, NULL)",
 		-token, token, s.owner(), placeText(process.Self()), numberID, rand.Int64())
@@ -115,18 +115,18 @@ func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64,
 	return number, err
 }
 
-// owner is the daemon's name in the form of the companion table.
+// owner returns the daemon's name as the companion table has it.
 func (s *SQL) owner() string {
 	name := []rune(s.opt.Name)
 	return string(name[:min(len(name), 255)])
 }
 
-// end is when a lease made now is over, in SQL.
+// end returns, in SQL, when a lease that is set now expires.
 func (s *SQL) end() string {
 	return fmt.Sprintf("UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND", s.opt.Lease.Microseconds())
 }
 
-// direct classifies the error of a statement outside of transactions.
+// direct classifies the error of a statement outside a transaction.
 func (s *SQL) direct(err error) error {
 	if err == nil || kindOf(err) == mariadb.Refused {
 		return err
@@ -140,7 +140,7 @@ func (s *SQL) Renew(ctx context.Context) error {
 		return s.direct(s.db.PingContext(ctx))
 	}
 	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
-	if isNumber(err, 1146) && s.lasts(0) { // a table that is restored is missing for a moment
+	if isNumber(err, 1146) && s.lasts(0) { // while a table is being restored, it is missing for a moment
 		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err != nil {
 			return s.direct(err)
 		}
@@ -160,8 +160,8 @@ func (s *SQL) Renew(ctx context.Context) error {
 	return err
 }
 
-// renumber notes the number of a table in which our record has been made again; 0 says that
-// the record was there.
+// renumber sets the number of a table in which our record was created again; 0 means that the
+// record was not lost.
 func (s *SQL) renumber(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,9 +170,9 @@ func (s *SQL) renumber(number int64) {
 	}
 }
 
-// reclaim makes lost claims on our rows again. It returns the rows that it could not
-// judge, because they are locked or missing, and ErrFenced if this incarnation was
-// settled. The number is for renumber, after the commit.
+// reclaim creates lost claims on our rows again. It returns the rows that it could not check
+// because they are locked or missing, and ErrFenced if this incarnation was settled. The number is
+// for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
 	mine := s.remembered()
 	if number, err = s.stand(ctx, tx); err != nil || len(mine) == 0 {
@@ -206,14 +206,14 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []
 	return number, unknown, err
 }
 
-// claimValues are the columns and parameters of so many claims, in SQL.
+// claimValues returns, in SQL, the columns and parameters for n claims.
 func claimValues(n int) string {
 	return " (id, token, by_hand, owner) VALUES (?,?,?,?)" + strings.Repeat(",(?,?,?,?)", n-1)
 }
 
-// stand does what alive does, and first makes our record again if it got lost. A missing
-// record got lost if the table has another number, or still has claims of ours, because a
-// settlement removes the record last.
+// stand is alive, but first creates our record again if it was lost. A missing record was lost, not
+// settled, if the table has another number or still has claims of ours, because a settlement
+// removes the record last.
 func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	if err = s.alive(ctx, tx); err != ErrFenced {
 		return 0, err
@@ -228,14 +228,14 @@ func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	if slices.Equal(records, []int64{numberID}) {
 		return 0, ErrFenced
 	}
-	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon makes its own again")
+	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon creates its own again")
 	if number, err = s.enter(ctx, tx, token); err != nil {
 		return 0, err
 	}
 	return number, s.alive(ctx, tx)
 }
 
-// remembered are the rows that we have claimed, or may have claimed.
+// remembered returns the rows that we have claimed, or may have claimed.
 func (s *SQL) remembered() map[int64]claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,8 +254,7 @@ func (s *SQL) remembered() map[int64]claim {
 	return rows
 }
 
-// Leave ends this incarnation. Claims that are left over may be settled by others at
-// once.
+// Leave implements Store. Others may settle remaining claims at once.
 func (s *SQL) Leave(ctx context.Context) error {
 	token := s.Token()
 	if !s.claimed || token == 0 { // not registered
@@ -275,8 +274,8 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners lists the other incarnations, also those that have claims but no record: they have
-// the time of a lease to make their record again.
+// Owners implements Store. Incarnations that have claims but no record get the time of a lease to
+// create their record again.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil
@@ -303,9 +302,8 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	return owners, s.direct(rows.Err())
 }
 
-// Settle frees the rows of a dead incarnation, some at a time. First it marks the
-// incarnation, so that it cannot renew its lease any more; at the end it removes the
-// record.
+// Settle implements Store. It first marks the incarnation, so that it can no longer renew its
+// lease, then settles its rows, some at a time, and finally removes the record.
 func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error) {
 	var sum Settled
 	if !s.claimed {
@@ -325,7 +323,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 			return err
 		}
 		n, err = result.RowsAffected()
-		marked = n > 0 // there was no record, and now none can be made
+		marked = n > 0 // there was no record, and now the incarnation cannot create one
 		return err
 	})
 	if err != nil || !marked {
@@ -360,12 +358,12 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 	return sum, s.direct(err)
 }
 
-// Own lists the rows on which this incarnation has claims.
+// Own implements Store.
 func (s *SQL) Own(ctx context.Context) ([]int64, error) {
 	return s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, s.Token()))
 }
 
-// Disown settles some of those rows.
+// Disown implements Store.
 func (s *SQL) Disown(ctx context.Context, ids []int64, how Orphans) (sum Settled, err error) {
 	targets := make(map[string]bool)
 	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, how, ids, &sum, targets)
@@ -390,8 +388,8 @@ func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {
 	return ids, s.direct(rows.Err())
 }
 
-// settlePart frees some rows and returns how many; the others were locked, or have been
-// missing only for a short time.
+// settlePart settles some rows and returns how many. The others were locked, or have been missing
+// only for a short time.
 func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64, sum *Settled, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
 	var part Settled
@@ -465,7 +463,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 	return len(freed), nil
 }
 
-// deleted lists the claims whose rows are gone for good.
+// deleted returns the claims whose rows were deleted.
 func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked map[int64]bool) ([]int64, error) {
 	var missing []int64
 	for _, id := range claims {
@@ -483,7 +481,7 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) || !s.lasts(id) }), nil
 }
 
-// reasonRoom is how long a reason may be, in bytes.
+// reasonRoom is the most bytes of a reason.
 const reasonRoom = 1 << 16
 
 var _ Store = (*SQL)(nil)

@@ -15,7 +15,7 @@ import (
 
 const (
 	ioTimeout = 30 * time.Second
-	// lockTimeout is how many seconds a statement waits for a row.
+	// lockTimeout is how many seconds a statement waits for a locked row.
 	lockTimeout = "5"
 )
 
@@ -27,8 +27,8 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 		m.Net, m.Addr = "unix", c.Socket
 	}
 	m.MaxAllowedPacket = 1 << 30
-	// Without strict mode no final update fails because of its data; texts have been
-	// cut and characters replaced before.
+	// Without strict mode, no final update fails because of its data. Texts have already been
+	// cut, and characters replaced, by fit.
 	m.Params = map[string]string{"sql_mode": "''", "innodb_lock_wait_timeout": lockTimeout, "autocommit": "1"}
 	switch c.TLS {
 	case "", "false":

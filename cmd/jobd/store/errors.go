@@ -6,7 +6,7 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// kindOf takes an error that is not the server's answer for its absence: either the
+// kindOf returns the kind of an error. An error that is not the server's counts as Away: either the
 // connection failed, or our own timeout passed.
 func kindOf(err error) mariadb.Kind {
 	if n := mariadb.Number(err); n != 0 {
@@ -15,8 +15,8 @@ func kindOf(err error) mariadb.Kind {
 	return mariadb.Away
 }
 
-// unreachable tells whether a server does not answer, or has no room or time. At the
-// start its other refusals, as of a password or a table, are mistakes.
+// unreachable reports whether a server does not answer or is overloaded. At the start its other
+// errors, such as a wrong password or a missing table, are mistakes of the configuration.
 func unreachable(err error) bool {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n) == mariadb.Away && !slices.Contains(mistakes, n)
@@ -24,25 +24,24 @@ func unreachable(err error) bool {
 	return mariadb.Unanswered(err)
 }
 
-// mistakes are errors that look like an absence but in all likelihood come from the
+// mistakes are errors that count as Away but, at the start, very likely come from the
 // configuration.
 var mistakes = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
 
-// ofRow tells whether a refusal concerns one row: the size of the written data, its
-// characters, or an objection of a trigger or CHECK of the user's.
+// ofRow reports whether an error concerns the data of one row: its size, its characters, or the
+// user's trigger or CHECK.
 func ofRow(err error) bool { return isNumber(err, data...) }
 
 var data = []uint16{
 	1118, 1139, 1406, 1713, // row, column or undo record too large
 	1153, 1197, 1301, // packet, or transaction in the statement log, too large
 	1264, 1265, 1292, // out of range, truncated, incorrect value
-	1300, 1366, 1267, 3854, // character that the charset lacks, collations
+	1300, 1366, 1267, 3854, // characters that the charset lacks, collations
 	1644, 3819, 4025, // see usersOwn
 	3140, // a column of JSON
 }
 
-// usersOwn tells whether a trigger or a CHECK of the user's has refused, for whatever
-// reason.
+// usersOwn reports whether a trigger or CHECK of the user has refused, for whatever reason.
 func usersOwn(err error) bool { return isNumber(err, 1644, 3819, 4025) }
 
 func isNumber(err error, numbers ...uint16) bool {

@@ -11,9 +11,9 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// readFields reads the fields of locked rows: one JSON object per row, the id first,
-// then the user's columns in the table's order. Numbers are numbers, NULL is null,
-// everything else is a string; bytes that are not text are in base64.
+// readFields reads the fields of locked rows: one JSON object per row, the id first, then the
+// user's columns in the table's order. Numbers are numbers, NULL is null, and other values are
+// strings; bytes that are not UTF-8 are in base64.
 func (s *SQL) readFields(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	t := s.table()
 	at := make(map[int64]int, len(rows))

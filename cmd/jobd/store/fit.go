@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// fit makes a text fit a column: it replaces characters outside the column's charset,
-// as far as we know them, and cuts a text that is too long between two characters, with
-// a mark. limit is a further bound, in bytes of UTF-8.
+// fit makes a text fit a column: it replaces characters outside the column's charset, as far as we
+// know them, and cuts a text that is too long between two characters and marks it. limit is another
+// limit, in bytes of UTF-8.
 func (c column) fit(s string, limit int64) (fits string, cut bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if c.charset == "utf8" || c.charset == "utf8mb3" {
@@ -32,7 +32,7 @@ func (c column) fit(s string, limit int64) (fits string, cut bool) {
 	return s, cut
 }
 
-// width is the factor by which a text in UTF-8 can grow in the charset.
+// width returns the factor by which a UTF-8 text can grow in the charset.
 func (c column) width() int64 {
 	switch {
 	case strings.HasPrefix(c.charset, "utf32"):
@@ -43,8 +43,8 @@ func (c column) width() int64 {
 	return 1
 }
 
-// parameter is how SQL names a text for this column. An explicit conversion replaces
-// characters that the charset lacks; an implicit one cuts the text there.
+// parameter returns the SQL for a text of this column. An explicit conversion replaces characters
+// that the charset lacks; an implicit one cuts the text at the first.
 func (c column) parameter() string {
 	switch c.charset {
 	case "", "utf8", "utf8mb3", "utf8mb4":
@@ -71,13 +71,13 @@ func basic(s string) string {
 // cutMark ends a text that was cut.
 const cutMark = "\n[cut to fit the database]"
 
-// shorten cuts a text to that many bytes, our mark included.
+// shorten cuts a text to limit bytes, cutMark included.
 func shorten(s string, limit int64) string {
 	return Shorten(strings.TrimSuffix(s, cutMark), limit, cutMark)
 }
 
-// Shorten cuts a text between two characters to that many bytes, with a mark at
-// its end where there is room for one.
+// Shorten cuts a text between two characters to at most limit bytes. It ends with the mark if there
+// is room for it.
 func Shorten(s string, limit int64, mark string) string {
 	if int64(len(mark)) > limit/2 {
 		mark = ""
@@ -89,7 +89,7 @@ func Shorten(s string, limit int64, mark string) string {
 	return s[:end] + mark
 }
 
-// escaped is how many bytes a text takes in a statement.
+// escaped returns how many bytes a text takes in a statement.
 func escaped(s string) int64 {
 	n := int64(len(s)) + 2
 	for i := range len(s) {
@@ -101,8 +101,8 @@ func escaped(s string) int64 {
 	return n
 }
 
-// fitPacket cuts two texts until both fit into one statement of that size. Each gets at
-// least half of it.
+// fitPacket cuts two texts until both fit into one statement of packet bytes. Each gets at least
+// half of it.
 func fitPacket(a, b string, packet int64) (string, string) {
 	ea, eb := escaped(a), escaped(b)
 	if ea+eb <= packet {

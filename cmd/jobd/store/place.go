@@ -8,10 +8,10 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// Place says which process an incarnation is.
+// Place is the process of an incarnation.
 type Place = process.Process
 
-// placeText is a place in the form of the claims.
+// placeText returns a place as the companion table has it.
 func placeText(p Place) string {
 	return fmt.Sprintf("%s/%s/%d/%s", p.Boot, p.Space, p.PID, p.Start)
 }

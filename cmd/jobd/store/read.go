@@ -12,38 +12,40 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// Reader is the part of a table that people look at. Each statement reads a bounded piece of
-// an index and locks nothing, however many rows there are.
+// Reader reads a table for people. Each statement reads a bounded range of an index and takes no
+// locks, however many rows there are.
 type Reader interface {
-	// Counts tells of rows in a state (Waiting or Manual) by target, the served ones and those
-	// that nobody serves; targets without such rows are left out.
+	// Counts returns the numbers of rows in a state (Waiting or Manual) by target, including
+	// targets that are not served. Targets without such rows are left out.
 	Counts(ctx context.Context, status string, served []string) ([]look.Count, error)
 
 	// List lists rows of a target.
 	List(ctx context.Context, q look.Query) (look.List, error)
 
-	// Detail is a row with its last output; nil if there is none.
+	// Detail returns a row with the end of its output, nil if there is no such row.
 	Detail(ctx context.Context, id int64) (*look.Detail, error)
 }
 
 const (
-	// slice is how many rows a List looks at, if it has to look for a result.
+	// slice is the most rows that a List examines if it filters by result.
 	slice = 2000
-	// mostCounted is how many rows of a target are counted, until those of all targets are
-	// countedInAll; fewCounted from then on.
+	// mostCounted is the most rows of a target that are counted. Once countedInAll rows of all
+	// targets were counted, it is fewCounted.
 	mostCounted, countedInAll, fewCounted = 10_000, 40_000, 100
-	// mostTargets is how many targets are listed by their rows.
+	// mostTargets is the most targets that are found by their rows.
 	mostTargets = 100
-	// outputEnd is how many characters of an output a Detail has, fieldStart of a user's column.
+	// outputEnd is how many characters of an output a Detail has, fieldStart how many of a
+	// user's column.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
 	readTimeout           = 5 * time.Second
-	// readable is the condition, in SQL, that an id fits our integers.
+	// readable is the SQL condition that an id fits into an int64.
 	readable = " AND id <= 9223372036854775807"
 )
 
 var errNoIndex = errors.New("the table has no index on (status, target, id): its rows are not listed")
 
-// reading is what a read needs: a place, a time, and a table. Done gives the place back.
+// reading waits for one of the places for readers, and returns a context with readTimeout and the
+// table. done releases the place.
 func (s *SQL) reading(ctx context.Context) (_ context.Context, done func(), t *table, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	select {
@@ -72,7 +74,7 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 		if err != nil {
 			return nil, err
 		}
-		// The index takes Low for low. A target is either.
+		// The index treats Low and low as equal. Targets are case-sensitive.
 		targets = slices.DeleteFunc(targets, func(target string) bool {
 			return !slices.ContainsFunc(found, func(f string) bool { return strings.EqualFold(f, target) })
 		})
@@ -99,7 +101,7 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]loo
 	return list, nil
 }
 
-// targets lists those that have rows in a state: a step in the index for each.
+// targets returns the targets that have rows in a state. It takes one step in the index for each.
 func (s *SQL) targets(ctx context.Context, t *table, status string) (list []string, err error) {
 	for len(list) < mostTargets {
 		query, args := "SELECT target FROM "+t.name+t.force()+" WHERE status = ?", []any{status}
@@ -119,7 +121,7 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 	return list, nil
 }
 
-// count counts up to most rows, and tells how many it has looked at.
+// count counts at most most rows, and returns how many it has read.
 func (s *SQL) count(ctx context.Context, t *table, status, target string, most int) (c look.Count, seen int, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.force()+
 		" WHERE status = ? AND target = "+t.like+readable+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, most)
@@ -147,14 +149,14 @@ func (s *SQL) count(ctx context.Context, t *table, status, target string, most i
 		var created int64
 		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+byID+" WHERE id = ?", first).Scan(&created)
 		if errors.Is(err, sql.ErrNoRows) {
-			err = nil // it has gone meanwhile
+			err = nil // it is gone meanwhile
 		}
 		c.Oldest = moment(&created)
 	}
 	return c, seen, err
 }
 
-// short are the columns of a look.Row.
+// short returns the columns of a look.Row.
 func (t *table) short() string {
 	columns := "id, target, status, result, return_code, sig, time_started, time_finished"
 	for _, c := range []struct {
@@ -178,7 +180,7 @@ func scan(rows *sql.Rows, l *look.Row, more ...any) error {
 	return err
 }
 
-// moment is a time in UNIX seconds; 0 is none.
+// moment converts a time in UNIX seconds; 0 and NULL become nil.
 func moment(unix *int64) *time.Time {
 	if unix == nil || *unix == 0 {
 		return nil

@@ -19,13 +19,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Options says which table to open, and as which user.
+// Options are the options of a store.
 type Options struct {
 	MySQL  config.MySQL
-	Claims string        // companion table; "" is the table's name and "_claims"
+	Claims string        // companion table; "" means the table's name and "_claims"
 	Name   string        // of the daemon
 	Lease  time.Duration // of an incarnation
-	Fields bool          // accepted rows carry the user's columns
+	Fields bool          // accepted rows have the user's columns
 	// Patience is how long a row must be missing before it counts as deleted, and how
 	// long a trigger must refuse an output before the size counts as the reason.
 	Patience time.Duration
@@ -40,36 +40,35 @@ type SQL struct {
 	shape   atomic.Pointer[table]
 	skip    string        // " SKIP LOCKED" if the server has it
 	claimed bool          // there is a companion table
-	people  chan struct{} // has a place for each read at a time that is for people
+	people  chan struct{} // its capacity limits concurrent reads for people
 
-	mu      sync.Mutex       // guards the following
-	looked  time.Time        // of the table's shape
-	strange string           // id of a row that is never run; "" when there is none
+	mu      sync.Mutex       // guards the fields below
+	looked  time.Time        // when the table's shape was last read
+	strange string           // id of a row that is never run; "" if there is none
 	token   int64            // of this incarnation
-	doubt   map[int64]*doubt // rows of accepts whose commit got lost
-	unsure  map[int64]bool   // rows of writes whose commit got lost
-	number  int64            // of the companion table: a table that was emptied or made again has another number
+	doubt   map[int64]*doubt // rows of accepts whose commit may be lost
+	unsure  map[int64]bool   // rows of writes whose commit may be lost
+	number  int64            // of the companion table; it changes if the table is emptied or created again
 	mine    map[int64]claim  // rows that this incarnation has claimed
 	sights  map[int64]sight
-	barred  map[int64]time.Time // rows that the table refuses to have accepted: until when they are passed over
+	barred  map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
 }
 
-// doubt is the doubt of one accept: a later accept of the same row is another one.
+// doubt is a doubt about one accept; a later accept of the same row has its own.
 type doubt struct{ manual bool }
 
-// claim is our memory of a claim, in case its record gets lost.
+// claim is a copy of a claim, in case its record is lost.
 type claim struct {
 	manual  bool
 	running bool
-	started int64 // time_started of a row that runs
-	unsure  bool  // the row may have been written for the last time, and accepted by others since
+	started int64 // time_started of a running row
+	unsure  bool  // the row may have ended, and been accepted by others since
 }
 
-// sight is when a condition of a row that may pass was first and last seen.
+// sight is when a possibly temporary condition of a row was first and last seen.
 type sight struct{ since, last time.Time }
 
-// lasts tells whether a condition of a row has been seen for so long that it must be
-// permanent.
+// lasts reports whether a condition of a row has been seen long enough to be permanent.
 func (s *SQL) lasts(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +82,7 @@ func (s *SQL) lasts(id int64) bool {
 	return now.Sub(seen.since) >= s.opt.Patience
 }
 
-// passed forgets the sights of rows, except for rows that are still to be watched.
+// passed forgets the sights of rows, except those that are still watched.
 func (s *SQL) passed(ids, watched []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,21 +97,21 @@ func (s *SQL) passed(ids, watched []int64) {
 }
 
 const (
-	// callTimeout bounds one transaction, waits for locks included.
+	// callTimeout limits one transaction, including waits for locks.
 	callTimeout = 20 * time.Second
 	connections = 8
-	// readers is how many of them read for people at a time: the others are the rows'.
+	// readers is how many connections may read for people at a time; the others are for jobs.
 	readers = 2
 	// lookEvery is how often the table's shape is read again.
 	lookEvery  = 5 * time.Second
-	attempts   = 10 // by one transaction
+	attempts   = 10 // of one transaction
 	leastPause = 6 * time.Millisecond
 	mostPause  = 375 * time.Millisecond
 )
 
-// Open connects, reads the table's shape and makes the companion table. If that is not
-// permitted, it logs one warning and goes on without. Away is true for its error if
-// there was no server to ask, but not if the server objected.
+// Open connects, reads the table's shape and creates the companion table. If the user may not
+// create it, Open logs a warning and works without it. Away is true for its error if the server
+// could not be reached, but not if the server refused.
 func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {
 		opt.Claims = companion(opt.MySQL.Table)
@@ -138,8 +137,7 @@ func (s *SQL) open(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	// Trying it is more reliable than the version: forks number themselves as they
-	// like.
+	// Trying it is more reliable than the version number, which differs between forks.
 	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
 	switch {
 	case err == nil:
@@ -151,10 +149,10 @@ func (s *SQL) open(ctx context.Context) error {
 	return s.makeClaims(ctx)
 }
 
-// table is the shape of the table at the last look.
+// table returns the shape of the table as last read.
 func (s *SQL) table() *table { return s.shape.Load() }
 
-// look finds out about the table.
+// look reads the shape of the table.
 func (s *SQL) look(ctx context.Context) error {
 	t, err := inspect(ctx, s.db, s.opt.MySQL.Table, s.opt.Claims)
 	if err != nil {
@@ -167,7 +165,7 @@ func (s *SQL) look(ctx context.Context) error {
 	return s.lookForStrangeIDs(ctx, t)
 }
 
-// lookForStrangeIDs logs, once, that rows have ids that no claim can have.
+// lookForStrangeIDs logs once if rows have ids that no claim can have.
 func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	var id string
 	err := s.db.QueryRowContext(ctx, "SELECT id FROM "+t.name+byID+" WHERE NOT ("+claimable+") ORDER BY id LIMIT 1").Scan(&id)
@@ -185,9 +183,8 @@ func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	return err
 }
 
-// lookAgain reads the table's shape again if the last look is too old or a statement
-// was refused since, because the table may have been altered. While there is no table,
-// the last shape counts.
+// lookAgain reads the table's shape again if lookEvery has passed or a statement was refused since,
+// because the table may have been altered. While there is no table, the last shape is used.
 func (s *SQL) lookAgain(ctx context.Context) {
 	s.mu.Lock()
 	due := time.Since(s.looked) >= lookEvery
@@ -201,17 +198,17 @@ func (s *SQL) lookAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.look(ctx); err != nil {
-		s.opt.Log.Debug().Err(err).Msg("the table cannot be looked at")
+		s.opt.Log.Debug().Err(err).Msg("the table's shape cannot be read")
 	}
 }
 
-// OutputRoom is how many bytes of an output the roomier column holds.
+// OutputRoom implements Store.
 func (s *SQL) OutputRoom() int64 { return max(s.table().stdout.bytes, s.table().stderr.bytes) }
 
-// Claims tells whether there is a companion table.
+// Claims implements Store.
 func (s *SQL) Claims() bool { return s.claimed }
 
-// Token is the token of this incarnation.
+// Token implements Store.
 func (s *SQL) Token() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,8 +231,8 @@ func undecided(err error) bool {
 	return errors.As(err, &u)
 }
 
-// transact runs a transaction, again after a conflict, and rolls it back on every
-// error. The name is the prefix of its fault points.
+// transact runs a transaction, repeats it after a conflict, and rolls it back on an error. name is
+// the prefix of its failpoints.
 func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
 	s.lookAgain(ctx)
 	pause := backoff.NewExponentialBackOff()
@@ -282,7 +279,7 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	failpoint.Point(name + ": before commit")
 	if err := tx.Commit(); err != nil {
 		if isNumber(err, 1213) {
-			return err // the server has undone it; only here is that certain
+			return err // a deadlock: the server has certainly rolled it back
 		}
 		return &undecidedError{err}
 	}

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// table is what the store knows of the table of jobs: names quoted for SQL, the
-// limits of the columns that it fills, and which index reads targets in order.
+// table describes the table of jobs: names quoted for SQL, the limits of the columns that the store
+// fills, and the index for reading targets in order.
 type table struct {
-	name    string // quoted, as all below
+	name    string // quoted, like the names below
 	claims  string
-	index   string // index that begins with status, target, in any order; "" when there is none
-	lists   bool   // it begins with status, so its targets can be listed
-	target  string // condition that a target equals the parameter exactly
-	like    string // the parameter, as the index compares targets
+	index   string // index that begins with status and target, in any order; "" if there is none
+	lists   bool   // the index begins with status, so targets can be listed
+	target  string // SQL condition that a target equals the parameter exactly
+	like    string // SQL of the parameter, for comparing by the index
 	created bool   // there is a column time_created
 	fields  []field
 	hasPrio bool
@@ -26,14 +26,14 @@ type table struct {
 
 // column is a text column and its limits.
 type column struct {
-	charset string // "" holds bytes
+	charset string // "" for a column of bytes
 	bytes   int64
 	chars   int64
 }
 
-// field is a column of the user's.
+// field is a column of the user.
 type field struct {
-	name   string // as it is
+	name   string // not quoted
 	number bool   // its text is a JSON number
 }
 
@@ -43,8 +43,7 @@ var required = []string{"id", "target", "status", "time_started", "time_finished
 // owned are the columns that do not belong to the user.
 var owned = append([]string{"time_created"}, required...)
 
-// quote makes an identifier of a name that may be qualified by a database, and may be
-// quoted already.
+// quote quotes a name, which may be qualified by a database and may already be quoted.
 func quote(name string) string {
 	database, bare := split(name)
 	if database == "" {
@@ -55,7 +54,7 @@ func quote(name string) string {
 
 func quoteOne(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// split returns the database, "" when it is not named, and the bare name.
+// split returns the database, "" if it is not named, and the bare name.
 func split(name string) (database, bare string) {
 	name = strings.ReplaceAll(name, "`", "")
 	if database, bare, ok := strings.Cut(name, "."); ok {
@@ -64,8 +63,7 @@ func split(name string) (database, bare string) {
 	return "", name
 }
 
-// companion is the name of the companion table when the configuration names none:
-// beside the table, and with the same qualification.
+// companion returns the default name of the companion table, in the same database as the table.
 func companion(table string) string { return strings.ReplaceAll(table, "`", "") + "_claims" }
 
 func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, error) {
@@ -93,9 +91,9 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		case "target":
 			t.target, t.like = "target = ? AND target = ?", "?"
 			if c.charset != "" {
-				// The usual collations treat Low and low as equal; a target does not. A
-				// name is converted by hand, because the server refuses a conversion
-				// that loses something.
+				// The usual collations treat Low and low as equal, but targets are
+				// case-sensitive. The conversion is explicit, because the server
+				// refuses an implicit one that loses characters.
 				name := "CONVERT(? USING " + c.charset + ")"
 				t.like = name
 				t.target = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
@@ -128,8 +126,8 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 	return t, err
 }
 
-// findIndex looks for an index that serves a target's waiting rows by id, and tells whether
-// it begins with status. The primary key is the hidden end of every index.
+// findIndex finds an index that returns a target's waiting rows by id, and reports whether it
+// begins with status. The primary key implicitly ends every index.
 func findIndex(ctx context.Context, db *sql.DB, database, bare string) (found string, lists bool, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT INDEX_NAME, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX),
 		COUNT(SUB_PART) FROM information_schema.STATISTICS
@@ -159,9 +157,8 @@ func isNumeric(kind string) bool {
 	return isInteger(kind) || slices.Contains([]string{"decimal", "float", "double", "year"}, kind)
 }
 
-// force is the hint that makes a statement use the index on targets; byID is the one
-// that makes it use the primary key. Without a hint, the server may walk a covering
-// index and lock every row on its way.
+// force returns the hint that makes a statement use the index on targets; byID makes it use the
+// primary key. Without a hint, the server may walk a covering index and lock every row on its way.
 func (t *table) force() string {
 	if t.index == "" {
 		return ""
@@ -171,7 +168,7 @@ func (t *table) force() string {
 
 const byID = " FORCE INDEX (PRIMARY)"
 
-// list is a comma-separated list of ids.
+// list returns a comma-separated list of ids.
 func list(ids []int64) string {
 	b := make([]byte, 0, 12*len(ids))
 	for i, id := range ids {

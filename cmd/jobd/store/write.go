@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// batchRows and batchBytes bound one transaction: larger ones gain nothing and keep
-	// their rows locked for longer.
+	// batchRows and batchBytes bound one transaction: larger ones gain nothing and keep their
+	// rows locked longer.
 	batchRows  = 256
 	batchBytes = 1 << 20
 	// statement is the size of a final update without its outputs.
 	statement = 512
 )
 
-// Write writes a batch, in as many transactions as are needed.
+// Write implements Store. It uses as many transactions as needed.
 func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	w := Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
 	if b.Token == 0 {
@@ -38,7 +38,7 @@ func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	return w, nil
 }
 
-// parts cuts a batch into smaller ones.
+// parts splits a batch into smaller ones.
 func (b Batch) parts() func(func(Batch) bool) {
 	return func(yield func(Batch) bool) {
 		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
@@ -69,7 +69,7 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 	return ids[:n], ids[n:]
 }
 
-// fitted makes the outputs fit their columns and one packet.
+// fitted returns the finals with outputs that fit their columns and one packet.
 func (s *SQL) fitted(finals []Final) []Final {
 	packet := s.link.Packet() - statement
 	fitted := make([]Final, len(finals))
@@ -79,7 +79,7 @@ func (s *SQL) fitted(finals []Final) []Final {
 	return fitted
 }
 
-// fit makes the outputs of one row fit. stderr says so if stdout was cut.
+// fit makes the outputs of one row fit. If stdout is cut, stderr says so.
 func (t *table) fit(f Final, packet int64) Final {
 	stdout, cut := t.stdout.fit(f.Stdout, packet)
 	stderr, _ := t.stderr.fit(f.Stderr, packet)
@@ -134,9 +134,8 @@ func (b Batch) singles() []Batch {
 	return singles
 }
 
-// shrink repeats a final update with less and less output, as long as the server
-// objects to the output. Other refusals may pass, and then the output should be
-// written.
+// shrink repeats a final update with less and less output while the server refuses the output.
+// Other errors may be temporary; then the whole output should be written later.
 func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
@@ -147,7 +146,7 @@ func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error 
 		if size /= 4; size < 256 {
 			size = 0
 		}
-		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size).Err(err).Msg("final update was refused, trying with less output")
+		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size).Err(err).Msg("final update was refused; trying with less output")
 		if size > 0 && int64(len(f.Stdout)) > size {
 			f.TellCut()
 		}
@@ -167,8 +166,8 @@ func (c column) cut(s string) string {
 	return shorten(s, c.bytes)
 }
 
-// writeOnce writes a part in one transaction. Its first statement locks claims and rows
-// and reads their states, on which all that follows depends.
+// writeOnce writes a part in one transaction. Its first statement locks claims and rows and reads
+// their states, on which all later statements depend.
 func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	ids := slices.Concat(b.Start, b.Return, b.Requeue)
 	for _, f := range b.Finish {
@@ -209,7 +208,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 			todo.free = append(todo.free, id)
 		}
 	}
-	s.forgetClaims(todo.free) // but not those of rows that we have accepted again
+	s.forgetClaims(todo.free) // but not claims of rows that we have accepted again
 	s.forget(ids, lost)
 	s.passed(ids, busy)
 	maps.Copy(w.Lost, lost)
@@ -217,8 +216,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	return nil
 }
 
-// restored treats rows as running that are accepted again though they run: their table
-// was restored from an earlier time.
+// restored treats accepted rows that we run as running: their table was restored from an earlier
+// time.
 func (s *SQL) restored(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +238,7 @@ func (s *SQL) noteClaims(rows []Row, manual bool) {
 	}
 }
 
-// noteRunning remembers which of our rows run, and since when.
+// noteRunning remembers which of our rows run, and their time_started.
 func (s *SQL) noteRunning(ids []int64, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +247,7 @@ func (s *SQL) noteRunning(ids []int64, at int64) {
 	}
 }
 
-// forgetClaims is for rows that are not ours any more, or are claimed again.
+// forgetClaims forgets claims on rows that are no longer ours, or are being claimed again.
 func (s *SQL) forgetClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +256,7 @@ func (s *SQL) forgetClaims(ids []int64) {
 	}
 }
 
-// plan is what a part has to do, given the states of its rows.
+// plan is what a part has to write, given the states of its rows.
 type plan struct {
 	start, back, hand []int64 // back to waiting, to manual
 	requeue, rehand   []int64 // the same for running rows
@@ -266,7 +265,7 @@ type plan struct {
 	number            int64   // see renumber
 }
 
-// held is a row that is ours.
+// held is a row on which we have a claim.
 type held struct {
 	status string
 	manual bool
@@ -370,7 +369,7 @@ type ending struct {
 	ids []int64
 }
 
-// alike groups rows that one statement can end: many jobs have no output, or the same.
+// alike groups rows that one statement can end: many jobs have no output, or the same output.
 func alike(finals []Final) []ending {
 	var endings []ending
 	at := make(map[Final]int, len(finals))
@@ -387,8 +386,8 @@ func alike(finals []Final) []ending {
 	return endings
 }
 
-// lock locks the rows that are ours. If the server can, it skips rows that somebody
-// else has locked.
+// lock locks the rows that are ours. If the server can, it skips rows that other transactions have
+// locked.
 func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
 	query := "SELECT id, status, 0 FROM " + s.table().name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
 	if s.claimed {
@@ -415,10 +414,9 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 
 const claimGone = "claim is gone"
 
-// absent finds out why rows could not be locked: they are not ours any more, or somebody
-// else has them locked. Rows whose claims got lost it claims again and adds to found. A
-// row that is missing is busy for a while, because a table that is restored is empty at
-// first.
+// absent finds out why rows could not be locked: they are no longer ours, or another transaction
+// has them locked. It reclaims rows whose claims were lost and adds them to found. A missing row
+// counts as busy for a while, because a table that is being restored is empty at first.
 func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
@@ -470,9 +468,9 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	return lost, busy, nil
 }
 
-// settledForDead finds rows that another daemon has ended because it took ours for dead,
-// and rows that have been running since we started them although nobody has a claim on
-// them. They get their results after all.
+// settledForDead finds rows that another daemon has ended because it considered ours dead, and rows
+// that have been running since we started them although no daemon has a claim on them. They get
+// their results nevertheless.
 func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, rows map[int64]held, lost map[int64]string) error {
 	var ids []int64
 	running := "FALSE"
@@ -517,8 +515,8 @@ func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string, args ...any
 	return ids, rows.Err()
 }
 
-// remember notes rows that are written, or may be, and will be written again. That they
-// have no claim then does not mean that they were taken from us.
+// remember notes rows that were or may have been written and will be written again. If they have no
+// claim then, that does not mean that others have them.
 func (s *SQL) remember(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
