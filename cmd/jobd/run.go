@@ -17,16 +17,14 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-// open starts the part of the daemon that has the database and the jobs. While that has
-// to wait, open says why.
+// open starts the engine. While that has to wait for the database, it calls waits with the reason.
 type open func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
 
-// grace is what is left after shutdown_timeout for killing and for writing
-// results.
+// grace is the time after shutdown_timeout for killing processes and writing results.
 const grace = 20 * time.Second
 
-// run is the daemon from its first log line to its last. It opens the ports first: a
-// second daemon that was started by mistake must fail before it touches a row.
+// run runs the daemon until it is stopped or fails. It opens the ports first, so that a second
+// daemon that was started by mistake fails before it touches a row.
 func run(cfg *config.Worker, open open, console io.Writer) error {
 	daemon.Hold()
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), console)
@@ -89,8 +87,8 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	case <-engine.Done():
 		err = fmt.Errorf("the bridge has ended: %w", engine.Err())
 	}
-	// All clients that wait for jobs have their answers by now, also those over the
-	// link.
+	// All clients that wait for jobs have their answers by now, including those behind the
+	// master.
 	last, cancel := context.WithTimeout(signals.Kill, 2*time.Second)
 	defer cancel()
 	server.Shutdown(last)
@@ -100,7 +98,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	return err
 }
 
-// stop ends the engine. Clients are served meanwhile, so that they can ask for the status.
+// stop ends the engine. Clients are served meanwhile, so that they can query the status.
 func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
 	log.Info().Stringer("shutdown_timeout", cfg.ShutdownTimeout).Msg("stopping: no new rows; a second signal stops at once")
