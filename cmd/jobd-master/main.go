@@ -41,7 +41,7 @@ func main() {
 	}.Main(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// baseMemory is what the daemon needs besides unfinished messages, in bytes.
+// baseMemory is the memory that the daemon needs besides unfinished messages, in bytes.
 const baseMemory = 32 << 20
 
 func run(cfg *config.Master) error {
@@ -50,8 +50,7 @@ func run(cfg *config.Master) error {
 	if err != nil {
 		return err
 	}
-	// Collect garbage before the memory that closed connections have left exceeds the
-	// memory that is in use.
+	// Garbage is collected before what closed connections have left exceeds the memory in use.
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(int64(cfg.Server.MaxUnfinished) + baseMemory)
 	}
@@ -88,7 +87,8 @@ func run(cfg *config.Master) error {
 	<-signals.Stop.Done()
 	daemon.Stopping()
 	log.Info().Msg("stopping")
-	// Workers never close their connections; a half-sent answer gets a moment.
+	// Workers do not close their connections, so do not wait long: only answers that are being
+	// sent are completed.
 	ctx, cancel := context.WithTimeout(signals.Kill, 500*time.Millisecond)
 	defer cancel()
 	server.Shutdown(ctx)
@@ -97,7 +97,7 @@ func run(cfg *config.Master) error {
 	return nil
 }
 
-// pageHTTP is the HTTP side; the zero value is none.
+// pageHTTP is the HTTP interface; the zero value is none.
 type pageHTTP struct {
 	addr string
 	door *door.Door
@@ -125,7 +125,7 @@ func serveHTTP(cfg *config.Master, m *master.Master, registry *prometheus.Regist
 	return &pageHTTP{ln.Addr().String(), d}, nil
 }
 
-// close stops it, after the current answers or a second.
+// close stops the HTTP interface after the current replies, or after a second.
 func (p *pageHTTP) close() {
 	if p.door != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -2,14 +2,14 @@ package master
 
 import "time"
 
-// Clock is the time for throttling and pings.
+// Clock is the clock for throttling and pings.
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f in its own goroutine after d.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
-// SystemClock is the time of the system.
+// SystemClock is the system's clock.
 type SystemClock struct{}
 
 // Now returns the current time.

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jobd/eot"
 )
 
-// collection is a JSON object that is being built. Values are kept as they came: outputs
-// of jobs are not decoded and encoded again.
+// collection is a JSON object that is being built. Values are kept as received, so that outputs of
+// jobs are not decoded and encoded again.
 type collection struct {
 	members []eot.Member
 	at      map[string]int
@@ -49,8 +49,7 @@ func (c *collection) get(name string) json.RawMessage {
 	return nil
 }
 
-// sortedMembers returns the members by their ids, numbers first, in the order in which
-// JavaScript would write them.
+// sortedMembers returns the members sorted as JavaScript sorts them: numbers first, ascending.
 func (c *collection) sortedMembers() []eot.Member {
 	list := slices.Clone(c.members)
 	slices.SortStableFunc(list, func(a, b eot.Member) int {

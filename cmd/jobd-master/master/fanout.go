@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// known is a worker as it was at one moment.
+// known is a snapshot of a worker.
 type known struct {
 	conn    *peer.Conn
 	ready   <-chan struct{}
@@ -40,11 +40,10 @@ type call struct {
 	data   any
 	answer json.RawMessage
 	err    error
-	late   bool // err is that it took too long
+	late   bool // there was no answer in time
 }
 
-// each makes all calls at the same time and waits for them, up to timeout when
-// that is not 0.
+// each makes all calls concurrently and waits for them, at most timeout if that is not 0.
 func (m *Master) each(ctx context.Context, typ string, timeout time.Duration, calls []call) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -104,7 +103,7 @@ func jobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
 	return list, nil
 }
 
-// serving lists for every target the workers that serve it, by their places.
+// serving returns for each target the indexes of the workers that serve it.
 func serving(workers []known) map[string][]int {
 	by := make(map[string][]int)
 	for i, w := range workers {
@@ -136,8 +135,8 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 	return out.json(), nil
 }
 
-// runManual gives every job to one worker that serves its target, chosen at random, and waits
-// up to timeout for them when that is not 0: those that still run then are late.
+// runManual gives every job to one worker that serves its target, chosen at random, and waits for
+// them, at most timeout if that is not 0. late has the jobs that still run then.
 func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs collection, late []string) {
 	workers := m.snapshot()
 	by := serving(workers)
@@ -186,8 +185,7 @@ func idsArg(ids []string) json.RawMessage {
 	return append(out, "]}"...)
 }
 
-// onSendSignal asks every worker that serves a job's target, as any of them
-// may run it.
+// onSendSignal asks every worker that serves a job's target, because any of them may run the job.
 func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 	list, err := jobs(data, signalFields)
 	if err != nil {
@@ -231,7 +229,7 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 			}
 		}
 	}
-	// A worker that cannot be asked is an error only if no other worker has the job.
+	// A worker that did not answer is an error only if no other worker has the job.
 	var out collection
 	for _, m := range sent.sortedMembers() {
 		if why := lost.get(m.Name); why != nil && !eot.Truthy(m.Value) {

@@ -9,17 +9,17 @@ import (
 	"gloom/broker/admin/finding"
 )
 
-// lately is what became of a target's rows in the last seconds.
+// lately counts what happened to a target's rows in the last seconds.
 type lately struct {
 	over               time.Duration
 	accepted, ok, fail uint64
 }
 
-// late is how old the first row of a target with free slots must be before that is strange.
+// late is how old the oldest waiting row of a target with free slots must be to be a finding.
 const late = 15 * time.Second
 
-// goesOn is the advice for what is paused.
-const goesOn = "What runs goes on; nothing else begins until it is resumed."
+// goesOn is the advice for a paused target.
+const goesOn = "Running rows continue; no other row begins until it is resumed."
 
 // find finds what is wrong, the worst first.
 func find(l *Look, of func(target string) lately) finding.Look {
@@ -31,13 +31,13 @@ func find(l *Look, of func(target string) lately) finding.Look {
 		name := cmp.Or(w.Name, w.Address)
 		switch {
 		case w.Trouble != "":
-			all.Add("severe", "worker", name, "trouble", w.Trouble, "It does no rows until that is over; what has ended meanwhile waits to be written.")
+			all.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until that is over; results of ended rows wait to be written.")
 		case w.Silent:
-			all.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. It is given up when it leaves pings unanswered.")
+			all.Add("warning", "worker", name, "silent", "does not answer", "Its host is busy, frozen or gone. Its connection is closed when it stops answering pings.")
 		case w.Uncounted != "":
-			all.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "What waits there is not known.")
+			all.Add("warning", "worker", name, "uncounted", "does not count the rows of its table: "+w.Uncounted, "How many rows wait there is not known.")
 		case w.Old:
-			all.Add("info", "worker", name, "old", "does not tell of its rows", "It is of another implementation or an earlier version: its rows are neither listed nor counted.")
+			all.Add("info", "worker", name, "old", "does not report its rows", "It is another implementation or an earlier version: its rows are neither listed nor counted.")
 		}
 	}
 	for i := range l.Targets {
@@ -46,13 +46,13 @@ func find(l *Look, of func(target string) lately) finding.Look {
 			all.Add(severity, "target", t.Target.Target, cause, what, advice)
 		}
 		if t.Manual > 0 {
-			all.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "Whoever made them asks for that, or you do.")
+			all.Add("info", "target", t.Target.Target, "manual", fmt.Sprintf("%s to be run by hand", rows(t.Manual, t.More, "wait")), "The program that made them starts them, or you do.")
 		}
 	}
 	return all
 }
 
-// judge tells what is wrong with a target, if anything is; of several things the worst.
+// judge returns the most severe finding about a target; severity is "" if there is none.
 func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice string) {
 	waits := rows(t.Waiting, t.More, "wait")
 	behind, ended := t.Waiting+t.Queued, n.ok+n.fail
@@ -62,7 +62,7 @@ func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice s
 	case t.Workers == 0 && t.Poked:
 		return "severe", "no_worker", "was poked, and no worker serves it", "Start a jobd that has it in [targets], or add it to one: jobctl add-target. The poke is remembered."
 	case t.Workers == 0 && t.LeftAt != nil:
-		return "warning", "away", fmt.Sprintf("its last worker left %s ago", now.Sub(*t.LeftAt).Round(time.Second)), "Nobody does its rows. If that is meant, this is told for an hour."
+		return "warning", "away", fmt.Sprintf("its last worker left %s ago", now.Sub(*t.LeftAt).Round(time.Second)), "No worker runs its rows. If that is intended, this finding ends after an hour."
 	case t.Paused && behind > 0:
 		return "warning", "paused", "is paused, and " + rows(behind, t.More, "wait"), goesOn
 	case t.PausedBy > 0 && t.Paused:
@@ -70,9 +70,9 @@ func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice s
 	case t.PausedBy > 0:
 		return "info", "paused", fmt.Sprintf("is paused at %d of %d workers", t.PausedBy, t.Workers), goesOn
 	case n.fail > 1 && 2*n.fail > ended:
-		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.over.Round(time.Second)), "Look at the last ones: their output tells why."
+		return "warning", "failing", fmt.Sprintf("%d of %d rows that ended in the last %s have failed", n.fail, ended, n.over.Round(time.Second)), "Look at the last ones: their output says why."
 	case t.Waiting > 0 && n.accepted == 0 && t.Running+t.Queued < t.Concurrency && t.Oldest != nil && now.Sub(*t.Oldest) > late && n.over > Period:
-		return "warning", "unpoked", waits + " though slots are free", "Nobody pokes for them, or somebody has them locked. Poke it; poll_interval has workers look without that."
+		return "warning", "unpoked", waits + " though slots are free", "No client pokes for them, or another transaction has them locked. Poke it; with poll_interval, workers poll without pokes."
 	case t.Concurrency > 0 && t.Running >= t.Concurrency && behind > 0:
 		advice = "A larger concurrency or more workers would help."
 		if ended > 0 && !t.More {
@@ -87,7 +87,7 @@ func (t *Target) judge(now time.Time, n lately) (severity, cause, what, advice s
 	return "", "", "", ""
 }
 
-// rows is a number of rows that do something, in words.
+// rows returns a number of rows and a verb in words.
 func rows(n int, more bool, do string) string {
 	switch {
 	case more:

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// Period is for how long a look counts: all requests meanwhile get the same one.
+	// Period is how long a Look is valid: all requests in that time get the same one.
 	Period = 2 * time.Second
-	// lookTime bounds each of the three rounds of questions of a look.
+	// lookTime limits each of the three rounds of requests of a Look.
 	lookTime = 2 * time.Second
-	// countedFor is for how long counts of rows are good that cannot be made anew: a database
-	// may be slow for a while.
+	// countedFor is how long old counts of rows are used if the rows cannot be counted again,
+	// because a database may be slow for a while.
 	countedFor = 30 * time.Second
-	// window is over which time it is told what became of rows lately.
+	// window is the time over which findings judge what happened to rows lately.
 	window = 15 * time.Second
-	// maxLeft is how many targets that lost their last worker are remembered, leftTime for how
-	// long; maxUnserved how many poked ones that nobody serves are told of.
+	// maxLeft is the most targets without their last worker that are remembered, leftTime for
+	// how long; maxUnserved is the most poked targets without a worker that a Look has.
 	maxLeft, leftTime, maxUnserved = 1000, time.Hour, 100
 )
 
-// Look is the fleet at a moment.
+// Look is a snapshot of the fleet.
 type Look struct {
 	At       time.Time
 	Workers  []Worker // in the order of registration
@@ -40,46 +40,46 @@ type Look struct {
 	Bounds   []float64 // of Runs, as look.Daemon has them
 	Runs     []uint64
 
-	from   map[string]known // who told of the rows of targets that nobody serves
-	tables []known          // a worker of each table
+	from   map[string]known // the worker that has reported the rows of a target that no worker serves
+	tables []known          // one worker for each table
 }
 
-// Worker is one in a Look.
+// Worker is a worker in a Look.
 type Worker struct {
 	Name    string        `json:"name"`
 	Address string        `json:"address"`
 	Since   time.Time     `json:"since"`
 	Targets []look.Target `json:"targets"`
-	Manual  int           `json:"manual"`  // jobs that a run-manual waits for
+	Manual  int           `json:"manual"`  // jobs for which a run-manual waits
 	Trouble string        `json:"trouble"` // why it cannot work; "" if it can
 	Silent  bool          `json:"silent"`  // it has not answered
-	Old     bool          `json:"old"`     // it does not tell of rows
-	// Uncounted is why it does not count the rows of its table, which it was to do for all
-	// who serve it; "" if it does.
+	Old     bool          `json:"old"`     // it does not report rows
+	// Uncounted is why it did not count the rows of its table, as it should for all workers of
+	// the table; "" if it did or was not asked.
 	Uncounted string `json:"uncounted"`
 	table     string
 }
 
-// Target is one in a Look: the sum of its workers, and what its table tells.
+// Target is a target in a Look: the sums over its workers, and the counts of its table.
 type Target struct {
 	look.Target
 	Workers  int        `json:"workers"`
-	PausedBy int        `json:"paused_by"` // workers; paused is true if all of them do
-	Known    bool       `json:"known"`     // a table tells of its rows
+	PausedBy int        `json:"paused_by"` // number of workers; paused is true if it is all of them
+	Known    bool       `json:"known"`     // its rows are counted in a table
 	Waiting  int        `json:"waiting"`   // rows in the table
 	Manual   int        `json:"manual"`
 	More     bool       `json:"more"`   // more rows may wait
-	Oldest   *time.Time `json:"oldest"` // when the first that waits was created
-	Poked    bool       `json:"poked"`  // it was, and nobody serves it
+	Oldest   *time.Time `json:"oldest"` // when the first waiting row was created
+	Poked    bool       `json:"poked"`  // it was poked, and no worker serves it
 	LeftAt   *time.Time `json:"left_at"`
 }
 
-// load is by what targets are ordered.
+// load returns the number by which targets are ordered.
 func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running }
 
-// seen is the last look, and what those before tell.
+// seen has the last Look, and what is kept of earlier ones.
 type seen struct {
-	changed atomic.Bool // something has been since the last look
+	changed atomic.Bool // an operator has changed something since the last Look
 
 	mu      sync.Mutex
 	last    *Look
@@ -88,19 +88,19 @@ type seen struct {
 	counted map[string]counted // by table
 }
 
-// counted is what a table told last.
+// counted has the last counts of a table.
 type counted struct {
 	at   time.Time
 	said look.Waiting
 }
 
-// moment is what had become of rows, by target.
+// moment has the counts of rows by target at a time.
 type moment struct {
 	at time.Time
 	of map[string][3]uint64 // accepted, ok, fail
 }
 
-// Look looks at the fleet, unless somebody has within the Period.
+// Look returns a snapshot of the fleet, which may be as old as Period.
 func (m *Master) Look() *Look {
 	m.seen.mu.Lock()
 	defer m.seen.mu.Unlock()
@@ -114,8 +114,8 @@ func (m *Master) Look() *Look {
 	return l
 }
 
-// look asks all workers: first of themselves, then one of each table of the rows that wait;
-// m.seen.mu is held.
+// look asks all workers about themselves, then one worker of each table for the counts of waiting
+// rows; m.seen.mu is held.
 func (m *Master) look(now time.Time) *Look {
 	l := &Look{At: now, from: make(map[string]known)}
 	all := m.snapshot()
@@ -143,7 +143,7 @@ func (m *Master) look(now time.Time) *Look {
 		}
 		row.Targets, row.Manual, row.table = said.Targets, said.Manual, said.Table
 		row.Trouble = cmp.Or(row.Trouble, said.Trouble)
-		if row.Targets == nil { // it serves them, for all that is known
+		if row.Targets == nil { // no answer: list the targets that it has registered
 			for _, t := range w.targets {
 				row.Targets = append(row.Targets, look.Target{Target: t})
 			}
@@ -177,7 +177,7 @@ func (m *Master) look(now time.Time) *Look {
 	return l
 }
 
-// looks asks workers of themselves; of those that know no looks, the status.
+// looks asks workers about themselves, by status if they do not know the request look.
 func (m *Master) looks(all []known) []call {
 	answers := make([]call, len(all))
 	for _, typ := range []string{"look", "status"} {
@@ -198,13 +198,13 @@ func (m *Master) looks(all []known) []call {
 	return answers
 }
 
-// unknown tells whether a worker does not know a request.
+// unknown reports whether an error says that a worker does not know a request.
 func unknown(err error) bool {
 	var refused *peer.RemoteError
 	return errors.As(err, &refused) && strings.HasPrefix(refused.Text, "unknown request type")
 }
 
-// ofStatus is a look made of what every worker tells.
+// ofStatus makes a look.Daemon from a status, which every worker can report.
 func ofStatus(answer json.RawMessage) (l look.Daemon) {
 	var said struct {
 		Targets map[string]struct {
@@ -236,7 +236,7 @@ func (t *Target) add(o look.Target) {
 	t.Fail += o.Fail
 }
 
-// addRuns adds the times of a worker's rows. All versions so far have the same bounds.
+// addRuns adds the histogram of a worker's run times. All versions so far have the same bounds.
 func (l *Look) addRuns(said look.Daemon) {
 	if l.Runs == nil {
 		l.Bounds, l.Runs = said.Bounds, slices.Clone(said.Runs)
@@ -247,7 +247,7 @@ func (l *Look) addRuns(said look.Daemon) {
 	}
 }
 
-// count asks one worker of each table of the rows that wait; m.seen.mu is held.
+// count asks one worker of each table for the counts of waiting rows; m.seen.mu is held.
 func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 	var calls []call
 	var at []int
@@ -261,7 +261,7 @@ func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 		}
 	}
 	m.each(context.Background(), "waiting", min(lookTime, m.opt.WorkerTimeout), calls)
-	tables := make(map[string]string) // of targets; the first that tells of one counts
+	tables := make(map[string]string) // of targets; the first table that reports a target counts
 	before := m.seen.counted
 	m.seen.counted = make(map[string]counted, len(calls))
 	for i, c := range calls {
@@ -308,7 +308,7 @@ func (m *Master) count(l *Look, all []known, target func(string) *Target) {
 	}
 }
 
-// judge notes what is seen, and finds what is wrong; s.mu is held.
+// judge records the counts of a Look and returns its findings; s.mu is held.
 func (s *seen) judge(l *Look) finding.List {
 	now := moment{l.At, make(map[string][3]uint64, len(l.Targets))}
 	for _, t := range l.Targets {
@@ -318,7 +318,7 @@ func (s *seen) judge(l *Look) finding.List {
 	return s.since.Note(find(l, func(target string) lately {
 		first := s.past[0]
 		a, b := first.of[target], now.of[target]
-		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone, or begun anew
+		if b[0] < a[0] || b[1] < a[1] || b[2] < a[2] { // a worker has gone or restarted
 			return lately{}
 		}
 		return lately{l.At.Sub(first.at), b[0] - a[0], b[1] - a[1], b[2] - a[2]}

@@ -17,41 +17,41 @@ import (
 // Options are the parameters of a master.
 type Options struct {
 	PingInterval  time.Duration // between two pings to a worker
-	PokeThrottle  time.Duration // at least, between two rounds of polls
+	PokeThrottle  time.Duration // least time between two rounds of polls
 	WorkerTimeout time.Duration // for one worker's part of an answer
 	MaxAnswer     int           // bytes of one message of a worker, with outputs of many jobs; default 128 MiB
 	Clock         Clock         // default SystemClock
 	Log           zerolog.Logger
-	Metrics       prometheus.Registerer // nil: none
+	Metrics       prometheus.Registerer // nil for none
 }
 
 const (
-	// listenGap is how long a worker is left alone after the answer to its
-	// registration. Old workers begin to listen only then: they lose a message that
-	// arrives together with the answer.
+	// listenGap is how long a worker gets no request after the answer to its registration. Old
+	// workers begin to listen only then, and lose a message that arrives together with the
+	// answer.
 	listenGap = 50 * time.Millisecond
 	// maxPolls is how many polls one worker may leave unanswered.
 	maxPolls = 16
-	// silence is the least time for which a worker that used to answer pings must be
-	// silent before its connection is closed.
+	// silence is the least time that a worker that has answered pings must be silent before its
+	// connection is closed.
 	silence = 15 * time.Second
 )
 
-// Master is the registry of workers, and passes requests on to them.
+// Master has the registered workers, and passes requests on to them.
 type Master struct {
 	opt     Options
 	clock   Clock
 	log     zerolog.Logger
 	metrics metrics
-	misses  int // pings without an answer that end a connection
+	misses  int // unanswered pings after which a connection is closed
 
-	seen seen // looks
+	seen seen // the last Look
 
-	mu       sync.Mutex           // guards what follows, and the workers' fields
+	mu       sync.Mutex           // guards the fields below, and the workers' fields
 	workers  []*worker            // in the order of registration
 	left     map[string]time.Time // targets that lost their last worker, and when
 	pokes    pokes
-	timer    func() bool // stops the next round, nil when none is due
+	timer    func() bool // stops the next round; nil if none is due
 	stopPing func() bool
 	closed   bool
 }
@@ -59,22 +59,22 @@ type Master struct {
 // worker is one registered connection.
 type worker struct {
 	conn  *peer.Conn
-	ready chan struct{} // closed when it listens
+	ready chan struct{} // closed when the worker listens
 
 	name    string
 	targets []string
 	since   time.Time
 	open    bool         // ready is closed
-	old     *atomic.Bool // knows no looks: of another implementation, or an earlier version
+	old     *atomic.Bool // does not know the request look: another implementation or an earlier version
 
 	polls   names // to be sent in a poll as soon as possible
-	unsure  names // sent in polls that were not answered in time, and in no later poll that was
+	unsure  names // sent in polls that were not answered in time, and in no later poll that was answered
 	polling int   // polls that are not answered yet
 	proven  bool  // has answered a request
 
 	heard  time.Time // when the last ping was sent
-	pongs  bool      // was heard at least once after a ping
-	silent int       // pings since it was heard
+	pongs  bool      // has been heard at least once after a ping
+	silent int       // pings since it was last heard
 }
 
 // New returns a master; Close stops its timers.
@@ -94,7 +94,7 @@ func New(opt Options) *Master {
 	return m
 }
 
-// Close stops the timers. Connections are the server's.
+// Close stops the timers. The server closes the connections.
 func (m *Master) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,8 +106,8 @@ func (m *Master) Close() {
 	}
 }
 
-// register makes a connection a worker, or replaces its earlier registration. It
-// returns a function to be called once the worker has its answer.
+// register registers a connection as a worker, or replaces its earlier registration. It returns a
+// function that must be called after the answer was sent.
 func (m *Master) register(conn *peer.Conn, name string, targets []string) (then func()) {
 	conn.Trust(m.opt.MaxAnswer)
 	m.mu.Lock()
@@ -131,7 +131,7 @@ func (m *Master) register(conn *peer.Conn, name string, targets []string) (then 
 	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
 }
 
-// listening lets requests through to a worker. Polls that were requested before go first.
+// listening lets requests through to a worker, and first sends the polls that were requested before.
 func (m *Master) listening(w *worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +140,7 @@ func (m *Master) listening(w *worker) {
 		close(w.ready)
 	}
 	if !slices.Contains(m.workers, w) {
-		return // it left, and its remembered pokes wait for another
+		return // it has left; remembered pokes wait for another worker
 	}
 	if due := m.pokes.remembered.take(w.targets); len(due) > 0 {
 		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
@@ -165,7 +165,7 @@ func (m *Master) remove(w *worker) {
 	w.polls = names{}
 }
 
-// poke asks the workers of the targets to poll, now or in the next round.
+// poke asks the workers that serve the targets to poll, now or in the next round.
 func (m *Master) poke(targets []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *Master) poke(targets []string) error {
 	return nil
 }
 
-// served tells whether a worker serves a target. Callers hold mu.
+// served reports whether a worker serves a target. Callers hold mu.
 func (m *Master) served(target string) bool {
 	return slices.ContainsFunc(m.workers, func(w *worker) bool { return slices.Contains(w.targets, target) })
 }
@@ -193,8 +193,7 @@ func (m *Master) again(targets []string) {
 	}
 }
 
-// schedule lets the next round begin after wait, unless one is scheduled already.
-// Callers hold mu.
+// schedule starts the next round after wait, unless one is already scheduled. Callers hold mu.
 func (m *Master) schedule(wait time.Duration) {
 	switch {
 	case m.timer != nil || m.closed:
@@ -228,13 +227,13 @@ func (m *Master) round() {
 	}
 	for _, t := range targets {
 		if !served[t] {
-			m.log.Debug().Str("target", t).Msg("a poked target has no worker: remembered")
+			m.log.Debug().Str("target", t).Msg("a poked target has no worker; the poke is remembered")
 			m.pokes.remembered.add(t)
 		}
 	}
 }
 
-// poll asks a worker to poll as soon as it listens. While it owes too many answers, targets
+// poll asks a worker to poll as soon as it listens. While too many polls are unanswered, targets
 // are collected for one poll. Callers hold mu.
 func (m *Master) poll(w *worker, targets []string) {
 	w.polls.add(targets...)
@@ -251,8 +250,8 @@ type targetsArg struct {
 	Targets []string `json:"targets,omitempty"`
 }
 
-// sendPoll sends one poll. The first poll to a worker is repeated if it is not
-// answered, because it may have come before the worker listened.
+// sendPoll sends one poll. The first poll to a worker is repeated if it is not answered, because it
+// may have arrived before the worker listened.
 func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 	log := m.log.With().Stringer("peer", w.conn.Remote()).Strs("targets", due).Logger()
 	log.Debug().Msg("poll")
@@ -300,7 +299,7 @@ func (m *Master) ping() {
 		w.heard = heard
 		if w.silent++; w.pongs && w.silent > m.misses {
 			m.log.Warn().Stringer("peer", w.conn.Remote()).Str("name", w.name).Int("pings", w.silent-1).
-				Msg("worker has stopped answering pings: closing its connection")
+				Msg("worker has stopped answering pings; closing its connection")
 			w.conn.Close()
 			continue
 		}

@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// Limits of what clients can make us remember.
+// Limits on the pokes that clients can make us remember.
 const (
 	maxPokes = 1 << 16 // names
 	maxName  = 1 << 10 // bytes of a name; the column holds 16 characters
 )
 
-// pokes says which targets have been poked: those of the next round, and those without
-// a worker. It has no clock; time is an argument.
+// pokes has the targets that were poked: those of the next round, and those without a worker. It
+// has no clock; time is an argument.
 //
-// Rounds keep a distance: the first poke after a pause starts one at once, and pokes
-// within the interval share the next.
+// Rounds are at least the interval apart: the first poke after a pause starts a round at once, and
+// later pokes within the interval share the next round.
 type pokes struct {
 	interval time.Duration
 
 	asked      names
 	remembered names
 	last       time.Time // of the last round
-	begun      bool      // there was a round
+	begun      bool      // there has been a round
 }
 
-// ask adds targets to the next round and returns how long that round has to wait; 0 is
-// now. Only targets without a worker are bounded: invented names must not keep others'
-// jobs waiting.
+// ask adds targets to the next round and returns how long that round must wait; 0 means now. Only
+// targets without a worker are bounded: invented names must not delay real jobs.
 func (p *pokes) ask(now time.Time, targets []string, served func(string) bool) (time.Duration, error) {
 	if len(p.asked.list)+len(p.remembered.list)+len(targets) > maxPokes {
 		for _, t := range targets {
@@ -51,7 +50,7 @@ func (p *pokes) round(now time.Time) []string {
 	return targets
 }
 
-// names is a set of names in the order of their arrival.
+// names is a set of names in the order in which they were added.
 type names struct {
 	list []string
 	has  map[string]bool
@@ -69,7 +68,7 @@ func (n *names) add(list ...string) {
 	}
 }
 
-// take removes the names that are in the list, and returns them.
+// take removes the names that are in a list, and returns them.
 func (n *names) take(list []string) (taken []string) {
 	wanted := set(list)
 	kept := n.list[:0:0]

@@ -11,7 +11,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Routes are the requests that a master answers.
+// Routes returns the requests that a master serves.
 func (m *Master) Routes() peer.Routes {
 	return peer.Routes{
 		"register-worker": {Handle: m.onRegister},
@@ -60,10 +60,9 @@ func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (
 	return peer.OK, nil
 }
 
-// onVerb passes pause or continue on, and answers when all workers have answered or
-// have run out of time; the error names those that did not obey. It does not leave its
-// turn, so a continue that a client sends after a pause reaches the workers after the
-// pause.
+// onVerb passes pause or continue on, and answers when all workers have answered or the time is
+// over; the error names those that failed. It is not a route that Waits, so a continue that a
+// client sends after a pause reaches the workers after the pause.
 func (m *Master) onVerb(verb string) peer.Handler {
 	return func(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, err := peer.Targets(data)
@@ -77,8 +76,8 @@ func (m *Master) onVerb(verb string) peer.Handler {
 	}
 }
 
-// tell passes a verb on to the workers that serve targets, nil for all, and returns how many
-// those are.
+// tell passes a verb on to the workers that serve targets, nil for all, and returns the number of
+// these workers.
 func (m *Master) tell(ctx context.Context, verb string, targets []string) (int, error) {
 	wanted := set(targets)
 	var calls []call

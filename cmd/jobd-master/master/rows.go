@@ -13,13 +13,13 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// ErrUnserved is that no worker serves a target, or knows its rows.
-var ErrUnserved = errors.New("no worker serves the target, or knows its rows")
+// ErrUnserved means that no worker serves a target or knows its rows.
+var ErrUnserved = errors.New("no worker serves the target or knows its rows")
 
-// mostAsked is how many workers are asked one after the other if they do not answer.
+// mostAsked is the most workers that are tried one after the other.
 const mostAsked = 3
 
-// Rows lists rows of a target. A worker reads them.
+// Rows returns rows of a target, which a worker reads.
 func (m *Master) Rows(ctx context.Context, q look.Query) (json.RawMessage, error) {
 	return m.ask(ctx, q.Target, "rows", q)
 }
@@ -28,12 +28,12 @@ type rowArg struct {
 	ID int64 `json:"id"`
 }
 
-// Row is a row of a target with its last output, nil if there is none.
+// Row returns a row of a target with the end of its output, nil if there is no such row.
 func (m *Master) Row(ctx context.Context, target string, id int64) (json.RawMessage, error) {
 	return m.ask(ctx, target, "row", rowArg{id})
 }
 
-// Find returns the rows with an id: there may be one in each table.
+// Find returns the rows with an id. There may be one in each table.
 func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 	var calls []call
 	for _, w := range m.Look().tables {
@@ -49,8 +49,8 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 	return found
 }
 
-// ask asks a worker that serves a target, another one if that does not answer. If nobody
-// serves it, those are asked that know the tables.
+// ask asks a worker that serves a target, and another one if that fails. If no worker serves the
+// target, it asks workers that know the tables.
 func (m *Master) ask(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
 	var able []known
 	for _, w := range m.snapshot() {
@@ -80,21 +80,21 @@ func (m *Master) ask(ctx context.Context, target, typ string, data any) (answer 
 	return answer, err
 }
 
-// Outcomes is what became of rows that were run by hand.
+// Outcomes has the outcomes of rows that were run by hand.
 type Outcomes struct {
 	Jobs    map[string]Outcome `json:"jobs"`
 	Errors  map[string]string  `json:"errors"`
-	Running []string           `json:"running"` // these go on
+	Running []string           `json:"running"` // these continue
 }
 
-// Outcome is how one has ended. Its output is in the row.
+// Outcome is how a row has ended. Its output is in the row.
 type Outcome struct {
 	Result string  `json:"result"`
 	Code   *int    `json:"code"`
 	Signal *string `json:"signal"`
 }
 
-// Run runs rows of a target by hand, and waits for them for a while.
+// Run runs rows of a target by hand, and waits for them at most for wait.
 func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.Duration) Outcomes {
 	list := make([]job, len(ids))
 	for i, id := range ids {
@@ -113,7 +113,8 @@ func (m *Master) Run(ctx context.Context, target string, ids []int64, wait time.
 	return out
 }
 
-// Pause and Resume have the workers that serve a target start no more of its rows, or go on.
+// Pause stops the workers that serve a target from starting its rows. Resume lets them start rows
+// again.
 func (m *Master) Pause(ctx context.Context, target string) error {
 	return m.told(ctx, "pause", target)
 }
@@ -131,8 +132,8 @@ func (m *Master) told(ctx context.Context, verb, target string) error {
 	return err
 }
 
-// Poke pokes a target, as clients do. It tells whether a worker serves it: otherwise the poke
-// is remembered.
+// Poke pokes a target, as clients do. It reports whether a worker serves the target; otherwise the
+// poke is remembered.
 func (m *Master) Poke(target string) (served bool, err error) {
 	if len(target) > maxName {
 		return false, fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(target), maxName)

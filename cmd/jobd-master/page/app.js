@@ -1,4 +1,4 @@
-// The page of jobd-master: its views, and what the field finds.
+// The page of jobd-master: its views, and what its search field finds.
 import { html } from './html.js';
 import { call } from './api.js';
 import { later, to } from './parts.js';
@@ -7,7 +7,7 @@ import { mark } from './verdict.js';
 import { source } from './look.js';
 import { overview } from './view/overview.js';
 
-/** The rows with this id, one of each table, and targets that have this in them.
+/** The rows with an id, at most one of each table, and the targets whose names contain a text.
  * @param {string} what @returns {Promise<import('./find.js').Hit[]>} */
 async function fits(what) {
   const rows = /^\d{1,15}$/.test(what) ? (await call('GET', '/v1/rows/' + what)).items : [], { items } = await call('GET', '/v1/targets?limit=6&part=' + encodeURIComponent(what));
@@ -15,7 +15,7 @@ async function fits(what) {
     ...items.map((/** @type {any} */ t) => ({ name: t.target, kind: 'target', href: to(['target', t.target]) }))];
 }
 
-/** Goes to the only thing that fits, or else to the targets. @param {string} what */
+/** Goes to the only match, or else to the targets. @param {string} what */
 async function find(what) {
   const all = await fits(what).catch(() => []);
   location.hash = all.length === 1 ? all[0].href : to(['targets'], { part: what });

@@ -1,11 +1,11 @@
-// What the master tells of the fleet, asked for every two seconds.
+// The master's statistics of the fleet, requested every two seconds.
 import { Lately } from './live.js';
 import { poll } from './poll.js';
 import { quantile } from './format.js';
 
 const runs = new Lately();
 
-/** The last look, and what it had come to. @type {any} */
+/** The last reply, and the values computed from it. @type {any} */
 let last = null;
 /** @type {Record<string, number|null>} */
 let values = {};
@@ -26,5 +26,5 @@ function sample(v, t) {
 
 export const source = poll('/v1/stats', 2000, sample);
 
-/** Rows a second that were accepted, ended, and failed, as of the last look; null: not known yet. */
+/** Rows a second that were accepted, ended, and failed, as of the last reply; null: not known yet. */
 export const rates = () => values;

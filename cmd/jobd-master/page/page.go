@@ -1,5 +1,5 @@
-// Package page is what operators see of a fleet of jobd in a browser: the kit of gloom/broker/page,
-// with the views here, which ask jobd-master's /v1 for everything.
+// Package page is the operators' web page of a fleet of jobd: the kit of gloom/broker/page with the
+// views in this directory, which get all data from jobd-master's /v1.
 package page
 
 import (
@@ -14,5 +14,5 @@ var views embed.FS
 // Site is the page of jobd-master.
 var Site = page.New(page.Daemon{
 	Title: "jobd", Noun: "master", Views: views,
-	Without: "<code>GET /v1/stats</code> and <code>jobctl --master list-workers</code> tell the same.",
+	Without: "<code>GET /v1/stats</code> and <code>jobctl --master list-workers</code> have the same data.",
 })

@@ -13,8 +13,7 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// mostPage is how many workers or targets one reply has; busiest how many targets
-// the statistics have.
+// mostPage is the most items of a reply; busiest is how many targets the statistics have.
 const mostPage, busiest = 500, 20
 
 // mostFound is how many findings one reply has at most, mostFolded how many the statistics have.
@@ -53,7 +52,7 @@ type stats struct {
 	At         time.Time       `json:"at"`
 	Workers    int             `json:"workers"`
 	Slots      int             `json:"slots"`
-	Queued     int             `json:"queued"` // accepted, and not begun
+	Queued     int             `json:"queued"` // accepted, and not running yet
 	Running    int             `json:"running"`
 	Waiting    int             `json:"waiting"` // in the tables
 	Manual     int             `json:"manual"`
@@ -94,13 +93,14 @@ func sum(l *master.Look) *stats {
 	return v
 }
 
-// list is a part of what there is.
+// list is a page of a list.
 type list[T any] struct {
 	Items []T  `json:"items"`
-	Next  *int `json:"next"` // the place of the first that is not in it; nil if there is none
+	Next  *int `json:"next"` // the cursor of the next page; nil if there is none
 }
 
-// part is what a request wants of all, by a part of the name if it wants that.
+// part returns the page of a list that a request asks for, filtered by a part of the name if it has
+// one.
 func part[T any](r *http.Request, all []T, name func(*T) string) (any, error) {
 	q := r.URL.Query()
 	if of := q.Get("part"); of != "" {

@@ -1,6 +1,6 @@
-// Package web is the HTTP side of jobd-master for operators: the page, and /v1, which it asks for
-// everything. What changes something has the right of a request on the control port: the
-// password, or always_allow_localhost; without a password only this host is served at all.
+// Package web is the HTTP interface of jobd-master for operators: the page, and /v1, from which it
+// gets all data. Access to /v1 needs what a request on the control port needs: the password, or
+// always_allow_localhost. Without a password only this host is served.
 package web
 
 import (
@@ -27,12 +27,12 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// Scopes are what a password allows.
+// Scopes are the scopes that the password grants.
 var Scopes = []string{"admin"}
 
 const mayAdmin guard.Scope = 1
 
-// Config is what the HTTP side is made of.
+// Config is the configuration of a Server.
 type Config struct {
 	Master *master.Master
 	Door   *door.Door
@@ -51,10 +51,10 @@ type Server struct {
 
 	mu   sync.Mutex // guards the following
 	look *master.Look
-	told []byte // of that look
+	told []byte // the statistics of look, encoded
 }
 
-// New returns the handler of all requests.
+// New returns a Server that handles all requests.
 func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), began: time.Now()}
 	for _, p := range []string{"/metrics", "/healthz", "/readyz"} {
@@ -95,7 +95,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// open serves what reveals nothing of rows, to anybody.
+// open serves a path that reveals nothing about rows, to any client.
 func (s *Server) open(pattern string, do http.HandlerFunc) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if _, err := s.Door.Admit(w, r, door.Need{Methods: []string{http.MethodGet}, Open: true}); err != nil {
@@ -106,7 +106,7 @@ func (s *Server) open(pattern string, do http.HandlerFunc) {
 	})
 }
 
-// index is the page, for clients that ask for HTML.
+// index serves the page to clients that accept HTML.
 func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !strings.Contains(r.Header.Get("Accept"), "text/html"):
@@ -118,10 +118,11 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// operation is what a method does on a path; its reply is the value as JSON, nil for none.
+// operation is what a method does on a path. Its reply is the value that do returns, as JSON; nil
+// for none.
 type operation struct {
 	do    func(r *http.Request) (any, error)
-	query []string // parameters that it knows
+	query []string // known parameters
 }
 
 type methods map[string]operation
@@ -176,14 +177,14 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(body)
 }
 
-// refuse says why not.
+// refuse replies with an error.
 func refuse(w http.ResponseWriter, err error) {
 	var r *door.Refusal
 	switch {
 	case errors.As(err, &r):
 	case errors.Is(err, master.ErrUnserved):
 		r = &door.Refusal{Status: http.StatusNotFound, Code: "not_found", Reason: err.Error()}
-	default: // a worker objects, or does not answer
+	default: // a worker refuses, or does not answer
 		r = &door.Refusal{Status: http.StatusBadGateway, Code: "worker", Reason: err.Error()}
 	}
 	reply(w, r.Status, struct {
@@ -196,11 +197,11 @@ func invalid(format string, args ...any) *door.Refusal {
 	return &door.Refusal{Status: http.StatusBadRequest, Code: "invalid_value", Reason: fmt.Sprintf(format, args...)}
 }
 
-// named is the target in a path. Browsers take "." and ".." out of paths: the page puts a byte
-// before them that is in no name.
+// named returns the target in the path. Browsers remove "." and ".." from paths, so the page puts a
+// byte before them that occurs in no name.
 func named(r *http.Request) string { return strings.TrimPrefix(r.PathValue("target"), "\xff") }
 
-// number is a parameter that is a whole number.
+// number returns a parameter that is an integer from least to most, or absent if there is none.
 func number(q url.Values, name string, least, most, absent int64) (int64, error) {
 	if !q.Has(name) {
 		return absent, nil
@@ -212,7 +213,7 @@ func number(q url.Values, name string, least, most, absent int64) (int64, error)
 	return n, nil
 }
 
-// mostIDs is how many rows a request runs, runTime for how long it waits for them.
+// mostIDs is the most rows that a request may run, runTime how long it waits for them.
 const (
 	mostIDs  = 1000
 	runTime  = 5 * time.Second
@@ -280,7 +281,7 @@ func (s *Server) row(r *http.Request) (any, error) {
 	return raw(out, err)
 }
 
-// find looks in all tables.
+// find finds rows by id in all tables.
 func (s *Server) find(r *http.Request) (any, error) {
 	id, err := rowID(r)
 	if err != nil {
@@ -297,7 +298,7 @@ func rowID(r *http.Request) (int64, error) {
 	return id, nil
 }
 
-// raw is JSON as it came.
+// raw returns JSON as received.
 func raw(v json.RawMessage, err error) (any, error) { return []byte(v), err }
 
 func (s *Server) status(r *http.Request) (any, error) {

@@ -32,7 +32,7 @@ func TestActions(t *testing.T) {
 	b.Sees("report is poked.")
 	b.At("#/target/mail")
 	b.Press("Pause")
-	b.Sees("mail is paused: what runs goes on.", "is paused")
+	b.Sees("mail is paused: running rows continue.", "is paused")
 	if !paused("mail") {
 		t.Error("it is not paused")
 	}

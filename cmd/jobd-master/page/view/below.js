@@ -1,4 +1,4 @@
-// What stands below the figures of the overview: where they come from.
+// The part of the overview below the figures: plots and the busiest targets.
 import { html } from '../html.js';
 import { status } from '../api.js';
 import { grown, look, series } from '../live.js';

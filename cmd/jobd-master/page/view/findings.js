@@ -1,4 +1,4 @@
-// What is wrong, and what one may do about it.
+// Findings and actions on targets.
 import { html } from '../html.js';
 import { call, segment } from '../api.js';
 import { count, plural } from '../format.js';
@@ -10,24 +10,24 @@ export const path = target => '/v1/targets/' + segment(target);
 /** @param {string} target @param {Record<string, any>} [query] @param {any} [text] */
 export const targetLink = (target, query, text) => html`<a class="name" href=${to(['target', target], query)}>${text ?? target}</a>`;
 
-/** A number of rows, of which there may be more. @param {number} n @param {boolean} more */
+/** A number of rows; more says that it is a lower bound. @param {number} n @param {boolean} more */
 export const atLeast = (n, more) => count(n) + (more ? '+' : '');
 
 /** @param {string} target @param {string} verb */
 const tell = (target, verb) => call('POST', `${path(target)}/${verb}`);
 
 /** @param {string} target */
-const pause = target => act(() => tell(target, 'pause'), `${target} is paused: what runs goes on.`, () => tell(target, 'resume'));
+const pause = target => act(() => tell(target, 'pause'), `${target} is paused: running rows continue.`, () => tell(target, 'resume'));
 /** @param {string} target */
-const resume = target => act(() => tell(target, 'resume'), `${target} goes on.`, () => tell(target, 'pause'));
+const resume = target => act(() => tell(target, 'resume'), `${target} is resumed.`, () => tell(target, 'pause'));
 /** @param {string} target */
-const poke = target => act(() => tell(target, 'poke'), r => r.served ? `${target} is poked.` : `Nobody serves ${target}: the poke is remembered.`);
+const poke = target => act(() => tell(target, 'poke'), r => r.served ? `${target} is poked.` : `No worker serves ${target}: the poke is remembered.`);
 
-/** What one may do to a target. @param {any} t */
+/** The buttons for a target. @param {any} t */
 export const buttons = t => html`${t.paused_by > 0 && button('Resume', () => resume(t.target))} ${t.workers > t.paused_by && button('Pause', () => pause(t.target))}
-  ${button('Poke', () => poke(t.target), { title: 'have workers look for waiting rows' })}`;
+  ${button('Poke', () => poke(t.target), { title: 'let workers fetch waiting rows' })}`;
 
-/** What became of rows that were run by hand. @param {any} r */
+/** A sentence about the outcomes of rows that were run by hand. @param {any} r */
 function came(r) {
   const jobs = Object.values(r.jobs), ok = jobs.filter(j => j.result === 'ok').length, errors = Object.entries(r.errors), n = jobs.length - ok, on = r.running.length;
   const refused = errors.length > 0 && `${count(errors.length)} not run: ${errors.slice(0, 3).map(([id, why]) => `${id}, ${why}`).join('; ')}`;
@@ -35,7 +35,7 @@ function came(r) {
   return [ok && `${plural(ok, 'row')} ended well`, n && `${plural(n, 'row')} failed`, on && `${plural(on, 'row')} still ${on === 1 ? 'runs' : 'run'}`, refused].filter(Boolean).join('; ') + '.';
 }
 
-/** Runs rows of a target by hand: those with these ids, or with those that are typed.
+/** Runs rows of a target by hand: those with the given ids, or with ids that the user types.
  * @param {string} target @param {number[]} [ids] @param {() => any} [then] */
 export const byHand = (target, ids, then) => ask({
   title: ids ? `Run ${plural(ids.length, 'row')} by hand?` : 'Run rows by hand', button: 'Run',

@@ -1,4 +1,4 @@
-// Is all well? What waits, and why?
+// The overview: findings and current figures.
 import { html, painted } from '../html.js';
 import { lasted, look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';
@@ -7,7 +7,7 @@ import { found } from '../verdict.js';
 import { rates } from '../look.js';
 import { atLeast, words } from './findings.js';
 
-/** What is not needed to see whether all is well. */
+/** The part that is loaded after the first paint. */
 const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
 
 export function overview() {
@@ -22,7 +22,7 @@ export function overview() {
       <div><dt>In</dt><dd>${rate(r.in ?? undefined)}<small> /s</small></dd><dd class="note">${count(v.accepted)} accepted so far</dd></div>
       <div><dt>Out</dt><dd>${rate(r.out ?? undefined)}<small> /s</small></dd><dd class="note">${count(v.ok)} ended well</dd></div>
       <div class=${v.fail ? 'bad' : ''}><dt>Failed</dt><dd>${count(v.fail)}</dd><dd class="note">since their workers started</dd></div>
-      ${v.manual > 0 && html`<div><dt>By hand</dt><dd>${count(v.manual)}</dd><dd class="note">wait for somebody</dd></div>`}
+      ${v.manual > 0 && html`<div><dt>By hand</dt><dd>${count(v.manual)}</dd><dd class="note">wait to be started</dd></div>`}
     </dl>
     ${below()}`;
 }

@@ -1,4 +1,4 @@
-// One row: where it stands, its columns, and its last output.
+// One row: its status, its columns, and the end of its output.
 import { html } from '../html.js';
 import { asked } from '../api.js';
 import { second } from '../live.js';
@@ -10,14 +10,14 @@ import { ran, state } from './target.js';
 
 const read = reading('fields');
 
-/** The row that was read last: one that has ended is asked for once a minute. */
+/** The last row that was read; a row that has ended is read again only once a minute. */
 let last = { path: '', at: 0, row: /** @type {any} */ (null) };
 
-/** @param {string} name @param {string} text its end @param {number} all bytes of the whole */
+/** @param {string} name @param {string} text its end @param {number} all bytes of the whole output */
 const output = (name, text, all) => html`<section><h2>${name} <span class="more">${bytes(all)}${all > new TextEncoder().encode(text).length && ', of which this is the end'}</span></h2>
   ${text ? shown(text, name) : html`<p class="note">Nothing.</p>`}</section>`;
 
-/** When something was, in whole seconds. @param {string | null} t */
+/** A time in whole seconds. @param {string | null} t */
 const when = t => t && moment(t).replace(/\.\d+$/, '');
 
 export function row() {
@@ -26,7 +26,7 @@ export function row() {
   second.value;
   if (r.data && r.data !== known) last = { path: at, at: Date.now(), row: r.data };
   if (!v) return html`<header class="bar"><h1>Row ${id}</h1></header>${r.code === 404 ? html`<div class="empty"><p>There is no such row in the table of ${target}.</p></div>` : waiting(r)}`;
-  const own = Object.entries(parse(v.fields)).length > 1; // beside the id
+  const own = Object.entries(parse(v.fields)).length > 1; // besides the id
   return html`<header class="bar"><h1>Row ${v.id}</h1>${state(v)}${copy(String(v.id), 'Copy id')}
       <div class="actions">${v.status === 'manual' && button('Run by hand', () => byHand(v.target, [v.id], () => { last.at = 0; }))}</div></header>
     ${facts([['Target', targetLink(v.target)], ['Created', when(v.created_at)], ['Started', when(v.started_at)], ['Ran for', ran(v)], ['Ended', when(v.finished_at)],

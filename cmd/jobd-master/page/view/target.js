@@ -12,13 +12,13 @@ import { marks } from './targets.js';
 
 const kinds = /** @type {Record<string, string>} */ ({ running: 'info', manual: 'warning', ignored: 'warning', ok: 'ok', fail: 'severe' });
 
-/** Where a row stands. @param {any} r */
+/** The status of a row. @param {any} r */
 export const state = r => badge(r.result === 'fail' ? 'failed' : r.status, kinds[r.result ?? r.status] ?? '');
 
 /** How long it ran, or has run so far. @param {any} r */
 export const ran = r => !r.started_at ? '' : r.finished_at ? time((Date.parse(r.finished_at) - Date.parse(r.started_at)) / 1000) : r.status === 'running' ? time(Math.floor(lasted(r.started_at))) : '';
 
-const when = (/** @type {string | null} */ t) => t ? moment(t).replace(/\.\d+$/, '') : ''; // they are whole seconds
+const when = (/** @type {string | null} */ t) => t ? moment(t).replace(/\.\d+$/, '') : ''; // times of rows are whole seconds
 
 /** @type {import('../table.js').Column[]} */
 const columns = [
@@ -31,13 +31,13 @@ const columns = [
   { name: 'Priority', num: true, wide: 3, of: r => r.priority ?? '' },
 ];
 
-/** The tabs: rows are asked for by status, those that failed by their result, too. */
+/** The tabs, by status; failed rows are requested by their result, too. */
 const tabs = /** @type {[string, string, string][]} */ ([['waiting', 'waiting', 'waiting'], ['manual', 'by hand', 'manual'], ['accepted', 'accepted', 'queued'], ['running', 'running', 'running'],
   ['done', 'done', ''], ['fail', 'failed', ''], ['ignored', 'ignored', '']]);
 
 const listing = new Listing(undefined, '× 2,000 rows'), chosen = new Chosen(r => r.id, r => String(r.id));
 
-/** @param {string} target @param {any} t what is known of it */
+/** @param {string} target @param {any} t what is known of the target */
 function rows(target, t) {
   const status = place.value.query.get('status') || 'waiting', manual = status === 'manual';
   const s = listing.of(`${path(target)}/rows?` + (status === 'fail' ? 'status=done&result=fail' : 'status=' + status)), some = manual ? chosen.of(s.items) : [];
@@ -58,6 +58,6 @@ export function target() {
       ${facts([['Waiting', t.known ? atLeast(t.waiting, t.more) : 'its workers do not tell'], ['Oldest that waits', t.oldest && time(Math.floor(lasted(t.oldest)))], ['To be run by hand', t.manual > 0 && count(t.manual)],
         ['Running', `${count(t.running)} of ${count(t.concurrency)}`], ['Accepted, not begun', count(t.queued)], ['Ended well, since its workers started', count(t.ok)], ['Failed', count(t.fail)], ['Its last worker left', t.left_at && moment(t.left_at)]])}
       ${t.at.length > 0 && html`<section><h2>Workers</h2>${workerTable(t.at)}</section>`}`
-      : r.code === 404 ? html`<p class="holds">No worker serves this target, and nothing of it waits.</p>` : waiting(r)}
+      : r.code === 404 ? html`<p class="holds">No worker serves this target, and none of its rows wait.</p>` : waiting(r)}
     ${rows(name, t)}`;
 }

@@ -1,4 +1,4 @@
-// The targets: slots, what waits, and what one may do.
+// The targets, with their slots, waiting rows and actions.
 import { html } from '../html.js';
 import { asked, enc } from '../api.js';
 import { lasted, second } from '../live.js';
@@ -7,7 +7,7 @@ import { table } from '../table.js';
 import { badge, empty, place, refine, waiting } from '../parts.js';
 import { atLeast, buttons, targetLink } from './findings.js';
 
-/** What is unusual about a target. @param {any} t */
+/** Marks for what is unusual about a target. @param {any} t */
 export const marks = t => html`<span class="marks">${t.workers === 0 && badge('no worker', t.waiting || t.poked ? 'severe' : 'warning')}
   ${t.paused_by > 0 && badge(t.paused ? 'paused' : `paused at ${t.paused_by} of ${t.workers}`, 'warning')}</span>`;
 
@@ -35,5 +35,5 @@ export function targets() {
   return html`<header class="bar"><h1>Targets</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
     <span class="note" role="status">${r.data && (r.data.next ? `the ${most} busiest` : plural(list.length, 'target'))}</span></header>
-    ${waiting(r) ?? (list.length ? targetTable(list) : empty(part ? 'No target has this in its name.' : 'There is no target.'))}`;
+    ${waiting(r) ?? (list.length ? targetTable(list) : empty(part ? 'No target's name contains this.' : 'There is no target.'))}`;
 }
