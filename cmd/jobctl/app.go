@@ -52,7 +52,7 @@ func (a *app) bind(f *pflag.FlagSet) {
 	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer; run-manual and recover wait without a limit")
 }
 
-// settle merges the file and the flags; the flags win. The file may be absent.
+// settle merges the file and the flags, which override it. The file may be absent.
 func (a *app) settle() error {
 	c := config.DefaultJobctl()
 	if _, err := os.Stat(a.path); err == nil {
@@ -97,7 +97,7 @@ func (a *app) settle() error {
 	return nil
 }
 
-// mode tells which daemons a command is for.
+// mode says for which daemons a command is.
 type mode int
 
 const (
@@ -153,8 +153,8 @@ func (a *app) connect() error {
 	return nil
 }
 
-// request sends a request and waits for the answer, at most --timeout. When wait is true
-// there is no limit, because the answer comes only when the jobs have ended.
+// request sends a request and waits for the answer, at most --timeout. If wait is true there is no
+// limit, because the answer comes only when the jobs have ended.
 func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) {
 	if err := a.connect(); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) 
 	var refused *peer.RemoteError
 	switch {
 	case errors.As(err, &refused):
-		//lint:ignore ST1005 the original's words
+		//lint:ignore ST1005 as in the original program
 		return nil, fmt.Errorf("Worker error: %w", refused)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("no answer to %s within %v", typ, a.timeout)
@@ -179,7 +179,7 @@ func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) 
 	return answer, err
 }
 
-// tell sends a request whose answer is one word, and prints the word.
+// tell sends a request whose answer is one word, and prints it.
 func (a *app) tell(typ string, data any) error {
 	answer, err := a.request(typ, data, false)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run is the program; it returns the exit code: 0, or 1 for every error.
+// run runs the program and returns the exit code: 0, or 1 for any error.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	cmd := app.command()

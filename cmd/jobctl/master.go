@@ -50,7 +50,7 @@ func (a *app) commonCommands() []*cobra.Command {
 	return list
 }
 
-// verbCommand is pause or continue.
+// verbCommand returns the command pause or continue.
 func (a *app) verbCommand(verb, short string) *cobra.Command {
 	var all bool
 	c := &cobra.Command{Use: verb + " TARGET... | --all", Short: short, ValidArgsFunction: a.completeTargets}

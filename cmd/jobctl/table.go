@@ -21,7 +21,7 @@ type grid struct {
 
 func newGrid(columns ...string) *grid { return &grid{columns: columns} }
 
-// add adds a row of one-line cells. Names come from others: control characters are removed.
+// add adds a row of one-line cells. Control characters are removed, because names come from others.
 func (g *grid) add(cells ...string) {
 	for i := range cells {
 		cells[i] = cli.Clean(cells[i])
@@ -41,7 +41,7 @@ func (g *grid) addLines(cells ...[]string) {
 	g.rows = append(g.rows, row)
 }
 
-// plain is the table for programs, in the shape that existing scripts parse.
+// plain returns the table for programs, in the format that existing scripts parse.
 func (g *grid) plain() string {
 	w := table.NewWriter()
 	style := table.StyleDefault
@@ -52,8 +52,8 @@ func (g *grid) plain() string {
 	return w.Render() + "\n"
 }
 
-// fancy is the table for people: numbers are aligned to the right, and colours mark
-// what needs attention.
+// fancy returns the table for people: numbers are right-aligned, and colours mark what needs
+// attention.
 func (g *grid) fancy(colour bool) table.Writer {
 	var columns []cli.Column
 	for i, name := range g.columns {
@@ -112,7 +112,7 @@ func paint(column, cell string) string {
 	return cell
 }
 
-// print shows a table in the form that suits the output.
+// print writes a table, plain unless the output is a terminal.
 func (a *app) print(g *grid) error {
 	if f, ok := a.stdout.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		_, err := io.WriteString(a.stdout, g.plain())

@@ -67,7 +67,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// forTargets sends a request for targets that the user has named.
+// forTargets sends a request for the targets that the user has named.
 func (a *app) forTargets(typ string, targets []string) error {
 	switch {
 	case len(targets) == 0:
@@ -110,7 +110,7 @@ type target struct {
 	concurrency, length, paused string
 }
 
-// targetsOf reads the targets of a worker's status, in its order.
+// targetsOf returns the targets of a worker's status, in its order.
 func targetsOf(status json.RawMessage) (list []target) {
 	for _, m := range eot.Members(eot.Object(eot.Members(status)).Get("targets")) {
 		o := eot.Object(eot.Members(m.Value))
@@ -142,8 +142,8 @@ func targetTable(status json.RawMessage) *grid {
 	return t
 }
 
-// memoryTable shows the memory use in a status. A worker's status also has the number of
-// jobs that clients wait for.
+// memoryTable returns the memory use in a status. A worker's status also has the number of jobs
+// that clients wait for.
 func memoryTable(status json.RawMessage) *grid {
 	o := eot.Object(eot.Members(status))
 	t := newGrid("what", "value")
@@ -156,7 +156,7 @@ func memoryTable(status json.RawMessage) *grid {
 	return t
 }
 
-// completeTargets proposes the targets of the daemon, if it answers.
+// completeTargets completes targets of the daemon, if it answers.
 func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	if a.settle() != nil || a.prompt {
