@@ -21,7 +21,7 @@ const late = 15 * time.Second
 // goesOn is the advice for a paused target.
 const goesOn = "Running rows continue; no other row begins until it is resumed."
 
-// find finds what is wrong, the worst first.
+// find returns the findings, the most severe first.
 func find(l *Look, of func(target string) lately) finding.Look {
 	all := finding.Look{}
 	if len(l.Workers) == 0 {

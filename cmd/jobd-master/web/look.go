@@ -16,10 +16,10 @@ import (
 // mostPage is the most items of a reply; busiest is how many targets the statistics have.
 const mostPage, busiest = 500, 20
 
-// mostFound is how many findings one reply has at most, mostFolded how many the statistics have.
+// mostFound is the most findings of a reply, mostFolded of the statistics.
 const mostFound, mostFolded = 1000, 20
 
-// stats is what the page looks at again and again: it is written once for all viewers.
+// stats returns the statistics, which pages request all the time. They are encoded once per Look.
 func (s *Server) stats(*http.Request) (any, error) {
 	l := s.Master.Look()
 	s.mu.Lock()
@@ -47,7 +47,7 @@ func (s *Server) moments(*http.Request) (any, error) {
 	return api.List[api.Moment]{Items: s.past.Lately()}, nil
 }
 
-// stats are the sums of a look, and what is worst and busiest of it.
+// stats has the sums of a Look, its findings, and the busiest targets.
 type stats struct {
 	At         time.Time       `json:"at"`
 	Workers    int             `json:"workers"`
@@ -65,8 +65,8 @@ type stats struct {
 	Runs       []uint64        `json:"runs"`
 	Targets    int             `json:"targets"`
 	Busiest    []master.Target `json:"busiest"`
-	Findings   []api.Finding   `json:"findings"`   // those that are alike folded
-	Severities api.Severities  `json:"severities"` // how many findings there are of each
+	Findings   []api.Finding   `json:"findings"`   // similar ones are combined
+	Severities api.Severities  `json:"severities"` // number of findings of each
 }
 
 func sum(l *master.Look) *stats {
@@ -157,7 +157,7 @@ func (s *Server) target(r *http.Request) (any, error) {
 	found := l.Findings.Of(finding.Query{Subject: name, May: func(f *api.Finding) bool { return f.Kind == "target" }}, mostFound).Items
 	return struct {
 		master.Target
-		At       []master.Worker `json:"at"` // who serves it
+		At       []master.Worker `json:"at"` // the workers that serve it
 		Findings []api.Finding   `json:"findings"`
 	}{l.Targets[i], workers, found}, nil
 }

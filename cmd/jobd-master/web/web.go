@@ -49,7 +49,7 @@ type Server struct {
 
 	past moments.Ring
 
-	mu   sync.Mutex // guards the following
+	mu   sync.Mutex // guards the fields below
 	look *master.Look
 	told []byte // the statistics of look, encoded
 }

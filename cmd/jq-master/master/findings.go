@@ -15,10 +15,10 @@ type Found struct {
 	Folded api.Findings
 }
 
-// mostFolded is how many findings the statistics have.
+// mostFolded is the most findings in the statistics.
 const mostFolded = 20
 
-// Findings returns what is found, once for all who ask within a second.
+// Findings returns the findings. Callers within the same second share a result.
 func (m *Master) Findings() (*Found, error) {
 	return m.found.get(func() (*Found, bool, error) {
 		s, err := m.Stats(statNames)
@@ -58,14 +58,14 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 		switch {
 		case waiting == 0:
 		case !n.Served:
-			name(api.Severe, n, "no_worker", finding.Wait(waiting)+", and no worker serves the name", "Start one that takes it, or look at the names that the workers serve.")
+			name(api.Severe, n, "no_worker", finding.Wait(waiting)+", and no worker serves the name", "Start one that serves it, or check the names that the workers serve.")
 		case n.Silence >= quiet && n.States[job.Running] == 0:
 			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.Wait(waiting), n.Silence.Round(time.Second)),
-				"They pull, and have not asked for jobs: they hang, or are gone. Start them again.")
+				"They pull, and have not asked for jobs: they hang or are gone. Restart them.")
 		}
 		if bad > 1 && bad >= n.States[job.Done] {
 			failing = true
-			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages tell why; once that is mended, retry all that fit.")
+			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages say why; once the cause is fixed, retry all that fit.")
 		}
 	}
 	if !failing && s.Erred > 1 && 2*s.Erred > s.Ended {
@@ -81,7 +81,7 @@ func find(s *Stats, rules []*ConstraintView, limits *Limits) finding.Look {
 		}
 	}
 	if s.Paused > 0 {
-		master(api.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", s.Paused, s.Workers), "The list of workers tells why: they are busy, or cannot be reached.")
+		master(api.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", s.Paused, s.Workers), "The list of workers says why: they are busy or cannot be reached.")
 	}
 	for _, l := range []struct {
 		flag    string
