@@ -97,7 +97,7 @@ func (a *app) settle() error {
 	return nil
 }
 
-// mode says for which daemons a command is.
+// mode is the kind of daemon that a command needs.
 type mode int
 
 const (

@@ -54,8 +54,8 @@ type Worker struct {
 	Trouble string        `json:"trouble"` // why it cannot work; "" if it can
 	Silent  bool          `json:"silent"`  // it has not answered
 	Old     bool          `json:"old"`     // it does not report rows
-	// Uncounted is why it did not count the rows of its table, as it should for all workers of
-	// the table; "" if it did or was not asked.
+	// Uncounted is why it could not count the rows of its table; "" if it could, or if another
+	// worker of the table was asked.
 	Uncounted string `json:"uncounted"`
 	table     string
 }
@@ -77,7 +77,7 @@ type Target struct {
 // load returns the number by which targets are ordered.
 func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running }
 
-// seen has the last Look, and what is kept of earlier ones.
+// seen has the last Look, and counts from earlier ones.
 type seen struct {
 	changed atomic.Bool // an operator has changed something since the last Look
 

@@ -9,8 +9,8 @@ type pace struct {
 	stay          map[string]time.Duration // average time of a target's rows from start to end
 }
 
-// fetchLeast is the shortest time that a fetch counts as: to fetch fewer rows more often costs more
-// than other daemons of the target gain.
+// fetchLeast is the least time that counts for a fetch. With less, a daemon would fetch so few rows
+// at a time that the fetches cost more than other daemons of the target gain.
 const fetchLeast = 10 * time.Millisecond
 
 // smoothing divides the weight of one more row in the average.

@@ -92,7 +92,7 @@ type MySQL struct {
 type Broker struct {
 	SubmitAddr, WorkerAddr                string // "host:port" or "unix:/path"
 	Token                                 string
-	TLSCA, TLSCert, TLSKey, TLSServerName string // any of them enables TLS; all but the last are paths
+	TLSCA, TLSCert, TLSKey, TLSServerName string // three paths and a name; any of them enables TLS
 	TypePrefix                            string // before a target's name, if there is no launcher
 	IDPrefix                              string // before a row's id; "" means "database.table/"
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Handler handles one request. data is nil if the request has none, or data that JavaScript treats
-// as false. The result becomes the data of the response: raw JSON unchanged, an After as described
-// there, any other value encoded. An error becomes the response's error. The context ends with the
+// as false. The result becomes the data of the response: raw JSON unchanged, the Data of an After,
+// any other value encoded. An error becomes the response's error. The context ends with the
 // connection.
 type Handler func(ctx context.Context, c *Conn, data json.RawMessage) (any, error)
 

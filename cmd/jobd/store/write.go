@@ -135,7 +135,7 @@ func (b Batch) singles() []Batch {
 }
 
 // shrink repeats a final update with less and less output while the server refuses the output.
-// Other errors may be temporary; then the whole output should be written later.
+// Other errors may be temporary: the whole output is then written later.
 func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {

@@ -85,8 +85,8 @@ type Page struct {
 type Detail struct {
 	Job       *job.Job
 	HasResult bool
-	// Place is how many jobs, at least, are handed out before it, -1 if it does not wait; Exact
-	// says that Place is the exact number.
+	// Place is the number of jobs that are handed out before it, -1 if it does not wait. Unless
+	// Exact is set, there may be more.
 	Place int
 	Exact bool
 	// BlockedBy has the ids of the constraints that hold it back now. Waits describes what else

@@ -29,7 +29,8 @@ type Options struct {
 	Store  store.Store
 	Push   Pusher
 	Values Values
-	// Broker starts a broker, or connects to one that is Shared with others.
+	// Broker starts a broker or connects to one. Shared says that other clients use the broker,
+	// too.
 	Broker func() (Broker, error)
 	Shared bool
 	// Namespace is part of the names of the broker's groups.

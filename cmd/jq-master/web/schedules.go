@@ -58,7 +58,7 @@ func (x *exchange) scheduleName() (string, error) {
 	return name, scheduleFault(schedule.CheckName(name))
 }
 
-// asJSON replies with a Go value, as its JSON would be.
+// asJSON replies with the JSON of a Go value, or the MessagePack of that.
 func (x *exchange) asJSON(v any) (int, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -46,7 +46,7 @@ type Row struct {
 	Priority int64
 }
 
-// Effects are what to do now. Each effect is returned once.
+// Effects tells the caller what to do now. Each effect is returned once.
 type Effects struct {
 	Start   []Row   // hand these to the broker
 	Fetch   []Want  // accept waiting rows of these targets, then call Fetched or FetchFailed
