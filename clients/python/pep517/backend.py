@@ -1,7 +1,7 @@
 """Builds the package for pip, with the standard library alone.
 
-The usual backends want a wheel package that many Pythons lack, and fetch it;
-this one lets "pip install ." work where there is no network.  It reads the
+The usual backends need the wheel package, which pip may have to download; this
+one lets "pip install ." work without a network.  It reads the
 plain strings of [project] in pyproject.toml and the version in the package.
 """
 
@@ -18,7 +18,7 @@ SOURCE = ROOT / "src"
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Write the wheel; its file name."""
+    """Write the wheel; returns its file name."""
     files = {
         path.relative_to(SOURCE).as_posix(): path.read_bytes()
         for path in sorted((SOURCE / "gloom").rglob("*"))
@@ -28,12 +28,12 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """Write a wheel that points to the sources here; its file name."""
+    """Write a wheel that points to these sources; returns its file name."""
     return _write(wheel_directory, {"gloom.pth": f"{SOURCE}\n".encode()})
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Write the source archive; its file name."""
+    """Write the source archive; returns its file name."""
     name, metadata = _describe()
     target = pathlib.Path(sdist_directory) / f"{name}.tar.gz"
     with tarfile.open(target, "w:gz") as archive:
@@ -50,7 +50,7 @@ def _no_cache(info):
 
 
 def _describe():
-    """The name of what is built, and its metadata."""
+    """The name and version of the package, and its metadata."""
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     project = text.partition("[project]\n")[2].partition("\n[")[0]
     field = dict(re.findall(r'^([\w-]+) = "(.*)"$', project, re.MULTILINE))

@@ -1,55 +1,55 @@
 """The Python client of the Gloom job broker.
 
-A Submitter hands jobs in over one connection that threads share: do waits for
-the answer, submit returns a Pending, which is a concurrent.futures.Future.  A
-Worker serves jobs of one type or more with a pool of handlers, in threads or in
-processes.  AsyncSubmitter and AsyncWorker are their twins for asyncio.
+A Submitter submits jobs over one connection that threads can share: do waits
+for the answer; submit returns a Pending, which is a concurrent.futures.Future.
+A Worker serves jobs of one or more types with a pool of handlers, in threads or
+in processes.  AsyncSubmitter and AsyncWorker are the same for asyncio.
 
     with gloom.Submitter("127.0.0.1:9998") as jobs:
         print(jobs.do("echo", {"text": "hi"}))
 
     gloom.Worker("echo", lambda job: job.body, "127.0.0.1:9999").run()
 
-With several addresses a submitter uses one broker and turns to the next when
-that one is lost or drains; a worker joins all of them.  Both reconnect by
-themselves, with exponential backoff and full jitter.
+With several addresses a submitter uses one broker and moves to the next when
+that one is lost or drains; a worker joins all of them.  Both reconnect
+automatically, with exponential backoff and full jitter.
 
 Jobs live in the broker's memory and belong to their submitter's connection.
 When it is lost, every job pending on it ends at once with a LostError, which
-says whether the broker had taken the job.  What to do then is for the caller
-to decide: a job that was sent may have run.  Jobs with keep outlive it: the
-submitter attaches to them as soon as it is back at the same broker.
+says whether the broker had accepted the job.  The caller decides what to do
+then: a job that was sent may have run.  Jobs with keep outlive the connection:
+the submitter attaches to them when it reconnects to the same broker.
 
-The way of a job and of its reply, module by module:
+The path of a job and of its reply, module by module:
 
-  submitter, async_submitter  make a job of what they are given
-  job_options, body, wire     check it and write its frame
-  pending                     is what the caller waits for
-  _gate                       lets it in when there is room and a connection
-  _connector                  gives it to a session with one of the brokers
-  _replies                    notes whose reply comes when
+  submitter, async_submitter  take the job from the caller
+  job_options, body, wire     check it and encode its frame
+  pending                     represents it to the caller
+  _gate                       admits it when there is room and a connection
+  _connector                  passes it to a session with one of the brokers
+  _replies                    records the order in which replies will come
   _link                       sends its bytes together with others
   ───── the broker, a worker, the broker again ─────
-  _link, wire                 cut what comes into frames and read them
-  _replies                    finds the request, or the job, that one belongs to
-  pending                     ends, and _gate lets the next job in
+  _link, wire                 split the input into frames and decode them
+  _replies                    finds the request or job that a frame belongs to
+  pending                     ends, and _gate admits the next job
 
 and of a run in a worker:
 
   _link, wire                 read the job
-  _socket                     counts and queues what is out on a connection
+  _socket                     counts and queues the jobs of a connection
   async_worker                runs the handler as a task, and keeps sockets joined
   worker, _processes          run it in a thread or in a process instead
-  failure                     makes an answer of what it returns or raises
-  _socket, _link              send that, and take what the broker says of it
+  failure                     turns what it returns or raises into an answer
+  _socket, _link              send the answer and handle the broker's reply
 
-From _connector and up to pending, and in a worker all but the handlers, this happens
-in one event loop: the caller's for AsyncSubmitter and AsyncWorker; for Submitter and
-Worker, which have one of these at work inside, a loop in a thread of its own (_loop).
+Everything from _connector to pending, and in a worker everything but the handlers,
+happens in one event loop: the caller's for AsyncSubmitter and AsyncWorker; for
+Submitter and Worker, which wrap them, a loop in a thread of its own (_loop).
 
-The package does not store jobs, submit a job a second time unless told so,
-spread one submitter's jobs over several brokers, or look brokers up.  Bodies are
-Python values, or RawJSON where every byte must stay as it is.
+The package does not store jobs, submit a job twice unless told to, spread one
+submitter's jobs over several brokers, or discover brokers.  Bodies are Python
+values, or RawJSON where every byte must be preserved.
 """
 
 from . import errors

@@ -1,4 +1,4 @@
-"""Whether to try again to connect, and how long to wait before."""
+"""Whether to try to connect again, and how long to wait first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def hopeless(error: BaseException) -> bool:
 class Backoff:
     """Waits between 0 and a limit that doubles from base up to a maximum.
 
-    All clients of a broker that restarts come back at different moments.
+    The waits are random, so the clients of a broker that restarts do not all
+    reconnect at once.
     """
 
     def __init__(self, limits: tuple[float, float]) -> None:
@@ -31,7 +32,8 @@ class Backoff:
         return seconds
 
     def lasted(self, seconds: float) -> None:
-        """A connection lasted this long.  Only one that lasted as long as the longest
-        wait resets the limit, so a broker that hangs up at once is not asked faster."""
+        """Record how long a connection lasted.  Only one that lasted at least as long
+        as the longest wait resets the limit, so a broker that hangs up at once is not
+        tried more often."""
         if seconds >= self._most:
             self._limit = self._base

@@ -1,4 +1,4 @@
-"""A submitter's connection to one of several brokers, kept up by itself."""
+"""A submitter's connection to one of several brokers, reestablished when lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .pending import PendingJob
 
 
 class Session(Jobs, Link):
-    """One connection, and what is pending on it."""
+    """One connection, and the jobs and requests pending on it."""
 
     def __init__(self, options: Options, addr: str, gate: Gate) -> None:
         super().__init__(options, addr)
         self._gate = gate
-        self.over = asyncio.Event()  # set when it is lost, or the broker stops
+        self.over = asyncio.Event()  # set when it is lost, or the broker is stopping
         self._retired = False
 
     def freed(self) -> None:
@@ -41,19 +41,19 @@ class Session(Jobs, Link):
         self._gate.writable()
 
     def retire(self) -> None:
-        """Close once nothing is pending any more."""
+        """Close as soon as nothing is pending."""
         self._retired = True
         self.after_read()
 
 
 class Connector:
-    """Keeps a session to one of the brokers as long as that serves, then to
-    the next one that does, and sends the jobs that the gate lets in.  Belongs to
-    the event loop's thread.
+    """Keeps a session with one of the brokers while it serves, then with the next
+    one that does, and sends the jobs that the gate admits.  Only for the event
+    loop's thread.
 
-    It tells the gate which connection takes new jobs and, after an attempt at
-    every broker has failed, why there is none: a RefusedError when all refuse for
-    good, else NotConnected.
+    It tells the gate which connection takes new jobs or, after an attempt at every
+    broker has failed, why there is none: a RefusedError when all refuse
+    permanently, else NotConnected.
     """
 
     def __init__(self, options: Options, gate: Gate) -> None:
@@ -61,10 +61,10 @@ class Connector:
         self._gate = gate
         self._next = 0
         self._sessions: set[Session] = set()
-        # Kept jobs of the session for new jobs that was lost, and its broker.
+        # Kept jobs of the last session, which was lost, and the address of its broker.
         self._kept: list[PendingJob] = []
         self._kept_at = ""
-        # What was asked about them meanwhile.
+        # Requests made about them meanwhile.
         self._asked: list[tuple[str, str, Mapping[str, object], Done]] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -77,7 +77,7 @@ class Connector:
     async def _run(self) -> None:
         tell, addrs = self._options.tell, self._options.addrs
         backoff = Backoff(self._options.backoff)
-        old: Session | None = None  # the connection that drains, or is lost
+        old: Session | None = None  # the connection that is draining or lost
         since = 0.0  # when it was made
         while True:
             tried = await self._try_all(old)
@@ -85,7 +85,7 @@ class Connector:
                 since = time.monotonic()
                 self._adopt(tried)
                 if old is not None:
-                    old.retire()  # what is pending there stays there
+                    old.retire()  # pending jobs stay there
                 old = tried
                 await old.over.wait()
                 patience = 0.0 if len(addrs) > 1 else None
@@ -105,15 +105,15 @@ class Connector:
                 wait = backoff.wait()
                 tell(Notice(Event.LOST, old.addr, old.lost.result(), wait))
                 await asyncio.sleep(wait)
-                if self._kept:  # they wait there
+                if self._kept:  # the broker still has them
                     self._next = addrs.index(old.addr)
                 old = None
 
     async def _try_all(self, draining: Session | None) -> Session | GloomError:
-        """One attempt at each address in turn, but for the one that drains.
+        """Try each address once, in turn, except the one that is draining.
 
-        Errors are returned, not raised: users will get them, and must not get
-        hold of the frames that go on running here.
+        Errors are returned, not raised: they reach users, and their tracebacks
+        must not expose the frames that continue to run here.
         """
         errors = []
         for _ in self._options.addrs:
@@ -138,7 +138,7 @@ class Connector:
         return error
 
     def _adopt(self, session: Session) -> None:
-        """Make a connection the one for new jobs."""
+        """Use this connection for new jobs."""
         self._sessions.add(session)
         session.lost.add_done_callback(lambda _: self._gone(session))
         self._options.tell(Notice(Event.CONNECTED, session.addr))
@@ -173,11 +173,11 @@ class Connector:
         self._gate.leave()
         job._failed(LostError(cause, self._kept_at, job.id, job.acked, job.sent))
 
-    # What submitters ask for.
+    # Called by submitters.
 
     def send(self) -> None:
-        """Send the jobs that the gate has let in, or attach to them; they fail at
-        once when the connection has just gone."""
+        """Send the jobs that the gate has admitted, or attach to them.  They fail at
+        once if the connection has just been lost."""
         for job in self._gate.take():
             if self._gate.session is not None:
                 self._gate.session.submit(job)
@@ -189,8 +189,9 @@ class Connector:
     def ask(
         self, verb: str, id: str | None, fields: Mapping[str, object], done: Done
     ) -> None:
-        """Ask about a job where it is pending, else on the connection for new jobs.
-        What is asked about a job of a lost one waits with that."""
+        """Send a request about a job on the connection where it is pending, else on
+        the one for new jobs.  A request about a kept job of a lost connection waits
+        until that job is attached to."""
         pending = (session for session in self._sessions if id in session.jobs)
         session = next(pending, self._gate.session)
         if session is not None:
@@ -201,8 +202,8 @@ class Connector:
             done(NotConnected("no connection to a broker"))
 
     async def close(self) -> None:
-        """Drop all connections; what is pending fails with a LostError whose
-        cause is a ClosedError."""
+        """Drop all connections; pending jobs fail with a LostError whose cause is a
+        ClosedError."""
         self._closed = True
         self._gate.close()
         if self._task is not None:

@@ -13,43 +13,43 @@ from .pending import PendingJob
 if TYPE_CHECKING:
     from ._connector import Session
 
-#: Bytes that may wait to be taken over by the event loop.
+#: Most bytes that may wait for the event loop to send them.
 MAX_UNSENT = 1024 * 1024
 
 _Condition = Callable[[], bool]
 
 
 class Gate:
-    """Lets jobs in.  Threads may wait here, and tasks of the connection's loop; all
-    but wait belongs to that loop's thread.  The lock guards all fields."""
+    """Admits jobs.  Threads and tasks of the connection's loop can wait here.  All
+    methods but wait are for that loop's thread.  The lock guards all fields."""
 
     def __init__(self, window: int) -> None:
         self._lock = threading.Lock()
-        self._turns = threading.Condition(self._lock)  # of threads that wait
-        self._threads = 0  # how many these are
-        self._tasks: deque[asyncio.Future[None]] = deque()  # the turns of tasks
+        self._turns = threading.Condition(self._lock)  # for waiting threads
+        self._threads = 0  # how many are waiting
+        self._tasks: deque[asyncio.Future[None]] = deque()  # one for each waiting task
         self._window = window
         self._closing = False
         self.session: Session | None = None  # the connection for new jobs
-        #: Why the last attempt at all brokers failed.
+        #: Why the last attempt to reach any broker failed.
         self._error: Exception | None = None
-        # Jobs that were let in, for the event loop to send, and their bytes.
+        # Admitted jobs that the event loop has yet to send, and their bytes.
         self._inbox: list[PendingJob] = []
         self._unsent = 0
-        self.outstanding = 0  # jobs let in that have not ended
+        self.outstanding = 0  # admitted jobs that have not ended
 
-    # What happens.
+    # Called when something changes.
 
     def connected(self, session: Session | None, error: Exception | None) -> None:
-        """There is another connection for new jobs, or none any more.  error: why
-        the last attempt to make one failed, None to keep what was known."""
+        """Set the connection for new jobs, None if there is none.  error: why the last
+        attempt to make one failed; None keeps the previous error."""
         with self._lock:
             self.session = session
             self._error = None if session is not None else error or self._error
             self._wake(all=True)
 
     def take(self) -> list[PendingJob]:
-        """The jobs that were let in since the last call."""
+        """Return the jobs that were admitted since the last call."""
         with self._lock:
             jobs, self._inbox = self._inbox, []
             if self._unsent >= MAX_UNSENT:
@@ -58,24 +58,24 @@ class Gate:
             return jobs
 
     def leave(self) -> None:
-        """A job no longer counts."""
+        """Stop counting one job."""
         with self._lock:
             self.outstanding -= 1
             if self._threads or self._tasks:
                 self._wake(all=self._closing)
 
     def writable(self) -> None:
-        """The connection takes more bytes."""
+        """Called when the connection accepts more bytes."""
         with self._lock:
             self._wake(all=True)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Admit no more jobs."""
         with self._lock:
             self._closing = True
             self._wake(all=True)
 
-    # Conditions to wait for: called under the lock, true once they hold.
+    # Conditions to wait for: called under the lock, they return true once they hold.
 
     def enter(self, job: PendingJob) -> bool:
         """Take a place in the window."""
@@ -94,8 +94,8 @@ class Gate:
         return True
 
     def ready(self, patient: bool) -> bool:
-        """Whether there is a connection.  Raises what the last attempt to make one
-        has met; if patient, only the refusal of all brokers for good."""
+        """Whether there is a connection.  Raises the error of the last attempt to make
+        one; if patient, only when all brokers refuse permanently."""
         if self._closing:
             raise errors.ClosedError("closed")
         if self.session is None and self._error is not None:
@@ -108,23 +108,23 @@ class Gate:
         return not self.outstanding
 
     def wait(self, condition: _Condition, wait: float | None) -> None:
-        """Block until a condition holds.  After wait seconds WindowFull, NotConnected
-        or, of a closed gate, asyncio.TimeoutError tells why it does not."""
+        """Block until a condition holds.  After wait seconds raise WindowFull,
+        NotConnected or, if the gate is closed, asyncio.TimeoutError."""
         with self._lock:
             if condition():
-                return  # mostly it does, and costs no turn
+                return  # the usual case
             self._threads += 1
             try:
                 if not self._turns.wait_for(condition, wait):
                     self._give_up(wait)
             except BaseException:
-                self._turns.notify()  # if its turn had come, it is the next one's
+                self._turns.notify()  # pass on a wakeup meant for this thread
                 raise
             finally:
                 self._threads -= 1
 
     async def wait_async(self, condition: _Condition, wait: float | None) -> None:
-        """As wait, for a task."""
+        """Like wait, for a task."""
         loop = asyncio.get_running_loop()
         until = None if wait is None else loop.time() + wait
         while True:
@@ -147,17 +147,17 @@ class Gate:
                 turn.cancel()
 
     def _wake(self, all: bool) -> None:
-        """Have one, or all, look at their condition again."""
+        """Have one waiter, or all, check their condition again."""
         self._turns.notify(self._threads if all else 1)
         while self._tasks:
             turn = self._tasks.popleft()
-            if not turn.done():  # its task waits
+            if not turn.done():  # its task is waiting
                 turn.set_result(None)
                 if not all:
                     return
 
     def _give_up(self, wait: float | None) -> None:
-        """Raise what kept the condition from holding."""
+        """Raise the error that says why the condition does not hold."""
         outstanding = f"{self.outstanding} jobs outstanding"
         if self._closing:
             raise asyncio.TimeoutError(f"{outstanding} after {wait} s")

@@ -1,7 +1,7 @@
 """One connection to a broker: bytes out, messages in, and its end.
 
-What the messages mean is for its subclasses to say, but for hello and ping,
-which are about the connection itself.
+It handles hello and ping, which concern the connection itself; subclasses handle
+all other messages.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from ._replies import Replies
 from .errors import GloomError
 from .wire import FrameReader
 
-# Beats without a byte after which a connection is given up.  The broker does
-# so after two; one more leaves the decision to the side that pings.
+# Heartbeats without a byte after which a connection is given up.  The broker gives up
+# after two; waiting for one more leaves the decision to the side that pings.
 _SILENT_BEATS = 3
 
-# Bytes that wait for the end of a round of the loop at most.
+# Most bytes that wait for the end of a round of the loop.
 _BATCH = 256 * 1024
 
 
 class Link(Replies, asyncio.Protocol):
-    """A connection.  All methods belong to the event loop's thread."""
+    """A connection.  All methods are for the event loop's thread."""
 
     def __init__(self, options: Options, addr: str) -> None:
         super().__init__(addr)
         self._loop = asyncio.get_running_loop()
         self._options = options
-        self.max_frame = options.max_frame  # that the broker takes, in bytes
+        self.max_frame = options.max_frame  # largest that the broker accepts, in bytes
         #: Done with the cause when the connection is gone.
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
-        self.cause: Exception | None = None  # why it ends
+        self.cause: Exception | None = None  # why it ended
         self.writable = True  # whether more bytes may be written now
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
         self._transport: asyncio.Transport | None = None
@@ -45,23 +45,23 @@ class Link(Replies, asyncio.Protocol):
         self._last_byte = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
-    # What subclasses are told, beside messages and errors.
+    # Hooks of subclasses, beside those for messages and errors.
 
     def before_flush(self) -> None:
-        """Called before each write, to add frames of its own."""
+        """Called before each write; may send more frames."""
 
     def after_read(self) -> None:
-        """Called after what came has been handled."""
+        """Called after received data has been handled."""
 
     def on_writable(self) -> None:
-        """Called when writing may go on."""
+        """Called when writing may continue."""
 
-    # What our side does.
+    # Actions of this side.
 
     async def open(self) -> None:
-        """Connect, TLS and hello included.
+        """Connect, including TLS and hello.
 
-        Raises OSError (ssl.SSLError, TimeoutError, …) or what the broker said.
+        Raises OSError (ssl.SSLError, TimeoutError, …) or the broker's error.
         """
         limit = self._options.dial_timeout
         try:
@@ -84,7 +84,7 @@ class Link(Replies, asyncio.Protocol):
             self._write()  # so that writing is paused in time
 
     def close(self, cause: Exception) -> None:
-        """Send what is waiting, then close; lost is done with this cause."""
+        """Send waiting frames, then close; this cause becomes the result of lost."""
         if self.cause is not None:
             return
         self.cause = cause
@@ -93,7 +93,7 @@ class Link(Replies, asyncio.Protocol):
             self._transport.close()
 
     def abort(self, cause: Exception) -> None:
-        """Drop the connection; lost is done with this cause."""
+        """Drop the connection; this cause becomes the result of lost."""
         self.cause = self.cause or cause
         if self._transport is not None:
             self._transport.abort()
@@ -108,7 +108,7 @@ class Link(Replies, asyncio.Protocol):
             out, self.unsent, self._out_size = self.unsent, [], 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -157,7 +157,7 @@ class Link(Replies, asyncio.Protocol):
     async def _open(self) -> None:
         options, loop = self._options, self._loop
         if options.local:
-            with contextlib.suppress(OSError):  # not there, or not for us
+            with contextlib.suppress(OSError):  # absent, or no permission
                 await loop.create_unix_connection(lambda: self, options.local)
         if self._transport is None:
             path, host, port, wants_tls = split_addr(self.addr)
@@ -175,9 +175,9 @@ class Link(Replies, asyncio.Protocol):
             await self._hello()
 
     async def _hello(self) -> None:
-        """Introduce ourselves and learn the broker's limits.
+        """Send a hello and learn the broker's limits.
 
-        Raises the broker's refusal, or what ended the connection.
+        Raises the broker's refusal, or the error that ended the connection.
         """
         options = self._options
         replied = self._loop.create_future()
@@ -207,7 +207,7 @@ class Link(Replies, asyncio.Protocol):
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """A broker whose machine is gone is noticed within a minute."""
+    """Notice within a minute that the broker's machine is gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", 30),

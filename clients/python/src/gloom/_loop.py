@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 async def within(work: Awaitable[T], timeout: float | None) -> T:
-    """Wait at most so many seconds, then raise asyncio.TimeoutError.
+    """Wait at most timeout seconds, then raise asyncio.TimeoutError.
 
     Before Python 3.12, asyncio.wait_for may swallow a cancellation.
     """
@@ -40,8 +40,8 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
 
 
 def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Run a coroutine beside the others.  Only a mistake in this package ends
-    it with an exception, which must not go unseen."""
+    """Run a coroutine as a task.  Only a bug in this package makes it raise; the
+    exception is logged."""
 
     def look(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
@@ -55,7 +55,7 @@ def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 ) -> Callable[Concatenate[Any, P], T]:
-    """A method for threads: it has the loop in _thread run that of _core."""
+    """A blocking version of a method: runs it on _core in the loop of _thread."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -66,19 +66,19 @@ def blocking(
 
 
 class LoopThread:
-    """Runs an event loop until stopped, or until Python ends, and at last a
-    coroutine that clears up.
+    """Runs an event loop in a thread until stopped, or until Python exits, and then a
+    coroutine that cleans up.
 
-    What is called in it after that, or in a forked process, where its thread does
-    not exist, raises ClosedError.
+    Calls after that raise ClosedError, and so do calls in a forked process, which
+    does not have the thread.
     """
 
     def __init__(self, name: str, last: Callable[[], Coroutine[Any, Any, None]]):
         self.loop = asyncio.new_event_loop()
         self._last = last
         self._pid = os.getpid()
-        # Guards _stopped: none is called after it.  A signal handler may call while
-        # its own thread does.
+        # Guards _stopped: nothing is called in the loop once it is set.  Reentrant,
+        # because a signal handler may interrupt a call of the same thread.
         self._lock = threading.RLock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -106,18 +106,18 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def check_outside(self) -> None:
-        """RuntimeError inside the loop's thread, where waiting for it never ends."""
+        """Raise RuntimeError inside the loop's thread, where waiting would deadlock."""
         if self.inside:
             raise RuntimeError("a callback must not wait for the event loop")
 
     def check_here(self) -> None:
-        """ClosedError in a forked process."""
+        """Raise ClosedError in a forked process."""
         if self._pid != os.getpid():
             raise ClosedError("closed: this is a forked process")
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
-        """Within it the loop is not stopped."""
+        """Keep the loop from being stopped within the context."""
         self.check_here()
         with self._lock:
             if self._stopped:
@@ -138,7 +138,7 @@ class LoopThread:
             return result.result()
         except concurrent.futures.CancelledError:
             raise ClosedError("closed") from None
-        except asyncio.TimeoutError as err:  # since Python 3.11 both are one
+        except asyncio.TimeoutError as err:  # the same class since Python 3.11
             raise concurrent.futures.TimeoutError(*err.args) from None
 
     def stop(self) -> None:

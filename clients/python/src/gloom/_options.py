@@ -1,4 +1,4 @@
-"""What submitters and workers have in common to set up."""
+"""The settings that submitters and workers share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Callable, Sequence, TypedDict
 
 from .wire import MAX_FRAME, MAX_MS
 
-#: A broker's frame may exceed max_frame by its envelope: a job that was just
-#: small enough to be submitted is a little larger when it is handed out.
+#: How much a broker's frame may exceed max_frame: a job that was just small
+#: enough to be submitted is a little larger when it is handed out.
 FRAME_SLACK = 16 * 1024
 
 logger = logging.getLogger("gloom")
@@ -22,22 +22,22 @@ logger = logging.getLogger("gloom")
 class Event(enum.Enum):
     """What a Notice is about."""
 
-    CONNECTED = "connected"  # a connection stands, hello included
+    CONNECTED = "connected"  # a connection was made, including hello
     JOINED = "joined"  # a worker's socket has joined its type
-    LOST = "lost"  # a connection went
+    LOST = "lost"  # a connection was lost
     FAILED = "failed"  # an attempt to connect or join failed
-    #: A broker refuses a worker's hello or join for good; no further attempt
-    #: is made on this socket.
+    #: A broker refuses a worker's hello or join permanently; this socket makes no
+    #: further attempt.
     GIVEN_UP = "given up"
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Tells of something about connections that no caller waits for."""
+    """Reports an event of a connection that no caller waits for."""
 
     event: Event
     addr: str  # the broker
-    error: BaseException | None = None  # why; None when CONNECTED or JOINED
+    error: BaseException | None = None  # the reason; None if CONNECTED or JOINED
     wait: float = 0.0  # seconds until the next attempt
 
 
@@ -45,7 +45,7 @@ Notify = Callable[[Notice], None]
 
 
 def log_notice(notice: Notice) -> None:
-    """What is done with notices by default: trouble is logged."""
+    """The default for notify: log the notice, errors as warnings."""
     told = notice.addr, notice.event.value, notice.error
     if notice.error is None:
         logger.debug("%s: %s", *told[:2])
@@ -77,7 +77,7 @@ def split_addr(addr: str) -> tuple[str, str, int, bool]:
 
 
 def local_socket(name: str) -> str:
-    """The path where this machine's broker has its socket of this name; "" on Windows."""
+    """The path of this machine's broker socket of this name; "" on Windows."""
     if not hasattr(os, "geteuid"):  # Windows
         return ""
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -97,7 +97,7 @@ def millis(field: str, seconds: float, limit: int = MAX_MS) -> int:
 
 
 def integer(field: str, value: object, least: int, most: int) -> int:
-    """An int within a range; TypeError or ValueError when it is none."""
+    """Return value if it is an int in the range; else TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{field} {value!r}: not an int")
     if not least <= value <= most:
@@ -106,23 +106,23 @@ def integer(field: str, value: object, least: int, most: int) -> int:
 
 
 class Settings(TypedDict, total=False):
-    """The keywords about connections that all four classes take.
+    """The keyword arguments about connections that all four classes accept.
 
     token, client (a name for the broker's log), heartbeat (seconds between the
     broker's pings, 0.1 … 3600): any of them makes connections begin with a hello.
-    A connection on which nothing came for three beats is given up.
-    tls: encrypts.  server_hostname: what the certificate must name, by default
-    the host of the address.
-    dial_timeout: seconds for one attempt to connect, TLS and hello included (10).
-    max_frame: bytes of the largest frame the broker takes, unless its hello says
-    so (16 MiB).  Larger ones are refused with SizeError before they are sent.
+    A connection that is silent for three heartbeats is given up.
+    tls: the context for TLS.  server_hostname: the name that the certificate must
+    have, by default the host of the address.
+    dial_timeout: seconds for one attempt to connect, including TLS and hello (10).
+    max_frame: bytes of the largest frame that the broker accepts, unless its hello
+    gives the limit (16 MiB).  Larger ones raise SizeError before they are sent.
     backoff: seconds (0.1, 15).  Waits before attempts to connect are random between
-    0 and a limit that begins at the first number, doubles up to the second, and
-    begins anew once a connection has lasted as long as the second.
-    notify: called with each Notice about connections, by default they are logged
-    under "gloom".  It must return soon.
-    compat: for brokers that know the original protocol only.  Nothing newer is
-    sent, and what would need it raises Unsupported.
+    0 and a limit that starts at the first number, doubles up to the second, and is
+    reset once a connection has lasted as long as the second.
+    notify: called with each Notice about connections; by default they are logged
+    under "gloom".  It must return quickly.
+    compat: for brokers that know only the original protocol.  Nothing newer is
+    sent; methods and options that need it raise Unsupported.
     """
 
     token: str | None
@@ -139,8 +139,8 @@ class Settings(TypedDict, total=False):
 
 @dataclass
 class Options:
-    """Settings as they were checked.  Without addresses they are those of this
-    machine's broker: its socket of the name local if that lets us in, else the port."""
+    """Validated settings.  Without addresses the broker of this machine is used: its
+    socket of the name local if that can be opened, else the port."""
 
     addrs: Sequence[str]
     local: str
@@ -183,7 +183,7 @@ class Options:
         return bool(self.token or self.client or self.heartbeat)
 
     def tell(self, notice: Notice) -> None:
-        """Pass a notice on; a failing receiver is logged."""
+        """Pass a notice to notify; log an exception that it raises."""
         try:
             (self.notify or log_notice)(notice)
         except Exception:

@@ -1,6 +1,6 @@
-"""Runs handlers in processes, each at the hand of a thread.
+"""Runs handlers in child processes, one for each thread.
 
-The death of a process fails the one job it was running and nothing else.
+When a child dies, only the job that it was running fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Pipe = multiprocessing.connection.Connection
 
 
 class Processes:
-    """A child for each thread that calls, started when first needed and used again."""
+    """One child for each calling thread, started when first needed and then reused."""
 
     def __init__(self, handler: _Handler, raw: bool) -> None:
         try:
@@ -52,11 +52,11 @@ class Processes:
             child.process.join()
             code = child.process.exitcode
             return Outcome(reason=f"worker process ended with exit code {code}")
-        except Exception as err:  # such as what comes in and is no Python here
+        except Exception as err:  # such as a result that cannot be unpickled here
             return verdict(err)
 
     def close(self, kill: bool) -> None:
-        """End the children, what they run as well when kill is set."""
+        """End the children; if kill is set, even while they run a job."""
         with self._lock:
             self._closed = True
         for child in self._children:
@@ -96,7 +96,7 @@ class _Child:
         theirs.close()
 
     def run(self, job: Job) -> Outcome:
-        """Run a job; EOFError or OSError when the process dies of it."""
+        """Run a job; EOFError or OSError if the process dies."""
         self._send("begin", job.id, job.type, job.body.data, job.headers)
         job._on_end = lambda cause: self._tell_unwanted(job.id, cause)
         if job.cause is not None:
@@ -115,7 +115,7 @@ class _Child:
             self._send("reported", error)
 
     def _tell_unwanted(self, id: str, cause: GloomError) -> None:
-        with contextlib.suppress(OSError):  # it has died, which run will notice
+        with contextlib.suppress(OSError):  # the child has died; run notices that
             self._send("unwanted", id, _portable(cause))
 
     def _send(self, *message: object) -> None:
@@ -124,7 +124,7 @@ class _Child:
 
 
 def _portable(error: GloomError) -> GloomError:
-    """An error that gets through a pipe."""
+    """Return the error, or a GloomError with its text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -132,12 +132,12 @@ def _portable(error: GloomError) -> GloomError:
     return error
 
 
-# What runs in the child.
+# Runs in the child.
 
 
 def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
     other.close()
-    # Ctrl-C reaches the whole process group; the parent stops in good order.
+    # Ctrl-C reaches the whole process group; the parent stops the children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     servant = _Servant(pipe, raw)
@@ -147,12 +147,12 @@ def _main(pipe: _Pipe, other: _Pipe, handler: _Handler, raw: bool) -> None:
 
 
 class _Servant:
-    """The child's side of the pipe: one thread listens, the main one works."""
+    """The child's side of the pipe: one thread reads it, the main thread runs jobs."""
 
     def __init__(self, pipe: _Pipe, raw: bool) -> None:
         self._pipe = pipe
         self._raw = raw
-        self._sending = threading.RLock()  # a handler may have threads of its own
+        self._sending = threading.RLock()  # a handler may use threads of its own
         self._current: Job | None = None
         self.jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[GloomError | None] = queue.SimpleQueue()

@@ -1,11 +1,11 @@
-"""Which request, or which job, a frame of the broker belongs to.
+"""Matches frames of the broker to requests and jobs.
 
 Replies come in the order of the requests; results, progress and the errors
 that end an accepted job come in any order between them.  An error with an
-id may be either: it is the reply to a submit until the broker is known to have
-taken the job, and the job's end after that.
+id may be either: until the broker is known to have accepted the job it is the
+reply to the submit, after that it is the end of the job.
 
-This module knows no socket, no clock and no thread.
+This module uses no sockets, clocks or threads.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from .errors import BrokerError, LostError, ProtocolError
 from .pending import PendingJob
 from .wire import Message
 
-#: Told None when a request was taken, else why not.
+#: Called with None when a request was accepted, else with the error.
 Done = Callable[[Optional[Exception]], None]
 
 
 class _Request(NamedTuple):
     done: Done
     id: str | None  # the job that it is about
-    silent: bool  # it has no reply unless it is refused
+    silent: bool  # it gets a reply only if it is refused
 
 
 class Replies:
     """A connection's requests in the order in which their replies come.
 
-    A silent request is known to be taken as soon as anything comes that the
-    broker says only afterwards.
+    A silent request is known to be accepted as soon as a frame comes that the
+    broker sends only after it.
     """
 
     def __init__(self, addr: str) -> None:
-        self.addr = addr  # the broker
-        self.unsent: list[bytes] = []  # frames of which nothing was written
+        self.addr = addr  # of the broker
+        self.unsent: list[bytes] = []  # frames not written yet
         self.reply: Message | None = None  # the last ok
-        self.refusal: BrokerError | None = None  # what it said before it closes
+        self.refusal: BrokerError | None = None  # sent before the broker closes it
         self._requests: deque[_Request] = deque()
 
     def send(self, frame: bytes) -> None:
@@ -49,7 +49,8 @@ class Replies:
     def ask(
         self, frame: bytes, done: Done, id: str | None = None, silent: bool = False
     ) -> None:
-        """Send a request; done gets its reply, or what ended the connection before."""
+        """Send a request; done is called with its reply, or with the error that ended
+        the connection first."""
         self._requests.append(_Request(done, id, silent))
         self.send(frame)
 
@@ -59,8 +60,8 @@ class Replies:
         return len(self._requests)
 
     def receive(self, message: Message) -> None:
-        """Handle one message.  Raises ProtocolError, or the broker's own error about
-        the whole connection; that is then of no use."""
+        """Handle one message.  Raises ProtocolError, or the broker's error about the
+        whole connection, which cannot be used after that."""
         if message.kind == wire.ERROR:
             code, reason = message.get("error"), message.get("reason")
             lost = message.get("cause") == "lost"
@@ -77,11 +78,11 @@ class Replies:
             self._settle(request)
 
     def on_message(self, message: Message) -> None:
-        """Called with each message that is no ok and no error."""
+        """Called with each message that is neither an ok nor an error."""
 
     def on_error(self, error: BrokerError) -> None:
-        """Called with each error.  It is the reply that is due, or one about the
-        connection when none is."""
+        """Called with each error.  It is the reply to the next request or, if none is
+        waiting, about the connection."""
         if isinstance(error, (errors.SizeError, errors.Unauthorized)):
             self.refusal = error
         request = self._due()
@@ -90,16 +91,16 @@ class Replies:
         self._settle(request, error)
 
     def _due(self, id: str | None = None) -> _Request | None:
-        """The request whose reply comes next: the first that is not silent, or a
-        silent one before it about this id."""
+        """The request whose reply comes next: the first that is not silent, or an
+        earlier silent one about this id."""
         for request in self._requests:
             if not request.silent or request.id == id:
                 return request
         return None
 
     def _settle(self, request: _Request, error: Exception | None = None) -> None:
-        """A request has its reply.  The silent ones before it were taken: else
-        their errors had come by now."""
+        """Complete a request.  The silent ones before it were accepted, or their errors
+        would have come first."""
         while (first := self._requests.popleft()) is not request:
             first.done(None)
         request.done(error)
@@ -112,7 +113,7 @@ class Jobs(Replies):
         super().__init__(*connection)
         self._unconfirmed = False
         self.jobs: dict[str, PendingJob] = {}
-        self.draining = False  # the broker has said that it is stopping
+        self.draining = False  # the broker has reported that it is stopping
 
     def freed(self) -> None:
         """Called once for each job, when it no longer counts against the window."""
@@ -123,11 +124,11 @@ class Jobs(Replies):
         """Whether nothing is pending."""
         return not self.jobs and not self.awaited
 
-    # What goes out.
+    # Requests.
 
     def submit(self, job: PendingJob) -> None:
-        """Send a job.  An id that is still pending here is refused without a frame:
-        the broker's refusal could not be told from the end of the first job."""
+        """Send a job.  An id that is still pending here is refused without a frame,
+        because the broker's refusal would look like the end of the first job."""
         if job.id in self.jobs:
             self.freed()
             job._failed(errors.IDExists("still pending on this connection", job.id))
@@ -141,7 +142,7 @@ class Jobs(Replies):
         self.ask(job.frame, done, job.id, job.silent)
 
     def go_on(self, job: PendingJob) -> None:
-        """Attach to a kept job of a lost connection, or submit it if it was not."""
+        """Attach to a kept job of a lost connection; submit it if it was not sent."""
         if job.sent:
             self.jobs[job.id] = job
             self._attach(job, job.again)
@@ -158,7 +159,7 @@ class Jobs(Replies):
             elif again and here and isinstance(error, errors.UnknownID):
                 job.acked = False
                 self._submit(job, submitted)
-            else:  # it never got there, or ended, or went with its broker
+            else:  # it never arrived, has ended, or was lost with its broker
                 self._lose(job, error)
 
         def submitted(error: Exception | None) -> None:
@@ -174,8 +175,8 @@ class Jobs(Replies):
     def request(
         self, verb: str, id: str | None, fields: Mapping[str, object], done: Done
     ) -> None:
-        """Send a cancel, a change or a ping; done gets None or the refusal.  Its reply
-        says that all before it was handled."""
+        """Send a cancel, a change or a ping; done gets None or the refusal.  A reply
+        shows that everything sent before has been handled."""
         job = self.jobs.get(id or "")
         if verb == "change" and job is not None and job.silent and not job.acked:
             # A refusal of the submit must not be mistaken for one of the change.
@@ -190,19 +191,19 @@ class Jobs(Replies):
         self.ask(wire.request(verb, id=id, **fields), replied, id)
 
     def confirm(self) -> None:
-        """Call after each batch of submits: pings when only a ping can tell
-        that detached jobs without an ack were taken."""
+        """Call after each batch of submits.  Sends a ping if only its reply can show
+        that detached jobs without an ack were accepted."""
         if self._unconfirmed:
             self.request("ping", None, {}, lambda _: None)
 
-    # What comes in.
+    # Messages.
 
     def on_message(self, message: Message) -> None:
         if message.kind not in (wire.RESULT, wire.PROGRESS):
             return
         job = self.jobs.get(message.id or "")
         if job is None:
-            return  # not asked for any more
+            return  # no longer pending
         if not job.acked:
             request = self._due(job.id)
             if request is None or not request.silent:
@@ -237,8 +238,8 @@ class Jobs(Replies):
             raise ProtocolError(f"an error about job {id!r} before its turn")
 
     def lose(self, cause: Exception, keep: bool = False) -> list[PendingJob]:
-        """The connection is gone: what is pending fails now, but for kept jobs, which
-        are returned when keep is set."""
+        """Fail everything pending, because the connection is gone.  If keep is set,
+        kept jobs do not fail but are returned."""
         cause = self.refusal or cause
         stayed, kept = {id(frame) for frame in self.unsent}, []
         for job in list(self.jobs.values()):
@@ -271,7 +272,7 @@ class Jobs(Replies):
             job._failed(error)
 
     def _forget(self, job: PendingJob) -> bool:
-        """Whether the job was pending here until now."""
+        """Remove a job; returns whether it was pending here."""
         if self.jobs.get(job.id) is not job:
             return False
         del self.jobs[job.id]

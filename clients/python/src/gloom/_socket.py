@@ -1,4 +1,4 @@
-"""A worker's connection: what is out on it, and how it is answered."""
+"""A worker's connection: its jobs, and how they are answered."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .failure import Outcome, clip
 from .job import JobBase
 from .wire import Message
 
-#: Progress frames that may be unanswered on a socket.
+#: Most unanswered progress frames on a socket.
 MAX_REPORTS = 64
 
 
 class Service(NamedTuple):
-    """What a socket serves."""
+    """What a worker's sockets serve."""
 
-    join: bytes  # the frame that joins
-    prefetch: int  # jobs that may be out on a socket which names them, or 0
-    handlers: int  # runs that may be executed at once; others wait
+    join: bytes  # the join frame
+    prefetch: int  # most jobs on a socket with named jobs, or 0
+    handlers: int  # most runs at once on a socket; other jobs wait
     raw: bool  # bodies are RawJSON
-    #: Makes what the handler receives, for one run.
+    #: Makes the job object that the handler receives.
     kind: Callable[[str, str, Any, "dict[str, Any] | None"], JobBase]
-    #: Begins a run, and calls finish of its socket in the loop's thread later.
+    #: Starts a run, and later calls finish of its socket in the loop's thread.
     start: Callable[[JobBase], None]
     joined: Callable[[str], None]  # called when a socket has joined, with its broker
 
 
 def _raise(refusal: Exception | None) -> None:
-    """End the connection: the broker takes back what is out here."""
+    """End the connection on a refusal: the broker takes its jobs back."""
     if refusal is not None:
         raise refusal
 
@@ -45,17 +45,17 @@ class Socket(Link):
     def __init__(self, options: Options, addr: str, service: Service) -> None:
         super().__init__(options, addr)
         self._service = service
-        # Jobs that are out here; of these some wait, and some run.
+        # The jobs of this socket: some wait, some run.
         self._runs: dict[str, JobBase] = {}
         self._queue: deque[JobBase] = deque()
         self._running: set[JobBase] = set()
         self._finished = asyncio.Event()  # set when a handler returns
         self._room = asyncio.Semaphore(MAX_REPORTS)
         self._leaving = self._left = False
-        self.joined = False  # whether the broker hands out jobs here
+        self.joined = False  # whether the broker has accepted the join
 
     def leave(self) -> None:
-        """Take no more jobs; the connection ends when all is answered."""
+        """Take no more jobs; the connection ends when all jobs are answered."""
         if self._leaving:
             return
         self._leaving = True
@@ -69,8 +69,8 @@ class Socket(Link):
         self.after_read()
 
     async def serve(self) -> Exception:
-        """Join, and serve until the connection is gone; returns why, once the last
-        handler has returned: until then its place is taken."""
+        """Join, and serve until the connection is gone.  Returns the cause once the
+        last handler has returned: until then it counts against the concurrency."""
         self.ask(self._service.join, self._join_replied)
         limit = self._options.dial_timeout
         await asyncio.wait({self.lost}, timeout=limit)
@@ -85,18 +85,18 @@ class Socket(Link):
         return cause
 
     def abandon(self, cause: GloomError) -> None:
-        """Nobody waits for any of the runs any more."""
+        """End all runs: nobody waits for them any more."""
         self._queue.clear()
         self._runs.clear()
         for run in list(self._running):
             run._end(cause)
-        self._room.release()  # those who wait there pass it on
+        self._room.release()  # each waiter passes it on
 
     def after_read(self) -> None:
         if self._left and not self._runs and not self.awaited:
             self.close(ClosedError("left"))
 
-    # What the broker says.
+    # Messages from the broker.
 
     def on_message(self, message: Message) -> None:
         if message.kind == wire.JOB:
@@ -130,12 +130,12 @@ class Socket(Link):
         self._start_next()
 
     def _release(self, run: JobBase) -> None:
-        """Give a job back that was not begun."""
+        """Give back a job that was not started."""
         del self._runs[run.id]
 
         def replied(error: Exception | None) -> None:
             if isinstance(error, errors.UnknownAction):
-                # An older broker waits for an answer.
+                # An older broker knows no release: run the job.
                 self._runs[run.id] = run
                 self._queue.append(run)
                 self._start_next()
@@ -148,9 +148,9 @@ class Socket(Link):
         self._service.joined(self.addr)
 
     def _leave_replied(self, error: Exception | None) -> None:
-        self._left = True  # when it cannot: close once nothing is out
+        self._left = True  # even on an error: close once no jobs are left
 
-    # What handlers do.
+    # Runs and their answers.
 
     def _start_next(self) -> None:
         while self._queue and len(self._running) < self._service.handlers:
@@ -162,7 +162,7 @@ class Socket(Link):
             self._service.start(run)
 
     def finish(self, run: JobBase, outcome: Outcome) -> None:
-        """A handler has returned: answer, and begin the next run."""
+        """Answer a run whose handler has returned, and start the next one."""
         if outcome.trace and run.cause is None:
             what = f"job {run.id!r} of type {run.type!r}"
             logger.error("%s failed\n%s", what, outcome.trace)
@@ -177,7 +177,7 @@ class Socket(Link):
         del self._runs[run.id]
 
         def replied(error: Exception | None) -> None:
-            # Else the broker changed nothing: the job is still out on this socket.
+            # After any other error the job is still on this socket.
             late = (errors.InvalidState, errors.UnknownID)
             if error is not None and not isinstance(error, late):
                 retry = None if outcome.body is None else False
@@ -205,7 +205,7 @@ class Socket(Link):
         return run.id if self._service.prefetch else None
 
     async def report(self, run: JobBase, body: bytes) -> None:
-        """Send progress of a run, when there is room for another one."""
+        """Send progress of a run, as soon as fewer than MAX_REPORTS are unanswered."""
         if self._options.compat:
             raise errors.Unsupported("progress is not known to a compat broker")
         frame = wire.request("progress", id=self._name(run), body=body)

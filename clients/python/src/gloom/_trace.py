@@ -20,7 +20,7 @@ Headers = Union[Mapping[str, Any], RawJSON, None]
 
 
 def with_trace(headers: Headers) -> Headers:
-    """The headers of a job with traceparent and tracestate of the present span added,
+    """Add traceparent and tracestate of the current span to the headers of a job,
     unless the caller has set them."""
     if not installed or isinstance(headers, RawJSON):
         return headers
@@ -31,7 +31,7 @@ def with_trace(headers: Headers) -> Headers:
 
 @contextlib.contextmanager
 def as_told_by(headers: Mapping[str, Any] | None) -> Iterator[None]:
-    """Within it, spans are children of the one that the headers name."""
+    """Within the context, spans are children of the span that the headers name."""
     told = {key: (headers or {}).get(key) for key in ("traceparent", "tracestate")}
     carrier = {key: value for key, value in told.items() if isinstance(value, str)}
     if not installed or not carrier:

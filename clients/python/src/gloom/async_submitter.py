@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class AsyncSubmitter:
-    """Hands jobs to a broker over one connection; Submitter's asyncio twin.
+    """Submits jobs to a broker over one connection: Submitter for asyncio.
 
-    Settings, semantics and errors are those of Submitter, but that a wait ends with
-    asyncio.TimeoutError.  An object belongs to the event loop in which it is first
-    used; connecting begins then.
+    Settings, semantics and errors are the same as Submitter's, except that a wait
+    ends with asyncio.TimeoutError.  An object belongs to the event loop in which it
+    is first used, and begins to connect then.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class AsyncSubmitter:
         self._connector = Connector(self._options, self._gate)
 
     async def connect(self, wait: float | None = None) -> None:
-        """Wait until connected: at most wait seconds, or with None until
-        there has been an attempt at each address.  Then NotConnected is raised,
-        and a RefusedError as soon as all brokers refuse for good; attempts go
-        on in the background all the same."""
+        """Wait until connected: at most wait seconds, or with None until each address
+        has been tried once.  Then NotConnected is raised.  A RefusedError is raised
+        as soon as all brokers refuse permanently.  In any case attempts continue in
+        the background."""
         await self._pass(lambda: self._gate.ready(wait is not None), wait)
 
     async def __aenter__(self) -> AsyncSubmitter:
@@ -73,7 +73,7 @@ class AsyncSubmitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> AsyncPending:
-        """Hand a job in; arguments and errors are those of Submitter.submit."""
+        """Submit a job; arguments and errors are the same as Submitter.submit's."""
         made = self._encode(type, body, options)
         return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
@@ -85,7 +85,7 @@ class AsyncSubmitter:
         raw: bool | None = None,
         wait: float | None = None,
     ) -> AsyncPending:
-        """Have a kept job's outcome come here; as Submitter.attach."""
+        """Attach to a kept job; like Submitter.attach."""
         made = self._encode_attach(id, on_progress, raw)
         return await self._send(AsyncPending(self._ask_cancel, *made), wait)
 
@@ -106,9 +106,9 @@ class AsyncSubmitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> Any:
-        """Submit a job and return its result; as Submitter.do.
+        """Submit a job and return its result; like Submitter.do.
 
-        The job is cancelled, too, when the task is.
+        If the task is cancelled, so is the job.
         """
         until = None if wait is None else time.monotonic() + wait
         pending = await self.submit(type, body, wait=wait, **options)
@@ -120,12 +120,11 @@ class AsyncSubmitter:
                 pending.cancel()
 
     async def cancel(self, id: str, wait: float | None = None) -> None:
-        """Have the broker cancel a job: one of this submitter's, which then
-        ends with Cancelled, or anybody's detached one.
+        """Have the broker cancel a job: one of this submitter's, which then ends with
+        Cancelled, or any detached one.
 
-        Raises UnknownID when the job had ended, its answer having won, or was
-        never there; LostError, NotConnected, Unsupported, and TimeoutError after
-        wait seconds.
+        Raises UnknownID if the job has ended or never existed, LostError,
+        NotConnected, Unsupported, and TimeoutError after wait seconds.
         """
         await self._ask("cancel", check_name("id", id), {}, wait)
 
@@ -138,27 +137,28 @@ class AsyncSubmitter:
         delay: float | None = None,
         wait: float | None = None,
     ) -> None:
-        """Change a job that waits: its priority, its groups (none of them: []), or
-        the seconds from now before which it is not handed out (0: it is ready).  What
-        is not named stays.
+        """Change a waiting job: its priority, its groups ([] removes all), or its delay
+        from now in seconds (0 makes it ready).  Arguments that are None change
+        nothing.
 
         It may be one of this submitter's, a detached one, or a kept one whose
-        connection is gone.  Raises InvalidState when it runs, and else as cancel.
+        connection is gone.  Raises InvalidState if it is running, and the errors of
+        cancel.
         """
         what = fields_of({"priority": priority, "groups": groups, "delay": delay})
         await self._ask("change", check_name("id", id), what, wait)
 
     async def ping(self, wait: float | None = None) -> None:
-        """Ask the broker for a sign of life; errors as of cancel."""
+        """Check that the broker answers; the errors are those of cancel."""
         await self._ask("ping", None, {}, wait)
 
     @property
     def outstanding(self) -> int:
-        """Jobs submitted and not ended."""
+        """The number of jobs submitted and not ended."""
         return self._gate.outstanding
 
     async def drain(self, wait: float | None = None) -> None:
-        """As Submitter.drain."""
+        """Like Submitter.drain."""
         self._gate.close()
         try:
             await self._gate.wait_async(self._gate.empty, wait)
@@ -166,13 +166,13 @@ class AsyncSubmitter:
             await self.close()
 
     async def close(self) -> None:
-        """As Submitter.close."""
+        """Like Submitter.close."""
         await self._connector.close()
 
-    # What both submitters do.
+    # Shared with Submitter.
 
     def _encode(self, type: str | None, body: object, options: Any) -> tuple[Any, ...]:
-        """What a pending job is made of."""
+        """The arguments of a pending job's constructor."""
         id = options.get("id")
         if id is None:
             id = f"{self._prefix}{next(self._numbers)}"
@@ -192,7 +192,7 @@ class AsyncSubmitter:
             raise Unsupported(f"{what} is not known to a compat broker")
 
     def _ask_cancel(self, id: str) -> None:
-        """Begin to cancel a job, whatever comes of it."""
+        """Ask the broker to cancel a job, and ignore the reply."""
         self._needs("cancel")
         self._connector.ask("cancel", id, {}, lambda _: None)
 
@@ -204,7 +204,7 @@ class AsyncSubmitter:
         reply: asyncio.Future[Exception | None] = asyncio.Future()
 
         def done(error: Exception | None) -> None:
-            if not reply.done():  # the task that asked was cancelled
+            if not reply.done():  # else the waiting task was cancelled
                 reply.set_result(error)
 
         self._connector.ask(verb, id, fields, done)

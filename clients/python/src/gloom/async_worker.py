@@ -29,7 +29,7 @@ AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
 
 @contextlib.contextmanager
 def signals(wanted: bool, caught: Callable[[], object]) -> Iterator[None]:
-    """Within it SIGTERM and SIGINT are caught if wanted, and if they can be here."""
+    """Catch SIGTERM and SIGINT within the context, if wanted and in the main thread."""
     before: list[tuple[int, Any]] = []
     if wanted and threading.current_thread() is threading.main_thread():
         for name in signal.SIGTERM, signal.SIGINT:
@@ -42,12 +42,12 @@ def signals(wanted: bool, caught: Callable[[], object]) -> Iterator[None]:
 
 
 class AsyncWorker:
-    """Serves jobs of one type, or of several, with coroutines; Worker's asyncio twin.
+    """Serves jobs of one or more types with coroutines: Worker for asyncio.
 
-    handler: an async function, called with an AsyncJob, concurrency times at
-    once per broker.  Its task is cancelled when nobody waits for the run any
-    more.  Settings, semantics and errors are those of Worker, but that TimeoutError is
-    asyncio's.
+    handler: an async function, called with an AsyncJob, up to concurrency times at
+    once per broker.  Its task is cancelled when nobody waits for the run any more.
+    Settings, semantics and errors are the same as Worker's, except that
+    TimeoutError is asyncio's.
     """
 
     _kind: type[JobBase] = AsyncJob
@@ -101,13 +101,13 @@ class AsyncWorker:
         told = self._start_run, self._on_joined
         self._service = Service(join, prefetch, handlers, raw, self._kind, *told)
         self._tasks: set[asyncio.Task[Outcome]] = set()
-        # What keeps each socket joined, and the socket while it is connected.
+        # The task that keeps each socket joined, and the socket while it is connected.
         self._seats: dict[asyncio.Task[None], Socket | None] = {}
         self._began = self._joined = self._leaving = self._aborted = False
         self._refused: list[Exception] = []  # why sockets were given up
 
     async def run(self, handle_signals: bool = True) -> None:
-        """Serve jobs; as Worker.run.  Cancelling the task does as leave."""
+        """Serve jobs; like Worker.run.  Cancelling the task has the effect of leave."""
         self._begin()
         soon = asyncio.get_running_loop().call_soon_threadsafe
         with signals(handle_signals, lambda: soon(self._caught)):
@@ -122,7 +122,7 @@ class AsyncWorker:
                 raise error
 
     async def start(self, wait: float | None = None) -> None:
-        """Begin to serve jobs; as Worker.start."""
+        """Start to serve jobs; like Worker.start."""
         self._begin()
         error: BaseException
         try:
@@ -148,7 +148,7 @@ class AsyncWorker:
         await self.stop()
 
     def leave(self) -> None:
-        """Begin to stop, without waiting; as Worker.leave."""
+        """Begin to stop, without waiting; like Worker.leave."""
         self._leaving = True
         if self._began:
             self._news.set()
@@ -156,10 +156,10 @@ class AsyncWorker:
                 if socket is not None:
                     socket.leave()
                 else:
-                    task.cancel()  # connecting, or waiting to
+                    task.cancel()  # it is connecting, or waiting to do so
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Stop; as Worker.stop, but that in the end handlers' tasks are cancelled."""
+        """Stop; like Worker.stop, but handlers' tasks are cancelled at the timeout."""
         if not self._began:
             return
         if timeout is None:
@@ -172,13 +172,13 @@ class AsyncWorker:
 
     @property
     def done(self) -> bool:
-        """Whether the worker has ended: stopped, or refused for good."""
+        """Whether the worker has ended: it was stopped, or refused permanently."""
         return self._began and self._over.done()
 
     @property
     def error(self) -> Exception | None:
-        """Once done, why: None after leave or stop, else the first of the
-        brokers' refusals."""
+        """Why the worker is done: None before that, and after leave or stop; else the
+        first refusal by a broker."""
         if self._leaving or not self._refused or not self.done:
             return None
         return self._refused[0]
@@ -191,7 +191,7 @@ class AsyncWorker:
         self._began = True
         # Done when every socket has left or has been given up.
         self._over: asyncio.Future[None] = asyncio.Future()
-        self._news = asyncio.Event()  # a socket has joined, or it is over, or leaves
+        self._news = asyncio.Event()  # set on a join, on leave, and at the end
         sockets = 1 if self._service.prefetch else self._concurrency
         for addr in [*self._options.addrs] * sockets:
             task = start(self._keep_joined(addr))
@@ -238,7 +238,8 @@ class AsyncWorker:
             self._news.set()
 
     async def _end(self, timeout: float) -> bool:
-        """Wait until all is answered, or drop what is not in time; whether it was."""
+        """Wait until all jobs are answered, or drop the rest at the timeout.  Returns
+        whether all were answered."""
         try:
             await asyncio.wait({self._over}, timeout=timeout)
         finally:
@@ -260,14 +261,14 @@ class AsyncWorker:
             task.cancel()
 
     def _start_run(self, job: Any) -> None:
-        """Begin a run, and tell its socket in the end."""
+        """Start a run, and pass its outcome to its socket."""
         task = asyncio.get_running_loop().create_task(self._work(job))
         self._tasks.add(task)
 
         def done(_: object) -> None:
             self._tasks.discard(task)
             if task.cancelled():
-                # Called off, perhaps before it began: it has nothing to say.
+                # Cancelled, perhaps before it began.
                 job._socket.finish(job, Outcome(reason="cancelled"))
             else:
                 error = task.exception()
@@ -281,7 +282,7 @@ class AsyncWorker:
             return answer(await self._handler(job))
 
     def _caught(self) -> None:
-        """A signal came: leave, or at the second one stop at once."""
+        """Handle a signal: leave at the first one, stop at once at the second."""
         if self._leaving:
             self._abort()
         self.leave()

@@ -11,12 +11,12 @@ from typing import Any, Callable, TypeVar
 
 from .errors import ProtocolError
 
-#: Nesting a frame may have; the frame's own object is the first level.
+#: Deepest nesting of a frame; the frame's own object is the first level.
 MAX_DEPTH = 1024
 
 T = TypeVar("T")
 
-# What JSON takes for space, which is less than what str.isspace takes.
+# JSON's white space, which is less than that of str.isspace.
 _SPACE = re.compile(r"[ \t\n\r]*")
 _STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
@@ -44,8 +44,8 @@ _limit = threading.Lock()
 
 
 def _deeply(function: Callable[..., T], *args: Any) -> T:
-    """Call json's C code with room for MAX_DEPTH levels: before Python 3.12 these
-    count against the limit that is meant for Python's own calls."""
+    """Call json's C code with room for MAX_DEPTH levels: before Python 3.12 they
+    count against the recursion limit of Python code."""
     with _limit:
         before = sys.getrecursionlimit()
         sys.setrecursionlimit(before + 2 * MAX_DEPTH)
@@ -56,7 +56,7 @@ def _deeply(function: Callable[..., T], *args: Any) -> T:
 
 
 def text_of(data: bytes) -> str:
-    """The text of UTF-8 bytes; ProtocolError when they are none."""
+    """Decode UTF-8 bytes; ProtocolError if they are invalid."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as err:
@@ -65,12 +65,12 @@ def text_of(data: bytes) -> str:
 
 
 def skip(text: str, at: int) -> int:
-    """Where what is no space begins."""
+    """The index of the first character that is not white space."""
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]
 
 
 def value_at(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins at a character, and where it ends."""
+    """The value that begins at index at, and the index where it ends."""
     try:
         try:
             return _decoder.raw_decode(text, at)
@@ -85,7 +85,7 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
 
 
 def decode(text: str) -> Any:
-    """The one value that a text holds; ProtocolError when it holds no such."""
+    """Decode a text of exactly one JSON value; ProtocolError if it is not one."""
     value, end = value_at(text, skip(text, 0))
     if skip(text, end) != len(text):
         raise ProtocolError(f"more than one JSON value, at character {end}")
@@ -160,7 +160,7 @@ def encode_body(value: object) -> bytes:
             text = _deeply(encode, value)
     except RecursionError:
         raise ValueError(f"body: nested deeper than {MAX_DEPTH - 1}") from None
-    # Only an escape, which Python writes as JSON does, can say a lone surrogate.
+    # A lone surrogate can only be escaped; Python escapes it as JSON does.
     data = text.encode("utf-8", "backslashreplace")
     check_depth(data)
     return data

@@ -1,4 +1,4 @@
-"""Everything this package raises about brokers and jobs.
+"""The errors that this package raises about brokers and jobs.
 
 Misuse (an empty id, a body that JSON cannot hold) raises TypeError or
 ValueError instead, before anything is sent.
@@ -21,20 +21,20 @@ __all__ = [
 # fmt: on
 
 
-# The class of each code, for a refusal and for the end of a job that was taken.
+# The class for each code and whether it ends an accepted job.
 _KINDS: dict[tuple[str, bool], type[BrokerError]] = {}
 
 
 class GloomError(Exception):
-    """Base of all errors of this package."""
+    """The base class of all errors of this package."""
 
 
 class ProtocolError(GloomError):
-    """The broker broke the protocol; its connection is dropped."""
+    """The broker violated the protocol; the connection is dropped."""
 
 
 class FrameTooLarge(ProtocolError):
-    """A frame from the broker is larger than the limit, both in bytes."""
+    """A frame from the broker is larger than the limit.  Both are in bytes."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(size, limit)
@@ -46,7 +46,7 @@ class FrameTooLarge(ProtocolError):
 
 
 class ClosedError(GloomError):
-    """Used after close, drain or stop."""
+    """The object was used after close, drain or stop."""
 
 
 class WindowFull(GloomError):
@@ -58,18 +58,18 @@ class NotConnected(GloomError):
 
 
 class Unsupported(GloomError):
-    """Asked for what a broker of the compat kind lacks."""
+    """A compat broker does not support the request."""
 
 
 class LostError(GloomError):
-    """The connection went while a job or a request was pending on it.
+    """The connection was lost while a job or a request was pending on it.
 
-    id: the job, None when no job is meant.  addr: the broker.  acked: the
-    broker had taken the job.  sent: some of the submit may have left this
-    process; False means that it never ran.  cause: what ended the connection.
+    id: the job, None if no job is concerned.  addr: the broker.  acked: the
+    broker had accepted the job.  sent: part of the submit may have left this
+    process; if False, the job never ran.  cause: what ended the connection.
 
-    The broker clears such a job when it was queued, and discards its answer
-    when it was running, unless it was submitted with detach or keep.
+    Unless the job was submitted with detach or keep, the broker discards it if it
+    was waiting, and discards its answer if it was running.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class LostError(GloomError):
 class BrokerError(GloomError):
     """An error frame of the broker.
 
-    code: the wire's word.  reason: a sentence for people.  id: the job that
-    is meant, None when none is.  lost: the job's last run went with its worker,
-    so it may have been done.
+    code: the error code of the protocol.  reason: a sentence for people.  id: the
+    job concerned, None if there is none.  lost: the worker of the job's last run
+    was lost, so that run may have finished.
 
-    Each code has a subclass.  Each instance is also a RefusedError or a
-    JobError, which says what became of the job.
+    Each code has a subclass.  Each instance is also a RefusedError or a JobError,
+    which says what happened to the job.
     """
 
     code = ""
@@ -127,7 +127,7 @@ class BrokerError(GloomError):
 
 
 class RefusedError(BrokerError):
-    """The broker did not take a request: nothing changed.
+    """The broker refused a request: nothing changed.
 
     Jobs that are too large or whose id is still pending are refused with it
     before they are sent.
@@ -137,17 +137,17 @@ class RefusedError(BrokerError):
 
 
 class JobError(BrokerError):
-    """A job that the broker had taken ended without an answer.
+    """A job that the broker had accepted ended without an answer.
 
-    A job with ack=False that meets a draining broker gets one too, though it
-    may never have been taken: without an ack nobody can tell.
+    A job with ack=False that is refused by a draining broker raises it, too: without
+    an ack the client cannot know whether the broker had accepted it.
     """
 
     _what = "job ended: "
 
 
 class MissingField(RefusedError, code="missing_field"):
-    """A required key is not there; the reason names it."""
+    """A required key is missing; the reason names it."""
 
 
 class InvalidType(RefusedError, code="invalid_type"):
@@ -167,7 +167,7 @@ class UnknownAction(RefusedError, code="unknown_action"):
 
 
 class InvalidState(RefusedError, code="invalid_state"):
-    """Not now, such as a second hello."""
+    """The request is not allowed in this state, such as a second hello."""
 
 
 class IDExists(RefusedError, code="id_exists"):
@@ -175,15 +175,15 @@ class IDExists(RefusedError, code="id_exists"):
 
 
 class UnknownID(RefusedError, code="unknown_id"):
-    """No such job, or it has ended, or it is not this connection's."""
+    """The job does not exist, has ended, or belongs to another connection."""
 
 
 class InvalidJSON(RefusedError, code="invalid_json"):
-    """No JSON, no UTF-8, or nested too deep."""
+    """The frame is not JSON, not UTF-8, or nested too deep."""
 
 
 class SizeError(RefusedError, code="size_error"):
-    """Larger than the broker's largest frame."""
+    """The frame is larger than the broker accepts."""
 
 
 class Forbidden(RefusedError, code="forbidden"):
@@ -191,7 +191,7 @@ class Forbidden(RefusedError, code="forbidden"):
 
 
 class Unauthorized(RefusedError, code="unauthorized"):
-    """No token, or a wrong one."""
+    """The token is missing or wrong."""
 
 
 class Overloaded(RefusedError, code="overloaded"):
@@ -199,7 +199,7 @@ class Overloaded(RefusedError, code="overloaded"):
 
 
 class JobFailed(JobError, code="job_failed"):
-    """The job's runs have all failed; the reason is the last worker's."""
+    """All runs of the job have failed; the reason is that of the last one."""
 
 
 class Expired(JobError, code="expired"):
@@ -211,12 +211,12 @@ class Cancelled(JobError, code="cancelled"):
 
 
 class TakenOver(JobError, code="taken_over"):
-    """Another connection attached to the job, which goes on there."""
+    """Another connection attached to the job and gets its outcome."""
 
 
 class Draining(BrokerError, code="draining"):
-    """The broker is stopping: it refused a job, or ended one it had taken.
-    Which of the two tells RefusedError or JobError, one of which it also is.
+    """The broker is stopping: it refused a job, or ended one that it had accepted.
+    The error is also a RefusedError in the first case, a JobError in the second.
     """
 
 
@@ -232,25 +232,25 @@ E = TypeVar("E", bound=BaseException)
 
 
 def again(error: E) -> E:
-    """A copy to raise of an error that is kept, which would collect the tracebacks
-    of all who raise it, and through them hold, or let others close, what runs here."""
+    """Return a copy, to raise, of an error that is stored: each raise would add a
+    traceback to the original, and so keep frames of other callers alive."""
     twin = copy.copy(error)
     twin.__traceback__ = None
     twin.__cause__ = error.__cause__
     return twin
 
 
-#: Every code this package knows.
+#: Every code that this package knows.
 CODES = frozenset(code for code, _ in _KINDS)
 
-#: Codes that can end a job which the broker had taken.
+#: Codes that can end a job that the broker had accepted.
 END_CODES = frozenset(code for code, ended in _KINDS if ended) - {TakenOver.code}
 
 
 def from_code(
     code: str, reason: str, id: str | None, ended: bool = False, lost: bool = False
 ) -> BrokerError:
-    """The error for a code of the wire, known here or not.  ended: it ends a job that
-    was taken, rather than refusing a request."""
+    """The error for a code of the protocol, known here or not.  ended: it ends an
+    accepted job, rather than refusing a request."""
     kind = _KINDS.get((code, ended), JobError if ended else RefusedError)
     return kind(reason, id, code, lost)

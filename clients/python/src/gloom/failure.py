@@ -1,4 +1,4 @@
-"""What becomes of a job whose handler raises."""
+"""Turns what a handler returns or raises into an outcome."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .body import encode_body
 if TYPE_CHECKING:
     from .job import Job
 
-#: Bytes of an error's text that are sent as a reason.
+#: Most bytes of an error's text that are sent as the reason.
 MAX_REASON = 4096
 
 
 class Fatal(Exception):
-    """Raised by a handler: the job fails at once, whatever retries it has
-    left.  Its text is the reason that the submitter gets."""
+    """Raised by a handler: the job fails at once, even if it has retries left.  The
+    text is the reason that the submitter gets."""
 
 
 class RetryAfter(Exception):
-    """Raised by a handler: the run has failed, and the next one, if the job
-    has retries left, comes after so many seconds (0 … a year) in place of the
-    job's backoff."""
+    """Raised by a handler: the run has failed.  If the job has retries left,
+    the next run starts after these seconds (0 … a year) instead of the job's
+    backoff."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         super().__init__(seconds, reason)
@@ -38,8 +38,8 @@ class RetryAfter(Exception):
 
 class Release(Exception):
     """Raised by a handler: the job goes back to its place as if it had never been
-    handed out, and waits so many seconds first (0 … a year).  No retry is used; with
-    0 the same worker may be handed it at once."""
+    handed out, and first waits for these seconds (0 … a year).  No retry is used; with
+    0 the same worker may get it again at once."""
 
     def __init__(self, seconds: float = 0) -> None:
         super().__init__(seconds)
@@ -47,14 +47,14 @@ class Release(Exception):
 
 
 class Outcome(NamedTuple):
-    """What came of a run: the answer's body, or why there is none."""
+    """The outcome of a run: the body of the answer, or why there is none."""
 
     body: bytes | None = None
     reason: str = ""
-    retry: bool | None = None  # False: it would only fail again
+    retry: bool | None = None  # False: do not retry the job
     delay_ms: int | None = None
     release: bool = False
-    trace: str = ""  # of an error that the handler did not mean
+    trace: str = ""  # the traceback of an unexpected error
 
 
 def execute(handler: Callable[[Job], object], job: Job) -> Outcome:
@@ -92,7 +92,7 @@ def verdict(error: BaseException) -> Outcome:
 
 
 def clip(text: str) -> str:
-    """A reason as long as may be sent."""
+    """A reason, cut to MAX_REASON bytes."""
     data = text.encode("utf-8", "backslashreplace")
     more = "…" if len(data) > MAX_REASON else ""
     return data[:MAX_REASON].decode("utf-8", "ignore") + more

@@ -1,4 +1,4 @@
-"""What a handler receives."""
+"""The jobs that handlers receive."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class JobBase:
-    """What jobs for all kinds of handlers share."""
+    """What the jobs of both kinds of handlers share."""
 
-    _socket: Socket  # where it came in
+    _socket: Socket  # the connection it came from
 
     def __init__(
         self, id: str, type: str, body: Any, headers: dict[str, Any] | None
@@ -23,21 +23,22 @@ class JobBase:
         self.id = id
         self.type = type
         self.body = body  # the Python value, or RawJSON from a worker with raw
-        #: What the submitter gave it; None when that is nothing, or not asked for.
+        #: The headers from the submitter; None if there are none or the worker did not
+        #: ask for them.
         self.headers = headers
         #: Why nobody waits for this run any more: Cancelled, LostError, or
-        #: ClosedError when stop has run out of time.  None while somebody does.
+        #: ClosedError when stop has timed out.  None while somebody waits.
         self.cause: GloomError | None = None
         self._on_end: Callable[[GloomError], object] | None = None
 
     @property
     def unwanted(self) -> bool:
-        """Whether nobody waits for this run any more.  What the handler
-        returns then is discarded, but until it returns its place is taken."""
+        """Whether nobody waits for this run any more.  What the handler returns is then
+        discarded, but until it returns it counts against the concurrency."""
         return self.cause is not None
 
     def _end(self, cause: GloomError) -> None:
-        """Nobody waits for the run any more; the first cause stays."""
+        """Record that nobody waits for the run any more; the first cause counts."""
         if self.cause is None:
             self.cause = cause
             if self._on_end is not None:
@@ -63,17 +64,16 @@ class Job(JobBase):
         self._ended = threading.Event()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep for timeout seconds, but not longer than somebody waits for
-        this run; returns unwanted."""
+        """Sleep for timeout seconds, or until nobody waits for this run any more;
+        returns unwanted."""
         return self._ended.wait(timeout)
 
     def progress(self, body: Any) -> None:
-        """Send news to a submitter that asked for it.
+        """Send progress to a submitter that asked for it.
 
-        Does not wait for the broker, but for room when many reports are
-        unanswered.  Raises the cause when nobody waits for the run any more,
-        TypeError and ValueError for what JSON cannot express, SizeError, and
-        Unsupported when the broker knows no progress.
+        Does not wait for the broker, unless 64 reports are unanswered.  Raises cause
+        if nobody waits for the run any more, TypeError or ValueError for values that
+        JSON cannot express, SizeError, and Unsupported with a compat broker.
         """
         self._report(self._news(body))
 
@@ -87,5 +87,5 @@ class AsyncJob(JobBase):
     waits for the run any more."""
 
     async def progress(self, body: Any) -> None:
-        """Send news to a submitter that asked for it; as Job.progress."""
+        """Send progress to a submitter that asked for it; like Job.progress."""
         await self._socket.report(self, self._news(body))

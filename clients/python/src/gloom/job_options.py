@@ -1,4 +1,4 @@
-"""What a submitter may say of a job, and how that is said on the wire."""
+"""The options of a job, and their encoding in a submit frame."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ OnProgress = Callable[[Any], None]
 
 
 class JobOptions(TypedDict, total=False):
-    """What a job can ask for.
+    """The options of a job.
 
     id: 1 … 1024 bytes of UTF-8, unique in the broker while the job has not
-    ended.  None: a unique one is made.
-    priority: larger first, 64 bits; equals go by age.
-    delay: seconds before which the job is not handed out.
-    timeout: seconds one run may take; then that run has failed.
-    retries: runs after the first one, 0 … 1000; None is the broker's.
-    backoff: seconds before the first retry, doubled for each further one; not said, or
-    None: 1, unless retries is 0.  A job whose worker is lost runs again at once.
+    ended.  None: the client makes a unique one.
+    priority: a signed 64-bit integer; larger first, then the older job.
+    delay: seconds before the job may be handed out.
+    timeout: seconds that one run may take; after that the run has failed.
+    retries: runs after the first one, 0 … 1000; None is the broker's default.
+    backoff: seconds before the first retry, doubled for each further one; None is 1,
+    unless retries is 0.  A job whose worker is lost runs again at once.
     expires: seconds from now after which the job is not started.
-    Durations are rounded up to milliseconds, 0 is none, at most a year
+    Durations are rounded up to milliseconds; 0 is none; the maximum is a year
     (backoff: a day).
-    detach: the job outlives this submitter; it is done, with the result None, as
-    soon as the broker has taken it.
+    detach: the job outlives this submitter; its Pending is done, with the result
+    None, as soon as the broker has accepted the job.
     ack: False saves the broker's ack.
-    on_progress: called with what the worker reports on its way, on the thread
-    that reads the connection: it must return soon.
+    on_progress: called with the progress that the worker reports, on the thread that
+    reads the connection: it must return quickly.
     raw: result and progress are RawJSON; None is the submitter's setting.
-    groups: 1 … 16 names, such as the tenant or the host, whose limits the job obeys
-    and among which a fair type takes turns.
-    keep: seconds, a day at most, for which the job's outcome waits when its
-    connection is lost.  When the same broker is reached again, the submitter
-    attaches to the job and goes on.  A job that the broker does not know then, as its
-    submit or its answer went with the connection, fails with LostError.
+    groups: 1 … 16 names, such as the tenant or the host.  The job obeys their
+    limits, and in a fair type groups take turns.
+    keep: seconds, a day at most, for which the broker keeps the job's outcome when
+    the connection is lost.  When the submitter has reconnected to the same broker, it
+    attaches to the job.  If the broker does not know the job, because its submit or
+    its answer was lost with the connection, it fails with LostError.
     at_least_once: with keep, such a job is submitted again, and may run twice.
-    age: seconds.  The job stands among its equals as if submitted so long ago.
+    age: the job is ordered as if it had been submitted this many seconds ago.
     headers: an object, 4 KiB at most, for workers that ask for headers.
     """
 
@@ -63,11 +63,11 @@ class JobOptions(TypedDict, total=False):
     headers: Mapping[str, Any] | RawJSON | None
 
 
-#: The backoff of a job that may be retried and says none.
+#: The backoff of a job that may be retried and sets none.
 DEFAULT_BACKOFF_MS = 1000
 
-# The wire's key of each option, and what makes its value; without a key it is for
-# us alone.
+# The key of each option on the wire, and the function that makes its value.  An option
+# without a key is not sent.
 _KEYS: dict[str, tuple[str, Callable[[str, Any], object]]] = {
     "id": ("", check_name),
     "priority": ("priority", lambda f, n: integer(f, n, -(2**63), 2**63 - 1)),
@@ -88,13 +88,13 @@ _KEYS: dict[str, tuple[str, Callable[[str, Any], object]]] = {
 }
 
 
-# What is sent of a submit even when it is 0, False or empty.
+# Keys that are sent even when they are 0, False or empty.
 _EMPTY_TOO = "retries", "ack", "headers"
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
-    """What a frame says of options that are not None; TypeError or ValueError for what
-    cannot be said."""
+    """The keys and values of all options that are not None; TypeError or ValueError if
+    one is invalid."""
     fields: dict[str, object] = {}
     for name, value in options.items():
         if name not in _KEYS:
@@ -109,8 +109,8 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
 def encode_submit(
     compat: bool, id: str, type: str | None, body: object, options: Mapping[str, Any]
 ) -> bytes:
-    """A submit frame.  TypeError or ValueError for what cannot be sent, Unsupported
-    for what a compat broker would not understand."""
+    """A submit frame.  TypeError or ValueError for invalid arguments, Unsupported for
+    options that a compat broker does not know."""
     if type is not None:
         check_name("type", type)
     given = fields_of(options).items()

@@ -1,4 +1,4 @@
-"""Jobs that were submitted and may not have ended."""
+"""Submitted jobs, as the caller sees them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .errors import Cancelled
 from .job_options import OnProgress
 from .wire import Message
 
-# Held for moments only, so one for all will do.
+# Held only briefly, so one lock for all jobs is enough.
 _making_replies = threading.Lock()
 
 
 class PendingJob:
     """What the two kinds of pending jobs share.
 
-    Their connection calls one of _answered and _failed when they end.  Futures tell
-    of that and, when somebody has asked, of the reply to the submit.
+    The connection calls _answered or _failed when the job ends.  Futures report that
+    and, if a caller has asked, the reply to the submit.
     """
 
-    sent: bool = False  # some of the submit may have left this process
-    acked: bool = False  # the broker is known to have taken it
+    sent: bool = False  # part of the submit may have left this process
+    acked: bool = False  # the broker is known to have accepted it
     _end: Any
     _reply: Any = None
 
@@ -39,8 +39,8 @@ class PendingJob:
     ) -> None:
         self.id = id
         self.type = type  # None for the broker's default one
-        self.frame = frame  # as long as it may have to be sent
-        #: Nothing comes about it once the broker has taken it.
+        self.frame = frame  # while it may have to be sent
+        #: Nothing comes about it once the broker has accepted it.
         self.detached = bool(options.get("detach"))
         #: It outlives its connection and can be attached to.
         self.kept = bool(options.get("keep"))
@@ -53,10 +53,10 @@ class PendingJob:
         self._raw: bool = raw if own_raw is None else own_raw
 
     def cancel(self) -> bool:
-        """Ask the broker to cancel the job; False when it has ended.
+        """Ask the broker to cancel the job; False if it has ended.
 
         Does not wait: the job then ends with Cancelled or, if the answer was
-        faster, with that.  The submitter's cancel waits for the broker's word.
+        faster, with the answer.  The submitter's cancel waits for the broker's reply.
         """
         if self._end.done():
             return False
@@ -68,7 +68,7 @@ class PendingJob:
         return self._end.done() and isinstance(self._end.exception(), Cancelled)
 
     def _accepted(self) -> None:
-        """The broker has taken the job; for a detached one, the end."""
+        """The broker has accepted the job; a detached job ends here."""
         self._replied()
         if self.detached:
             self._end.set_result(None)
@@ -86,7 +86,7 @@ class PendingJob:
 
     def _failed(self, error: Exception) -> None:
         self._end.set_exception(error)
-        self._end.exception()  # nobody need look at it
+        self._end.exception()  # marks it as retrieved
         self._replied()
 
     def _replied(self) -> None:
@@ -105,9 +105,9 @@ class PendingJob:
 class AsyncPending(PendingJob):
     """A job that was submitted and may not have ended.
 
-    Awaiting it gives the answer's body, None for a detached job, or raises a
+    Awaiting it returns the answer's body (None for a detached job) or raises a
     RefusedError, a JobError or a LostError.  It may be awaited repeatedly and
-    by several tasks; cancelling such a task leaves the job alone.
+    by several tasks; cancelling such a task does not cancel the job.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -122,21 +122,20 @@ class AsyncPending(PendingJob):
         return self._end.done()
 
     def exception(self) -> BaseException | None:
-        """The error it ended with; InvalidStateError before it has ended."""
+        """The error that it ended with; InvalidStateError before it has ended."""
         return self._end.exception()
 
     def result(self) -> Any:
-        """The body, or raises the error; InvalidStateError before the end."""
+        """Return the body or raise the error; InvalidStateError before the end."""
         return self._end.result()
 
     def add_done_callback(self, callback: Callable[[AsyncPending], object]) -> None:
-        """Call back soon after the end, with this object."""
+        """Call callback with this object soon after the end."""
         self._end.add_done_callback(lambda _: callback(self))
 
     async def ack(self) -> None:
-        """Wait until the broker has taken the job; raises the job's error if
-        it was not taken.  Of a job with ack=False nothing may be known until
-        it ends."""
+        """Wait until the broker has accepted the job; raises the job's error if it did
+        not.  For a job with ack=False this may last until the job ends."""
         if not self.acked and not self.done():
             if self._reply is None:
                 self._reply = self._end.get_loop().create_future()
@@ -148,14 +147,13 @@ class Pending(PendingJob, concurrent.futures.Future[Any]):
     """A job that was submitted and may not have ended.
 
     It is a concurrent.futures.Future: result, exception, wait, as_completed
-    and add_done_callback do what they always do.  Its result is the answer's
-    body, None for a detached job.  Its exception is a RefusedError, a
-    JobError or a LostError.
+    and add_done_callback work as usual.  Its result is the answer's body (None for a
+    detached job).  Its exception is a RefusedError, a JobError or a LostError.
 
     Callbacks run on the thread that reads the connection.  They must return
-    soon and must not wait for anything of the same submitter: within them
-    submit does not wait, and raises WindowFull or NotConnected instead.  Their
-    own job no longer counts in the window.
+    quickly and must not wait for the same submitter: within them submit does not
+    wait, and raises WindowFull or NotConnected instead.  The job that has ended no
+    longer counts against the window.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -165,16 +163,15 @@ class Pending(PendingJob, concurrent.futures.Future[Any]):
         self.set_running_or_notify_cancel()
 
     def ack(self, timeout: float | None = None) -> None:
-        """Wait until the broker has taken the job.
+        """Wait until the broker has accepted the job.
 
-        Raises the job's error if it was not taken, and TimeoutError if nothing is
-        known after timeout seconds.  Of a job with ack=False nothing may be known
-        until it ends.
+        Raises the job's error if it did not, and TimeoutError after timeout seconds.
+        For a job with ack=False this may last until the job ends.
         """
         with _making_replies:
             if self._reply is None:
                 self._reply = concurrent.futures.Future()
-        # Who sets acked or ends the job looks for the reply afterwards.
+        # The thread that sets acked or ends the job checks _reply afterwards.
         if not self.acked and not self.done():
             self._reply.result(timeout)
         self._check_taken()

@@ -1,4 +1,4 @@
-"""The submitter for threads: the asyncio one, in a loop of its own."""
+"""The submitter for threads: an AsyncSubmitter in a loop of its own."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class Submitter:
-    """Hands jobs to a broker over one connection that threads may share.
+    """Submits jobs to a broker over one connection that threads can share.
 
     Connecting begins at once, in the background; submit waits for it.
     Entering a with block waits for the first attempt and raises NotConnected,
-    or the RefusedError of all brokers, when none can be had.  Leaving the
-    block closes the submitter; what is pending then fails.  In a process that
-    was forked it is closed from the beginning: make one there.
+    or a RefusedError if all brokers refuse.  Leaving the block closes the submitter;
+    jobs that are still pending fail.  In a forked process the submitter counts as
+    closed: make a new one there.
 
     addrs: brokers, "host:port", "tls://host:port" or "unix:/path".  One is used,
-    and the next when that is lost or drains.  Default: the broker of this machine,
+    and the next when it is lost or drains.  Default: the broker of this machine,
     by its socket in $XDG_RUNTIME_DIR/gloom or /run/gloom, else 127.0.0.1:9998.
-    window: jobs that may be outstanding, submitted and not ended.
+    window: the most jobs that may be outstanding, submitted and not ended.
     raw: results and progress are RawJSON, the bytes as the worker sent them.
     settings: see Settings.
 
-    TimeoutError is that of concurrent.futures.
+    TimeoutError is concurrent.futures.TimeoutError.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Submitter:
         **settings: Unpack[Settings],
     ) -> None:
         self._core = AsyncSubmitter(*addrs, window=window, raw=raw, **settings)
-        self._sending = False  # whether the loop was asked to send what came in
+        self._sending = False  # whether the loop has been asked to send admitted jobs
         self._thread = LoopThread("gloom-submitter", self._core.close)
         self._thread.call(self._core._connector.begin)
 
@@ -70,18 +70,18 @@ class Submitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> Pending:
-        """Hand a job in; returns as soon as it is on its way.
+        """Submit a job; returns as soon as it is on its way.
 
-        type: which workers serve it; None is the broker's default type.
-        body: what JSON can express, or RawJSON, which goes out verbatim.
-        wait: seconds to wait for room in the window and a connection, None
-        as long as it takes.  Then WindowFull or NotConnected is raised.
+        type: the job's type; None is the broker's default type.
+        body: a value that JSON can express, or RawJSON, which is sent verbatim.
+        wait: seconds to wait for room in the window and a connection, None without
+        a limit.  After that WindowFull or NotConnected is raised.
         options: see JobOptions.
 
-        Raises TypeError and ValueError for what cannot be sent, SizeError,
-        ClosedError, a RefusedError when all brokers refuse us for good, and
-        Unsupported for any option but priority that a compat broker lacks.
-        All else, a refusal by the broker included, is told by the Pending.
+        Raises TypeError and ValueError for invalid arguments, SizeError, ClosedError,
+        a RefusedError if all brokers refuse permanently, and with a compat broker
+        Unsupported for any option but priority.  All other errors, including a
+        refusal by the broker, are raised by the Pending.
         """
         made = self._core._encode(type, body, options)
         return self._send(Pending(self._ask_cancel, *made), wait)
@@ -94,11 +94,11 @@ class Submitter:
         raw: bool | None = None,
         wait: float | None = None,
     ) -> Pending:
-        """Have the outcome of a job come here that was submitted with keep, here or
-        elsewhere, and its progress; a kept outcome comes at once.
+        """Attach to a job that was submitted with keep, here or elsewhere, to get its
+        progress and outcome; a kept outcome comes at once.
 
-        Whoever had the job gets TakenOver.  The Pending's ack tells that it is ours;
-        it fails with UnknownID when the job is not there any more, or not kept.
+        The previous submitter gets TakenOver.  The Pending's ack returns once
+        attached; it fails with UnknownID if the job no longer exists or is not kept.
         """
         made = self._core._encode_attach(id, on_progress, raw)
         return self._send(Pending(self._ask_cancel, *made), wait)
@@ -113,7 +113,7 @@ class Submitter:
             self._sending = True
             try:
                 self._thread.call(self._send_all)
-            except ClosedError:  # meanwhile: so they fail
+            except ClosedError:  # closed meanwhile: the jobs fail
                 self.close()
                 self._send_all()
         return pending
@@ -130,11 +130,11 @@ class Submitter:
         wait: float | None = None,
         **options: Unpack[JobOptions],
     ) -> Any:
-        """Submit a job and return its result; the arguments are submit's.
+        """Submit a job and return its result; takes the arguments of submit.
 
-        When wait seconds have passed, or the thread is interrupted, the broker
-        is asked to cancel the job; whether it was cancelled in time is not
-        told.  Raises submit's errors, the job's, and TimeoutError.
+        After wait seconds, or if the thread is interrupted, asks the broker to cancel
+        the job, without waiting for the reply.  Raises the errors of submit and of
+        the job, and TimeoutError.
         """
         until = None if wait is None else time.monotonic() + wait
         pending = self.submit(type, body, wait=wait, **options)
@@ -157,7 +157,7 @@ class Submitter:
 
     @property
     def outstanding(self) -> int:
-        """Jobs submitted and not ended."""
+        """The number of jobs submitted and not ended."""
         return self._core.outstanding
 
     def drain(self, wait: float | None = None) -> None:

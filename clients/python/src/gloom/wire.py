@@ -1,9 +1,9 @@
 """Frames and messages of the Gloom protocol, without sockets.
 
 A frame is a 32-bit length in network byte order, then that many bytes of
-JSON holding one object.  This module cuts frames out of a byte stream, reads
-them, and encodes what submitters and workers send.  It does not know who may
-say what when.
+JSON holding one object.  This module splits a byte stream into frames, decodes
+them, and encodes the requests of submitters and workers.  It does not check their
+order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .errors import FrameTooLarge, ProtocolError
 HEADER = struct.Struct(">I")
 HEADER_LEN = HEADER.size
 
-MAX_FRAME = 16 * 1024 * 1024  # bytes of a payload, unless a peer says otherwise
+MAX_FRAME = 16 * 1024 * 1024  # bytes of a payload, unless set otherwise
 MAX_NAME = 1024  # UTF-8 bytes of an id or a type
 MAX_MS = 31_536_000_000  # the largest duration, a year
 MAX_BACKOFF_MS = MAX_KEEP_MS = 86_400_000  # a day
@@ -33,17 +33,17 @@ class FrameReader:
         self._start = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Add the next bytes of the stream."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
         self._buffer += data
 
     def next(self) -> bytes | None:
-        """The next payload, or None while its bytes are not all there.
+        """The next payload, or None if it is not complete yet.
 
-        Raises FrameTooLarge as soon as a length beyond max_frame is
-        announced; the stream is of no use after that.
+        Raises FrameTooLarge as soon as a length beyond max_frame is announced; the
+        stream cannot be read after that.
         """
         have = len(self._buffer) - self._start
         if have < HEADER_LEN:
@@ -59,7 +59,7 @@ class FrameReader:
 
     @property
     def partial(self) -> bool:
-        """Whether the stream stands in the middle of a frame."""
+        """Whether part of a frame has been read."""
         return len(self._buffer) > self._start
 
 
@@ -69,22 +69,22 @@ class Message:
     __slots__ = ("kind", "id", "values", "_text")
 
     def __init__(self, kind: str | None, values: dict[str, Any], text: str) -> None:
-        self.kind = kind  # None for what only later protocols know
-        self.id: str | None = None  # which job it is about, if any
-        self.values = values  # of two equal keys the last one counts
+        self.kind = kind  # None for a kind that this client does not know
+        self.id: str | None = None  # the job that it is about, if any
+        self.values = values  # if a key occurs twice, the last one counts
         self._text = text
 
     def get(self, key: str) -> Any:
-        """The value of a key, None when absent."""
+        """The value of a key, None if absent."""
         return self.values.get(key)
 
     def raw(self, key: str) -> RawJSON:
-        """The value of a key as the bytes it came as; KeyError when absent."""
+        """The value of a key as the bytes received; KeyError if absent."""
         if key not in self.values:
             raise KeyError(key)
         text, found = self._text, ""
         at = skip(text, text.index("{") + 1)
-        while text[at] != "}":  # it is known to be an object
+        while text[at] != "}":  # it is known to be a valid object
             name, at = value_at(text, at)
             begin = skip(text, skip(text, at) + 1)
             _, at = value_at(text, begin)
@@ -96,7 +96,7 @@ class Message:
         return RawJSON._trusted(found.encode("utf-8"))
 
     def string(self, key: str) -> str:
-        """The string under a key; ProtocolError when there is none."""
+        """The string value of a key; ProtocolError if it is not a string."""
         value = self.values.get(key)
         if not isinstance(value, str):
             raise ProtocolError(f"{self.kind} frame: {key} is not a string")
@@ -144,7 +144,7 @@ def read(payload: bytes) -> Message:
 
 
 def limit(message: Message, key: str) -> int | None:
-    """One of the limits in the reply to hello, None when it is not told."""
+    """One of the limits in the reply to hello, None if it is absent."""
     limits = message.get("limits")
     value: int | None = limits.get(key) if isinstance(limits, dict) else None
     if value is not None and (type(value) is not int or value < 0):
@@ -153,7 +153,7 @@ def limit(message: Message, key: str) -> int | None:
 
 
 def check_name(field: str, value: object) -> str:
-    """Return an id or type; TypeError or ValueError when it cannot be one."""
+    """Return value if it is a valid id or type, else raise TypeError or ValueError."""
     if not isinstance(value, str):
         raise TypeError(f"{field} {value!r}: not a str")
     if not value:
@@ -169,16 +169,16 @@ def check_name(field: str, value: object) -> str:
 
 
 def names(field: str, values: object) -> list[str]:
-    """A list of ids or types; TypeError or ValueError when it cannot be one."""
-    kinds = str, bytes, Mapping  # one string is not its letters
+    """Return a list of valid names; TypeError or ValueError if values is not one."""
+    kinds = str, bytes, Mapping  # iterable, but not lists of names
     if isinstance(values, kinds) or not isinstance(values, Iterable):
         raise TypeError(f"{field} {values!r}: not a list of names")
     return [check_name(field, value) for value in values]
 
 
 def request(action: str, **fields: object) -> bytes:
-    """A frame for the broker.  Fields hold wire keys: bytes go out verbatim, and those
-    that are None are left out."""
+    """A frame for the broker.  Values that are bytes are sent verbatim; those that are
+    None are left out."""
     said: dict[str, object] = {"action": action}
     raw: list[bytes] = []
     for key, value in fields.items():
@@ -191,13 +191,13 @@ def request(action: str, **fields: object) -> bytes:
 
 
 def too_large(frame: bytes, limit: int) -> str | None:
-    """What is wrong with a frame whose payload is larger than a limit."""
+    """An error text if the payload of a frame is larger than the limit, else None."""
     size = len(frame) - HEADER_LEN
     return f"frame of {size} bytes, at most {limit} are taken" if size > limit else None
 
 
 def attach(id: str, on_progress: object) -> bytes:
-    """A frame that attaches to a job."""
+    """An attach frame."""
     return request("attach", id=id, progress=True if on_progress else None)
 
 

@@ -1,5 +1,5 @@
-"""The worker whose handlers run in threads or processes: the asyncio one, in a
-loop of its own."""
+"""The worker whose handlers run in threads or processes: an AsyncWorker in a loop
+of its own."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Job], Any]
 
-_beginning = threading.Lock()  # held for moments only, so one for all will do
+_beginning = threading.Lock()  # held only briefly, so one for all is enough
 
 
 class _Core(AsyncWorker):
-    """Runs handlers in threads, or has these run them in processes."""
+    """Runs handlers in threads or, by way of these, in processes."""
 
     _kind = Job
-    thread: LoopThread  # that of the loop
+    thread: LoopThread  # runs the loop
 
     def __init__(self, processes: bool, raw: bool, *what: Any, **how: Any) -> None:
         super().__init__(*what, raw=raw or processes, **how)
@@ -54,7 +54,7 @@ class _Core(AsyncWorker):
         self._threads.submit(work)
 
     async def last(self) -> None:
-        """End threads and processes, and what still runs with them."""
+        """End threads and processes, with the handlers that still run in them."""
         if self._began and not self.done:
             self._abort()
         whole = self.done and not self._aborted
@@ -64,34 +64,33 @@ class _Core(AsyncWorker):
 
 
 class Worker:
-    """Serves jobs of one type, or of several, with a pool of handlers.
+    """Serves jobs of one or more types with a pool of handlers.
 
-    type: the jobs' type, or a list of types and of patterns, in which * stands for
-    any characters; except_: types and patterns that are not served then.  Among all
-    its types a worker gets the best job: larger priority first, then age.
-    handler: does a job; called with a Job, several at once.  What it returns
-    is the answer: RawJSON as it is, anything else encoded as JSON.  When it
-    raises, the run has failed, the error's text is the reason, and the job is
-    retried as long as it has retries left; raise Fatal, RetryAfter or Release to
-    ask for something else.
+    type: the type, or a list of types and patterns, in which * matches any
+    characters; except_: types and patterns to leave out of the list.  Among all its
+    types a worker gets the best job: the largest priority first, then the oldest.
+    handler: runs a job; called with a Job, several at once.  What it returns is the
+    answer: RawJSON as it is, anything else encoded as JSON.  If it raises, the run
+    has failed, the error's text is the reason, and the job is retried while it has
+    retries left; raise Fatal, RetryAfter or Release for another outcome.
 
-    addrs: brokers, as of Submitter (default port 9999).  All of them are joined,
-    each with the whole concurrency: up to concurrency × addresses jobs run at once.
-    concurrency: jobs that run at once, per broker.  0 is 1, or prefetch if
+    addrs: brokers, as for Submitter (default port 9999).  The worker joins all of
+    them, each with the whole concurrency: up to concurrency × addresses jobs run.
+    concurrency: the most jobs that run at once, per broker.  0 is 1, or prefetch if
     that is set.
-    prefetch: at least concurrency.  The handlers of a broker share one socket,
-    on which so many jobs may be out: those that run, and others that wait here
-    to save a round trip.  0: a socket per handler, each with one job.
-    processes: handlers run in processes instead of threads: they use all
-    cores, and one that dies fails its run only.  The handler must be a
-    function that can be imported by name.
+    prefetch: at least concurrency.  The handlers of a broker share one socket, which
+    may have this many jobs: those that run, and others that wait here to save a
+    round trip.  0: a socket per handler, each with one job.
+    processes: handlers run in processes instead of threads: they use all cores, and
+    one that dies fails only its own run.  The handler must be a function that can be
+    imported by name.
     stop_timeout: seconds that run and stop wait for running jobs.
     raw: bodies are RawJSON, the bytes as the submitter sent them.
-    headers: jobs have the headers that their submitters gave them.
+    headers: jobs come with their headers.
     settings: see Settings.  With compat an error is answered as
     {"error": reason}, sockets leave by closing, and progress raises Unsupported.
 
-    TimeoutError is that of concurrent.futures.
+    TimeoutError is concurrent.futures.TimeoutError.
     """
 
     def __init__(
@@ -124,34 +123,34 @@ class Worker:
         self._thread: LoopThread | None = None
 
     def run(self, handle_signals: bool = True) -> None:
-        """Serve jobs until leave or stop is called, then finish what runs.
+        """Serve jobs until leave or stop is called, then finish the running ones.
 
-        In the main thread SIGTERM and SIGINT call leave, and a second signal
-        stops at once, unless handle_signals is False.  Raises the refusal when
-        every broker refuses the worker for good; brokers that cannot be reached are
-        tried again and again.  Raises TimeoutError when running jobs take longer
-        than stop_timeout; their connections have been closed then.
+        In the main thread SIGTERM and SIGINT call leave, and a second signal stops at
+        once, unless handle_signals is False.  Raises the refusal if every broker
+        refuses the worker permanently; unreachable brokers are retried forever.
+        Raises TimeoutError if running jobs take longer than stop_timeout; their
+        connections are closed then.
         """
         thread = self._begin()
         with signals(handle_signals, self._caught):
             try:
-                with contextlib.suppress(ClosedError):  # stop was faster
+                with contextlib.suppress(ClosedError):  # stop was called meanwhile
                     thread.run(lambda: self._core.run(handle_signals=False))
             finally:
                 thread.stop()
 
     def start(self, wait: float | None = None) -> None:
-        """Begin to serve jobs; returns when the first socket has joined.
+        """Start to serve jobs; returns when the first socket has joined.
 
-        Raises the refusal when every broker refuses the worker for good.
-        After wait seconds, None as long as it takes, the worker is stopped
-        and NotConnected is raised.  Stop must be called in the end.
+        Raises the refusal if every broker refuses the worker permanently.  After
+        wait seconds (None: no limit) stops the worker and raises NotConnected.  The
+        caller must call stop in the end.
         """
         thread = self._begin()
         try:
             thread.run(lambda: self._core.start(wait))
         except ClosedError:
-            raise  # the thread that stopped it closes it
+            raise  # the thread that called stop closes it
         except BaseException:
             thread.stop()
             raise
@@ -164,36 +163,36 @@ class Worker:
         self.stop()
 
     def leave(self) -> None:
-        """Begin to stop, without waiting: handlers and signal handlers may
-        call this.  No new job is taken; run returns when all is answered."""
-        self._core._leaving = True  # also before run
+        """Begin to stop, without waiting: handlers and signal handlers may call this.
+        Takes no more jobs; run returns when all jobs are answered."""
+        self._core._leaving = True  # even before run
         self._call(self._core.leave)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Take no more jobs, give back those not begun, let running ones finish,
-        and wait until the brokers have their answers.
+        """Take no more jobs, give back those not started, let running ones finish, and
+        wait until the brokers have their answers.
 
-        After timeout seconds, None is stop_timeout, the connections are closed and
-        TimeoutError is raised without waiting for the handlers: processes are
-        killed, threads cannot be.  May be called repeatedly, but not by a handler.
+        After timeout seconds (None: stop_timeout) closes the connections and raises
+        TimeoutError without waiting for the handlers: processes are killed, threads
+        cannot be.  May be called repeatedly, but not by a handler.
         """
         if self._thread is None:
             return
         try:
-            with contextlib.suppress(ClosedError):  # another stop was faster
+            with contextlib.suppress(ClosedError):  # another stop is done
                 self._thread.run(lambda: self._core.stop(timeout))
         finally:
             self._thread.stop()
 
     @property
     def done(self) -> bool:
-        """Whether the worker has ended: stopped, or refused for good."""
+        """Whether the worker has ended: it was stopped, or refused permanently."""
         return self._core.done
 
     @property
     def error(self) -> Exception | None:
-        """Once done, why: None after leave or stop, else the first of the
-        brokers' refusals."""
+        """Why the worker is done: None before that, and after leave or stop; else the
+        first refusal by a broker."""
         return self._core.error
 
     def _begin(self) -> LoopThread:
