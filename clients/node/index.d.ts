@@ -1,6 +1,6 @@
 /** One JSON value as its bytes, with every digit and the order of keys. */
 export class RawJSON {
-  /** SyntaxError when it is not JSON. */
+  /** Throws SyntaxError if it is not JSON. */
   constructor(json: string | Uint8Array);
   readonly bytes: Uint8Array;
   toString(): string;
@@ -10,9 +10,9 @@ export class RawJSON {
 /** An event of a connection that no caller waits for, or an error of a handler. */
 export interface Notice {
   event: "connected" | "joined" | "lost" | "failed" | "given up" | "threw";
-  /** The broker. */
+  /** The broker's address. */
   addr: string;
-  /** Why. */
+  /** The cause. */
   error?: unknown;
   /** Milliseconds until the next attempt. */
   wait?: number;
@@ -21,72 +21,72 @@ export interface Notice {
 /** Settings that submitters and workers share. */
 export interface ConnectionOptions {
   /**
-   * Brokers: "host:port", "tls://host:port" or "unix:/path". Without any: the unix socket
+   * Brokers: "host:port", "tls://host:port" or "unix:/path". Default: the unix socket
    * of this host's broker, if there is one, else 127.0.0.1:9998 or :9999. A submitter
    * uses one at a time, a worker joins all.
    */
   addrs?: string | string[];
   /** Authenticates each connection. */
   token?: string;
-  /** What the broker logs about its peer, such as "mailer/1.4". */
+  /** A name for the broker's log, such as "mailer/1.4". */
   client?: string;
-  /** Milliseconds between the broker's pings, 100 to 3600000; silence for three ends the connection. Default: none. */
+  /** Milliseconds between the broker's pings, 100 to 3600000; silence for three intervals ends the connection. Default: none. */
   heartbeat?: number;
   /** Encrypts all connections: options of tls.connect, such as ca, cert and key. */
   tls?: object;
-  /** Milliseconds for one attempt to connect, TLS and hello included. Default: 10000. */
+  /** Milliseconds for one attempt to connect, including TLS and hello. Default: 10000. */
   connectTimeout?: number;
-  /** Bytes of the largest frame that the broker takes, unless the broker says. Default: 16 MiB. */
+  /** Bytes of the largest frame that the broker accepts, unless its hello gives the limit. Default: 16 MiB. */
   maxFrame?: number;
   /** The first and the largest wait before another attempt to connect, in milliseconds. Default: [100, 15000]. */
   backoff?: [number, number];
   /** Bodies arrive as RawJSON. Default: false. */
   raw?: boolean;
-  /** Gets the notices. Default: errors of handlers go to console.error. */
+  /** Called with each notice. Default: console.error for "threw" and "given up". */
   notify?: (notice: Notice) => void;
 }
 
 /** Options of a job. Durations are milliseconds, at most a year. */
 export interface JobOptions {
-  /** 1 to 1024 bytes, unique in the broker as long as the job has not ended. Default: a unique one. */
+  /** 1 to 1024 bytes, unique in the broker while the job has not ended. Default: a unique one. */
   id?: string;
-  /** Larger goes first, equals by age. Default: 0. */
+  /** Larger goes first, then the older job. Default: 0. */
   priority?: number | bigint;
-  /** Before the job may be handed out. */
+  /** The time before the job may be handed out. Default: 0. */
   delay?: number;
-  /** Of one run; then that run has failed. */
+  /** The longest time of one run; after that the run has failed. Default: no limit. */
   timeout?: number;
   /** Runs after the first, 0 to 1000. Default: the broker's, which is 3. */
   retries?: number;
   /**
-   * Before the first retry, doubled for each further one; at most a day. A job whose worker is lost
-   * runs again at once. Default: 1000, unless retries is 0.
+   * The wait before the first retry, doubled for each further one; at most a day. A job whose worker
+   * is lost runs again at once. Default: 1000, unless retries is 0.
    */
   backoff?: number;
-  /** A deadline for starting, counted from now, delay included. */
+  /** The deadline for starting, counted from now, including the delay. */
   expires?: number;
-  /** The job outlives its submitter; its answer is sent to nobody. */
+  /** The job outlives its submitter; its answer is discarded. */
   detach?: boolean;
-  /** What the job belongs to, such as its tenant: at most 16 names. */
+  /** The groups that the job belongs to, such as its tenant: at most 16 names. */
   groups?: string[];
-  /** The job is ordered among its equals as if it had been submitted so long ago. */
+  /** The job is ordered as if it had been submitted this long ago. */
   age?: number;
   /** The job outlives its connection, and its outcome is kept for this time, at most a day. */
   keep?: number;
-  /** With keep: submit the job again if the broker no longer knows it, although it may have run. */
+  /** With keep: submit the job again if the broker no longer knows it, even though it may have run. */
   atLeastOnce?: boolean;
   /** For workers that ask for them: at most 4 KiB of JSON. */
   headers?: Record<string, unknown>;
-  /** Gets the progress that the worker reports. */
+  /** Called with the progress that the worker reports. */
   onProgress?: (body: any) => void;
-  /** Aborted: the job is not submitted, or cancelled; result and ack reject with its reason. */
+  /** When it aborts, the job is not submitted or is cancelled; result and ack reject with its reason. */
   signal?: AbortSignal;
 }
 
 /** A submitted job. */
 export interface Pending {
   readonly id: string;
-  /** Waits until the broker has the job. */
+  /** Waits until the broker has accepted the job. */
   ack(): Promise<void>;
   /** Waits for the answer; undefined for a detached job. Rejects with JobError, RefusedError or LostError. */
   result(): Promise<any>;
@@ -94,7 +94,7 @@ export interface Pending {
 
 /** The result for one body given to map. */
 export interface Outcome<B = unknown> {
-  /** The index of the body among the others, from 0. */
+  /** The index of the body in the iterable, from 0. */
   index: number;
   id: string;
   body: B;
@@ -108,11 +108,11 @@ export interface Outcome<B = unknown> {
  * alive.
  */
 export class Submitter {
-  /** window: how many jobs may be submitted and not ended, beyond which submit waits. Default: 1024. */
+  /** window: the most jobs submitted and not ended; at the limit submit waits. Default: 1024. */
   constructor(options?: ConnectionOptions & { window?: number });
-  /** Jobs submitted and not ended. */
+  /** The number of jobs submitted and not ended. */
   readonly outstanding: number;
-  /** Connects; rejects when no broker is reached at the first attempt. */
+  /** Connects; rejects if the first attempt fails at all brokers. */
   connect(): Promise<void>;
   /** Submits a job; resolves as soon as it is being sent. Waits for room and for a connection. */
   submit(type: string | null, body?: unknown, options?: JobOptions): Promise<Pending>;
@@ -124,11 +124,11 @@ export class Submitter {
    */
   map<B>(type: string | null, bodies: Iterable<B> | AsyncIterable<B>, options?: Omit<JobOptions, "id">):
     AsyncGenerator<Outcome<B>, void, undefined>;
-  /** Attaches to a kept job: its outcome comes here. The connection that had the job gets a JobError of "taken_over". */
+  /** Attaches to a kept job to get its outcome. The connection that had the job gets a JobError "taken_over". */
   attach(id: string, options?: { onProgress?: (body: any) => void; signal?: AbortSignal }): Promise<Pending>;
-  /** Cancels a job of this submitter, or a detached one; RefusedError "unknown_id" when it has ended. */
+  /** Cancels a job of this submitter, or a detached one; RefusedError "unknown_id" if it has ended. */
   cancel(id: string): Promise<void>;
-  /** Changes a job that waits. */
+  /** Changes a waiting job. */
   change(id: string, what: { priority?: number | bigint; groups?: string[]; delay?: number }): Promise<void>;
   /** Sends a ping and waits for the broker's answer. */
   ping(): Promise<void>;
@@ -152,38 +152,38 @@ export interface Job {
 }
 
 export interface WorkerOptions extends ConnectionOptions {
-  /** Jobs at a time, for each broker. Default: 1. */
+  /** Most jobs that run at once, per broker. Default: 1. */
   concurrency?: number;
-  /** Types and patterns not to be served, where type is an array. */
+  /** Types and patterns to leave out, if type is an array. */
   except?: string[];
-  /** Jobs bring their headers. Default: false. */
+  /** Jobs come with their headers. Default: false. */
   headers?: boolean;
-  /** Milliseconds that running jobs have when the worker stops. Default: 30000. */
+  /** Milliseconds that running jobs have to finish when the worker stops. Default: 30000. */
   stopTimeout?: number;
 }
 
 /**
- * Serves jobs of one type, or of several; in a list, * stands for any characters. What the
+ * Serves jobs of one or more types; in an array, * matches any characters. What the
  * handler returns is the answer; an exception fails the run, with its text as the reason.
  */
 export class Worker {
   constructor(type: string | string[], handler: (job: Job) => unknown, options?: WorkerOptions);
   /**
-   * Serves jobs until stop is called, the signal comes, or SIGTERM or SIGINT; then lets
-   * those that run finish. A second SIGTERM or SIGINT stops at once.
+   * Serves jobs until stop is called, signal aborts, or SIGTERM or SIGINT comes; then lets
+   * running jobs finish. A second SIGTERM or SIGINT stops at once.
    */
   run(options?: { signals?: boolean; signal?: AbortSignal }): Promise<void>;
-  /** Begins to serve; resolves when one broker has been joined. Stop must be called in the end. */
+  /** Starts to serve; resolves when it has joined one broker. Call stop in the end. */
   start(): Promise<void>;
-  /** Takes no more jobs and waits for those that run, for this many milliseconds at most. */
+  /** Takes no more jobs and waits for the running ones, for at most this many milliseconds. */
   stop(timeout?: number): Promise<void>;
 }
 
-/** Base of all errors of this package. */
+/** The base class of all errors of this package. */
 export class GloomError extends Error {}
-/** The broker broke the protocol. */
+/** The broker violated the protocol. */
 export class ProtocolError extends GloomError {}
-/** Used after close, drain or stop. */
+/** The object was used after close, drain or stop. */
 export class ClosedError extends GloomError {}
 /** No connection to a broker. */
 export class NotConnectedError extends GloomError {}
@@ -192,28 +192,28 @@ export class NotConnectedError extends GloomError {}
 export class LostError extends GloomError {
   readonly addr: string;
   readonly id?: string;
-  /** The broker had taken the job. */
+  /** The broker had accepted the job. */
   readonly acked: boolean;
-  /** Some of the submit may have left this process. False: the job never ran. */
+  /** Part of the submit may have left this process. False: the job never ran. */
   readonly sent: boolean;
 }
 
 declare class BrokerError extends GloomError {
-  /** The word of the protocol, such as "id_exists". */
+  /** The error code of the protocol, such as "id_exists". */
   readonly code: string;
   /** A sentence for people. */
   readonly reason: string;
   readonly id?: string;
-  /** The worker of the last run was lost: the job may have been done. */
+  /** The worker of the last run was lost: that run may have finished. */
   readonly lost: boolean;
   /** The worker wants no further run. */
   readonly final: boolean;
   /** The delay that the worker asked for although no retry was left, in milliseconds. */
   readonly delay?: number;
 }
-/** The broker did not take a request: nothing has changed. */
+/** The broker refused a request: nothing has changed. */
 export class RefusedError extends BrokerError {}
-/** A job that the broker had taken ended without an answer, or goes on elsewhere. */
+/** A job that the broker had accepted ended without an answer, or another connection has it now. */
 export class JobError extends BrokerError {}
 
 /** Thrown by a handler: the job fails at once, even if it has retries left. */

@@ -7,7 +7,7 @@ import { ClosedError, LostError, NotConnectedError, ProtocolError, RefusedError 
 import { splitAddr } from "./options.js";
 import { decode, encode, Framer } from "./wire.js";
 
-/** Bytes waiting to be sent beyond which no new ones are accepted. */
+/** Bytes waiting to be sent at which the connection accepts no new jobs. */
 const FULL = 1024 * 1024;
 
 /**
@@ -25,16 +25,16 @@ export class Connection {
   constructor(addr, options) {
     this.addr = addr;
     this.options = options;
-    /** Largest payload that the broker takes, in bytes. */
+    /** Largest payload that the broker accepts, in bytes. */
     this.maxFrame = options.maxFrame;
     this.framer = new Framer(options.maxFrame);
     /**
-     * Requests without a reply, in their order.
+     * Requests without a reply, in the order in which they were sent.
      * @type {Request[]}
      */
     this.requests = [];
     /**
-     * What ended the connection.
+     * The error that ended the connection.
      * @type {Error | undefined}
      */
     this.ended = undefined;
@@ -49,7 +49,7 @@ export class Connection {
     socket.on("data", (chunk) => this.#read(chunk));
     this.connected = new Promise((resolve) => socket.once(tls ? "secureConnect" : "connect", resolve));
     /**
-     * Resolves with what ended the connection, once nothing is left of it.
+     * Resolves with the error that ended the connection, once its socket is closed.
      * @type {Promise<Error>}
      */
     this.lost = new Promise((resolve) => {
@@ -88,7 +88,7 @@ export class Connection {
     }
   }
 
-  /** The connection takes more to send. */
+  /** Whether the connection accepts more to send. */
   get writable() {
     return this.ended === undefined && this.socket.writableLength < FULL;
   }
@@ -126,7 +126,7 @@ export class Connection {
     });
   }
 
-  /** Drops the connection, for this reason. */
+  /** Drops the connection with this error. */
   close(error) {
     if (this.ended) return;
     this.ended = error;
@@ -137,16 +137,16 @@ export class Connection {
     for (const { id, done } of requests) done(new LostError(error, { addr: this.addr, id }));
   }
 
-  /** Gives the connection up when nothing has come for so long. */
+  /** Gives the connection up when nothing has come for this many milliseconds. */
   watch(ms) {
     const silent = new NotConnectedError(`nothing came for ${ms} ms`);
     this.silence = setTimeout(() => this.close(silent), ms);
   }
 
-  /** A job, a result, or progress. */
+  /** Called with a job, a result, or progress. */
   take(_message) {}
 
-  /** An error; one that is not a reply ends the connection. */
+  /** Called with an error; if it is not a reply, it ends the connection. */
   refuse(frame) {
     const request = this.requests.shift();
     if (request) request.done(new RefusedError(frame));
@@ -189,7 +189,7 @@ export function hopeless(error) {
   return error instanceof RefusedError && !["overloaded", "draining", "invalid_state"].includes(error.code);
 }
 
-/** Sleeps, until the signal if that comes first. */
+/** Sleeps for ms milliseconds, or until signal aborts. */
 export function sleep(ms, signal) {
   return new Promise((resolve) => {
     const done = () => {

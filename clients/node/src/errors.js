@@ -1,7 +1,7 @@
 // The errors of this package about brokers and jobs. Misuse, such as an empty id, is
 // a TypeError or RangeError, before anything is sent.
 
-/** Base of all errors of this package. */
+/** The base class of all errors of this package. */
 export class GloomError extends Error {
   constructor(message, options) {
     super(message, options);
@@ -9,18 +9,18 @@ export class GloomError extends Error {
   }
 }
 
-/** The broker broke the protocol; the connection is dropped. */
+/** The broker violated the protocol; the connection is dropped. */
 export class ProtocolError extends GloomError {}
 
-/** Used after close, drain or stop. */
+/** The object was used after close, drain or stop. */
 export class ClosedError extends GloomError {}
 
 /** No connection to a broker. */
 export class NotConnectedError extends GloomError {}
 
 /**
- * The connection was lost while a job or a request was pending on it. The broker clears
- * such a job if it waits, and discards its answer if it runs, unless it is detached or kept.
+ * The connection was lost while a job or a request was pending on it. Unless the job is
+ * detached or kept, the broker discards it if it waits, and its answer if it runs.
  */
 export class LostError extends GloomError {
   /**
@@ -33,11 +33,11 @@ export class LostError extends GloomError {
     const why = cause instanceof Error ? cause.message : String(cause);
     super(`connection to ${addr} lost${job}: ${why}`, { cause });
     this.addr = addr;
-    /** The job, undefined when no job is meant. */
+    /** The job, undefined if no job is concerned. */
     this.id = id;
-    /** The broker had taken the job. */
+    /** The broker had accepted the job. */
     this.acked = acked;
-    /** Some of the submit may have left this process. False: the job never ran. */
+    /** Part of the submit may have left this process. False: the job never ran. */
     this.sent = sent;
   }
 }
@@ -47,13 +47,13 @@ class BrokerError extends GloomError {
   constructor(what, { error, reason, id, cause, delay_ms }) {
     const about = id === undefined || id === null ? "" : ` (id ${JSON.stringify(id)})`;
     super(`${what}: ${error}: ${reason}${about}`);
-    /** The word of the protocol, such as "id_exists". */
+    /** The error code of the protocol, such as "id_exists". */
     this.code = String(error);
     /** A sentence for people. */
     this.reason = String(reason);
-    /** The job, undefined when no job is meant. */
+    /** The job, undefined if no job is concerned. */
     this.id = typeof id === "string" ? id : undefined;
-    /** The worker of the job's last run was lost: the job may have been done. */
+    /** The worker of the job's last run was lost: that run may have finished. */
     this.lost = cause === "lost";
     /** The worker wants no further run. */
     this.final = cause === "final";
@@ -62,27 +62,27 @@ class BrokerError extends GloomError {
   }
 }
 
-/** The broker did not take a request: nothing has changed. */
+/** The broker refused a request: nothing has changed. */
 export class RefusedError extends BrokerError {
   constructor(frame) {
     super("refused", frame);
   }
 }
 
-/** A job that the broker had taken ended without an answer, or goes on elsewhere. */
+/** A job that the broker had accepted ended without an answer, or another connection has it now. */
 export class JobError extends BrokerError {
   constructor(frame) {
     super("job ended", frame);
   }
 }
 
-/** Codes that end a job which the broker had taken. */
+/** Codes that end a job that the broker had accepted. */
 export const ENDS = new Set(["job_failed", "expired", "cancelled", "draining"]);
 
 /** Thrown by a handler: the job fails at once, even if it has retries left. */
 export class Fatal extends GloomError {}
 
-/** Thrown by a handler: the run has failed, and the next one waits so long. */
+/** Thrown by a handler: the run has failed, and the next one waits this many milliseconds. */
 export class RetryAfter extends GloomError {
   constructor(delay, reason = "failed, to be retried later") {
     super(reason);

@@ -14,7 +14,7 @@ const MAX_FRAME = 16 * 1024 * 1024;
  * @property {number} [wait] milliseconds until the next attempt
  */
 
-/** The settings of a connection, checked. */
+/** Validated settings of a connection. */
 export class Options {
   /**
    * @param {Record<string, any>} options
@@ -43,8 +43,8 @@ export class Options {
   }
 
   /**
-   * Where to connect. Without an address: the unix socket of this host's broker, if
-   * there is one, else its TCP port.
+   * Where to connect. By default the unix socket of this host's broker, if there is
+   * one, else its TCP port.
    * @returns {string[]}
    */
   get addrs() {
@@ -94,8 +94,8 @@ export function splitAddr(addr) {
 }
 
 /**
- * Waits before attempts to connect: random, below a limit that doubles each time. So the
- * clients of a broker that restarts come back at different moments.
+ * Computes the waits before attempts to connect: random, below a limit that doubles each
+ * time, so that the clients of a broker that restarts do not all reconnect at once.
  */
 export class Backoff {
   constructor([first, most]) {
@@ -110,7 +110,7 @@ export class Backoff {
     return wait;
   }
 
-  /** A connection lasted for this many milliseconds: after a long one the waits start small again. */
+  /** Records how many milliseconds a connection lasted: after a long one the waits start small again. */
   lasted(ms) {
     if (ms >= this.most) this.limit = this.first;
   }

@@ -1,4 +1,4 @@
-// The jobs of one submitter's connection: which frame belongs to which of them. Replies
+// Matches the frames of a submitter's connection to its jobs. Replies
 // come in the order of the requests; results, progress and ends of jobs come in any
 // order between them. An error with an id may be either.
 
@@ -16,7 +16,7 @@ export class Pending {
   constructor(id, frame, { detach, keep, atLeastOnce, onProgress }) {
     this.id = id;
     /**
-     * As long as it may have to be sent.
+     * Kept while it may have to be sent.
      * @type {Buffer | undefined}
      */
     this.frame = frame;
@@ -31,7 +31,7 @@ export class Pending {
   }
 
   /**
-   * Waits until the broker has the job.
+   * Waits until the broker has accepted the job.
    * @returns {Promise<void>}
    */
   ack() {
@@ -66,7 +66,7 @@ export class Session extends Connection {
   jobs = new Map();
   /** Called once for each job that no longer counts as outstanding. */
   freed = () => {};
-  /** Called when the broker says that it is stopping. */
+  /** Called when the broker reports that it is stopping. */
   draining = () => {};
   retired = false;
 
@@ -77,8 +77,8 @@ export class Session extends Connection {
   }
 
   /**
-   * Goes on with a kept job of a lost connection: attaches to it, or submits it if it
-   * was not submitted.
+   * Continues a kept job of a lost connection: attaches to it, or submits it if it was
+   * never sent.
    * @param {Pending} job
    */
   goOn(job, again = true) {
@@ -114,15 +114,15 @@ export class Session extends Connection {
     }
   }
 
-  /** Closes once nothing is pending any more. */
+  /** Closes as soon as nothing is pending. */
   retire() {
     this.retired = true;
     if (this.jobs.size === 0 && this.requests.length === 0) this.close(new ClosedError("nothing pending"));
   }
 
   /**
-   * The connection is gone: its jobs fail, except kept ones, which are returned if keep is
-   * true.
+   * Fails the jobs, because the connection is gone. If keep is true, kept jobs do not fail
+   * but are returned.
    * @param {Error} cause
    * @param {boolean} keep
    */
@@ -138,7 +138,7 @@ export class Session extends Connection {
 
   take(message) {
     const job = this.jobs.get(message.id);
-    if (!job) return; // nobody waits for it any more
+    if (!job) return; // no longer pending
     if (!job.acked) throw new ProtocolError(`news of job ${JSON.stringify(job.id)} before its ack`);
     if ("progress" in message) {
       try {
@@ -169,7 +169,7 @@ export class Session extends Connection {
 
   #add(job) {
     if (this.jobs.has(job.id)) {
-      // Its refusal looked like the end of the first job.
+      // The broker's refusal would look like the end of the first job.
       const reason = "a job of this id is pending on this connection";
       this.#fail(job, new RefusedError({ error: "id_exists", reason, id: job.id }));
       return false;
@@ -178,9 +178,9 @@ export class Session extends Connection {
     return true;
   }
 
-  /** The result of a submit or attach. */
+  /** Handles the reply to a submit or attach. */
   #settle(job, error) {
-    if (this.ended) return; // leave tells the job
+    if (this.ended) return; // leave fails the job
     if (error) {
       this.#fail(job, error);
       return;

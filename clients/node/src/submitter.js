@@ -1,5 +1,5 @@
-// The submitter: submits jobs to a broker over one connection, and reconnects
-// when it is lost.
+// Submitter submits jobs to a broker over one connection, and reconnects when it is
+// lost.
 
 import { randomBytes } from "node:crypto";
 import { setMaxListeners } from "node:events";
@@ -18,7 +18,7 @@ export class Submitter {
   #count = 0;
   #outstanding = 0;
   /**
-   * Submits that wait for room or a connection, in their order.
+   * Submits that wait for room or a connection, in order.
    * @type {Waiter[]}
    */
   #waiting = [];
@@ -37,7 +37,7 @@ export class Submitter {
    */
   #current;
   /**
-   * Kept jobs of a lost session, and its broker.
+   * Kept jobs of a lost session, and the address of its broker.
    * @type {Pending[]}
    */
   #kept = [];
@@ -52,7 +52,7 @@ export class Submitter {
     this.#window = integer("window", window, 1, 1_000_000);
   }
 
-  /** Jobs submitted and not ended. */
+  /** The number of jobs submitted and not ended. */
   get outstanding() {
     return this.#outstanding;
   }
@@ -258,7 +258,7 @@ export class Submitter {
     });
   }
 
-  /** Lets waiting submits go on as room allows. */
+  /** Lets waiting submits continue while there is room. */
   #wake() {
     if (this.#closing) {
       const closed = new ClosedError("the submitter is closed");
@@ -304,7 +304,7 @@ export class Submitter {
       let session;
       for (let tried = 0; tried < addrs.length && !session && !closed.aborted; tried++) {
         const addr = addrs[next++ % addrs.length];
-        if (addr === old?.addr && !old.ended) continue; // it drains
+        if (addr === old?.addr && !old.ended) continue; // it is draining
         try {
           session = await new Session(addr, this.#options).open(closed);
         } catch (error) {
@@ -333,12 +333,12 @@ export class Submitter {
       const wait = waits.next();
       if (closed.aborted) break;
       notify({ event: "lost", addr: session.addr, error: session.ended, wait });
-      if (this.#kept.length) next = Math.max(0, addrs.indexOf(session.addr)); // they wait there
+      if (this.#kept.length) next = Math.max(0, addrs.indexOf(session.addr)); // that broker has them
       await sleep(wait, closed);
     }
   }
 
-  /** Makes a connection the one for new jobs. */
+  /** Uses this session for new jobs. */
   #adopt(session) {
     session.freed = () => this.#leave();
     session.socket.on("drain", () => this.#wake());
@@ -365,7 +365,7 @@ export class Submitter {
     this.#wake();
   }
 
-  /** No broker was reached. */
+  /** Handles a round in which no broker was reached. */
   #failed(errors) {
     if (!errors.length) return;
     const told = errors.map(({ addr, error }) => `${addr}: ${error.message}`).join("; ");
@@ -441,7 +441,7 @@ function time(field, value, max) {
   return value === undefined ? undefined : duration(field, value, max);
 }
 
-/** A priority: an integer of 64 bits. */
+/** Checks a priority: a signed 64-bit integer. */
 function rank(value) {
   if (value === undefined || Number.isSafeInteger(value)) return value;
   if (typeof value === "bigint" && BigInt.asIntN(64, value) === value) return value;

@@ -151,7 +151,7 @@ function skipValue(json, at) {
   return at;
 }
 
-/** Cuts a stream into frames. */
+/** Splits a stream into frames. */
 export class Framer {
   constructor(maxFrame) {
     /** Largest payload that the broker may send, in bytes. */
@@ -159,12 +159,12 @@ export class Framer {
     /** @type {Buffer[]} */
     this.chunks = [];
     this.held = 0;
-    /** Bytes that must have arrived before parsing again makes sense. */
+    /** Bytes that must have arrived before the next frame can be complete. */
     this.needed = HEADER;
   }
 
   /**
-   * Takes bytes and yields the payloads that are whole. Throws a ProtocolError if a
+   * Takes bytes and yields the complete payloads. Throws a ProtocolError if a
    * length is above the limit, because nothing after it can be read.
    * @param {Buffer} chunk
    */
@@ -227,7 +227,7 @@ export function integer(field, value, min, max) {
   return value;
 }
 
-/** A year, which is the longest duration, in milliseconds. */
+/** The longest duration, a year, in milliseconds. */
 export const YEAR = 31_536_000_000;
 
 /**

@@ -1,12 +1,11 @@
-// The worker: joins the types that it serves at every broker, and runs a handler for
-// each job.
+// Worker joins its types at every broker, and runs a handler for each job.
 
 import { Connection, hopeless, sleep } from "./connection.js";
 import { ClosedError, Fatal, JobError, LostError, RefusedError, Release, RetryAfter } from "./errors.js";
 import { Backoff, Options } from "./options.js";
 import { duration, encode, HEADER, integer, name } from "./wire.js";
 
-/** Bytes of an error's text that are sent as a reason. */
+/** Most bytes of an error's text that are sent as the reason. */
 const MAX_REASON = 4096;
 
 /** A job as its handler sees it. */
@@ -30,8 +29,8 @@ export class Job {
   }
 
   /**
-   * Sends progress of the run to a submitter that asked for it. The promise resolves
-   * once the broker has it, or the run has ended.
+   * Sends progress of the run to a submitter that asked for it. Resolves once the broker
+   * has it, or the run has ended.
    * @param {unknown} body
    * @returns {Promise<void>}
    */
@@ -66,7 +65,7 @@ class Service extends Connection {
     }
   }
 
-  /** Asks for no more jobs, and closes when all are answered. */
+  /** Asks for no more jobs, and closes when all jobs are answered. */
   leave() {
     if (this.leaving) return;
     this.leaving = true;
@@ -80,7 +79,7 @@ class Service extends Connection {
   }
 
   /**
-   * Ends a run with the handler's answer, or with the reason why there is none.
+   * Ends a run with the frame of its answer or failure.
    * @param {string} id
    * @param {Buffer} frame
    */
@@ -141,8 +140,8 @@ export class Worker {
   }
 
   /**
-   * Serves jobs until stop is called, the signal comes, or SIGTERM or SIGINT; then lets
-   * those that run finish. A second signal of the system stops at once.
+   * Serves jobs until stop is called, signal aborts, or SIGTERM or SIGINT comes; then lets
+   * running jobs finish. A second SIGTERM or SIGINT stops at once.
    * @param {{signals?: boolean, signal?: AbortSignal}} [options]
    * @returns {Promise<void>}
    */
@@ -169,7 +168,7 @@ export class Worker {
   }
 
   /**
-   * Begins to serve jobs; resolves when one broker has been joined.
+   * Starts to serve jobs; resolves when it has joined one broker.
    * @returns {Promise<void>}
    */
   async start() {
@@ -181,9 +180,9 @@ export class Worker {
   }
 
   /**
-   * Takes no more jobs, gives back those not begun, lets running ones finish, and waits
-   * until the brokers have their answers. After timeout milliseconds the connections are
-   * closed all the same.
+   * Takes no more jobs, gives back those not started, lets running ones finish, and waits
+   * until the brokers have their answers. After timeout milliseconds it closes the
+   * connections in any case.
    * @param {number} [timeout]
    * @returns {Promise<void>}
    */

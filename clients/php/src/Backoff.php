@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Gloom;
 
 /**
- * Waits before attempts to connect: random, below a limit that doubles each time. So the
- * clients of a broker that restarts come back at different moments.
+ * Computes the waits before attempts to connect: random, below a limit that doubles each
+ * time, so that the clients of a broker that restarts do not all reconnect at once.
  *
  * @internal
  */
@@ -29,7 +29,7 @@ final class Backoff
         return $wait;
     }
 
-    /** A connection lasted for this many seconds: after a long one the waits start small again. */
+    /** Records how many seconds a connection lasted: after a long one the waits start small again. */
     public function lasted(float $seconds): void
     {
         if ($seconds >= $this->limits[1]) {

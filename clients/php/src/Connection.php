@@ -19,14 +19,14 @@ use Gloom\Exception\RefusedException;
  */
 final class Connection
 {
-    /** Bytes that a frame from the broker may have beyond maxFrame. */
+    /** Bytes by which a frame from the broker may exceed maxFrame. */
     private const ENVELOPE = 64 * 1024;
 
-    /** Largest payload that the broker takes, in bytes. */
+    /** Largest payload that the broker accepts, in bytes. */
     public int $maxFrame;
-    /** The error that ended it. */
+    /** The error that ended the connection. */
     public ?\Throwable $ended = null;
-    /** The broker has said that it is stopping. */
+    /** Whether the broker has reported that it is stopping. */
     public bool $draining = false;
     public readonly float $began;
 
@@ -37,13 +37,13 @@ final class Connection
     private int $limit;
     private float $heard;
     private bool $asked = false;
-    /** @var \SplQueue<string> that have not been handled */
+    /** @var \SplQueue<string> payloads that have not been handled */
     private \SplQueue $frames;
     /** @var \SplQueue<array{?string, \Closure(?GloomException, array<string, mixed>): void}> */
     private \SplQueue $requests;
     /** @var \Closure(array<string, mixed>): void gets each message other than ok and error */
     public \Closure $onNews;
-    /** @var \Closure(array<string, mixed>): bool gets each error first, and tells whether it was the end of a job */
+    /** @var \Closure(array<string, mixed>): bool gets each error first, and returns whether it ended a job */
     public \Closure $onError;
 
     /** Connects and says hello. */
@@ -130,7 +130,7 @@ final class Connection
         return $told instanceof GloomException ? throw $told : $told;
     }
 
-    /** Drops the connection, for this reason. */
+    /** Drops the connection with this error. */
     public function close(\Throwable $why): void
     {
         if ($this->ended !== null) {
@@ -145,8 +145,8 @@ final class Connection
     }
 
     /**
-     * Waits until something comes on one of the connections, at most for this many seconds,
-     * and handles it. It can wait for other streams as well.
+     * Waits until something comes on one of the connections, for at most this many seconds,
+     * and handles it. It can wait for other streams, too.
      *
      * @param array<self> $all
      * @param array<resource> $others
@@ -191,7 +191,7 @@ final class Connection
         return array_values(array_filter($others, static fn ($other): bool => in_array($other, $read, true)));
     }
 
-    /** Sends a ping when it is time, and gives up if no answer came; returns when to call it again. */
+    /** Sends a ping if one is due, and gives up after three silent intervals; returns the seconds until the next call. */
     private function beat(): float
     {
         $pace = $this->settings->heartbeat;
@@ -217,8 +217,8 @@ final class Connection
     {
         $this->out .= $frame;
         $this->flush();
-        // Bytes that cannot be sent wait, but not for ever: the broker may be waiting for us
-        // to read.
+        // Bytes that cannot be sent wait, but we read meanwhile: the broker may be waiting for
+        // that.
         while ($this->ended === null && strlen($this->out) > 1024 * 1024) {
             $read = $write = [$this->stream];
             $none = [];
@@ -261,7 +261,7 @@ final class Connection
         return true;
     }
 
-    /** Cuts the bytes that have arrived into frames; an invalid frame is reported after the frames before it. */
+    /** Splits the bytes that have arrived into frames; returns an error for the caller to throw after these frames. */
     private function cut(): ?ProtocolException
     {
         for ($at = 0; strlen($this->in) - $at >= Wire::HEADER; $at += Wire::HEADER + $size[1]) {
@@ -287,7 +287,7 @@ final class Connection
         $more = $this->take();
         try {
             $broken = $this->cut();
-            // A callback may wait, and so call this again: the inner call goes on with the
+            // A callback may wait, and so call this again: the inner call continues with the
             // next frame.
             while ($this->ended === null && !$this->frames->isEmpty()) {
                 $this->handle(Wire::decode($this->frames->dequeue()));

@@ -21,7 +21,7 @@ final class Pending
 
     /**
      * @internal
-     * @param ?string $frame the submit or attach, as long as it may have to be sent
+     * @param ?string $frame the submit or attach, while it may have to be sent
      * @param ?\Closure(mixed): void $onProgress
      */
     public function __construct(
@@ -35,16 +35,16 @@ final class Pending
     ) {
     }
 
-    /** The job has ended: result returns at once. */
+    /** Whether the job has ended: result then returns at once. */
     public function done(): bool
     {
         return $this->done;
     }
 
     /**
-     * Waits until the broker has the job.
+     * Waits until the broker has accepted the job.
      *
-     * @param ?float $within seconds; NotConnectedException when they are over
+     * @param ?float $within seconds; after that NotConnectedException is thrown
      */
     public function ack(?float $within = null): void
     {
@@ -58,7 +58,7 @@ final class Pending
     /**
      * Waits for the answer; null for a detached job.
      *
-     * @param ?float $within seconds; NotConnectedException when they are over, and the job goes on
+     * @param ?float $within seconds; after that NotConnectedException is thrown, and the job continues
      * @throws Exception\JobException | Exception\RefusedException | Exception\LostException
      */
     public function result(?float $within = null): mixed

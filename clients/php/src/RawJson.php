@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Gloom;
 
 /**
- * JSON as its bytes. As a body it is sent unchanged; with raw: true, bodies arrive as
- * RawJson. Numbers keep all their digits, and objects the order of their keys.
+ * The bytes of a JSON value. As a body it is sent unchanged; with raw: true, bodies arrive
+ * as RawJson. Numbers keep all their digits, and objects the order of their keys.
  */
 final class RawJson implements \Stringable
 {
@@ -14,7 +14,7 @@ final class RawJson implements \Stringable
     {
     }
 
-    /** From one JSON value; \JsonException if it is not JSON. */
+    /** Takes the text of one JSON value; throws \JsonException if it is not JSON. */
     public static function of(string $json): self
     {
         self::decode($json, true);
@@ -22,16 +22,16 @@ final class RawJson implements \Stringable
         return new self($json);
     }
 
-    /** From bytes that are known to be JSON. */
+    /** Takes bytes that are known to be JSON. */
     public static function trusted(string $json): self
     {
         return new self($json);
     }
 
     /**
-     * From a value.
+     * Encodes a value.
      *
-     * @throws \JsonException when JSON cannot express it
+     * @throws \JsonException if JSON cannot express it
      */
     public static function from(mixed $value): self
     {
@@ -43,7 +43,7 @@ final class RawJson implements \Stringable
         return new self(json_encode($value, $flags, 1024));
     }
 
-    /** The value: objects are \stdClass, so that {} and [] stay different. */
+    /** Decodes the value: objects become \stdClass, so that {} and [] stay different. */
     public function value(): mixed
     {
         return self::decode($this->bytes, false);

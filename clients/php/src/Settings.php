@@ -13,17 +13,17 @@ final class Settings
     public readonly array $addrs;
 
     /**
-     * @param string|array<string> $addrs "host:port", "tls://host:port" or "unix:/path". Without any: the unix
-     *     socket of this host's broker, if there is one, else 127.0.0.1:9998 or :9999. Submitters use one, and
-     *     workers all of them; a submitter turns to the next when one is lost or drains.
+     * @param string|array<string> $addrs "host:port", "tls://host:port" or "unix:/path". Default: the unix
+     *     socket of this host's broker, if there is one, else 127.0.0.1:9998 or :9999. A worker joins all of
+     *     them; a submitter uses one, and moves to the next when it is lost or drains.
      * @param ?string $token authenticates each connection
-     * @param ?string $client what the broker logs about its peer, such as "mailer/1.4"
-     * @param float $heartbeat while nothing comes, the broker is pinged at this interval, and given up
-     *     after three; 0.1 to 3600, 0 for none
+     * @param ?string $client a name for the broker's log, such as "mailer/1.4"
+     * @param float $heartbeat interval of pings to a silent broker, which is given up after three
+     *     intervals; 0.1 to 3600, 0 for none
      * @param ?array<string, mixed> $tls encrypts all connections: PHP's SSL context options, such as cafile, local_cert
-     * @param float $connectTimeout of one attempt to connect, TLS and hello included
-     * @param int $maxFrame bytes of the largest frame that the broker takes, unless the
-     * broker says
+     * @param float $connectTimeout limit of one attempt to connect, including TLS and hello
+     * @param int $maxFrame bytes of the largest frame that the broker accepts, unless its hello
+     *     gives the limit
      * @param array{float, float} $backoff the first and the largest wait before another attempt to connect
      * @param bool $raw bodies arrive as RawJson
      * @param ?LoggerInterface $logger gets lost connections, and exceptions of handlers

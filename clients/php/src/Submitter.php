@@ -21,7 +21,7 @@ use Gloom\Exception\RefusedException;
  */
 final class Submitter
 {
-    /** Codes that end a job which the broker had taken, or move it to another connection. */
+    /** Codes that end a job that the broker had accepted, or move it to another connection. */
     private const ENDS = ['job_failed', 'expired', 'cancelled', 'draining', 'taken_over'];
 
     private readonly Settings $settings;
@@ -30,7 +30,7 @@ final class Submitter
     private int $count = 0;
     private bool $closed = false;
     private ?Connection $current = null;
-    /** @var array<int, Connection> that drain, and have jobs of ours */
+    /** @var array<int, Connection> connections to draining brokers that still have our jobs */
     private array $retired = [];
     /** @var array<int, array<string, Pending>> the jobs of each connection */
     private array $jobs = [];
@@ -41,7 +41,7 @@ final class Submitter
 
     /**
      * @param string|array<string>|Settings $settings addresses, or all settings
-     * @param int $window how many jobs may be submitted and not ended, beyond which submit waits
+     * @param int $window the most jobs submitted and not ended; at the limit submit waits
      * @param ?float $wait seconds that a call waits for a connection; null: without limit
      */
     public function __construct(
@@ -55,13 +55,13 @@ final class Submitter
         Wire::integer('window', $window, 1, 1_000_000);
     }
 
-    /** Jobs submitted and not ended. */
+    /** The number of jobs submitted and not ended. */
     public function outstanding(): int
     {
         return array_sum(array_map(count(...), $this->jobs)) + count($this->kept);
     }
 
-    /** Connects; NotConnectedException or RefusedException when the first attempt at all brokers fails. */
+    /** Connects; throws NotConnectedException or RefusedException if the first attempt fails at all brokers. */
     public function connect(): void
     {
         $this->current ?? $this->tryAll();
@@ -71,24 +71,22 @@ final class Submitter
      * Submits a job, and returns as soon as it is being sent. Waits for room in the window.
      *
      * @param ?string $type null: the broker's default type
-     * @param mixed $body what JSON can express, or RawJson
-     * @param ?string $id 1 to 1024 bytes, unique in the broker as long as the job has not ended
-     * @param int $priority larger goes first, equals by age
+     * @param mixed $body a value that JSON can express, or RawJson
+     * @param ?string $id 1 to 1024 bytes, unique in the broker while the job has not ended
+     * @param int $priority larger goes first, then the older job
      * @param ?float $delay seconds before the job may be handed out
-     * @param ?float $timeout seconds of one run; then that run has failed
+     * @param ?float $timeout seconds that one run may take; after that the run has failed
      * @param ?int $retries runs after the first, 0 to 1000; the broker's default is 3
      * @param ?float $backoff seconds before the first retry, doubled for each further one; at most a day.
      *     null: 1, unless there are no retries. A job whose worker is lost runs again at once
-     * @param ?float $expires seconds from now, delay included, after which the job does not start
-     * @param bool $detach the job outlives its submitter; its answer is sent to nobody
-     * @param ?array<string> $groups what the job belongs to, such as its tenant: at most 16 names
-     * @param ?float $age the job is ordered among its equals as if submitted this many seconds
-     * ago
+     * @param ?float $expires seconds from now, including the delay, after which the job does not start
+     * @param bool $detach the job outlives its submitter; its answer is discarded
+     * @param ?array<string> $groups the groups that the job belongs to, such as its tenant: at most 16 names
+     * @param ?float $age the job is ordered as if it had been submitted this many seconds ago
      * @param ?float $keep the job outlives its connection, and its outcome is kept this many seconds, at most a day
-     * @param bool $atLeastOnce with keep: submit again if the broker no longer knows the job, though it may have run
+     * @param bool $atLeastOnce with keep: submit again if the broker no longer knows the job, even though it may have run
      * @param array<string, mixed>|null $headers for workers that ask for them: at most 4 KiB of JSON
-     * @param ?\Closure(mixed): void $onProgress gets the progress that the worker
-     * reports
+     * @param ?\Closure(mixed): void $onProgress called with the progress that the worker reports
      */
     public function submit(
         ?string $type,
@@ -135,8 +133,8 @@ final class Submitter
     }
 
     /**
-     * Attaches to a kept job: its outcome comes here. The connection that had the job gets a
-     * JobException of "taken_over".
+     * Attaches to a kept job to get its outcome. The connection that had the job gets a
+     * JobException "taken_over".
      *
      * @param ?\Closure(mixed): void $onProgress
      */
@@ -179,7 +177,7 @@ final class Submitter
      * Waits until one of these jobs has ended.
      *
      * @param array<Pending> $jobs
-     * @return ?Pending null when it took longer than this many seconds
+     * @return ?Pending null if none has ended within this many seconds
      */
     public function wait(array $jobs, ?float $within = null): ?Pending
     {
@@ -205,7 +203,7 @@ final class Submitter
         $this->step($within);
     }
 
-    /** Cancels a job of this submitter, or a detached one; RefusedException "unknown_id" when it has ended. */
+    /** Cancels a job of this submitter, or a detached one; RefusedException "unknown_id" if it has ended. */
     public function cancel(string $id): void
     {
         $at = $this->at(Wire::name('id', $id));
@@ -218,7 +216,7 @@ final class Submitter
     }
 
     /**
-     * Changes a job that waits.
+     * Changes a waiting job.
      *
      * @param ?array<string> $groups
      */
@@ -257,7 +255,7 @@ final class Submitter
     }
 
     /**
-     * The connections' streams, for programs with a loop of their own: when one can be read, call poll.
+     * Returns the streams of the connections, for programs with an event loop: when one is readable, call poll.
      *
      * @return list<resource>
      */
@@ -267,7 +265,7 @@ final class Submitter
     }
 
     /**
-     * Waits until something holds; false when it took longer than this many seconds.
+     * Waits until holds returns true; returns false after this many seconds.
      *
      * @internal
      * @param \Closure(): bool $holds
@@ -295,7 +293,7 @@ final class Submitter
         return $this->settings->raw ? $body : $body->value();
     }
 
-    /** Reads what comes within this many seconds, and goes on with kept jobs. */
+    /** Reads what arrives within this many seconds, and reconnects for kept jobs. */
     private function step(float $seconds): void
     {
         if ($this->current === null && $this->kept !== []) {
@@ -332,7 +330,7 @@ final class Submitter
         $at->ask((string) $job->frame, fn (?GloomException $error) => $this->settle($at, $job, $error), $job->id);
     }
 
-    /** Attaches to a kept job of a lost connection, or submits it if it was not submitted. */
+    /** Attaches to a kept job of a lost connection, or submits it if it was never sent. */
     private function goOn(Connection $at, Pending $job, bool $again = true): void
     {
         if (!$job->sent) {
@@ -369,7 +367,7 @@ final class Submitter
     private function add(Connection $at, Pending $job): bool
     {
         if (isset($this->jobs[spl_object_id($at)][$job->id])) {
-            // Its refusal looked like the end of the first job.
+            // The broker's refusal would look like the end of the first job.
             $reason = 'a job of this id is pending on this connection';
             $job->end(null, new RefusedException(['error' => 'id_exists', 'reason' => $reason, 'id' => $job->id]));
 
@@ -380,11 +378,11 @@ final class Submitter
         return true;
     }
 
-    /** The result of a submit or attach. */
+    /** Handles the reply to a submit or attach. */
     private function settle(Connection $at, Pending $job, ?GloomException $error): void
     {
         if ($error instanceof LostException) {
-            return; // tidy tells the job
+            return; // tidy fails the job
         }
         if ($error !== null) {
             $this->end($at, $job, null, $error);
@@ -411,7 +409,7 @@ final class Submitter
     {
         $job = is_string($message['id'] ?? null) ? $this->jobs[spl_object_id($at)][$message['id']] ?? null : null;
         if ($job === null) {
-            return; // nobody waits for it any more
+            return; // no longer pending
         }
         if (!$job->acked) {
             throw new ProtocolException("news of job \"$job->id\" before its ack");
@@ -460,13 +458,13 @@ final class Submitter
         return $this->ready();
     }
 
-    /** The connection for new jobs, made when there is none. */
+    /** The connection for new jobs; connects if there is none. */
     private function ready(): Connection
     {
         if ($this->closed) {
             throw new ClosedException('the submitter is closed');
         }
-        Connection::pump($this->connections(), 0.0); // it may have been lost by now
+        Connection::pump($this->connections(), 0.0); // notices that it was lost
         $this->tidy();
         $late = $this->wait === null ? INF : microtime(true) + $this->wait;
         while ($this->current === null) {
@@ -484,7 +482,7 @@ final class Submitter
         return $this->current;
     }
 
-    /** One attempt to reconnect for kept jobs, within this many seconds. */
+    /** Tries once to reconnect for kept jobs; after a failure waits at most this many seconds. */
     private function reconnect(float $seconds): void
     {
         try {
@@ -496,12 +494,12 @@ final class Submitter
         }
     }
 
-    /** One attempt at each broker in turn. */
+    /** Tries each broker once, in turn. */
     private function tryAll(): void
     {
         $addrs = $this->settings->addrs('submit');
         if ($this->kept !== []) {
-            $this->next = max(0, (int) array_search($this->keptAt, $addrs, true)); // they wait there
+            $this->next = max(0, (int) array_search($this->keptAt, $addrs, true)); // that broker has them
         }
         $told = [];
         $refusal = null;
@@ -509,7 +507,7 @@ final class Submitter
             $addr = $addrs[$this->next++ % count($addrs)];
             foreach ($this->retired as $old) {
                 if ($old->addr === $addr) {
-                    continue 2; // it drains
+                    continue 2; // it is draining
                 }
             }
             try {
@@ -554,7 +552,7 @@ final class Submitter
         return $this->retired + ($this->current === null ? [] : [spl_object_id($this->current) => $this->current]);
     }
 
-    /** Ends the jobs of lost connections, and turns from a broker that drains to another. */
+    /** Ends the jobs of lost connections, and moves away from a draining broker. */
     private function tidy(): void
     {
         $current = $this->current;

@@ -22,7 +22,7 @@ final class Wire
     private const SPACE = " \t\n\r";
 
     /**
-     * One frame: an object with these fields, in this order, without those that are null.
+     * Encodes one frame: an object with these fields, in this order, without those that are null.
      *
      * @param array<string, mixed> $fields
      */
@@ -40,7 +40,7 @@ final class Wire
     }
 
     /**
-     * Reads the payload of a frame. Body and progress are not parsed.
+     * Decodes the payload of a frame. Body and progress are not parsed.
      *
      * @return array<string, mixed>
      */
@@ -144,7 +144,7 @@ final class Wire
         }
     }
 
-    /** A name as the broker accepts it. */
+    /** Returns the value if the broker accepts it as a name, else throws. */
     public static function name(string $field, string $value): string
     {
         if ($value === '' || strlen($value) > 1024) {
@@ -166,7 +166,7 @@ final class Wire
         return $values === null ? null : array_map(static fn (string $v): string => self::name($field, $v), array_values($values));
     }
 
-    /** Seconds as milliseconds, rounded up; null stays null. */
+    /** Converts seconds to milliseconds, rounded up; null stays null. */
     public static function millis(string $field, ?float $seconds, float $most = self::YEAR): ?int
     {
         if ($seconds === null) {

@@ -10,12 +10,12 @@ use Gloom\Exception\LostException;
 use Gloom\Exception\RefusedException;
 
 /**
- * Serves jobs of one type, or of several, one at a time. What the handler returns is the
+ * Serves jobs of one or more types, one at a time. What the handler returns is the
  * answer; an exception fails the run, with its text as the reason.
  */
 final class Worker
 {
-    /** Bytes of an error's text that are sent as a reason. */
+    /** Most bytes of an error's text that are sent as the reason. */
     private const REASON = 4096;
 
     private readonly Settings $settings;
@@ -23,9 +23,9 @@ final class Worker
     /** @var array<string, Connection> by address */
     private array $joined = [];
     private bool $stopping = false;
-    /** @var list<array{Connection, array<string, mixed>}> jobs that have come but not begun */
+    /** @var list<array{Connection, array<string, mixed>}> jobs that have come but have not started */
     private array $waiting = [];
-    /** @var ?resource ends when the process does that forked this one */
+    /** @var ?resource a stream that ends when the parent process does */
     private $parent = null;
     /** The connection from which the running job came. */
     private ?Connection $at = null;
@@ -35,11 +35,11 @@ final class Worker
     private ?\Closure $onJoined = null;
 
     /**
-     * @param string|array<string> $type in an array, * stands for any characters
+     * @param string|array<string> $type the type, or an array of types in which * matches any characters
      * @param \Closure(Job): mixed $handler
      * @param string|array<string>|Settings $settings addresses, or all settings
-     * @param array<string> $except types and patterns not to be served, where type is an array
-     * @param bool $headers jobs bring their headers
+     * @param array<string> $except types and patterns to leave out, if type is an array
+     * @param bool $headers jobs come with their headers
      */
     public function __construct(
         string|array $type,
@@ -64,7 +64,7 @@ final class Worker
     }
 
     /**
-     * Calls a function with the address whenever a broker has been joined.
+     * Sets a function that is called with the address whenever the worker has joined a broker.
      *
      * @param \Closure(string): void $call
      */
@@ -76,18 +76,17 @@ final class Worker
     }
 
     /**
-     * Serves jobs until stop is called, or SIGTERM or SIGINT if PHP has pcntl; the running job
-     * is finished and answered first. It joins all brokers, and holds one job of each.
+     * Serves jobs until stop is called or, if PHP has pcntl, SIGTERM or SIGINT comes; it first
+     * finishes and answers the running job. It joins all brokers, and has at most one job of each.
      *
-     * @param ?int $jobs at most this many, for processes that are restarted now and
-     * then
-     * @throws RefusedException when all brokers refuse the worker for good
+     * @param ?int $jobs return after this many, for processes that are restarted now and then
+     * @throws RefusedException if all brokers refuse the worker permanently
      */
     public function run(?int $jobs = null): void
     {
         $before = $this->catchSignals();
         try {
-            /** @var array<string, array{float, Backoff}> $due when to try a broker again that is not joined */
+            /** @var array<string, array{float, Backoff}> $due when to try each broker again that is not joined */
             $due = [];
             foreach ($this->settings->addrs('worker') as $addr) {
                 $due[$addr] = [0.0, new Backoff($this->settings->backoff)];
@@ -128,13 +127,13 @@ final class Worker
      * replaced. SIGTERM and SIGINT stop all of them, and so does the end of this process.
      * Needs pcntl and posix.
      *
-     * @param int $processes how many run at a time
-     * @param ?int $jobs how many each does before it is replaced
+     * @param int $processes the number of processes
+     * @param ?int $jobs how many jobs a process runs before it is replaced
      */
     public function fork(int $processes, ?int $jobs = null): void
     {
         Wire::integer('processes', $processes, 1, 10_000);
-        /** @var array<int, float> $children when each began */
+        /** @var array<int, float> $children when each started, by pid */
         $children = [];
         $life = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0)
             ?: throw new \RuntimeException('fork: no socket pair');
@@ -189,10 +188,10 @@ final class Worker
     }
 
     /**
-     * Joins the brokers whose time has come.
+     * Joins the brokers that are due.
      *
      * @param array<string, array{float, Backoff}> $due
-     * @return float seconds until there is another to join
+     * @return float seconds until the next one is due
      */
     private function joinAll(array &$due): float
     {
@@ -229,7 +228,7 @@ final class Worker
     }
 
     /**
-     * Puts a broker off; returns until when.
+     * Postpones the next attempt at a broker; returns its time.
      *
      * @param array<string, array{float, Backoff}> $due
      */
@@ -257,7 +256,7 @@ final class Worker
         $this->onJoined?->__invoke($addr);
     }
 
-    /** Leaves all brokers, and gives back what has not begun. */
+    /** Leaves all brokers, and gives back jobs that have not started. */
     private function leave(): void
     {
         foreach ($this->joined as $at) {
@@ -392,7 +391,7 @@ final class Worker
         return $gone();
     }
 
-    /** @return array<int, mixed> the handlers there were */
+    /** @return array<int, mixed> the previous handlers */
     private function catchSignals(): array
     {
         if (!function_exists('pcntl_async_signals')) {

@@ -7,13 +7,13 @@ namespace Gloom\Exception;
 /** An error frame of the broker. */
 abstract class BrokerException extends GloomException
 {
-    /** The word of the protocol, such as "id_exists". */
+    /** The error code of the protocol, such as "id_exists". */
     public readonly string $error;
     /** A sentence for people. */
     public readonly string $reason;
-    /** The job, null when no job is meant. */
+    /** The job, null if no job is concerned. */
     public readonly ?string $id;
-    /** The worker of the job's last run was lost: the job may have been done. */
+    /** The worker of the job's last run was lost: that run may have finished. */
     public readonly bool $lost;
     /** The worker wants no further run. */
     public readonly bool $final;

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Gloom\Exception;
 
-/** Used after close, drain or stop. */
+/** The object was used after close, drain or stop. */
 class ClosedException extends GloomException
 {
 }

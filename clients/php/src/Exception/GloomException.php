@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Gloom\Exception;
 
-/** Base of what this package throws about brokers and jobs. */
+/** The base class of this package's exceptions about brokers and jobs. */
 class GloomException extends \RuntimeException
 {
 }

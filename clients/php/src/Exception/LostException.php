@@ -5,15 +5,15 @@ declare(strict_types=1);
 namespace Gloom\Exception;
 
 /**
- * The connection was lost while a job or a request was pending on it. The broker clears such
- * a job if it waits, and discards its answer if it runs, unless it is detached or kept.
+ * The connection was lost while a job or a request was pending on it. Unless the job is
+ * detached or kept, the broker discards it if it waits, and its answer if it runs.
  */
 class LostException extends GloomException
 {
     /**
-     * @param ?string $id the job, null when no job is meant
-     * @param bool $acked the broker had taken the job
-     * @param bool $sent some of the submit may have left this process; false: the job never ran
+     * @param ?string $id the job, null if no job is concerned
+     * @param bool $acked the broker had accepted the job
+     * @param bool $sent part of the submit may have left this process; false: the job never ran
      */
     public function __construct(
         \Throwable $cause,

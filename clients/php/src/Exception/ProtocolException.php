@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Gloom\Exception;
 
-/** The broker broke the protocol; the connection is dropped. */
+/** The broker violated the protocol; the connection is dropped. */
 class ProtocolException extends GloomException
 {
 }

@@ -4,12 +4,12 @@ declare(strict_types=1);
 
 namespace Gloom\Exception;
 
-/** The broker did not take a request: nothing has changed. */
+/** The broker refused a request: nothing has changed. */
 class RefusedException extends BrokerException
 {
     protected const WHAT = 'refused';
 
-    /** Another attempt would only get the same refusal. */
+    /** Whether another attempt would only get the same refusal. */
     public function isFinal(): bool
     {
         return !in_array($this->error, ['overloaded', 'draining', 'invalid_state'], true);
