@@ -10,10 +10,11 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const attachLong = `Wait for kept jobs (gloom submit --keep) that a client with the same
-token submitted, and print their answers as they end, as gloom submit --lines does;
-with --ordered in the order of the ids. A client that waited for such a job gets no
-more of it. An id that no kept job has is reported at once and counts as failed.
+const attachLong = `Wait for kept jobs (gloom submit --keep) that a client with the same token
+submitted, and print their answers as they end, as gloom submit --lines does;
+with --ordered in the order of the ids. A client that waited for such a job gets
+nothing more about it. An id that no kept job has is reported at once and counts
+as failed.
 
 --ids FILE (- is standard input) has an id on each line; blank ones are skipped.
 Up to --window jobs are attached to at a time. After Ctrl-C the jobs continue, and

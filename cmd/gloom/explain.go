@@ -22,8 +22,8 @@ func newExplain(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain ID",
-		Short: "Tell why a job does not run",
-		Long: `Show the state of the job ID and since when it lasts, its place in line, what
+		Short: "Say why a job does not run",
+		Long: `Show the state of the job ID and since when it has had it, its place in line, what
 it waits for, its attempts and age, its submitter and its worker. Of a job that
 has ended, show its life, as far back as the broker's history reaches
 (--history), and of a failed job that is kept, its body.`,

@@ -21,8 +21,8 @@ func newFindings(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "findings [SUBJECT]",
-		Short: "Tell why jobs do not move, or soon will not",
-		Long: `Tell why jobs do not move, or soon will not: types whose workers are missing or
+		Short: "Say why jobs do not run, or soon will not",
+		Long: `Say why jobs do not run, or soon will not: types whose workers are missing or
 all busy, limits that hold jobs back or are almost reached, runs that fail,
 clients that hang. The most severe findings come first, and each says what to
 do. SUBJECT (a type, a group, a client or "broker") selects those about it.

@@ -69,8 +69,8 @@ func newRoot() *cobra.Command {
 		cmds  []*cobra.Command
 	}{
 		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t), newAttach(t)}},
-		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newFindings(t), newStatus(t), newPing(t)}},
-		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newForget(t), newDrain(t)}},
+		{"Inspect:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newFindings(t), newStatus(t), newPing(t)}},
+		{"Control:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newForget(t), newDrain(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.cmds {

@@ -26,22 +26,22 @@ const topLong = `Watch the types of a broker in a table that is redrawn at inter
     OLDEST    age of the oldest of them
     RUNNING   jobs at workers
     WORKERS   workers that have joined; IDLE: those with room for a job
-    IN/S      jobs submitted per second, since the last look
+    IN/S      jobs submitted per second, since the last update
     OUT/S     jobs that ended per second in any way
-    P99 WAIT  99 of 100 jobs handed out since the last look had waited less:
+    P99 WAIT  99 of 100 jobs handed out since the last update had waited less:
               an estimate, from counts by powers of 2
 
-Types that are paused or limited, or have queued jobs and no workers, are marked.
-On a terminal, q quits, left and right choose the column to sort by, r reverses
-the order, up, down and page keys scroll, / asks for a part of a name to filter
-by, and the space bar looks at once. Elsewhere each look prints a table, or with
---json an object:
+Types that are paused or limited, or have queued jobs and no workers, are
+marked. On a terminal, q quits, left and right choose the column to sort by, r
+reverses the order, up, down and page keys scroll, / asks for a part of a name
+to filter by, and the space bar updates at once. Elsewhere each update prints a
+table, or with --json an object:
     {"time":…,"interval_seconds":…,"types":[{"type":…,"queued":…,…}]}
---once looks for one interval and ends.
+--once measures one interval and ends.
 
 --since 3h shows the last hours instead, up to 24h, and ends: a row for all
-types together and for each of those with most to do, with the jobs submitted
-and failed per second, those queued, and the wait of 95 in 100 jobs.`
+types together and one for each of the busiest types, with the jobs submitted
+and failed per second, the jobs queued, and the 95th percentile of the wait.`
 
 const topExample = `  gloom top --sort wait
   gloom top --filter mail
@@ -69,9 +69,9 @@ func newTop(t *tool) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&p.interval, "interval", 2*time.Second, "time between looks, at least 100ms")
+	f.DurationVar(&p.interval, "interval", 2*time.Second, "time between updates, at least 100ms")
 	f.DurationVar(&p.since, "since", 0, "show the last hours, up to 24h, and end")
-	f.BoolVar(&p.once, "once", false, "look for one interval, print, and end")
+	f.BoolVar(&p.once, "once", false, "measure one interval, print, and end")
 	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
 	f.Var(cli.Choice(&p.sort, "type", "queued", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
 		"column to sort by: type, queued, oldest, running, workers, idle, in, out, wait")
@@ -315,7 +315,7 @@ func (s *screen) content() string {
 	s.from = max(0, min(s.from, len(v.Types)-s.rows))
 	n := len(v.Types)
 	v.Types = v.Types[s.from:min(s.from+s.rows, n)]
-	foot := "q quit   ←→ sort by " + s.sort + "   r reverse   / filter   space look now"
+	foot := "q quit   ←→ sort by " + s.sort + "   r reverse   / filter   space update"
 	if shown := len(v.Types); shown < n {
 		foot = fmt.Sprintf("%d–%d of %d types ↑↓   ", s.from+1, s.from+shown, n) + foot
 	}

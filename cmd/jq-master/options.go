@@ -82,7 +82,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	o.broker.Flags(f)
 	f.Lookup("broker").Usage = "submit address of a shared broker; none: a broker inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its address for operators; none: the port before the submit address's")
-	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where socket workers connect to the broker inside this process; none: nowhere")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "address where socket workers reach the broker inside this process; none: they cannot")
 	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name, except those with max_retry 0")
 	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; 0: it pulls")
 	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network to which workers' URLs may lead, besides loopback and the address from which they register (CIDR); may be given several times")
