@@ -20,8 +20,8 @@ import (
 
 const linkHelp = `Addresses are host:port, unix:/path, or tls://host:port for jobs and workers.
 The flags below can also be set in the environment, under the names in brackets,
-and in contexts: tables of ~/.config/gloom/contexts.toml ($XDG_CONFIG_HOME) with
-the names of the flags as keys. A flag overrides the environment, and the
+and in contexts: sections of ~/.config/gloom/contexts.toml ($XDG_CONFIG_HOME)
+with the names of the flags as keys. A flag overrides the environment, and the
 environment overrides the context "default". A context named by --context is
 used instead of the environment.
 
@@ -54,7 +54,7 @@ type link struct {
 
 // bind defines the flags of the connection.
 func (l *link) bind(f *pflag.FlagSet) {
-	f.StringVar(&l.context, "context", "", "table of the file of contexts to take options from (GLOOM_CONTEXT)")
+	f.StringVar(&l.context, "context", "", "section of the contexts file to take options from (GLOOM_CONTEXT)")
 	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); none: /run/gloom/submit.sock or $XDG_RUNTIME_DIR/gloom/submit.sock, then "+gloom.DefaultSubmitAddr)
 	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with worker.sock and "+gloom.DefaultWorkerAddr)
 	f.StringVar(&l.http, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
@@ -136,7 +136,7 @@ func contextNamed(name string) (*cli.File, error) {
 		return nil, cli.Usagef("--context: %w", err)
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.Usagef("--context %s: there is no file %s", name, path).Advise("gloom help flags shows what is in it")
+		return nil, cli.Usagef("--context %s: there is no file %s", name, path).Advise("gloom help flags shows an example of it")
 	}
 	file, err := cli.ReadFile(path)
 	if err != nil {

@@ -78,7 +78,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// URL of the Redis that keeps jobs; none: memory")
 	f.StringVar(&o.namespace, "namespace", o.namespace, "queue of this master among others in the same Redis or broker")
 	f.StringVar(&o.constraints, "constraints", o.constraints, "file in which constraints are kept, without --redis (JSON)")
-	f.StringVar(&o.schedules, "schedules", o.schedules, "file of schedules, tables [schedules.NAME] in TOML; they can only be changed there; SIGHUP reads it again")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, sections [schedules.NAME]; they can only be changed there; SIGHUP reads it again")
 	o.broker.Flags(f)
 	f.Lookup("broker").Usage = "submit address of a shared broker; none: a broker inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its address for operators; none: the port before the submit address's")

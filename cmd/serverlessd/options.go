@@ -107,7 +107,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run: any of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, such as 10.0.0.0/8; none: all except link-local ones")
 	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, when the daemon is root")
-	f.StringVar(&o.schedules, "schedules", o.schedules, "file of schedules, tables [schedules.CLIENT.NAME] in TOML; they can only be changed there; SIGHUP reads it again")
+	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML file of schedules, sections [schedules.CLIENT.NAME]; they can only be changed there; SIGHUP reads it again")
 	span(&o.Drain, "drain", "how long a stop waits for running jobs")
 	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the start; false: only after /start")
 	o.Broker.Flags(f)
