@@ -57,7 +57,7 @@ func shapes() []*shapeCommand {
 	return []*shapeCommand{
 		{name: "throughput", short: "as many jobs as possible, with a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
 		{name: "latency", short: "a fixed rate, timed from when each job should have left", rounds: 3, options: latency, run: shape.Steady,
-			long: `Jobs leave at a fixed rate whatever the server does. A job's latency counts from
+			long: `Jobs leave at a fixed rate, regardless of the server. A job's latency counts from
 the moment it should have left: a server that stalls cannot hide the jobs that
 would have come meanwhile.`,
 			check: needRate},

@@ -58,9 +58,9 @@ type Config struct {
 // Flags binds the flags that select the broker.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	c.TLSPrefix = "--broker-tls-"
-	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit address of a shared broker, several with commas; none: a broker inside this process")
+	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit addresses of a shared broker, separated by commas; without any a broker runs inside this process")
 	if !c.SubmitOnly {
-		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; none: the port after that of the submit address")
+		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; by default the submit address with the next port")
 	}
 	f.StringVar(&c.Token, "broker-token", c.Token, "token for the broker; it is safer in the environment")
 	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "authority of its certificate, in PEM form; this and each of the next three turn TLS on")
