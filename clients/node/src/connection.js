@@ -174,7 +174,7 @@ export class Connection {
 
   #reply(message) {
     const request = this.requests.shift();
-    if (!request) throw new ProtocolError("an ok that nothing asked for");
+    if (!request) throw new ProtocolError("an ok without a request");
     if (request.id !== undefined && message.id !== undefined && message.id !== request.id) {
       throw new ProtocolError(`an ok for ${JSON.stringify(message.id)} instead of ${JSON.stringify(request.id)}`);
     }

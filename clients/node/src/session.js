@@ -139,7 +139,7 @@ export class Session extends Connection {
   take(message) {
     const job = this.jobs.get(message.id);
     if (!job) return; // no longer pending
-    if (!job.acked) throw new ProtocolError(`news of job ${JSON.stringify(job.id)} before its ack`);
+    if (!job.acked) throw new ProtocolError(`a result or progress of job ${JSON.stringify(job.id)} before its ack`);
     if ("progress" in message) {
       try {
         job.onProgress?.(message.progress);
@@ -162,7 +162,7 @@ export class Session extends Connection {
     } else if (typeof frame.id !== "string" || this.requests[0]?.id === frame.id) {
       super.refuse(frame);
     } else if (job) {
-      throw new ProtocolError(`an error about job ${JSON.stringify(job.id)} before its turn`);
+      throw new ProtocolError(`an error about job ${JSON.stringify(job.id)} out of order`);
     }
     if (this.retired) this.retire();
   }

@@ -312,7 +312,7 @@ final class Connection
             $this->send(self::$pong ??= Wire::encode(['action' => 'pong']));
         } elseif (($message['ok'] ?? null) === true) {
             if ($this->requests->isEmpty()) {
-                throw new ProtocolException('an ok that nothing asked for');
+                throw new ProtocolException('an ok without a request');
             }
             [$id, $done] = $this->requests->dequeue();
             if ($id !== null && ($message['id'] ?? $id) !== $id) {

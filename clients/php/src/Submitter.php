@@ -412,7 +412,7 @@ final class Submitter
             return; // no longer pending
         }
         if (!$job->acked) {
-            throw new ProtocolException("news of job \"$job->id\" before its ack");
+            throw new ProtocolException("a result or progress of job \"$job->id\" before its ack");
         }
         if (isset($message['progress'])) {
             $job->onProgress?->__invoke($this->open($message['progress']));
@@ -523,7 +523,7 @@ final class Submitter
         if ($refusal !== null && count($addrs) === 1) {
             throw $refusal;
         }
-        throw new NotConnectedException('no broker reached: ' . ($told === [] ? 'the only one drains' : implode('; ', $told)));
+        throw new NotConnectedException('no broker reached: ' . ($told === [] ? 'the only one is draining' : implode('; ', $told)));
     }
 
     private function adopt(Connection $new): void

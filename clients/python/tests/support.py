@@ -1,4 +1,4 @@
-"""What the tests share: where things are, a scripted broker, the real one."""
+"""Shared by the tests: paths, a scripted broker, the real one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CLIENT = HERE.parent
 ROOT = CLIENT.parent.parent
 SOURCE = CLIENT / "src"
 
-# The package as it stands here, whatever is installed.
+# Test this checkout, even if another version is installed.
 sys.path.insert(0, str(SOURCE))
 
-# Failing handlers are part of the tests; those about the log look for themselves.
+# Handlers fail on purpose in many tests; tests of the log capture it themselves.
 logging.getLogger("gloom").addHandler(logging.NullHandler())
 
-#: Seconds after which something that should happen has not happened.
+#: Seconds that a test waits for something that should happen.
 PATIENCE = 10.0
 
 
@@ -124,7 +124,7 @@ class Peer:
         self.sock.close()
 
     def reset(self) -> None:
-        """End with a RST."""
+        """Close with a RST."""
         self.sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )
@@ -149,7 +149,7 @@ class FakeBroker:
         return peer
 
     def stop(self) -> None:
-        """Refuse connections from now on; those that stand, stand."""
+        """Refuse new connections; keep the open ones."""
         self._server.close()
 
     def __enter__(self) -> "FakeBroker":
@@ -170,7 +170,7 @@ class Relay:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._ends: List[socket.socket] = []
         self.addr = "127.0.0.1:%d" % self._server.getsockname()[1]
-        #: Connections passed on, and times that they were cut.
+        #: The connections passed on, and how often they were cut.
         self.accepted = self.cuts = 0
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -220,7 +220,7 @@ class Relay:
 
 
 def closed_port() -> str:
-    """An address at which nobody listens."""
+    """An address where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return "127.0.0.1:%d" % server.getsockname()[1]
 
@@ -309,12 +309,12 @@ class Daemon:
             pass
 
     def kill(self) -> None:
-        """End it without a word to anybody."""
+        """Kill it."""
         self.process.kill()
         self.process.wait(PATIENCE)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop it gracefully."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

@@ -30,7 +30,7 @@ from gloom.body import encode_body
 
 FAST = (0.005, 0.05)
 
-# What must come through unharmed, byte by byte.
+# Bodies that must arrive byte for byte.
 BODIES = (
     b"null",
     b"0",
@@ -406,7 +406,7 @@ class Types(DaemonCase):
 
 
 class Groups(DaemonCase):
-    """What users say of their jobs beside type and body."""
+    """Options of jobs."""
 
     def test_change(self):
         order = []
@@ -487,7 +487,7 @@ class Kept(DaemonCase):
 
     @staticmethod
     def pinged(jobs):
-        """Whether the connection stands, and what was said on it has been heard."""
+        """Whether the connection is open, and everything sent on it has been read."""
         try:
             jobs.ping(PATIENCE)
             return True
@@ -635,7 +635,7 @@ class Stops(DaemonCase):
 
 
 class Brokers(unittest.TestCase):
-    """Daemons that go and come back."""
+    """Daemons that stop and restart."""
 
     def setUp(self):
         self.notices = []

@@ -1,4 +1,4 @@
-"""The README's examples, run as they stand but for the ports."""
+"""The README's examples, run unchanged except for the ports."""
 
 import builtins
 import contextlib
@@ -65,7 +65,7 @@ class Examples(unittest.TestCase):
                     process.send_signal(signal.SIGTERM)
                     out, err = process.communicate(timeout=PATIENCE)
                     self.assertEqual((process.returncode, out), (0, ""))
-                    # What the log says of the one example whose handler fails.
+                    # The log of the one example whose handler fails.
                     last = ERRORS.get(name, "")
                     self.assertEqual(err.rstrip().rpartition("\n")[2], last)
         return tried

@@ -1,4 +1,4 @@
-"""Which frame belongs to whom, without a socket."""
+"""Matching frames to requests and jobs, without a socket."""
 
 import json
 import random
@@ -411,14 +411,14 @@ class Connection(RepliesCase):
 
 
 class ModelBroker:
-    """A broker that keeps the protocol's rules and decides the rest by lot.
+    """A broker that follows the protocol and is otherwise random.
 
     Notes what it does to each submitted job, to be compared with what the
     client makes of the frames.
     """
 
     REFUSALS = ("overloaded", "forbidden", "invalid_value")
-    #: The id of somebody else's detached job, of a type we may not touch.
+    #: The id of another client's detached job, of a type that our token forbids.
     FOREIGN = "g"
 
     def __init__(self, rng):
@@ -709,7 +709,7 @@ class Cuts(unittest.TestCase):
             ]
             self.assertEqual(len(ends), 1, (job.id, job.events))
             if job.kept and job.again and isinstance(ends[0], errors.LostError):
-                # Its second submit met the first one, which then ended unseen.
+                # Its second submit got id_exists from the first one, which then ended unseen.
                 self.assertIsInstance(ends[0].cause, errors.UnknownID)
 
 

@@ -1,4 +1,4 @@
-"""The submitters, against a broker whose every frame is scripted."""
+"""The submitters, against a scripted broker."""
 
 import asyncio
 import concurrent.futures

@@ -136,7 +136,7 @@ class Bare:
 
 
 class Streams(unittest.TestCase):
-    """Cutting bytes into frames."""
+    """Splitting bytes into frames."""
 
     @staticmethod
     def cut(pieces, limit):
@@ -217,7 +217,7 @@ class Streams(unittest.TestCase):
 
 
 class Requests(unittest.TestCase):
-    """What we send means to the broker what it should."""
+    """Our frames have the intended meaning for the broker."""
 
     def test_golden(self):
         tried = 0

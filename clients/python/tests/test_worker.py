@@ -1,4 +1,4 @@
-"""The workers, against a broker whose every frame is scripted."""
+"""The workers, against a scripted broker."""
 
 import asyncio
 import concurrent.futures
@@ -891,7 +891,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
 
         worker, peer = await self.worker(handler)
         self.job(peer, "a")
-        # Together: the task is called off before it has begun.
+        # Together: the task is cancelled before it has started.
         peer.send({"action": "cancel", "id": "a"})
         answer = {"action": "fail", "reason": "cancelled"}
         self.assertEqual(await self.recv(peer), answer)
@@ -935,7 +935,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
         peer.ok()
         with self.assertRaises(asyncio.CancelledError):
             await running
-        # asyncio.run has a handler of its own, which is there again.
+        # asyncio.run restores its own handler.
         self.assertEqual(signal.getsignal(signal.SIGINT), before)
 
     async def test_refused(self):

@@ -128,7 +128,7 @@ class Connector:
             except Exception as err:
                 errors.append((addr, err.with_traceback(None)))
         if not errors:
-            return NotConnected("no broker but the one that drains")
+            return NotConnected("no broker reached: the only one is draining")
         first = errors[0][1]
         if isinstance(first, RefusedError) and all(hopeless(err) for _, err in errors):
             return first

@@ -167,5 +167,5 @@ class Gate:
             why = outstanding if full else "too many bytes unsent"
             raise errors.WindowFull(f"{why}, no room{after}")
         raise errors.NotConnected(
-            f"not connected{after}: {self._error or 'nothing tried yet'}"
+            f"not connected{after}: {self._error or 'no attempt yet'}"
         ) from self._error

@@ -35,7 +35,7 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
         raise
     if not task.done():
         task.cancel()
-        raise asyncio.TimeoutError(f"not within {round(timeout or 0, 3):g} s")
+        raise asyncio.TimeoutError(f"timed out after {round(timeout or 0, 3):g} s")
     return task.result()
 
 

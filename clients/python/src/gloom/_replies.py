@@ -71,7 +71,7 @@ class Replies:
         else:
             request = self._due()
             if request is None:
-                raise ProtocolError("an ok that nothing asked for")
+                raise ProtocolError("an ok without a request")
             if request.id is not None and message.id not in (None, request.id):
                 raise ProtocolError(f"an ok for {message.id!r}, not {request.id!r}")
             self.reply = message
@@ -207,7 +207,7 @@ class Jobs(Replies):
         if not job.acked:
             request = self._due(job.id)
             if request is None or not request.silent:
-                raise ProtocolError(f"news of job {job.id!r} before its ack")
+                raise ProtocolError(f"a result or progress of job {job.id!r} before its ack")
             self._settle(request)
         if message.kind == wire.PROGRESS:
             job._progressed(message)
@@ -235,7 +235,7 @@ class Jobs(Replies):
         if request is not None and request.id == id:
             self._settle(request, end if request.silent else error)
         elif job is not None:
-            raise ProtocolError(f"an error about job {id!r} before its turn")
+            raise ProtocolError(f"an error about job {id!r} out of order")
 
     def lose(self, cause: Exception, keep: bool = False) -> list[PendingJob]:
         """Fail everything pending, because the connection is gone.  If keep is set,

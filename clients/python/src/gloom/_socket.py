@@ -115,7 +115,7 @@ class Socket(Link):
             (self._left, "after the ok of leave"),
             (not self.joined, "before the ok of join"),
             (len(self._runs) >= max(self._service.prefetch, 1), "beyond the prefetch"),
-            (id in self._runs, "that is out already"),
+            (id in self._runs, "sent twice"),
         ):
             if wrong:
                 raise ProtocolError(f"job {id!r} {when}")

@@ -23,7 +23,7 @@ _NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def _constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON value")
+    raise ValueError(f"{text} is not a JSON value")
 
 
 def _long_int(text: str) -> int | Decimal:
@@ -107,7 +107,7 @@ class RawJSON:
         try:
             decode(text_of(self.data))
         except ProtocolError as err:
-            raise ValueError(f"no JSON value: {err}") from None
+            raise ValueError(f"not a JSON value: {err}") from None
         check_depth(self.data)
 
     @classmethod

@@ -142,7 +142,7 @@ class Submitter:
             left = None if until is None else max(0.0, until - time.monotonic())
             return pending.result(left)
         except concurrent.futures.TimeoutError:
-            raise concurrent.futures.TimeoutError(f"not within {wait:g} s") from None
+            raise concurrent.futures.TimeoutError(f"timed out after {wait:g} s") from None
         finally:
             with contextlib.suppress(ClosedError, Unsupported):
                 pending.cancel()
