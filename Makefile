@@ -32,7 +32,7 @@ build: ## build all programs into .build
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS:%=./cmd/%)
 
 .PHONY: install
-install: ## put programs, manual pages, completion, units and examples below PREFIX=/usr/local
+install: ## install programs, manual pages, completion, units and examples below PREFIX=/usr/local
 	@test -x $(BIN)/gloomd && test -z "$$(find go.mod wire broker clients/go bench cmd -type f -newer $(BIN)/gloomd)" || $(MAKE) --no-print-directory build
 	@set -e; to=$(DESTDIR)$(PREFIX); \
 	bash=$$to/share/bash-completion/completions; zsh=$(DESTDIR)$(ZSH); fish=$$to/share/fish/vendor_completions.d; \
@@ -58,7 +58,7 @@ run: build ## start the broker on its default ports
 	$(BIN)/gloomd --log-format console
 
 .PHONY: demo
-demo: build ## a broker, three workers, and every file of this repository as a job
+demo: build ## run a broker and three workers, with a job for every file of this repository
 	@GO="$(GO)" BIN=$(BIN) cmd/gloom/demo.sh
 
 # The race detector makes tests ten times slower, so random tests and tests of
@@ -72,7 +72,7 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 PAGES := /page/(browser|probe)$$
 STARTERS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
 .PHONY: test
-test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
+test: lint ## run all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(STARTERS)')
 	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(STARTERS)')
 	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
@@ -84,11 +84,11 @@ test: lint ## all checks and tests: race detector, invariants, simulator, fuzz t
 	phpunit -c clients/php
 
 .PHONY: race-all
-race-all: deps ## every package under the race detector (half an hour)
+race-all: deps ## test every package under the race detector (half an hour)
 	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(PAGES)')
 
 .PHONY: sim
-sim: ## drive the core with SEEDS=20000 random worlds
+sim: ## simulate the core in SEEDS=20000 random worlds
 	$(GO) test ./broker/sim -timeout 0 -seeds $(SEEDS)
 
 # Each package is built once, and its targets run from its folder, where go test
@@ -106,16 +106,16 @@ fuzz: ## run every fuzz target for FUZZ=60s
 	done
 
 .PHONY: attack
-attack: ## attack a broker in full: memory, turns, all of it at random (some minutes)
+attack: ## run all attacks on a broker: on memory, on turns, and at random (some minutes)
 	$(GO) test ./broker/server/attack -count 1 -timeout 20m -v -full
 
 .PHONY: healthy
-healthy: ## a broker under load for ten minutes, of which nothing may be found
+healthy: ## put a broker under load for ten minutes; it must have no findings
 	$(GO) test ./broker/admin -run TestNoFindings -count 1 -timeout 12m -v -healthy 10m
 
 # The comparison with the registry's packages needs npm and the network.
 .PHONY: page
-page: deps ## the page in full: every width, fifty tabs, its libraries as npm has them; pictures into .build/page
+page: deps ## run all tests of the page: every width, fifty tabs, libraries against npm; pictures in .build/page
 	@mkdir -p $(BIN)/page
 	$(GO) test ./broker/page -count 1 -registry
 	$(GO) test ./broker/admin/page/browser -count 1 -timeout 20m -long -shots $(CURDIR)/$(BIN)/page
@@ -125,7 +125,7 @@ page: deps ## the page in full: every width, fifty tabs, its libraries as npm ha
 	$(GO) test ./cmd/jobd-master/page/browser -count 1 -timeout 20m -shots $(CURDIR)/$(BIN)/page
 
 .PHONY: lint
-lint: deps ## formatting, vet, staticcheck, shell scripts
+lint: deps ## check formatting, vet, staticcheck, shell scripts
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -C clients/go/examples/trace ./...
@@ -133,24 +133,24 @@ lint: deps ## formatting, vet, staticcheck, shell scripts
 	shellcheck $$(grep -rlI '^#!/bin/sh' --exclude-dir=.git --exclude-dir=$(BIN) .)
 
 .PHONY: microbench
-microbench: ## benchmarks of core and wire, six runs, through benchstat
+microbench: ## run the benchmarks of core and wire six times, through benchstat
 	$(GO) test ./broker ./wire -run '^$$' -bench . -benchmem -count 6 | tee $(BIN)/microbench.txt
 	$(GO) run golang.org/x/perf/cmd/benchstat@latest $(BIN)/microbench.txt
 
 .PHONY: bench
-bench: build ## gloomd and its peers in one run, small: about two minutes
+bench: build ## race gloomd against other servers, small: about two minutes
 	$(BIN)/gloom-bench race --small
 
 .PHONY: race
-race: build ## gloomd and its peers in one run, in full
+race: build ## race gloomd against other servers, in full
 	$(BIN)/gloom-bench race -o $(BIN)/race.json
 
 .PHONY: pgo
-pgo: build ## profile gloomd under the race's shapes, for the compiler: cmd/gloomd/default.pgo
+pgo: build ## profile gloomd under the load of the race into cmd/gloomd/default.pgo, for the compiler
 	@GO="$(GO)" BIN=$(BIN) cmd/gloomd/pgo.sh
 
 .PHONY: deb
-deb: build ## a Debian package in .build
+deb: build ## build a Debian package in .build
 	cmd/gloomd/deploy/debian/build.sh $(BIN) $(BIN)
 
 # For each of ARCHS it makes an archive as make install lays it out, and for
@@ -159,7 +159,7 @@ deb: build ## a Debian package in .build
 RELEASE := $(BIN)/release
 ARCHS   ?= amd64 arm64
 .PHONY: release
-release: build ## archives, package, SBOM and checksums of VERSION into .build/release
+release: build ## build archives, package, SBOM and checksums of VERSION in .build/release
 	rm -rf $(RELEASE)
 	mkdir -p $(RELEASE)
 	@set -e; for arch in $(ARCHS); do \
@@ -176,7 +176,7 @@ release: build ## archives, package, SBOM and checksums of VERSION into .build/r
 	cd $(RELEASE) && sha256sum * > SHA256SUMS
 
 .PHONY: deps
-deps: ## install what the tests need (as root, from the system's packages)
+deps: ## install what the tests need (as root, from Debian packages)
 	@command -v $(GO) >/dev/null || { echo "Go is missing: install it from go.dev"; exit 1; }
 	@.ci/deps
 
