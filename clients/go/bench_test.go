@@ -12,8 +12,8 @@ import (
 	"gloom/wire"
 )
 
-// The peer of these benchmarks is the trivial echo broker of echo_test.go, in
-// this process: its share of the two is about a third.
+// The peer of these benchmarks is the trivial echo broker of echo_test.go, in this
+// process. It uses about a third of the processor time.
 
 var payload = json.RawMessage(`{"user":12345,"text":"hello"}`)
 
@@ -31,7 +31,7 @@ func perSecond(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }
 
-// BenchmarkCallbacks is one goroutine that submits as fast as the window allows.
+// BenchmarkCallbacks has one goroutine submit as fast as the window allows.
 func BenchmarkCallbacks(b *testing.B) {
 	for name, job := range map[string]gloom.Job{
 		"acked": {Type: "echo", Body: payload},
@@ -82,7 +82,7 @@ func BenchmarkFutures(b *testing.B) {
 	perSecond(b)
 }
 
-// BenchmarkDo is 256 goroutines that wait for each answer.
+// BenchmarkDo has 256 goroutines, each of which waits for every answer.
 func BenchmarkDo(b *testing.B) {
 	s := benchmarkSubmitter(b)
 	b.SetParallelism(128)
@@ -97,7 +97,7 @@ func BenchmarkDo(b *testing.B) {
 	perSecond(b)
 }
 
-// BenchmarkRoundTrip is one goroutine, one job at a time.
+// BenchmarkRoundTrip has one goroutine, and one job at a time.
 func BenchmarkRoundTrip(b *testing.B) {
 	s := benchmarkSubmitter(b)
 	for b.Loop() {
@@ -107,7 +107,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkWorker is fed by a peer that keeps a socket full.
+// BenchmarkWorker gets its jobs from a peer that keeps a socket full.
 func BenchmarkWorker(b *testing.B) {
 	for name, prefetch := range map[string]int{"one": 0, "prefetch": 64} {
 		b.Run(name, func(b *testing.B) {
@@ -133,7 +133,7 @@ func BenchmarkWorker(b *testing.B) {
 	}
 }
 
-// feed hands b.N jobs to a worker, so many at a time.
+// feed sends b.N jobs to a worker, at most window of them at a time.
 func feed(b *testing.B, nc net.Conn, window int) {
 	var (
 		dec   wire.Decoder

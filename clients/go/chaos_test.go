@@ -22,7 +22,7 @@ type cutter struct {
 	ln   net.Listener
 	to   string
 	all  sync.WaitGroup
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	rng  *rand.Rand
 	calm bool
 	cuts int
@@ -47,7 +47,7 @@ func newCutter(t *testing.T, to string, rng *rand.Rand) *cutter {
 	return c
 }
 
-// budget is how many bytes pass before a connection is cut.
+// budget returns the number of bytes after which a connection is cut.
 func (c *cutter) budget() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *cutter) budget() int64 {
 	return c.rng.Int64N(20_000)
 }
 
-// rest has it cut no further connection, and tells how many it has passed.
+// rest stops the cutting and returns the number of connections that were cut.
 func (c *cutter) rest() (cuts int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *cutter) pass(client net.Conn) {
 	both.Wait()
 }
 
-// chaosSeed is that of -seed, or a new one; it is printed.
+// chaosSeed returns the seed of -seed, or a new one, and prints it.
 func chaosSeed(t *testing.T) uint64 {
 	t.Helper()
 	n := *seed
@@ -96,8 +96,8 @@ func chaosSeed(t *testing.T) uint64 {
 	return n
 }
 
-// A submitter whose connection is cut again and again sees nothing of it: each
-// job that it keeps is answered, once.
+// A submitter whose connection is cut again and again does not notice: each kept job is
+// answered exactly once.
 func TestKeptJobsThroughCuts(t *testing.T) {
 	const jobs = 10_000
 	b := startBroker(t)
@@ -134,9 +134,9 @@ func TestKeptJobsThroughCuts(t *testing.T) {
 	cut.ln.Close()
 }
 
-// With connections cut at random, every job ends exactly once: with its result,
-// or with an error that says that the connection was lost; kept ones only where
-// the broker no longer knows them, and those to be run at least once never.
+// With connections cut at random, every job ends exactly once, with its result or with
+// an error that reports the lost connection. A kept job ends so only if the broker no
+// longer knows it, and a job that must run at least once never does.
 func TestChaos(t *testing.T) {
 	seed := chaosSeed(t)
 	b := startBroker(t)

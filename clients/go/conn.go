@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// maxUnsent is how many bytes may wait to be written before callers wait.
+	// maxUnsent is how many bytes may wait to be written before callers must wait.
 	maxUnsent = 1 << 20
-	// keepBuffer is the largest buffer that is kept for use again.
+	// keepBuffer is the largest buffer that is kept for reuse, in bytes.
 	keepBuffer = 256 << 10
-	// lastWords is how long a connection whose writes fail is still read: the broker may have
-	// said why.
+	// lastWords is how long a connection is still read after a write has failed: the broker
+	// may have sent the reason.
 	lastWords = 250 * time.Millisecond
 	// deadBeats is how many beats may pass without a byte from the broker.
 	deadBeats = 3
@@ -30,7 +30,7 @@ const (
 var errFinished = errors.New("finished")
 
 // conn is a connection to a broker. One goroutine writes what others append to a buffer, so
-// that many frames leave in one call. Another reads frames.
+// that one call sends many frames. Another reads frames.
 type conn struct {
 	conf   *config
 	addr   string
@@ -38,33 +38,33 @@ type conn struct {
 	user   user
 	life   context.Context // ends when the connection fails; the cause is a *LostError, or ErrClosed
 	end    context.CancelCauseFunc
-	over   chan struct{} // closed when all that the connection had has been told so
+	over   chan struct{} // closed when everything on the connection has been notified of its end
 	writer sync.WaitGroup
 
-	drained context.Context // ends when the broker has said that it drains
+	drained context.Context // ends when the broker has reported that it drains
 	drain   context.CancelFunc
 
-	// The largest frames either way. Only the reply to hello changes them, before anything
-	// large is sent.
+	// The largest frames in each direction. Only the reply to hello changes them, before
+	// anything large is sent.
 	maxIn, maxOut int
 
 	mu      *guard        // guards what follows
 	out     []byte        // whole frames, not yet given to the writer
-	wake    chan struct{} // holds one element while out is not empty and the writer has not begun with it
+	wake    chan struct{} // holds one element while out is not empty and the writer has not taken it
 	waiting fifo[request]
-	jobs    map[string]*Pending // of a submitter: those pending here, by canonical id
+	jobs    map[string]*Pending // of a submitter: the jobs pending here, by canonical id
 	written uint64              // number of the first request not given to the writer
 	bare    bool                // a detached job without ack has been sent since the last request with a reply
-	refusal *RefusedError       // what the broker said before it closes the connection
+	refusal *RefusedError       // why the broker is closing the connection
 
-	// Of the reading goroutine.
+	// Used only by the reading goroutine.
 	in      frames
 	decoder wire.ClientDecoder
 	frame   wire.Event
-	news    []teller // what the frame at hand means to others
+	news    []teller // to be notified of the current frame
 }
 
-// teller is told what a frame meant, without mu held.
+// teller is notified of the effect of a frame, without mu held.
 type teller interface{ tell() }
 
 type call func()
@@ -79,15 +79,15 @@ type user interface {
 	replied(r request, refusal *RefusedError) error
 	// event acts on a frame for workers.
 	event(*wire.Event) error
-	// finished tells whether nothing is left to wait for.
+	// finished reports whether nothing is left to wait for.
 	finished() bool
-	// gone ends everything that is out on the connection, which has ended.
+	// gone ends everything on the connection, which has ended.
 	gone(*LostError)
 }
 
-// dial connects to a broker within the dial timeout, while ctx lasts, and sends hello, if asked
-// for, and what join posts. It returns once all that has been accepted; then run serves the
-// connection until it fails or life ends.
+// dial connects to a broker within the dial timeout, while ctx lasts, and sends hello, if it is
+// needed, and what join posts. It returns once all of that has been accepted; then run serves
+// the connection until it fails or life ends.
 func (c *conn) dial(ctx, life context.Context, broker string, join func()) error {
 	soon, cancel := c.conf.timeout(ctx)
 	defer cancel()
@@ -100,7 +100,7 @@ func (c *conn) dial(ctx, life context.Context, broker string, join func()) error
 	c.wake, c.over = make(chan struct{}, 1), make(chan struct{})
 	c.life, c.end = context.WithCancelCause(life)
 	c.drained, c.drain = context.WithCancel(context.Background())
-	context.AfterFunc(c.life, func() { c.nc.Close() }) // over TLS this may wait for the peer
+	context.AfterFunc(c.life, func() { c.nc.Close() }) // with TLS this may wait for the peer
 	if ctx.Err() != nil {
 		c.fail(ErrClosed)
 	}
@@ -127,7 +127,7 @@ func (c *conn) greet(join func()) error {
 	return cmp.Or(c.readLoop(said), c.life.Err())
 }
 
-// await waits for what ask tells done.
+// await waits until the function given to ask is called, and returns its argument.
 func await(ctx context.Context, ask func(done func(error)) error) error {
 	replied := make(chan error, 1)
 	if err := ask(func(err error) { replied <- err }); err != nil {
@@ -141,7 +141,7 @@ func await(ctx context.Context, ask func(done func(error)) error) error {
 	}
 }
 
-// run handles frames until that fails, unless err says that it has, and ends the connection.
+// run handles frames until that fails, unless err is set, and ends the connection.
 func (c *conn) run(err error) {
 	defer close(c.over)
 	if err == nil {
@@ -168,8 +168,8 @@ func (c *conn) tell() {
 	c.news = c.news[:0]
 }
 
-// fail ends the connection. The first cause stays, but what the broker said before comes
-// first.
+// fail ends the connection. The first cause stays, but a refusal from the broker takes
+// precedence.
 func (c *conn) fail(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +187,7 @@ func (c *conn) finish() {
 	}
 }
 
-// lost is why the connection failed. It needs no mu.
+// lost returns why the connection failed. It does not need mu.
 func (c *conn) lost() *LostError {
 	if lost, ok := context.Cause(c.life).(*LostError); ok {
 		return lost
@@ -211,11 +211,11 @@ func (c *conn) write(frame []byte) {
 	c.out = append(c.out, frame...)
 }
 
-// full tells that callers must wait before they append more.
+// full reports whether callers must wait before they append more.
 func (c *conn) full() bool { return len(c.out) >= maxUnsent }
 
 func (c *conn) writeLoop() {
-	var buf []byte // out is the other one
+	var buf []byte // the other buffer is out
 	for {
 		select {
 		case <-c.wake:
@@ -234,8 +234,8 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// take swaps the buffers: it returns what is to be written, and keeps the one that was written
-// for use again. It takes mu.
+// take swaps the buffers: it returns what is to be written, and keeps the one that has been
+// written for reuse. It locks mu.
 func (c *conn) take(wrote []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +259,7 @@ func (c *conn) take(wrote []byte) []byte {
 	return buf
 }
 
-// Read reads from nc. With a heartbeat, bytes must come in time. Only the reading goroutine
+// Read reads from nc. With a heartbeat, bytes must arrive in time. Only the reading goroutine
 // calls it.
 func (c *conn) Read(p []byte) (int, error) {
 	quiet := deadBeats * c.conf.heartbeat
@@ -268,13 +268,13 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.nc.Read(p)
 	if quiet > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("nothing came for %v: %w", quiet, err)
+		err = fmt.Errorf("no byte arrived for %v: %w", quiet, err)
 	}
 	return n, err
 }
 
 // readLoop handles frames until the requests before number n have been replied to, or until
-// reading or handling fails. It takes mu for each.
+// reading or handling fails. It locks mu for each frame.
 func (c *conn) readLoop(n uint64) error {
 	for c.waiting.head < n {
 		payload, err := c.in.next(c.maxIn)
@@ -288,7 +288,7 @@ func (c *conn) readLoop(n uint64) error {
 	return nil
 }
 
-// handle acts on one frame. It takes mu.
+// handle acts on one frame. It locks mu.
 func (c *conn) handle(payload []byte) error {
 	if err := c.decoder.Decode(payload, &c.frame); err != nil {
 		if errors.Is(err, wire.ErrUnknownFrame) {

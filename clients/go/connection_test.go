@@ -52,9 +52,9 @@ func TestWaitingCallsEndWithTheConnection(t *testing.T) {
 	}
 }
 
-// clogged is a submitter whose writer is at work on job "first", which its
-// broker does not read on, so that what is submitted next stays here. The next
-// connection goes to the fake.
+// clogged returns a submitter whose writer is blocked in writing job "first", which its
+// broker does not read further, so that later jobs stay in the client. The next
+// connection is to the fake.
 func clogged(t *testing.T, f *fake) (s *gloom.Submitter, first *gloom.Pending, broker *peer) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -202,7 +202,7 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 	wantError(t, resultError(t, b), gloom.ErrDraining)
 
 	fresh := two.accept()
-	// While the old broker still has a job, both connections serve.
+	// While the old broker still has a job, both connections are in use.
 	done := make(chan error, 1)
 	eventually(t, "jobs go to the new broker", func() bool {
 		p := submit(t, s, gloom.Job{NoAck: true})
@@ -212,7 +212,7 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 		return err == nil && strings.Contains(string(payload), p.ID())
 	})
 	go func() { done <- a.Cancel(within(t)) }()
-	for !strings.Contains(old.read(), "cancel") { // behind jobs sent before the move
+	for !strings.Contains(old.read(), "cancel") { // after jobs sent before the move
 	}
 	old.send(errorFor("unknown_id", "a"))
 	wantError(t, received(t, done, "cancel"), gloom.ErrUnknownID)
@@ -237,7 +237,7 @@ func TestRetiredConnectionEndsWithItsLastJob(t *testing.T) {
 	wantError(t, resultError(t, b), gloom.ErrDraining)
 	two.accept()
 	eventually(t, "the old connection is retired", func() bool {
-		p, err := s.TrySubmit(gloom.Job{ID: "a"}) // refused as long as it goes to the old one
+		p, err := s.TrySubmit(gloom.Job{ID: "a"}) // refused while it goes to the old broker
 		return err == nil && p != nil
 	})
 	old.send(resultFor("a", "1"))
@@ -245,17 +245,16 @@ func TestRetiredConnectionEndsWithItsLastJob(t *testing.T) {
 	old.expectClose()
 }
 
-// A refusal for good is told to those who wait; the connection is tried again
-// all the same.
+// The length that a frame announces is not allocated before its bytes arrive.
 func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.MaxFrame(1<<30))
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.read()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	broker.nc.Write([]byte{0x3f, 0, 0, 0, '{'}) // 1 GiB is to follow
+	broker.nc.Write([]byte{0x3f, 0, 0, 0, '{'}) // announces 1 GiB
 	broker.close()
-	if got := outcome(resultError(t, p)); got != "lost, sent" { // so it was read
+	if got := outcome(resultError(t, p)); got != "lost, sent" { // so the length was accepted
 		t.Error(got)
 	}
 	runtime.ReadMemStats(&after)
@@ -273,7 +272,7 @@ func TestFrameTooLargeForUs(t *testing.T) {
 	}
 }
 
-// certificate makes one for 127.0.0.1 that signs itself.
+// certificate returns a self-signed certificate for 127.0.0.1.
 func TestDrainingBrokerWithoutAnother(t *testing.T) {
 	one, two := newFake(t), newFake(t)
 	two.ln.Close()

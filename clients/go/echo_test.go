@@ -7,8 +7,8 @@ import (
 	"gloom/wire"
 )
 
-// echo is a trivial broker: it acks every submit and answers with its body. It
-// writes once per read.
+// echo is a trivial broker that acks every submit and answers with the body of the job.
+// It writes once per read.
 func echo(nc net.Conn) {
 	defer nc.Close()
 	var (

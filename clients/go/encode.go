@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// encoder has what encoding a frame needs. Encoders are pooled.
+// encoder has the buffers for encoding a frame. Encoders are pooled.
 type encoder struct {
 	frame []byte
 	names []byte
@@ -25,7 +25,7 @@ func (e *encoder) release() {
 	if cap(e.frame) > keepBuffer {
 		e.frame = nil
 	}
-	e.req.Body, e.req.Groups, e.req.Headers = nil, nil, nil // the caller's
+	e.req.Body, e.req.Groups, e.req.Headers = nil, nil, nil // they belong to the caller
 	encoders.Put(e)
 }
 
@@ -70,8 +70,8 @@ func (e *encoder) submit(job *Job, p *Pending, conf *config) ([]byte, error) {
 	return e.frame, nil
 }
 
-// wrong says why the value under a key of the frame is not one JSON value that a broker takes;
-// "" if it is.
+// wrong returns why the value under a key of the frame is not one JSON value that a broker
+// accepts; "" if it is.
 func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
 	payload := e.frame[wire.HeaderLen:]
 	if err := e.env.Scan(payload); err != nil {
@@ -84,7 +84,7 @@ func (e *encoder) wrong(what string, key wire.Key, value []byte) string {
 	return ""
 }
 
-// backoff is what is sent for Backoff.
+// backoff returns the backoff to send for Backoff.
 func (j *Job) backoff() time.Duration {
 	switch {
 	case j.Backoff == NoBackoff || j.Backoff == 0 && j.Retries == NoRetries:
@@ -95,7 +95,7 @@ func (j *Job) backoff() time.Duration {
 	return j.Backoff
 }
 
-// hasOptions tells that the job asks for something that the original protocol lacks.
+// hasOptions reports whether the job needs something that the original protocol lacks.
 func (j *Job) hasOptions() bool {
 	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 && j.Backoff != NoBackoff || j.Expires != 0 || j.Retries != 0 ||
 		j.Age != 0 || j.Keep != 0 || len(j.Groups) > 0 || len(j.Headers) > 0 || j.Detach || j.NoAck || j.OnProgress != nil
@@ -114,8 +114,8 @@ func (j *Job) validate() error {
 	return nil
 }
 
-// checkNames refuses names that cannot be sent; "" is no name. id is that of the job that they
-// are for.
+// checkNames refuses names that cannot be sent; "" is no name. id is the id of the job that has
+// them.
 func checkNames(what, id string, names ...string) error {
 	for _, name := range names {
 		if err := wire.CheckName(what, name); name != "" && err != nil {
@@ -130,7 +130,7 @@ func millis(d time.Duration) int64 {
 	return d.Milliseconds() + int64(cmp.Compare(d%time.Millisecond, 0))
 }
 
-// canonical is the form in which ids are sent and compared.
+// canonical returns the form in which an id is sent and compared.
 func canonical(id string) string {
 	for i := range len(id) {
 		if c := id[i]; c < ' ' || c == '"' || c == '\\' {

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Code is the name of an error on the wire. errors.Is finds the constants in a *RefusedError
+// Code is the name of an error on the wire. errors.Is matches the constants with a *RefusedError
 // and a *JobError.
 type Code string
 
 // The codes of the protocol.
 const (
-	ErrMissingField  Code = "missing_field"  // a required key is not there
+	ErrMissingField  Code = "missing_field"  // a required key is missing
 	ErrInvalidType   Code = "invalid_type"   // a value of the wrong kind
 	ErrInvalidValue  Code = "invalid_value"  // the right kind, out of its range
 	ErrInvalidAction Code = "invalid_action" // a verb of the other port
 	ErrUnknownAction Code = "unknown_action" // the broker does not know the verb
-	ErrInvalidState  Code = "invalid_state"  // not now
+	ErrInvalidState  Code = "invalid_state"  // not allowed now
 	ErrIDExists      Code = "id_exists"      // the id is held by a job that has not ended
-	ErrUnknownID     Code = "unknown_id"     // no such job, or not this connection's
-	ErrInvalidJSON   Code = "invalid_json"   // no JSON, no UTF-8, or nested too deep
+	ErrUnknownID     Code = "unknown_id"     // there is no such job, or it is not this connection's
+	ErrInvalidJSON   Code = "invalid_json"   // not JSON, not UTF-8, or nested too deep
 	ErrSizeError     Code = "size_error"     // larger than the broker's largest frame
 	ErrForbidden     Code = "forbidden"      // the token lacks the scope or the type
 	ErrUnauthorized  Code = "unauthorized"   // no token, or a wrong one
@@ -34,7 +34,7 @@ const (
 	ErrTakenOver     Code = "taken_over"     // another connection attached to the job
 )
 
-// Error is the code's name.
+// Error returns the code's name.
 func (c Code) Error() string { return string(c) }
 
 var (
@@ -51,12 +51,12 @@ var (
 	ErrUnsupported = errors.New("gloom: not supported by this broker")
 )
 
-// RefusedError says that the broker did not take a request: nothing changed. Jobs with an
-// impossible id, body or size are refused before they are sent.
+// RefusedError reports that the broker did not accept a request: nothing has changed. Jobs with
+// an invalid id, body or size are refused before they are sent.
 type RefusedError struct {
 	Code   Code
 	Reason string // for people
-	ID     string // the job's id, empty when no single job is meant
+	ID     string // the job's id, empty if the error is not about a single job
 }
 
 func (e *RefusedError) Error() string { return describe("refused", e.Code, e.Reason, e.ID) }
@@ -64,20 +64,20 @@ func (e *RefusedError) Error() string { return describe("refused", e.Code, e.Rea
 // Unwrap returns the code.
 func (e *RefusedError) Unwrap() error { return e.Code }
 
-// JobError says that a job that the broker took ended without an answer. Its Code is
+// JobError reports that a job that the broker had accepted ended without an answer. Its Code is
 // ErrJobFailed, ErrExpired, ErrCancelled, ErrDraining or ErrTakenOver (another connection
 // attached to the kept job); later brokers may add more.
 //
-// A job with NoAck that meets a draining broker also gets a JobError, although it may never
-// have been taken: without an ack nobody can tell.
+// A job with NoAck that is sent to a draining broker also gets a JobError, although it may never
+// have been accepted: without an ack that cannot be known.
 type JobError struct {
 	Code   Code
-	Reason string // for people; of a worker's fail, what the worker said
+	Reason string // for people; the worker's reason if it reported the failure
 	ID     string
 	// Lost: the worker of the last run was lost, so the job may have been done.
 	Lost bool
-	// Final: the worker wanted no retry. Later: it wanted one after Delay, but no run was
-	// left.
+	// Final: the worker asked for no retry. Later: it asked for one after Delay, but no
+	// retries were left.
 	Final, Later bool
 	Delay        time.Duration
 }
@@ -98,14 +98,14 @@ func describe(what string, code Code, reason, id string) string {
 	return s
 }
 
-// LostError says that the connection was lost while a job was pending on it. Unless the job
+// LostError reports that the connection was lost while a job was pending on it. Unless the job
 // has Detach or Keep, the broker removes it if it was queued, and discards its answer if it
 // was running.
 type LostError struct {
-	ID    string // the job's id, empty when no job is meant
+	ID    string // the job's id, empty if the error is not about a job
 	Addr  string // of the broker
-	Acked bool   // the broker had taken the job
-	Sent  bool   // some of the submit may have left this process; false: it never ran
+	Acked bool   // the broker had accepted the job
+	Sent  bool   // part of the submit may have been sent; if false, the job never ran
 	Cause error
 }
 
@@ -134,14 +134,14 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// ProtocolError says that a broker violated the protocol. Its connection is dropped.
+// ProtocolError reports that a broker violated the protocol. The connection is closed.
 type ProtocolError struct {
 	Reason string
 }
 
-func (e *ProtocolError) Error() string { return "gloom: broker broke the protocol: " + e.Reason }
+func (e *ProtocolError) Error() string { return "gloom: broker violated the protocol: " + e.Reason }
 
-// PanicError is in the Notice about a handler that panicked. The job has failed with the
+// PanicError is in the Notice about a handler that panicked. The run has failed with the
 // panic's value as the reason.
 type PanicError struct {
 	ID    string // the job's id
@@ -149,7 +149,7 @@ type PanicError struct {
 	Stack []byte
 }
 
-// Error ends with the stack, so that every log has it.
+// Error returns a text that ends with the stack, so that every log has it.
 func (e *PanicError) Error() string {
 	s := fmt.Sprintf("gloom: handler panicked on job %q: %v", e.ID, e.Value)
 	if len(e.Stack) > 0 {

@@ -79,8 +79,8 @@ func serveSquares(ctx context.Context, addr string) (stop func()) {
 	return func() { w.Stop(ctx) }
 }
 
-// Many jobs at once: submit them all, then collect. The window keeps the number
-// of outstanding ones in bounds.
+// Many jobs at once: submit them all, then collect the results. The window bounds the
+// number of outstanding jobs.
 func ExampleSubmitter_Submit() {
 	submitAddr, workerAddr, stop := runBroker()
 	defer stop()
@@ -203,7 +203,7 @@ func ExampleJob_Progress() {
 		Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 			for n := 1; n <= 3; n++ {
 				if err := job.Progress(n); err != nil {
-					return nil, err // nobody waits any more
+					return nil, err // no client waits any more
 				}
 			}
 			return "done", nil
@@ -233,7 +233,7 @@ func ExampleJob_Progress() {
 	// "done"
 }
 
-// A worker that serves until it is told to stop, then finishes what runs.
+// A worker that serves until its context ends, and then finishes its running jobs.
 func ExampleWorker_Run() {
 	_, workerAddr, stop := runBroker()
 	defer stop()

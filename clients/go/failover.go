@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// stayConnected keeps a submitter connected until it is closed: to one broker while that
-// serves, then to the next one that does.
+// stayConnected keeps a submitter connected until it is closed: to one broker while it accepts
+// jobs, then to the next one that does.
 func (s *Submitter) stayConnected() {
 	defer s.endKept()
 	pause := s.conf.retry()
-	var sess *session // nil: none; while another one is looked for, it drains
+	var sess *session // nil if there is none; it drains while another one is looked for
 	var since time.Time
 	for {
 		except, over := "", s.life.Done()
@@ -30,7 +30,7 @@ func (s *Submitter) stayConnected() {
 			}
 			select {
 			case <-drained:
-				continue // what is pending on it stays there
+				continue // its pending jobs stay on it
 			case <-sess.over:
 			}
 		case !pause(Notice{Event: EventFailed, Err: err}, since, over):
@@ -40,7 +40,7 @@ func (s *Submitter) stayConnected() {
 			return
 		}
 		s.mu.Lock()
-		if len(s.kept) > 0 { // only there they can go on
+		if len(s.kept) > 0 { // only that broker can resume them
 			s.next = slices.Index(s.conf.addrs, sess.home)
 		}
 		s.mu.Unlock()
@@ -49,8 +49,8 @@ func (s *Submitter) stayConnected() {
 	}
 }
 
-// tryAll tries each address but except once, in turn. The first broker that takes us gets new
-// jobs.
+// tryAll tries each address except one once, in turn. The first broker that accepts the
+// connection gets new jobs.
 func (s *Submitter) tryAll(except string) (*session, error) {
 	var all error
 	refused := true
@@ -73,7 +73,7 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 		}
 	}
 	if all == nil {
-		return nil, fmt.Errorf("gloom: no broker but %s, which drains", except)
+		return nil, fmt.Errorf("gloom: no broker except %s, which drains", except)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 	return nil, all
 }
 
-// adopt makes sess the connection for new jobs, unless it has gone. The one before ends with
-// its last job. Kept jobs of a lost connection to the same broker go on here; the window
+// adopt makes sess the connection for new jobs, unless it is lost. The previous one ends with
+// its last job. Kept jobs of a lost connection to the same broker are resumed here; the window
 // bounds their number.
 func (s *Submitter) adopt(sess *session) {
 	var ended []*Pending
@@ -115,7 +115,7 @@ func (s *Submitter) adopt(sess *session) {
 	tellAll(ended)
 }
 
-// endKept ends the kept jobs that no connection goes on with.
+// endKept ends the kept jobs that no connection will resume.
 func (s *Submitter) endKept() {
 	s.mu.Lock()
 	kept := s.kept

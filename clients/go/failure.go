@@ -9,18 +9,18 @@ import (
 // maxReason is how many bytes of an error's text are sent as a reason.
 const maxReason = 4096
 
-// failure is a handler's error, with what it asks for.
+// failure is a handler's error, with how the broker is to treat it.
 type failure struct {
 	error
 	final   bool
 	release bool
-	delay   time.Duration // -1: none said
+	delay   time.Duration // -1 if it is not set
 }
 
 func (f *failure) Unwrap() error { return f.error }
 
-// Fatal marks a handler's error as final: the job fails at once, whatever retries are left. It
-// is nil for nil.
+// Fatal marks a handler's error as final: the job fails at once, even if retries are left. It
+// returns nil for nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -29,7 +29,7 @@ func Fatal(err error) error {
 }
 
 // RetryAfter makes a failed job wait for d before its next run, 0 … a year, in place of its
-// backoff. It is nil for a nil err.
+// backoff. It returns nil for a nil err.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -37,8 +37,8 @@ func RetryAfter(err error, d time.Duration) error {
 	return &failure{error: err, delay: max(d, 0)}
 }
 
-// Release is an error with which a handler gives its job back. No retry is used. The job waits
-// for d first, at most a year; with 0 this worker may get it again at once.
+// Release returns an error with which a handler gives its job back. That uses no retry. The job
+// waits for d, at most a year; with 0 this worker may get it again at once.
 func Release(d time.Duration) error {
 	if d <= 0 {
 		d = -1

@@ -18,17 +18,17 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// patience bounds everything a test waits for.
+// patience bounds every wait of a test.
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
-	// The event loops of the in-process server keep goroutines of their pool.
+	// The event loops of the in-process server leave goroutines in their pool.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
 }
 
-// fake is a broker whose every word is written in the test.
+// fake is a broker that sends only what a test writes.
 type fake struct {
 	t  testing.TB
 	ln net.Listener
@@ -133,7 +133,7 @@ func frames(payloads ...string) (b []byte) {
 	return b
 }
 
-// expectClose demands that the client closes, having sent nothing more.
+// expectClose demands that the client closes the connection and sends nothing before.
 func (p *peer) expectClose() {
 	p.t.Helper()
 	payload, err := readFrame(p.nc)
@@ -153,7 +153,7 @@ func (p *peer) reset() {
 	p.nc.Close()
 }
 
-// within is a context for one wait.
+// within returns a context for one wait.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -193,7 +193,7 @@ func dial(t testing.TB, f *fake, opts ...gloom.Option) (*gloom.Submitter, *peer)
 	return s, f.accept()
 }
 
-// quick makes reconnects quick.
+// quick shortens the waits before reconnects.
 var quick = gloom.Backoff(time.Millisecond, 5*time.Millisecond)
 
 func submit(t testing.TB, s *gloom.Submitter, job gloom.Job) *gloom.Pending {

@@ -1,10 +1,10 @@
 package gloom
 
-// fifo is a queue whose elements are numbered from 0 as they come.
+// fifo is a queue whose elements are numbered from 0 in the order of their pushes.
 type fifo[T any] struct {
 	ring []T    // its length is 0 or a power of two
-	head uint64 // number of the first element that is still in
-	tail uint64 // number of the next one to come
+	head uint64 // number of the first element
+	tail uint64 // number that the next element will have
 }
 
 func (q *fifo[T]) push(v T) {
@@ -19,12 +19,12 @@ func (q *fifo[T]) push(v T) {
 	q.tail++
 }
 
-// at is element n, which must be in.
+// at returns element n, which must be in the queue.
 func (q *fifo[T]) at(n uint64) *T { return &q.ring[n&uint64(len(q.ring)-1)] }
 
 func (q *fifo[T]) empty() bool { return q.head == q.tail }
 
-// pop takes out the first element; there must be one.
+// pop removes and returns the first element. The queue must not be empty.
 func (q *fifo[T]) pop() T {
 	var zero T
 	at := q.at(q.head)

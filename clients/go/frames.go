@@ -11,11 +11,11 @@ const readBuffer = 8 << 10
 
 var errHTTP = errors.New("this is an HTTP server")
 
-// frames cuts a stream into frames. Its memory grows with what has come, not with what is
+// frames cuts a stream into frames. Its memory grows with what has arrived, not with what is
 // announced.
 type frames struct {
 	from io.Reader
-	buf  []byte // what has come and is not yet cut, from at on
+	buf  []byte // what has arrived and is not yet cut, from at on
 	at   int
 }
 

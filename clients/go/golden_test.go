@@ -14,9 +14,8 @@ import (
 	"gloom/wire"
 )
 
-// The golden frames that all clients share: what a broker says must reach the
-// caller with its meaning, and what can be asked for through this package must
-// reach a broker with its meaning.
+// All clients share the golden frames. The meaning of a broker's frame must reach the
+// caller, and the meaning of a call must reach the broker.
 
 type goldenCase struct {
 	Name        string          `json:"name"`
@@ -84,7 +83,7 @@ func (m *goldenMeaning) id(otherwise string) string {
 	return otherwise
 }
 
-// quoted is an id as a broker may send it.
+// quoted returns an id as a broker may send it.
 func quoted(id string) string { return `"` + string(wire.Canonical(nil, id)) + `"` }
 
 func TestGoldenReplies(t *testing.T) {
@@ -120,7 +119,7 @@ func goldenToSubmitter(t *testing.T, c goldenCase) {
 	ack, result := `{"ok":true,"id":`+quoted(id)+`}`, `{"id":`+quoted(id)+`,"body":0}`
 	switch m.Kind {
 	case "ok":
-		if m.State != "" { // the reply to an attach: of a kept job that the submit was in the way of
+		if m.State != "" { // the reply to an attach, after a submit was refused because of a kept job
 			broker.send(errorFor("id_exists", id))
 			wantError(t, resultError(t, p), gloom.ErrIDExists)
 			var err error
@@ -311,7 +310,7 @@ func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
 	if port == wire.WorkerPort {
 		want.Cancel = got.Cancel // a worker always asks for cancel frames
 		if want.Verb == wire.Release && want.AfterMS == 0 {
-			want.AfterMS = -1 // what is at once is not said
+			want.AfterMS = -1 // a delay of 0 is not sent
 		}
 		if want.Reason == nil {
 			want.Reason = []byte(wire.DefaultFailReason)
@@ -320,7 +319,7 @@ func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
 			want.Reason = nil
 		}
 	}
-	got.Options, want.Options = false, false // whether any is there, not which
+	got.Options, want.Options = false, false // set if there is any option
 	if !sameRequest(got, want) {
 		t.Errorf("sent %s\nfor  %s", sent, c.Text)
 	}
@@ -353,7 +352,7 @@ func TestGoldenWork(t *testing.T) {
 	}
 }
 
-// goldenWork brings a worker to send a frame of the case's meaning.
+// goldenWork makes a worker send a frame with the case's meaning.
 func goldenWork(t *testing.T, c goldenCase) {
 	m := c.Meaning
 	f := newFake(t)
@@ -414,7 +413,7 @@ func TestGoldenHello(t *testing.T) {
 		}
 		m := c.Meaning
 		if m.Token == "" && m.Client == "" && m.Heartbeat == 0 {
-			continue // nothing to ask for: no hello is sent
+			continue // without options no hello is sent
 		}
 		tested++
 		t.Run(c.Name, func(t *testing.T) {
@@ -433,7 +432,7 @@ func TestGoldenHello(t *testing.T) {
 	}
 }
 
-// The constants are the table of the wire.
+// The constants must be those of package wire.
 func TestCodes(t *testing.T) {
 	ours := map[gloom.Code]bool{
 		gloom.ErrMissingField: true, gloom.ErrInvalidType: true, gloom.ErrInvalidValue: true, gloom.ErrInvalidAction: true,

@@ -9,19 +9,19 @@ import (
 // share one.
 type guard struct {
 	sync.Mutex
-	door    sync.Mutex // of those who call until: only one at a time may block the reader and the writer
-	changed latch      // nil: nobody waits
+	door    sync.Mutex // held by callers of until: only one at a time may compete with the reader and the writer
+	changed latch      // nil if nobody waits
 }
 
-// announce wakes those who wait. The lock is held.
+// announce wakes those who wait. The lock must be held.
 func (g *guard) announce() {
 	g.changed.release()
 	g.changed = nil
 }
 
 // until calls try with the lock held, now and after each change, while try returns
-// ErrNotConnected or ErrWindowFull. Without wait it calls try once. Once ctx has ended it calls
-// try a last time; try tells that.
+// ErrNotConnected or ErrWindowFull. Without wait it calls try once. After ctx has ended it
+// calls try a last time, and try returns that error.
 func (g *guard) until(ctx context.Context, wait bool, try func() error) error {
 	for {
 		var changed <-chan struct{}

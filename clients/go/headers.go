@@ -7,18 +7,18 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// Headers go with a job beside its body: one JSON object of at most 4096 bytes, passed on
-// unchanged. *Headers is OpenTelemetry's TextMapCarrier, for traceparent and tracestate of
-// W3C.
+// Headers accompany a job's body: one JSON object of at most 4096 bytes, passed on unchanged.
+// *Headers implements OpenTelemetry's TextMapCarrier, for the W3C headers traceparent and
+// tracestate.
 type Headers json.RawMessage
 
-// Get is the string under a key, "" if there is none.
+// Get returns the string under a key, "" if there is none.
 func (h *Headers) Get(key string) (value string) {
-	_ = json.Unmarshal(h.fields()[key], &value) // what is no string stays ""
+	_ = json.Unmarshal(h.fields()[key], &value) // anything but a string gives ""
 	return value
 }
 
-// Set puts a string under a key. It writes the object anew.
+// Set sets the string under a key. It encodes the object again.
 func (h *Headers) Set(key, value string) {
 	all := h.fields()
 	if all == nil {
@@ -28,10 +28,10 @@ func (h *Headers) Set(key, value string) {
 	*h, _ = json.Marshal(all)
 }
 
-// Keys are all keys, sorted.
+// Keys returns all keys, sorted.
 func (h *Headers) Keys() []string { return slices.Sorted(maps.Keys(h.fields())) }
 
 func (h *Headers) fields() (all map[string]json.RawMessage) {
-	_ = json.Unmarshal(*h, &all) // what is no object has no keys
+	_ = json.Unmarshal(*h, &all) // anything but an object has no keys
 	return all
 }

@@ -160,8 +160,8 @@ func TestDialerOption(t *testing.T) {
 	wantResult(t, p, "1")
 }
 
-// Told no address, a client takes the socket of this host's broker when that
-// lets it in, with every attempt anew.
+// Without an address, each attempt to connect uses the socket of this host's broker if
+// that accepts connections.
 func TestDefaultAddress(t *testing.T) {
 	local, tcp := newUnixFake(t), newFake(t)
 	var open atomic.Bool
@@ -198,7 +198,7 @@ func TestDefaultAddress(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What TLS is asked for is not sent in the clear.
+	// If TLS is required, nothing is sent in the clear.
 	secure, err := gloom.Dial(within(t), dialer, gloom.TLS(&tls.Config{}), gloom.DialTimeout(20*time.Millisecond))
 	if err == nil {
 		secure.Close()
@@ -234,7 +234,7 @@ func TestTLS(t *testing.T) {
 			t.Fatalf("%s, %v", r.Body, err)
 		}
 	}
-	// The scheme alone asks for TLS, and for a certificate that the system trusts.
+	// The scheme alone requires TLS and a certificate that the system trusts.
 	_, err := gloom.Dial(within(t), gloom.Addrs("tls://"+f.addr()))
 	var unknown x509.UnknownAuthorityError
 	if !errors.As(err, &unknown) {

@@ -29,37 +29,37 @@ type Job struct {
 	// Type decides which workers serve the job: at most 1024 bytes of UTF-8. Empty is the
 	// broker's default type.
 	Type string
-	// Body is one JSON value, passed on byte for byte. Submit copies it. Nil is null; JSON
-	// encodes other values.
+	// Body is one JSON value, passed on byte for byte. Submit copies it. Nil means null; use
+	// JSON to encode other values.
 	Body json.RawMessage
-	// Priority puts larger numbers first. Equals go by age.
+	// Priority puts jobs with larger numbers first. Among equals, older jobs go first.
 	Priority int64
 
-	// Durations are rounded up to milliseconds, at most a year; 0 is none.
+	// Durations are rounded up to milliseconds and are at most a year; 0 means none.
 
-	Delay   time.Duration // not handed out before
-	Timeout time.Duration // of one run; then that run has failed
+	Delay   time.Duration // how long it is not handed out
+	Timeout time.Duration // how long a run may take before it has failed
 	Expires time.Duration // a deadline for starting, counted from the submit, Delay included
 
 	// Backoff is the wait before the first retry; each further one waits twice as long, at
-	// most a day. A job whose worker is lost runs again at once. 0 is DefaultBackoff,
-	// NoBackoff is none.
+	// most a day. A job whose worker is lost runs again at once. 0 means
+	// DefaultBackoff, NoBackoff none.
 	Backoff time.Duration
-	// Retries is how many runs may follow the first, at most 1000. 0 leaves it to the broker,
-	// NoRetries is none.
+	// Retries is how many runs may follow the first, at most 1000. 0 means the broker's
+	// default, NoRetries none.
 	Retries int
-	// Groups are what the job belongs to, such as its tenant or the host that it calls: at
-	// most 16 different names. Operators limit groups.
+	// Groups are the groups that the job belongs to, such as its tenant or the host that it
+	// calls: at most 16 different names. Operators can limit groups.
 	Groups []string
-	// Age places the job among its equals as if it had been submitted so much earlier, at most
+	// Age places the job among its equals as if it had been submitted that much earlier, at most
 	// a year. It is for jobs that are submitted again.
 	Age time.Duration
 	// Headers reach workers that ask for them.
 	Headers Headers
 
-	// With Keep, the job outlives the connection, and its outcome is kept for so long, at most
-	// a day. When the connection is lost, the submitter reconnects to the same broker and goes
-	// on. The job still ends with a *LostError if the broker no longer knows it (it was
+	// With Keep, the job outlives the connection, and its outcome is kept for this long, at
+	// most a day. When the connection is lost, the submitter reconnects to the same broker and
+	// resumes the job. The job still ends with a *LostError if the broker no longer knows it (it was
 	// restarted, or sent the outcome into the lost connection), or if only another address can
 	// be reached. If another connection attaches to the job, it ends with a *JobError of
 	// ErrTakenOver.
@@ -67,11 +67,11 @@ type Job struct {
 	// With Keep, AtLeastOnce submits the job again if the broker no longer knows it, although
 	// it may have run.
 	AtLeastOnce bool
-	// Detach lets the job outlive its submitter. For this package it has ended once the broker
-	// has taken it; its Result has no body.
+	// Detach lets the job outlive its submitter. For this package it ends when the broker has
+	// accepted it; its Result has no body.
 	Detach bool
 	// NoAck saves the broker's ack: only a later reply or the result proves that the job was
-	// taken. Refusals still come. Detached jobs without ack are confirmed in batches, by a
+	// accepted. Refusals are still sent. Detached jobs without ack are confirmed in batches, by a
 	// ping after each write.
 	NoAck bool
 	// OnProgress, if set, receives the worker's reports. The broker may drop some if they come
@@ -82,9 +82,9 @@ type Job struct {
 }
 
 // Progress sends a report about the running job, any value, to a submitter that wants it. It
-// waits only while too many reports are unanswered. It returns the cause of the handler's
+// blocks only while too many reports are unanswered. It returns the cause of the handler's
 // context once that has ended, and ErrUnsupported if the job did not come from a worker or the
-// broker knows no progress.
+// broker does not support progress.
 func (j *Job) Progress(v any) error {
 	r := j.run
 	if r == nil || r.socket.conf.compat {
@@ -116,16 +116,16 @@ func (j *Job) Progress(v any) error {
 	})
 }
 
-// errAnswered: Progress came too late.
+// errAnswered is returned by Progress after the answer.
 var errAnswered = errors.New("gloom: job has been answered")
 
 // Result is the answer to a job.
 type Result struct {
 	ID   string
-	Body json.RawMessage // as the worker sent it, the caller's to keep; nil for a detached job
+	Body json.RawMessage // as the worker sent it; the caller may keep it; nil for a detached job
 }
 
-// Decode puts the body into v, as json.Unmarshal does.
+// Decode decodes the body into v, as json.Unmarshal does.
 func (r Result) Decode(v any) error {
 	if r.Body == nil {
 		return errors.New("gloom: result of a detached job has no body")

@@ -4,18 +4,18 @@ import "gloom/wire"
 
 // kept is what a job needs to outlive its connection.
 type kept struct {
-	frame    []byte     // its submit; nil when it is only to be attached to
+	frame    []byte     // its submit; nil if it is only to be attached to
 	again    bool       // the submit may be sent again
-	unwanted bool       // to be cancelled
-	lost     *LostError // how the connection before went, nil for the first one
-	asked    int        // how often this connection's broker has been asked for the job, in vain
+	unwanted bool       // it is to be cancelled
+	lost     *LostError // how the previous connection was lost, nil for the first one
+	asked    int        // how often this connection's broker has refused to attach it
 }
 
-// entry is the request that brings the job to a connection, and its frame; submit is the frame
-// of its submit. A broker that may have the job is asked for it first. If it does not know the
-// job, it gets the submit, if that may be sent twice. If that finds the job there after all,
-// because the submit on the lost connection was still on its way, the broker is asked once
-// more.
+// entry returns the request that brings the job to a connection, and its frame; submit is the
+// frame of its submit. If the broker may have the job, the request is an attach. If the broker
+// does not know the job, it gets the submit, if that may be sent twice. If the id then exists
+// after all, because the submit on the lost connection was still on its way, an attach is tried
+// once more.
 func (p *Pending) entry(submit []byte) (request, []byte) {
 	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && k.asked != 1) {
 		return request{verb: wire.Attach, key: p.key, job: p}, wire.AppendAttach(nil, []byte(p.key), p.progress != nil)
@@ -23,17 +23,17 @@ func (p *Pending) entry(submit []byte) (request, []byte) {
 	return request{verb: wire.Submit, key: p.key, job: p, silent: p.silent}, submit
 }
 
-// resume brings a kept job of a lost connection here.
+// resume brings a kept job of a lost connection to this one.
 func (s *session) resume(p *Pending) error {
 	r, frame := p.entry(p.kept.frame)
 	return s.bring(p, r, frame)
 }
 
-// notBack acts on the refusal of such a request.
+// notBack acts on the refusal of a request to resume a job.
 func (s *session) notBack(p *Pending, refusal *RefusedError) {
 	k := p.kept
 	if s.jobs[p.key] != p || s.life.Err() != nil {
-		return // it goes with this connection
+		return // it ends with this connection
 	}
 	if !k.lost.Sent {
 		s.endJob(p, nil, refusal)

@@ -79,7 +79,7 @@ func TestUnsentKeptJobsAreSent(t *testing.T) {
 	wantResult(t, second, "2")
 }
 
-// A job that was never sent is not sent to a broker that takes only smaller ones.
+// An unsent job is not sent to a broker that accepts only smaller jobs.
 func TestUnsentKeptJobIsTooLargeForTheNextBroker(t *testing.T) {
 	f := newFake(t)
 	ours, theirs := net.Pipe()
@@ -103,7 +103,7 @@ func TestUnsentKeptJobIsTooLargeForTheNextBroker(t *testing.T) {
 	broker.read()
 	broker.send(limit(4096))
 	submit(t, s, gloom.Job{ID: "first"})
-	if _, err := io.ReadFull(theirs, make([]byte, 1)); err != nil { // the writer is at work on it
+	if _, err := io.ReadFull(theirs, make([]byte, 1)); err != nil { // the writer has begun to send it
 		t.Fatal(err)
 	}
 	large := keep("large")
@@ -125,7 +125,7 @@ func TestUnsentKeptJobIsTooLargeForTheNextBroker(t *testing.T) {
 	}
 }
 
-// A broker that no longer knows a job may have run it: it is not run twice unasked.
+// A broker that no longer knows a job may have run it: it is run again only on request.
 func TestKeptJobThatTheBrokerLost(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
@@ -154,14 +154,14 @@ func TestKeptJobThatTheBrokerLost(t *testing.T) {
 	broker.expect(attachTo("again"))
 	broker.send(errorFor("unknown_id", "again"))
 	broker.expect(fmt.Sprintf(keptSubmit, "again"))
-	// The submit of a lost connection may come late.
+	// The submit of a lost connection may arrive late.
 	broker.send(errorFor("id_exists", "again"))
 	broker.expect(attachTo("again"))
 	broker.send(attached("again", "ended"), resultFor("again", "3"))
 	wantResult(t, p, "3")
 }
 
-// A broker that neither has a job nor takes it is not asked for ever.
+// A broker that neither has a job nor accepts it is not asked for ever.
 func TestKeptJobThatIsNeitherThereNorTaken(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
@@ -182,7 +182,7 @@ func TestKeptJobThatIsNeitherThereNorTaken(t *testing.T) {
 	}
 }
 
-// Two that attach by turns would fight for ever.
+// Two clients that attach to one job in turn would fight for ever.
 func TestTakenOverIsLeftAlone(t *testing.T) {
 	f := newFake(t)
 	s, broker := dial(t, f)
@@ -222,7 +222,7 @@ func TestKeptJobsStayWithTheirBroker(t *testing.T) {
 	broker.send(attached("a", "running"))
 	one.ln.Close()
 	broker.close()
-	broker = two.accept() // which never knew the job
+	broker = two.accept() // the other broker, which never had the job
 	if got := outcome(resultError(t, a)); got != "lost, acked" {
 		t.Error(got)
 	}
@@ -268,7 +268,7 @@ func TestCloseEndsKeptJobs(t *testing.T) {
 	s.Close()
 	wantError(t, resultError(t, a), gloom.ErrClosed)
 
-	s, broker = dial(t, f) // connected, it is the same
+	s, broker = dial(t, f) // with a connection, the result is the same
 	a = submit(t, s, keep("a"))
 	broker.read()
 	s.Close()
@@ -289,7 +289,7 @@ func TestAttach(t *testing.T) {
 	}
 	_, err = s.Attach(within(t), "a", nil)
 	wantError(t, err, gloom.ErrIDExists)
-	broker.close() // what was attached to is kept
+	broker.close() // a job that a client attached to is kept
 	broker = f.accept()
 	broker.expect(attachTo("a"))
 	broker.send(attached("a", "ended"), resultFor("a", "1"))

@@ -71,7 +71,7 @@ func TestLiveChange(t *testing.T) {
 	wantError(t, s.Change(within(t), "second", gloom.Change{Groups: []string{}}), gloom.ErrUnknownID)
 }
 
-// With one run at most, a job that is given back is not used up.
+// A job that may run only once can be released and run again.
 func TestLiveRelease(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()
@@ -135,7 +135,7 @@ func TestLiveAttach(t *testing.T) {
 	before := conns()
 	one.Close()
 	wantError(t, resultError(t, left), gloom.ErrClosed)
-	// Else the outcome of b may be sent into the closed connection.
+	// Otherwise the outcome of b may be sent into the closed connection.
 	eventually(t, "the broker has seen that the submitter went", func() bool { return conns() < before })
 	close(finish)
 	wantResult(t, taken, `"a"`)
@@ -152,7 +152,7 @@ func TestLiveAttach(t *testing.T) {
 	}
 }
 
-// A broker that was started anew at the same address has forgotten all jobs.
+// A broker that was restarted at the same address has forgotten all jobs.
 func TestLiveKeptJobsMeetANewBroker(t *testing.T) {
 	before, after := startBroker(t), startBroker(t)
 	var at atomic.Value

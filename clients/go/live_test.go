@@ -55,7 +55,7 @@ func (l *live) submitter(opts ...gloom.Option) *gloom.Submitter {
 	return s
 }
 
-// serve starts a worker, which has joined when serve returns.
+// serve starts a worker and returns once it has joined.
 func (l *live) serve(w *gloom.Worker, opts ...gloom.Option) *gloom.Worker {
 	l.t.Helper()
 	if w.Type == "" {
@@ -179,7 +179,7 @@ func TestLiveTimeout(t *testing.T) {
 		return nil, nil
 	}})
 	s := b.submitter()
-	for range 2 { // the slot is free again after each
+	for range 2 { // each one frees the slot again
 		_, err := s.Do(within(t), gloom.Job{Type: "echo", Timeout: 10 * time.Millisecond, Retries: gloom.NoRetries})
 		wantError(t, err, gloom.ErrJobFailed)
 	}
@@ -199,7 +199,7 @@ func TestLiveOptions(t *testing.T) {
 		t.Error(got)
 	}
 
-	// Detached jobs outlive their submitter; anybody may cancel them.
+	// Detached jobs outlive their submitter; any submitter may cancel them.
 	for _, quiet := range []bool{false, true} {
 		mine := b.submitter()
 		if _, err := mine.Do(within(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet}); err != nil {
@@ -248,7 +248,7 @@ func TestLiveStop(t *testing.T) {
 			for range 3000 {
 				all = append(all, submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Retries: gloom.NoRetries}))
 			}
-			// Workers come and go; with no retry, a job lost by one would fail.
+			// Workers join and leave; a lost job would fail, because it has no retries.
 			for done := false; !done; {
 				w := b.serve(&gloom.Worker{Handler: echoes, Concurrency: 4, Prefetch: prefetch})
 				select {
@@ -372,8 +372,8 @@ func TestLiveTokens(t *testing.T) {
 	_, err = bare.Do(within(t), gloom.Job{Type: "echo"})
 	wantError(t, err, gloom.ErrUnauthorized)
 
-	// Heartbeats keep an idle connection: after more than three beats, when either
-	// side would have given it up, it is the same one.
+	// Heartbeats keep an idle connection open: it is still the same one after more than three
+	// beats, when either side would otherwise have closed it.
 	var lost atomic.Bool
 	idle := b.submitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second),
 		gloom.Notify(func(n gloom.Notice) {

@@ -2,20 +2,20 @@ package gloom
 
 import "time"
 
-// Event is what a Notice is about, in words.
+// Event is what a Notice is about, in plain words.
 type Event string
 
 const (
-	// EventConnected: a connection stands, hello included.
+	// EventConnected: a connection has been established, hello included.
 	EventConnected Event = "connected"
 	// EventJoined: a worker's socket has joined its type.
 	EventJoined Event = "joined"
 	// EventLost: a connection was lost. Err says why, Wait when the next attempt is.
 	EventLost Event = "lost"
-	// EventFailed: an attempt to connect or join failed; Err and Wait as above.
+	// EventFailed: an attempt to connect or join failed; Err and Wait are as above.
 	EventFailed Event = "failed"
-	// EventGivenUp: a broker refuses the worker for good. This socket makes no further
-	// attempt.
+	// EventGivenUp: a broker refuses the worker permanently. This socket makes no further
+	// attempts.
 	EventGivenUp Event = "given up"
 	// EventPanic: a handler panicked; Err is a *PanicError.
 	EventPanic Event = "panic"

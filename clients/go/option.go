@@ -32,7 +32,7 @@ type Option func(*config)
 
 type config struct {
 	addrs       []string
-	socket      string // to be tried first, "" when addresses were told
+	socket      string // to be tried first, "" if addresses were given
 	token       string
 	client      string
 	heartbeat   time.Duration
@@ -50,7 +50,7 @@ type config struct {
 
 // Addrs sets the brokers: "host:port", "tls://host:port", or "unix:/path" for a unix socket.
 // The default, without TLS, is the socket of this host's broker (submit.sock or worker.sock in
-// $XDG_RUNTIME_DIR/gloom, for root in /run/gloom) if it can be connected to, else
+// $XDG_RUNTIME_DIR/gloom, for root in /run/gloom) if it accepts connections, otherwise
 // DefaultSubmitAddr or DefaultWorkerAddr.
 func Addrs(addrs ...string) Option {
 	addrs = slices.Clone(addrs)
@@ -61,19 +61,20 @@ func Addrs(addrs ...string) Option {
 // with a hello.
 func Token(token string) Option { return func(c *config) { c.token = token } }
 
-// ClientName is what the broker calls this peer in logs, such as "mailer/1.4".
+// ClientName sets the name of this client in the broker's logs, such as "mailer/1.4".
 func ClientName(name string) Option { return func(c *config) { c.client = name } }
 
-// Heartbeat asks the broker to ping at this pace, 100 ms … an hour. We give up a connection
-// after three beats without a byte, the broker after two.
+// Heartbeat asks the broker to ping at this interval, 100 ms … an hour. The client gives up a
+// connection after three beats without a byte, the broker after two.
 func Heartbeat(pace time.Duration) Option { return func(c *config) { c.heartbeat = pace } }
 
-// TLS encrypts connections to all addresses. Without it, only those to "tls://host:port" are,
-// and are checked against the system's authorities. If conf has no ServerName, the certificate
+// TLS encrypts connections to all addresses. Without it, only those to "tls://host:port" are
+// encrypted, and verified with the system's certificate authorities. If conf has no ServerName, the certificate
 // must name the host of the address. conf must not change afterwards.
 func TLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 
-// Dialer replaces how sockets are opened, on the network "tcp" or "unix". TLS goes on top.
+// Dialer sets the function that opens connections, on the network "tcp" or "unix". TLS is added
+// on top.
 func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
 	return func(c *config) { c.dial = dial }
 }
@@ -82,18 +83,18 @@ func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 // hello and join. The default is DefaultDialTimeout.
 func DialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }
 
-// MaxFrame is the largest frame, in bytes, that the broker takes (its --max-frame), if no
-// hello says so: at least 1024, by default DefaultMaxFrame. Larger jobs and answers are
-// refused with ErrSizeError before they are sent. A larger frame from the broker, its envelope
-// aside, ends the connection.
+// MaxFrame sets the largest frame, in bytes, that the broker accepts (its --max-frame), for
+// connections without a hello, whose reply says so: at least 1024, by default DefaultMaxFrame.
+// Larger jobs and answers are refused with ErrSizeError before they are sent. A larger frame from
+// the broker, apart from its envelope, ends the connection.
 func MaxFrame(bytes int) Option { return func(c *config) { c.maxFrame = bytes } }
 
-// Window is how many jobs of a submitter may be outstanding: submitted and not ended. At least
-// 1; the default is DefaultWindow.
+// Window sets how many jobs of a submitter may be outstanding: submitted and not ended. It is at
+// least 1; the default is DefaultWindow.
 func Window(jobs int) Option { return func(c *config) { c.window = jobs } }
 
 // Backoff sets the random waits between attempts to connect. Their limit begins at base,
-// doubles with each failure up to max, and begins anew once a connection has lasted for max.
+// doubles with each failure up to max, and is reset once a connection has lasted for max.
 // The defaults are DefaultBackoffBase and DefaultBackoffMax.
 func Backoff(base, max time.Duration) Option {
 	return func(c *config) { c.backoffBase, c.backoffMax = base, max }
@@ -103,13 +104,13 @@ func Backoff(base, max time.Duration) Option {
 // several goroutines and must return soon. Without it, the standard logger logs panics.
 func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = notify } }
 
-// TrustBodies skips the check that bodies are JSON. A body that is not JSON costs the
-// connection and everything pending on it, or says something else than was meant.
+// TrustBodies skips the check that bodies are JSON. A body that is not JSON breaks the
+// connection and everything pending on it, or is read as something else.
 func TrustBodies() Option { return func(c *config) { c.trust = true } }
 
-// Compat is for brokers that know the original protocol only. A handler's error becomes a
+// Compat is for brokers that support only the original protocol. A handler's error becomes a
 // result with the body {"error":"…"}; workers leave by closing idle sockets. Prefetch, Token,
-// ClientName and Heartbeat are refused as configuration; Progress, Cancel, Ping and jobs with
+// ClientName and Heartbeat are configuration errors; Progress, Cancel, Ping and jobs with
 // more than ID, Type, Body and Priority fail with ErrUnsupported.
 func Compat() Option { return func(c *config) { c.compat = true } }
 
@@ -151,17 +152,17 @@ func (c *config) validate() error {
 		rule{c.backoffBase <= 0 || c.backoffMax < c.backoffBase, fmt.Sprintf("backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax)},
 		rule{c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), fmt.Sprintf("heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat)},
 		rule{!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"},
-		rule{c.compat && c.wantsHello(), "token, client name and heartbeat cannot be had from a Compat broker"},
+		rule{c.compat && c.wantsHello(), "token, client name and heartbeat are not supported by a Compat broker"},
 	)
 }
 
-// rule says what is wrong with a configuration if it is broken.
+// rule is a condition of a configuration, and the reason to give if it is broken.
 type rule struct {
 	broken bool
 	reason string
 }
 
-// check is the error of the first rule that is broken.
+// check returns the error of the first broken rule.
 func check(rules ...rule) error {
 	for _, r := range rules {
 		if r.broken {
@@ -175,13 +176,13 @@ func (c *config) wantsHello() bool {
 	return c.token != "" || c.client != "" || c.heartbeat != 0
 }
 
-// timeout limits one step of reaching a broker.
+// timeout limits one step of connecting to a broker.
 func (c *config) timeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.dialTimeout,
 		fmt.Errorf("no answer within %v: %w", c.dialTimeout, context.DeadlineExceeded))
 }
 
-// logPanics is used without Notify: a panic must not go unseen.
+// logPanics is used without Notify: a panic must not go unnoticed.
 func logPanics(n Notice) {
 	if n.Event == EventPanic {
 		log.Print(n.Err)

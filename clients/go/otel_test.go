@@ -12,7 +12,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// A trace goes on in the worker: its context travels in the job's headers.
+// A trace continues in the worker: its context is in the job's headers.
 func ExampleHeaders() {
 	submitAddr, workerAddr, stop := runBroker()
 	defer stop()

@@ -16,35 +16,35 @@ type Pending struct {
 	key string // canonical id
 
 	progress func(json.RawMessage) // of Job.OnProgress
-	notify   func(Result, error)   // of SubmitFunc, else nil
+	notify   func(Result, error)   // of SubmitFunc, otherwise nil
 	owner    *Submitter            // one slot of its window is held until the job ends
 	detach   bool
 	silent   bool // of Job.NoAck
 
 	// Guarded by owner.mu.
-	session *session // the last one whose table it was in
-	seq     uint64   // of its request there
-	kept    *kept    // nil: the job goes with its connection
+	session *session // the last session whose table it was in
+	seq     uint64   // the number of its request there
+	kept    *kept    // nil if the job ends with its connection
 
 	result Result     // valid once ended
 	err    error      // valid once ended
 	mu     sync.Mutex // guards what follows
-	acked  bool       // the broker took the job; set with owner.mu held, too
-	ack    latch      // opened when its reply is in
+	acked  bool       // the broker has accepted the job; set with owner.mu held, too
+	ack    latch      // opened when the reply has arrived
 	done   latch      // opened when the job has ended
 }
 
-// latch is a channel to be closed, made when somebody asks for it.
+// latch is a channel to be closed, created when it is first needed.
 type latch chan struct{}
 
-// wait waits until done is closed. If ctx ends before, it returns the context's cause.
+// wait waits until done is closed. If ctx ends first, it returns the context's cause.
 func wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 	}
-	select { // both may be
+	select { // both may have happened
 	case <-done:
 		return nil
 	default:
@@ -72,26 +72,26 @@ func (l *latch) release() {
 	*l = opened
 }
 
-// ID is the job's id.
+// ID returns the job's id.
 func (p *Pending) ID() string { return p.id }
 
-// Acked is closed when the broker has taken the job, or when the job has ended (refused,
-// lost); then Done is closed, too. Ack tells which.
+// Acked returns a channel that is closed when the broker has accepted the job, or when the job
+// has ended (refused, lost); then Done is closed, too. Ack reports which.
 func (p *Pending) Acked() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ack.wait()
 }
 
-// Done is closed when the job has ended, with a result or an error.
+// Done returns a channel that is closed when the job has ended, with a result or an error.
 func (p *Pending) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done.wait()
 }
 
-// Ack waits until the broker has taken the job. It returns the job's error if it was not
-// taken, and the context's cause if that ends first; the job goes on then.
+// Ack waits until the broker has accepted the job. It returns the job's error if it was not
+// accepted. If ctx ends first, it returns the context's cause, and the job continues.
 func (p *Pending) Ack(ctx context.Context) error {
 	if err := wait(ctx, p.Acked()); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (p *Pending) Ack(ctx context.Context) error {
 }
 
 // Result waits for the job's end. Its error is a *RefusedError, a *JobError, a *LostError, or
-// the context's cause if that ends first; then the job goes on, and Result may be called
+// the context's cause if ctx ends first; then the job continues, and Result may be called
 // again.
 func (p *Pending) Result(ctx context.Context) (Result, error) {
 	if err := wait(ctx, p.Done()); err != nil {
@@ -129,10 +129,10 @@ func (p *Pending) taken() {
 	p.ack.release()
 }
 
-// tell tells how the job has ended. It is called once, when its connection is done with it.
+// tell announces how the job has ended. It is called once, when its connection is done with it.
 func (p *Pending) tell() {
-	p.result.Body = slices.Clone(p.result.Body) // it was of the frame
-	<-p.owner.window                            // first: whoever waits for the end may rely on the room
+	p.result.Body = slices.Clone(p.result.Body) // it points into the frame
+	<-p.owner.window                            // first: code that waits for the end may rely on the room
 	p.mu.Lock()
 	p.ack.release()
 	p.done.release()

@@ -42,10 +42,9 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// Each case submits jobs and asks for cancels, in the order of ask, lets the
-// broker say something, and tells what becomes of each. A quiet job is written
-// a?, a detached one a!, both a!?, which a ping follows, a cancel -a, a change ~a
-// and an attach ^a.
+// Each case makes requests in the order of ask, lets the broker send says, and lists the
+// outcomes in want. A job is written a, a quiet one a?, a detached one a!, a job that is
+// both a!? (followed by a ping), a cancel -a, a change ~a and an attach ^a.
 func TestWhoseErrorItIs(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -228,7 +227,7 @@ func TestDetachedIDAgain(t *testing.T) {
 	if r, err := old.Result(within(t)); err != nil || r.Body != nil {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	// The detached job is taken back, and its id used again in the same breath.
+	// The detached job is cancelled, and its id is used again at once.
 	cancelled := make(chan error, 1)
 	go func() { cancelled <- s.Cancel(within(t), "a") }()
 	broker.expect(`{"action":"cancel","id":"a"}`)
@@ -254,7 +253,7 @@ func TestQuietJobsAreProvenTaken(t *testing.T) {
 	a, b := submit(t, s, gloom.Job{ID: "a", NoAck: true}), submit(t, s, gloom.Job{ID: "b", NoAck: true})
 	broker.send(resultFor("b", "1"))
 	wantResult(t, b, "1")
-	if err := a.Ack(within(t)); err != nil { // a refusal would have come first
+	if err := a.Ack(within(t)); err != nil { // a refusal would have arrived first
 		t.Fatal(err)
 	}
 	select {
@@ -304,7 +303,7 @@ func TestErrorTexts(t *testing.T) {
 		`gloom: connection to x:1 lost with job "a" acked: EOF`:      &gloom.LostError{Addr: "x:1", ID: "a", Acked: true, Sent: true, Cause: errors.New("EOF")},
 		`gloom: connection to x:1 lost with job "a" sent, not acked`: &gloom.LostError{Addr: "x:1", ID: "a", Sent: true},
 		`gloom: connection to x:1 lost with job "a" not sent`:        &gloom.LostError{Addr: "x:1", ID: "a"},
-		`gloom: broker broke the protocol: why`:                      &gloom.ProtocolError{Reason: "why"},
+		`gloom: broker violated the protocol: why`:                   &gloom.ProtocolError{Reason: "why"},
 		`gloom: handler panicked on job "a": boom`:                   &gloom.PanicError{ID: "a", Value: "boom"},
 		`gloom: connection to x:1 lost`:                              &gloom.LostError{Addr: "x:1"},
 	} {

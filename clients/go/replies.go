@@ -8,12 +8,12 @@ import (
 	"gloom/wire"
 )
 
-// request is something asked of the broker. Replies come in the order of requests. A silent
-// request is replied to only if it is refused.
+// request is a request to the broker. Replies come in the order of requests. A silent request
+// gets a reply only if it is refused.
 type request struct {
 	verb    wire.Verb
 	silent  bool        // "ack":false
-	again   bool        // of an answer: in place of one that was refused
+	again   bool        // of an answer: it replaces one that was refused
 	unbegun bool        // of a release: its run has not begun
 	last    bool        // of a leave: the worker stops
 	key     string      // the canonical id that a reply may carry, "" for none
@@ -22,14 +22,14 @@ type request struct {
 	then    func(error) // called with the reply, without mu held
 }
 
-// enters tells that the request brings a job to the connection.
+// enters reports whether the request brings a job to the connection.
 func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire.Attach }
 
-// receive acts on a frame. An error with a job's id is either the reply to a request or the
-// end of a job that was taken. Two rules tell which. Replies come in the order of requests, so
-// a reply can only mean the first request that must be replied to, or a silent one before it.
-// And no id is submitted on a connection where a job of that id is pending, so at most one job
-// can be meant.
+// receive acts on a frame. An error with a job's id is either the reply to a request or the end
+// of an accepted job. Two rules decide which. Replies come in the order of requests, so a reply
+// can only be for the first request that must have one, or for a silent one before it. And no
+// id is submitted on a connection while a job with that id is pending, so it can be about at
+// most one job.
 func (c *conn) receive(ev *wire.Event) error {
 	switch ev.Kind {
 	case wire.EventPing:
@@ -57,7 +57,7 @@ func (c *conn) receive(ev *wire.Event) error {
 	return nil
 }
 
-// due is the number of the first request that must be replied to, or tail.
+// due returns the number of the first request that must have a reply, or tail.
 func (c *conn) due() uint64 {
 	n := c.waiting.head
 	for n != c.waiting.tail && c.waiting.at(n).silent {
@@ -66,15 +66,15 @@ func (c *conn) due() uint64 {
 	return n
 }
 
-// settle takes silent submits before request n off the queue, up to one that must be replied
-// to: a later frame proves that they were taken.
+// settle removes silent submits before request n from the queue, up to a request that must have
+// a reply: a later frame proves that they were accepted.
 func (c *conn) settle(n uint64) {
 	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
 		c.user.replied(c.waiting.pop(), nil)
 	}
 }
 
-// reply takes request due off the queue and acts on its reply.
+// reply removes request due from the queue and acts on its reply.
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	c.settle(due)
 	r := c.waiting.pop()
@@ -89,7 +89,7 @@ func (c *conn) reply(due uint64, refusal *RefusedError) error {
 	return c.user.replied(r, refusal)
 }
 
-// inform tells the reply to a request, or why none comes.
+// inform passes on the reply to a request, or why there will be none.
 func (c *conn) inform(r request, err error) {
 	if r.then != nil {
 		c.news = append(c.news, call(func() { r.then(err) }))
@@ -118,7 +118,7 @@ func (c *conn) accepted(ev *wire.Event) error {
 func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
 	code, due := refusal.Code, c.due()
-	replies, nameless := due != c.waiting.tail, c.jobs == nil // a worker is sent replies alone
+	replies, nameless := due != c.waiting.tail, c.jobs == nil // to a worker, all errors are replies
 	if ev.ID == nil {
 		nameless = true
 		if code == ErrOverloaded || code == ErrUnauthorized { // about the connection
@@ -144,7 +144,7 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	case p.seq > due:
 		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
 	case c.unreplied(p):
-		// Without an ack, only the code tells a refusal from the end of a job that was taken.
+		// Without an ack, only the code distinguishes a refusal from the end of an accepted job.
 		c.settle(p.seq)
 		if r := c.waiting.pop(); !endsJob(code) {
 			return c.user.replied(r, refusal)
@@ -158,23 +158,23 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 	return nil
 }
 
-// isEnd tells the end of job p, or the refusal of its silent submit, from the reply to request
-// due about the same id.
+// isEnd reports whether an error is the end of job p, or the refusal of its silent submit, and
+// not the reply to request due about the same id.
 func (c *conn) isEnd(code Code, p *Pending, due uint64) bool {
 	return p != nil && p.seq < due && code != ErrUnknownID &&
 		(code == ErrTakenOver || endsJob(code) || c.unreplied(p))
 }
 
-// unreplied tells that nothing has proven yet that the silent submit of p was taken.
+// unreplied reports whether nothing has proven yet that the silent submit of p was accepted.
 func (c *conn) unreplied(p *Pending) bool { return p.seq >= c.waiting.head }
 
-// endsJob tells whether the code can end a job that was taken.
+// endsJob reports whether the code can end an accepted job.
 func endsJob(code Code) bool {
 	c, known := wire.ParseCode(string(code))
 	return known && c.EndsJob()
 }
 
-// endJob takes a job off the table, unless it has ended before.
+// endJob removes a job from the table, unless it has ended already.
 func (c *conn) endJob(p *Pending, body []byte, err error) {
 	if c.jobs[p.key] != p {
 		return

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// retry spaces attempts to connect: exponential backoff with full jitter. The function that it
-// returns reports n and waits until the next attempt is due, or stop is closed. since is when
-// the connection came that n says is lost.
+// retry spaces attempts to connect: exponential backoff with full jitter. The returned function
+// reports n and waits until the next attempt is due, or stop is closed. since is when the
+// connection that n reports as lost was made.
 func (c *config) retry() func(n Notice, since time.Time, stop <-chan struct{}) (stopped bool) {
 	limit := c.backoffBase // of the next wait
 	return func(n Notice, since time.Time, stop <-chan struct{}) bool {
@@ -29,7 +29,7 @@ func (c *config) retry() func(n Notice, since time.Time, stop <-chan struct{}) (
 	}
 }
 
-// hopeless tells whether another attempt would only get the same refusal.
+// hopeless reports whether another attempt would only get the same refusal.
 func hopeless(err error) bool {
 	var r *RefusedError
 	return errors.As(err, &r) && r.Code != ErrOverloaded && r.Code != ErrDraining && r.Code != ErrInvalidState

@@ -10,7 +10,7 @@ import (
 	"gloom/wire"
 )
 
-// Run is one execution of a job, for a Worker with Take, which calls Answer whenever it has
+// Run is one execution of a job, for a Worker with Take, which calls Answer when the run has
 // ended.
 type Run struct {
 	job    Job
@@ -20,18 +20,18 @@ type Run struct {
 	cancel context.CancelCauseFunc // of a handler; nil for Take
 }
 
-// Job is what is to be done: its ID, Type, Body and Headers.
+// Job returns the job to be done: its ID, Type, Body and Headers.
 func (r *Run) Job() *Job { return &r.job }
 
-// Answer tells how the run has ended, with what a Handler would return. It does not wait, and
-// does nothing if the run was answered before or its connection has gone.
+// Answer ends the run with what a Handler would return. It does not block, and does nothing if
+// the run has been answered already or its connection is lost.
 func (r *Run) Answer(value any, err error) {
 	body, err := encodeAnswer(value, err)
 	r.socket.answer(r, body, err)
 }
 
-// unwanted tells whoever has the run that nobody waits for it any more. The socket's mu is
-// held.
+// unwanted notifies the handler, or Unwanted, that nobody waits for the run any more. The
+// socket's mu must be held.
 func (r *Run) unwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
@@ -54,7 +54,7 @@ func newRun(s *socket, ev *wire.Event) *Run {
 	return r
 }
 
-// name is the id in frames about the run, nil where it is implied.
+// name returns the id in frames about the run, nil if it is implied.
 func (r *Run) name() []byte {
 	if !r.socket.named {
 		return nil
@@ -73,7 +73,7 @@ func (r *Run) call(h Handler) (body []byte, err error) {
 	return encodeAnswer(h(r.ctx, &r.job))
 }
 
-// encodeAnswer makes a body of what a handler returns.
+// encodeAnswer encodes what a handler returns as a body.
 func encodeAnswer(v any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func encodeAnswer(v any, err error) ([]byte, error) {
 }
 
 // answer encodes the end of a run, valid until release: its body, or what the handler's error
-// asks for. A body that the broker would not take fails the run for good.
+// asks for. A body that the broker would refuse makes the job fail.
 func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 	if err == nil {
 		e.frame = wire.AppendRespond(e.frame[:0], r.name(), body)
@@ -98,7 +98,7 @@ func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 		}
 	}
 	reason, f := clip(err.Error()), &failure{delay: -1}
-	errors.As(err, &f) // the outermost mark counts
+	errors.As(err, &f) // the outermost one
 	switch {
 	case r.socket.conf.compat:
 		e.names = append(e.names[:0], `{"error":"`...)
@@ -117,7 +117,7 @@ func (e *encoder) answer(r *Run, body []byte, err error) wire.Verb {
 	return wire.Fail
 }
 
-// check refuses a body that the broker would not take.
+// check refuses a body that the broker would refuse.
 func (e *encoder) check(s *socket, body []byte) error {
 	if size := len(e.frame) - wire.HeaderLen; size > s.maxOut {
 		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are taken", size, s.maxOut))

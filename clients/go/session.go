@@ -13,8 +13,8 @@ import (
 type session struct {
 	conn    // guarded by the owner's mu
 	owner   *Submitter
-	home    string // which of the addresses given
-	retired bool   // takes no new jobs; ends with the last pending one
+	home    string // the configured address
+	retired bool   // it gets no new jobs, and ends with the last pending one
 }
 
 func (s *Submitter) open(home string) (*session, error) {
@@ -28,7 +28,7 @@ func (s *Submitter) open(home string) (*session, error) {
 	return sess, nil
 }
 
-// bring sends the request that brings a job here, unless the frame is too large.
+// bring sends the request that brings a job to this connection, unless its frame is too large.
 func (s *session) bring(p *Pending, r request, frame []byte) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
@@ -40,7 +40,7 @@ func (s *session) bring(p *Pending, r request, frame []byte) error {
 	return nil
 }
 
-// cancel cancels a job that is on this connection, and waits for nothing.
+// cancel cancels a job that is on this connection, without waiting.
 func (s *session) cancel(p *Pending) {
 	s.post(wire.AppendCancelRequest(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
 }
@@ -49,8 +49,8 @@ func (s *session) finished() bool {
 	return s.retired && len(s.jobs) == 0 && s.waiting.empty()
 }
 
-// gone ends what is pending here, in the order of submits. The next connection to the same
-// broker may go on with kept jobs of the current one.
+// gone ends the jobs pending here, in the order of submits. The next connection to the same
+// broker may resume kept jobs of the current one.
 func (s *session) gone(lost *LostError) {
 	o := s.owner
 	keeps := o.current == s && o.life.Err() == nil && !o.leaving.Load()
@@ -77,11 +77,11 @@ func (s *session) event(*wire.Event) error { return nil }
 func (s *session) replied(r request, refusal *RefusedError) error {
 	p := r.job
 	if refusal != nil && p != nil {
-		refusal.ID = p.id // the broker may have named none
+		refusal.ID = p.id // the broker may have left it out
 	}
 	switch {
 	case r.verb == wire.Cancel:
-		// A job of the same id that was submitted after the cancel is another one.
+		// A job with the same id that was submitted after the cancel is another job.
 		if p := s.jobs[r.key]; refusal == nil && p != nil && p.seq < s.waiting.head {
 			s.endJob(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}

@@ -12,7 +12,7 @@ import (
 // maxReports is how many progress frames may be unanswered on a connection.
 const maxReports = 64
 
-// socket is a worker's connection, with the runs that are out on it.
+// socket is a worker's connection, with the runs out on it.
 type socket struct {
 	conn
 	w     *Worker
@@ -23,11 +23,11 @@ type socket struct {
 	runs    map[string]*Run // not yet answered, by canonical id
 	reports int             // progress frames that are not answered
 	leaving bool
-	left    bool // no job comes any more
+	left    bool // no more jobs will come
 }
 
-// attend serves one connection until it ends and every handler has returned. It tells whether
-// the worker had joined, and why it ended.
+// attend serves one connection until it ends and every handler has returned. Its result
+// says whether the worker had joined, and why the connection ended.
 func (w *Worker) attend(addr string) Notice {
 	s := &socket{
 		conn: conn{conf: w.conf, mu: new(guard)}, w: w,
@@ -38,7 +38,7 @@ func (w *Worker) attend(addr string) Notice {
 		s.queue = make(chan *Run, max(w.Prefetch, 1))
 	}
 	err := s.dial(w.leaving, w.base, addr, func() {
-		w.sockets.Store(s, nil) // first: nothing that Serve says in between is missed
+		w.sockets.Store(s, nil) // first, so that no change by Serve is missed
 		s.join()
 	})
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *socket) join() {
 	}), request{verb: wire.Join})
 }
 
-// rejoin joins again, unless the socket leaves: that would undo it. It takes mu.
+// rejoin joins again, unless the socket is leaving, which a join would undo. It locks mu.
 func (s *socket) rejoin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *socket) rejoin() {
 	}
 }
 
-// leave takes no more jobs and gives back those that wait for a handler. The socket ends once
-// all runs are answered. It takes mu.
+// leave accepts no more jobs and gives back those that wait for a handler. The socket ends once
+// all runs are answered. It locks mu.
 func (s *socket) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *socket) event(ev *wire.Event) error {
 func (s *socket) onJob(ev *wire.Event) error {
 	switch {
 	case s.left && s.conf.compat:
-		return errFinished // the broker hands the job to another worker
+		return errFinished // the broker will hand the job to another worker
 	case s.left:
 		return &ProtocolError{Reason: "job after the ok of leave"}
 	case s.queue != nil && len(s.runs) == cap(s.queue):
@@ -158,7 +158,7 @@ func (s *socket) handOn(r *Run) {
 func (s *socket) replied(r request, refusal *RefusedError) error {
 	switch r.verb {
 	case wire.Join, wire.Leave:
-		if r.last { // if refused, too: then the socket closes as soon as nothing is out
+		if r.last { // even if refused: then the socket closes once nothing is out
 			s.left = true
 		} else if refusal != nil {
 			return refusal
@@ -174,25 +174,25 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 	return nil
 }
 
-// work runs jobs until the socket has ended. If a handler ends its goroutine, the broker gets
-// the job back.
+// work runs jobs until the socket has ended. If a handler calls runtime.Goexit, the connection
+// ends, so that the broker gets the job back.
 func (s *socket) work() {
 	defer s.fail(errors.New("handler ended its goroutine"))
 	for r := range s.queue {
 		var body []byte
 		err := context.Cause(r.ctx)
-		if err == nil { // else cancelled while it waited
+		if err == nil { // otherwise it was cancelled while it waited
 			body, err = r.call(s.w.Handler)
 		}
-		if s.life.Err() == nil { // else the run is lost, however its handler took that
+		if s.life.Err() == nil { // otherwise the run is lost
 			s.answer(r, body, err)
 		}
 		r.cancel(nil)
 	}
 }
 
-// answer sends how a run ended, unless the connection has gone. It takes mu. It need not wait
-// for room: there are no more answers than runs were out.
+// answer sends how a run ended, unless the connection is lost. It locks mu. It need not wait for
+// room: there are at most as many answers as runs.
 func (s *socket) answer(r *Run, body []byte, err error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
@@ -219,12 +219,12 @@ func (s *socket) giveBack(r *Run) { s.giveUp(r, Release(0), request{unbegun: tru
 // refusedAnswer acts on the refusal of an answer, which leaves the run on this socket.
 func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
 	switch {
-	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // it is over all the same
-	case r.unbegun: // a broker without release: then it is to run
+	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // the run is over anyway
+	case r.unbegun: // the broker does not know release, so the job must run
 		s.runs[r.key] = r.run
 		s.handOn(r.run)
 	case r.again:
-		return refusal // let the broker have it back
+		return refusal // closing the connection gives the job back
 	default:
 		err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
 		if r.verb == wire.Respond {

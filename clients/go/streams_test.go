@@ -14,8 +14,8 @@ import (
 	"testing/iotest"
 )
 
-// TestGoldenStreams cuts the byte streams that all clients share, however their
-// bytes arrive.
+// TestGoldenStreams splits the byte streams that all clients share into frames, however
+// their bytes arrive.
 func TestGoldenStreams(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "..", "wire", "testdata", "streams.json"))
 	if err != nil {
@@ -46,7 +46,7 @@ func TestGoldenStreams(t *testing.T) {
 				arrivals = append(arrivals, io.MultiReader(bytes.NewReader(stream[:cut]), bytes.NewReader(stream[cut:])))
 			}
 			for i, arrival := range arrivals {
-				f := frames{from: arrival, buf: make([]byte, 0, 1+i%64)} // small: it has to grow, and to make room
+				f := frames{from: arrival, buf: make([]byte, 0, 1+i%64)} // small, so that it must grow and make room
 				got, used := []string{}, 0
 				var payload []byte
 				var err error

@@ -15,13 +15,13 @@ import (
 	"gloom/wire"
 )
 
-// Submitter submits jobs to a broker over one connection. It is safe for concurrent use. Close,
-// Leave or Drain it when done.
+// Submitter submits jobs to a broker over one connection. It is safe for concurrent use. Call
+// Close, Leave or Drain when done.
 type Submitter struct {
 	conf   *config
-	prefix string // of generated ids: random enough to tell submitters apart, 50 bits
+	prefix string // of generated ids: 50 random bits, to distinguish submitters
 	number atomic.Uint64
-	window chan struct{} // holds one element per outstanding job
+	window chan struct{} // has one element per outstanding job
 
 	closing atomic.Bool // Drain, Leave or Close was called
 	leaving atomic.Bool // Leave was called
@@ -29,18 +29,18 @@ type Submitter struct {
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
 
-	mu       guard      // guards what follows, and what its sessions and jobs say
-	sessions []*session // the current one, others still with jobs pending
-	current  *session   // nil: none
-	refusal  error      // every broker refuses us for good, as of the last attempt
+	mu       guard      // guards what follows, and the fields of sessions and jobs that say so
+	sessions []*session // the current one, and others with pending jobs
+	current  *session   // nil if there is none
+	refusal  error      // set if every broker refused permanently in the last attempt
 	lastErr  error      // of the last attempt
-	kept     []*Pending // of the current session before, all of one broker
+	kept     []*Pending // of the previous session, all of one broker
 
-	next int // of the goroutine that connects: the address to try first
+	next int // the address to try first; only the connecting goroutine uses it
 }
 
 // NewSubmitter returns a submitter that connects in the background. Submit waits for the
-// connection. The error is about the options.
+// connection. An error is about the options.
 func NewSubmitter(opts ...Option) (*Submitter, error) {
 	conf, err := newConfig(wire.SubmitPort, DefaultSubmitAddr, opts)
 	if err != nil {
@@ -52,8 +52,8 @@ func NewSubmitter(opts ...Option) (*Submitter, error) {
 	return s, nil
 }
 
-// Dial is NewSubmitter, but waits until connected, for at most one attempt at each address.
-// ctx limits only this.
+// Dial is NewSubmitter, but waits until it is connected, for at most one attempt at each
+// address. ctx limits only this wait.
 func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 	s, err := NewSubmitter(opts...)
 	if err != nil {
@@ -72,11 +72,11 @@ func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 	return s, nil
 }
 
-// Submit submits a job and returns once it is on its way. It waits for room in the window and
-// for a connection while ctx lasts; ctx has no effect on the job.
+// Submit submits a job and returns once its frame is queued for sending. It waits for room in
+// the window and for a connection while ctx lasts; ctx has no effect on the job.
 //
 // The error is a *RefusedError about the job itself, the context's cause, ErrClosed, or the
-// refusal of all brokers. The Pending tells everything later, also the broker's refusal.
+// refusal of all brokers. The Pending reports everything later, including the broker's refusal.
 func (s *Submitter) Submit(ctx context.Context, job Job) (*Pending, error) {
 	return s.submit(ctx, &job, nil, true)
 }
@@ -85,14 +85,14 @@ func (s *Submitter) Submit(ctx context.Context, job Job) (*Pending, error) {
 // error, done is called once, with what Pending.Result would return.
 //
 // done is called on the goroutine that reads the connection, in the order of the broker's
-// frames, when its job no longer counts in the window. It must return soon and must not wait
+// frames, after its job has left the window. It must return soon and must not wait
 // for this submitter: within it, use TrySubmit and TrySubmitFunc.
 func (s *Submitter) SubmitFunc(ctx context.Context, job Job, done func(Result, error)) error {
 	_, err := s.submit(ctx, &job, done, true)
 	return err
 }
 
-// TrySubmit is Submit, but returns ErrWindowFull or ErrNotConnected where that would wait.
+// TrySubmit is Submit, but returns ErrWindowFull or ErrNotConnected instead of waiting.
 func (s *Submitter) TrySubmit(job Job) (*Pending, error) {
 	return s.submit(context.Background(), &job, nil, false)
 }
@@ -105,7 +105,7 @@ func (s *Submitter) TrySubmitFunc(job Job, done func(Result, error)) error {
 
 // Do submits a job and waits for its result. If ctx ends first, Do returns its cause and asks
 // the broker to cancel the job, unless it is detached or the broker is a Compat one. It does
-// not tell whether that came in time.
+// not report whether that was in time.
 func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 	p, err := s.submit(ctx, &job, nil, true)
 	if err != nil {
@@ -119,13 +119,13 @@ func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 }
 
 // Cancel asks the broker to cancel a job: one of this submitter's, which then ends with a
-// *JobError of ErrCancelled, or anybody's detached one. Nil means cancelled. A *RefusedError
-// of ErrUnknownID means that the job had ended or never was.
+// *JobError of ErrCancelled, or any detached one. Nil means cancelled. A *RefusedError of
+// ErrUnknownID means that the job has ended or never existed.
 func (s *Submitter) Cancel(ctx context.Context, id string) error {
 	return await(ctx, func(done func(error)) error { return s.CancelFunc(ctx, id, done) })
 }
 
-// CancelFunc is Cancel with a function that is told the reply, on the goroutine of SubmitFunc.
+// CancelFunc is Cancel with a function that gets the reply, on the goroutine of SubmitFunc.
 // It waits for a connection and for room while ctx lasts. Unless CancelFunc returns an error,
 // done is called once.
 func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error)) error {
@@ -136,16 +136,16 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	return s.ask(ctx, request{verb: wire.Cancel, key: key, then: done}, wire.AppendCancelRequest(nil, []byte(key)))
 }
 
-// Change is what to change about a waiting job. Nil leaves it as it is.
+// Change is what to change about a waiting job. Nil fields leave it as it is.
 type Change struct {
 	Priority *int64
-	Groups   []string       // in place of those it has; empty, but not nil: none
+	Groups   []string       // replace its groups; empty, but not nil, removes all
 	Delay    *time.Duration // to wait from now, at most a year; 0 makes the job ready
 }
 
-// Change changes a waiting job: one of this submitter's, a kept one without a connection, or
-// anybody's detached one. If it returns a *RefusedError, nothing has changed: with
-// ErrInvalidState the job runs, with ErrUnknownID it has ended or never was.
+// Change changes a waiting job: one of this submitter's, a kept one without a connection, or any
+// detached one. If it returns a *RefusedError, nothing has changed: with ErrInvalidState the job
+// is running, with ErrUnknownID it has ended or never existed.
 func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
 	return await(ctx, func(done func(error)) error { return s.ChangeFunc(ctx, id, c, done) })
 }
@@ -171,9 +171,9 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 	return s.ask(ctx, request{verb: wire.Change, key: key, then: done}, wire.AppendChange(nil, &r))
 }
 
-// Attach takes over a kept job, one that was submitted with Keep and the same token, that has
-// not ended or whose outcome is still kept. It is then as if submitted here, with Keep and, if
-// progress is not nil, with that as OnProgress. If there is no such job, the Pending ends with
+// Attach takes over a kept job: one submitted with Keep and the same token that has not ended or
+// whose outcome is still kept. It is then as if submitted here, with Keep and, if progress is
+// not nil, with progress as OnProgress. If there is no such job, the Pending ends with
 // a *RefusedError of ErrUnknownID.
 func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.RawMessage)) (*Pending, error) {
 	return s.attach(ctx, id, progress, nil)
@@ -196,18 +196,18 @@ func (s *Submitter) attach(ctx context.Context, id string, progress func(json.Ra
 	return s.start(ctx, &Pending{id: id, key: key, progress: progress, notify: notify, owner: s, kept: &kept{}}, nil, true)
 }
 
-// Ping asks the broker for a sign of life.
+// Ping waits for a reply from the broker.
 func (s *Submitter) Ping(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
 		return s.ask(ctx, request{verb: wire.Ping, then: done}, wire.AppendPingRequest(nil))
 	})
 }
 
-// Outstanding is how many jobs are submitted and have not ended, with those that Submit is
-// about to send.
+// Outstanding returns how many jobs have been submitted and have not ended, including those that
+// Submit is about to send.
 func (s *Submitter) Outstanding() int { return len(s.window) }
 
-// Drain takes no more jobs, waits until the outstanding ones have ended, and closes the
+// Drain accepts no more jobs, waits until the outstanding ones have ended, and closes the
 // submitter. If ctx ends first, Drain closes it at once and returns the context's cause.
 func (s *Submitter) Drain(ctx context.Context) error {
 	s.closing.Store(true)
@@ -340,8 +340,8 @@ func (s *Submitter) send(ctx context.Context, r request, frame []byte, wait bool
 	})
 }
 
-// ready returns the connection for a request: that of its job, else the current one. mu is
-// held. If the connection is full, it also returns ErrWindowFull.
+// ready returns the connection for a request: its job's or else the current one. If that is
+// full, it returns ErrWindowFull. mu must be held.
 func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
 	sess := s.current
 	if !r.enters() && r.key != "" {
@@ -352,7 +352,7 @@ func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
 			}
 		}
 	}
-	there := sess != nil && sess.life.Err() == nil
+	alive := sess != nil && sess.life.Err() == nil
 	switch cause := context.Cause(ctx); {
 	case s.life.Err() != nil:
 		return nil, ErrClosed
@@ -362,9 +362,9 @@ func (s *Submitter) ready(ctx context.Context, r *request) (*session, error) {
 		return nil, fmt.Errorf("gloom: not connected yet: %w", cause)
 	case cause != nil:
 		return nil, fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
-	case !there && s.refusal != nil:
+	case !alive && s.refusal != nil:
 		return nil, s.refusal
-	case !there:
+	case !alive:
 		return nil, ErrNotConnected
 	case sess.full():
 		return nil, ErrWindowFull

@@ -389,8 +389,8 @@ func TestCompatSubmitter(t *testing.T) {
 	broker.expectClose()
 }
 
-// TestRequestsWithoutWaiting: many changes and cancels go out before the first
-// reply, and each is told its own.
+// TestRequestsWithoutWaiting: many changes and cancels are sent before the first
+// reply, and each gets its own reply.
 func TestRequestsWithoutWaiting(t *testing.T) {
 	b := startBroker(t)
 	s := b.submitter()

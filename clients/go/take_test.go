@@ -10,7 +10,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// taker is a worker whose runs lie in channels.
+// taker is a worker that sends its runs to channels.
 type taker struct {
 	*gloom.Worker
 	runs     chan *gloom.Run
@@ -41,7 +41,7 @@ func (k *taker) start(t testing.TB, addr string, opts ...gloom.Option) {
 	})
 }
 
-// TestTake: runs are answered from elsewhere, in any order and in every way.
+// TestTake: runs are answered from another goroutine, in any order and in every way.
 func TestTake(t *testing.T) {
 	b := startBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"a", "b*"}, Prefetch: 100})
@@ -102,7 +102,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestServe: what a worker serves can be changed at any time, down to nothing.
+// TestServe: the types that a worker serves can be changed at any time, also to none.
 func TestServe(t *testing.T) {
 	b := startBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"*"}, Prefetch: 0})
@@ -132,7 +132,7 @@ func TestServe(t *testing.T) {
 	if r.Job().Type != "y" {
 		t.Errorf("got a job of type %s", r.Job().Type)
 	}
-	serve(gloom.Serving{Types: []string{"*"}, Prefetch: 2}) // one more
+	serve(gloom.Serving{Types: []string{"*"}, Prefetch: 2}) // one more job at a time
 	if x := received(t, k.runs, "a run"); x.Job().Type != "x" {
 		t.Errorf("got a job of type %s", x.Job().Type)
 	}
@@ -146,8 +146,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeWords: the frames of a worker that changes what it serves, and of one
-// that stops while it serves nothing.
+// TestServeWords checks the frames of a worker that changes its types, and of one that
+// stops while it serves none.
 func TestServeWords(t *testing.T) {
 	f := newFake(t)
 	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 0})
@@ -185,8 +185,8 @@ func TestServeWords(t *testing.T) {
 	}
 }
 
-// TestTakeLost: runs that go with their connection are told, and the next
-// connection serves what was said last.
+// TestTakeLost: runs that are lost with their connection are cancelled, and the next
+// connection serves the last types that were set.
 func TestTakeLost(t *testing.T) {
 	f := newFake(t)
 	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 1})

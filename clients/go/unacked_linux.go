@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unackedTimeout ends a connection whose data the broker's host does not acknowledge;
-// keepalive does not probe while there is any.
+// unackedTimeout is how long the broker's host may leave data unacknowledged before the
+// connection ends; keepalive does not probe while there is such data.
 const unackedTimeout = 60 * time.Second
 
 func limitUnacked(network, _ string, c syscall.RawConn) (err error) {

@@ -4,5 +4,5 @@ package gloom
 
 import "syscall"
 
-// limitUnacked leaves it to the system how long data may be unacknowledged.
+// limitUnacked does nothing: the system decides how long data may be unacknowledged.
 func limitUnacked(string, string, syscall.RawConn) error { return nil }

@@ -13,48 +13,48 @@ import (
 	"gloom/wire"
 )
 
-// Handler does a job and returns the answer: json.RawMessage and []byte as they are, other
-// values as JSON, nil as null.
+// Handler does a job and returns the answer: json.RawMessage and []byte are sent as they are,
+// other values as JSON, nil as null.
 //
 // An error or a panic fails the run, with its text as the reason, and the job is retried while
 // it has retries left; Fatal, RetryAfter and Release ask for something else.
 //
 // The context has the values of the one given to Run or Start. It ends, with a cause, when
 // nobody waits for the run any more (ErrCancelled), when the connection is lost (ErrLost), and
-// when Stop runs out of time (ErrClosed). What the handler returns after that does not count,
-// but its place in the pool is taken until it returns.
+// when Stop runs out of time (ErrClosed). What the handler returns after that is ignored, but
+// the handler occupies its place in the pool until it returns.
 type Handler func(ctx context.Context, job *Job) (any, error)
 
 // Worker serves jobs of one or several types. Fill in the fields, then call Run or Start,
 // once. It joins all brokers that Options name, each with its whole concurrency: it runs up to
 // Concurrency × addresses jobs at once.
 type Worker struct {
-	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types, in its place, are up to
-	// 1000 types, or patterns in which * stands for any characters, without those that Except
-	// names or fits. The best job goes first, whatever its type.
+	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types replaces it: up to 1000
+	// types, or patterns in which * stands for any characters, without those that Except names
+	// or matches. The best job goes first, whatever its type.
 	Type          string
 	Types, Except []string
 	// Headers asks for the headers of jobs.
 	Headers bool
 	// Handler does the jobs, several at once.
 	Handler Handler
-	// Take replaces Handler for those who only pass jobs on. It gets each run, which may be
-	// answered at any later time, and a run that is out costs no goroutine. It needs Types.
-	// Serve changes what the worker serves and how many jobs may be out (Prefetch; 0: none for
-	// now). Take is called on the goroutine that reads the connection, and must return soon.
+	// Take replaces Handler for programs that only pass jobs on. It gets each run, which may
+	// be answered at any later time, and a run that is out needs no goroutine. It needs Types.
+	// Serve changes what the worker serves and how many jobs may be out (Prefetch, 0 for none
+	// for now). Take is called on the goroutine that reads the connection, and must return soon.
 	Take func(*Run)
-	// Unwanted, with Take, is told on the same goroutine that nobody waits for a run any more.
-	// The cause is ErrCancelled, and the run must still be answered, or a *LostError, and
-	// Answer does nothing.
+	// Unwanted, with Take, is called on the same goroutine when nobody waits for a run any
+	// more. If the cause is ErrCancelled, the run must still be answered; if it is a
+	// *LostError, Answer does nothing.
 	Unwanted func(run *Run, cause error)
-	// Concurrency is how many jobs run at once, per broker. 0 is 1, or Prefetch if that is
-	// set.
+	// Concurrency is how many jobs run at once, per broker. 0 means 1, or Prefetch if that
+	// is set.
 	Concurrency int
-	// Prefetch, if it is not 0, makes the handlers of a broker share one socket on which so
-	// many jobs may be out, running or waiting here, which saves round trips. It is at least
-	// Concurrency. 0 is a socket per handler, each with one job.
+	// Prefetch, if it is not 0, makes the handlers of a broker share one socket on which that
+	// many jobs may be out, running or waiting here, which saves round trips. It must be at
+	// least Concurrency. 0 means a socket per handler, each with one job.
 	Prefetch int
-	// StopTimeout is how long Run waits for running jobs after its context has ended. 0 is
+	// StopTimeout is how long Run waits for running jobs after its context has ended. 0 means
 	// DefaultStopTimeout.
 	StopTimeout time.Duration
 	// Options say which brokers to join and how: Addrs, Token, TLS and others.
@@ -73,21 +73,21 @@ type Worker struct {
 	serves  atomic.Pointer[Serving]
 	sockets sync.Map // of *socket: what Serve changes
 
-	mu      sync.Mutex // guards done being made, and what follows
+	mu      sync.Mutex // guards the creation of done, and what follows
 	refused []error    // why sockets were given up
 }
 
 // Serving is what a worker with Take serves.
 type Serving struct {
 	Types, Except []string
-	Prefetch      int // jobs that may be out; 0: no new ones
+	Prefetch      int // how many jobs may be out; 0 for no new ones
 }
 
 // Serve changes what a worker with Take serves. If it returns an error, nothing has changed.
-// Runs that the change rules out may still come for a moment, and what is out stays out.
+// For a moment, runs that the change excludes may still arrive; runs that are out stay out.
 func (w *Worker) Serve(v Serving) error {
 	err := cmp.Or(check(
-		rule{len(v.Types) == 0, "a worker with Take serves at least one of Types"},
+		rule{len(v.Types) == 0, "a worker with Take needs at least one of Types"},
 		rule{v.Prefetch < 0, fmt.Sprintf("prefetch %d: must not be negative", v.Prefetch)},
 	), checkNames("type", "", slices.Concat(v.Types, v.Except)...))
 	if err != nil {
@@ -100,9 +100,9 @@ func (w *Worker) Serve(v Serving) error {
 	return nil
 }
 
-// Run serves jobs until ctx ends or Stop is called, then leaves, finishes what runs, and
+// Run serves jobs until ctx ends or Stop is called, then leaves, finishes running jobs, and
 // returns nil. It returns an error at once if the fields are wrong, and later if every broker
-// refuses the worker for good; brokers that cannot be reached are tried again. If running jobs
+// refuses the worker permanently; brokers that cannot be reached are tried again. If running jobs
 // take longer than StopTimeout, their contexts end, the connections are closed, and the error
 // matches context.DeadlineExceeded.
 func (w *Worker) Run(ctx context.Context) error {
@@ -117,8 +117,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.Stop(ctx)
 }
 
-// Start begins to serve jobs and returns once the first socket has joined. If ctx ends before,
-// the worker is stopped. Stop must be called in the end.
+// Start begins to serve jobs and returns once the first socket has joined. If ctx ends first,
+// the worker is stopped. Stop must be called eventually.
 func (w *Worker) Start(ctx context.Context) error {
 	if err := w.start(ctx); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 }
 
-// Stop takes no more jobs, gives back those that wait here, and waits until running ones are
+// Stop accepts no more jobs, gives back those that wait here, and waits until running ones are
 // finished and their answers sent. If ctx ends first, the handlers' contexts end, the
 // connections are closed, and Stop returns the context's cause without waiting for handlers.
 // It may be called repeatedly, and before Start has returned.
@@ -150,15 +150,15 @@ func (w *Worker) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Done is closed when the worker has ended: stopped, or refused for good. It is nil before Run
-// or Start.
+// Done returns a channel that is closed when the worker has stopped, or has been refused
+// permanently. It is nil before Run or Start.
 func (w *Worker) Done() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.done
 }
 
-// Err is why the worker ended, once Done is closed: nil after Stop, else the brokers'
+// Err returns why the worker ended, once Done is closed: nil after Stop, otherwise the brokers'
 // refusals.
 func (w *Worker) Err() error {
 	w.mu.Lock()
@@ -177,10 +177,10 @@ func (w *Worker) start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done != nil {
-		return errors.New("gloom: worker was started before")
+		return errors.New("gloom: worker has been started already")
 	}
 	w.conf = conf
-	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // else Serve was quicker
+	w.serves.CompareAndSwap(nil, &Serving{w.Types, w.Except, w.Prefetch}) // otherwise Serve was called first
 	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.leaving, w.leave = context.WithCancel(context.Background())
 	w.joined, w.join = context.WithCancel(context.Background())
@@ -210,16 +210,16 @@ func (w *Worker) check() (*config, error) {
 		rule{w.Type == "" && len(w.Types) == 0, "worker type is empty"},
 		rule{w.Type != "" && len(w.Types) > 0, "worker has both a type and types"},
 		rule{w.Type != "" && len(w.Except) > 0, "worker has except without types"},
-		rule{conf.compat && (len(w.Types) > 0 || w.Headers), "types and headers cannot be had from a Compat broker"},
+		rule{conf.compat && (len(w.Types) > 0 || w.Headers), "types and headers are not supported by a Compat broker"},
 		rule{w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != "" || conf.compat), "worker with Take has a handler, a concurrency, a single type, or a Compat broker"},
 		rule{w.Take == nil && w.Handler == nil, "worker has no handler"},
 		rule{w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0, "concurrency, prefetch and stop timeout must not be negative"},
 		rule{w.Prefetch > 0 && w.Prefetch < w.Concurrency, fmt.Sprintf("prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency)},
-		rule{w.Prefetch > 0 && conf.compat, "prefetch cannot be had from a Compat broker"},
+		rule{w.Prefetch > 0 && conf.compat, "prefetch is not supported by a Compat broker"},
 	))
 }
 
-// pool is how many sockets a broker gets, and how many handlers share one.
+// pool returns how many sockets a broker gets, and how many handlers share one.
 func (w *Worker) pool() (sockets, handlers int) {
 	switch {
 	case w.Take != nil:
@@ -248,7 +248,7 @@ func (w *Worker) serve(addr string) {
 	}
 }
 
-// giveUp keeps why a broker refuses the worker, once for all its sockets.
+// giveUp records why a broker refuses the worker, once for all its sockets.
 func (w *Worker) giveUp(addr string, err error) {
 	w.mu.Lock()
 	if !slices.ContainsFunc(w.refused, func(e error) bool { return e.Error() == err.Error() }) {

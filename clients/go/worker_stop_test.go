@@ -63,8 +63,8 @@ func TestJobCrossesLeave(t *testing.T) {
 	}
 }
 
-// What waits for a handler when the worker stops is given back, or served where
-// the broker does not know release.
+// Jobs that wait for a handler when the worker stops are released, or handled if the
+// broker does not know release.
 func TestStopGivesBackWhatHasNotBegun(t *testing.T) {
 	for says, knows := range map[string]bool{`{"ok":true}`: true, `{"error":"unknown_action","reason":"what?"}`: false} {
 		f := newFake(t)
@@ -80,7 +80,7 @@ func TestStopGivesBackWhatHasNotBegun(t *testing.T) {
 		stopped := make(chan error, 1)
 		go func() { stopped <- w.Stop(within(t)) }()
 		broker.expect(`{"action":"leave"}`, `{"action":"release","id":"b"}`)
-		broker.send(jobFor("c", "1"), `{"ok":true}`, says) // c has crossed the leave
+		broker.send(jobFor("c", "1"), `{"ok":true}`, says) // c was sent before the leave arrived
 		broker.expect(`{"action":"release","id":"c"}`)
 		broker.send(says)
 		close(finish)
@@ -122,7 +122,7 @@ func TestStopRunsOutOfTime(t *testing.T) {
 	cancel()
 	wantError(t, received(t, stopped, "Stop"), context.Canceled)
 	wantError(t, received(t, cause, "the end of the context"), gloom.ErrClosed)
-	broker.expectClose() // and no answer from a handler that was told to stop
+	broker.expectClose() // and no answer from a handler whose context has ended
 	received(t, w.Done(), "the end of the worker")
 }
 
@@ -193,7 +193,7 @@ func TestCompat(t *testing.T) {
 		t.Fatalf("stopped before the broker has the answer: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
-	broker.send(`{"ok":true}`, jobFor("c", "1")) // the next one is not for us
+	broker.send(`{"ok":true}`, jobFor("c", "1")) // a job that this worker must not get
 	broker.expectClose()
 	if err := received(t, stopped, "Stop"); err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestJobAfterLeave(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Stop(within(t)) }()
 	broker.expect(`{"action":"leave"}`)
-	broker.send(`{"ok":true}`, jobFor("b", "1")) // a breach: b goes back with the connection
+	broker.send(`{"ok":true}`, jobFor("b", "1")) // against the protocol: the close releases b
 	broker.expectClose()
 	close(release)
 	if err := received(t, stopped, "Stop"); err != nil {
@@ -246,7 +246,7 @@ func TestStopWhileConnecting(t *testing.T) {
 	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Dialer(
 		func(ctx context.Context, _, _ string) (net.Conn, error) {
 			close(dialling)
-			<-ctx.Done() // stopped, and yet connected
+			<-ctx.Done() // stopped, but still connected
 			return ours, nil
 		})}}
 	ended := make(chan error, 1)

@@ -22,7 +22,7 @@ func jobFor(id, body string) string {
 	return fmt.Sprintf(`{"action":"job","id":%q,"type":"echo","body":%s}`, id, body)
 }
 
-// work starts a worker on a fake and takes its first socket through the join.
+// work starts a worker on a fake, and completes the join of its first connection.
 func work(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) *peer {
 	t.Helper()
 	begin(t, f, w, opts...)
@@ -36,7 +36,7 @@ func work(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) *peer {
 	return broker
 }
 
-// begin starts a worker and sees to its end.
+// begin starts a worker, and stops it at the end of the test.
 func begin(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) {
 	t.Helper()
 	w.Type = "echo"
@@ -149,14 +149,14 @@ func TestWorkerErrors(t *testing.T) {
 	}
 }
 
-// Without Notify the standard logger tells of a panic, and where it was.
+// Without Notify, the standard logger reports a panic and its stack.
 func TestPanicIsLogged(t *testing.T) {
 	var logged strings.Builder
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
 	broker := work(t, newFake(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { panic("boom") }})
 	broker.send(jobFor("a", "1"))
-	broker.expect(`{"action":"fail","reason":"panic: boom"}`) // sent behind the log
+	broker.expect(`{"action":"fail","reason":"panic: boom"}`) // sent after the log
 	for _, want := range []string{`handler panicked on job "a": boom`, "goroutine ", "worker_test.go"} {
 		if !strings.Contains(logged.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, logged.String())
@@ -185,7 +185,7 @@ func TestCancelNotice(t *testing.T) {
 	received(t, running, "the job")
 	broker.send(`{"action":"cancel","id":"other"}`, `{"action":"cancel","id":"a"}`)
 	broker.expect(`{"action":"fail","reason":"cancelled"}`)
-	// A notice that crossed the answer is of no consequence.
+	// A cancel notice that was sent before the answer arrived has no effect.
 	broker.send(`{"action":"cancel","id":"a"}`, `{"ok":true}`, jobFor("b", "1"))
 	if id := received(t, running, "the next job"); id != "b" {
 		t.Errorf("job %s", id)
@@ -269,7 +269,7 @@ func TestProgressIsBounded(t *testing.T) {
 	broker.expect(`{"action":"fail","reason":"cancelled"}`)
 }
 
-// A job that comes before the ok of leave is to be answered as ever.
+// A job that arrives before the ok of leave must be answered as usual.
 func TestSlotsAreSockets(t *testing.T) {
 	f := newFake(t)
 	w := &gloom.Worker{Handler: echoes, Concurrency: 3}
@@ -392,7 +392,8 @@ func TestRefusedAnswerIsReplaced(t *testing.T) {
 	broker.expect(`{"action":"fail","reason":"answer refused: invalid_value: because"}`)
 	broker.send(`{"ok":true}`, jobFor("c", "1"))
 	broker.expect(`{"action":"respond","body":1}`)
-	// Refused twice, the connection is given up, so that the broker has its job.
+	// After a second refusal the client closes the connection, so that the job returns to
+	// the broker.
 	broker.send(errorFor("invalid_type", "c"))
 	broker.read()
 	broker.send(errorFor("invalid_type", "c"))
@@ -487,10 +488,9 @@ func TestWorkerHeartbeat(t *testing.T) {
 	broker.expect(`{"action":"hello","heartbeat_ms":100}`+"\n", join)
 	broker.send(`{"ok":true,"server":"s","limits":{}}`, `{"ok":true}`, `{"action":"ping"}`)
 	broker.expect(`{"action":"pong"}`)
-	broker.expectClose() // for nothing comes any more
+	broker.expectClose() // because no more bytes arrive
 }
 
-// A broker without leave says so; the worker then goes as from a Compat one.
 func TestBadWorkers(t *testing.T) {
 	for says, w := range map[string]*gloom.Worker{
 		"type is empty":        {Handler: echoes},
@@ -502,7 +502,7 @@ func TestBadWorkers(t *testing.T) {
 		"both a type and":      {Type: "t", Types: []string{"u"}, Handler: echoes},
 		"except without":       {Type: "t", Except: []string{"u"}, Handler: echoes},
 		"types and headers":    {Types: []string{"u"}, Handler: echoes, Options: []gloom.Option{gloom.Compat()}},
-		"prefetch cannot be":   {Type: "t", Handler: echoes, Prefetch: 1, Options: []gloom.Option{gloom.Compat()}},
+		"prefetch is not":      {Type: "t", Handler: echoes, Prefetch: 1, Options: []gloom.Option{gloom.Compat()}},
 	} {
 		err := w.Run(context.Background())
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -542,5 +542,5 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	}
 }
 
-// A join behind a leave would undo it: a worker stopped while it connects does
-// not join at all.
+// A join after a leave would undo it, so a worker that is stopped while it connects does
+// not join.

@@ -30,7 +30,7 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:8080", "where the web server listens")
-	broker := flag.String("broker", "", "the broker's address for submitters or workers; none: the usual ones")
+	broker := flag.String("broker", "", "the broker's address for submitters or workers; empty for the default ones")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,7 +58,7 @@ func run(ctx context.Context, role, listen, broker string) error {
 	return fmt.Errorf("usage: trace web | worker, not %q", role)
 }
 
-// tracing has all spans of this process go to the collector; flush sends the last ones.
+// tracing sends all spans of this process to the collector; flush sends the last ones.
 func tracing(ctx context.Context, service string) (flush func(), err error) {
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {

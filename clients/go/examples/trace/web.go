@@ -16,7 +16,7 @@ import (
 
 var tracer = otel.Tracer("gloom/clients/go/examples/trace")
 
-// web answers GET /thumbnail with what a worker makes of it.
+// web answers GET /thumbnail with a worker's answer.
 func web(ctx context.Context, listen string, opts []gloom.Option) error {
 	jobs, err := gloom.Dial(ctx, opts...)
 	if err != nil {
@@ -25,11 +25,11 @@ func web(ctx context.Context, listen string, opts []gloom.Option) error {
 	defer jobs.Close()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /thumbnail", func(w http.ResponseWriter, r *http.Request) {
-		// The caller's trace goes on here, if the request names one.
+		// Continue the caller's trace, if the request has one.
 		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx, span := tracer.Start(ctx, "GET /thumbnail", trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
-		body, _ := json.Marshal(r.URL.Query().Get("of")) // a string always can
+		body, _ := json.Marshal(r.URL.Query().Get("of")) // a string can always be encoded
 		result, err := do(ctx, jobs, gloom.Job{Type: "thumbnail", Body: body})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
@@ -49,7 +49,8 @@ func web(ctx context.Context, listen string, opts []gloom.Option) error {
 	return nil
 }
 
-// do has a job done. Its span goes with it: the worker's is a child of that.
+// do submits a job and waits for its result. The job carries its span: the worker's span is a
+// child of it.
 func do(ctx context.Context, jobs *gloom.Submitter, job gloom.Job) (gloom.Result, error) {
 	ctx, span := tracer.Start(ctx, "job "+job.Type, trace.WithSpanKind(trace.SpanKindProducer))
 	defer span.End()

@@ -12,7 +12,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// work makes thumbnails, or acts as if.
+// work makes thumbnails, or pretends to.
 func work(ctx context.Context, opts []gloom.Option) error {
 	w := &gloom.Worker{Type: "thumbnail", Headers: true, Options: opts, Handler: thumbnail}
 	return w.Run(ctx)

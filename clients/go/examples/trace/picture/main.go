@@ -1,5 +1,5 @@
-// Command picture makes trace.png: it runs the example, takes the spans that its programs send, and
-// has Chromium show them in the trace viewer that comes with Go (go tool trace has the same).
+// Command picture makes trace.png: it runs the example, collects the spans that its programs send,
+// and takes a screenshot of them in the trace viewer that comes with Go (as in go tool trace).
 //
 //	cd clients/go/examples/trace && go run ./picture
 package main
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// event is one of the viewer's: a span, the two ends of an arrow, or a name.
+// event is an event of the viewer: a span, one end of an arrow, or a name.
 type event struct {
 	Name  string            `json:"name"`
 	Phase string            `json:"ph"`
@@ -51,7 +51,7 @@ type event struct {
 	Args  map[string]string `json:"args,omitempty"`
 }
 
-// events are the spans as the viewer wants them. From one program to another there is an arrow.
+// events returns the spans as events of the viewer, with arrows from one program to another.
 func events(all []span) []event {
 	var out []event
 	services := make(map[string]int)
@@ -84,7 +84,7 @@ func events(all []span) []event {
 //go:embed viewer.html
 var viewer []byte
 
-// draw has Chromium draw the spans.
+// draw makes Chromium draw the spans.
 func draw(dir string, all []span, file string) error {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// span is one that a program has sent.
+// span is a span that a program has sent.
 type span struct {
 	Service, Name     string
 	Trace, ID, Parent string
 	Start, End        uint64 // nanoseconds since 1970
 }
 
-// spans takes what programs send, as an OpenTelemetry collector does.
+// spans collects what programs send, like an OpenTelemetry collector.
 type spans struct {
 	mu  sync.Mutex // guards all
 	all []span
@@ -64,7 +64,7 @@ func (s *spans) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// of are the spans of a trace, in the order of their beginnings.
+// of returns the spans of a trace, in the order of their starts.
 func (s *spans) of(trace string) []span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,13 +77,13 @@ const (
 	// trace and caller are the ids of the request's trace, and of its sender's span.
 	trace  = "0af7651916cd43dd8448eb211c80319c"
 	caller = "b7ad6b7169203331"
-	// wanted is how many spans a request makes.
+	// wanted is how many spans a request causes.
 	wanted   = 5
 	patience = 30 * time.Second
 )
 
 // run starts a broker, a worker and a web server as programs of their own, sends a request, and
-// returns the answer and the spans of its trace. The directory of the example is the working one.
+// returns the answer and the spans of its trace. The working directory must be the example's.
 func run(dir string) (answer string, all []span, err error) {
 	for name, from := range map[string][2]string{"gloomd": {"../../../..", "./cmd/gloomd"}, "trace": {".", "."}} {
 		cmd := exec.Command("go", "build", "-C", from[0], "-o", filepath.Join(dir, name), from[1])
@@ -130,12 +130,12 @@ func run(dir string) (answer string, all []span, err error) {
 		return "", nil, fmt.Errorf("web: %w", err)
 	}
 	if err := until(func() bool { return len(collected.of(trace)) >= wanted }); err != nil {
-		return "", nil, fmt.Errorf("of %d spans %d came: %w", wanted, len(collected.of(trace)), err)
+		return "", nil, fmt.Errorf("want %d spans, got %d: %w", wanted, len(collected.of(trace)), err)
 	}
 	return answer, collected.of(trace), nil
 }
 
-// ask sends the request of somebody who has a trace.
+// ask sends a request that belongs to a trace.
 func ask(url string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTrace has a request go through broker and worker, and looks at what they tell of it.
+// TestTrace sends a request through broker and worker, and checks the spans of both.
 func TestTrace(t *testing.T) {
 	if err := os.Chdir(".."); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestTrace(t *testing.T) {
 		if s.Service != want.service || s.Name != want.name || s.Parent != parent || s.Trace != trace {
 			t.Errorf("span %d is %+v, want %v in %s, a child of %s in trace %s", i, s, want.name, want.service, parent, trace)
 		}
-		if i < 3 { // the steps are children of the run, both
+		if i < 3 { // both steps are children of the run
 			parent = s.ID
 		}
 	}
