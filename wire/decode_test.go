@@ -44,8 +44,8 @@ func TestDefaultTypeMayChange(t *testing.T) {
 	}
 }
 
-// Options is the broker's fast path: it must be set by any option and by
-// nothing else.
+// Options is the broker's fast path: any option must set it, and nothing
+// else may.
 func TestOptionsSaysWhetherThereAreAny(t *testing.T) {
 	var d wire.Decoder
 	var r wire.Request
@@ -168,8 +168,8 @@ func TestVerbsAndPorts(t *testing.T) {
 	}
 }
 
-// TestLongListsOfTypes: names that come twice count once, but a frame of nothing else
-// is refused.
+// TestLongListsOfTypes: a name that is listed twice counts once, but a frame of nothing but
+// repetitions is refused.
 func TestLongListsOfTypes(t *testing.T) {
 	for _, c := range []struct {
 		different, all int

@@ -31,7 +31,7 @@ func TestHeadsAndWholeFramesAreTheSame(t *testing.T) {
 	}
 }
 
-// Frames are appended to the buffer that is given, in its memory if it has room.
+// Frames are appended to the given buffer, in place if it has room.
 func TestEncodersAppend(t *testing.T) {
 	id, typ, body := []byte("i"), []byte("t"), []byte("[1]")
 	r := wire.Request{ID: id, Type: typ, Body: body, Priority: -3, Options: true, Retries: -1, Detach: true}

@@ -54,7 +54,7 @@ func TestSplitFrameKeepsToItsFrame(t *testing.T) {
 	}
 }
 
-// splitter collects the messages of a stream that comes in pieces.
+// splitter collects the messages of a stream that arrives in pieces.
 type splitter struct {
 	buf      []byte
 	payloads [][]byte
@@ -77,7 +77,7 @@ func (s *splitter) String() string {
 	return fmt.Sprintf("%q, left %q, error %v", s.payloads, s.buf, s.err)
 }
 
-// goldenStreamOf strings the accepted golden requests of a port together.
+// goldenStreamOf concatenates the accepted golden requests of a port.
 func goldenStreamOf(t *testing.T, port wire.Port) (stream []byte, frames []goldenCase, payloads [][]byte) {
 	for _, c := range allGolden(t) {
 		payload := c.payload(t)
@@ -137,7 +137,7 @@ func TestGoldenStreamsCutAnywhere(t *testing.T) {
 }
 
 // A decoder that has read other frames, refused ones among them, must read each frame
-// as a new one would.
+// as a new decoder would.
 func TestDecoderForgetsEarlierFrames(t *testing.T) {
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		_, frames, _ := goldenStreamOf(t, port)

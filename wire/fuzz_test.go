@@ -22,8 +22,8 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) { checkScan(t, &e, payload) })
 }
 
-// FuzzDecodeEncode demands that what decodes means the same after encoding, in both
-// directions, and that a refusal can be sent.
+// FuzzDecodeEncode demands that a decoded message means the same after encoding, in
+// both directions, and that a refusal can be sent.
 func FuzzDecodeEncode(f *testing.F) {
 	for _, c := range allGolden(f) {
 		for _, port := range c.ports() {
@@ -156,8 +156,8 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// FuzzCanonical demands that a canonical form stands for its value, that
-// encoding/json reads it as that value, and that every spelling leads to it.
+// FuzzCanonical demands that encoding/json reads a canonical form as the value that it
+// was made from, and that every spelling of the value has this form.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{"", "a1", "é漢😀", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "\xff", "\xed\xa0\x80", "\uFFFD", strings.Repeat("\x01", 300)} {
 		f.Add(seed)
@@ -185,7 +185,7 @@ func FuzzCanonical(f *testing.F) {
 		if err := wire.CheckName("id", value); err != nil {
 			return
 		}
-		spelled, err := json.Marshal(value) // escapes more than we do
+		spelled, err := json.Marshal(value) // escapes more than the package does
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -177,8 +177,8 @@ func eventMeaning(ev *wire.Event) map[string]any {
 	return m
 }
 
-// sameMeaning compares by the JSON of both, whose keys are sorted and whose
-// numbers keep all digits.
+// sameMeaning compares the JSON of both, with sorted keys and numbers with all
+// digits.
 func sameMeaning(t *testing.T, got, want map[string]any) {
 	t.Helper()
 	g, err1 := json.Marshal(got)

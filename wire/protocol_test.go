@@ -17,7 +17,7 @@ type example struct {
 	port     wire.Port
 	named    bool
 	payload  string
-	answer   string // the line from the broker right behind a request
+	answer   string // the broker's line that follows a request
 }
 
 // protocolExamples reads the blocks fenced as "submitter", "worker" and
@@ -93,8 +93,8 @@ func TestProtocolExamples(t *testing.T) {
 	}
 }
 
-// checkExampleRequest accepts a request, or refuses it just as the next line
-// says.
+// checkExampleRequest checks that a request is accepted, or refused as the next line
+// shows.
 func checkExampleRequest(t *testing.T, ex example) {
 	d := wire.Decoder{DefaultType: "default"}
 	var r wire.Request
@@ -121,7 +121,7 @@ func checkExampleReply(t *testing.T, ex example) {
 	}
 }
 
-// The table of errors must name each code once, in the order of the code, with
+// The table of errors must name each code once, in the code's order, with
 // its reach.
 func TestProtocolErrorTable(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
@@ -142,7 +142,7 @@ func TestProtocolErrorTable(t *testing.T) {
 	}
 }
 
-// The links of the table of contents must lead somewhere.
+// Each link of the table of contents must have a target.
 func TestProtocolLinks(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
@@ -163,7 +163,7 @@ func TestProtocolLinks(t *testing.T) {
 	}
 }
 
-// The limits of the document are those of the code.
+// The document and the code must name the same limits.
 func TestProtocolLimits(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {

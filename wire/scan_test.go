@@ -40,8 +40,8 @@ var knownKeys = func() (keys []wire.Key) {
 	return keys
 }()
 
-// longMessage is put before a payload: strings of long messages are read in another
-// way, and space before a message changes nothing of its meaning.
+// longMessage is put before a payload: the scanner reads strings of long messages by
+// another path, and space before a message does not change its meaning.
 var longMessage = bytes.Repeat([]byte(" "), 4<<10)
 
 // checkScan compares the scanner with encoding/json: which payloads are valid,
@@ -49,7 +49,7 @@ var longMessage = bytes.Repeat([]byte(" "), 4<<10)
 func checkScan(t *testing.T, e *wire.Envelope, payload []byte) {
 	valid := json.Valid(payload) && utf8.Valid(payload) && depthOf(payload) <= wire.MaxDepth
 	object := valid && bytes.TrimLeft(payload, " \t\r\n")[0] == '{'
-	var want map[string]json.RawMessage // by value, case-sensitive, the last one wins
+	var want map[string]json.RawMessage // keys by value, case-sensitive; the last one wins
 	if object {
 		if err := json.Unmarshal(payload, &want); err != nil {
 			t.Fatalf("%q: %v", payload, err)
@@ -111,8 +111,8 @@ func TestScanAgreesWithEncodingJSON(t *testing.T) {
 	}
 }
 
-// Every single change of a byte and every shortening of a message that uses all
-// of the grammar.
+// A message that uses the whole grammar, with each byte changed and cut at each
+// length.
 func TestScanAgreesOnDamagedMessages(t *testing.T) {
 	message := []byte(` {"action":"submit" , "id":"\u00e9\\\"é","body":[1,-0.5e+3,true,false,null,{"":[{}]},"\ud83d\ude00漢字 and so on"],"\u0074ype":"x"}`)
 	var e wire.Envelope
