@@ -20,8 +20,8 @@ import (
 	"gloom/wire"
 )
 
-// TestPieces: the answers on a connection do not depend on how its bytes were cut on their
-// way, and an unfinished frame takes no more memory than has arrived of it.
+// TestPieces: the answers on a connection do not depend on how its bytes were split on the
+// way, and an unfinished frame takes no more memory than the bytes that have arrived.
 func TestPieces(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -55,12 +55,12 @@ func TestPieces(t *testing.T) {
 			if most == len(stream) {
 				n = most
 			}
-			lp.batch.frames, lp.batch.end = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime) // every second one is over at once
+			lp.batch.frames, lp.batch.end = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime) // every second turn is over at once
 			p.received(left[:n])
 			left = left[n:]
-			// More may come before what has come is carried out, but not after all.
+			// More bytes may arrive before the earlier frames are carried out, but not after the last.
 			for ; p.reading == forTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
-				lp.batch.frames, lp.batch.end = 0, 0 // it is over as soon as it begins
+				lp.batch.frames, lp.batch.end = 0, 0 // the turn is over as soon as it begins
 				p.received(nil)
 			}
 			if cap(p.in.frame) > max(container.MaxBuffer, growth*len(p.in.frame)) {
@@ -69,7 +69,7 @@ func TestPieces(t *testing.T) {
 			if cap(p.in.waiting) > max(container.MaxBuffer, 2*len(p.in.waiting)) {
 				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.waiting), len(p.in.waiting))
 			}
-			// What was carried out of waiting, between two turns, is not needed any more.
+			// Waiting frames that were carried out between two turns are no longer needed.
 			want := int64(max(0, cap(p.in.frame)-wire.HeaderLen))
 			if !p.in.big() {
 				want = int64(min(cap(p.in.frame), 2*len(p.in.frame)))
@@ -101,13 +101,13 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// nowhere is the source of a connection that the test reads.
+// nowhere is the source of a connection whose bytes the test reads itself.
 type nowhere struct{ source }
 
 func (nowhere) again() {}
 
-// TestLastWords: who says that nothing more will come still reads what its last
-// frames get.
+// TestLastWords: a peer that closes its sending side still gets the answers to its last
+// frames.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
@@ -126,7 +126,7 @@ func TestLastWords(t *testing.T) {
 	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
 }
 
-// TestLongReads: a peer that sends more than a read takes in is read to its end.
+// TestLongReads: a peer that sends more than one read takes is read to the end.
 func TestLongReads(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
@@ -140,8 +140,8 @@ func TestLongReads(t *testing.T) {
 	}
 }
 
-// TestGiants: frames that are decoded beside the loop are answered in order with
-// those before and behind them, while others are served, and what is still being
+// TestGiants: frames that are decoded outside the loop are answered in order with the
+// frames before and after them, while others are served. A frame that is still being
 // decoded when its connection closes does no harm.
 func TestGiants(t *testing.T) {
 	t.Parallel()
@@ -194,7 +194,7 @@ func TestGiants(t *testing.T) {
 			worker.want("ok", true)
 		}
 		replies.Wait()
-		// Now some that close at once.
+		// Now some peers that close at once.
 		for range 5 {
 			c := dial(t, s.SubmitAddr())
 			_, _ = c.Write(frame(`{"action":"submit","id":"gone-%d","type":"none","body":"%s"}`, i, giant))
@@ -209,7 +209,7 @@ func TestGiants(t *testing.T) {
 }
 
 // TestLoneGiantFits: one frame of the largest size fits, however little room
-// there is for unfinished ones, and more may follow at once.
+// there is for unfinished frames, and more may follow at once.
 func TestLoneGiantFits(t *testing.T) {
 	t.Parallel()
 	const most = 4 << 20
@@ -229,8 +229,8 @@ func TestLoneGiantFits(t *testing.T) {
 	}
 }
 
-// TestManyTurns: who sends more frames at once than a turn takes gets an answer
-// to each of them, in order, though nothing more comes.
+// TestManyTurns: a peer that sends more frames at once than one turn handles gets an
+// answer to each of them, in order, even if it sends nothing more.
 func TestManyTurns(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {

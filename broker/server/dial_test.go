@@ -15,7 +15,7 @@ import (
 // transports are the ways to a broker.
 var transports = []string{"plain", "TLS", "within the process"}
 
-// reach connects to where submitters do, by one of the transports.
+// reach connects as a submitter, by one of the transports.
 func reach(t *testing.T, s *Server, transport string) *peer {
 	t.Helper()
 	switch transport {
@@ -37,8 +37,8 @@ func within(t *testing.T, s *Server, port wire.Port) *peer {
 	return &peer{t, c}
 }
 
-// TestDial: connections within the process are peers as others are, whom a drain
-// tells the end of their jobs; and none are let in behind it.
+// TestDial: connections within the process are peers like others: a drain sends them
+// the ends of their jobs. After a drain no such connection is accepted.
 func TestDial(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxConns = 1 })
@@ -60,7 +60,7 @@ func TestDial(t *testing.T) {
 	if m, err := submitter.next(); err == nil {
 		t.Errorf("a submitter within the process got %v behind the last job's end", m)
 	}
-	go func() { // what the worker was sent is read, as clients do
+	go func() { // reads what the worker is sent, as clients do
 		for err := error(nil); err == nil; _, err = worker.next() {
 		}
 	}()
@@ -72,8 +72,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestDialGone: whoever goes within the process is gone to the broker, which gives
-// its job to another.
+// TestDialGone: the broker notices that a peer within the process is gone, and gives its
+// job to another worker.
 func TestDialGone(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
@@ -90,8 +90,8 @@ func TestDialGone(t *testing.T) {
 	second.want("id", "a")
 }
 
-// TestSameIDAgain: by whatever transport, who has read a kept job's last frame may use
-// its id again at once, also when the connection is not new.
+// TestSameIDAgain: by any transport, a submitter that has read a kept job's last frame may use
+// its id again at once, also if the connection is not new.
 func TestSameIDAgain(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {

@@ -9,8 +9,8 @@ import (
 	"gloom/wire"
 )
 
-// FuzzInput: whatever comes, and however it is cut, the assembler gives the frames that
-// lie in it, whole and in order, and stops at one that is too long.
+// FuzzInput: whatever the bytes are, and however they are split, the assembler returns
+// their frames whole and in order, and stops at one that is too long.
 func FuzzInput(f *testing.F) {
 	header := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 	f.Add([]byte{}, uint8(0), uint16(3), uint32(1000))
@@ -19,7 +19,7 @@ func FuzzInput(f *testing.F) {
 	f.Add(append(header(3000), header(1<<20)...), uint8(200), uint16(700), uint32(bigFrame))
 	f.Fuzz(func(t *testing.T, data []byte, big uint8, piece uint16, most uint32) {
 		const max = 2 * bigFrame
-		// A frame that may be a big one, so that there are some.
+		// Some of these frames are big.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
 		in := input{pool: &container.Buffers{Most: maxPool}, max: max, most: int(most)}
 		var want, got [][]byte

@@ -39,8 +39,8 @@ func TestBytesIn(t *testing.T) {
 	}
 }
 
-// TestBodiesAreLetGo: a connection that is idle keeps nothing of the big frames
-// that it has sent.
+// TestBodiesAreLetGo: an idle connection keeps no memory of the big frames that it
+// has sent.
 func TestBodiesAreLetGo(t *testing.T) {
 	const n, size = 8, 8 << 20
 	s := begin(t, func(o *settings.Options) { secure(t, o) })
@@ -69,7 +69,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 	until(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
 }
 
-// TestClientIsCut: of the name that a peer gives itself only so much is kept.
+// TestClientIsCut: the name that a peer gives itself is cut to a limit.
 func TestClientIsCut(t *testing.T) {
 	s := begin(t, nil)
 	p := dial(t, s.WorkerAddr())
@@ -104,14 +104,14 @@ func TestNoBeatAfterTheEnd(t *testing.T) {
 		})
 	}
 	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
-	time.Sleep(3 * beat) // in which it would be reported
+	time.Sleep(3 * beat) // in this time it would be reported
 	if text := said.String(); strings.Contains(text, "two beats") {
 		t.Errorf("connections that had closed were dropped:\n%s", text)
 	}
 }
 
-// TestGather: memory for a frame grows with what has come of it, not with what
-// its header announces, and is counted.
+// TestGather: memory for a frame grows with the bytes that have arrived, not with the
+// length that its header announces, and is counted.
 func TestGather(t *testing.T) {
 	for _, announced := range []int{bigFrame + 1, 200_000, 1 << 20, 16 << 20} {
 		for _, step := range []int{1, 7, 1000, bigFrame, 256 << 10} {
@@ -128,7 +128,7 @@ func TestGather(t *testing.T) {
 			}
 			came := wire.HeaderLen
 			for left := announced; left > 0; {
-				// More may be there than belongs to this frame.
+				// There may be more bytes than this frame has.
 				in.feed(make([]byte, step))
 				payload, kept, err := in.next()
 				used := step - len(in.data)
@@ -172,8 +172,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestSilence: a peer is dropped two beats after its last byte, and a quarter, not only with
-// the ping after that.
+// TestSilence: a peer is dropped two and a quarter beats after its last byte, not only with
+// the next ping.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	s, err := Start(options(nil), zerolog.Nop())

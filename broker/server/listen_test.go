@@ -16,8 +16,8 @@ import (
 	"gloom/wire"
 )
 
-// TestGivenSockets: sockets that systemd hands over take the place of addresses
-// and are treated like those.
+// TestGivenSockets: sockets that systemd hands over replace addresses and are
+// treated like them.
 func TestGivenSockets(t *testing.T) {
 	tcp := func(addr string) net.Listener {
 		t.Helper()
@@ -58,7 +58,7 @@ func TestGivenSockets(t *testing.T) {
 	}
 }
 
-// TestAddresses: each address is bound as it is written, and no other.
+// TestAddresses: each address is bound as it is written, and no other address is.
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "own", "submit.sock")
@@ -98,8 +98,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: a connection whose peer has gone is given up after a while,
-// whoever opened the socket that it came in on.
+// TestKeepAlive: a connection whose peer has gone is closed after a while, whatever
+// listener accepted it.
 func TestKeepAlive(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestHistoryGoesFirst: what is remembered of ended jobs makes room for jobs that wait, and
-// may grow again when they have gone.
+// TestHistoryGoesFirst: the history of ended jobs makes room for waiting jobs, and may grow
+// again once they are gone.
 func TestHistoryGoesFirst(t *testing.T) {
 	const mib = 1 << 20
 	s := begin(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })
@@ -47,7 +47,7 @@ func TestHistoryGoesFirst(t *testing.T) {
 	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Gone(now, p) })
 	for held().Jobs() > 20*mib { // it is swept in slices
 	}
-	held() // the limit follows what the last slice left
+	held() // the limit is set after the last slice
 	if end(200_000); held().History < 15*mib {
 		t.Errorf("%d bytes of history once there is room again, want 16 MiB", held().History)
 	}

@@ -10,8 +10,8 @@ import (
 	"gloom/wire"
 )
 
-// TestManyBigJobsAtOnce: more big bodies for one connection than the system
-// takes pieces in one write.
+// TestManyBigJobsAtOnce: one connection gets more big bodies than the system takes
+// pieces in one write.
 func TestManyBigJobsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
@@ -29,8 +29,8 @@ func TestManyBigJobsAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadLate: a submitter that has read all it was sent is not taken for one
-// that does not read, and no backlog of it is shown.
+// TestReadLate: a submitter that has read everything does not count as one that does
+// not read, and no backlog of it is shown.
 func TestReadLate(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
@@ -56,8 +56,8 @@ func TestReadLate(t *testing.T) {
 	}
 }
 
-// TestSentInAPause: what a peer sends while it has too much to read is carried out once it has
-// read, though it was under way when the pause began.
+// TestSentInAPause: frames that a peer sends while it has too much to read are carried out once it
+// has read, even if they were under way when the pause began.
 func TestSentInAPause(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {

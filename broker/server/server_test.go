@@ -56,7 +56,7 @@ func TestStartThatFailsLetsGo(t *testing.T) {
 	}
 }
 
-// lateListener accepts one connection just when it is closed.
+// lateListener accepts one connection at the moment when it is closed.
 type lateListener struct {
 	net.Listener
 	closed chan struct{}
@@ -67,7 +67,7 @@ func (l *lateListener) Accept() (net.Conn, error) {
 	<-l.closed
 	if c := l.late; c != nil {
 		l.late = nil
-		time.Sleep(200 * time.Millisecond) // the broker closes all else meanwhile
+		time.Sleep(200 * time.Millisecond) // meanwhile the broker closes everything else
 		return c, nil
 	}
 	return nil, net.ErrClosed
@@ -82,8 +82,8 @@ func (l *lateListener) Close() error {
 	return l.Listener.Close()
 }
 
-// TestCloseWhileAccepting: a connection that comes in at the last moment holds
-// nothing up.
+// TestCloseWhileAccepting: a connection that is accepted at the last moment does not
+// delay the close.
 func TestCloseWhileAccepting(t *testing.T) {
 	s := begin(t, nil)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,8 +114,8 @@ func TestCloseWhileAccepting(t *testing.T) {
 	}
 }
 
-// TestDrainLetsRead: an answer that was given within the time of a drain can be
-// read for as long, by a submitter that reads slowly.
+// TestDrainLetsRead: an answer that was given during a drain can be read as long as the
+// drain's time limit, by a submitter that reads slowly.
 func TestDrainLetsRead(t *testing.T) {
 	t.Parallel()
 	s := begin(t, nil)
@@ -144,14 +144,14 @@ func TestDrainLetsRead(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(patience / 2):
-		t.Error("the drain goes on although all is read")
+		t.Error("the drain continues although everything is read")
 	}
 	if n := s.Hub().Stats().Undelivered; n != 0 {
 		t.Errorf("%d answers were undelivered", n)
 	}
 }
 
-// TestHTTPLog: what the HTTP side says of its peers is a line of the log.
+// TestHTTPLog: messages of the HTTP server about its peers are lines of the log.
 func TestHTTPLog(t *testing.T) {
 	said := &throwaway.Log{}
 	s, err := Start(options(func(o *settings.Options) {

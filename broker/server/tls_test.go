@@ -27,8 +27,8 @@ func deafTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, sub
 	return s, submitter, worker
 }
 
-// TestDeafTLS: a TLS peer that does not read is closed although its writer
-// stands in a write.
+// TestDeafTLS: a TLS peer that does not read is closed although its writer is
+// blocked in a write.
 func TestDeafTLS(t *testing.T) {
 	t.Parallel()
 	const n = 3
@@ -51,20 +51,20 @@ func TestDeafTLS(t *testing.T) {
 	}
 }
 
-// TestDismissedTLS: a TLS peer that is to be closed behind its output has a
-// while to read that, and no more.
+// TestDismissedTLS: a TLS peer that is to be closed after its output has a limited
+// time to read it.
 func TestDismissedTLS(t *testing.T) {
 	t.Parallel()
 	s, submitter, worker := deafTLS(t, 1, func(*settings.Options) {})
 	worker.want("id", "j0")
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))
 	worker.want("ok", true)
-	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // a frame too long
+	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // too long a frame
 	until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
 }
 
-// TestCrowdedTLS: TLS connections have a share of the budget; one too many is
-// closed, and those that are there go on.
+// TestCrowdedTLS: TLS connections have a share of the budget; one beyond it is
+// closed, and the others stay open.
 func TestCrowdedTLS(t *testing.T) {
 	t.Parallel()
 	const most = 3

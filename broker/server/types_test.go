@@ -10,7 +10,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// withTokens lets a broker have a token file.
+// withTokens gives a broker a token file.
 func withTokens(t *testing.T, lines ...string) func(o *settings.Options) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
@@ -19,8 +19,8 @@ func withTokens(t *testing.T, lines ...string) func(o *settings.Options) {
 	return func(o *settings.Options) { o.TokenFile = path }
 }
 
-// TestSeveralTypes: a worker of several types gets what it serves, with headers
-// if it wants them, and its token decides.
+// TestSeveralTypes: a worker of several types gets jobs of these types, with headers
+// if it wants them, and only if its token allows the type.
 func TestSeveralTypes(t *testing.T) {
 	t.Parallel()
 	s := begin(t, withTokens(t, "any submit,work", "mails work mail-*,news"))
@@ -59,12 +59,12 @@ func TestSeveralTypes(t *testing.T) {
 	worker.send(`{"action":"respond","body":1}`)
 	worker.want("ok", true)
 	submitter.want("id", "2")
-	submitter.send(`{"action":"cancel","id":"1"}`) // nobody served it
+	submitter.send(`{"action":"cancel","id":"1"}`) // no worker served it
 	submitter.want("ok", true)
 }
 
-// TestGroups: a job in a group that holds all waits, and a change of its groups
-// lets it go; a group too many is refused.
+// TestGroups: a job waits while a rule of its group holds everything back, and is released
+// by a change of its groups; one group too many is refused.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxGroups = 2 })
@@ -90,8 +90,7 @@ func TestGroups(t *testing.T) {
 	worker.want("id", "a")
 }
 
-// TestRefusedJoin: a join that is refused leaves the worker as it was: its answers
-// need no id.
+// TestRefusedJoin: a refused join leaves the worker as it was: its answers need no id.
 func TestRefusedJoin(t *testing.T) {
 	t.Parallel()
 	s := begin(t, func(o *settings.Options) { o.MaxTypes = 1 })
@@ -109,8 +108,8 @@ func TestRefusedJoin(t *testing.T) {
 	submitter.want("id", "j")
 }
 
-// TestHelloWithBadValue: a hello with a good token and a bad value is told so and
-// may come again; with a wrong token it is refused like any other.
+// TestHelloWithBadValue: a hello with a good token and a bad value is refused with a reason
+// and may be sent again; with a wrong token it is refused like any other.
 func TestHelloWithBadValue(t *testing.T) {
 	t.Parallel()
 	s := begin(t, withTokens(t, "good submit"))

@@ -28,7 +28,7 @@ func begin(t *testing.T, set func(o *settings.Options)) *Server {
 	return s
 }
 
-// options are the defaults on free ports.
+// options returns the defaults, with free ports.
 func options(set func(o *settings.Options)) settings.Options {
 	o := settings.Default()
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
@@ -54,7 +54,7 @@ func dial(t *testing.T, a net.Addr) *peer {
 	return &peer{t, c}
 }
 
-// narrow keeps the system from taking in much that p does not read.
+// narrow keeps the system from buffering much that p does not read.
 func (p *peer) narrow() *peer {
 	p.t.Helper()
 	if c, ok := p.Conn.(interface{ SetReadBuffer(int) error }); ok {
@@ -93,7 +93,7 @@ func (p *peer) next() (map[string]any, error) {
 	return m, json.Unmarshal(payload, &m)
 }
 
-// want reads one frame, which must have this value under this key.
+// want reads one frame, whose key must have this value.
 func (p *peer) want(key string, value any) map[string]any {
 	p.t.Helper()
 	m, err := p.next()

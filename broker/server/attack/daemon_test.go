@@ -20,7 +20,7 @@ import (
 
 	"gloom/bench/proc"
 	"gloom/bench/throwaway"
-	_ "gloom/broker/admin" // what gloomd is made of: when it changes, these tests run again
+	_ "gloom/broker/admin" // part of gloomd: when it changes, these tests run again
 )
 
 var full = flag.Bool("full", false, "attack for longer, with more peers")
@@ -28,7 +28,7 @@ var full = flag.Bool("full", false, "attack for longer, with more peers")
 const (
 	mib      = 1 << 20
 	patience = 45 * time.Second
-	// budget is what the attacked broker may hold, most what it may be in memory.
+	// budget is what the attacked broker may hold, and most the limit of its resident memory.
 	budget = 128 * mib
 	most   = budget*5/4 + 64*mib
 )
@@ -48,7 +48,7 @@ type daemon struct {
 	submit, worker string
 	http           string
 	secure         bool
-	peers          []*peer // that are open
+	peers          []*peer // the open ones
 }
 
 // start starts a gloomd with shares of budget as its limits.
@@ -85,7 +85,7 @@ func (d *daemon) rss() int64 {
 	return n
 }
 
-// parts is what the daemon says it holds.
+// parts returns the bytes that the daemon's metrics report, by part.
 func (d *daemon) parts() (said string) {
 	answer, err := http.Get("http://" + d.http + "/metrics")
 	if err != nil {
@@ -142,7 +142,7 @@ func pack(format string, args ...any) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
 }
 
-// try writes for at most a second, and tells whether all was taken.
+// try writes for at most a second, and reports whether all was written.
 func (p *peer) try(b []byte) bool {
 	_ = p.SetWriteDeadline(time.Now().Add(time.Second))
 	_, err := p.Write(b)
@@ -159,7 +159,7 @@ func (p *peer) send(format string, args ...any) {
 
 func (p *peer) next() (string, error) { return p.within(patience) }
 
-// within reads a frame that comes in time.
+// within reads a frame that arrives within d.
 func (p *peer) within(d time.Duration) (string, error) {
 	_ = p.SetReadDeadline(time.Now().Add(d))
 	var head [4]byte
@@ -171,7 +171,7 @@ func (p *peer) within(d time.Duration) (string, error) {
 	return string(b), err
 }
 
-// want reads a frame that begins as told.
+// want reads a frame that must begin with these bytes.
 func (p *peer) want(prefix string) {
 	p.t.Helper()
 	if got, err := p.next(); err != nil || !strings.HasPrefix(got, prefix) {
@@ -179,7 +179,7 @@ func (p *peer) want(prefix string) {
 	}
 }
 
-// served tells that a job of an innocent submitter is done by an innocent worker.
+// served checks that an innocent worker gets and answers an innocent submitter's job.
 func (d *daemon) served(name string) {
 	d.t.Helper()
 	s, w := d.dial(d.submit), d.dial(d.worker)
@@ -193,7 +193,7 @@ func (d *daemon) served(name string) {
 	_, _ = s.Close(), w.Close()
 }
 
-// watch notes the highest resident memory until it is told to stop.
+// watch records the highest resident memory until it is stopped.
 func (d *daemon) watch() (stop func() int64) {
 	end, peak := make(chan struct{}), make(chan int64)
 	go func() {
@@ -212,8 +212,8 @@ func (d *daemon) watch() (stop func() int64) {
 	return func() int64 { close(end); return <-peak }
 }
 
-// bounded runs an attack, and says so when memory grows beyond the bound, or does
-// not come back soon after its end.
+// bounded runs an attack, and fails if memory grows beyond the bound or does not shrink
+// soon after the attack ends.
 func (d *daemon) bounded(attack func()) {
 	d.t.Helper()
 	d.served("before")

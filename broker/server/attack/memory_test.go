@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// enough are so many of a size that together they are more than the broker may
-// be in memory; many times as many where the full attack is asked for.
+// enough returns a number of things of a size that together exceed most; ten times that
+// number in the full attack.
 func enough(size int) int {
 	n := most/size + 1
 	if *full {
@@ -19,7 +19,7 @@ func enough(size int) int {
 	return n
 }
 
-// longer is d, or much longer where the full attack is asked for.
+// longer returns d, or much more in the full attack.
 func longer(d time.Duration) time.Duration {
 	if *full {
 		d *= 8
@@ -27,8 +27,8 @@ func longer(d time.Duration) time.Duration {
 	return d
 }
 
-// TestMemory: whatever peers hoard, the broker's memory stays within its bound,
-// comes back, and innocent peers are served.
+// TestMemory: whatever peers hoard, the broker's memory stays within its bound and
+// shrinks afterwards, and innocent peers are served.
 func TestMemory(t *testing.T) {
 	junk := strings.Repeat("j", 14*mib)
 	body := strings.Repeat("b", 130<<10)
@@ -64,7 +64,7 @@ func TestMemory(t *testing.T) {
 				if !p.try(pack(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
 					break
 				}
-				// Nothing comes once the submitter has been closed.
+				// No frame arrives once the submitter has been closed.
 				if got, err := w.within(3 * time.Second); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
 					break
 				}
@@ -153,7 +153,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// deaf has many peers send the same over and over and read nothing, for a time.
+// deaf has many peers send the same bytes again and again, and read nothing, for a time.
 func (d *daemon) deaf(what []byte) {
 	var all sync.WaitGroup
 	end := time.Now().Add(longer(3 * time.Second))
@@ -167,8 +167,8 @@ func (d *daemon) deaf(what []byte) {
 	all.Wait()
 }
 
-// TestInnocent: who hoards unfinished frames goes, not the worker whose answer
-// comes in two pieces.
+// TestInnocent: peers that hoard unfinished frames are closed, but not the worker whose
+// answer arrives in two pieces.
 func TestInnocent(t *testing.T) {
 	d := start(t)
 	s, w := d.dial(d.submit), d.dial(d.worker)
@@ -192,8 +192,8 @@ func TestInnocent(t *testing.T) {
 	s.want(`{"id":"i","body":"iii`)
 }
 
-// TestIdleTLS: a TLS connection keeps little after a large frame. There are so
-// many that the 16 MiB which gloomd leaves to the collector are less than little.
+// TestIdleTLS: a TLS connection keeps little memory after a large frame. There are
+// so many connections that the collector's 16 MiB of slack do not matter.
 func TestIdleTLS(t *testing.T) {
 	d := start(t, append(certificate(t), "--max-memory=1GiB")...) // an eighth of it is for TLS
 	d.secure = true
@@ -212,7 +212,7 @@ func TestIdleTLS(t *testing.T) {
 		p.send(`{"action":"cancel","id":"t%d"}`, i)
 		p.want(`{"ok":true`)
 	}
-	end := time.Now().Add(4 * patience) // the runtime gives memory back in idle moments
+	end := time.Now().Add(4 * patience) // the runtime returns memory when it is idle
 	for d.rss() > before+n*32<<10 {
 		if time.Now().After(end) {
 			t.Fatalf("%d TLS connections that sent one large frame each take %d KiB more, each", n, (d.rss()-before)/n>>10)

@@ -14,13 +14,13 @@ import (
 
 var seed = flag.Uint64("seed", 0, "attack at random with this seed")
 
-// rogue is a peer that does at random what it should not.
+// rogue is a peer that misbehaves at random.
 type rogue struct {
 	*rand.Rand
 	net.Conn
 }
 
-// acts are what a rogue may send: whole frames, beginnings of frames, none at all.
+// acts are the bytes that a rogue may send: whole frames, beginnings of frames, or neither.
 var acts = []func(r *rogue) []byte{
 	func(r *rogue) []byte { return make([]byte, r.IntN(1<<20)) },
 	func(r *rogue) []byte {
@@ -60,7 +60,7 @@ var acts = []func(r *rogue) []byte{
 	},
 }
 
-// misbehave lives the life of one connection.
+// misbehave opens one connection, acts on it at random, and closes it.
 func (r *rogue) misbehave() {
 	defer r.Close()
 	for range 1 + r.IntN(8) {
@@ -80,9 +80,9 @@ func (r *rogue) misbehave() {
 	}
 }
 
-// TestRandom: all of it together, at random, and innocent peers are served the
-// whole time: what they submit is accepted or refused for want of room, reaches
-// their worker, and the answer comes back.
+// TestRandom: all attacks together, at random, while innocent peers are served: each job
+// that they submit is either refused for lack of room, or reaches their worker and is
+// answered.
 func TestRandom(t *testing.T) {
 	base := *seed
 	if base == 0 {

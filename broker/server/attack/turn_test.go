@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestTurns: whatever a peer floods the broker with, others' pings are answered;
-// how soon is judged in the full attack, which has the processors to itself.
+// TestTurns: whatever a peer floods the broker with, others' pings are answered. Only the
+// full attack, which has the processors to itself, judges how soon.
 func TestTurns(t *testing.T) {
 	floods := []struct {
 		what  string
@@ -44,7 +44,7 @@ func TestTurns(t *testing.T) {
 								_, err = p.Write(f.bytes)
 							}
 						}()
-						go func() { // reads what it gets, so that it is not slowed for that
+						go func() { // reads everything, so that the broker does not slow it down
 							buf := make([]byte, 1<<20)
 							for err := error(nil); err == nil; {
 								_, err = p.Read(buf)
@@ -60,7 +60,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// pings tells what half of an innocent peer's pings take at least.
+// pings returns the median time of an innocent peer's pings.
 func (d *daemon) pings(during time.Duration) time.Duration {
 	p := d.dial(d.submit)
 	var took []time.Duration

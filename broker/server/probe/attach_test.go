@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// attach asks for a job's frames and checks the state that it is told.
+// attach takes over a job's frames and checks the state in the reply.
 func (s submitter) attach(id, state, more string) {
 	s.t.Helper()
 	s.send(`{"action":"attach","id":%s%s}`, quote(id), more)
@@ -63,7 +63,7 @@ func TestAttach(t *testing.T) {
 		s.attach(id, "running", "") // and back
 		heir.failsFor("taken_over", id)
 		w.progress(`2`)
-		heir.close() // has nothing to do with it any more
+		heir.close() // no longer has the job
 		w.respond(`2`)
 		s.result(id, `2`)
 		s.quiet()
@@ -75,7 +75,7 @@ func TestAttach(t *testing.T) {
 		heir.attach(id, "queued", "")
 		s.failsFor("taken_over", id)
 		b.lose(t, s, (*conn).close)
-		heir.attach(id, "queued", "") // is here already
+		heir.attach(id, "queued", "") // has it already
 		heir.quiet()
 		heir.cancel(id)
 		heir.cancelFails("unknown_id", id)
@@ -118,7 +118,7 @@ func TestAttach(t *testing.T) {
 		s.attachFails("unknown_id", id)
 		b.submitter(t).attachFails("unknown_id", id)
 		s.put(id, typ, `1`, "")
-		s.failsFor("id_exists", id) // held to the run's end
+		s.failsFor("id_exists", id) // the run holds the id until its end
 		w.respond(`2`)
 		s.submit(id, typ, `1`)
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
@@ -165,7 +165,7 @@ func TestAttach(t *testing.T) {
 			other.send(`{"action":"attach","id":%q,"progress":%s}`, id, v)
 			reasonNames(t, other.failsFor("invalid_type", id), "progress")
 		}
-		s.quiet() // nobody took it
+		s.quiet() // no submitter took it
 	})
 	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
 		typ := name("attach")
@@ -205,7 +205,7 @@ func TestAttach(t *testing.T) {
 			}
 			w.send(`{"action":"respond","body":"x"}`)
 			if i%2 == 1 {
-				s.halfClose() // still reads: here, or kept, or both
+				s.halfClose() // still reads: the end arrives here, or is kept, or both
 			}
 			w.ok()
 			if i%2 == 1 {
@@ -217,7 +217,7 @@ func TestAttach(t *testing.T) {
 			heir.send(`{"action":"attach","id":%q}`, id)
 			f := heir.recv()
 			if f.text("error") == "unknown_id" {
-				continue // written whole to the one that was cut
+				continue // written whole to the connection that was cut
 			}
 			heir.result(id, `"x"`)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Bodies whose bytes a parser that decodes and encodes would change.
+// Bodies whose bytes would change if a parser decoded and encoded them.
 var bodies = []struct{ what, body string }{
 	{"null", `null`},
 	{"true", `true`},
@@ -98,7 +98,7 @@ func TestBodyPlaces(t *testing.T) {
 	}
 }
 
-// Seeded random JSON, both directions, through one pair.
+// Random JSON from a seed, in both directions, through one submitter and one worker.
 func TestRandomBodies(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -15,7 +15,7 @@ func TestCancel(t *testing.T) {
 		s := b.submitter(t)
 		id, next := s.fresh(typ, `1`), s.fresh(typ, `2`)
 		s.cancel(id)
-		s.submit(id, typ, `"again"`) // free at once, and last in line now
+		s.submit(id, typ, `"again"`) // the id is free at once, and the job is now the last one
 		if got := drainOrder(t, b, typ, 2); fmt.Sprint(got) != fmt.Sprint([]string{next, id}) {
 			t.Errorf("order %v", got)
 		}
@@ -47,7 +47,7 @@ func TestCancel(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(name("cancel"), `1`, `,"expires_ms":1000`)
 		s.cancel(id)
-		s.silent(1200 * ms) // no expired either
+		s.silent(1200 * ms) // no expired frame either
 	})
 	t.Run("running", func(t *testing.T) {
 		t.Parallel()
@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 		w.takes(id)
 		next := s.fresh(typ, `2`)
 		s.cancel(id)
-		w.quiet() // it did not ask for notices, and is still at work
+		w.quiet() // it did not ask for notices, and still runs the job
 		s.put(id, typ, `1`, "")
 		s.failsFor("id_exists", id)
 		w.respond(`"unwanted"`)
@@ -105,7 +105,7 @@ func TestCancel(t *testing.T) {
 		w.raw(announce(0x7fffffff))
 		w.fails("size_error")
 		b.waitState(t, id, "")
-		s.quiet() // nothing more ever comes for that id
+		s.quiet() // no more frames for that id
 	})
 	t.Run("running, then its submitter gone", func(t *testing.T) {
 		t.Parallel()
@@ -132,7 +132,7 @@ func TestCancel(t *testing.T) {
 		s.cancelFails("unknown_id", answered)
 		queued := s.fresh(name("elsewhere"), `1`)
 		s.cancel(queued)
-		s.cancelFails("unknown_id", queued) // cancelled before
+		s.cancelFails("unknown_id", queued) // already cancelled
 		running := s.fresh(typ, `1`)
 		w.takes(running)
 		s.cancel(running)
@@ -177,7 +177,7 @@ func TestCancel(t *testing.T) {
 		w.takes(id)
 		b.waitState(t, id, "delayed")
 		s.cancel(id)
-		s.submit(id, name("elsewhere"), `1`) // free at once: no run holds it
+		s.submit(id, name("elsewhere"), `1`) // the id is free at once: no run holds it
 		w.quiet()
 		w.respond(`"late"`)
 		s.quiet()
@@ -203,7 +203,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// Against an answer, exactly one wins.
+// Of a cancel and an answer at the same time, exactly one wins.
 func TestCancelAgainstAnswer(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -225,7 +225,7 @@ func TestCancelAgainstAnswer(t *testing.T) {
 			w.ok()
 		case "ack":
 			won["cancel"]++
-			w.cancelled(id) // before the ok, never after
+			w.cancelled(id) // before the ok, never after it
 			w.ok()
 		default:
 			t.Fatalf("got %s", f)
@@ -255,8 +255,8 @@ func TestCancelNotices(t *testing.T) {
 		next := s.fresh(typ, `1`)
 		s.cancel(id)
 		w.cancelled(id)
-		w.quiet()         // once, and the worker still answers
-		w.respond(`null`) // early, if it likes
+		w.quiet()         // only one notice, and the worker still answers
+		w.respond(`null`) // as early as it likes
 		w.takes(next)
 	})
 	t.Run("when its submitter goes", func(t *testing.T) {

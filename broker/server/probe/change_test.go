@@ -22,7 +22,7 @@ func (s submitter) changeFails(code, id, keys string) frame {
 	return s.failsFor(code, id)
 }
 
-// info is what HTTP tells of a job.
+// info returns what HTTP says about a job.
 func (d *daemon) info(t tb, id string) map[string]any {
 	t.Helper()
 	var job map[string]any
@@ -33,7 +33,7 @@ func (d *daemon) info(t tb, id string) map[string]any {
 	return job
 }
 
-// inOrder works off these jobs in this order, with a new worker.
+// inOrder checks that a new worker gets these jobs in this order, and answers them.
 func (d *daemon) inOrder(t tb, typ string, ids ...string) {
 	t.Helper()
 	w := d.joined(t, typ)
@@ -132,7 +132,7 @@ func TestChange(t *testing.T) {
 		first := s.freshWith(typ, `1`, `,"delay_ms":60000`)
 		second := s.fresh(typ, `1`)
 		s.change(first, `"delay_ms":0`)
-		s.change(second, `"delay_ms":0`) // ready already: no matter
+		s.change(second, `"delay_ms":0`) // ready already: nothing changes
 		b.inOrder(t, typ, first, second)
 	})
 	t.Run("made ready, it goes to an idle worker", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestChange(t *testing.T) {
 		w.fail("")
 		s.change(id, `"delay_ms":0`)
 		w.takes(id)
-		w.fail("") // attempts used stay used
+		w.fail("") // used attempts stay used
 		s.failsFor("job_failed", id)
 	})
 	t.Run("the deadline stays", func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestChange(t *testing.T) {
 		s := b.submitter(t)
 		begin := time.Now()
 		id := s.freshWith(typ, `1`, `,"expires_ms":2000`)
-		s.change(id, `"delay_ms":60000`) // beyond it: taken
+		s.change(id, `"delay_ms":60000`) // beyond its expiry: accepted
 		s.failsFor("expired", id)
 		notBefore(t, begin, 2000*ms, "expired")
 		soonAfter(t, begin, 2000*ms, "expired")
@@ -176,14 +176,14 @@ func TestChange(t *testing.T) {
 		for range 200 {
 			s.ack(id)
 		}
-		b.inOrder(t, typ, id, other) // the last word was 0
+		b.inOrder(t, typ, id, other) // the last change set 0
 	})
 	t.Run("with ack false at the submit", func(t *testing.T) {
 		typ := name("change")
 		s := b.submitter(t)
 		id := name("job")
 		s.put(id, typ, `1`, `,"ack":false`)
-		s.change(id, `"priority":3`) // ack is about the submit
+		s.change(id, `"priority":3`) // "ack" concerns only the submit
 	})
 	t.Run("ids by value", func(t *testing.T) {
 		typ := name("change")
@@ -245,7 +245,7 @@ func TestChangeRefused(t *testing.T) {
 		b.waitState(t, bound, "")
 		other.change(second, `"priority":9`)
 		b.inOrder(t, typ, second, first)
-		other.changeFails("unknown_id", first, `"priority":9`) // its outcome is kept, but it waits no more
+		other.changeFails("unknown_id", first, `"priority":9`) // its outcome is kept, but it no longer waits
 	})
 	t.Run("of detached ones, by anybody", func(t *testing.T) {
 		typ := name("change")
@@ -335,7 +335,7 @@ func TestChangeOverHTTP(t *testing.T) {
 		b.inOrder(t, typ, second, first)
 		s.result(second, `1`)
 		s.result(first, `1`)
-		s.quiet() // its submitter is not told
+		s.quiet() // its submitter gets no frame
 	})
 	t.Run("delay_ms", func(t *testing.T) {
 		typ := name("patch")
@@ -411,7 +411,7 @@ func TestChangeWithTokens(t *testing.T) {
 		s.fails("forbidden|unknown_id")
 	}
 	private := owner.freshWith("private", `1`, `,"detach":true`)
-	refused(other, private)   // a type that is not ours
+	refused(other, private)   // a type that the token does not allow
 	refused(foreign, private) // no scope submit
 	shared := owner.freshWith("img-a", `1`, `,"detach":true`)
 	other.change(shared, `"priority":5`)
@@ -429,7 +429,7 @@ func TestChangeWithTokens(t *testing.T) {
 		}
 		return nil
 	})
-	other.changeFails("unknown_id", kept, `"priority":9`) // another token's
+	other.changeFails("unknown_id", kept, `"priority":9`) // another token's job
 	other.cancelFails("unknown_id", kept)
 	other.changeFails("unknown_id", bound, `"priority":9`)
 	heir.cancel(kept)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Everything at once for a while: random options, workers that fail, stall,
-// leave and die, submitters that cancel and vanish. Every job that was acked
-// to a submitter that stayed ends exactly once, and the ledger is balanced.
+// Random options, workers that fail, stall, leave and die, and submitters that cancel
+// and vanish, all at once. Every job that was acked to a submitter that stayed ends
+// exactly once, and the ledger is balanced.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -36,7 +36,7 @@ func TestChaos(t *testing.T) {
 	for n := range 3 {
 		typ := fmt.Sprintf("%s-%d", base, n)
 		until(t, "all ended", func() error {
-			l := b.ledger(t, typ) // checks the equation, too
+			l := b.ledger(t, typ) // also checks the equation
 			if l["delayed"]+l["queued"]+l["running"] > 0 {
 				drainRest(t, b, typ)
 				return fmt.Errorf("%v", l)
@@ -47,7 +47,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// drainRest answers what detached jobs are left.
+// drainRest answers the remaining detached jobs.
 func drainRest(t *testing.T, b *daemon, typ string) {
 	w := b.joined(t, typ)
 	defer w.close()

@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// tb is what is needed of a test; *testing.T and *fiber have it.
+// tb is the part of testing.TB that the tests need; *testing.T and *fiber have it.
 type tb interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -30,10 +30,10 @@ func pack(payload string) []byte {
 	return append(out, payload...)
 }
 
-// announce is the head of a frame of n bytes.
+// announce returns the header of a frame of n bytes.
 func announce(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// quote makes a JSON string of s.
+// quote returns s as a JSON string.
 func quote(s string) string {
 	out, err := json.Marshal(s)
 	if err != nil {
@@ -42,13 +42,13 @@ func quote(s string) string {
 	return string(out)
 }
 
-// frame is one message of the broker, its values as they came.
+// frame is one message of the broker, with its values unparsed.
 type frame struct {
 	raw  string
 	keys map[string]json.RawMessage
 }
 
-// parse checks what holds for every frame, whatever it is about.
+// parse checks what must hold for every frame.
 func parse(payload []byte) (frame, error) {
 	f := frame{raw: string(payload)}
 	if !utf8.Valid(payload) {
@@ -71,7 +71,7 @@ func parse(payload []byte) (frame, error) {
 	return f, nil
 }
 
-// text is the value of a string key, "" for anything else.
+// text returns the value of a string key, "" for anything else.
 func (f frame) text(key string) string {
 	var s string
 	if json.Unmarshal(f.keys[key], &s) != nil {
@@ -82,7 +82,7 @@ func (f frame) text(key string) string {
 
 func (f frame) has(key string) bool { _, has := f.keys[key]; return has }
 
-// shape is the sorted list of the keys.
+// shape returns the sorted list of the keys.
 func (f frame) shape() string {
 	var names []string
 	for k := range f.keys {
@@ -92,7 +92,7 @@ func (f frame) shape() string {
 	return strings.Join(names, " ")
 }
 
-// kind names what a frame is by its keys alone.
+// kind classifies a frame by its keys alone.
 func (f frame) kind() string {
 	switch f.shape() {
 	case "ok":
@@ -132,7 +132,7 @@ type conn struct {
 	in  *bufio.Reader
 }
 
-// splitAddr makes dialable parts of an address in the daemon's spelling.
+// splitAddr splits an address in the daemon's spelling into parts for net.Dial.
 func splitAddr(addr string) (network, address string) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		return "unix", path
@@ -161,7 +161,7 @@ func dialTry(addr string) (*conn, error) {
 	return &conn{net: c, in: bufio.NewReader(c)}, nil
 }
 
-// write sends bytes as they are.
+// write sends raw bytes.
 func (c *conn) write(b []byte) error {
 	_ = c.net.SetWriteDeadline(time.Now().Add(patience))
 	_, err := c.net.Write(b)
@@ -181,7 +181,7 @@ func (c *conn) send(format string, args ...any) {
 	c.raw(pack(fmt.Sprintf(format, args...)))
 }
 
-// next reads one frame; it must come within limit.
+// next reads one frame, which must arrive within limit.
 func (c *conn) next(limit time.Duration) (frame, error) {
 	_ = c.net.SetReadDeadline(time.Now().Add(limit))
 	var head [4]byte
@@ -199,7 +199,7 @@ func (c *conn) next(limit time.Duration) (frame, error) {
 	return parse(payload)
 }
 
-// recv is the next frame, whatever it is.
+// recv returns the next frame of any kind.
 func (c *conn) recv() frame {
 	c.t.Helper()
 	f, err := c.next(patience)
@@ -209,7 +209,7 @@ func (c *conn) recv() frame {
 	return f
 }
 
-// want is the next frame, which must be of this kind.
+// want returns the next frame, which must be of this kind.
 func (c *conn) want(kind string) frame {
 	c.t.Helper()
 	f := c.recv()
@@ -250,7 +250,7 @@ func (c *conn) failsFor(code, id string) frame {
 	return f
 }
 
-// result expects the answer of a job with this very body.
+// result expects the answer of a job, with exactly this body.
 func (c *conn) result(id, body string) {
 	c.t.Helper()
 	f := c.want("result")
@@ -259,8 +259,8 @@ func (c *conn) result(id, body string) {
 	}
 }
 
-// quiet shows that nothing is under way to this peer: the reply to a request
-// that changes nothing is the very next frame.
+// quiet checks that no frame is on its way to this peer: the next frame must be the
+// reply to a request that changes nothing.
 func (c *conn) quiet() {
 	c.t.Helper()
 	c.send(`{"action":"are you quiet?"}`)
@@ -269,8 +269,8 @@ func (c *conn) quiet() {
 	}
 }
 
-// silent shows that nothing comes for a short while: for what another
-// connection's end or a timer might cause.
+// silent checks that no frame arrives for a short while, such as one that a timer or the
+// end of another connection might cause.
 func (c *conn) silent(d time.Duration) {
 	c.t.Helper()
 	if f, err := c.next(d); err == nil {
@@ -299,7 +299,7 @@ func (c *conn) closes(limit time.Duration) error {
 	return err
 }
 
-// isEnd tells an ended connection from a slow one.
+// isEnd distinguishes an ended connection from a slow one.
 func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -316,7 +316,7 @@ func (c *conn) reset() {
 	_ = c.net.Close()
 }
 
-// halfClose says that nothing more will be sent, and goes on listening.
+// halfClose closes the sending side and keeps reading.
 func (c *conn) halfClose() {
 	if half, ok := c.net.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

@@ -21,7 +21,7 @@ func TestStartUp(t *testing.T) {
 		}
 	})
 	t.Run("default ports", func(t *testing.T) {
-		// The defaults may be taken on this machine: then the refusal must name one.
+		// The default ports may be in use on this machine: then the refusal must name one.
 		d, err := launch(spec{bare: true, flags: []string{"--log-format=json"}})
 		if err != nil {
 			if d == nil || !strings.Contains(d.Log.String(), "999") {
@@ -158,7 +158,7 @@ func TestBadFlags(t *testing.T) {
 
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
-	// whichever worker gets the job names the setting that won
+	// the worker that gets the job shows which setting won
 	winner := func(t *testing.T, b *daemon) string {
 		t.Helper()
 		got := make(chan string, 4)

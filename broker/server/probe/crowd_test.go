@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Many submitters and workers at once: every answer finds its owner.
+// Many submitters and workers at once: every answer reaches its submitter.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -75,7 +75,7 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// The same id wanted by many at once goes to exactly one.
+// If many submitters use the same id at once, exactly one gets it.
 func TestRaceForAnID(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -153,7 +153,7 @@ func TestThousandConnects(t *testing.T) {
 	b.alive(t)
 }
 
-// Descriptors do not leak over many short connections.
+// Many short connections leak no descriptors.
 func TestDescriptorsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -179,8 +179,8 @@ func TestDescriptorsAreGivenBack(t *testing.T) {
 	b.alive(t)
 }
 
-// More connections than the daemon may have files: it survives, keeps the
-// ones it has, and serves again when the flood is over.
+// If more connections arrive than the daemon may have open files, it survives, keeps its
+// connections, and serves new ones once the flood is over.
 func TestFloodPastTheFileLimit(t *testing.T) {
 	t.Parallel()
 	b := startSpec(t, spec{files: 96})

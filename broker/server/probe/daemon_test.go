@@ -20,12 +20,12 @@ type daemon struct {
 	submitAddr, workerAddr, httpAddr string
 }
 
-// spec says how to start one.
+// spec describes how to start a daemon.
 type spec struct {
 	flags []string
 	env   []string // NAME=value, on top of a clean environment
-	bare  bool     // without the free ports that are given otherwise
-	files int      // limit on open files; 0 keeps ours
+	bare  bool     // without the flags for free ports
+	files int      // limit on open files; 0: the test's own limit
 }
 
 var freePorts = []string{
@@ -54,7 +54,7 @@ func launch(s spec) (*daemon, error) {
 	return &daemon{d, d.Field("submit_addr"), d.Field("worker_addr"), d.Field("http_addr")}, err
 }
 
-// tail is the end of what the daemon wrote.
+// tail returns the end of the daemon's output.
 func (d *daemon) tail() string { return throwaway.Tail([]byte(d.Log.String())) }
 
 // start runs a daemon for one test and checks its end: a balanced ledger,
@@ -81,9 +81,8 @@ func startSpec(t *testing.T, s spec) *daemon {
 	return d
 }
 
-// refusedWith starts a daemon that must not come up, and returns what it
-// wrote. Its exit code is 2 for options that cannot be; code 0 takes 1, a failure,
-// as well.
+// refusedWith starts a daemon that must fail to start, and returns its output. Its exit
+// code must be code, which is 2 for invalid options; code 0 accepts 2 and 1, a failure.
 func refusedWith(t *testing.T, code int, s spec) string {
 	t.Helper()
 	d, err := launch(s)
@@ -104,7 +103,7 @@ func refusedWith(t *testing.T, code int, s spec) string {
 	return text
 }
 
-// end stops the daemon the polite way and judges its whole life.
+// end checks the ledger, stops the daemon, and checks its exit code and output.
 func (d *daemon) end() error {
 	var errs []error
 	if d.Running() && d.httpAddr != "" {
@@ -126,7 +125,7 @@ func (d *daemon) endsWithin(limit time.Duration) bool {
 	}
 }
 
-// usage is what the process holds; nothing when it is gone.
+// usage returns the resources that the process uses; zero if it has ended.
 func (d *daemon) usage() proc.Usage {
 	u, _ := proc.UsageOf(d.PID())
 	return u
@@ -138,8 +137,8 @@ var common struct {
 	err  error
 }
 
-// shared is the daemon of all tests that need no special flags. They keep
-// apart by types and ids of their own.
+// shared is the daemon of all tests that need no special flags. Each test uses types and
+// ids of its own.
 func shared(t *testing.T) *daemon {
 	t.Helper()
 	common.once.Do(func() { common.d, common.err = launch(spec{}) })

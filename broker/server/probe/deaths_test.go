@@ -68,8 +68,8 @@ func TestIdleWorkerLost(t *testing.T) {
 			typ := name("idle")
 			w, s := b.joined(t, typ), b.submitter(t)
 			d.end(w.conn)
-			// Whether or not the loss is known when the job comes, it must be served,
-			// and a peer that is gone for good must not swallow more than one.
+			// The job must be served whether or not the loss is known when it arrives,
+			// and a peer that is gone must not take more than one job with it.
 			id := s.fresh(typ, `1`)
 			heir := b.joined(t, typ)
 			heir.takes(id)
@@ -85,7 +85,7 @@ func TestIdleWorkerLost(t *testing.T) {
 	})
 }
 
-// A lost worker's job stands ahead of its equals.
+// A lost worker's job is handed out before others of its priority.
 func TestRequeuePlace(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -123,9 +123,8 @@ func TestRequeuePlace(t *testing.T) {
 	})
 }
 
-// waitRequeued waits until the broker knows that a worker is lost: HTTP says
-// so for a job where /v1/jobs is served, and a worker that joined for the
-// purpose and leaves idle says so otherwise.
+// waitRequeued waits until the broker knows that a job's worker is lost and has queued
+// the job again.
 func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
 	t.Helper()
 	until(t, "job is queued again", func() error {
@@ -134,7 +133,7 @@ func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
 			return err
 		}
 		if status == 404 {
-			time.Sleep(300 * time.Millisecond) // no such door yet: the loss is seen by now, or the order below says not
+			time.Sleep(300 * time.Millisecond) // HTTP cannot show it; a later check fails if the loss is not known by then
 			return nil
 		}
 		if !strings.Contains(body, `"queued"`) {
@@ -144,7 +143,7 @@ func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
 	})
 }
 
-// loseWorkers hands a job out and loses its worker, n times.
+// loseWorkers loses the job's worker n times.
 func loseWorkers(t *testing.T, d *daemon, typ, id string, n int) {
 	t.Helper()
 	for i := range n {
@@ -165,7 +164,7 @@ func TestAttempts(t *testing.T) {
 		s.failsFor("job_failed", id)
 		w := b.joined(t, typ)
 		w.quiet()
-		s.submit(id, typ, `"again"`) // free again
+		s.submit(id, typ, `"again"`) // the id is free again
 		w.takes(id)
 		w.respond(`1`)
 		s.result(id, `1`)
@@ -210,7 +209,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// An answer that was sent counts, whatever became of its sender.
+// An answer that was sent counts, whatever happens to its sender.
 func TestAnswerThenDeath(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -232,7 +231,7 @@ func TestAnswerThenDeath(t *testing.T) {
 	b.joined(t, typ).quiet()
 }
 
-// A worker that we close for what it sent ends its job at once.
+// If the broker closes a worker because of a bad frame, its job ends at once.
 func TestBadFrameAtWork(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -309,7 +308,7 @@ func TestBadFrameAtWork(t *testing.T) {
 	})
 }
 
-// Workers come, work, and die at random moments: every job ends, once.
+// Workers join, work, and die at random moments: every job ends exactly once.
 func TestRandomDeaths(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--retries=1000")

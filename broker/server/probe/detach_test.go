@@ -307,7 +307,7 @@ func TestProgress(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.takes(id)
 		body := quote(strings.Repeat("p", 32<<10))
-		for range 1000 { // 32 MiB: may be dropped, may not pile up, and the worker gets its oks
+		for range 1000 { // 32 MiB: they may be dropped but not pile up, and the worker gets its oks
 			w.progress(body)
 		}
 		if grown := b.usage().RSS; grown > 256*mib && !throwaway.Race {

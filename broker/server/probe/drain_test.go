@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// exits waits for the end and wants this exit code.
+// exits waits for the daemon's end and checks its exit code.
 func (d *daemon) exits(t *testing.T, limit time.Duration, code int) {
 	t.Helper()
 	if !d.endsWithin(scaled(limit)) {
@@ -19,9 +19,9 @@ func (d *daemon) exits(t *testing.T, limit time.Duration, code int) {
 	}
 }
 
-// drain sends the signal and waits until the broker refuses new jobs. The
-// submitter must be known to it before: one still in the kernel's backlog goes
-// with the listener.
+// drain sends the signal and waits until the broker refuses new jobs. The broker must
+// have accepted the submitter before: a connection that is still in the kernel's backlog
+// is closed with the listener.
 func (d *daemon) drain(t *testing.T, s submitter) {
 	t.Helper()
 	s.quiet()
@@ -108,7 +108,7 @@ func TestDrain(t *testing.T) {
 		s.freshWith(name("nobody"), `0`, `,"detach":true`)
 		b.Signal(syscall.SIGTERM)
 		s.failsFor("draining", delayed)
-		s.eof() // and nothing about the detached one
+		s.eof() // and no frame about the detached job
 		w.eof()
 		b.exits(t, 5*time.Second, 0)
 	})
@@ -125,7 +125,7 @@ func TestDrain(t *testing.T) {
 			late.failsFor("draining", "late")
 		}
 		w.quiet()
-		w.send(`{"action":"respond"}`) // requests are served as ever
+		w.send(`{"action":"respond"}`) // requests are served as before
 		w.fails("missing_field")
 		w.respond(`1`)
 		s.result(id, `1`)

@@ -11,7 +11,7 @@ type refusal struct {
 	what, payload string
 	code          string // alternatives split by "|"
 	reason        string // must occur in the reason
-	id            string // must be in the frame; empty: anything
+	id            string // must be in the frame; empty: any id
 }
 
 var submitRefusals = []refusal{
@@ -87,7 +87,7 @@ func TestSubmitRefusals(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("after")
-	s, w := b.submitter(t), b.joined(t, typ) // one socket for all: none may cost it
+	s, w := b.submitter(t), b.joined(t, typ) // one connection for all cases: none may close it
 	for _, r := range submitRefusals {
 		t.Run(r.what, func(t *testing.T) {
 			s := submitter{&conn{t, s.net, s.in}}
@@ -123,7 +123,7 @@ func TestWorkerRefusals(t *testing.T) {
 			if f := w.fails(r.code); !strings.Contains(f.text("reason"), r.reason) {
 				t.Errorf("reason %q does not name %q", f.text("reason"), r.reason)
 			}
-			// the job is still this worker's, and nobody was told anything
+			// the worker still has the job, and no other peer got a frame
 			s.put(id, typ, `1`, "")
 			s.failsFor("id_exists", id)
 			w.respond(`"still mine"`)
@@ -149,7 +149,7 @@ func TestWorkerRefusals(t *testing.T) {
 	})
 }
 
-// Payloads that are no JSON, or no UTF-8.
+// Payloads that are not JSON, or not UTF-8.
 var brokenPayloads = []struct{ what, payload string }{
 	{"open brace", `{`},
 	{"no value", `{"action":}`},
@@ -198,7 +198,7 @@ var brokenPayloads = []struct{ what, payload string }{
 	{"0xff outside of strings", "{\"action\":\"ping\"}\xff"},
 }
 
-// invalid_json may close a connection, and must not touch others.
+// invalid_json may close the connection, but must not affect others.
 func TestInvalidJSON(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -217,7 +217,7 @@ func TestInvalidJSON(t *testing.T) {
 	}
 }
 
-// staysOrCloses: either the connection goes on as ever, or it ends.
+// staysOrCloses checks that the connection either works as before or ends.
 func staysOrCloses(t *testing.T, c *conn) (open bool) {
 	t.Helper()
 	if err := c.write(pack(`{"action":"still there?"}`)); err != nil {
@@ -233,7 +233,7 @@ func staysOrCloses(t *testing.T, c *conn) (open bool) {
 	return false
 }
 
-// An empty frame is an error, and leaves everything as it was.
+// An empty frame is an error and changes nothing.
 func TestEmptyFrame(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -103,7 +103,7 @@ func TestLeave(t *testing.T) {
 		w.leave()
 		id := s.fresh(typ, `1`)
 		w.quiet()
-		w.join(typ) // undoes it
+		w.join(typ) // undoes the leave
 		w.takes(id)
 	})
 	t.Run("at work", func(t *testing.T) {
@@ -182,8 +182,8 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// Leave against dispatch: jobs sent before the ok are answered, none comes
-// after it, and no run is wasted.
+// A leave during hand-outs: jobs sent before its ok are answered, no job is sent after
+// it, and no run is wasted.
 func TestLeaveAgainstDispatch(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -217,7 +217,7 @@ func TestLeaveAgainstDispatch(t *testing.T) {
 					switch {
 					case fr.kind() == "job":
 						w.send(`{"action":"respond","body":%s}`, fr.keys["id"])
-						// its ok, and perhaps the leave's before it
+						// the answer's ok, and perhaps the leave's ok before it
 						w.ok()
 						if n >= 3 {
 							w.ok()

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// fair makes groups take turns in a type.
+// fair makes a type fair: its groups take turns.
 func (d *daemon) fair(t tb, typ string) {
 	t.Helper()
 	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ), `{"fair":true}`, 200)
 }
 
-// isFair is what HTTP tells of a type.
+// isFair returns what HTTP says about a type.
 func (d *daemon) isFair(t tb, typ string) bool {
 	t.Helper()
 	var info struct{ Fair *bool }
@@ -26,7 +26,7 @@ func (d *daemon) isFair(t tb, typ string) bool {
 	return *info.Fair
 }
 
-// takeAll works n jobs off and returns their bodies in order.
+// takeAll answers n jobs and returns their bodies in order.
 func (d *daemon) takeAll(t tb, w worker, n int) (bodies []string) {
 	t.Helper()
 	for range n {
@@ -37,8 +37,8 @@ func (d *daemon) takeAll(t tb, w worker, n int) (bodies []string) {
 	return bodies
 }
 
-// turns checks that in every n hand-outs in a row each of n groups, told by
-// the first letter of the body, has one, and that within a group age decides.
+// turns checks that each of n groups has one of every n hand-outs in a row, and that
+// within a group age decides. The first letter of a body is its group.
 func turns(t *testing.T, bodies []string, n int) {
 	t.Helper()
 	for i := 0; i+n <= len(bodies); i++ {
@@ -61,7 +61,7 @@ func turns(t *testing.T, bodies []string, n int) {
 	}
 }
 
-// flood submits n jobs of a group, their bodies numbered.
+// flood submits n jobs of a group, with numbered bodies.
 func (s submitter) flood(typ, letter string, n int, more string) {
 	s.t.Helper()
 	for i := range n {
@@ -128,7 +128,7 @@ func TestFair(t *testing.T) {
 		turns(t, b.takeAll(t, w, 20), 2)
 		b.http(t, "PUT", "/v1/types/"+typ, `{"fair":false}`, 200)
 		rest := b.takeAll(t, w, 40)
-		if !slices.IsSorted(rest[1:]) { // one was out
+		if !slices.IsSorted(rest[1:]) { // one job was out
 			t.Errorf("order %v", rest)
 		}
 	})
@@ -177,14 +177,14 @@ func TestFair(t *testing.T) {
 		s.flood(typ, "b", 40, in("b"))
 		w := b.joined(t, typ)
 		b.takeAll(t, w, 20)
-		_, _ = w.job() // one is out
+		_, _ = w.job() // one job is out
 		late := b.submitter(t).newcomer(typ, "c", in("c"))
 		w.respond(`1`)
 		got := b.takeAll(t, w, 3)
 		if !slices.Contains(got, late) {
 			t.Errorf("%q is not among the next three: %v", late, got)
 		}
-		b.takeAll(t, w, 10) // c is away and saves no turns up
+		b.takeAll(t, w, 10) // c has no jobs, and does not save up turns
 		_, _ = w.job()
 		b.submitter(t).flood(typ, "c", 10, in("c"))
 		w.respond(`1`)
@@ -280,7 +280,7 @@ func TestFair(t *testing.T) {
 		s.flood(typ, "a", 2, in("a"))
 		s.freshWith(plain, `"p"`, "")
 		s.flood(typ, "b", 1, in("b"))
-		// a0, then b's turn: b0 is younger than p
+		// a0, then group b's turn: b0 is younger than p
 		if got := fmt.Sprint(b.takeAll(t, b.serves(t, typ, plain), 4)); got != "[a0000 p b0000 a0001]" {
 			t.Errorf("order %s", got)
 		}

@@ -8,7 +8,7 @@ import (
 
 const year = "31536000000"
 
-// numbers are the integer keys of a verb and what they allow.
+// numbers are the integer keys of a verb, with their ranges.
 type numbers struct{ key, low, high string }
 
 var submitNumbers = []numbers{
@@ -51,7 +51,7 @@ func TestSubmitNumbers(t *testing.T) {
 				id := name("field")
 				s.put(id, typ, `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
 				reasonNames(t, s.failsFor(code, id), parts...)
-				s.put(id, typ, `1`, `,"ack":false`+fmt.Sprintf(`,%q:%s`, n.key, v)) // told even then
+				s.put(id, typ, `1`, `,"ack":false`+fmt.Sprintf(`,%q:%s`, n.key, v)) // refused even then
 				s.failsFor(code, id)
 				s.submit(id, name("elsewhere"), `1`) // a refused request changes nothing
 			}
@@ -69,12 +69,12 @@ func TestSubmitNumbers(t *testing.T) {
 			}
 			small := "1"
 			if n.key == "expires_ms" {
-				small = "60000" // 1 would expire amid the checks
+				small = "60000" // 1 would expire during the checks
 			}
 			for _, v := range []string{n.low, small, n.high} {
 				s.freshWith(name("elsewhere"), `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
 			}
-			// null counts as absent: the job goes the way of any other
+			// null counts as absent: the job is handled like any other
 			w := b.joined(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, n.key))
 			w.takes(id)
@@ -96,7 +96,7 @@ func TestSubmitNumbers(t *testing.T) {
 			s.put(id, "t", `1`, fmt.Sprintf(`,"delay_ms":%s,"expires_ms":%s`, pair[0], pair[1]))
 			reasonNames(t, s.failsFor("invalid_value", id), "delay_ms")
 		}
-		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":0`) // 0 is none
+		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":0`) // 0: no expiry
 		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":60001`)
 		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":null`)
 	})
@@ -142,7 +142,7 @@ func TestJoinFields(t *testing.T) {
 		w := worker{&conn{t, w.net, w.in}}
 		w.send(`{"action":"join","type":"elsewhere"%s}`, more)
 		reasonNames(t, w.fails(code), parts...)
-		serve(t, s, w, typ) // still joined as before, still without names
+		serve(t, s, w, typ) // still joined as before, and without names
 	}
 	t.Run("prefetch of a wrong kind", func(t *testing.T) {
 		for _, v := range noIntegers {
@@ -162,7 +162,7 @@ func TestJoinFields(t *testing.T) {
 	t.Run("null is absent", func(t *testing.T) {
 		w := worker{&conn{t, w.net, w.in}}
 		w.joinWith(typ, `,"prefetch":null,"cancel":null`)
-		serve(t, s, w, typ) // respond without id: no prefetch was asked for
+		serve(t, s, w, typ) // respond without id: the worker joined without prefetch
 	})
 	t.Run("the ends", func(t *testing.T) {
 		w := b.worker(t)
@@ -254,7 +254,7 @@ func TestPorts(t *testing.T) {
 	reasonNames(t, w.fails("invalid_action"), "not_a_master")
 }
 
-// Who asks for nothing new gets nothing new, whatever keys it happens to send.
+// A peer that requests no new feature gets no new keys, whatever keys it sends.
 func TestKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -41,7 +41,7 @@ func TestFraming(t *testing.T) {
 			}
 			s.raw(whole[:cut])
 			if cut%8 == 0 {
-				time.Sleep(time.Millisecond) // lets some of the halves travel alone
+				time.Sleep(time.Millisecond) // so that some of the halves arrive alone
 			}
 			s.raw(whole[cut:])
 			s.ack(fmt.Sprintf("%d-%s", cut, typ))
@@ -58,7 +58,7 @@ func TestFraming(t *testing.T) {
 			s.silent(50 * time.Millisecond)
 			s.close()
 		}
-		s.submit(id, typ, `1`) // none of the halves has taken it
+		s.submit(id, typ, `1`) // none of the halves has used the id
 	})
 	t.Run("a thousand frames in one segment", func(t *testing.T) {
 		typ := name("segment")
@@ -125,7 +125,7 @@ func TestFraming(t *testing.T) {
 	})
 }
 
-// submitOf is a submit frame of exactly n bytes of payload.
+// submitOf returns a submit frame with a payload of exactly n bytes.
 func submitOf(n int, id, typ string) []byte {
 	empty := fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":""}`, id, typ)
 	return pack(strings.Replace(empty, `"body":""`, `"body":"`+strings.Repeat("z", n-len(empty))+`"`, 1))
@@ -140,7 +140,7 @@ func TestFrameSize(t *testing.T) {
 	t.Run("exactly the limit", func(t *testing.T) {
 		s.raw(submitOf(limit, "exact", typ))
 		s.ack("exact")
-		// the job frame may be longer than the submit was: it must go out all the same
+		// the job frame may be longer than the submit was, but it must be sent
 		w.takes("exact")
 		answer := `{"action":"respond","body":""}`
 		body := quote(strings.Repeat("a", limit-len(answer)))
@@ -191,11 +191,11 @@ func TestFrameSize(t *testing.T) {
 		bad.fails("size_error")
 		bad.eof()
 	})
-	// a client that is still writing must be able to read why it is cut off
+	// a client that is still writing must be able to read why it is closed
 	t.Run("error readable by a peer in the middle of its frame", func(t *testing.T) {
 		for range 5 {
 			bad := b.submitter(t)
-			_ = bad.write(submitOf(1<<20, "over", typ)) // may be cut off
+			_ = bad.write(submitOf(1<<20, "over", typ)) // the broker may close it
 			bad.fails("size_error")
 			bad.eof()
 		}
@@ -225,7 +225,7 @@ func TestAnnouncedLengths(t *testing.T) {
 	}
 }
 
-// Rubbish in any amount costs only the peer that sends it.
+// Garbage of any amount harms only the peer that sends it.
 func TestRubbish(t *testing.T) {
 	t.Parallel()
 	b := start(t)

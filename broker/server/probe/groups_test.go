@@ -27,7 +27,7 @@ func (d *daemon) groups(t tb, query string) (l groupList) {
 	return l
 }
 
-// groupIs checks the numbers of a group; all zero: it must not be listed.
+// groupIs checks the numbers of a group. If all are zero, it must not be listed.
 func (d *daemon) groupIs(t tb, group string, waiting, running, held int) {
 	t.Helper()
 	got, want := groupInfo{Group: group}, groupInfo{group, waiting, running, held}
@@ -46,7 +46,7 @@ func (d *daemon) groupIs(t tb, group string, waiting, running, held int) {
 
 func in(groups ...string) string { return `,"groups":` + list(groups...) }
 
-// many is a worker with room for a hundred jobs.
+// many returns a worker with room for a hundred jobs.
 func (d *daemon) many(t tb, typ string) worker { t.Helper(); return d.named(t, typ, "100") }
 
 func TestGroups(t *testing.T) {
@@ -79,7 +79,7 @@ func TestGroups(t *testing.T) {
 		other := s.freshWith(typ, `1`, in(p+"-b"))
 		free := s.fresh(typ, `1`)
 		w := b.many(t, typ)
-		for _, id := range []string{a[0], a[1], other, free} { // who is held back holds nobody back
+		for _, id := range []string{a[0], a[1], other, free} { // a held back job does not hold others back
 			w.takes(id)
 		}
 		w.quiet()
@@ -113,13 +113,13 @@ func TestGroups(t *testing.T) {
 		s, w := b.submitter(t), b.many(t, typ)
 		first := s.freshWith(typ, `1`, in(g))
 		w.takes(first)
-		both := s.freshWith(typ, `1`, in(h, g)) // waits for g and takes nothing of h
+		both := s.freshWith(typ, `1`, in(h, g)) // waits for g, and does not use h's limit
 		second := s.freshWith(typ, `1`, in(h))
 		w.takes(second)
 		w.respondTo(first, `1`)
 		w.quiet()
 		b.groupIs(t, h, 1, 1, 1)
-		b.groupIs(t, g, 1, 0, 1) // held back by a rule of any of its groups
+		b.groupIs(t, g, 1, 0, 1) // a rule of any of its groups holds it back
 		w.respondTo(second, `1`)
 		w.takes(both)
 	})
@@ -212,14 +212,14 @@ func TestGroups(t *testing.T) {
 		for range 5 {
 			ids = append(ids, s.freshWith(typ, `1`, in(g)))
 		}
-		for _, id := range ids[:3] { // a bucket starts full
+		for _, id := range ids[:3] { // a new bucket is full
 			w.takes(id)
 		}
 		w.quiet()
 		b.groupIs(t, g, 2, 3, 2)
-		w.respondTo(ids[0], `1`) // a token is not given back
+		w.respondTo(ids[0], `1`) // the answer returns no token
 		w.quiet()
-		b.rule(t, g, `{"rate":0.001,"burst":100}`) // goes on with the tokens there are
+		b.rule(t, g, `{"rate":0.001,"burst":100}`) // continues with the remaining tokens
 		w.quiet()
 		b.rule(t, g, `{"concurrency":100}`)
 		w.takes(ids[3])
@@ -299,7 +299,7 @@ func TestGroups(t *testing.T) {
 		next := s.freshWith(typ, `1`, in(g))
 		w.fail("")
 		w.takes(next)
-		b.groupIs(t, g, 1, 1, 0) // delayed is not held back
+		b.groupIs(t, g, 1, 1, 0) // a delayed job is not held back
 	})
 	t.Run("a lost worker gives places back", func(t *testing.T) {
 		g, typ := name("group"), name("group")

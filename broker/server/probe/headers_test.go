@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// takesHeaders expects this job next, with these headers; "" for none.
+// takesHeaders expects this job next, with these headers, or "" for none.
 func (w worker) takesHeaders(id, headers string) {
 	w.t.Helper()
 	f := w.recv()
@@ -34,7 +34,7 @@ func TestHeaders(t *testing.T) {
 			id := s.freshWith(typ, `1`, `,"headers":`+h)
 			w.takesHeaders(id, h)
 			w.respond(`2`)
-			s.result(id, `2`) // they are in no result
+			s.result(id, `2`) // no result has headers
 		}
 	})
 	t.Run("only when there", func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestHeaders(t *testing.T) {
 			reasonNames(t, s.failsFor("invalid_value", id), "headers", "4096")
 			s.put(id, "t", `1`, `,"ack":false,"headers":`+v)
 			s.failsFor("invalid_value", id)
-			s.submit(id, name("head"), `1`) // nothing was changed
+			s.submit(id, name("head"), `1`) // the refused requests changed nothing
 		}
 		s.freshWith(name("head"), `1`, `,"headers":{`+strings.Repeat(" ", 4094)+`}`)
 	})

@@ -154,7 +154,7 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// beat takes the next frame, which must be exactly a ping.
+// beat reads the next frame, which must be exactly a ping.
 func beat(t *testing.T, c *conn) {
 	t.Helper()
 	if f := c.want("ping"); f.shape() != "action" {
@@ -162,8 +162,8 @@ func beat(t *testing.T, c *conn) {
 	}
 }
 
-// TestHeartbeat: where a peer is to stay, two of its beats outlast any stall of this
-// process.
+// TestHeartbeat: where a peer must stay connected, two of its beats are longer than any
+// stall of this process.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -204,7 +204,7 @@ func TestHeartbeat(t *testing.T) {
 			c.hello(`,"heartbeat_ms":2000`)
 			begin := time.Now()
 			for _, one := range pack(`{"action":"ping"}`) {
-				c.raw([]byte{one}) // a frame of 21 bytes that takes well over two beats
+				c.raw([]byte{one}) // a frame of 21 bytes, which takes well over two beats to arrive
 				time.Sleep(220 * ms)
 			}
 			notBefore(t, begin, 4400*ms, "trickled")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// cancel asks for a job's end and takes the ok.
+// cancel cancels a job and reads the ok.
 func (s submitter) cancel(id string) {
 	s.t.Helper()
 	s.send(`{"action":"cancel","id":%s}`, quote(id))
@@ -27,7 +27,7 @@ func (s submitter) progressOf(id, body string) {
 	}
 }
 
-// fail gives a run up and takes the ok; more is appended to its keys.
+// fail fails a run and reads the ok; more is appended to the keys.
 func (w worker) fail(more string) {
 	w.t.Helper()
 	w.send(`{"action":"fail"%s}`, more)
@@ -54,7 +54,7 @@ func (w worker) cancelled(id string) {
 	}
 }
 
-// named is a worker that joined with prefetch.
+// named returns a worker that joined with prefetch.
 func (d *daemon) named(t tb, typ, prefetch string) worker {
 	t.Helper()
 	w := d.worker(t)
@@ -62,7 +62,7 @@ func (d *daemon) named(t tb, typ, prefetch string) worker {
 	return w
 }
 
-// hello greets and returns the reply.
+// hello sends hello and returns the reply.
 func (c *conn) hello(more string) frame {
 	c.t.Helper()
 	c.send(`{"action":"hello"%s}`, more)
@@ -79,7 +79,7 @@ func (c *conn) ping() {
 	c.ok()
 }
 
-// limits are what hello says of them.
+// limits returns the limits in the reply to hello.
 func limits(t *testing.T, d *daemon) map[string]int64 {
 	t.Helper()
 	c := d.submitter(t)

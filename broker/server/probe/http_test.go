@@ -87,8 +87,8 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, part := range []string{"submitted", "dispatched", "answered"} {
-			// the families' names are the broker's choice: one of those that
-			// name the event must have moved by exactly its number
+			// the broker chooses the families' names: one of the families with
+			// the event in its name must have changed by exactly the number of events
 			moved := map[string]float64{}
 			hit := false
 			for k, v := range after {
@@ -121,7 +121,7 @@ func frameErrors(samples map[string]float64) float64 {
 	return 0
 }
 
-// Ten times more types than any dashboard wants must not become labels.
+// Far too many types for a dashboard must not become labels.
 func TestMetricLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t)

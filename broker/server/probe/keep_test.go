@@ -12,8 +12,8 @@ import (
 
 const keep = `,"keep_ms":60000`
 
-// lose ends a submitter and waits until the broker has seen it: a plain job of
-// its own is discarded then.
+// lose closes a submitter and waits until the broker knows it: then a plain job of the
+// submitter is discarded.
 func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 	t.Helper()
 	bound := s.fresh(name("bound"), `1`)
@@ -21,7 +21,7 @@ func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
 	d.waitState(t, bound, "")
 }
 
-// ended has a kept job answered while its connection is gone.
+// ended lets a kept job be answered while its connection is gone.
 func (d *daemon) ended(t tb, typ, body, more string) (id string) {
 	t.Helper()
 	s, w := d.submitter(t), d.worker(t)
@@ -45,7 +45,7 @@ func TestKeep(t *testing.T) {
 			w.takes(id)
 			w.respond(`2`)
 			s.result(id, `2`)
-			s.submitWith(id, typ, `1`, keep) // who has read the last frame may use the id at once
+			s.submitWith(id, typ, `1`, keep) // a submitter that has read the last frame may use the id at once
 			w.takes(id)
 			w.fail(`,"retry":false`)
 			s.failsFor("job_failed", id)
@@ -80,7 +80,7 @@ func TestKeep(t *testing.T) {
 		id := s.freshWith(typ, `1`, keep)
 		w.takes(id)
 		b.lose(t, s, (*conn).close)
-		w.quiet() // it is not unwanted
+		w.quiet() // it is not cancelled
 		w.respond(`2`)
 		heir := b.submitter(t)
 		heir.attach(id, "ended", "")
@@ -150,7 +150,7 @@ func TestKeep(t *testing.T) {
 		s, w, heir := b.submitter(t), b.worker(t), b.submitter(t)
 		id := s.freshWith(typ, `1`, `,"keep_ms":400`)
 		b.lose(t, s, (*conn).close)
-		time.Sleep(20 * ms) // the time runs from its end, not from here
+		time.Sleep(20 * ms) // the time is counted from the end, not from here
 		w.join(typ)
 		w.takes(id)
 		begin := time.Now()
@@ -173,7 +173,7 @@ func TestKeep(t *testing.T) {
 		s.failsFor("id_exists", id)
 		heir.attach(id, "ended", "")
 		heir.result(id, `2`)
-		s.submit(id, typ, `1`) // free for anybody, at once
+		s.submit(id, typ, `1`) // the id is free for all submitters, at once
 		b.submitter(t).attachFails("unknown_id", id)
 	})
 	t.Run("cancel forgets it", func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestKeep(t *testing.T) {
 	t.Run("cancel of a waiting one whose connection is gone", func(t *testing.T) {
 		s, other := b.submitter(t), b.submitter(t)
 		id := s.freshWith(name("keep"), `1`, keep)
-		other.cancelFails("unknown_id", id) // not while it lives
+		other.cancelFails("unknown_id", id) // not while its submitter is connected
 		b.lose(t, s, (*conn).close)
 		other.cancel(id)
 		other.attachFails("unknown_id", id)
@@ -282,7 +282,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// Outcomes that a lost connection had taken in part are kept whole.
+// Outcomes that a lost connection had read in part are kept whole.
 func TestKeptHalfRead(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -29,7 +29,7 @@ func TestLimits(t *testing.T) {
 		s.put("j5", typ, `0`, "")
 		overloaded(t, s, "j5", "job")
 		other := b.submitter(t)
-		other.put("j6", name("limit"), `0`, "") // the limit is everybody's
+		other.put("j6", name("limit"), `0`, "") // the limit counts the jobs of all submitters
 		overloaded(t, other, "j6", "job")
 		if got := drainOrder(t, b, typ, 5); len(got) != 5 {
 			t.Fatal(got)
@@ -99,7 +99,7 @@ func TestLimits(t *testing.T) {
 		if taken < 7 || taken > 10 {
 			t.Fatalf("%d jobs of 100 KiB fitted in 1 MiB", taken)
 		}
-		s.submit("small", typ, `0`) // what fits, fits
+		s.submit("small", typ, `0`) // a job that fits is accepted
 		drainOrder(t, b, typ, taken+1)
 		for range taken + 1 {
 			s.want("result")
@@ -173,7 +173,7 @@ func TestMaxConns(t *testing.T) {
 			refusals := 0
 			for range 3 * limit {
 				c := dial(t, addr)
-				// a refused one may be closed before it has sent anything
+				// a refused connection may be closed before it has sent anything
 				_ = c.write(pack(`{"action":"may I?"}`))
 				f, err := c.next(patience)
 				switch {
@@ -195,7 +195,7 @@ func TestMaxConns(t *testing.T) {
 			}
 			for _, c := range served {
 				c.t = t
-				c.quiet() // none of them was hurt
+				c.quiet() // none of them was affected
 			}
 			for _, c := range served[:2] {
 				c.close()

@@ -23,7 +23,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// reload has the file read again and waits until it says a marker of its own.
+// reload lets the daemon read the file again, and waits until a marker in it has taken
+// effect.
 func (d *daemon) reload(t *testing.T, path, text string) {
 	t.Helper()
 	marker := name("marker")
@@ -154,7 +155,7 @@ rate = 2.5
 		if !b.isFair(t, "t") {
 			t.Error("fair set over HTTP is gone")
 		}
-		s, w := b.submitter(t), b.many(t, "t") // its limits stand for themselves: the file's
+		s, w := b.submitter(t), b.many(t, "t") // only the limits of the file apply
 		for range 4 {
 			s.fresh("t", `1`)
 		}
@@ -162,7 +163,7 @@ rate = 2.5
 			w.job()
 		}
 		w.quiet()
-		b.dropRule(t, "a") // the file's is in force again
+		b.dropRule(t, "a") // the file's rule applies again
 		b.ruleIs(t, "a", 1, -1, -1)
 		b.http(t, "DELETE", "/v1/groups/a", "", 409)
 		b.http(t, "DELETE", "/v1/groups/f", "", 409)

@@ -10,11 +10,11 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// patience bounds every wait for something that must happen. It is long, so
-// that a busy machine fails nothing; a good broker never uses it up.
+// patience bounds every wait for something that must happen. It is so long that no test
+// fails because the machine is busy.
 var patience = scaled(20 * time.Second)
 
-// volume is n jobs, or fewer when the daemon runs under the race detector.
+// volume returns n, or less if the daemon runs under the race detector.
 func volume(n int) int {
 	if throwaway.Race {
 		return n / 5
@@ -22,10 +22,10 @@ func volume(n int) int {
 	return n
 }
 
-// stalled is what a bystander never waits, however busy the machine is.
+// stalled is longer than a bystander ever waits, however busy the machine is.
 var stalled = patience / 2
 
-// scaled stretches d when the daemon runs under the race detector.
+// scaled returns d, or more if the daemon runs under the race detector.
 func scaled(d time.Duration) time.Duration {
 	if throwaway.Race {
 		return 3 * d
@@ -33,7 +33,7 @@ func scaled(d time.Duration) time.Duration {
 	return d
 }
 
-var scratch string // removed when the run is over
+var scratch string // removed at the end of the run
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), endShared() }))
 }
 
-// daemonBinary builds the daemon once per run, with the race detector when the
-// tests have it too.
+// daemonBinary builds the daemon once per run, with the race detector if the tests are
+// built with it.
 var daemonBinary = sync.OnceValues(func() (string, error) {
 	if ready := os.Getenv("GLOOM_PROBE_DAEMON"); ready != "" {
 		return ready, nil

@@ -11,8 +11,8 @@ import (
 
 const mib = 1 << 20
 
-// backTo waits until resident memory is at most limit. Under the race
-// detector shadow memory stays, so that only the log tells.
+// backTo waits until resident memory is at most limit. The race detector's shadow memory
+// is never released: with it, backTo only logs the value.
 func (d *daemon) backTo(t *testing.T, what string, base, peak, limit int64) {
 	t.Helper()
 	begin := time.Now()
@@ -120,14 +120,14 @@ func TestMemoryComesBack(t *testing.T) {
 	})
 }
 
-// Half of many big frames: bounded while they last, given back after.
+// Half frames of many peers: their memory is bounded, and released afterwards.
 func TestPartialFrames(t *testing.T) {
 	t.Parallel()
 	half := make([]byte, 8*mib)
 	for _, c := range []struct {
 		what  string
 		flags []string
-		limit int64 // growth allowed at the peak, 0: any
+		limit int64 // allowed growth at the peak; 0: no limit
 	}{
 		{"200 MiB", nil, 0},
 		{"200 MiB, at most 32 allowed", []string{"--max-inbound=32MiB"}, 128 * mib},
@@ -165,7 +165,7 @@ func TestPartialFrames(t *testing.T) {
 				for _, f := range flood {
 					if err := f.closes(50 * time.Millisecond); err == nil {
 						cut++
-					} else if strings.Contains(err.Error(), "got ") { // a refusal, then the end
+					} else if strings.Contains(err.Error(), "got ") { // a refusal, then the end of the connection
 						cut++
 					}
 				}
@@ -183,7 +183,7 @@ func TestPartialFrames(t *testing.T) {
 	}
 }
 
-// An announced length costs nothing before its bytes are there.
+// An announced length costs no memory before its bytes arrive.
 func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -209,7 +209,7 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	}
 }
 
-// A big frame that trickles in must not be read over and over.
+// A big frame that arrives in small pieces must not be read again with each piece.
 func TestTrickledBigFrame(t *testing.T) {
 	t.Parallel()
 	b := start(t)

@@ -11,7 +11,7 @@ import (
 
 var plainHTTP = &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// get asks the HTTP side.
+// get sends a GET request.
 func (d *daemon) get(path string) (status int, body string, err error) {
 	res, err := plainHTTP.Get("http://" + d.httpAddr + path)
 	if err != nil {
@@ -50,7 +50,7 @@ func (d *daemon) samples() (map[string]float64, error) {
 	return out, nil
 }
 
-// checkLedger wants the imbalance gauge, and zero in it.
+// checkLedger checks that the imbalance gauge exists and is zero.
 func (d *daemon) checkLedger() error {
 	samples, err := d.samples()
 	if err != nil {
@@ -71,5 +71,5 @@ func (d *daemon) checkLedger() error {
 	return nil
 }
 
-// since is the time passed, for messages.
+// since formats the elapsed time for messages.
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

@@ -79,7 +79,7 @@ func TestIDsAreUnique(t *testing.T) {
 	})
 }
 
-// sameNames are spellings of one value.
+// sameNames are pairs of spellings of one value.
 var sameNames = []struct{ what, one, two string }{
 	{"accent", `é`, `\u00e9`},
 	{"hex case", `\u00E9`, `\u00e9`},
@@ -194,7 +194,7 @@ func TestNameKinds(t *testing.T) {
 	})
 }
 
-// Names have a limit of 1,024 bytes by value.
+// The value of a name has at most 1,024 bytes.
 func TestNameLength(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -276,7 +276,7 @@ func TestKeysAreCaseSensitive(t *testing.T) {
 	})
 }
 
-// Whatever the rule for duplicate keys is, it must be the same for all.
+// All keys must have the same rule for duplicates.
 func TestDuplicateKeysFollowOneRule(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// ask sends a request to the HTTP side; token "" sends none.
+// ask sends an HTTP request, with a token unless that is "".
 func (d *daemon) ask(method, path, token string) (status int, body string, err error) {
 	return d.askWith(method, path, token, "")
 }
 
-// askWith also sends a body; "" sends none.
+// askWith is ask with a body, unless that is "".
 func (d *daemon) askWith(method, path, token, with string) (status int, body string, err error) {
 	req, err := http.NewRequest(method, "http://"+d.httpAddr+path, strings.NewReader(with))
 	if err != nil {
@@ -34,7 +34,7 @@ func (d *daemon) askWith(method, path, token, with string) (status int, body str
 	return res.StatusCode, string(text), err
 }
 
-// state is what HTTP says about a job, "" when it has ended and no outcome of it is kept.
+// state returns a job's state by HTTP, "" if it has ended and its outcome is not kept.
 func (d *daemon) state(t tb, id string) string {
 	t.Helper()
 	status, body, err := d.ask("GET", "/v1/jobs/"+url.PathEscape(id), "")
@@ -57,7 +57,7 @@ func (d *daemon) state(t tb, id string) string {
 	return job.State
 }
 
-// waitState polls until the job is in a state; "" waits for its end.
+// waitState polls until the job has a state; "" waits for its end.
 func (d *daemon) waitState(t tb, id, want string) {
 	t.Helper()
 	until(t, fmt.Sprintf("job %q is %q", id, want), func() error {
@@ -99,7 +99,7 @@ func (d *daemon) ledger(t tb, typ string) map[string]int64 {
 	return l
 }
 
-// ledgerIs waits until a type's ledger has these numbers and zeros else.
+// ledgerIs waits until a type's ledger has these numbers, and zero for the others.
 func (d *daemon) ledgerIs(t tb, typ string, want map[string]int64) {
 	t.Helper()
 	until(t, "ledger of "+typ, func() error {
@@ -183,7 +183,7 @@ func TestHTTPJobs(t *testing.T) {
 		del(t, b, id, 200)
 		s.failsFor("cancelled", id)
 		b.joined(t, typ).quiet()
-		s.submit(id, typ, `2`) // free
+		s.submit(id, typ, `2`) // the id is free
 		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
 	})
 	t.Run("DELETE a delayed one", func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestHTTPJobs(t *testing.T) {
 		s := b.submitter(t)
 		id := s.freshWith(name("http"), `1`, `,"detach":true`)
 		del(t, b, id, 200)
-		s.quiet() // nothing is ever sent about it
+		s.quiet() // no frame is ever sent about it
 	})
 	t.Run("DELETE a running one is 409", func(t *testing.T) {
 		typ := name("http")
@@ -243,7 +243,7 @@ func del(t *testing.T, d *daemon, id string, want int) {
 	}
 }
 
-// Every way a job can end is counted under its own name.
+// Each way in which a job can end has its own count.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -276,7 +276,7 @@ func TestLedger(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"retries":0,"timeout_ms":50`)
 		w.takes(id)
 		s.failsFor("job_failed", id)
-		w.respond(`0`) // overdue: in no number
+		w.respond(`0`) // overdue: not counted
 	}, "submitted", "failed")
 	step("cancelled at work", func(t *testing.T, s submitter, w worker) {
 		id := s.fresh(typ, `1`)

@@ -23,7 +23,7 @@ type worker struct{ *conn }
 func (d *daemon) submitter(t tb) submitter { t.Helper(); return submitter{dial(t, d.submitAddr)} }
 func (d *daemon) worker(t tb) worker       { t.Helper(); return worker{dial(t, d.workerAddr)} }
 
-// joined is a worker that serves a type.
+// joined returns a worker that serves a type.
 func (d *daemon) joined(t tb, typ string) worker {
 	t.Helper()
 	w := d.worker(t)
@@ -37,7 +37,7 @@ func (s submitter) put(id, typ, body, more string) {
 	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, more)
 }
 
-// submit hands in a job and takes its ack.
+// submit submits a job and reads its ack.
 func (s submitter) submit(id, typ, body string) {
 	s.t.Helper()
 	s.put(id, typ, body, "")
@@ -78,7 +78,7 @@ func (w worker) joinWith(typ, more string) {
 	w.ok()
 }
 
-// job takes the next job, whichever it is.
+// job reads the next job, whichever it is.
 func (w worker) job() (id, body string) {
 	w.t.Helper()
 	f := w.want("job")
@@ -93,7 +93,7 @@ func (w worker) takes(id string) {
 	}
 }
 
-// respond answers and takes the ok.
+// respond answers and reads the ok.
 func (w worker) respond(body string) {
 	w.t.Helper()
 	w.send(`{"action":"respond","body":%s}`, body)
@@ -107,15 +107,15 @@ func (w worker) respondTo(id, body string) {
 	w.ok()
 }
 
-// retire closes an idle worker so that no job is handed to it meanwhile: the
-// broker learns of a closed connection only some time later.
+// retire lets an idle worker join an unused type, and closes it. Otherwise it could get
+// another job, because the broker notices a closed connection only later.
 func (w worker) retire() {
 	w.t.Helper()
 	w.join(name("retired"))
 	w.close()
 }
 
-// serve runs one job through, to show that both peers are alive and well.
+// serve submits and answers one job, to check that both peers still work.
 func serve(t tb, s submitter, w worker, typ string) {
 	t.Helper()
 	id := s.fresh(typ, `"ping"`)
@@ -124,7 +124,7 @@ func serve(t tb, s submitter, w worker, typ string) {
 	s.result(id, `"pong"`)
 }
 
-// alive shows that a daemon serves new peers.
+// alive checks that a daemon serves new peers.
 func (d *daemon) alive(t tb) {
 	t.Helper()
 	typ := name("alive")
@@ -134,8 +134,7 @@ func (d *daemon) alive(t tb) {
 	w.retire()
 }
 
-// claim submits id, again and again while it is taken, and returns the
-// submitter that got it.
+// claim submits id until it is free, and returns the submitter that got it.
 func (d *daemon) claim(t tb, id, typ string) submitter {
 	t.Helper()
 	s := d.submitter(t)
@@ -171,7 +170,7 @@ func until(t tb, what string, check func() error) {
 	}
 }
 
-// fiber is the test as seen from a goroutine: Fatalf ends only that.
+// fiber is a test's part in a goroutine: Fatalf ends only that.
 type fiber struct{ *testing.T }
 
 func (f *fiber) Fatalf(format string, args ...any) {

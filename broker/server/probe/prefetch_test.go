@@ -67,7 +67,7 @@ func TestPrefetch(t *testing.T) {
 		}
 		w.respondTo(id, `2`)
 		s.result(id, `2`)
-		w.send(`{"action":"respond","body":1,"id":%q}`, id) // answered before
+		w.send(`{"action":"respond","body":1,"id":%q}`, id) // already answered
 		w.failsFor("unknown_id", id)
 		s.quiet()
 	})
@@ -174,7 +174,7 @@ func TestPrefetch(t *testing.T) {
 		}
 		w.joinWith(typ, `,"prefetch":2`)
 		w.respondTo(ids[0], `1`)
-		w.quiet() // two are out: full
+		w.quiet() // two jobs are out: the worker is full
 		w.respondTo(ids[2], `1`)
 		w.takes(ids[3])
 		w.quiet()
@@ -226,7 +226,7 @@ func TestPrefetch(t *testing.T) {
 			b.waitState(t, id, "queued")
 		}
 		w = b.named(t, typ, "3")
-		for _, id := range ids { // by age, ahead of the one that never ran
+		for _, id := range ids { // by age, before the one that never ran
 			w.takes(id)
 		}
 		w.close()
@@ -247,7 +247,7 @@ func TestPrefetch(t *testing.T) {
 		w.takes(slow)
 		s.failsFor("job_failed", slow)
 		next := s.fresh(typ, `1`)
-		w.quiet() // there is room, but a stalled worker must answer or close
+		w.quiet() // it has room, but a stalled worker must first answer
 		w.respondTo(slow, `"late"`)
 		w.takes(next)
 		s.quiet()
@@ -299,7 +299,7 @@ func TestPrefetch(t *testing.T) {
 		w.raw(announce(0x7fffffff))
 		w.fails("size_error")
 		w.eof()
-		// Nobody can tell whose answer it was: each job fails, or is tried again.
+		// The answer cannot be matched to a job: each job fails or is retried.
 		until(t, "no job is out on the closed socket", func() error {
 			if b.state(t, one) == "running" || b.state(t, two) == "running" {
 				return errNotYet

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// drainOrder takes every queued job of a type with one worker and returns
-// the ids in the order they came.
+// drainOrder takes all queued jobs of a type with one worker and returns their ids in
+// the order of arrival.
 func drainOrder(t tb, d *daemon, typ string, n int) []string {
 	t.Helper()
 	w := d.joined(t, typ)
@@ -29,8 +29,8 @@ func TestPriorityOrder(t *testing.T) {
 	b := shared(t)
 	for _, c := range []struct {
 		what       string
-		priorities []string // as written; "" is absent
-		order      []int    // indexes in the order to be served
+		priorities []string // in JSON; "": absent
+		order      []int    // indexes in the expected order
 	}{
 		{"larger first", []string{"1", "3", "2"}, []int{1, 2, 0}},
 		{"default is 0", []string{"-1", "", "1"}, []int{2, 1, 0}},
@@ -100,7 +100,7 @@ func TestPriorityOrder(t *testing.T) {
 	})
 }
 
-// 5,000 jobs come out in exactly the order of priority, then age.
+// 5,000 jobs are handed out in exactly the order of priority, then age.
 func TestThousandsInOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -159,7 +159,7 @@ func TestThousandsInOrder(t *testing.T) {
 	}
 }
 
-// Submits and answers interleaved, judged by a sorted list.
+// Submits and answers interleaved, compared with a sorted list.
 func TestInterleavedOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// release gives a job back and takes the ok; more is appended to the keys.
+// release returns a job and reads the ok; more is appended to the keys.
 func (w worker) release(more string) {
 	w.t.Helper()
 	w.send(`{"action":"release"%s}`, more)
 	w.ok()
 }
 
-// withdraw leaves, and releases the job that came before the ok, if one did:
-// closing with it would use up one of its attempts.
+// withdraw leaves, and releases a job that arrived before the ok: closing would use up
+// one of its attempts.
 func (w worker) withdraw() {
 	w.t.Helper()
 	w.send(`{"action":"leave"}`)
@@ -178,7 +178,7 @@ func TestRelease(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":3000,"retries":0`)
 		w.takes(id)
 		w.release(`,"delay_ms":3500`)
-		w.takes(id) // later, not failed by the first run's timeout
+		w.takes(id) // the first run's timeout has not failed it
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
@@ -207,7 +207,7 @@ func TestRelease(t *testing.T) {
 		w.respond(`1`)
 		s.result(id, `1`)
 		s.fresh(typ, `1`)
-		w.quiet() // that one was spent
+		w.quiet() // that attempt was used
 	})
 	t.Run("counted", func(t *testing.T) {
 		b := start(t)
@@ -241,7 +241,7 @@ func TestRelease(t *testing.T) {
 		w.progress(`1`)
 		s.progressOf(id, `1`)
 		w.release("")
-		s.quiet() // nothing is said of it
+		s.quiet() // no frame about it
 		w.takes(id)
 		w.progress(`2`)
 		s.progressOf(id, `2`)
@@ -269,7 +269,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// whoHas returns the worker that got this job first, the other one second.
+// whoHas returns the worker that got this job, then the other one.
 func whoHas(t *testing.T, id string, a, b worker) (has, other worker) {
 	t.Helper()
 	a.send(`{"action":"ping"}`)
@@ -366,7 +366,7 @@ func TestReleaseByName(t *testing.T) {
 	})
 }
 
-// Released runs that nobody waits for, or that come too late.
+// Releases of runs whose job has ended, or that arrive too late.
 func TestReleaseAtTheEnd(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -442,7 +442,7 @@ func TestReleaseAtTheEnd(t *testing.T) {
 				w.send(`{"action":"ping"}`)
 				fr := w.recv()
 				if fr.kind() != "job" {
-					break // all are elsewhere
+					break // the other workers have all jobs
 				}
 				w.ok()
 				if (i+n)%2 == 0 {

@@ -125,7 +125,7 @@ func TestBackoff(t *testing.T) {
 		w.takes(id)
 		begin := time.Now()
 		w.close()
-		heir.takes(id) // at once: a lost worker says nothing about the job
+		heir.takes(id) // at once: the loss of a worker causes no backoff
 		soonAfter(t, begin, 0, "retried")
 	})
 	t.Run("of a timeout", func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestBackoff(t *testing.T) {
 		w.fail(`,"delay_ms":150`)
 		w.takes(id)
 		notBefore(t, begin, 150*ms, "retried")
-		w.fail(``) // back to the backoff: a day
+		w.fail(``) // the job's own backoff again: a day
 		if got := b.state(t, id); got != "delayed" {
 			t.Errorf("state %q", got)
 		}
@@ -195,7 +195,7 @@ func TestBackoff(t *testing.T) {
 		w.fail(``)
 		serve(t, s, w, typ)
 		s.put(id, typ, `1`, "")
-		s.failsFor("id_exists", id) // waiting, it holds its id
+		s.failsFor("id_exists", id) // a waiting job holds its id
 		w.takes(id)
 	})
 }

@@ -80,7 +80,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// The exact sets of keys are what existing clients compare with.
+// Existing clients compare the exact sets of keys.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -159,7 +159,7 @@ func TestDefaultType(t *testing.T) {
 	})
 }
 
-// Clients read an ok as the very next frame.
+// Clients expect an ok to be the very next frame.
 func TestOrderOfFrames(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -188,7 +188,7 @@ func TestOrderOfFrames(t *testing.T) {
 			}
 		}()
 		for range rounds {
-			id := s.fresh(typ, `0`) // takes the ack first
+			id := s.fresh(typ, `0`) // reads the ack first
 			s.result(id, `0`)
 		}
 		<-done

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// rule sets what the groups of a pattern may do.
+// rule sets the rule of a pattern of groups.
 func (d *daemon) rule(t tb, pattern, limits string) string {
 	t.Helper()
 	return d.http(t, "PUT", "/v1/groups/"+url.PathEscape(pattern), limits, 200)
@@ -20,7 +20,7 @@ func (d *daemon) dropRule(t tb, pattern string) {
 	d.http(t, "DELETE", "/v1/groups/"+url.PathEscape(pattern), "", 200)
 }
 
-// ruleIs checks what GET of a rule tells; -1 stands for null or absent.
+// ruleIs checks the reply to GET of a rule; -1 is null or absent.
 func (d *daemon) ruleIs(t tb, pattern string, concurrency, rate, burst float64) {
 	t.Helper()
 	var rule map[string]any
@@ -187,7 +187,7 @@ func TestMaxGroups(t *testing.T) {
 		t.Errorf("a refused change changed %v", job)
 	}
 	b.http(t, "PATCH", "/v1/jobs/"+first, `{"priority":9,"groups":["a","x","y"]}`, 503)
-	s.change(first, `"groups":["x","y"]`) // its last groups for new ones
+	s.change(first, `"groups":["x","y"]`) // its last groups are replaced by new ones
 	refused(in("a"))
 	w.join("t")
 	w.takes(first)

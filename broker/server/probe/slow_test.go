@@ -13,7 +13,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// slowReader dials with a small receive buffer, so that not reading shows soon.
+// slowReader dials with a small receive buffer, so that the broker soon notices that it
+// does not read.
 func slowReader(t tb, addr string) *conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -29,7 +30,7 @@ func slowReader(t tb, addr string) *conn {
 	return &conn{t, c, bufio.NewReader(c)}
 }
 
-// shout writes the same frame until the broker closes the connection.
+// shout writes the same frame again and again, until the broker closes the connection.
 func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
 	t.Helper()
 	end := time.Now().Add(2 * patience)
@@ -46,7 +47,7 @@ func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
 			break
 		}
 	}
-	// all written: the end may still be on its way
+	// all is written: the close may still be on its way
 	until(t, "the connection of a peer that never reads is closed", func() error {
 		if _, err := c.net.Write(wire(most)); err == nil {
 			return fmt.Errorf("still open after %d frames", most)
@@ -55,7 +56,8 @@ func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
 	})
 }
 
-// Whoever does not read is bounded, then closed, and hurts nobody else.
+// The output of a peer that does not read is bounded; then the peer is closed. Others are
+// not affected.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
@@ -97,7 +99,7 @@ func TestSlowReaders(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB") // the queue may not hide the outbox
+			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB") // the limit of the queue must not hide that of the output
 			other := name("other")
 			s, w := b.submitter(t), b.joined(t, other)
 			serve(t, s, w, other)
@@ -149,18 +151,18 @@ func TestDeafWorker(t *testing.T) {
 	w.join(typ)
 	s := b.submitter(t)
 	body := quote(strings.Repeat("d", 8<<20))
-	id := s.fresh(typ, body) // one frame always goes, however big
+	id := s.fresh(typ, body) // one frame is always sent, however big
 	w2, s2 := b.joined(t, other), b.submitter(t)
 	for range 100 {
 		serve(t, s2, w2, other)
 	}
-	// when it reads at last, everything is there
+	// when it reads at last, nothing is missing
 	if got, gotBody := w.job(); got != id || gotBody != body {
 		t.Fatalf("job %q of %d bytes", got, len(gotBody))
 	}
 	w.respond(`1`)
 	s.result(id, `1`)
-	// and when it dies instead, another one gets it
+	// and if it dies, another worker gets the job
 	id = s.fresh(typ, body)
 	heir := b.joined(t, typ)
 	w.reset()
@@ -169,8 +171,8 @@ func TestDeafWorker(t *testing.T) {
 	s.result(id, `2`)
 }
 
-// A worker whose prefetch is more than may wait for it is handed jobs as it reads.
-// One that never reads is closed when its time is up, and others get its jobs.
+// A worker whose prefetch exceeds the bound of its output gets jobs as it reads. A worker
+// that never reads is closed when its time is up, and others get its jobs.
 func TestBulkyPrefetch(t *testing.T) {
 	t.Parallel()
 	const jobs = 100 // of 256 KiB: 25 MiB; max-outbound is 16

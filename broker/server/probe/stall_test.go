@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stands stops the daemon for so long, while do is done.
+// stands stops the daemon for the given time, and runs do meanwhile.
 func (d *daemon) stands(long time.Duration, do func()) {
 	d.Signal(syscall.SIGSTOP)
 	defer d.Signal(syscall.SIGCONT)
@@ -17,9 +17,9 @@ func (d *daemon) stands(long time.Duration, do func()) {
 	time.Sleep(time.Until(end))
 }
 
-// TestTimeoutOfAStalledDaemon: an answer that came while the daemon stood still is read
-// before its run is judged, and no worker is charged for the stall. Whoever does not answer
-// has timed out soon after that.
+// TestTimeoutOfAStalledDaemon: the daemon reads an answer that arrived while it was stopped
+// before it judges the run, and blames no worker for the stall. Runs without an answer
+// time out soon after that.
 func TestTimeoutOfAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -41,8 +41,8 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 				all = append(all, w)
 			}
 			for i := range workers {
-				// Some have almost no time left when the daemon stops, and some just began. Nobody
-				// waits for acks: on a busy machine, the first timeout might pass meanwhile.
+				// Some runs have almost no time left when the daemon stops, and some have just begun. The
+				// test does not wait for acks: on a busy machine, the first timeout might pass meanwhile.
 				s.put(name("job"), typ, fmt.Sprint(i), `,"timeout_ms":3000,"retries":0`)
 				time.Sleep(spread)
 			}
@@ -71,12 +71,12 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 	}
 }
 
-// TestHelloToAStalledDaemon: a token that came while the daemon stood still came in time.
+// TestHelloToAStalledDaemon: a token that arrived while the daemon was stopped is in time.
 func TestHelloToAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
 	c := dial(t, b.submitAddr)
-	time.Sleep(ms) // it has been let in
+	time.Sleep(ms) // the daemon has accepted it
 	b.stands(11*time.Second, func() { c.send(`{"action":"hello","token":"sub-1"}`) })
 	if f := c.recv(); string(f.keys["ok"]) != "true" {
 		t.Fatalf("hello: %s", f)
@@ -84,8 +84,8 @@ func TestHelloToAStalledDaemon(t *testing.T) {
 	c.ping()
 }
 
-// TestPongsToAStalledDaemon: who answers pings, and says nothing else, is not silent
-// where none was sent.
+// TestPongsToAStalledDaemon: a peer that only answers pings is not silent while no ping
+// is sent.
 func TestPongsToAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -104,8 +104,8 @@ func TestPongsToAStalledDaemon(t *testing.T) {
 	}
 }
 
-// A daemon that stood still for a while (a suspended machine, a starved one)
-// must read what came meanwhile before it calls a peer silent.
+// A daemon that was stopped for a while (by a suspended or overloaded machine) must read
+// what has arrived before it considers a peer silent.
 func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	b := start(t)
@@ -125,7 +125,7 @@ func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 		}
 	}
 	b.Signal(syscall.SIGCONT)
-	// Together: who is asked and does not answer for three beats is dropped rightly.
+	// All at once: a peer that does not answer a ping for three beats is dropped rightly.
 	for range 3 {
 		for _, c := range peers {
 			beat(t, c)

@@ -7,7 +7,7 @@ import (
 )
 
 // notBefore checks that at least d has passed since begin. The broker handles
-// a frame after it was sent, so there is no excuse for a millisecond less.
+// a frame after it was sent, so not even a millisecond may be missing.
 func notBefore(t tb, begin time.Time, d time.Duration, what string) {
 	t.Helper()
 	if got := time.Since(begin); got < d {
@@ -15,7 +15,7 @@ func notBefore(t tb, begin time.Time, d time.Duration, what string) {
 	}
 }
 
-// soonAfter checks that not much more than d has passed, by a wide margin.
+// soonAfter checks that not much more than d has passed; the margin is wide.
 func soonAfter(t tb, begin time.Time, d time.Duration, what string) {
 	t.Helper()
 	if got, limit := time.Since(begin), d+patience; got > limit {

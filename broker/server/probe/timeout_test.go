@@ -21,7 +21,7 @@ func TestTimeout(t *testing.T) {
 		soonAfter(t, begin, 150*ms, "timed out")
 		s.submit(id, typ, `"again"`) // the run no longer holds the id
 		w.quiet()                    // a stalled worker gets no job before it has answered
-		w.respond(`"late"`)          // ok, discarded
+		w.respond(`"late"`)          // ok, but discarded
 		s.quiet()
 		if got, body := w.job(); got != id || body != `"again"` {
 			t.Fatalf("job %q %s", got, body)
@@ -77,7 +77,7 @@ func TestTimeout(t *testing.T) {
 		for range 3 {
 			w.takes(id)
 			b.waitNotRunning(t, id)
-			w.respond(`"late"`) // and only then a worker again
+			w.respond(`"late"`) // only now it may get jobs again
 		}
 		s.failsFor("job_failed", id)
 		w.quiet()
@@ -103,7 +103,7 @@ func TestTimeout(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":1000,"retries":1`)
 		w.takes(id)
 		b.waitState(t, id, "delayed")
-		w.fail(`,"retry":false`) // not of this job any more
+		w.fail(`,"retry":false`) // no longer about this job
 		s.quiet()
 		w.takes(id)
 	})
@@ -114,7 +114,7 @@ func TestTimeout(t *testing.T) {
 		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":1`)
 		w.takes(id)
 		heir.takes(id)
-		w.close() // the lost run has failed before: nothing is counted twice
+		w.close() // the lost run has already failed: nothing is counted twice
 		heir.respond(`1`)
 		s.result(id, `1`)
 		heir.quiet()
@@ -171,7 +171,7 @@ func TestTimeout(t *testing.T) {
 			id := s.freshWith(typ, `1`, `,"timeout_ms":10,"retries":0`)
 			w.takes(id)
 			time.Sleep(time.Duration(8000+i*70) * time.Microsecond)
-			w.respond(`1`) // ok, whoever wins
+			w.respond(`1`) // ok, whether the timeout or the answer wins
 			f := s.recv()
 			if f.text("id") != id || f.kind() != "result" && f.text("error") != "job_failed" {
 				t.Fatalf("got %s", f)

@@ -86,7 +86,7 @@ func (a *authority) write(file string, text []byte) string {
 	return path
 }
 
-// flags writes a server's files and names them.
+// flags writes a server's certificate files and returns flags that name them.
 func (a *authority) flags() []string {
 	a.t.Helper()
 	cert, key := a.issue(time.Now().Add(time.Hour))
@@ -118,7 +118,7 @@ func secured(t *testing.T, addr string, conf *tls.Config) *conn {
 	return c
 }
 
-// shut expects that nothing of ours can be had with this configuration.
+// shut checks that a listener refuses a client with this configuration.
 func shut(t *testing.T, addr string, conf *tls.Config) {
 	t.Helper()
 	c, err := secure(addr, conf)
@@ -134,7 +134,8 @@ func shut(t *testing.T, addr string, conf *tls.Config) {
 	}
 }
 
-// securely starts a daemon whose HTTP side the ledger check cannot read plainly.
+// securely starts a daemon that may serve HTTP with TLS, which the ledger check of end
+// cannot read.
 func securely(t *testing.T, flags ...string) *daemon {
 	t.Helper()
 	d, err := launch(spec{flags: flags})
@@ -250,7 +251,7 @@ func TestTLS(t *testing.T) {
 	}
 	t.Run("heartbeats", func(t *testing.T) {
 		c := secured(t, b.workerAddr, conf)
-		c.hello(`,"heartbeat_ms":2000`) // two beats outlast any stall of this process
+		c.hello(`,"heartbeat_ms":2000`) // two beats are longer than any stall of this process
 		beat(t, c)
 		c.send(`{"action":"pong"}`)
 		beat(t, c)
@@ -347,7 +348,7 @@ func TestMutualTLS(t *testing.T) {
 			t.Run(what+" "+tls.VersionName(version), func(t *testing.T) {
 				for _, addr := range []string{b.submitAddr, b.workerAddr} {
 					shut(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
-						// sent whatever the server says it would accept
+						// sent even if the server would not accept it
 						GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 							if certs == nil {
 								return &tls.Certificate{}, nil
@@ -383,7 +384,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		}
 		return nil
 	})
-	serve(t, s, w, typ) // open connections go on
+	serve(t, s, w, typ) // open connections are unaffected
 	ca.write("cert.pem", []byte("rubbish"))
 	b.Signal(syscall.SIGHUP)
 	for range 5 {
@@ -462,7 +463,7 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	})
 }
 
-// freeAddr is a loopback address that nobody listens on at the moment.
+// freeAddr returns a loopback address on which no program listens at the moment.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

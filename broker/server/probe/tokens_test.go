@@ -108,7 +108,7 @@ func TestTokens(t *testing.T) {
 		both := b.submitterAs(t, "admin-1")
 		both.put("scope", typ, `1`, "")
 		both.failsFor("forbidden", "scope")
-		b.submitterAs(t, "sub-1").submit("scope", typ, `1`) // nothing was changed
+		b.submitterAs(t, "sub-1").submit("scope", typ, `1`) // the refused requests changed nothing
 	})
 	t.Run("types", func(t *testing.T) {
 		s, w := b.submitterAs(t, "img-1"), b.workerAs(t, "img-1")
@@ -144,7 +144,7 @@ func TestTokens(t *testing.T) {
 		id := owner.freshWith("private", `1`, `,"detach":true`)
 		other.send(`{"action":"cancel","id":%q}`, id)
 		other.fails("forbidden|unknown_id")
-		owner.cancel(id) // it was still there
+		owner.cancel(id) // it still exists
 	})
 	t.Run("HTTP", func(t *testing.T) {
 		for _, open := range []string{"/healthz", "/metrics", "/readyz"} {
@@ -244,13 +244,13 @@ func TestTokensAreReadAgain(t *testing.T) {
 	old := b.submitter(t)
 	old.send(`{"action":"hello","token":"old-1"}`)
 	old.fails("unauthorized")
-	serve(t, s, w, typ) // open connections keep what they had
+	serve(t, s, w, typ) // open connections keep their scopes
 	kept.fresh(typ, `1`)
 	changed := b.submitterAs(t, "kept-1")
 	changed.put("x", typ, `1`, "")
 	changed.failsFor("forbidden", "x")
 
-	// a file that cannot be used must not open the door, nor close it
+	// an invalid file must neither remove the need for tokens nor lock clients out
 	if err := os.WriteFile(path, []byte("new-1 fly\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

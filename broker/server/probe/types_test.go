@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// list makes a JSON array of strings.
+// list returns a JSON array of strings.
 func list(names ...string) string {
 	out, err := json.Marshal(names)
 	if err != nil {
@@ -18,7 +18,7 @@ func list(names ...string) string {
 	return string(out)
 }
 
-// serves is a worker that joined with these names and patterns.
+// serves returns a worker that joined with these names and patterns.
 func (d *daemon) serves(t tb, types ...string) worker {
 	t.Helper()
 	w := d.worker(t)
@@ -33,8 +33,8 @@ func (w worker) joinTypes(types, more string) {
 	w.ok()
 }
 
-// serveTypes runs a job of each type through one worker and looks at the job
-// frame's type.
+// serveTypes runs a job of each type through one worker, and checks the type in the job
+// frames.
 func serveTypes(t tb, s submitter, w worker, types ...string) {
 	t.Helper()
 	for _, typ := range types {
@@ -47,8 +47,7 @@ func serveTypes(t tb, s submitter, w worker, types ...string) {
 	}
 }
 
-// http sends a request and wants this status, 200 standing for all of 2xx; it
-// returns the body.
+// http sends a request, checks its status (200 means any of 2xx), and returns the body.
 func (d *daemon) http(t tb, method, path, with string, want int) string {
 	t.Helper()
 	status, body, err := d.askWith(method, path, "", with)
@@ -264,7 +263,7 @@ func TestTypes(t *testing.T) {
 	})
 }
 
-// What a pattern fits; P and Q stand for a prefix of the case's own.
+// The names that a pattern fits; P and Q are replaced by prefixes of the case's own.
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -391,7 +390,7 @@ func TestTypesRefused(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("kept")
-	s, w := b.submitter(t), b.serves(t, typ) // one socket for all: a refused join changes nothing
+	s, w := b.submitter(t), b.serves(t, typ) // one connection for all cases: a refused join changes nothing
 	long := strings.Repeat("x", 1025)
 	for _, c := range []struct {
 		what, keys, code string
@@ -443,7 +442,7 @@ func TestTypesRefused(t *testing.T) {
 	})
 }
 
-// Pause and limits of a type hold for its jobs alone.
+// Pause and limits of a type apply only to its own jobs.
 func TestTypesHeldBack(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
@@ -522,7 +521,7 @@ func TestTypesWithTokens(t *testing.T) {
 			w.send(`{"action":"join","types":%s}`, types)
 			w.fails("forbidden")
 		}
-		serveTypes(t, s, w, "img-kept") // refused joins changed nothing
+		serveTypes(t, s, w, "img-kept") // the refused joins changed nothing
 	})
 	t.Run("without the scope", func(t *testing.T) {
 		w := b.workerAs(t, "sub-1")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// submitterEnds are deaths that are good for a submitter too.
+// submitterEnds are the deaths that a submitter can have, too.
 var submitterEnds = []struct {
 	what string
 	end  func(c *conn)
@@ -50,13 +50,13 @@ func TestSubmitterGone(t *testing.T) {
 			w.takes(running)
 			queued := s.fresh(typ, `0`)
 			d.end(s.conn)
-			b.claim(t, queued, name("new")) // now the broker knows
+			b.claim(t, queued, name("new")) // now the broker knows of the loss
 			other := b.submitter(t)
 			other.put(running, typ, `0`, "")
 			other.failsFor("id_exists", running) // the worker still holds it
 			w.quiet()
 			w.respond(`"for nobody"`)
-			other.submit(running, typ, `"mine"`) // free at once
+			other.submit(running, typ, `"mine"`) // the id is free at once
 			if id, body := w.job(); id != running || body != `"mine"` {
 				t.Fatalf("job %q %s", id, body)
 			}
@@ -74,7 +74,7 @@ func TestSubmitterGone(t *testing.T) {
 			d.end(s.conn)
 			b.claim(t, queued, name("new"))
 			w.close()
-			// dropped, not handed on: the id becomes free and the heir hears nothing
+			// dropped, not retried: the id becomes free, and the heir gets no frame
 			b.claim(t, running, name("new"))
 			heir.quiet()
 		})
@@ -139,8 +139,8 @@ func TestSubmitterGone(t *testing.T) {
 	})
 }
 
-// A submitter with many queued jobs goes: its ids are free soon, and nobody
-// waits for that.
+// When a submitter with many queued jobs disconnects, its ids are free soon, and no other
+// peer is delayed.
 func TestBigSubmitterGone(t *testing.T) {
 	t.Parallel()
 	b := start(t)

@@ -95,7 +95,7 @@ func TestRejoin(t *testing.T) {
 		w.takes(waiting)
 		w.respond(`"new"`)
 		s.result(waiting, `"new"`)
-		w.quiet() // the old type is not served any more
+		w.quiet() // it no longer serves the old type
 		b.joined(t, one).takes(oldType)
 	})
 	t.Run("at work, there and back", func(t *testing.T) {
