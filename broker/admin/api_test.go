@@ -28,7 +28,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// world is a broker with its HTTP side, and the document that describes it.
+// world is a broker with its HTTP server, and the document that describes that.
 type world struct {
 	t      *testing.T
 	srv    *server.Server
@@ -144,7 +144,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // TestOperations calls every operation of the document on a broker that has something
-// to show, and fails if one was left out.
+// to show, and fails if one is left out.
 func TestOperations(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -227,7 +227,7 @@ func TestOperations(t *testing.T) {
 	if x := w.call("GET", "/v1/submitters?limit=1", "", 200)["items"].([]any); len(x) != 1 || x[0].(map[string]any)["jobs"] != 3.0 {
 		t.Errorf("submitters: %v", x)
 	}
-	for range 2 { // as it is now, and at the last snapshot
+	for range 2 { // the present state, and the last snapshot
 		if x := w.call("GET", "/v1/types/a%2Fb%20c", "", 200); x["submitters"] != 1.0 || x["workers"] != 1.0 {
 			t.Errorf("the type has %v submitters and %v workers", x["submitters"], x["workers"])
 		}
@@ -315,7 +315,7 @@ func (w *world) covered() {
 	}
 }
 
-// TestDescribed compares the routes that are served with those described.
+// TestDescribed compares the served routes with the described ones.
 func TestDescribed(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
 	if err != nil {
@@ -399,7 +399,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTypesFull: a type too many is refused like a job too many.
+// TestTypesFull: one type too many is refused like one job too many.
 func TestTypesFull(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxTypes = 1 })
 	w.call("PUT", "/v1/types/one", `{"fair":true}`, 200)
@@ -412,8 +412,8 @@ func TestTypesFull(t *testing.T) {
 	w.call("GET", "/v1/types/two", "", 404)
 }
 
-// TestForget: a type that nobody serves is forgotten once it holds nothing, or with what it
-// holds; its counts stay in the totals.
+// TestForget: a type that no worker serves can be forgotten once it holds nothing, or together
+// with its jobs; its counts stay in the totals.
 func TestForget(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer

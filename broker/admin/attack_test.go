@@ -59,8 +59,8 @@ func get(t *testing.T, url string) []byte {
 	return data
 }
 
-// TestBodiesAsTheyAre: the answer has a failed job's body byte by byte, however deep it
-// is, and omits it if the answer would be too long.
+// TestBodiesAsTheyAre: the answer has the exact bytes of a failed job's body, however
+// deep it is nested, and omits them if the answer would be too long.
 func TestBodiesAsTheyAre(t *testing.T) {
 	w := start(t, nil)
 	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
@@ -83,7 +83,7 @@ func TestBodiesAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestLongListing: a listing that would be too long ends early, and can be continued
+// TestLongListing: a listing that would be too long ends early and can be continued
 // from there.
 func TestLongListing(t *testing.T) {
 	const workers, each = 1000, 16
@@ -134,8 +134,8 @@ func TestLongListing(t *testing.T) {
 	}
 }
 
-// TestDeaf: hundreds of clients that request much and read nothing keep nobody from
-// asking for health, cost little, and are disconnected.
+// TestDeaf: hundreds of clients that request much and read nothing do not block health
+// checks, cost little memory, and are disconnected.
 func TestDeaf(t *testing.T) {
 	w := start(t, nil)
 	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))

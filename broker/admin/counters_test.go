@@ -12,21 +12,21 @@ import (
 	"gloom/broker/settings"
 )
 
-// TestCountersStay: while types come, are forgotten and come again, no counter ever
-// falls or disappears, and the counts of a label stay with it. A model that adds up
-// each type by its name checks this.
+// TestCountersStay: while types are created, forgotten and created again, no counter ever
+// falls or disappears, and the counts of a label stay with it. The test compares with a
+// model that counts each type by its name.
 func TestCountersStay(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	const few = 120 // types remembered: a hundred of them for good
+	const few = 120 // remembered types, of which a hundred are never forgotten
 	w := start(t, func(o *settings.Options) { o.MaxTypes, o.DeadLetters = few, 0 })
 	names := []string{"other"}
 	for i := range 400 {
 		names = append(names, fmt.Sprintf("type-%d", i))
 	}
 	model := map[string]float64{} // submitted, by type
-	var made []string             // types in the order of their coming
+	var made []string             // types in the order of creation
 	before := map[string]float64{}
 	id, rounds := 0, 30
 	if testing.Short() {

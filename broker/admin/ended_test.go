@@ -36,7 +36,7 @@ func TestEnded(t *testing.T) {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
-	// Page by page, while jobs go on ending.
+	// Page by page, while further jobs end.
 	var pages []string
 	path := "/v1/jobs?state=ended&limit=2"
 	for cursor := ""; ; {
@@ -54,7 +54,7 @@ func TestEnded(t *testing.T) {
 	if got := strings.Join(pages, " "); got != "c r4 r3 r2 r1 r0" {
 		t.Errorf("in pages: %s", got)
 	}
-	// A cursor that no answer has returned counts as the nearest one before it.
+	// A cursor that no answer has returned acts as the nearest one before it.
 	for said := range int64(500) {
 		w.call("GET", fmt.Sprintf("/v1/jobs?state=ended&cursor=%d", said), "", 200)
 	}
@@ -90,7 +90,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestNoHistory: without a history, the ended jobs are those whose outcome is kept.
+// TestNoHistory: without a history, only ended jobs whose outcome is kept are listed.
 func TestNoHistory(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.History = 0 })
 	release := make(chan struct{})

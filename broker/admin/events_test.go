@@ -94,7 +94,7 @@ func TestEvents(t *testing.T) {
 	for look.Ledger.Queued < 3 {
 		s.next("look", &look)
 	}
-	begun, _ := w.events(ctx, "document") // for a client that has the document
+	begun, _ := w.events(ctx, "document") // for a client that has already loaded the document
 	begun.next("look", &look)
 	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
 		t.Errorf("with three jobs: %+v", look)
@@ -102,11 +102,11 @@ func TestEvents(t *testing.T) {
 	if len(look.Top) != 1 || look.Top[0].Type != `odd "näme"` || look.Top[0].Queued != 3 {
 		t.Errorf("the top: %+v", look.Top)
 	}
-	// All jobs came between two snapshots.
+	// All jobs were submitted between two snapshots.
 	if look.Rates == nil || look.Rates.In == 0 {
 		t.Errorf("rates: %+v", look.Rates)
 	}
-	// In the ledger a kept outcome is not a job; for the limit it is.
+	// A kept outcome is not a job of the ledger, but counts for the limit.
 	w.call("POST", "/v1/jobs", `{"type":"kept","body":1,"expires_ms":1,"keep_ms":3600000}`, 202)
 	for look.Ledger.Expired == 0 {
 		s.next("look", &look)
@@ -262,7 +262,8 @@ func TestSortedTypes(t *testing.T) {
 	}
 }
 
-// TestFirstLook: a new viewer is told of conditions that have lasted for some time.
+// TestFirstLook: a new viewer gets findings about conditions that have lasted for some
+// time.
 func TestFirstLook(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)

@@ -18,8 +18,8 @@ import (
 
 var healthyFor = flag.Duration("healthy", 4*time.Second, "how long a broker under load is to yield no findings")
 
-// stage is a broker with a condition to be found, about a type of its own, for which
-// TYP stands in frames and requests.
+// stage is a broker with a condition to be found, about a type of its own. In frames and
+// requests, TYP is replaced by its name.
 type stage struct {
 	*world
 	typ   string
@@ -30,7 +30,7 @@ type stage struct {
 
 func (s *stage) of(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
 
-// peer is a client that speaks frames, and reads answers if it is told to.
+// peer is a client that sends frames, and reads answers only on demand.
 type peer struct {
 	net.Conn
 	s *stage
@@ -49,7 +49,7 @@ func (s *stage) dial(a net.Addr, reads bool) *peer {
 	return &peer{c, s}
 }
 
-// deaf says hello and reads nothing; its system buffers little.
+// deaf sends hello and reads nothing; its system buffers little.
 func (s *stage) deaf(a net.Addr) *peer {
 	p := s.dial(a, false)
 	_ = p.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
@@ -77,10 +77,10 @@ func (s *stage) worker(join string) *peer {
 	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.of(join))
 }
 
-// answering joins and gives the same answer to each job, as long as the stage exists.
+// answering joins and gives the same answer to each job, while the stage exists.
 func (s *stage) answering(join, answer string) { s.working(join, answer, 0) }
 
-// working is answering after a while.
+// working is like answering, but answers after a while.
 func (s *stage) working(join, answer string, took time.Duration) {
 	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.of(join))
 	go c.each(`"action":"job"`, func(string) []byte {
@@ -137,8 +137,8 @@ func (s *stage) jobs(n int, more string) *peer {
 	return p
 }
 
-// steadily does something again and again until the stage is cleared. It runs beside
-// the test, so it does not touch the undo list, and makes its own connections.
+// steadily repeats something until the stage is cleared. It runs concurrently with the
+// test, so it does not touch the undo list and makes its own connections.
 func (s *stage) steadily(do func(i int)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -203,8 +203,8 @@ func (s *stage) found(cause, subject string) *api.Finding {
 
 const body100 = `"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"`
 
-// TestFindings stages, on real brokers, conditions that keep jobs from moving or soon
-// will. For each, the finding comes, and goes when the condition has gone.
+// TestFindings creates, on real brokers, conditions that keep jobs from moving or soon
+// will. Each is reported, until the condition has ended.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	shared := start(t, nil)
@@ -271,7 +271,7 @@ func TestFindings(t *testing.T) {
 		}},
 		{"all left", "workers_away", "TYP", nil, func(s *stage) {
 			s.worker(`"type":"TYP"`).send(`{"action":"leave"}`)
-			eventually(s.t, "it has left", func() bool { // or it would get a job
+			eventually(s.t, "it has left", func() bool { // otherwise it would get a job
 				items := s.call("GET", s.of("/v1/workers?type=TYP"), "", 200)["items"].([]any)
 				return len(items) == 1 && items[0].(map[string]any)["left"] == true
 			})
@@ -421,7 +421,7 @@ func TestFindings(t *testing.T) {
 		c.stage(s)
 		stages = append(stages, staged{s, c.name, c.cause, s.of(c.subject)})
 	}
-	// all repeats the checks until each holds, and returns how long that took.
+	// all repeats the checks until each succeeds, and returns how long that took.
 	all := func(what string, done func(c *staged) bool) {
 		left := stages
 		defer func() {
@@ -463,8 +463,8 @@ func TestFindings(t *testing.T) {
 	all("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
 }
 
-// TestFindingsLast: a type whose runs all fail is reported between two failures, and so
-// is their reason.
+// TestFindingsLast: a type whose runs all fail is reported between two failures, too,
+// with their reason.
 func TestFindingsLast(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}
@@ -480,8 +480,8 @@ func TestFindingsLast(t *testing.T) {
 }
 
 // TestNoFindings: a busy, healthy broker has no findings. If the machine itself is
-// overloaded, conditions that last only for a moment are excused, unless the test is
-// told for how long to look.
+// overloaded, conditions that last only for a moment are excused, unless a flag sets how
+// long the test lasts.
 func TestNoFindings(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil)}
@@ -509,9 +509,8 @@ func TestNoFindings(t *testing.T) {
 	}
 }
 
-// TestFindingsInTime: a paused type with a job is reported two seconds later, even to
-// somebody whose requests in the meantime kept the broker from taking snapshots on its
-// own.
+// TestFindingsInTime: a paused type with a job is reported two seconds later, even if
+// requests in the meantime kept the broker from taking snapshots on its own.
 func TestFindingsInTime(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
@@ -534,8 +533,8 @@ func TestFindingsInTime(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWorkersLost: a job that lost several workers is reported by its id, and not as
-// one of a type's failed jobs.
+// TestWorkersLost: a job that lost several workers is reported by its id, and not among
+// its type's failed jobs.
 func TestWorkersLost(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}

@@ -11,7 +11,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// submitted submits jobs of a submitter that stays.
+// submitted submits jobs on a connection that stays open.
 func submitted(w *world, jobs ...broker.Submission) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s := b.AddSubmitter()
@@ -189,8 +189,8 @@ func TestGroupsOfType(t *testing.T) {
 	w.call("GET", "/v1/groups?limit=201", "", 200)
 }
 
-// TestGroupsLately: requests for recent figures share one snapshot, which is not far
-// behind; a rule that was just set is there at once.
+// TestGroupsLately: requests for recent figures share one snapshot, which is not old;
+// a new rule is shown at once.
 func TestGroupsLately(t *testing.T) {
 	w := start(t, nil)
 	jobs := 0
@@ -229,7 +229,7 @@ func TestGroupsLately(t *testing.T) {
 	}
 }
 
-// TestMaxGroups: a change to a group too many is refused whole.
+// TestMaxGroups: a change that needs one group too many is refused whole.
 func TestMaxGroups(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitted(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: names("a", "b")})
@@ -239,10 +239,10 @@ func TestMaxGroups(t *testing.T) {
 	if j := w.call("GET", "/v1/jobs/x", "", 200); j["priority"] != 0.0 || fmt.Sprint(j["groups"]) != "[a b]" {
 		t.Errorf("after it: %v", j)
 	}
-	w.call("PATCH", "/v1/jobs/x", `{"groups":["a","c"]}`, 200) // b is given up for it
+	w.call("PATCH", "/v1/jobs/x", `{"groups":["a","c"]}`, 200) // group b goes, and makes room for it
 }
 
-// TestTypeSettings: fairness and bursts of types, known or not.
+// TestTypeSettings: fairness and bursts can be set for types that exist or not.
 func TestTypeSettings(t *testing.T) {
 	w := start(t, nil)
 	if x := w.call("PUT", "/v1/types/new", `{"fair":true}`, 200); x["fair"] != true {
@@ -266,8 +266,8 @@ func TestTypeSettings(t *testing.T) {
 	}
 }
 
-// TestFileAndOperators: operators win over the file: with rules until they remove
-// theirs, with a type's fairness and with its limits separately and for good.
+// TestFileAndOperators: operators override the file: a rule until they remove theirs,
+// a type's fairness and its limits separately and permanently.
 func TestFileAndOperators(t *testing.T) {
 	file := func(concurrency int64, types map[string]settings.TypeSettings) settings.FileLimits {
 		return settings.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}
@@ -300,7 +300,7 @@ func TestFileAndOperators(t *testing.T) {
 	load(file(2, map[string]settings.TypeSettings{"t": {Limits: broker.TypeLimits{Concurrency: 4}}}))
 	rule("a", 5, false)
 	rule("b", 7, true)
-	typ(false, 9) // the file's fairness counts, its limits do not
+	typ(false, 9) // the file's fairness applies, its limits do not
 
 	w.call("DELETE", "/v1/groups/a", "", 200)
 	rule("a", 2, true)

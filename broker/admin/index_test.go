@@ -13,7 +13,7 @@ import (
 	"gloom/broker/settings"
 )
 
-// document requests the page and returns it, with the data of a visit's beginning.
+// document requests the page, and returns it and the data embedded in it.
 func (w *world) document() (text string, first map[string]any) {
 	w.t.Helper()
 	resp, err := http.Get(w.url + "/")
@@ -33,8 +33,8 @@ func (w *world) document() (text string, first map[string]any) {
 	return string(data), first
 }
 
-// TestDocument: the page comes with its first figures. If a token is needed, it says
-// only that, and coming without one does not count as a refusal.
+// TestDocument: the page contains its first figures. If a token is needed, it says only
+// that, and a request without a token does not count as a refusal.
 func TestDocument(t *testing.T) {
 	w := start(t, nil)
 	const hostile = `</template><script>alert(1)</script>&lt;`

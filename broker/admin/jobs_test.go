@@ -9,8 +9,8 @@ import (
 	"gloom/broker"
 )
 
-// TestKept: a job that outlives its connection is shown to its end, and its
-// outcome until it is forgotten.
+// TestKept: a job that outlives its connection is shown until its end, and then its
+// outcome until that is forgotten.
 func TestKept(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer
@@ -53,7 +53,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestChange: the named fields of a waiting job are changed, all or none.
+// TestChange: either all named fields of a waiting job are changed, or none.
 func TestChange(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer

@@ -40,8 +40,8 @@ func payload(t *testing.T, c net.Conn) string {
 	return string(p)
 }
 
-// TestLookAmidChange reads peers while they come and go, and failed jobs while others
-// replace them. The race detector judges the result.
+// TestLookAmidChange reads peers while they connect and leave, and failed jobs while
+// others replace them. It is a test for the race detector.
 func TestLookAmidChange(t *testing.T) {
 	w := start(t, nil)
 	dial := func(a net.Addr) net.Conn {
@@ -115,7 +115,7 @@ func TestDeadTwice(t *testing.T) {
 			t.Fatal("the job did not fail")
 		}
 	}
-	for i, want := range []string{"second", "first"} { // as they are listed
+	for i, want := range []string{"second", "first"} { // in the order of the list
 		no := w.call("GET", "/v1/dead/t", "", 200)["items"].([]any)[i].(map[string]any)["no"]
 		if x := w.call("GET", fmt.Sprintf("/v1/dead/t/same?no=%v", no), "", 200); x["body"] != want || x["no"] != no {
 			t.Errorf("number %v is %v, want %s", no, x, want)

@@ -37,7 +37,7 @@ func scrape(t *testing.T, w *world) (string, map[string]*dto.MetricFamily) {
 	return string(data), families
 }
 
-// value sums a family's metrics whose labels hold all of want.
+// value sums a family's metrics whose labels include all of want.
 func value(f map[string]*dto.MetricFamily, name string, want ...string) float64 {
 	sum := 0.0
 	for _, m := range f[name].GetMetric() {
@@ -56,7 +56,7 @@ func value(f map[string]*dto.MetricFamily, name string, want ...string) float64 
 	return sum
 }
 
-// TestMetrics: lint finds nothing, and the figures are right.
+// TestMetrics: lint finds no error, and the figures are right.
 func TestMetrics(t *testing.T) {
 	w := start(t, nil)
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 }
 
 // TestTypeLabels: with 100,000 types there are few labels, sums stay right, and a
-// scrape delays nobody.
+// scrape delays no other client.
 func TestTypeLabels(t *testing.T) {
 	const types = 100_000
 	w := start(t, func(o *settings.Options) { o.MaxTypes = types })
@@ -153,7 +153,7 @@ func TestTypeLabels(t *testing.T) {
 	}
 }
 
-// TestMemory: each part shows what it holds, and nothing once it is gone.
+// TestMemory: each part shows the bytes that it holds, and zero once they are released.
 func TestMemory(t *testing.T) {
 	w := start(t, nil)
 	part := func(name string) float64 {

@@ -65,7 +65,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfTypes: as many types as allowed have rows of their own, the busiest ones; all
+// TestRatesOfTypes: the busiest types have rows of their own, as many as are allowed; all
 // others share one.
 func TestRatesOfTypes(t *testing.T) {
 	d := day{total: newRates(), others: newRates(), types: map[string]*rates{}}
@@ -118,7 +118,7 @@ func TestRatesOfTypes(t *testing.T) {
 	if others := sum(d.others); others < 9 || others > 9+4*50 {
 		t.Errorf("others: %v jobs", others)
 	}
-	// A type that was forgotten makes room, however busy it was.
+	// A forgotten type makes room, however busy it was.
 	delete(rows, "b")
 	at = at.Add(longStep)
 	for range 3 {

@@ -11,7 +11,7 @@ import (
 	"gloom/broker/admin"
 )
 
-// TestQueries: every operation refuses unknown keys, and then does nothing.
+// TestQueries: every operation refuses unknown keys and then changes nothing.
 func TestQueries(t *testing.T) {
 	w := start(t, nil)
 	w.call("POST", "/v1/jobs", `{"type":"x","id":"x","body":1,"headers":{"u":"?a=1&b=<2>"}}`, 202)
@@ -35,7 +35,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestLogged: the log says what an operator did, and to which jobs.
+// TestLogged: the log names an operator's action and its jobs.
 func TestLogged(t *testing.T) {
 	w := start(t, nil)
 	var log bytes.Buffer

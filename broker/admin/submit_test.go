@@ -25,8 +25,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// worker serves a type until the test ends. It echoes headers and body, fails jobs
-// whose body says so, and holds "hold" until release is closed.
+// worker serves a type until the test ends. It echoes headers and body, fails jobs with
+// the body "fail", and holds jobs with the body "hold" until release is closed.
 func (w *world) worker(typ string, release <-chan struct{}) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -115,8 +115,8 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// TestSubmitWaits: an answer, a failure, or neither in time, in which case nothing is
-// lost.
+// TestSubmitWaits: the request returns an answer, a failure, or neither in time; then
+// nothing is lost.
 func TestSubmitWaits(t *testing.T) {
 	w := start(t, nil)
 	release := make(chan struct{})
@@ -156,7 +156,7 @@ func TestSubmitWaits(t *testing.T) {
 	}
 }
 
-// status is the status of a GET.
+// status returns the status of a GET.
 func (w *world) status(path string) int {
 	w.t.Helper()
 	resp, err := http.Get(w.url + path)
@@ -205,10 +205,10 @@ func TestSubmitSlowReader(t *testing.T) {
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	body := `"` + strings.Repeat("s", 12<<20) + `"`
 	fmt.Fprintf(conn, "POST /v1/jobs?wait=1m&type=t&id=slow HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil { // the rest is under way
+	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil { // the rest is on its way
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // for a moment it counts as read
+	time.Sleep(300 * time.Millisecond) // the answer counts as read for a moment
 	if x := w.call("POST", "/v1/jobs", `{"type":"other","id":"slow","body":1}`, 409); x["error"] != "id_exists" {
 		t.Errorf("the same id: %v", x)
 	}
@@ -219,8 +219,8 @@ func TestSubmitSlowReader(t *testing.T) {
 	}
 }
 
-// TestSubmitInACrowd: a client that waits for an answer stays, and an idle connection
-// goes.
+// TestSubmitInACrowd: a client that waits for an answer stays connected; an idle one is
+// disconnected.
 func TestSubmitInACrowd(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	release := make(chan struct{})
@@ -283,7 +283,8 @@ func TestSubmitHangsUp(t *testing.T) {
 	}
 }
 
-// TestScopes: watch reads, submit submits its types, and admin changes.
+// TestScopes: the scope watch may read, submit may submit its types, and admin may
+// change everything.
 func TestScopes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("root admin\nlook watch\nhook submit mail,img.*\nsome submit,watch mail,img.*\nall submit,watch\n"), 0o600); err != nil {
@@ -342,7 +343,7 @@ func TestForeignPage(t *testing.T) {
 	w.call("GET", "/v1/groups", "", 200, "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors")
 }
 
-// TestSubmitDrains: a request that waits is told that the broker stops.
+// TestSubmitDrains: a request that waits is answered when the broker stops.
 func TestSubmitDrains(t *testing.T) {
 	w := start(t, nil)
 	told := make(chan string, 1)
@@ -365,8 +366,8 @@ func TestSubmitDrains(t *testing.T) {
 	}
 }
 
-// TestSubmitBytes: the bytes of incoming jobs are bounded, and a client that does not
-// send them delays nobody.
+// TestSubmitBytes: the bytes of incoming jobs are bounded, and a client that announces
+// bytes but does not send them delays no other.
 func TestSubmitBytes(t *testing.T) {
 	small := func(o *settings.Options) { o.MaxFrame = 1 << 20 }
 	w := start(t, small)
@@ -401,7 +402,7 @@ func TestSubmitBytes(t *testing.T) {
 		_ = body.CloseWithError(io.ErrClosedPipe)
 	}
 	w = start(t, small)
-	// Some clients have sent most of a large body, and pause.
+	// Some clients have sent most of a large body and pause.
 	job := []byte(`{"body":"` + strings.Repeat("x", 900_000) + `"}`)
 	const large = 4
 	var bodies [large]*io.PipeWriter
@@ -424,7 +425,7 @@ func TestSubmitBytes(t *testing.T) {
 		return resp.StatusCode
 	}
 	eventually(t, "there is no room for another", func() bool {
-		for i := range large { // a small one may have been in the way of it
+		for i := range large { // a small one may have taken its room
 			select {
 			case <-said[i]:
 				begin(i)
@@ -447,9 +448,9 @@ func TestSubmitBytes(t *testing.T) {
 	}
 }
 
-// TestSubmitRush: many clients submit jobs at once, some of which do not stay for the
-// answer, while others list and cancel. Each job ends once, and an answer that nobody
-// took is kept.
+// TestSubmitRush: many clients submit jobs at once, and some do not stay for the answer,
+// while others list and cancel. Each job ends once, and an answer that no client read is
+// kept.
 func TestSubmitRush(t *testing.T) {
 	w := start(t, nil)
 	w.worker("t", nil)

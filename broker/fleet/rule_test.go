@@ -14,7 +14,7 @@ func (w *twins) reports(p broker.Peer, id []byte, body []byte) {
 	w.apply(1, w.cores[1].Progress(w.now, p, id, body, false))
 }
 
-// lent submits jobs, and waits until workers have them.
+// lent submits jobs and waits until workers have them.
 func (w *twins) lent(t *testing.T, all ...*broker.Submission) {
 	t.Helper()
 	for _, s := range all {
@@ -26,8 +26,8 @@ func (w *twins) lent(t *testing.T, all ...*broker.Submission) {
 }
 
 // TestProgressIsASample: a home that reads nothing for a while costs the borrower little
-// and no run, however much its workers report; afterwards the last progress of each run
-// comes.
+// memory and no run, however much its workers report; afterwards the last progress of
+// each run arrives.
 func TestProgressIsASample(t *testing.T) {
 	const runs, reports = 5, 120
 	w := newTwins(0)
@@ -62,8 +62,7 @@ func TestProgressIsASample(t *testing.T) {
 	}
 }
 
-// TestProgressUnasked: progress that nobody asked for is not sent home, until somebody
-// asks.
+// TestProgressUnasked: progress is sent home only once it has been requested.
 func TestProgressUnasked(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
@@ -83,7 +82,7 @@ func TestProgressUnasked(t *testing.T) {
 }
 
 // TestOverdueAtHome: a worker whose run is overdue at home gets no further job at the
-// borrower before it has answered, though it has room for more.
+// borrower before it has answered, even if it has room for more.
 func TestOverdueAtHome(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		w := newTwins(time.Millisecond)
@@ -96,7 +95,7 @@ func TestOverdueAtHome(t *testing.T) {
 		stalled := w.jobs[0]
 		w.jobs = nil
 		w.submit("2", `"t"`, []byte("1"))
-		p := w.cores[1].AddSubmitter() // nor one of the borrower's own
+		p := w.cores[1].AddSubmitter() // nor one of the borrower's own jobs
 		w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: []byte("1")}))
 		w.pass(10 * time.Second)
 		if len(w.jobs) != 0 {
@@ -115,7 +114,7 @@ func TestOverdueAtHome(t *testing.T) {
 }
 
 // TestHeld: the bytes that all streams hold are bounded; beyond the bound, the largest
-// stream begins again.
+// stream is started again.
 func TestHeld(t *testing.T) {
 	const runs = 32
 	w := newTwins(0)

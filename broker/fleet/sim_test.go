@@ -56,10 +56,10 @@ type world struct {
 	queue events
 	no    uint64
 	nodes []*node
-	cut   map[[2]int]int64 // since when
+	cut   map[[2]int]int64 // the time of the cut
 	loss  float64
 	calm  bool // no faults
-	ended bool // nothing new begins
+	ended bool // no new jobs or faults
 	ids   int
 }
 
@@ -79,7 +79,7 @@ func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
 func (e *events) Pop() any     { x := (*e)[len(*e)-1]; *e = (*e)[:len(*e)-1]; return x }
 
-// after does something later, unless the node has been restarted meanwhile.
+// after runs f later, unless the node has been restarted meanwhile.
 func (w *world) after(d int64, x *node, do func()) {
 	life := 0
 	if x != nil {
@@ -100,19 +100,19 @@ type node struct {
 	core    *broker.Broker
 	machine *fleet.Machine
 	before  fleet.Stats
-	frozen  int64 // until then it does nothing
-	thawed  int64 // when it last was
+	frozen  int64 // it does nothing until then
+	thawed  int64 // when it last thawed
 	off     bool  // NATS does not know it
 	flush   bool  // is scheduled
 	sent    []fleet.Message
 	workers map[broker.Peer]*worker
 	subs    map[broker.Peer]map[string]*job
-	order   []broker.Peer // of both
+	order   []broker.Peer // peers of both kinds
 }
 
 type worker struct {
 	out     map[string]bool
-	overdue map[string]bool // of them, those that are so at home
+	overdue map[string]bool // the ids whose runs are overdue at home
 }
 
 type job struct {
@@ -270,7 +270,7 @@ func (x *node) toMachine(e *broker.Effect) {
 					w.overdue[id] = false
 					x.after(int64(20*time.Millisecond), x, func() {
 						if _, still := w.overdue[id]; still {
-							w.overdue[id] = true // it has been told by now
+							w.overdue[id] = true // the borrower knows it by now
 						}
 					})
 				}
@@ -405,7 +405,7 @@ func (x *node) worker() {
 	x.do(x.core.Join(x.now, p, q))
 }
 
-// pick is one of the peers that are still alive.
+// pick returns one of the peers that are still alive.
 func pick[T any](x *node, of map[broker.Peer]T) (broker.Peer, bool) {
 	x.order = slices.DeleteFunc(x.order, func(p broker.Peer) bool { return x.workers[p] == nil && x.subs[p] == nil })
 	var all []broker.Peer
@@ -452,7 +452,7 @@ func (x *node) submit() {
 	}
 }
 
-// shake makes something happen.
+// shake lets one random event happen.
 func (w *world) shake() {
 	x := w.nodes[w.rng.IntN(len(w.nodes))]
 	if x.frozen > w.now {
@@ -574,7 +574,7 @@ func (w *world) run() {
 		w.until(w.now + w.rng.Int64N(int64(40*time.Millisecond)))
 		w.check()
 	}
-	// The world heals, and all types get workers.
+	// All faults end, and all types get workers.
 	w.ended, w.loss, w.cut = true, 0, map[[2]int]int64{}
 	last := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, x := range w.nodes {
@@ -623,7 +623,7 @@ func (w *world) run() {
 }
 
 // mostHeld is how many bytes a broker may hold for another one, of which 2,000 may be
-// under way: jobs, progress, some answers, and offers for as long as it is not heard.
+// under way: jobs, progress, some answers, and offers while the other one is silent.
 const mostHeld = 20_000
 
 func (w *world) check() {

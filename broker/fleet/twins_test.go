@@ -18,9 +18,9 @@ type twins struct {
 	now      int64
 	delay    int64 // of messages
 	deaf     [2]bool
-	breath   [2]int // how many more messages it can send; below 0 all
+	breath   [2]int // how many more messages it can send; negative: no limit
 	gone     bool   // NATS says that the second one is there
-	most     int    // bytes of a message; 0 is any
+	most     int    // bytes of a message; 0: no limit
 	cores    [2]*broker.Broker
 	machines [2]*fleet.Machine
 	sent     [2][]fleet.Message
@@ -48,7 +48,7 @@ func newTwins(delay time.Duration) *twins {
 	return newTwinsApart(delay, 0, broker.Config{IdleTypes: 10})
 }
 
-// newTwinsApart starts the second broker that much later.
+// newTwinsApart starts the second broker later, by the given time.
 func newTwinsApart(delay, apart time.Duration, cfg broker.Config) *twins {
 	w := &twins{progress: map[string][]byte{}, now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
 	starts := [2]int64{w.now, w.now + int64(apart)}
@@ -128,7 +128,7 @@ func (w *twins) respond(p broker.Peer, id, body []byte) {
 	w.apply(1, w.cores[1].Respond(w.now, p, id, body, false))
 }
 
-// done lets workers answer all jobs that they were given, until n jobs were answered.
+// done lets workers answer the jobs that they were given, until n jobs are answered.
 func (w *twins) done(t *testing.T, n int) {
 	t.Helper()
 	for end := w.now + int64(time.Minute); w.answers < n && w.now < end; {
@@ -178,8 +178,8 @@ func TestNoMoreThanWanted(t *testing.T) {
 	}
 }
 
-// TestHeavyBurst: however much is lent at once, little is under way at a time, and on a
-// network that carries 32 MiB a second no broker is lost.
+// TestHeavyBurst: however much is lent at once, little is under way at any time, and no
+// broker is lost on a network that carries 32 MiB a second.
 func TestHeavyBurst(t *testing.T) {
 	const jobs = 200
 	body := fmt.Appendf(nil, `"%0*d"`, 256<<10, 0)
@@ -266,8 +266,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// lentAtAnyMoment yields twins with a job lent, at any time between two of its heartbeats
-// and since the last one.
+// lentAtAnyMoment yields twins with a lent job, at many moments of a heartbeat interval.
 func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	const n, step = 7, 73 * time.Millisecond
 	return func(yield func(*twins) bool) {
@@ -286,8 +285,8 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	}
 }
 
-// TestReconnect: brokers lose nothing if their connection to NATS breaks and is made
-// again.
+// TestReconnect: brokers lose nothing if their connection to NATS breaks and is
+// restored.
 func TestReconnect(t *testing.T) {
 	for _, v := range []struct {
 		name string

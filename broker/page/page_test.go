@@ -11,7 +11,7 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// flat takes the indents from lines.
+// flat removes the indents of lines.
 func flat(text []byte) []byte {
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
@@ -20,7 +20,7 @@ func flat(text []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// uncommented empties the lines of a script that have nothing but a comment.
+// uncommented returns a script with each comment line emptied.
 func uncommented(script []byte) []byte {
 	lines := strings.Split(string(script), "\n")
 	within := false
@@ -42,7 +42,7 @@ func daemon(views fstest.MapFS) page.Daemon {
 	return page.Daemon{Title: "A <daemon>", Noun: "daemon", Without: "<code>it</code> tells.", Views: views}
 }
 
-// TestSite: a daemon's files and the kit's are served unchanged, as one page.
+// TestSite: the daemon's files and the kit's are served unchanged, as one page.
 func TestSite(t *testing.T) {
 	site := page.New(daemon(fstest.MapFS{}))
 	pagetest.Site(t, site)
@@ -74,7 +74,7 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// TestSecondCopy: a daemon has no file in the place of one of the kit.
+// TestSecondCopy: a daemon may not replace a file of the kit.
 func TestSecondCopy(t *testing.T) {
 	defer func() {
 		if recover() == nil {

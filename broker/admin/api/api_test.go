@@ -12,8 +12,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestSchemas: each schema of the document has a type here with the same keys, and keys
-// that may be absent there may be absent here.
+// TestSchemas: each schema of the document has a type in this package with the same
+// keys, and the same keys are optional in both.
 func TestSchemas(t *testing.T) {
 	types := map[string]any{
 		"Error": api.Error{}, "Ledger": api.Ledger{}, "Limits": api.Limits{}, "Type": api.Type{},
@@ -29,7 +29,7 @@ func TestSchemas(t *testing.T) {
 		"Submitted": api.Submitted{},
 		"Fleet":     api.Fleet{}, "Forgotten": api.Forgotten{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{}, "Severities": api.Severities{},
 	}
-	// Requests may omit keys that answers always have.
+	// Some keys are optional in requests and always present in answers.
 	asked := map[string]bool{"Limits": true}
 	doc, err := openapi3.NewLoader().LoadFromFile("../openapi.json")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// fields are the keys of a struct in JSON, and whether they may be absent.
+// fields returns the JSON keys of a struct, and whether each is optional.
 func fields(t reflect.Type) map[string]bool {
 	out := map[string]bool{}
 	for f := range t.Fields() {

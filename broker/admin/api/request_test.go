@@ -7,7 +7,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestSegment: any name becomes one part of a path, which nothing on the way removes.
+// TestSegment: any name becomes one segment of a path, which no proxy or router cleans.
 func TestSegment(t *testing.T) {
 	for _, name := range []string{"mail", ".", "..", "...", "./..", "a/b", "%2E", "ÿ.", "~."} {
 		s := api.Segment(name)

@@ -46,7 +46,7 @@ func TestBroker(t *testing.T) {
 	}
 }
 
-// TestNobodyHere: in a fleet jobs without a worker here may run at other brokers.
+// TestNobodyHere: in a fleet, jobs without a worker at this broker may run at others.
 func TestNobodyHere(t *testing.T) {
 	at := func(names ...string) func(string) []string {
 		return func(string) []string { return names }
@@ -80,8 +80,8 @@ func TestNobodyHere(t *testing.T) {
 	}
 }
 
-// TestMany: of very many findings the most severe ones are listed, and the others
-// counted; conditions that last for less than a second are not reported.
+// TestMany: if there are very many findings, the most severe ones are listed and the
+// others counted; conditions that last for less than a second are not reported.
 func TestMany(t *testing.T) {
 	const n = 50_000
 	types := make([]*findings.Type, n)
@@ -119,7 +119,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// seen is a type of which a snapshot is taken once a second.
+// seen is a type whose snapshot is taken once a second.
 type seen struct {
 	findings.Type
 	was, is api.Type
@@ -192,7 +192,7 @@ func TestOverlong(t *testing.T) {
 	for name, c := range map[string]struct {
 		overtaken bool
 		held      int
-		found     int // from how many seconds on, 0 never
+		found     int // the first second with the finding; 0: never
 		says      string
 	}{
 		"overtaken": {true, 0, 2, "19 of 20 waited less than 16µs; others go first"},

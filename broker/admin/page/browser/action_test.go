@@ -106,7 +106,7 @@ func TestJobActions(t *testing.T) {
 	b.Sees("It runs")
 	b.Press("Cancel the job")
 	b.Sees("picture-1: unwanted.")
-	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has gone on to the other
+	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has continued with the other job
 	b.Strict()
 }
 
@@ -272,7 +272,7 @@ func TestGroupActions(t *testing.T) {
 	b.Sees("The rule for ac* is gone.", "There is no rule")
 	b.Press("Undo")
 	b.Sees("an operator")
-	b.Press("Add a rule") // the same once again
+	b.Press("Add a rule") // the same rule again
 	b.Fill("pattern", "ac*")
 	b.Fill("concurrency", "12")
 	b.Press("Set")
@@ -301,7 +301,7 @@ func TestGroupActions(t *testing.T) {
 	b.Strict()
 }
 
-// TestOver: once a job has ended, the body that was shown is not taken for its answer.
+// TestOver: once a job has ended, its body is not shown as its answer.
 func TestOver(t *testing.T) {
 	w := start(t, nil)
 	s, err := gloom.Dial(w.ctx, gloom.Addrs(w.srv.SubmitAddr().String()))

@@ -15,14 +15,14 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// gate stands before a host: while it is locked, nothing comes through, and nothing is
-// closed.
+// gate is a proxy before a host. While it is locked, it forwards no byte and closes no
+// connection.
 type gate struct {
 	sync.RWMutex
 	net.Listener
 }
 
-// behind puts a gate before the world, whose url is that of the gate from now on.
+// behind puts a gate before the world, and replaces its url with that of the gate.
 func behind(w *world) *gate {
 	w.t.Helper()
 	host, err := url.Parse(w.url)

@@ -65,8 +65,8 @@ func TestTokens(t *testing.T) {
 	b.Strict()
 }
 
-// TestRestart: a page that stays open says that the broker is away, and goes on with
-// the next one.
+// TestRestart: an open page says that the broker does not answer, and continues with the
+// restarted one.
 func TestRestart(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
@@ -91,7 +91,7 @@ func TestRestart(t *testing.T) {
 	b.Strict()
 }
 
-// TestKeyboard goes everywhere without a pointer.
+// TestKeyboard visits every view without a pointer.
 func TestKeyboard(t *testing.T) {
 	w := busy(t)
 	b := w.open("")

@@ -64,8 +64,8 @@ var views = []struct {
 	{"#/nosuch", []string{"There is no such view"}},
 }
 
-// TestViews looks at every view, in both themes and from small to wide: it shows its
-// content, is accessible, and breaks no rule of its policy.
+// TestViews opens every view in both themes, at widths from small to wide: each view
+// shows its content, is accessible, and obeys the page's policy.
 func TestViews(t *testing.T) {
 	w := busy(t)
 	for i := range 7 {

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// world is a broker with its HTTP side.
+// world is a broker with its HTTP server.
 type world struct {
 	t   *testing.T
 	srv *server.Server
@@ -116,7 +116,7 @@ func (w *world) work(typ string, do gloom.Handler) {
 	})
 }
 
-// stuck is a handler that works until nobody waits for it.
+// stuck is a handler that runs until its job is cancelled.
 func stuck(ctx context.Context, _ *gloom.Job) (any, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()

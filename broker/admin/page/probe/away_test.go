@@ -11,8 +11,7 @@ import (
 // gone is the page's text about a broker that does not answer.
 const gone = `does not answer|cannot be reached|is away|no connection|connection is lost`
 
-// TestAway kills the broker under open pages, and starts a new one, which knows nothing
-// of the first.
+// TestAway kills the broker under open pages, and starts a new one without its state.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -75,7 +74,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestFrozen stops the broker's process under an open page, and lets it go on.
+// TestFrozen stops the broker's process under an open page, and then continues it.
 func TestFrozen(t *testing.T) {
 	inFull(t)
 	t.Parallel()

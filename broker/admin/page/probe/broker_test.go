@@ -40,7 +40,7 @@ func start(t *testing.T, args ...string) *broker {
 	return b
 }
 
-// begin starts it, after a first start at the same place.
+// begin starts the broker: the first time at any address, later at the same one.
 func (b *broker) begin() {
 	b.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "gloomd"), append(append([]string{"--drain-timeout", "1s"}, b.args...), "--submit-addr", b.submit,
@@ -80,7 +80,7 @@ func (b *broker) submitter(o ...gloom.Option) *gloom.Submitter {
 	return s
 }
 
-// hand submits jobs, and returns when the broker has taken them.
+// hand submits jobs and returns when the broker has accepted them.
 func (b *broker) hand(jobs ...gloom.Job) {
 	b.t.Helper()
 	if b.jobs == nil {
@@ -150,7 +150,7 @@ func (b *broker) ask(method, path, body string) (status int, answer map[string]a
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if b.token != "" { // of a token that may submit and work
+	if b.token != "" { // the broker requires a token
 		token := "ruler"
 		if method == "POST" && path == "/v1/jobs" {
 			token = b.token

@@ -45,7 +45,7 @@ func newCable(t *testing.T, to string) *cable {
 	return c
 }
 
-// Write counts.
+// Write counts the bytes.
 func (c *cable) Write(p []byte) (int, error) {
 	c.bytes.Add(int64(len(p)))
 	return len(p), nil

@@ -23,7 +23,7 @@ type stall struct {
 	mend           func(*broker) // nil: the condition does not pass by itself
 }
 
-// some is n waiting jobs of a type.
+// some returns n jobs of a type.
 func some(typ string, n int, more func(*gloom.Job)) (jobs []gloom.Job) {
 	for i := range n {
 		j := gloom.Job{ID: fmt.Sprintf("%s-%d", typ, i), Type: typ}
@@ -60,7 +60,7 @@ func (b *broker) steady(typ string, more func(*gloom.Job)) {
 	}()
 }
 
-// raw is a connection that sends one frame and then reads nothing.
+// raw opens a connection, sends frames and reads nothing.
 func (b *broker) raw(addr string, frames ...string) net.Conn {
 	b.t.Helper()
 	c, err := net.Dial("tcp", addr)

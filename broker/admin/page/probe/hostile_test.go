@@ -15,7 +15,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// hostile are names that a program may take for more than a name.
+// hostile are names that a program may misread as a path, markup or code.
 var hostile = []string{
 	`<img src=data:, onerror=window.pwned=1>`,
 	`"><script>window.pwned=1</script>`,
@@ -193,7 +193,7 @@ func TestTurned(t *testing.T) {
 	}
 }
 
-// headed tells whether the page's heading has the name.
+// headed reports whether the page's heading has the name.
 func (p *person) headed(name string) bool {
 	for _, x := range p.finds("heading", "") {
 		if x.is("level=1") && plain(x.name) == plain(name) {

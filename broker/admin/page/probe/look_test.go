@@ -24,7 +24,7 @@ func (p *person) accessible(name string) {
 	}
 }
 
-// fits fails if one has to scroll sideways.
+// fits fails if the page is wider than the window.
 func (p *person) fits(name string) {
 	p.t.Helper()
 	if over := eval[int](p, `return Math.max(0, document.documentElement.scrollWidth - innerWidth)`); over > 0 {
@@ -93,7 +93,7 @@ func TestStill(t *testing.T) {
 	}
 }
 
-// TestKeyboard goes everywhere without a mouse.
+// TestKeyboard visits every view without a mouse.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)

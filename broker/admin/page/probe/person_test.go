@@ -24,7 +24,7 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// person uses a tab of their own.
+// person is a user with a tab of their own.
 type person struct {
 	t   *testing.T
 	ctx context.Context
@@ -38,7 +38,7 @@ var (
 	long = regexp.MustCompile(`\b(5[0-9]|6[0-9])(\x{202f}|\x{2009}| )min|\b[0-9.]+(\x{202f}|\x{2009}| )h\b|\b1h`)
 )
 
-// thing is something perceptible.
+// thing is an element that a person can perceive.
 type thing struct {
 	role, name, value string
 	states            []string
@@ -60,8 +60,8 @@ func (x *thing) String() string {
 	return s
 }
 
-// sit puts a person before an empty tab. At the end of the test, no error may have
-// occurred behind the page.
+// sit returns a person with an empty tab. The test fails if the page has caused an error
+// in the console.
 func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
@@ -131,7 +131,7 @@ func (p *person) zone(name string) {
 	call(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
 }
 
-// skews sets the person's clock wrong, on all pages to come.
+// skews shifts the person's clock, on all later pages.
 func (p *person) skews(by time.Duration) {
 	p.t.Helper()
 	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
@@ -283,7 +283,7 @@ func (p *person) until(what string, is func() bool) {
 	}
 }
 
-// ought is until for a condition without which the test goes on.
+// ought is like until, but the test continues if the condition stays false.
 func (p *person) ought(what string, is func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
@@ -362,7 +362,7 @@ func (p *person) click(x *thing) error {
 	return p.try(chromedp.MouseClickXY(spot[0], spot[1]))
 }
 
-// types replaces a field's content by a text.
+// types replaces a field's content with a text.
 func (p *person) types(role, name, text string) {
 	p.t.Helper()
 	p.clicks(role, name)

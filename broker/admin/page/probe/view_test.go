@@ -24,7 +24,7 @@ func busy(t *testing.T, args ...string) *broker {
 	return b
 }
 
-// fill gives the broker a bit of everything.
+// fill gives the broker something for each view.
 func (b *broker) fill() {
 	b.t.Helper()
 	b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 2}, gloom.ClientName("mailer/1"))
@@ -45,7 +45,7 @@ func (b *broker) fill() {
 	})
 }
 
-// moreMail is n waiting jobs.
+// moreMail returns n jobs of the type mail.
 func moreMail(n int) (jobs []gloom.Job) {
 	for i := range n {
 		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("more-", i), Type: "mail"})
@@ -56,7 +56,7 @@ func moreMail(n int) (jobs []gloom.Job) {
 // view is a place of the page, and its heading.
 type view struct{ name, route, heading string }
 
-// views are those of a busy broker, as links of the page lead to them.
+// views are the views of a busy broker to which links of the page lead.
 var views = []view{
 	{"overview", "", "wrong"},
 	{"types", "#/types", "^Types$"},
@@ -175,7 +175,7 @@ func TestHistory(t *testing.T) {
 	p.until("the filtered list again", func() bool { return p.where() == at })
 }
 
-// TestFilters narrows lists down.
+// TestFilters filters lists.
 func TestFilters(t *testing.T) {
 	inFull(t)
 	t.Parallel()
@@ -246,7 +246,7 @@ func TestEmpty(t *testing.T) {
 	p.goes(b.url(""))
 	p.waits("heading", calm)
 	for _, f := range p.findings() {
-		if !strings.Contains(f.text, "event loop") { // which a slow machine has late
+		if !strings.Contains(f.text, "event loop") { // which is late on a slow machine
 			t.Errorf("an empty broker has a finding: %s", f.text)
 		}
 	}

@@ -170,7 +170,7 @@ func TestHidden(t *testing.T) {
 			Object.defineProperty(document, 'hidden', { value: document.visibilityState === 'hidden', configurable: true });
 			document.dispatchEvent(new Event('visibilitychange'))`)
 	}
-	// still tells whether nothing has come for four times the interval of events.
+	// still reports whether no event has come for four times their interval.
 	still := func() bool {
 		before := way.bytes.Load()
 		time.Sleep(4 * time.Second)
