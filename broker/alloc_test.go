@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// recycling lends the same memory again and again, as the daemon's pages do.
+// recycling provides the same memory repeatedly, as the daemon's pages do.
 type recycling struct{ free map[int][][]byte }
 
 func (p *recycling) Get(n int) []byte {
@@ -63,7 +63,7 @@ func (b *bed) submit(change func(*broker.Submission)) []byte {
 }
 
 // TestSteadyStateAllocatesNothing runs each kind of cycle many times and counts
-// allocations: less than one in a hundred cycles is what growing once costs.
+// allocations: less than one in a hundred cycles is the cost of growing once.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	many := func(b *bed) func(*broker.Submission) {
 		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }
@@ -180,7 +180,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestRetriesHaveAnEnd: however many retries a job asks for, it ends.
+// TestRetriesHaveAnEnd: a job ends however many retries it asks for.
 func TestRetriesHaveAnEnd(t *testing.T) {
 	b := newBed(t)
 	b.join(0)

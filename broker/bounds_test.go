@@ -9,7 +9,7 @@ import (
 	"gloom/broker/container"
 )
 
-// countingPages counts the memory that it lends, and spoils it when it comes back.
+// countingPages counts the memory that it provides, and overwrites it when it is returned.
 type countingPages struct {
 	container.HeapPages
 	held int
@@ -27,7 +27,7 @@ func (p *countingPages) Put(m []byte) {
 	}
 }
 
-// many is n, or less if every command walks over everything, or everything is slow.
+// many returns n, or less if each command checks the invariants or the race detector is on.
 func many(n, checked int) int {
 	switch {
 	case Checking:
@@ -43,8 +43,8 @@ func numbered(id []byte, n int) []byte {
 	return id
 }
 
-// TestVanishedInSlices: a submitter with very many jobs goes. Everything visible
-// changes at once, and no step frees more than its share.
+// TestVanishedInSlices: a submitter with very many jobs is lost. Everything visible changes
+// at once, and no step frees more than its share.
 func TestVanishedInSlices(t *testing.T) {
 	n := many(1_000_000, 3000)
 	b := New(Config{Pages: &countingPages{}})
@@ -98,8 +98,8 @@ func TestVanishedInSlices(t *testing.T) {
 	}
 }
 
-// TestVanishedHoldsUpNobody: whatever a lost submitter leaves behind in a type, the job
-// of another one is handed out with the next commands.
+// TestVanishedHoldsUpNobody: whatever a lost submitter leaves in a type, the job of another
+// submitter is handed out by the next commands.
 func TestVanishedHoldsUpNobody(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		n := many(100_000, 2000)
@@ -131,8 +131,8 @@ func TestVanishedHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestComingAndGoing: a submitter that floods, goes and comes again cannot
-// outrun the sweep, even if no tick comes.
+// TestComingAndGoing: a submitter that floods, leaves and reconnects cannot outrun the
+// sweep, even without ticks.
 func TestComingAndGoing(t *testing.T) {
 	b := New(Config{})
 	id := make([]byte, 16)
@@ -149,7 +149,7 @@ func TestComingAndGoing(t *testing.T) {
 	}
 }
 
-// TestVanishedWithManyTypes: jobs of very many types are swept as fast.
+// TestVanishedWithManyTypes: jobs of very many types are swept just as fast.
 func TestVanishedWithManyTypes(t *testing.T) {
 	n := many(100_000, 500)
 	b := New(Config{IdleTypes: 10})
@@ -262,7 +262,7 @@ func TestBytesPerQueuedJob(t *testing.T) {
 	}
 }
 
-// TestDrainedBacklogGivesBack: once a backlog is done its memory is back.
+// TestDrainedBacklogGivesBack: once a backlog is done, its memory has been returned.
 func TestDrainedBacklogGivesBack(t *testing.T) {
 	n := many(200_000, 4000)
 	pages := &countingPages{}
@@ -320,7 +320,7 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 	if expired != tickTimers || handed != 0 {
 		t.Fatalf("the join ended %d jobs and handed out %d", expired, handed)
 	}
-	// Whatever comes next goes on with it, and a tick is asked for.
+	// The next command of any kind continues it, and a tick is requested.
 	count(b.Leave(1000, b.AddWorker()), tickTimers)
 	count(b.Leave(1000, w), 0)
 	count(b.Join(1000, w, &Joining{Type: []byte("echo")}), tickTimers)

@@ -68,8 +68,8 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkFailBesideLetters fails a job for good while the largest number of dead
-// letters of its type is kept: the oldest goes.
+// BenchmarkFailBesideLetters makes a job fail while the largest number of dead letters of
+// its type is kept, so that the oldest is dropped.
 func BenchmarkFailBesideLetters(b *testing.B) {
 	for _, kept := range []int{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprint("letters=", kept), func(b *testing.B) {
@@ -128,7 +128,7 @@ func BenchmarkSubmitNewGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkRemind reminds of one type with an idle worker, among many types.
+// BenchmarkRemind reports one type with an idle worker among many types.
 func BenchmarkRemind(b *testing.B) {
 	for _, types := range []int{1, 100, 10_000, 100_000} {
 		b.Run(fmt.Sprint("types=", types), func(b *testing.B) {

@@ -17,7 +17,7 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	b.SetRule(0, []byte("license"), Rule{Concurrency: 1})
 	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 10})
 	for i := range n {
-		// Each has a group of its own, too, so that none stands in another one's queue.
+		// Each has a group of its own, too, so that no two share a queue.
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), Quiet: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
@@ -57,8 +57,8 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestUnusedFlows: the memory kept of groups without jobs stays within its bound, and
-// keeps neither a job out nor a type in use.
+// TestUnusedFlows: the memory kept for groups without jobs stays within its bound, keeps no
+// job out, and keeps no type in use.
 func TestUnusedFlows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -104,7 +104,7 @@ func TestUnusedFlows(t *testing.T) {
 	}
 }
 
-// TestGroupsComeAndGo: very many groups leave nothing behind.
+// TestGroupsComeAndGo: very many groups leave no memory behind.
 func TestGroupsComeAndGo(t *testing.T) {
 	n := many(50_000, 300)
 	before := heapNow()

@@ -8,7 +8,7 @@ import (
 )
 
 // TestHeldBack: a group that is shut in more types than one command looks at. The
-// looks may be used up between choosing a type and handing out its job.
+// bound may be reached between choosing a type and handing out its job.
 func TestHeldBack(t *testing.T) {
 	if broker.Checking {
 		t.Skip("the sweeps make a command with so many types take long")

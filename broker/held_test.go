@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// heapNow is what Go's heap holds.
+// heapNow returns how many bytes Go's heap holds.
 func heapNow() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -17,7 +17,7 @@ func heapNow() int64 {
 }
 
 // TestPrioritiesGiveBack: jobs of many priorities in many queues let lanes and
-// heaps grow; when they have gone, all of it is given back.
+// heaps grow; when the jobs have ended, all of it is returned.
 func TestPrioritiesGiveBack(t *testing.T) {
 	before := heapNow()
 	b := New(Config{IdleTypes: 10})
@@ -95,7 +95,7 @@ func TestLimitIsWhatIsHeld(t *testing.T) {
 }
 
 // TestOverdueRunsCount: runs that passed their timeout count against the limits
-// while they stand, and are given back with their worker.
+// while they exist, and end with their worker.
 func TestOverdueRunsCount(t *testing.T) {
 	for _, c := range []Config{{MaxJobs: 100}, {MaxBytes: 1 << 20}} {
 		b := New(c)
@@ -135,8 +135,8 @@ func TestOverdueRunsCount(t *testing.T) {
 	}
 }
 
-// TestVanishedAtWork: a submitter of very many running jobs goes. Its ids,
-// counts and ledger change at once; its workers are told in slices.
+// TestVanishedAtWork: a submitter of very many running jobs is lost. Its ids, counts and
+// ledger change at once; its workers are notified in slices.
 func TestVanishedAtWork(t *testing.T) {
 	n := many(200_000, 1500)
 	b := New(Config{})
@@ -160,7 +160,7 @@ func TestVanishedAtWork(t *testing.T) {
 		}
 	}
 	tell(b.Gone(0, s))
-	// Ends that come meanwhile are not reported any more.
+	// Runs that end in the meantime are no longer reported.
 	answered := 0
 	for i := range n / 2 {
 		if fx := b.Respond(0, w, numbered(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// SetRule sets one rule, and tells whether there was none for the pattern before.
+// SetRule sets one rule, and reports whether there was none for the pattern before.
 func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (fx []Effect, created bool, bad *BadSetting) {
 	created = b.rules[string(pattern)] == nil
 	fx, bad = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
 	return fx, created && bad == nil, bad
 }
 
-// DropRule takes back one rule, and tells whether there was one.
+// DropRule removes one rule, and reports whether there was one.
 func (b *Broker) DropRule(now int64, pattern []byte) ([]Effect, bool) {
 	there := b.rules[string(pattern)] != nil
 	fx, _ := b.Configure(now, &Settings{Drop: [][]byte{pattern}})
 	return fx, there
 }
 
-// SetFair sets whether groups take turns in one type.
+// SetFair sets whether tenants take turns in one type.
 func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, *BadSetting) {
 	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Fair: &fair}}})
 }

@@ -2,7 +2,7 @@ package broker
 
 import "testing"
 
-// TestIdle: workers with room count for the types that they serve, seen or not.
+// TestIdle: workers with room count for the types that they serve, known or not.
 func TestIdle(t *testing.T) {
 	b := New(Config{MaxTypes: 100, MaxPairs: 1000})
 	one, many := b.AddWorker(), b.AddWorker()

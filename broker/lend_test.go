@@ -11,7 +11,7 @@ import (
 	"gloom/broker/wording"
 )
 
-// told writes effects as words, one per frame.
+// told returns effects in words, one per frame.
 func told(fx []broker.Effect) string {
 	names := map[broker.Op]string{
 		broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
@@ -31,7 +31,7 @@ func TestLend(t *testing.T) {
 	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
 	for _, v := range []struct {
 		name string
-		// ends is the worker's answer and what its home is told.
+		// ends is the worker's answer and what its home gets.
 		ends func(b *broker.Broker, w broker.Peer) []broker.Effect
 		home func(e *broker.Effect) bool
 	}{
@@ -132,8 +132,8 @@ func TestBorrower(t *testing.T) {
 	}
 }
 
-// TestTellOfLent: a lent job's run names its broker, even when that is gone, and jobs
-// that their home holds back are shown so, whether the type has workers or not.
+// TestTellOfLent: a lent job's run names its broker, even after that is lost, and jobs that
+// their home holds back are shown as such, whether the type has workers or not.
 func TestTellOfLent(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	s, typ := b.AddSubmitter(), []byte(`"t"`)

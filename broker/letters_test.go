@@ -50,7 +50,7 @@ func TestLettersOutOfTheMiddle(t *testing.T) {
 	}
 }
 
-// TestLettersFillTheirBytes: as many letters are kept as just fit.
+// TestLettersFillTheirBytes: as many letters are kept as fit.
 func TestLettersFillTheirBytes(t *testing.T) {
 	fill := func(limit int64) (int, int64) {
 		core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: limit, DeadAge: time.Hour})
@@ -76,7 +76,7 @@ func TestLettersFillTheirBytes(t *testing.T) {
 	}
 }
 
-// TestLetterListing: pages of letters show each letter that exists all the time exactly
+// TestLetterListing: pages of letters show each letter that exists throughout exactly
 // once, although others fail and are forgotten between them.
 func TestLetterListing(t *testing.T) {
 	core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour})
@@ -120,7 +120,7 @@ func TestLetterListing(t *testing.T) {
 }
 
 // TestWalkLetters: all matching letters are submitted again, or forgotten, once; jobs
-// that fail again meanwhile are left alone.
+// that fail again in the meantime are left alone.
 func TestWalkLetters(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		core := broker.New(broker.Config{DeadLetters: 1000, DeadBytes: 1 << 20, DeadAge: time.Hour})
@@ -165,7 +165,7 @@ func TestWalkLetters(t *testing.T) {
 	}
 }
 
-// says fits reasons that say this.
+// says returns a filter for reasons with this text.
 func says(part string) func(*broker.Reason) bool {
 	return func(r *broker.Reason) bool { return strings.Contains(r.Text, part) }
 }

@@ -107,7 +107,7 @@ func BenchmarkLimited(b *testing.B) {
 	}
 }
 
-// threadTime is the processor time of this thread.
+// threadTime returns the processor time of this thread.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
@@ -147,7 +147,7 @@ func BenchmarkHeld(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := 0; n < b.N; n += block {
-				// The first of a pair finds other caches than the second.
+				// The first of a pair finds the caches in another state than the second.
 				first, second := none, some
 				if n/block%2 > 0 {
 					first, second = some, none
@@ -163,7 +163,7 @@ func BenchmarkHeld(b *testing.B) {
 	}
 }
 
-// held is a core with jobs without groups and others that a group holds back.
+// held returns a core with jobs without groups and others that a group holds back.
 type held struct {
 	core     *broker.Broker
 	sub, wrk broker.Peer

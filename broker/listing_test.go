@@ -32,7 +32,7 @@ func (j *listed) fits(q *broker.JobFilter, now int64) bool {
 		(q.Worker == 0 || q.Worker == j.worker)
 }
 
-// listingWorld is a core and a naive list of what is in it.
+// listingWorld is a core and a naive list of its jobs.
 type listingWorld struct {
 	t    *testing.T
 	r    *rand.Rand
@@ -90,7 +90,7 @@ func (x *listingWorld) change() {
 	}
 }
 
-// submit hands a job in, of any kind.
+// submit submits a job of any kind.
 func (x *listingWorld) submit() {
 	x.n++
 	j := &listed{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.r.IntN(2)], state: "queued", at: x.now, sub: x.subs[x.r.IntN(len(x.subs))]}
@@ -115,7 +115,7 @@ func (x *listingWorld) submit() {
 	x.note(x.core.Submit(x.now, map[bool]broker.Peer{true: x.subs[0], false: j.sub}[j.sub == 0], s))
 }
 
-// ended: a job is over, unless the core keeps its outcome.
+// ended removes a job that has ended from the list, unless the core keeps its outcome.
 func (x *listingWorld) ended(j *listed) {
 	if info, there := x.core.Explain(x.now, []byte(j.id)); there && info.State == "ended" && j.state != "ended" {
 		j.state, j.worker = "ended", 0
@@ -155,7 +155,7 @@ func (x *listingWorld) fitting(q *broker.JobFilter) map[string]bool {
 }
 
 // TestListing: compared with a naive list, while jobs come, move and go between pages,
-// each job that matches all the time is listed exactly once, and no job is listed that
+// each job that matches throughout is listed exactly once, and no job is listed that
 // does not match at that moment. Counts and cancels select the same jobs.
 func TestListing(t *testing.T) {
 	seed := *listingSeed
@@ -252,7 +252,7 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 	}
 }
 
-// TestRevokeRunning: the running jobs that fit become unwanted, once.
+// TestRevokeRunning: the running jobs that match become unwanted, once.
 func TestRevokeRunning(t *testing.T) {
 	core := broker.New(broker.Config{})
 	s, w := core.AddSubmitter(), core.AddWorker()

@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// BenchmarkGroups is a look at very many groups. It tells how long the longest piece takes,
-// which is under the lock, and all of them together.
+// BenchmarkGroups looks at very many groups. It reports how long the longest piece takes, which
+// is under the lock, and how long all pieces take together.
 func BenchmarkGroups(b *testing.B) {
 	const groups = 300_000
 	core := broker.New(broker.Config{})

@@ -10,7 +10,7 @@ import (
 	"gloom/broker"
 )
 
-// crowded is a core with one queued job of each of n submitters, all of one type, with
+// crowded returns a core with one queued job of each of n submitters, all of one type, with
 // increasing priorities.
 func crowded(n int, priority func(i int) int64) *broker.Broker {
 	core := broker.New(broker.Config{})
@@ -72,7 +72,7 @@ func TestLooks(t *testing.T) {
 			}
 		})
 	}
-	// The first submitted of the lowest priority stands behind nearly all.
+	// The first submitted job of the lowest priority is behind nearly all others.
 	for _, c := range []struct{ id, ahead int }{{slices.Index(priorities, 49), 0}, {slices.Index(priorities, 0), 10_000}} {
 		var p broker.Place
 		for more := true; more; {
@@ -90,7 +90,7 @@ func TestLooks(t *testing.T) {
 func TestPlace(t *testing.T) {
 	n := 5000
 	if broker.Checking {
-		n = 2500 // more pieces than one, and more than go
+		n = 2500 // more than one piece, and more than are removed
 	}
 	for _, c := range []struct {
 		name       string
@@ -198,7 +198,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestTypeOf: a submitter learns nothing of other submitters' jobs.
+// TestTypeOf: a submitter learns nothing about other submitters' jobs.
 func TestTypeOf(t *testing.T) {
 	core := broker.New(broker.Config{IdleTypes: 10})
 	mine, other := core.AddSubmitter(), core.AddSubmitter()
@@ -251,7 +251,7 @@ func TestGroupsOfTypes(t *testing.T) {
 	for i := range n / 10 {
 		core.Join(int64(n), core.AddWorker(), &broker.Joining{Type: fmt.Append(nil, "t", i%3)})
 	}
-	for _, p := range peers[:3] { // their running jobs go on, their waiting jobs are abandoned
+	for _, p := range peers[:3] { // their running jobs continue, their waiting jobs are abandoned
 		core.Gone(int64(n), p)
 	}
 	rules := map[string]string{}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestOverdueRunHoldsTheWorker: a socket with an overdue run is handed nothing, in
-// whatever way, before it has answered that run.
+// TestOverdueRunHoldsTheWorker: a worker with an overdue run is handed nothing, in any way,
+// before it has answered that run.
 func TestOverdueRunHoldsTheWorker(t *testing.T) {
 	one := func(prefetch int) *Joining { return &Joining{Type: []byte("t"), Prefetch: prefetch} }
 	for _, prefetch := range []int{0, 1, 3} {

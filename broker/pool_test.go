@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// poolTwin knows which worker gets which job by looking at all of them.
+// poolTwin finds out which worker gets which job by looking at all of them.
 type poolTwin struct {
 	jobs    []twinJob // by age
 	workers []twinWorker
@@ -27,8 +27,8 @@ type twinJob struct {
 type twinWorker struct {
 	peer   Peer
 	serves func(typ string) bool
-	line   int    // when it came to be idle, 0 while it works
-	job    string // the type of what it does, "" for nothing
+	line   int    // when it became idle, 0 while it works
+	job    string // the type of its job, "" for none
 }
 
 // handOut returns which worker gets which job.
@@ -149,7 +149,7 @@ func TestPoolsAgainstTwin(t *testing.T) {
 }
 
 // TestManyPatternsAtOnce: a worker that serves a thousand long patterns, and
-// very many types, costs no command much; all is served in the end.
+// very many types, makes no command expensive; all are served in the end.
 func TestManyPatternsAtOnce(t *testing.T) {
 	types := many(10_000, 300)
 	b := New(Config{IdleTypes: types})

@@ -13,7 +13,7 @@ type queuedJob struct {
 	seq  uint64
 }
 
-// queueTwin is a queue beside a sorted slice.
+// queueTwin is a queue and a sorted slice with the same jobs.
 type queueTwin struct {
 	t    *testing.T
 	b    *Broker
@@ -106,7 +106,7 @@ func TestQueueAgainstSort(t *testing.T) {
 			case n < grow || len(x.want) == 0:
 				x.push(prio(), 0)
 			case n < 80:
-				// The best goes out; now and then it comes back later.
+				// The best job is handed out; sometimes it comes back later.
 				e := x.pull(0)
 				if r.IntN(3) == 0 {
 					back = append(back, e)
@@ -135,7 +135,7 @@ func TestQueueAgainstSort(t *testing.T) {
 	}
 }
 
-// TestQueueFIFO: of equal priority, first come, first out, through thousands.
+// TestQueueFIFO: thousands of jobs of equal priority are first in, first out.
 func TestQueueFIFO(t *testing.T) {
 	x := newQueueTwin(t)
 	for i := range 5000 {

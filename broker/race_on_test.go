@@ -2,7 +2,7 @@
 
 package broker
 
-// racing: the race detector is on, and everything takes ten times as long.
+// racing reports that the race detector is on, so that everything takes ten times as long.
 const racing = true
 
 // times is how often a random test is repeated: n, or fewer.

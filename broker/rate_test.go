@@ -39,7 +39,7 @@ func newSpender(t *testing.T, ofGroup bool) *spender {
 	return s
 }
 
-// note returns how many jobs were handed out.
+// note records which jobs were handed out and returns how many.
 func (s *spender) note(fx []Effect) (n int) {
 	for _, e := range fx {
 		if e.Op == OpJob {
@@ -60,7 +60,7 @@ func (s *spender) release(now int64, n int) (started int) {
 }
 
 // TestReleasesKeepToARate: for a job given back late, time has returned its token
-// already; for one taken just now, the token comes back whole.
+// already; for one handed out just now, the whole token comes back.
 func TestReleasesKeepToARate(t *testing.T) {
 	const second = int64(time.Second)
 	for _, ofGroup := range []bool{true, false} {

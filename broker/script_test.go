@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected effects in testdata/*.txt; review the difference")
 
-// TestScripts plays testdata/*.txt: a command per line, below it, indented,
-// what must follow from it. Lines that begin with # say why. Time is virtual.
+// TestScripts plays testdata/*.txt: a command per line and, indented below it,
+// its expected effects. Lines that begin with # are comments. Time is virtual.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 
 const indent = "    "
 
-// play runs a script and returns it with the effects that really follow.
+// play runs a script and returns it with the actual effects.
 func play(t *testing.T, text string) (string, int) {
 	var out strings.Builder
 	s := &script{names: map[broker.Peer]string{}, peers: map[string]broker.Peer{}}

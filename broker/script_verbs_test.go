@@ -46,7 +46,7 @@ func (w *words) bytes(i int) []byte {
 	return nil
 }
 
-// flag tells whether a word stands behind the first n plain ones.
+// flag reports whether a word is among those after the first n plain ones.
 func (w *words) flag(n int, name string) bool {
 	for i := n; i < len(w.plain); i++ {
 		if w.plain[i] == name {
@@ -72,7 +72,7 @@ func (w *words) float(name string) float64 {
 	return f
 }
 
-// list is the parts of an option with commas; nil without it.
+// list returns the parts of an option with commas; nil without it.
 func (w *words) list(name string) (list [][]byte) {
 	if all := w.opt(name, ""); all != "" {
 		for _, part := range strings.Split(all, ",") {
@@ -149,8 +149,8 @@ func (s *script) configure(w *words) {
 	})
 }
 
-// peer finds a connection by its name; a name that was never introduced is
-// somebody the core does not know.
+// peer finds a connection by its name; an unknown name is a peer that the
+// core does not know.
 func (s *script) peer(name string) broker.Peer {
 	if p, ok := s.peers[name]; ok {
 		return p
@@ -222,9 +222,9 @@ func init() {
 		"gone":     func(s *script, now int64, w *words) { s.note(s.core.Gone(now, s.peer(w.at(1)))) },
 		"expelled": func(s *script, now int64, w *words) { s.note(s.core.Expelled(now, s.peer(w.at(1)), w.at(2))) },
 		"wait":     (*script).wait,
-		// late moves the clock and no tick comes: the timer is held up.
+		// late moves the clock without a tick: the timer is delayed.
 		"late": func(s *script, _ int64, w *words) { s.now += pause(w); s.since = s.now },
-		// back moves the clock back, as no monotonic clock does.
+		// back moves the clock back, which a monotonic clock never does.
 		"back":   func(s *script, _ int64, w *words) { s.now -= pause(w); s.since = s.now },
 		"tick":   func(s *script, now int64, _ *words) { s.note(s.core.Tick(now)) },
 		"pause":  func(s *script, now int64, w *words) { s.configured(s.core.Pause(now, w.bytes(1), true)) },
@@ -351,7 +351,7 @@ func (s *script) submission(w *words, id, typ string) *broker.Submission {
 	}
 }
 
-// wait lets time pass; ticks come when the core asks for them.
+// wait lets time pass, with the ticks that the core asks for.
 func (s *script) wait(_ int64, w *words) {
 	until := s.now + pause(w)
 	for {

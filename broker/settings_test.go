@@ -25,7 +25,7 @@ func given(fx []broker.Effect) (n int) {
 }
 
 // TestConfigure: no job that is held back both before and after a change of settings
-// goes during the change, however many groups must follow.
+// is handed out during the change, however many groups must be revised.
 func TestConfigure(t *testing.T) {
 	one := broker.Rule{Concurrency: 1}
 	none := broker.Rule{Concurrency: 0}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestShelf holds a shelf against a sorted list, while letters come and go anywhere.
+// TestShelf compares a shelf with a sorted list, while letters are added and removed anywhere.
 func TestShelf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var s shelf

@@ -104,7 +104,7 @@ func (t *town) note(fx []broker.Effect) {
 	}
 }
 
-// live lets n more jobs come, one after the other.
+// live submits n more jobs, one after the other.
 func (t *town) live(n int) {
 	pause := float64(t.service) / townWorkers / t.load
 	arrive := t.now
@@ -126,8 +126,8 @@ func (t *town) live(n int) {
 // BenchmarkFlood shows the effect of one of 1,000 groups that queues a million jobs on
 // the others: their p99 wait, in virtual time, and the processor time per job. Without
 // turns no other group gets a worker before the million is done, 100 s later: then the
-// figure is how long those that are still waiting have waited. The best that is
-// possible without stopping runs is a larger priority for all others, shown beside it:
+// figure is how long those that are still waiting have waited. The best
+// possible figure without stopping runs is that with a larger priority for all others:
 // a flood leaves no worker idle, and a job must wait for one.
 func BenchmarkFlood(b *testing.B) {
 	for _, load := range []float64{0.5, 0.8, 0.9, 0.95, 0.98} {
@@ -212,7 +212,7 @@ func BenchmarkTurns(b *testing.B) {
 }
 
 // BenchmarkSeveral is a cycle of submit, dispatch and answer for one worker of many
-// types, which are named or fit a pattern.
+// types, which are named or match a pattern.
 func BenchmarkSeveral(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -235,7 +235,7 @@ func BenchmarkSeveral(b *testing.B) {
 			}
 			core.Join(0, wrk, q)
 			for core.Next() <= 0 {
-				core.Tick(0) // finds out what the pattern fits
+				core.Tick(0) // finds out what the pattern matches
 			}
 			id, body, now := make([]byte, 8), make([]byte, 100), int64(0)
 			// A thousand jobs wait, spread over the types.

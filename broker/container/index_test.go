@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// indexTwin is an index of numbered ids beside a map.
+// indexTwin is an index of numbered ids and a map with the same content.
 type indexTwin struct {
 	index Index
 	ids   map[uint32]string

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A log compared with a slice: the records of the last chunks are there, at their
-// positions and in order, and all earlier ones have gone.
+// A log is compared with a slice: the records of the last chunks are there, at their
+// positions and in order, and all earlier ones have been dropped.
 func TestLog(t *testing.T) {
 	type record struct{ no, check int64 }
 	type kept struct {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// slabTwin keeps entries in slabs and beside them.
+// slabTwin keeps entries in slabs and in a map.
 type slabTwin struct {
 	slabs Slabs
 	place map[uint32][2]uint32
@@ -56,7 +56,7 @@ func TestSlabs(t *testing.T) {
 				clear(lent)
 				x.slabs.Settle()
 			}
-			// In waves: filling up, then most entries go and some stay.
+			// In waves: entries are added, then most are dropped and some stay.
 			if filling := step/2500%2 == 0; len(all) == 0 || filling == (r.IntN(4) > 0) {
 				next++
 				d := make([]byte, []int{0, 1, 30, 200, 5000, 20000}[r.IntN(6)])
@@ -70,7 +70,7 @@ func TestSlabs(t *testing.T) {
 			} else {
 				i := r.IntN(len(all))
 				if r.IntN(20) > 0 {
-					i = len(all)/20 + r.IntN(len(all)-len(all)/20) // the oldest twentieth mostly stays
+					i = len(all)/20 + r.IntN(len(all)-len(all)/20) // most of the oldest twentieth stays
 				}
 				rec := all[i]
 				all = append(all[:i], all[i+1:]...)
@@ -107,7 +107,7 @@ func TestSlabs(t *testing.T) {
 	}
 }
 
-// TestSlabsCompact: a few entries that stay in many slabs do not keep them.
+// TestSlabsCompact: a few entries that stay in many slabs do not keep the slabs.
 func TestSlabsCompact(t *testing.T) {
 	pages := &countingPages{}
 	x := newSlabTwin(pages)

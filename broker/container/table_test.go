@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// countingPages counts the memory that it lends, and spoils it when it comes back.
+// countingPages counts the memory that it provides, and overwrites it when it is returned.
 type countingPages struct {
 	heap    HeapPages
 	held    int
@@ -32,7 +32,7 @@ type record struct {
 }
 
 // TestTableAgainstMap takes and puts records and checks that each keeps its
-// own content, that a new one is zero, and that memory goes back.
+// own content, that a new one is zero, and that memory is returned.
 func TestTableAgainstMap(t *testing.T) {
 	for seed := range times(20) {
 		r := rand.New(rand.NewPCG(seed, 3))

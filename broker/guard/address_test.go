@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestListenUnix: a socket of ours is for its user alone, and replaces only a socket on
-// which nobody listens.
+// TestListenUnix: the broker's socket is accessible only to its user, and replaces only a
+// socket on which no process listens.
 func TestListenUnix(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -74,7 +74,7 @@ func TestListenUnix(t *testing.T) {
 			t.Errorf("%s stays behind: %v", name, err)
 		}
 	}
-	// The process's umask must not change, because others make files meanwhile.
+	// The process's umask must not change, because other goroutines create files at the same time.
 	end := make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {

@@ -21,7 +21,7 @@ type side struct {
 	sink *hub.Sink
 	port wire.Port
 	dec  wire.Decoder
-	// named says that its frames name their jobs.
+	// named: its frames name their jobs.
 	named bool
 	mu    sync.Mutex
 	woke  int
@@ -38,7 +38,7 @@ func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
 	return s
 }
 
-// does has the frames carried out in one step.
+// does lets the hub carry out the frames in one step.
 func (s *side) does(h *hub.Hub, frames ...string) {
 	s.t.Helper()
 	decs := make([]wire.Decoder, len(frames))
@@ -52,7 +52,7 @@ func (s *side) does(h *hub.Hub, frames ...string) {
 	s.steps(cmds)
 }
 
-// steps has commands carried out in one step.
+// steps lets the hub carry out commands in one step.
 func (s *side) steps(cmds []hub.Command) {
 	for i := range cmds {
 		cmds[i].From = s.conn
@@ -86,13 +86,13 @@ func (s *side) gets(want ...string) {
 	}
 }
 
-// front is what c has to write next.
+// front returns what c has to write next.
 func front(c *hub.Conn) []byte {
 	parts, _ := c.Front(make([][]byte, 0, 1000), math.MaxInt)
 	return bytes.Join(parts, nil)
 }
 
-// reads writes what waits for the peer of c, but for so many bytes.
+// reads writes what waits for the peer of c, except for the last bytes.
 func reads(c *hub.Conn, unread int) (got []byte) {
 	for c.Held() > unread {
 		buf := front(c)
@@ -107,8 +107,8 @@ func newHub(max int) *hub.Hub {
 	return hub.New(hub.Config{Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: max, Clock: func() int64 { return 0 }})
 }
 
-// TestOrder: whoever causes them, frames of one peer come in the order of
-// steps: ack before result, ok before the next job.
+// TestOrder: the frames for a peer, whatever causes them, come in the order of steps: ack
+// before result, ok before the next job.
 func TestOrder(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -192,8 +192,8 @@ func TestKept(t *testing.T) {
 	gets(s, `{"id":"a","body":`+body+`}`)
 }
 
-// TestSlowReader: from half of its cap on a peer may not submit, beyond it it
-// is given up, and its jobs with it; but one frame always fits.
+// TestSlowReader: from half of its limit on, a peer may not submit; beyond the limit it is
+// given up, with its jobs; but one frame always fits.
 func TestSlowReader(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
@@ -236,8 +236,8 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestHeldBack: output that was held back counts against a connection until
-// its owner says that it has been read.
+// TestHeldBack: output that was not written counts against a connection until its owner
+// reports it as written.
 func TestHeldBack(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
@@ -278,7 +278,7 @@ func TestHeldBack(t *testing.T) {
 }
 
 // TestCreditRenewed: a worker that has used up its credit is handed more once it has
-// taken some of what it was sent, and nothing when it took none: it may be lost.
+// read some of what it was sent, and nothing while it has read nothing: it may be lost.
 func TestCreditRenewed(t *testing.T) {
 	h := newHub(8000)
 	defer h.Close()
@@ -318,7 +318,7 @@ func peers(h *hub.Hub) (submitters int) {
 	return submitters
 }
 
-// TestOwed: an answer is owed until it is written, also while its owner is at it.
+// TestOwed: an answer is owed until it is written, even while its owner writes it.
 func TestOwed(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -362,7 +362,7 @@ func TestDismiss(t *testing.T) {
 	h.Gone(w.conn)
 }
 
-// TestFatal: when the core breaks, the command is named and nothing goes on.
+// TestFatal: when the core panics, the command is named and nothing continues.
 func TestFatal(t *testing.T) {
 	said := ""
 	h := hub.New(hub.Config{Core: broker.Config{}, MaxOutbound: 1 << 20, Fatal: func(s string) { said = s }})
@@ -383,7 +383,7 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// TestTimer: what is due happens without anybody asking.
+// TestTimer: what is due happens without a command.
 func TestTimer(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, IdleTypes: 10}, MaxOutbound: 1 << 20})
 	defer h.Close()
@@ -397,8 +397,8 @@ func TestTimer(t *testing.T) {
 	s.gets(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
 }
 
-// TestUnread: what all peers have yet to read is bounded together; who has most
-// of it for longest goes, and nothing stays counted of those who went.
+// TestUnread: what all peers have not read is bounded together. The peer that has held most
+// for longest is closed, and nothing of it stays counted.
 func TestUnread(t *testing.T) {
 	now := int64(time.Second)
 	const most = 1 << 20
@@ -452,7 +452,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestUnreadOfEscapes: a frame that is longer than was thought is counted as it is.
+// TestUnreadOfEscapes: a frame that is longer than estimated is counted at its real length.
 func TestUnreadOfEscapes(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
@@ -473,8 +473,8 @@ func TestUnreadOfEscapes(t *testing.T) {
 	}
 }
 
-// TestUnreadOfLeaving: a connection that is closed behind its output still holds
-// that, and goes before those who have little to read.
+// TestUnreadOfLeaving: a connection that is to be closed after its output still holds that,
+// and is closed before those that have little to read.
 func TestUnreadOfLeaving(t *testing.T) {
 	const most = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: most})

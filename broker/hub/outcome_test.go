@@ -12,8 +12,8 @@ import (
 	"gloom/wire"
 )
 
-// TestOutcomeBeingWritten: who submits under the id of an outcome that is just
-// being written gets it only as long as the peer can have read the frame.
+// TestOutcomeBeingWritten: the id of an outcome that is just being written can be reused only
+// if the peer can have read the frame.
 func TestOutcomeBeingWritten(t *testing.T) {
 	for _, v := range []struct {
 		name string
@@ -58,8 +58,8 @@ func TestOutcomeBeingWritten(t *testing.T) {
 	}
 }
 
-// TestOutcomesInTurns: of many outcomes that wait, a write has so few that forgetting them
-// holds up nobody for long.
+// TestOutcomesInTurns: of many waiting outcomes, one write has so few that forgetting them
+// delays others only briefly.
 func TestOutcomesInTurns(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()

@@ -19,8 +19,8 @@ import (
 var twinSeed = flag.Uint64("twin-seed", 0, "run this seed of the hub's twin alone")
 
 // twin is a hub in its simplest form: a core of its own and, per peer, a slice
-// that nobody else ever has. What a peer of the real hub is sent must be what
-// stands here, to the byte.
+// that is never shared. What a peer of the real hub is sent must equal that
+// slice, to the byte.
 type twin struct {
 	core     *broker.Broker
 	max      int
@@ -35,12 +35,12 @@ type shadow struct {
 	peer   broker.Peer
 	out    []byte
 	held   int
-	known  uint64 // how far it went when its owner last took of it
+	known  uint64 // its length when its owner last took from it
 	over   bool   // given up
-	gone   bool   // the core knows it no more
+	gone   bool   // the core no longer knows it
 	closed bool   // by its owner
 	sent   uint64 // bytes taken of it
-	// outcomes are the kept outcomes in it that are not out whole.
+	// outcomes are the kept outcomes in it that are not completely written.
 	outcomes []twinOutcome
 	jobs     []string // sent to this worker and not answered
 	spent    bool     // this worker has used up its credit
@@ -113,7 +113,7 @@ func (w *twin) apply(fx []broker.Effect) {
 	}
 }
 
-// wrote: n bytes of what was taken of s are out, and what is left is held back.
+// wrote records that n bytes of what was taken from s have been written.
 func (w *twin) wrote(s *shadow, n int) {
 	s.held -= n
 	rest := s.outcomes[:0]
@@ -134,7 +134,7 @@ func (w *twin) wrote(s *shadow, n int) {
 	}
 }
 
-// read: who submits under an id has read the outcome that is just being written.
+// read records that a submitter that reuses an id has read the outcome being written.
 func (w *twin) read(id []byte) {
 	no, peer := w.core.OutcomeOf(id)
 	if s := w.shadows[peer]; s != nil && no != 0 {
@@ -191,7 +191,7 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 	}
 }
 
-// settle lets those go who were given up, as the hub does when its lock is
+// settle removes the peers that were given up, as the hub does when its lock is
 // released.
 func (w *twin) settle() {
 	for len(w.late) > 0 {
@@ -217,13 +217,13 @@ type pair struct {
 	dec    wire.Decoder
 }
 
-// owner writes for its connections, and may be in the middle of writing.
+// owner writes for its connections, possibly with a write in progress.
 type owner struct {
 	sink    *hub.Sink
 	writing []written
 }
 
-// written is output under way, and a copy of what it was when taken.
+// written is output being written, and a copy of it as it was when taken.
 type written struct {
 	pair *pair
 	want []byte
@@ -374,12 +374,12 @@ func (x *twins) joining() string {
 	return fmt.Sprintf(`{"action":"join",%s,"prefetch":%d,"cancel":true,"headers":%t}`, types, 1+x.rng.IntN(4), x.rng.IntN(2) == 0)
 }
 
-// groups are up to two of five, more than there may be at a time.
+// groups returns up to two of five groups, more than there may be at a time.
 func (x *twins) groups() string {
 	return []string{`[]`, `["g1"]`, `["h"]`, `["g2","g1"]`, `["h","g1"]`, `["g3","i"]`}[x.rng.IntN(6)]
 }
 
-// does has frames carried out in one step by both.
+// does lets both hubs carry out frames in one step.
 func (x *twins) does(p *pair, frames ...string) {
 	cmds := make([]hub.Command, len(frames))
 	decs := make([]wire.Decoder, len(frames))
@@ -433,7 +433,7 @@ func (x *twins) frames(p *pair) {
 			}
 			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","type":%q,"body":%s,"progress":%t,"keep_ms":%d%s}`,
 				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, more))
-			x.next += x.rng.IntN(20) / 2 % 2 // now and then an id that exists
+			x.next += x.rng.IntN(20) / 2 % 2 // sometimes an id that exists
 			continue
 		}
 		if x.rng.IntN(20) == 0 {
@@ -498,7 +498,7 @@ func (x *twins) taken(p *pair) []byte {
 	return got
 }
 
-// finish ends an owner's writing: what it was given must still be what it was.
+// finish ends an owner's write: its output must not have changed.
 func (x *twins) finish(o *owner) {
 	for _, w := range o.writing {
 		if got := front(w.pair.conn); !bytes.Equal(got, w.want) {
@@ -513,7 +513,7 @@ func (x *twins) finish(o *owner) {
 	o.writing = o.writing[:0]
 }
 
-// write has n bytes written of what p's owner has taken, which takes more when that was
+// write writes n bytes of what p's owner has taken; the owner takes more when that was
 // all.
 func (x *twins) write(p *pair, n int) {
 	x.twin.wrote(p.shadow, n)
@@ -544,8 +544,8 @@ func (x *twins) drop(p *pair) {
 }
 
 // TestDroppedProgress: a progress frame that a slow reader does not get leaves
-// its output alone, although it would have needed a larger buffer: what another
-// peer is sent next does not end up in it.
+// its output alone, although it would have needed a larger buffer: the next frames
+// for another peer do not end up in it.
 func TestDroppedProgress(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
