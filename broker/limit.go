@@ -44,8 +44,8 @@ func (x *bucket) take(now, step int64) {
 }
 
 // giveBack undoes take for a job that was handed out at began, as far as time has not done so
-// already. It gives back only so much that, without that job, the use since then would never
-// have been below zero. So the remaining jobs keep to the rate over any span of time.
+// already. The amount is limited: the use since then, computed without that job, must
+// never be below zero. So the remaining jobs keep to the rate over any span of time.
 func (x *bucket) giveBack(now, began, step int64) {
 	if began <= x.set {
 		return

@@ -118,7 +118,7 @@ func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	}
 }
 
-// lookSteps bounds the jobs and queues that one command meets and cannot hand out.
+// lookSteps bounds the jobs and queues that one command examines and cannot hand out.
 const lookSteps = 1024
 
 // mayLook counts one of lookSteps and returns false when none is left.

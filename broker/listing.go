@@ -11,7 +11,7 @@ import (
 // record from its submission to its end, so a job that matches throughout is met exactly
 // once, whatever happens between two pieces.
 
-// JobFilter selects jobs. A field that is not set matches all.
+// JobFilter selects jobs. A field that is not set matches every job.
 type JobFilter struct {
 	// Type and Group are canonical names. ID is a part of an id's value.
 	Type, Group []byte

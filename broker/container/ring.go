@@ -39,7 +39,7 @@ func (x *Ring[T]) Last() *T {
 	return x.root.prev.of
 }
 
-// Push appends the element of, whose link l must be in no ring.
+// Push appends the element of with its link l, which must be in no ring.
 func (x *Ring[T]) Push(l *Link[T], of *T) { x.Insert(l, of, nil) }
 
 // Insert inserts the element before the one with link at, or appends it if at is nil.

@@ -74,7 +74,7 @@ func (m *Machine) Info() Info {
 	return x
 }
 
-// gone is when a broker was lost, and the types that it had workers for.
+// gone records when a broker was lost, and the types that its workers wanted.
 type gone struct {
 	at    int64
 	wants wants

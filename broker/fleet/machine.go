@@ -77,7 +77,7 @@ type News struct {
 	Why  string // why it was lost
 }
 
-// What is a kind of news.
+// What is the kind of a piece of news.
 type What uint8
 
 // Met: jobs can be lent to and borrowed from a broker from now on. Lost: a broker was lost.
@@ -114,7 +114,7 @@ type Machine struct {
 	early     bool  // the next heartbeat does not wait for its time
 	joinAt    int64 // when it sends its first heartbeat
 	rival     int64 // when another broker of its name was last heard; 0 never
-	alone     bool  // it has left the fleet to that broker
+	alone     bool  // another broker has its name, so it takes no part
 	full      bool  // the streams may hold more than is allowed
 
 	peers map[string]*peer

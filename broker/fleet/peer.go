@@ -30,7 +30,7 @@ type peer struct {
 	stream  stream
 	samples samples
 	wants   wants
-	lines   map[uint32]*line // our lines that it fills, by number
+	lines   map[uint32]*line // lines over which we lend to it, by number
 	lender  broker.Peer      // its number as a lender in our core
 	loans   map[loanKey]uint64
 
@@ -43,7 +43,7 @@ type foreign struct {
 	heard          int64
 }
 
-// loanKey is how a home names a run.
+// loanKey identifies a run that a home has lent.
 type loanKey struct {
 	line uint32
 	loan uint64

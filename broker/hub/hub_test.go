@@ -439,7 +439,7 @@ func TestUnread(t *testing.T) {
 		owe(s, most/8)
 	}
 	if !gone(hoarder) || gone(small) || gone(all[len(all)-1]) {
-		t.Errorf("the hoarder is gone: %t; who has little to read: %t; who came last: %t", gone(hoarder), gone(small), gone(all[len(all)-1]))
+		t.Errorf("the hoarder is gone: %t; the one with little to read: %t; the last one: %t", gone(hoarder), gone(small), gone(all[len(all)-1]))
 	}
 	for _, s := range all {
 		h.Gone(s.conn)

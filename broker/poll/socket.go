@@ -7,10 +7,10 @@ import (
 )
 
 // A server spends most of its time in Receive and Send. They use the system calls of sockets,
-// because read and write, which are made for files, take longer. The scheduler is not told of
-// these calls, because they do not block.
+// because read and write, which are made for files, take longer. They bypass the Go scheduler,
+// because they do not block.
 
-// rawMost is the longest send, in bytes, that the scheduler is not told of.
+// rawMost is the longest send, in bytes, that bypasses the scheduler.
 const rawMost = 64 << 10
 
 // Receive reads what has arrived. It returns 0 at the end of the stream.

@@ -7,7 +7,7 @@ import (
 )
 
 // giantFrom is the payload length from which a frame is decoded, and its memory allocated,
-// beside the event loop. At 16 MiB either takes milliseconds, for which all other connections
+// outside the event loop. At 16 MiB either takes milliseconds, for which all other connections
 // would wait. Until it is done, the frame's own connection is not read. While other connections
 // have more than a turn's work, every big frame is handled like this.
 const giantFrom = 512 << 10

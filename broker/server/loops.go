@@ -22,7 +22,7 @@ type loops struct {
 	next atomic.Uint32
 	done sync.WaitGroup
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// The functions in reading are called when all loops have read what there is; left counts
 	// the loops that have not. The functions in waiting are called a pass later.
 	reading, waiting []func()

@@ -48,7 +48,7 @@ type conn struct {
 	// anything large is sent.
 	maxIn, maxOut int
 
-	mu      *guard        // guards what follows
+	mu      *guard        // guards the fields below
 	out     []byte        // whole frames, not yet given to the writer
 	wake    chan struct{} // holds one element while out is not empty and the writer has not taken it
 	waiting fifo[request]

@@ -28,7 +28,7 @@ type Pending struct {
 
 	result Result     // valid once ended
 	err    error      // valid once ended
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	acked  bool       // the broker has accepted the job; set with owner.mu held, too
 	ack    latch      // opened when the reply has arrived
 	done   latch      // opened when the job has ended

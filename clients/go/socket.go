@@ -158,7 +158,7 @@ func (s *socket) handOn(r *Run) {
 func (s *socket) replied(r request, refusal *RefusedError) error {
 	switch r.verb {
 	case wire.Join, wire.Leave:
-		if r.last { // even if refused: then the socket closes once nothing is out
+		if r.last { // also if refused: then the socket closes once no run is out
 			s.left = true
 		} else if refusal != nil {
 			return refusal

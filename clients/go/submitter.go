@@ -29,7 +29,7 @@ type Submitter struct {
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
 
-	mu       guard      // guards what follows, and the fields of sessions and jobs that say so
+	mu       guard      // guards the fields below, and those of sessions and jobs that name it
 	sessions []*session // the current one, and others with pending jobs
 	current  *session   // nil if there is none
 	refusal  error      // set if every broker refused permanently in the last attempt
@@ -172,8 +172,8 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 }
 
 // Attach takes over a kept job: one submitted with Keep and the same token that has not ended or
-// whose outcome is still kept. It is then as if submitted here, with Keep and, if progress is
-// not nil, with progress as OnProgress. If there is no such job, the Pending ends with
+// whose outcome is still kept. It is then treated like a job submitted here with Keep and, if
+// progress is not nil, with progress as OnProgress. If there is no such job, the Pending ends with
 // a *RefusedError of ErrUnknownID.
 func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.RawMessage)) (*Pending, error) {
 	return s.attach(ctx, id, progress, nil)

@@ -73,7 +73,7 @@ type Worker struct {
 	serves  atomic.Pointer[Serving]
 	sockets sync.Map // of *socket: what Serve changes
 
-	mu      sync.Mutex // guards the creation of done, and what follows
+	mu      sync.Mutex // guards the creation of done, and the fields below
 	refused []error    // why sockets were given up
 }
 

@@ -27,7 +27,7 @@ type cable struct {
 	// patience is how long NATS may leave waiting bytes unread.
 	patience time.Duration
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	rest []byte     // not yet written
 	held int        // bytes of what is not yet written that the goroutine has
 	busy bool       // the goroutine is writing

@@ -37,7 +37,7 @@ type Driver struct {
 	most    atomic.Int64          // the most bytes that NATS takes in one message
 	done    sync.WaitGroup
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	subs []*nats.Subscription
 	why  string // why NATS is away or refuses subjects, "" if neither
 	said int    // how many reasons were logged since NATS was last connected
@@ -191,7 +191,7 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
 }
 
-// mostSaid bounds the reasons that are logged for one absence of NATS.
+// mostSaid bounds the reasons that are logged while NATS is away once.
 const mostSaid = 4
 
 // away records why the connection was lost, or why an attempt to restore it failed. It logs

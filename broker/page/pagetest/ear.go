@@ -65,7 +65,7 @@ func Listen(t *testing.T, ctx context.Context) *Ear {
 	return e
 }
 
-// Forgive makes errors that contain one of these parts expected.
+// Forgive ignores errors that contain one of these parts.
 func (e *Ear) Forgive(parts ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

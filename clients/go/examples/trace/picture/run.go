@@ -168,7 +168,7 @@ func freeAddr() (string, error) {
 func until(done func() bool) error {
 	for end := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			return errors.New("it took too long")
+			return errors.New("timed out")
 		}
 	}
 	return nil
