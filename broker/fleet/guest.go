@@ -449,7 +449,7 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	}
 }
 
-// changed handles the message that nobody waits for a run any more, or whether its progress
+// changed handles the message that a run is no longer wanted, or whether its progress
 // is wanted.
 func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}

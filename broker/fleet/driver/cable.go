@@ -29,7 +29,7 @@ type cable struct {
 
 	mu   sync.Mutex // guards the fields below
 	rest []byte     // not yet written
-	held int        // bytes of what is not yet written that the goroutine has
+	held int        // unwritten bytes that the goroutine has taken
 	busy bool       // the goroutine is writing
 	err  error      // why nothing more is written
 }
