@@ -67,8 +67,8 @@ func (v verb) String() string { return verbNames[v] }
 type command struct {
 	verb verb
 	now  int64
-	// peer is the run's own number of a connection. A number that no earlier command
-	// introduced is a connection that the core never saw.
+	// peer is the run's own number of a connection. If no earlier command introduced
+	// the number, the core does not know the connection.
 	peer int
 
 	id, typ  string
@@ -90,8 +90,8 @@ type command struct {
 
 	prefetch int
 	notices  bool
-	// types and except replace typ, if they are not nil; allow has the types that the
-	// worker's token allows, each a letter, if it is not empty.
+	// types and except replace typ, if they are not nil; allow, unless it is empty, has
+	// the types that the worker's token allows, each a letter.
 	types, except []string
 	allow         string
 	wantHeaders   bool
@@ -106,11 +106,11 @@ type command struct {
 	rate        float64
 	burst       int
 	run         int // of a borrow and of what is said about it later: the number of the borrow
-	// also are settings that are changed together with this one.
+	// also has settings that are changed together with this one.
 	also []*command
 }
 
-// settings are all settings that a command changes together.
+// settings returns all settings that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
 // line is a line of a trace.
@@ -128,7 +128,7 @@ func (l *line) flag(name string, set bool) {
 	}
 }
 
-// String is the line of the command in a trace.
+// String returns the command's line in a trace.
 func (c *command) String() string {
 	var s line
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)

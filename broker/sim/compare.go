@@ -39,15 +39,15 @@ func (f *frame) String() string {
 }
 
 // loose frames of one command may come in any order among neighbours of the same kind:
-// if several jobs end together, the protocol does not say in which order their
-// submitters are told.
+// if several jobs end together, the protocol does not define the order of their
+// frames.
 func (f *frame) loose(g *frame, together bool) bool {
 	return f.op == g.op &&
 		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
 }
 
-// arrange orders frames by peer. The frames of a peer stay in the order sent, except loose
-// ones, which are ordered by id.
+// arrange sorts frames by peer. The frames of a peer keep their order, except loose ones,
+// which are sorted by id.
 func arrange(fs []frame, together bool) {
 	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
 	for i := 0; i < len(fs); {
@@ -93,7 +93,7 @@ func compareFrames(want, got []frame, together bool) error {
 	return fmt.Errorf("%s", s.String())
 }
 
-// compareLedgers compares the counters per type and in all.
+// compareLedgers compares the counters of each type and the totals.
 func (r *runner) compareLedgers() error {
 	o, b := r.oracle, r.driver.core
 	var sum broker.Ledger
@@ -147,8 +147,8 @@ func (r *runner) compareLedgers() error {
 	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
 		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
 	}
-	// A living submitter may keep its last type, and jobs that are still to be swept
-	// may keep theirs.
+	// A connected submitter may keep its last type in use, and so may jobs that are
+	// still to be swept.
 	if most := o.cfg.IdleTypes + len(o.peers); unused > most && o.vanished == 0 {
 		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, most)
 	}
@@ -196,7 +196,7 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 }
 
 // compareNext: the core must ask for a tick in time, and must not ask for ticks that it
-// does not need. All times in the past mean at once.
+// does not need. Any time in the past means at once.
 func (r *runner) compareNext() error {
 	want, got := max(r.oracle.next(), r.oracle.now), max(r.driver.core.Next(), r.oracle.now)
 	if got > want {

@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// driver carries commands to the core as a hub would: memory that it lends is
+// driver gives commands to the core as a hub would. Memory that it lends to the core is
 // overwritten before the next command.
 type driver struct {
 	core *broker.Broker
@@ -19,7 +19,7 @@ type driver struct {
 	used    int
 
 	frames []frame
-	// outcomes are the numbers of the outcomes last sent, by id.
+	// outcomes has the numbers of the latest outcomes that were sent, by id.
 	outcomes map[string]uint64
 	// code and refused are the results of operators' commands.
 	code    broker.Code
@@ -30,10 +30,10 @@ type driver struct {
 	// the core's numbers of the runs at borrowers.
 	runs map[uint64]int
 	lent map[uint64]string
-	// unborrowed says why the core did not borrow.
+	// unborrowed is why the core did not borrow.
 	unborrowed broker.Unborrowed
 
-	// closed are the peers that the core closed in this command.
+	// closed has the peers that the core closed in this command.
 	closed []int
 
 	kept []keptBody
@@ -56,7 +56,7 @@ func newDriver(cfg broker.Config) *driver {
 }
 
 // peer translates a number. A connection that was never introduced gets a number that
-// the core has not given out, near those that it has.
+// the core has not used yet, near the used ones.
 func (d *driver) peer(no int) broker.Peer {
 	if p, known := d.peers[no]; known {
 		return p
@@ -64,7 +64,7 @@ func (d *driver) peer(no int) broker.Peer {
 	return broker.Peer(uint64(no%7) | uint64(no%3)<<40)
 }
 
-// lend copies b to memory that is spoiled before the next command.
+// lend copies b to memory that is overwritten before the next command.
 func (d *driver) lend(b []byte) []byte {
 	if d.used+len(b) > len(d.scratch) {
 		d.scratch = make([]byte, 2*(d.used+len(b))+256)
@@ -83,7 +83,7 @@ func (d *driver) body(c *command) []byte {
 	return d.lend(c.body)
 }
 
-// do carries out a command and puts the frames that the core sends into frames.
+// do carries out a command and stores the frames that the core sends in frames.
 func (d *driver) do(c *command) {
 	for i := range d.scratch[:d.used] {
 		d.scratch[i] = 0xEE
@@ -330,7 +330,7 @@ func (d *driver) note(fx []broker.Effect) {
 	}
 }
 
-// settle tells whether memory has changed that was to stay as it was.
+// settle returns an error if memory has changed that must not change.
 func (d *driver) settle() error {
 	for _, k := range d.kept {
 		if !bytes.Equal(k.body, k.want) {
@@ -340,7 +340,7 @@ func (d *driver) settle() error {
 	return nil
 }
 
-// sight shows the oracle the parts of the core that it may read at a moment.
+// sight returns the parts of the core that the oracle may read at a moment.
 func (d *driver) sight(now int64) sight {
 	return sight{
 		due: func(id string) (int64, bool) {

@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// generator makes up the commands of a run. It reads the oracle, to hit interesting
-// cases more often than chance would.
+// generator generates the commands of a run. It reads the oracle, so that interesting
+// cases are more frequent than by chance.
 type generator struct {
 	p      profile
 	rng    *rand.Rand
@@ -21,12 +21,12 @@ type generator struct {
 	step   int
 	steps  int
 	now    int64
-	peers  int // numbers given out
-	fresh  int // ids made besides the common ones
-	loans  int // numbers of borrows given out
+	peers  int // used numbers
+	fresh  int // ids besides the common ones
+	loans  int // used numbers of borrows
 }
 
-// noise is the source of bodies.
+// noise provides the content of bodies.
 var noise = func() []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	m := make([]byte, 1<<20)
@@ -46,9 +46,9 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
-	// Where groups meet a type's rate, no tick is late: which job goes first depends on when
-	// the core checks that rate again. The same holds for a rule that meets a group whose
-	// rates have just forgotten it: until the tick, the group may exist or not.
+	// If a type with groups has a rate, no tick is late: which job goes first depends on when
+	// the core checks that rate again. Nor is a tick late if a rule is set for a group that
+	// its rates have just forgotten: until the tick, the group may exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
 	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
@@ -89,7 +89,7 @@ func (g *generator) next() *command {
 		}
 	case addBorrower:
 		if c.typ = g.typ(); g.o.cfg.MaxTypes > 0 && !g.o.used(c.typ) {
-			c.verb, c.peer, c.typ = tick, 0, "" // brokers borrow only what waits
+			c.verb, c.peer, c.typ = tick, 0, "" // brokers borrow only waiting jobs
 		}
 	case allot:
 		c.room = g.rng.IntN(5)
@@ -153,7 +153,7 @@ func (g *generator) next() *command {
 	return c
 }
 
-// setting invents a change of a rule, or of a setting of a type.
+// setting generates a change of a rule, or of a setting of a type.
 func (g *generator) setting(c *command) {
 	switch c.verb {
 	case setRule, dropRule:
@@ -213,8 +213,8 @@ func (g *generator) verb() verb {
 	panic("sim: weights do not add up")
 }
 
-// time lets some time pass: often none, often until just a deadline; now and then it jumps,
-// sometimes backwards.
+// time lets some time pass: often none, often exactly until a deadline. Sometimes it jumps,
+// also backwards.
 func (g *generator) time(v verb) int64 {
 	still := g.p.still
 	if v == tick {
@@ -237,7 +237,7 @@ func (g *generator) time(v verb) int64 {
 	case n < 94:
 		g.now -= g.rng.Int64N(int64(10 * time.Millisecond))
 	case n < 96:
-		// A command from the past, as from a thread that was held up.
+		// A command from the past, as from a delayed thread.
 		return g.now - g.rng.Int64N(int64(time.Hour))
 	case n < 97:
 		g.now += int64(400 * 24 * time.Hour)
@@ -247,7 +247,7 @@ func (g *generator) time(v verb) int64 {
 	return g.now
 }
 
-// peer chooses the sender: mostly a live one of the right kind.
+// peer chooses the sender: mostly a connected one of the right kind.
 func (g *generator) peer(v verb) int {
 	switch v {
 	case addSubmitter, addWorker, addBorrower, addLender:
@@ -268,7 +268,7 @@ func (g *generator) peer(v verb) int {
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 2:
-		if no := g.rng.IntN(g.peers+3) + 1; !g.is(no, brokers) { // dead, alive or never seen
+		if no := g.rng.IntN(g.peers+3) + 1; !g.is(no, brokers) { // lost, connected or unknown
 			return no
 		}
 	case n < 3:
@@ -302,14 +302,14 @@ func (g *generator) somebody(worker bool, v verb) int {
 	return all[g.rng.IntN(len(all))]
 }
 
-// brokers tells whether a peer is another broker.
+// brokers reports whether a peer is another broker.
 func brokers(p *oraclePeer) bool { return p.borrows || p.lends }
 
 func (g *generator) is(no int, what func(*oraclePeer) bool) bool {
 	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.no == no && what(p) })
 }
 
-// suits: a peer of this kind may send the command.
+// suits reports whether a peer of this kind may send the command.
 func suits(p *oraclePeer, v verb) bool {
 	switch v {
 	case allot, borrow, unwant, follow, giveBack:
@@ -322,7 +322,7 @@ func suits(p *oraclePeer, v verb) bool {
 
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
 
-// id is an id that a peer may use: often of a job of its own.
+// id returns an id that a peer may use: often that of its own job.
 func (g *generator) id(peer int) string {
 	if len(g.o.jobs) > 0 && g.chance(70) {
 		for range 4 {
@@ -335,7 +335,7 @@ func (g *generator) id(peer int) string {
 	return g.commonID()
 }
 
-// outID is an id that a worker may use: mostly of a job that it holds.
+// outID returns an id that a worker may use: mostly that of a job that it holds.
 func (g *generator) outID(peer int) string {
 	if w := g.o.peer(peer, true); w != nil {
 		if !w.named && g.chance(50) {
@@ -348,7 +348,7 @@ func (g *generator) outID(peer int) string {
 	return g.id(0)
 }
 
-// keptID is an id that may be attached to, often that of a job without a connection.
+// keptID returns an id that may be attached to, often that of a job without a connection.
 func (g *generator) keptID(over bool) string {
 	for range 8 {
 		if n := len(g.o.jobs); n > 0 {
@@ -360,7 +360,7 @@ func (g *generator) keptID(over bool) string {
 	return g.id(0)
 }
 
-// groups are some groups that a job may belong to.
+// groups returns some groups for a job.
 func (g *generator) groups() (list []string) {
 	for range 1 + g.rng.IntN(g.p.most) {
 		if name := fmt.Sprintf("g%d", g.rng.IntN(4)); !slices.Contains(list, name) {
@@ -370,7 +370,7 @@ func (g *generator) groups() (list []string) {
 	return list
 }
 
-// patterns are some names of types, and some patterns that fit several types.
+// patterns returns some names of types, and some patterns that fit several types.
 func (g *generator) patterns() []string {
 	list := []string{}
 	for range 1 + g.rng.IntN(3) {
@@ -419,7 +419,7 @@ func (g *generator) submit(c *command) {
 		c.backoff = []time.Duration{time.Millisecond, 3 * time.Millisecond, time.Second, 20 * time.Hour, broker.MaxBackoff}[g.rng.IntN(5)]
 	}
 	if g.chance(p.expires) {
-		// A deadline within the delay is refused before it gets to the core.
+		// A deadline within the delay is refused before it reaches the core.
 		c.expires = c.delay + g.duration()
 	}
 	if g.chance(p.retries) {

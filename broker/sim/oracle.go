@@ -9,8 +9,8 @@ import (
 	"gloom/broker"
 )
 
-// frame is one frame that a peer is to be sent. Only the parts that the protocol fixes
-// are compared: an empty reason stands for any text.
+// frame is one frame that a peer must get. Only the parts that the protocol defines
+// are compared: an empty reason means any text.
 type frame struct {
 	op      broker.Op
 	code    broker.Code
@@ -42,9 +42,9 @@ type oracleJob struct {
 	command // of the submitter, with later changes; token says which submitters may attach
 	// arrival orders jobs by age.
 	arrival int
-	owner   int // peer, 0 when nobody waits for it
-	// lost: its owner went while it ran. cancelled: it was cancelled while it ran.
-	// revoked: an operator cancelled it, and its outcome is to be kept.
+	owner   int // a peer; 0 if no submitter waits for the job
+	// lost: its owner disconnected while it ran. cancelled: it was cancelled while it ran.
+	// revoked: an operator cancelled it, and its outcome will be kept.
 	lost, cancelled, revoked bool
 	last                     frame // its last frame, once it has ended
 	releases                 int
@@ -53,15 +53,15 @@ type oracleJob struct {
 	at, since int64
 	place     place
 	until     int64 // delayed: until then
-	least     bool  // or longer: the deadline hides the core's choice
+	least     bool  // or longer: the core's choice is unknown because of the deadline
 	expires   int64 // 0: no deadline
 	attempts  int
 	worker    int
 	// timer orders deadlines of the same moment by the order in which they were set.
 	timer int
-	// length is the size of the part that is kept, once the job has ended.
+	// length is the size of the outcome that is kept once the job has ended.
 	length int
-	// borrowed: it is another broker's, and holds no id.
+	// borrowed: it is another broker's job, and holds no id.
 	borrowed bool
 }
 
@@ -74,7 +74,7 @@ func (j *oracleJob) weight() int64 {
 	return int64(len(j.id)+len(j.headers)+len(j.body)+length(j.groups)) + broker.JobOverhead
 }
 
-// before: it goes first if both are ready.
+// before reports whether j goes first if both are ready.
 func (j *oracleJob) before(k *oracleJob) bool {
 	switch {
 	case j.priority != k.priority:
@@ -85,7 +85,7 @@ func (j *oracleJob) before(k *oracleJob) bool {
 	return j.arrival < k.arrival
 }
 
-// due is the next moment at which a timer changes the job.
+// due returns the next moment at which a timer changes the job.
 func (j *oracleJob) due() (int64, bool) {
 	switch {
 	case j.place == running:
@@ -98,7 +98,7 @@ func (j *oracleJob) due() (int64, bool) {
 	return j.expires, j.expires != 0
 }
 
-// run is a job out at a worker.
+// run is a job that is out at a worker.
 type run struct {
 	id  string
 	job *oracleJob // nil once the run is overdue
@@ -112,8 +112,8 @@ type oraclePeer struct {
 	borrows, lends bool
 
 	joined bool
-	// typ is the only type that it serves, unless types is set: then it serves what types
-	// names, without what except names, as far as allow permits.
+	// typ is the only type that it serves, unless types is set: then it serves the types
+	// in types and not in except that allow permits.
 	typ           string
 	types, except []string
 	allow         string
@@ -125,10 +125,10 @@ type oraclePeer struct {
 	left          bool
 	out           []run
 	inLine        bool
-	position      int // place in the line of workers with room: smaller is idle for longer
+	position      int // place in the line of workers with room; a smaller one has been idle for longer
 }
 
-// serves tells whether a joined worker serves a type.
+// serves reports whether a joined worker serves a type.
 func (w *oraclePeer) serves(typ string) bool {
 	if w.types == nil {
 		return w.typ == typ
@@ -138,7 +138,7 @@ func (w *oraclePeer) serves(typ string) bool {
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
-// names are the types that it serves and names in full, without a *.
+// names returns the types that it serves by their full name, without a *.
 func (w *oraclePeer) names() (names []string) {
 	if w.types == nil {
 		return []string{w.typ}
@@ -151,7 +151,7 @@ func (w *oraclePeer) names() (names []string) {
 	return names
 }
 
-// fits: a * of the pattern stands for any characters, none included.
+// fits reports whether a name fits a pattern, in which * is any number of any characters.
 func fits(pattern, s string) bool {
 	if pattern == "" || s == "" {
 		return strings.Trim(pattern, "*") == "" && s == ""
@@ -172,7 +172,7 @@ func (w *oraclePeer) overdue() int {
 	return n
 }
 
-// free: it may be sent a job.
+// free reports whether it may be sent a job.
 func (w *oraclePeer) free() bool {
 	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0 && w.credit > 0
 }
@@ -185,8 +185,8 @@ type oracleType struct {
 	rate          float64
 	burst         int
 	paced         rated
-	// blocked is until when the rate lets nothing through, 0 if it lets a job through.
-	// slow: it would let a job through again, and no tick has come since.
+	// blocked is the time until which the rate holds jobs back, 0 if it does not.
+	// slow: it would allow a job again, and no tick has come since.
 	blocked int64
 	slow    bool
 	// fair: groups take turns.
@@ -197,9 +197,9 @@ type oracleType struct {
 // sight is the part of the core that the oracle reads where the protocol leaves the
 // choice to the core.
 type sight struct {
-	// due tells how long it is until the timer of a delayed job fires.
+	// due returns the time until the timer of a delayed job fires.
 	due func(id string) (int64, bool)
-	// unborrowed says why the core did not borrow, 0 if it did.
+	// unborrowed is why the core did not borrow, 0 if it did.
 	unborrowed broker.Unborrowed
 	// overloaded: the core refused this command because of a limit.
 	overloaded bool
@@ -207,22 +207,22 @@ type sight struct {
 	known bool
 	// out is the id of the nth job of a type that was handed out, from 0.
 	out func(typ string, n int) string
-	// length tells how many bytes of a job are held.
+	// length returns how many bytes of a job are held.
 	length func(id string) int
-	// held tells whether the core knows a job with this id that has not ended.
+	// held reports whether the core knows a job with this id that has not ended.
 	held func(id string) bool
-	// handed tells how many jobs of a type were handed out.
+	// handed returns how many jobs of a type were handed out.
 	handed func(typ string) int
 	// closed are the workers that the core closed, in order.
 	closed []int
-	// letters tells how many dead letters of a type are kept.
+	// letters returns how many dead letters of a type are kept.
 	letters func(typ string) int
-	// letterReason tells why a job failed at a moment, if the core told its
-	// submitter or kept it.
+	// letterReason returns why a job failed at a moment, if the core sent the reason to
+	// its submitter or kept it.
 	letterReason func(j *oracleJob, failed int64) (string, bool)
 }
 
-// oracle is the broker as the protocol describes it.
+// oracle is a model of the broker, written from the protocol.
 type oracle struct {
 	cfg  broker.Config
 	now  int64
@@ -244,16 +244,16 @@ type oracle struct {
 	ruled  map[string]int64       // when each was set
 	rates  map[ruled]*rated       // of rules
 	handed map[string]int         // borrowed jobs handed out in this command, by type
-	// commands counts them; turns says when the tenants of fair types were last served,
-	// or came.
+	// commands counts commands; turns has the command in which each tenant of a fair type
+	// was last served, or came.
 	commands int
 	turns    map[turnOf]int
 
 	letters  []*letter // of all types, by age
 	draining bool
 	stopped  bool
-	// vanished: a submitter went while jobs of its waited, and no tick has come since
-	// that surely swept all of them.
+	// vanished: a submitter disconnected while it had waiting jobs, and it is not yet sure
+	// that a tick has swept all of them.
 	vanished int
 	ticking  bool
 	ticked   int64 // when the last tick came
@@ -271,7 +271,7 @@ func newOracle(cfg broker.Config) *oracle {
 	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruled: map[string]int64{}, rates: map[ruled]*rated{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
-// moment is when a command happens: time never goes back, and some commands have no
+// moment returns when a command happens: time never goes back, and some commands have no
 // time of their own.
 func (o *oracle) moment(c *command) int64 {
 	switch c.verb {
@@ -281,7 +281,7 @@ func (o *oracle) moment(c *command) int64 {
 	return max(o.now, c.now)
 }
 
-// do carries out a command and puts the frames that follow into frames.
+// do carries out a command and stores the expected frames in frames.
 func (o *oracle) do(c *command, s sight) {
 	for _, k := range o.types {
 		if _, late := k.paced.opens(k.quota()); k.rate > 0 && late > o.now {
@@ -452,8 +452,8 @@ func (o *oracle) lineUp() {
 	}
 }
 
-// handOut dispatches the best job that may run to the worker that serves its type and is
-// idle for longest, as long as there is such a pair.
+// handOut dispatches the best job that may run to the worker that serves its type and has
+// been idle for longest, until there is no such pair.
 func (o *oracle) handOut() {
 	if o.stopped {
 		return
@@ -531,7 +531,7 @@ func (o *oracle) expireMet(of func(k *oracleType) bool) {
 	}
 }
 
-// mayRun: neither a pause nor the concurrency of a type keeps its jobs back.
+// mayRun reports whether neither a pause nor the concurrency of a type holds its jobs back.
 func (o *oracle) mayRun(k *oracleType) bool {
 	if k.paused {
 		return false
@@ -555,7 +555,7 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 	return first
 }
 
-// best is the queued job of a type that goes first; for next see allowed.
+// best returns the queued job of a type that goes first; for next see allowed.
 func (o *oracle) best(typ, next string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {

@@ -2,7 +2,7 @@ package sim
 
 import "gloom/broker"
 
-// conclude ends a job with its last frame; a kept job goes on holding its id, with the
+// conclude ends a job with its last frame; a kept job continues to hold its id and the
 // frame.
 func (o *oracle) conclude(j *oracleJob, last frame) {
 	if j.owner != 0 {
@@ -15,7 +15,7 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	j.groups = nil
 	j.place, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
-	// The core chooses the length of an error's reason.
+	// The core chooses an error's reason, and so its length.
 	if j.length = len(last.body); last.op == broker.OpEnd {
 		j.length = o.sight.length(j.id)
 	}
@@ -29,14 +29,14 @@ func (o *oracle) sendLast(j *oracleJob, last frame) {
 	}
 }
 
-// written: the last frame that was sent under this id has been written whole.
+// written handles the report that the last frame under this id has been written whole.
 func (o *oracle) written(c *command) {
 	if j := o.held[c.id]; j != nil && j.place == ended && o.sent[c.id] == j {
 		o.forget(j)
 	}
 }
 
-// reaches: a submitter may cancel or change the job.
+// reaches reports whether a submitter may cancel or change the job.
 func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
 	return j.owner == s.no || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
 }

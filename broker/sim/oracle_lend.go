@@ -8,8 +8,8 @@ import (
 	"gloom/broker"
 )
 
-// Brokers of a fleet: a borrower is a worker that comes after all others, a lender a submitter
-// whose jobs run at once or are refused. A borrowed job holds no id and is in no ledger.
+// Brokers of a fleet: a borrower is a worker that is last in line, a lender a submitter whose
+// jobs run at once or are refused. A borrowed job holds no id and is in no ledger.
 
 func (o *oracle) addBroker(c *command) {
 	p := &oraclePeer{no: c.peer, credit: math.MaxInt, lends: c.verb == addLender}
@@ -21,7 +21,7 @@ func (o *oracle) addBroker(c *command) {
 	o.peers = append(o.peers, p)
 }
 
-// before: it comes first in line.
+// before reports whether it is first in line.
 func (w *oraclePeer) before(x *oraclePeer) bool {
 	if w.borrows != x.borrows {
 		return x.borrows
@@ -29,7 +29,7 @@ func (w *oraclePeer) before(x *oraclePeer) bool {
 	return w.position < x.position
 }
 
-// has: a job with this id runs on the worker.
+// has reports whether a job with this id runs on the worker.
 func (w *oraclePeer) has(id string) bool {
 	return slices.ContainsFunc(w.out, func(r run) bool { return r.job != nil && r.id == id })
 }
@@ -40,8 +40,8 @@ func (o *oracle) toEnd(w *oraclePeer) {
 	w.position = o.positions
 }
 
-// clash: a borrowed job with the same id runs on the worker that is to get a job. The job
-// waits for a while, and the worker goes to the end of the line.
+// clash handles a worker that should get a job and runs a borrowed one with the same id. The
+// job waits for a while, and the worker goes to the end of the line.
 func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
 	j.place, j.until, j.least = delayed, o.now+int64(broker.ClashPause), false
 	o.setTimer(j)
@@ -52,7 +52,7 @@ func (j *oracleJob) loan(now int64) broker.Loan {
 	return broker.Loan{Priority: j.priority, Age: now - j.at, Progress: j.progress}
 }
 
-// count counts what happens to a job of this broker.
+// count counts an event of a job of this broker.
 func (o *oracle) count(j *oracleJob, n *uint64) {
 	if !j.borrowed {
 		*n++
@@ -87,7 +87,7 @@ func (o *oracle) borrow(c *command) {
 	}
 }
 
-// unborrowed says why a job cannot be borrowed. It may depend on what the core counts of a
+// unborrowed returns why a job cannot be borrowed. It may depend on what the core counts of a
 // rate and of bytes, and on whether it knows the type.
 func (o *oracle) unborrowed(c *command) broker.Unborrowed {
 	p, w := o.peer(c.peer, false), o.firstInLine(c.typ)
@@ -112,7 +112,7 @@ func (o *oracle) unborrowed(c *command) broker.Unborrowed {
 	return 0
 }
 
-// loan is the borrowed job that a lender's command means, nil if it does not run.
+// loan returns the borrowed job that a lender's command names, nil if it does not run.
 func (o *oracle) loan(c *command) *oracleJob {
 	for _, j := range o.borrowed {
 		if j.run == c.run && j.owner == c.peer && j.place == running {
@@ -122,7 +122,7 @@ func (o *oracle) loan(c *command) *oracleJob {
 	return nil
 }
 
-// unwant: nobody waits for a run any more. If it is overdue at home, it is overdue here.
+// unwant makes a run unwanted. If it is overdue at home, it is overdue here.
 func (o *oracle) unwant(c *command) {
 	j := o.loan(c)
 	if j == nil {
@@ -134,7 +134,7 @@ func (o *oracle) unwant(c *command) {
 	}
 }
 
-// giveBack is for a run that a borrower could not start. It is not counted.
+// giveBack returns a run that a borrower could not start. It is not counted.
 func (o *oracle) giveBack(c *command) {
 	j := o.concluded(c)
 	if j == nil {
@@ -173,7 +173,7 @@ func (r *runner) compareLending(k *oracleType) error {
 		want = broker.Demand{Jobs: min(int(q), room), Priority: best.priority, Since: best.at}
 	}
 	got := b.Demand([]byte(k.name))
-	if len(o.rules) > 0 { // what a group holds back may still be offered
+	if len(o.rules) > 0 { // jobs that a group holds back may still be offered
 		if want.Jobs > 0 && got.Jobs == 0 {
 			return fmt.Errorf("jobs of type %q could run, and are not offered", k.name)
 		}

@@ -8,11 +8,11 @@ import (
 )
 
 // Rates are judged by their definition: in any span of time, no more jobs start than the
-// burst and those that the rate adds in this span. A job that was given back does not count,
-// except that the core may count the part of it that time had refilled by then.
+// burst and those that the rate adds in this span. A returned job does not count, except
+// that the core may count the part of it that had been refilled by then.
 
-// quota is a rate, in time: step is what it takes to add one job, burst what it takes to add
-// all that may go at once. The clock cannot tell more than 4e18 ns.
+// quota is a rate as times: step is the time to add one job, burst the time to add all jobs
+// that may go at once. The largest time is 4e18 ns.
 type quota struct{ step, burst int64 }
 
 func quotaFor(step int64, burst float64) quota {
@@ -41,20 +41,20 @@ func burstOf(r *broker.Rule) float64 {
 	return max(1, math.Floor(r.Rate))
 }
 
-// rated is what a rate, set at that time, has let through lately.
+// rated has the jobs that a rate, set at that time, has allowed lately.
 type rated struct {
 	starts []start
 	set    int64
 }
 
-// start is a job that was handed out (nil: all that counted when the rate was changed). It
+// start is a job that was handed out (nil: all jobs that counted when the rate was changed). It
 // counts for a time between least and most.
 type start struct {
 	job             *oracleJob
 	at, least, most int64
 }
 
-// opens is when one more job may start: not before early, and not after late.
+// opens returns when one more job may start: not before early, and not after late.
 func (r *rated) opens(q quota) (early, late int64) {
 	least, most := q.step-q.burst, q.step-q.burst
 	for _, s := range slices.Backward(r.starts) {
@@ -64,7 +64,7 @@ func (r *rated) opens(q quota) (early, late int64) {
 	return early, late
 }
 
-// counts is until when any of the jobs count.
+// counts returns the time until which any of the jobs count.
 func (r *rated) counts() (early, late int64) { return r.opens(quota{}) }
 
 func (r *rated) take(j *oracleJob, now int64, q quota) {
@@ -74,8 +74,8 @@ func (r *rated) take(j *oracleJob, now int64, q quota) {
 	r.starts = append(r.starts, start{j, now, q.step, q.step})
 }
 
-// giveBack is for a job that is given back. The core does not tell whether a job that started
-// when the rate was set did so before or after that.
+// giveBack handles a returned job, which need not count any more. If it started at the time
+// when the rate was set, it is unknown which came first.
 func (r *rated) giveBack(j *oracleJob, now int64) {
 	for i := range slices.Backward(r.starts) {
 		if s := &r.starts[i]; s.job == j && s.at == j.since && s.least > 0 {
@@ -87,7 +87,7 @@ func (r *rated) giveBack(j *oracleJob, now int64) {
 	}
 }
 
-// change keeps the jobs that may go at once when a rule's rate changes, at most the new burst.
+// change keeps, when a rule's rate changes, the jobs that may go at once, at most the new burst.
 func (r *rated) change(now int64, from, to *broker.Rule) {
 	left := func(until int64) int64 {
 		used := float64(max(0, until-now)) / float64(stepOf(from.Rate))
@@ -98,7 +98,7 @@ func (r *rated) change(now int64, from, to *broker.Rule) {
 	*r = rated{[]start{{nil, now, left(early), left(late)}}, now}
 }
 
-// paced: a type has a rate.
+// paced reports whether a type has a rate.
 func (o *oracle) paced() bool {
 	for _, k := range o.types {
 		if k.rate > 0 {

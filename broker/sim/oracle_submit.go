@@ -31,7 +31,7 @@ func (o *oracle) submit(c *command) {
 // mostRetries is the largest number that the core can count; the wire allows 1000.
 const mostRetries = 65534
 
-// take makes a job of a submission.
+// take makes a submission a job.
 func (o *oracle) take(c *command, owner int) *oracleJob {
 	o.arrivals++
 	j := &oracleJob{
@@ -64,7 +64,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	return j
 }
 
-// late counts overdue runs and their weight.
+// late returns the number of overdue runs and their weight.
 func (o *oracle) late() (n int, bytes int64) {
 	for _, w := range o.peers {
 		for _, r := range w.out {
@@ -88,7 +88,7 @@ func (o *oracle) around() int64 {
 	return n
 }
 
-// full: one more job would pass a limit.
+// full reports whether one more job would exceed a limit.
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
 	weight := int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
@@ -121,16 +121,16 @@ func (o *oracle) full(c *command) bool {
 		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
-// used: somebody uses or configured the type.
+// used reports whether a peer uses the type or it is configured.
 func (o *oracle) used(name string) bool {
 	k := o.types[name]
 	return k != nil && (k.set() || o.busy(name))
 }
 
-// set: the type has limits or is fair.
+// set reports whether the type has limits or is fair.
 func (k *oracleType) set() bool { return k.fair || k.concurrency > 0 || k.rate > 0 }
 
-// busy: somebody uses the type, or it is paused.
+// busy reports whether a peer uses the type, or it is paused.
 func (o *oracle) busy(name string) bool {
 	if o.types[name].paused {
 		return true
@@ -139,7 +139,7 @@ func (o *oracle) busy(name string) bool {
 	return slices.ContainsFunc(o.jobs, of) || slices.ContainsFunc(o.borrowed, of) || o.named(name)
 }
 
-// named: a worker has joined with the type's name.
+// named reports whether a worker has joined with the type's name.
 func (o *oracle) named(name string) bool {
 	return slices.ContainsFunc(o.peers, func(w *oraclePeer) bool {
 		return w.joined && slices.Contains(w.names(), name)
@@ -156,7 +156,7 @@ func (o *oracle) workers(typ string) int {
 	return n
 }
 
-// tooManyTypes: there would be too many types. The core may count the last type of a
+// tooManyTypes reports whether there would be too many types. The core may count the last type of a
 // submitter as used, and types whose jobs it has yet to sweep up.
 func (o *oracle) tooManyTypes(names ...string) bool {
 	fresh := 0
@@ -168,7 +168,7 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 	return o.tooMany(fresh)
 }
 
-// tooMany: the limit forbids that number of further types in use.
+// tooMany reports whether the limit forbids that number of further types in use.
 func (o *oracle) tooMany(fresh int) bool {
 	limit := o.cfg.MaxTypes
 	if limit == 0 || fresh <= 0 {
@@ -266,7 +266,7 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	o.setTimer(j)
 }
 
-// notice tells the worker that nobody waits for a run any more.
+// notice sends the worker a notice that a run is no longer wanted.
 func (o *oracle) notice(j *oracleJob) {
 	if w := o.peer(j.worker, true); w.notices && !j.unwanted() {
 		o.send(frame{op: broker.OpCancel, peer: w.no, id: j.id})
@@ -309,7 +309,7 @@ func (o *oracle) revokeRunning(j *oracleJob, may bool) {
 	}
 }
 
-// submitterGone: its waiting jobs end, its running jobs become unwanted.
+// submitterGone ends a lost submitter's waiting jobs; its running jobs become unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.owner != s.no {

@@ -35,8 +35,8 @@ func (o *oracle) leave(c *command) {
 	}
 }
 
-// meant is the run that a worker's frame names. The worker gets an ok; meant is nil
-// after a refusal.
+// meant answers a worker's frame with an ok and returns the run that the frame names, or
+// refuses the frame and returns nil.
 func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
 	switch {
@@ -68,8 +68,8 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	return j
 }
 
-// concluded is the job of the run that a worker reports as over; nil if nobody wants to
-// know.
+// concluded returns the job of the run whose end a worker reports, nil if the run is no
+// longer wanted.
 func (o *oracle) concluded(c *command) *oracleJob {
 	if w, i := o.meant(c); w != nil {
 		return o.over(w, i)
@@ -130,8 +130,8 @@ func (o *oracle) progress(c *command) {
 	}
 }
 
-// failed: a run is over without an answer. An empty reason stands for one that the core
-// words itself.
+// failed ends a run without an answer. An empty reason means one that the core writes
+// itself.
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
@@ -195,8 +195,8 @@ func (o *oracle) release(c *command) {
 	o.requeue(j, int64(c.delay))
 }
 
-// backoff is the wait before the next retry: the core's choice, checked against the
-// range that the protocol gives.
+// backoff returns the wait before the next retry: the core's choice, checked against the
+// protocol's range.
 func (o *oracle) backoff(j *oracleJob) int64 {
 	if j.backoff == 0 {
 		return 0
@@ -234,7 +234,7 @@ func (o *oracle) gone(c *command, reason string) {
 	}
 }
 
-// workerGone: its jobs go to others, while their retries last. If it was closed because
+// workerGone gives a lost worker's jobs to others, while their retries last. If it was closed because
 // of a frame that it sent while exactly one job was out on it, that job fails.
 func (o *oracle) workerGone(w *oraclePeer, reason string) {
 	guilty, code := reason != "" && len(w.out) == 1, broker.JobLost

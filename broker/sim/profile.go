@@ -27,8 +27,7 @@ type profile struct {
 	// groups is the chance in percent that a submit names groups, most the largest
 	// number of them.
 	groups, most int
-	// together is the chance in percent that a setting is changed together with another
-	// one.
+	// together is the chance in percent that another setting is changed with a setting.
 	together int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
@@ -42,8 +41,8 @@ type profile struct {
 	phase func(step, steps int, weight *[verbs]int)
 	// churn is the chance in percent that a submit takes a new id.
 	churn int
-	// still is the chance in percent that a command comes at the same moment as the one
-	// before it.
+	// still is the chance in percent that a command has the same time as the one before
+	// it.
 	still int
 }
 
@@ -51,7 +50,7 @@ func between(lo, hi int) func(*rand.Rand) int {
 	return func(r *rand.Rand) int { return lo + r.IntN(hi-lo+1) }
 }
 
-// plainWeights are those of clients that know only parts 1 to 3.
+// plainWeights are the weights for clients that know only parts 1 to 3.
 func plainWeights() [verbs]int {
 	var w [verbs]int
 	w[submit], w[respond], w[join], w[gone], w[expelled] = 100, 70, 25, 8, 3
@@ -258,7 +257,7 @@ var common = []struct {
 	}},
 }
 
-// special are kinds of long runs. A seed that is divisible by every makes one of them.
+// special are kinds of long runs. A seed that is divisible by every determines one.
 var special = []struct {
 	every uint64
 	make  func() profile
@@ -353,7 +352,7 @@ var special = []struct {
 	}},
 }
 
-// profileOf returns the kind of run that a seed makes.
+// profileOf returns the kind of a seed's run.
 func profileOf(seed uint64, r *rand.Rand) profile {
 	for _, s := range special {
 		if seed%s.every == 0 {

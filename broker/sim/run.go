@@ -22,14 +22,14 @@ type Options struct {
 	NoShrink bool
 }
 
-// Failure is a run that went wrong.
+// Failure is a failed run.
 type Failure struct {
 	Seed    uint64
 	Profile string
 	Config  broker.Config
-	Step    int // of the run as the seed makes it, from 1
+	Step    int // of the seed's run, from 1
 	Err     error
-	// Trace is the shortest run found that fails, too; ShortErr is its error.
+	// Trace is the shortest failing run that was found; ShortErr is its error.
 	Trace    []string
 	ShortErr error
 }
@@ -37,7 +37,7 @@ type Failure struct {
 // traceLines bounds the commands printed of a run that cannot be shortened.
 const traceLines = 60
 
-// Error describes the failure with all that is needed to see it again.
+// Error describes the failure with everything needed to reproduce it.
 func (f *Failure) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "seed %d (%s) fails at step %d: %v\n", f.Seed, f.Profile, f.Step, f.Err)
@@ -126,7 +126,7 @@ func (x *Runner) fail(seed uint64, opt Options, cfg broker.Config, p *profile, d
 	return f
 }
 
-// replay runs a list of commands and the finish, and returns its trace if wanted.
+// replay runs a list of commands and finish, and returns the trace if wanted.
 func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bool) ([]string, error) {
 	r := x.begin(cfg, p)
 	var lines []string
@@ -145,8 +145,8 @@ func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bo
 // shrinkTime bounds the search for a shorter run.
 const shrinkTime = 10 * time.Second
 
-// shrink looks for a part of a failing run that fails as well: it leaves out ever
-// smaller pieces until none can be left out any more.
+// shrink looks for a shorter run that fails, too: it leaves out smaller and smaller pieces
+// until no piece can be left out.
 func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*command {
 	until := time.Now().Add(shrinkTime)
 	for size := (len(cmds) + 1) / 2; size > 0; {
@@ -190,7 +190,7 @@ func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
 	return r
 }
 
-// step carries out a command on both sides and compares.
+// step carries out a command in core and oracle and compares the results.
 func (r *runner) step(c *command) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
@@ -247,7 +247,7 @@ func (r *runner) step(c *command) (err error) {
 	return r.compareHeld()
 }
 
-// finish disconnects everybody, lets all time pass, and checks that nothing is left.
+// finish disconnects all peers, lets all timers expire, and checks that nothing is left.
 func (r *runner) finish() error {
 	o, core := r.oracle, r.driver.core
 	end := []*command{}
@@ -276,7 +276,7 @@ func (r *runner) finish() error {
 			return fmt.Errorf("10,000 ticks after the end there is still work to do")
 		}
 	}
-	// Memory that the last command freed goes back with the command after it.
+	// Memory that the last command freed is returned by the next command.
 	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
@@ -357,8 +357,8 @@ func (r *runner) compareHeld() error {
 // bigBody is the length from which a body has memory of its own.
 const bigBody = 128 << 10
 
-// rest is the memory that an empty core may keep: the slab in use and some spare ones,
-// and a chunk of each table.
+// rest returns the memory that an empty core may keep: the slab in use and some spare
+// ones, and a chunk of each table.
 const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {
