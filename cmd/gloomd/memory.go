@@ -26,8 +26,7 @@ type share struct {
 	of16  int64 // sixteenths
 }
 
-// shares returns the limits. Together they leave 3/16 for connections, records and garbage that is
-// not collected yet.
+// shares returns the limits; 3/16 is left for connections, records and uncollected garbage.
 func shares(o *settings.Options) []share {
 	return []share{
 		{"max-bytes", &o.MaxBytes, 8},

@@ -26,7 +26,7 @@ func metrics(t *testing.T) map[string]bool {
 	t.Helper()
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	opt.Fleet.Servers = "nats://127.0.0.1:1" // nobody is there, and there are metrics of it
+	opt.Fleet.Servers = "nats://127.0.0.1:1" // no server is there, but the metrics of the fleet exist
 	srv, err := server.Start(opt, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

@@ -88,6 +88,6 @@ export function handlers() {
     <input type="search" aria-label="Part of a client-type" placeholder="Part of a client-type" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />${button('Add a handler', () => edit('', ''), { scope })}</header>
     ${s.items.length ? table('Handlers', [
       { name: 'Type', class: 'main', of: x => html`<span class="name">${handlerLink(x.type, x.type)}</span>` }, { name: 'Language', of: x => x.lang }, { name: 'Since', num: true, wide: 1, of: x => moment(x.dt) }, { name: 'Source', num: true, wide: 1, of: x => bytes(x.bytes) },
-    ], s.items, x => x.type) : !s.busy && !s.error && empty(part ? 'No type with a handler has this text in its name.' : 'There is no handler.')}
+    ], s.items, x => x.type) : !s.busy && !s.error && empty(part ? 'No type with a handler has this in its name.' : 'There is no handler.')}
     ${listing.foot()}`;
 }

@@ -32,6 +32,6 @@ export function types() {
     <span class="note" role="status">${r.data && `${plural(r.data.all_types, 'type')}${r.data.all_types > most ? '' : ` of ${plural(clients.length, 'client')}`}`}</span></header>
     ${clients.length > 1 && html`<div class="tabs" role="group" aria-label="Clients">${clients.slice(0, 12).map(c => html`<button key=${c} type="button" aria-pressed=${String(part === c + '-')}
       onClick=${() => refine({ part: c + '-' })}><span class="name">${c}</span></button>`)}</div>`}
-    ${pending(r) ?? (list.length ? typeTable(list) : empty(part ? 'No type has this in it.' : 'There is no job and no handler.'))}
+    ${pending(r) ?? (list.length ? typeTable(list) : empty(part ? 'No type has this in its name.' : 'There is no job and no handler.'))}
     ${r.data?.all_types > most && html`<p class="note">These are the ${most} types that most need attention, or have most jobs.</p>`}`;
 }
