@@ -42,7 +42,7 @@
 // serves several types belongs to a pool, the set of names and patterns with which it
 // joined. A pair says that a pool serves a type. It is in a heap of the pool, ordered by
 // the types' best jobs, or in a heap of the type, ordered by how long the pools have had an
-// idle worker.
+// idle worker. Once matching is done, one of the two heaps is empty.
 //
 // The list of jobs that are out on a worker has running jobs and overdue runs, which are no
 // longer jobs but still take up room. An ended job leaves a record in the history, a
