@@ -159,8 +159,8 @@ func (h *home) drop(l *lending) {
 	}
 }
 
-// taken handles a broker's places for jobs of a type. 0 places make the unfilled places
-// void that it gave before; noneHere means that it does not serve the type at all.
+// taken handles a broker's places for jobs of a type. 0 places withdraw its earlier unfilled
+// places; noneHere means that it does not serve the type at all.
 func (m *Machine) taken(p *peer, s *scan) {
 	typ, n := s.name(), int(min(s.int(), maxPlaces))
 	l := m.home.types[string(typ)]

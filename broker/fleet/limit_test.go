@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// TestBorrowersLimits: the rate of a type at its borrower holds there, and no job comes
-// back because of it.
+// TestBorrowersLimits: the rate of a type at its borrower applies there, and returns no
+// job.
 func TestBorrowersLimits(t *testing.T) {
 	for _, limits := range []broker.TypeLimits{{Rate: 50}, {Rate: 50, Burst: 20}, {Rate: 2000}, {Concurrency: 3}, {Concurrency: 7, Rate: 100, Burst: 1}} {
 		t.Run(fmt.Sprintf("%+v", limits), func(t *testing.T) {
@@ -46,8 +46,8 @@ func pauseOf(typ string, paused bool) *broker.Settings {
 	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Paused: &paused}}}
 }
 
-// TestTooMuch: while a limit on bytes is reached at the borrower, it tries jobs slowly,
-// and that does not count as work.
+// TestTooMuch: a borrower that has reached a limit on bytes tries jobs slowly, and these
+// attempts are not counted as runs.
 func TestTooMuch(t *testing.T) {
 	const jobs = 60
 	w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypeBytes: 8 << 20})
@@ -69,11 +69,11 @@ func TestTooMuch(t *testing.T) {
 	w.done(t, jobs)
 }
 
-// TestGroupsOfHome: rules of groups are those of a job's home.
+// TestGroupsOfHome: the rules of a job's home apply to its groups.
 func TestGroupsOfHome(t *testing.T) {
 	w := newTwins(time.Millisecond)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 10})
-	for i, n := range []int64{3, 0} { // the borrower holds all of its own
+	for i, n := range []int64{3, 0} { // the borrower's own rule holds all of its jobs back
 		fx, err := w.cores[i].Configure(w.now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(`"g"`), Rule: broker.Rule{Concurrency: n}}}})
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestGroupsOfHome(t *testing.T) {
 }
 
 // TestGroupOpensAtHome: jobs that a group held back are lent when it opens, even if their home
-// has no workers and nobody has asked for its jobs for a while.
+// has no workers and no broker has asked for its jobs for a while.
 func TestGroupOpensAtHome(t *testing.T) {
 	group := []byte(`"g"`)
 	for _, end := range []string{"the rule is dropped", "the job has ended", "the rate has room"} {
@@ -144,8 +144,8 @@ func TestGroupOpensAtHome(t *testing.T) {
 	}
 }
 
-// TestManyTypes: a worker of many types runs one job after the other, of whichever
-// types, the best first. With many types that each have workers of their own, every
+// TestManyTypes: a worker of many types runs one job after the other, of any types, the
+// best first. With many types that each have workers of their own, every
 // type is wanted.
 func TestManyTypes(t *testing.T) {
 	all := &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
@@ -167,7 +167,7 @@ func TestManyTypes(t *testing.T) {
 		for i := range 1000 {
 			w.submit(fmt.Sprint(i), `"many"`, []byte("1"))
 		}
-		w.done(t, 200) // the worker has been at work for a second
+		w.done(t, 200) // the worker has worked for a second
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
 		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j given) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
 			if w.answers > n+40 {
@@ -196,8 +196,8 @@ func TestManyTypes(t *testing.T) {
 	})
 }
 
-// TestSetsBeyond: workers with more sets of types than are wanted at a time get their
-// turn when others go.
+// TestSetsBeyond: if workers have more sets of types than are wanted at a time, the further
+// ones are wanted once others go.
 func TestSetsBeyond(t *testing.T) {
 	const sets = 1024
 	w := newTwins(time.Millisecond)
