@@ -16,7 +16,7 @@ let shared;
 
 function end() { shared?.postMessage(false); }
 
-/** @param {(moments: any[]) => void} past gets what was before the first snapshot
+/** @param {(moments: any[]) => void} past gets the moments before the first snapshot
  * @param {(look: any, t: number) => Record<string, number|null|undefined>} sample @returns {import('./live.js').Source} */
 export function events(past, sample) {
   /** @param {string} event @param {string} data */

@@ -61,11 +61,11 @@ export class Series {
 }
 export const series = new Series();
 
-/** What was before the first look, or while nobody looked: the sums come every five seconds. @param {any[]} moments */
+/** Adds the time before the first snapshot, or while the tab was hidden, with sums of every five seconds. @param {any[]} moments */
 export function past(moments) {
   for (let i = 1; i < moments.length; i++) {
     const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
-    const by = (/** @type {string} */ k) => b[k] < a[k] ? null : (b[k] - a[k]) / s; // what counted may have gone
+    const by = (/** @type {string} */ k) => b[k] < a[k] ? null : (b[k] - a[k]) / s; // counts may be forgotten
     series.push((b.unix_ms + ahead) / 1000, {
       in: by('submitted'), out: by('ended'), failed: by('failed'), queued: b.queued, running: b.running,
     }, 12);

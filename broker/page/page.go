@@ -2,8 +2,8 @@
 // plots, dialogs, listings, the search field, the style, and third-party libraries (lib). It
 // knows no daemon. Each daemon adds views of its own, and copies nothing from here.
 //
-// There is no build step: files are served as they are, except that comment lines of our scripts
-// are emptied, and our lines are not indented. The files of the kit and of the daemon are in one folder,
+// There is no build step: files are served as they are, except that our scripts' comment lines
+// are emptied, and the indents of our files are removed. The files of the kit and of the daemon are in one folder,
 // "/", so a view imports "../table.js".
 //
 // A daemon uses it as follows:
@@ -12,14 +12,14 @@
 //     other daemons, such as the views of schedules. app.js calls start of page.js with the views:
 //     the first one is imported statically, the others with later of parts.js.
 //   - It serves Site.ServeHTTP at each of Site.Paths, open to everybody, since files hold no
-//     secret, and the document at "/": Site.Visit with what the page asks for first, or, if a token
+//     secret, and the document at "/": Site.Visit with the page's first requests, or, if a token
 //     is needed, Site.Index with {"guarded": true}.
 //   - It has GET /v1/status, whose "scopes" say what the token allows, also on a daemon
 //     without tokens; may of api.js and button of parts.js offer only what these scopes
 //     allow. 401 and 403 lead the visitor to the page that asks for a token.
 //   - Live data comes from a source, given to live of live.js: a stream of events (events.js)
 //     or a repeated request (poll.js), with GET /v1/moments for
-//     what was before (gloom/broker/admin/moments). Both pause in hidden tabs. The
+//     the last minutes (gloom/broker/admin/moments). Both pause in hidden tabs. The
 //     source has sample, which makes the columns of the plots (plots of plot.js) from a snapshot.
 //   - Its tests use pagetest.Site for the files, and the tabs of pagetest for the views.
 //
@@ -129,7 +129,7 @@ func names(in fs.FS) map[string]bool {
 // Paths returns the paths of all files, sorted, without "/".
 func (s *Site) Paths() []string { return slices.Sorted(maps.Keys(s.files())) }
 
-// indents begin lines. Our scripts and style need none, and half a kilobyte counts on a first visit.
+// indents matches indents, which are removed: half a kilobyte counts on a first visit.
 var indents = regexp.MustCompile(`(?m)^[ \t]+`)
 
 // comments matches the comment lines of a script.
@@ -246,19 +246,19 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	send(w, r, data)
 }
 
-// patience is how long a document waits for the data that comes with it: the page asks for that
-// itself where it takes longer.
+// patience is how long a document waits for the data that is served with it: if that takes
+// longer, the page requests it itself.
 const patience = 100 * time.Millisecond
 
-// Visit serves the document, with what the page would ask for first: the replies of the daemon's own
-// handler, h, to a GET of each path, by the names that they have in first of api.js. All of them
-// must be granted to this visitor, and come in time; else it is served with none.
+// Visit serves the document with the data that the page would request first: the replies of h,
+// the daemon's own handler, to a GET of each path, under their names in first of api.js. If one
+// of them is refused to this visitor or is late, the document is served without data.
 func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, asks map[string]string) {
 	came := make(chan []byte, 1)
 	visit := r.Clone(context.WithoutCancel(r.Context())) // it may outlive the request
 	go func() {
 		defer func() {
-			if recover() != nil { // so will the page's own request, and that is logged
+			if recover() != nil { // the page's own request will panic, too, and be logged
 				came <- []byte("null")
 			}
 		}()
@@ -287,7 +287,7 @@ func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, ask
 	s.Index(w, r, first)
 }
 
-// reply is what a handler answers.
+// reply collects a handler's answer.
 type reply struct {
 	header http.Header
 	status int

@@ -3,10 +3,10 @@
 import { call, door } from './api.js';
 import { gone, heard, look, past, there } from './live.js';
 
-/** After how many ms without a snapshot it is asked for what was meanwhile. */
+/** After how many ms without a snapshot the moments in between are requested. */
 const missed = 12_000;
 
-/** Requests a snapshot from a path every `every` ms while the tab is visible, and first what was before, which is in /v1/moments.
+/** Requests a snapshot from a path every `every` ms while the tab is visible, and first the last minutes from /v1/moments.
  * @param {string} path @param {number} every @param {(look: any, t: number) => Record<string, number|null|undefined>} sample
  * @returns {import('./live.js').Source} */
 export function poll(path, every, sample) {

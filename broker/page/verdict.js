@@ -15,7 +15,7 @@ export function mark() {
   return severe + warning > 0 && badge(count(severe + warning), severe ? 'severe' : 'warning');
 }
 
-/** The expanded ones of the findings that stand for others. @type {import('./lib/signals-core.mjs').Signal<Set<string>>} */
+/** Those expanded findings that stand for several alike. @type {import('./lib/signals-core.mjs').Signal<Set<string>>} */
 const open = signal(new Set());
 
 /** @param {Finding} f @param {Words} words @param {boolean} [own] @returns {any} */
@@ -32,7 +32,7 @@ function card(f, words, own) {
 
 const some = 200;
 
-/** The findings that a finding stands for. @param {any} f @param {Words} words */
+/** The findings for which a finding stands. @param {any} f @param {Words} words */
 function rest(f, words) {
   const r = asked(`/v1/findings?cause=${enc(f.cause)}&limit=${some}`), items = (r.data?.items ?? []).filter((/** @type {Finding} */ x) =>
     x.subject !== f.subject && x.severity === f.severity && x.kind === f.kind && x.limit === f.limit);

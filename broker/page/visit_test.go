@@ -11,8 +11,8 @@ import (
 	"gloom/broker/page"
 )
 
-// TestVisit: the document brings what the visitor may have anyway, and nothing if a part of that is
-// refused, or is late.
+// TestVisit: the document has the data that the visitor may request, and no data if a part of it is
+// refused or late.
 func TestVisit(t *testing.T) {
 	site := page.New(daemon(fstest.MapFS{}))
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

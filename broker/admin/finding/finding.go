@@ -1,6 +1,6 @@
-// Package finding has what is told of the findings of a daemon, from one look to the next: since when
-// there is what a look has found, in which order it is told, and only the first of many that
-// differ by their subjects alone. The looks themselves are the daemon's.
+// Package finding keeps a daemon's findings from one look to the next: it records how long each
+// condition has lasted, orders the findings, and lists only the first of many that differ only in
+// their subjects. The daemon itself looks for conditions.
 package finding
 
 import (
@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// Grace is how long a condition must last before it is told: a queue that is full for a
+	// Grace is how long a condition must last before it is reported: a queue that is full for a
 	// moment is not a finding.
 	Grace = time.Second
-	// mostKnown bounds the conditions that are remembered between looks; the mildest are
-	// dropped.
+	// mostKnown bounds the conditions that are remembered between looks; the least severe
+	// ones are dropped.
 	mostKnown = 10_000
-	// someAlike is the largest number of findings that differ by their subject alone and are
-	// still listed one by one when they are folded.
+	// someAlike is the largest number of findings that differ only in their subject and are
+	// still listed one by one if Fold is set.
 	someAlike = 3
 )
 
@@ -32,9 +32,10 @@ type Found struct {
 	api.Finding
 	// Weight orders conditions of the same severity, larger first.
 	Weight float64
-	// AtOnce: it is told without waiting for Grace.
+	// AtOnce: it is reported without waiting for Grace.
 	AtOnce bool
-	// Words makes the finding and the advice when they are requested; nil: they are there.
+	// Words writes the finding and the advice when they are requested. If it is nil, they are
+	// set already.
 	Words func() (finding, advice string)
 
 	since time.Time
@@ -53,11 +54,10 @@ func (x *Found) compare(y *Found) int {
 		cmp.Compare(y.Weight, x.Weight), strings.Compare(x.Subject, y.Subject), strings.Compare(x.Cause, y.Cause), strings.Compare(x.Limit, y.Limit), cmp.Compare(x.Number, y.Number))
 }
 
-// Look is what one look finds, as it grows.
+// Look collects the conditions that one look finds.
 type Look []*Found
 
-// Add adds a condition that is told at once, behind those of the same severity that were added
-// before.
+// Add adds a condition that is reported at once, after earlier ones of the same severity.
 func (l *Look) Add(severity, kind, subject, cause, finding, advice string) {
 	*l = append(*l, &Found{
 		Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice},
@@ -65,13 +65,13 @@ func (l *Look) Add(severity, kind, subject, cause, finding, advice string) {
 	})
 }
 
-// Memory knows since when there is what the last look has found.
+// Memory records how long the conditions that the last look found have lasted.
 type Memory struct {
 	since map[key]time.Time
 	at    time.Time // of the last look
 }
 
-// Note takes in what a look has found, and returns what is told of it.
+// Note records the conditions that a look has found, and returns those to report.
 func (m *Memory) Note(found Look, now time.Time) List {
 	slices.SortFunc(found, (*Found).compare)
 	found = found[:min(len(found), mostKnown)]
@@ -79,8 +79,8 @@ func (m *Memory) Note(found Look, now time.Time) List {
 	for _, x := range found {
 		at, ok := m.since[x.key()]
 		if !ok {
-			// A condition counts from the last look without it. So one that must last is told in
-			// time, however rarely there are looks.
+			// A condition counts from the last look without it. So one that must last is
+			// reported in time, however rare looks are.
 			if at = now; !x.AtOnce && !m.at.IsZero() {
 				at = m.at
 			}
@@ -91,14 +91,14 @@ func (m *Memory) Note(found Look, now time.Time) List {
 	return List(slices.DeleteFunc(found, func(x *Found) bool { return !x.AtOnce && now.Sub(x.since) < Grace }))
 }
 
-// List is all that is told of a look, the worst first. It does not change.
+// List has all findings of a look, the most severe first. It does not change.
 type List []*Found
 
 // Query selects findings by subject and cause; "" selects all. With Fold, if more than someAlike
 // findings have the same severity, kind, cause and limit, only the first is listed.
 type Query struct {
 	Subject, Cause string
-	// May tells which findings the viewer may see; nil: all.
+	// May reports whether the viewer may see a finding; nil: all.
 	May  func(*api.Finding) bool
 	Fold bool
 }

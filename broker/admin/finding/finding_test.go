@@ -8,8 +8,9 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestLook: the worst come first, others in the order in which they were added; more than three that
-// are alike fold into the first one; each tells since when it has been there without a break.
+// TestLook: the most severe findings come first, others in the order in which they were added; more
+// than three that are alike are folded into the first one; each has the time since which its
+// condition has lasted without a break.
 func TestLook(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	var m Memory

@@ -7,7 +7,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Many is a number of things: "1 job", "3 jobs".
+// Many returns a number of things: "1 job", "3 jobs".
 func Many[N int | int64 | uint64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -15,7 +15,7 @@ func Many[N int | int64 | uint64](n N, what string) string {
 	return humanize.Comma(int64(n)) + " " + what + "s"
 }
 
-// Wait says how many jobs wait.
+// Wait returns how many jobs wait, as a clause.
 func Wait[N int | int64 | uint64](n N) string {
 	if n == 1 {
 		return "1 job waits"
@@ -23,7 +23,7 @@ func Wait[N int | int64 | uint64](n N) string {
 	return Many(n, "job") + " wait"
 }
 
-// Through says when so many jobs will have run, at so many a second; "" at 0, which is not known.
+// Through returns a sentence about when n jobs will have run, "" if the rate is 0 (unknown).
 func Through[N int | int64 | uint64](n N, perSecond float64) string {
 	if perSecond <= 0 {
 		return ""

@@ -19,7 +19,7 @@ const most = int(5 * time.Minute / Period)
 type Ring struct {
 	mu   sync.Mutex
 	ring [most]api.Moment
-	n    int // moments noted since the start
+	n    int // moments added since the start
 }
 
 // Note adds a moment.
@@ -30,8 +30,7 @@ func (r *Ring) Note(m api.Moment) {
 	r.n++
 }
 
-// Run notes, every Period until stop, what look returns, if that is known; the time of a moment
-// is set.
+// Run adds the result of look every Period until stop, if it is known, and sets its time.
 func (r *Ring) Run(stop <-chan struct{}, look func() (m api.Moment, known bool)) {
 	t := time.NewTicker(Period)
 	defer t.Stop()

@@ -8,7 +8,7 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestRing: the last five minutes are kept, without the moments of which nothing was known.
+// TestRing: the last five minutes are kept, without the moments for which nothing is known.
 func TestRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Ring
