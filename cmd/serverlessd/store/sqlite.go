@@ -151,16 +151,10 @@ func (l *lite) begin(ctx context.Context, write *sql.DB) error {
 		return err
 	}
 	known := false
-	for _, q := range []statement{
-		{"SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ? LIMIT 1", []any{sysidType, at(now)}},
-		{"SELECT 1 FROM sq_clock WHERE boot = ? AND ABS(zero - ?) < ?", []any{l.boot, l.zero().UnixNano(), int64(maxJitter)}},
-	} {
-		if err := each(ctx, t, q.text, q.args, func(*sql.Rows) error { known = true; return nil }); err != nil {
-			return err
-		}
-	}
-	if known {
-		return nil
+	err = each(ctx, t, "SELECT 1 FROM sq_clock WHERE boot = ? AND (ABS(zero - ?) < ? OR EXISTS (SELECT 1 FROM sq_jobs WHERE type = ? AND dt > ?))",
+		[]any{l.boot, l.zero().UnixNano(), int64(maxJitter), sysidType, at(now)}, func(*sql.Rows) error { known = true; return nil })
+	if err != nil || known {
+		return err
 	}
 	id, _, _ := strings.Cut(l.boot, " ")
 	if _, err := t.ExecContext(ctx, "DELETE FROM sq_clock WHERE boot = ? OR boot NOT LIKE ?", l.boot, id+" %"); err != nil {

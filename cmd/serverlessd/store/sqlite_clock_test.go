@@ -97,5 +97,8 @@ func TestHostIsSet(t *testing.T) {
 	equal(t, "before the boot", off(a), time.Hour-59*time.Second)
 	a.Close()
 	bootID, booted = "two", up
-	equal(t, "after the boot", off(open()), time.Duration(0))
+	a = open()
+	equal(t, "after the boot", off(a), time.Duration(0))
+	set = time.Hour
+	equal(t, "set after the boot", off(a), time.Duration(0))
 }
