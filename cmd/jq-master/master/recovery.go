@@ -9,6 +9,7 @@ import (
 
 // load adds a stored job, which the broker does not know yet.
 func (c *machine) load(j *job.Job, forget, drop int64) {
+	c.setRight(j)
 	r := c.adopt(j)
 	c.claimed(r)
 	if !j.State.Ended() {
@@ -42,10 +43,23 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 		c.ledger.Waiting++
 	}
 	if j.State.Ended() {
-		if drop != 0 {
-			drop = max(drop, c.wall+ms(c.ResultTTL))
+		if forget = min(forget, c.wall+ms(c.KeepEnded)); drop != 0 {
+			drop = c.wall + ms(c.ResultTTL)
 		}
 		c.over(r, max(forget, drop), drop)
+	}
+}
+
+// setRight corrects the times of a job that was stored while the store's clock was ahead: it waits,
+// and holds its key, no longer from now on than it was to do from its submission.
+func (c *machine) setRight(j *job.Job) {
+	if j.Due > j.Enqueued {
+		j.Due = min(j.Due, c.wall+j.Due-j.Enqueued)
+	}
+	if u := j.Unique; u != nil && u.Until > j.Enqueued {
+		u.Until = min(u.Until, c.wall+u.Until-j.Enqueued)
+	} else if u == nil && j.State == job.Retrying {
+		j.Due = min(j.Due, c.wall+ms(c.BackoffCap))
 	}
 }
 

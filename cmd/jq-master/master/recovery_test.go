@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 )
 
@@ -85,6 +86,46 @@ func TestEarly(t *testing.T) {
 	w.br.some(1 << 20)
 	if r.State != job.Retrying || early.running || early.ready != r.Due {
 		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-early.ready)
+	}
+}
+
+// TestClockWasAhead: jobs were stored while the store's clock was ahead by a day, and it is right when
+// the next master loads them. They wait no longer than they were to, and nothing is kept longer.
+func TestClockWasAhead(t *testing.T) {
+	const day, minute = 24 * 3600_000, 60_000
+	w := newWorld(t, 1)
+	c := w.c
+	n, wall := uint64(0), c.wall
+	load := func(j job.Job, forget, drop int64) *record {
+		n++
+		j.ID, j.Name, j.Seq = c.newID(), "n", n
+		c.load(&j, forget, drop)
+		return c.jobs.Get(j.ID)
+	}
+	ahead := wall + day
+	for name, one := range map[string]struct {
+		j    job.Job
+		rest int64
+	}{
+		"delayed":             {job.Job{Enqueued: ahead, Due: ahead + minute}, minute},
+		"delayed, in time":    {job.Job{Enqueued: wall - minute, Due: wall + 2*day}, 2 * day},
+		"at once":             {job.Job{Enqueued: ahead}, 0},
+		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: ahead}, ms(c.BackoffCap)},
+		"retried, in time":    {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + 1000}, 1000},
+		"extended, in retry":  {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + day, Attributes: job.Attributes{Unique: &job.Unique{Key: "e"}}}, day},
+		"extended long after": {job.Job{Enqueued: ahead, Due: ahead + minute, Attributes: job.Attributes{Unique: &job.Unique{Key: "l"}}}, minute},
+	} {
+		if r := load(one.j, 0, 0); r.ripe-c.clock != one.rest && (one.rest > 0 || r.ripe > c.clock) {
+			t.Errorf("%s: it waits %d ms, not %d", name, r.ripe-c.clock, one.rest)
+		}
+	}
+	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", While: unique.Window, Until: ahead + minute}}}, ahead+ms(c.KeepEnded), 0)
+	if !r.Holds(wall+minute-1) || r.Holds(wall+minute) {
+		t.Error("the key is not held for a minute")
+	}
+	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: null}, ahead+ms(c.KeepEnded), ahead+ms(c.ResultTTL))
+	if r.past.drop != wall+ms(c.ResultTTL) || r.past.forget != wall+ms(c.KeepEnded) {
+		t.Errorf("the result is kept %d ms, the job %d ms", r.past.drop-wall, r.past.forget-wall)
 	}
 }
 
