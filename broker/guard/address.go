@@ -147,23 +147,25 @@ func ListenUnix(path string) (net.Listener, error) {
 
 // ConnLimit returns the number of connections allowed: the option or, if it is 0, the limit on
 // open files less a reserve for everything else. If the option exceeds that limit, a warning
-// is logged.
-func ConnLimit(option int, log zerolog.Logger) (int, error) {
+// is logged. beside is how many files may be open that do not count; they get half of all files
+// at most, and others is how many.
+func ConnLimit(option, beside int, log zerolog.Logger) (most, others int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return 0, fmt.Errorf("reading the limit on open files: %w", err)
+		return 0, 0, fmt.Errorf("reading the limit on open files: %w", err)
 	}
 	files := int(min(r.Cur, 1<<24))
 	reserve := min(128, max(24, files/4))
 	if files <= reserve {
-		return 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, want at least %d", files, reserve+1)
+		return 0, 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, want at least %d", files, reserve+1)
 	}
-	most := files - reserve
+	others = min(beside, files/2)
+	most = max(1, files-reserve-others)
 	if option > most {
 		log.Warn().Int("max_conns", option).Int("open_files", files).
 			Msgf("--max-conns is lowered to %d, which the limit on open files (ulimit -n) allows", most)
 	} else if option > 0 {
 		most = option
 	}
-	return most, nil
+	return most, others, nil
 }

@@ -88,7 +88,8 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if s.certs, err = s.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	if s.maxConns, err = guard.ConnLimit(opt.MaxConns, log); err != nil {
+	// Operators' connections must not take the files of the others.
+	if s.maxConns, s.opt.MaxHTTPConns, err = guard.ConnLimit(opt.MaxConns, opt.MaxHTTPConns, log); err != nil {
 		return nil, err
 	}
 	cfg := opt.Hub()

@@ -43,6 +43,9 @@ func command() *cobra.Command {
 	}.Command(cmd)
 }
 
+// filesOfRun is how many files a handler's process takes: its pipes, and those that watch over it.
+const filesOfRun = 8
+
 // run runs the daemon until it has stopped.
 func run(opt *options) error {
 	daemon.Hold()
@@ -51,6 +54,7 @@ func run(opt *options) error {
 		return err
 	}
 	memory.Pace(0)
+	opt.door.Files = filesOfRun * opt.Concurrency
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
 		return err

@@ -30,6 +30,8 @@ type Options struct {
 	Addr string
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
+	// Files is how many files the daemon opens for its work at most, beside connections.
+	Files int
 
 	// Password, unless empty, is the only token, with all scopes; there is no TokenFile then.
 	// Local: clients on this host need no token, and without a Password no others are admitted.
@@ -102,7 +104,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if d.certs, err = d.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	most, err := guard.ConnLimit(opt.MaxConns, log)
+	most, _, err := guard.ConnLimit(opt.MaxConns, spare+opt.Files, log)
 	if err != nil {
 		return nil, err
 	}

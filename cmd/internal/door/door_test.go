@@ -217,6 +217,21 @@ func TestGrant(t *testing.T) {
 }
 
 // TestListen: invalid values are refused with the name of their flag.
+// TestFilesForWork: connections leave the files that the daemon's work takes.
+func TestFilesForWork(t *testing.T) {
+	most := func(files int) int {
+		d, err := Listen(Options{Addr: "127.0.0.1:0", Files: files}, zerolog.Nop(), false, "push")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.crowd.Close()
+		return d.MaxConns()
+	}
+	if all, less := most(0), most(100); less != all-100 {
+		t.Errorf("%d connections, and %d beside 100 files", all, less)
+	}
+}
+
 func TestListen(t *testing.T) {
 	for _, c := range []struct {
 		opt        Options
