@@ -35,5 +35,5 @@ export function targets() {
   return html`<header class="bar"><h1>Targets</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
     <span class="note" role="status">${r.data && (r.data.next ? `the ${most} busiest` : plural(list.length, 'target'))}</span></header>
-    ${waiting(r) ?? (list.length ? targetTable(list) : empty(part ? 'No target's name contains this.' : 'There is no target.'))}`;
+    ${waiting(r) ?? (list.length ? targetTable(list) : empty(part ? 'No name of a target contains this.' : 'There is no target.'))}`;
 }

@@ -34,5 +34,5 @@ export function workers() {
   return html`<header class="bar"><h1>Workers</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => refine({ part: e.target.value })} />
     <span class="note" role="status">${r.data && (r.data.next ? `the first ${most}` : plural(list.length, 'worker'))}</span></header>
-    ${waiting(r) ?? (list.length ? workerTable(list) : empty(part ? 'No worker's name contains this.' : 'No worker is registered.', html`A jobd whose <code>master_host</code> and <code>master_port</code> name this master registers itself.`))}`;
+    ${waiting(r) ?? (list.length ? workerTable(list) : empty(part ? 'No name of a worker contains this.' : 'No worker is registered.', html`A jobd whose <code>master_host</code> and <code>master_port</code> name this master registers itself.`))}`;
 }
