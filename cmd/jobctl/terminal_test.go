@@ -17,7 +17,7 @@ import (
 	"gloom/cmd/internal/testing/peertest"
 )
 
-// pty opens a terminal; what is written to one end is read at the other.
+// pty opens a pseudo-terminal and returns both ends.
 func pty(t *testing.T) (outside, inside *os.File) {
 	t.Helper()
 	outside, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -40,7 +40,7 @@ func pty(t *testing.T) (outside, inside *os.File) {
 	return outside, inside
 }
 
-// read reads from a terminal until a condition on the text holds.
+// read reads from a terminal until enough returns true for the text.
 func read(t *testing.T, from *os.File, enough func(string) bool) string {
 	t.Helper()
 	said := make(chan string)
@@ -106,8 +106,8 @@ func TestPasswordIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := read(t, outside, func(s string) bool { return strings.Contains(s, "Enter password: ") })
-	// The prompt comes first, and after it the terminal is silent: a text typed too
-	// early would be shown by the terminal itself.
+	// Type only after the prompt, when echo is off: the terminal would echo text that is typed
+	// earlier.
 	peertest.Until(t, "the terminal is silent", func() bool {
 		state, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
 		return err == nil && state.Lflag&unix.ECHO == 0

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// world is a worker and a master that knows it, both with a password, and a
-// home directory whose .jobctl.conf leads to the worker.
+// world is a worker and a master where it is registered, both with a password, and a home directory
+// whose .jobctl.conf names the worker.
 type world struct {
 	engine         *controltest.Engine
 	worker, master int // ports
@@ -96,8 +96,8 @@ func (w *world) register(t *testing.T, routes peer.Routes, data string) {
 	}
 }
 
-// run runs a command line and returns what it printed, standard error marked,
-// and its exit code when that is not 0.
+// run runs a command line and returns what it printed, with standard error marked, and the exit
+// code if it is not 0.
 func (w *world) run(t *testing.T, line, stdin string) string {
 	t.Helper()
 	closed := freePort(t)
@@ -141,9 +141,9 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// TestTranscripts runs the command lines of testdata/*.txt, those that begin with "$ ",
-// and compares their output with the lines below them. Lines of standard error are
-// marked "! ", "< " is typed input, and "= " marks the calls of the engine meanwhile.
+// TestTranscripts runs the command lines in testdata/*.txt, which begin with "$ ", and compares
+// their output with the lines below them. "! " marks lines of standard error, "< " typed input, and
+// "= " calls of the engine.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 5 {
@@ -170,8 +170,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// replay repeats a transcript: it keeps comments, blank lines and commands, and puts
-// under each command what it prints now.
+// replay repeats a transcript: it keeps comments, blank lines and commands, and puts the current
+// output under each command.
 func (w *world) replay(t *testing.T, lines []string) string {
 	t.Helper()
 	var out strings.Builder
@@ -197,8 +197,7 @@ func (w *world) replay(t *testing.T, lines []string) string {
 	return out.String()
 }
 
-// Polls and signals go through the master without waiting for an answer, so
-// the engine hears of them a little later.
+// The master passes polls on without waiting for an answer, so the engine gets them a little later.
 func TestPokeReachesTheWorker(t *testing.T) {
 	w := newWorld(t)
 	if got := w.run(t, "jobctl --master --port $MASTER poke any", ""); got != "ok\n" {

@@ -154,7 +154,7 @@ typo_key = 1
 		t.Errorf("metrics: %s", got)
 	}
 
-	// A moved log file is left alone after a hangup.
+	// After a SIGHUP, a moved log file is not written any more.
 	if err := os.Rename(file, file+".1"); err != nil {
 		t.Fatal(err)
 	}
@@ -219,9 +219,9 @@ func TestQuietByDefault(t *testing.T) {
 	}
 }
 
-// TestUnfinishedMessages: many connections, a registered worker among them, send the
-// beginnings of messages, while another client sends in two pieces. The daemon's memory
-// stays bounded, and only the connections that hoard are closed.
+// TestUnfinishedMessages: many connections, a registered worker among them, send the beginnings of
+// messages, while another client sends in two pieces. The daemon's memory stays bounded, and only
+// the connections that hold most are closed.
 func TestUnfinishedMessages(t *testing.T) {
 	const limit = 48 << 20
 	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))

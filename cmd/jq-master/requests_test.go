@@ -327,7 +327,7 @@ func TestStrict(t *testing.T) {
 				t.Errorf("%s: %s, want %s", r.of, r.text, x.known)
 			}
 		}
-		// No filter, or one that excludes nothing.
+		// No filter, or one that selects every job.
 		for _, path := range []string{"/v1/jobs/cancel", "/v1/jobs/retry"} {
 			for _, body := range []string{`{}`, `{"limit":1}`, `{"all":false}`, `{"all":null,"name":null}`, `{"match":{}}`, `{"match":{"all":[]}}`, `{"match":{"all":[{},{"not":{"any":[]}}]}}`, `{"match":{"any":[{"not":{}},{}]}}`} {
 				c.do("POST", path, body).refused(400, "missing_field", "all")
@@ -348,8 +348,7 @@ func TestStrict(t *testing.T) {
 	})
 }
 
-// TestEncodings: a reply has the encoding that Accept prefers, else that of the
-// request.
+// TestEncodings: a reply has the encoding that Accept prefers, otherwise that of the request.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -399,7 +398,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestVerbatim: a value goes through with the bytes that it came with.
+// TestVerbatim: the bytes of a value are not changed.
 func TestVerbatim(t *testing.T) {
 	t.Parallel()
 	d := start(t)
@@ -430,7 +429,7 @@ func TestVerbatim(t *testing.T) {
 	}
 }
 
-// TestIdempotency: the same request again is the same job.
+// TestIdempotency: a repeated request returns the same job.
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
@@ -615,7 +614,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestWebPages: a page of another origin, or one that claims our name, can do nothing.
+// TestWebPages: a page of another origin, or one that uses our host name, can do nothing.
 func TestWebPages(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--host", "jq.example").client(t, jsonType)
@@ -642,7 +641,7 @@ func TestWebPages(t *testing.T) {
 	}
 }
 
-// TestPullAtOnce: a worker that does not want to wait gets what waits.
+// TestPullAtOnce: a worker that does not wait gets the jobs that are ready.
 func TestPullAtOnce(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)

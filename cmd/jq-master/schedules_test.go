@@ -89,8 +89,8 @@ func TestSchedulesOfAFile(t *testing.T) {
 	c.do("GET", "/v1/schedules/y", "").want(200)
 }
 
-// TestKillsBetweenDueTimes: masters of one Redis die while they make the jobs of a
-// schedule. The next one makes those that are missing: each due time has one job.
+// TestKillsBetweenDueTimes: masters of one Redis die while they make the jobs of a schedule. The
+// next master makes the missing jobs: each due time has one job.
 func TestKillsBetweenDueTimes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, "--appendfsync", "always")

@@ -7,7 +7,7 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestForsaken: a master whose broker is away leaves its lease to a standby that has a broker.
+// TestForsaken: a master whose broker is away leaves its lease to a standby that reaches a broker.
 // Without such a standby, the master keeps the lease and takes jobs.
 func TestForsaken(t *testing.T) {
 	t.Parallel()
@@ -23,7 +23,7 @@ func TestForsaken(t *testing.T) {
 	ours.Close()
 	eventually(t, "the first knows that its broker is away", func() bool { return a.do("GET", "/readyz", "").status == 503 })
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		a.enqueue(`{"name":"n","argument":{}}`) // the standby has no broker either
+		a.enqueue(`{"name":"n","argument":{}}`) // the standby reaches no broker, either
 	}
 	job := a.enqueue(`{"name":"late","argument":{}}`)
 	shared(t, theirs)

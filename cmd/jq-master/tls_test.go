@@ -103,7 +103,7 @@ func TestTLS(t *testing.T) {
 	c.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":7}`, "worker-id", worker).want(204)
 	c.do("GET", "/job/"+job+"/polling?timeout=60", "").want(200).has(`{"status":"done","result":7}`)
 
-	// All certificates are others after SIGHUP.
+	// All certificates are replaced after SIGHUP.
 	for _, name := range []string{"ca.pem", "server.pem", "server.key"} {
 		data, err := os.ReadFile(filepath.Join(other, name))
 		if err == nil {

@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jobd/look"
 )
 
-// TestFindings: each thing that is wrong with a fleet is found, and nothing where nothing is.
+// TestFindings: each fault of a fleet is found, and a healthy fleet has no findings.
 func TestFindings(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	old, young := now.Add(-time.Hour), now.Add(-time.Second)
@@ -24,7 +24,7 @@ func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		t    Target
 		n    lately
-		want string // severity, cause and what is said
+		want string // severity, cause and text
 	}{
 		"idle":                {target(0, Target{Workers: 1}), lately{}, ""},
 		"at work":             {running(target(3, Target{Workers: 1, Oldest: &young}), 2), lately{over: 10 * time.Second, accepted: 5, ok: 5}, ""},

@@ -57,7 +57,7 @@ func (c *clock) waiting() int {
 	return len(c.timers)
 }
 
-// advance moves the time, and does what is due, in order.
+// advance moves the time and runs the timers that are due, in order.
 func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	end := c.now.Add(d)
@@ -108,7 +108,7 @@ func startWith(t *testing.T, password string, timeout time.Duration) *fixture {
 		f.server.Close()
 		m.Close()
 		if n := f.clock.waiting(); n > 0 {
-			// A worker's gap may be left, nothing else.
+			// Only the timer for a worker's listenGap may be left.
 			t.Logf("%d timers are left", n)
 		}
 	})
@@ -211,8 +211,8 @@ func TestPokesAreThrottled(t *testing.T) {
 	answer(t, w, poll("z"), ok)
 }
 
-// Polls do not wait for answers, but polls to a worker that is far behind with its
-// answers are combined into one.
+// Polls do not wait for answers, but polls to a worker with many unanswered polls are combined into
+// one.
 func TestPollsOfASlowWorker(t *testing.T) {
 	f := startWith(t, "", time.Minute)
 	w := f.worker("w", "x", "y", "z")
@@ -259,7 +259,7 @@ func TestPokesAreRemembered(t *testing.T) {
 	f.worker("third", "x", "z").Quiet()
 }
 
-// Requests that come in the gap after a registration wait until it is over.
+// Requests in the gap after a registration wait until the gap is over.
 func TestNothingInTheGap(t *testing.T) {
 	f := start(t, "")
 	w, client := f.dial(), f.dial()
@@ -301,12 +301,12 @@ func TestPollOfALostWorker(t *testing.T) {
 	answer(t, f.worker("next", "x"), poll("x"), ok)
 }
 
-// A poll is not lost either to a worker that stays connected for a while without
-// answering: the machine may be gone, and the poll with it.
+// Nor is a poll lost if its worker stays connected for a while without answering: its machine may
+// be gone, and the poll with it.
 func TestPollOfASilentWorker(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x", "y"), f.dial()
-	silent := func() { // for as long as a poll may take
+	silent := func() { // longer than a poll may take
 		t.Helper()
 		client.Write(`[0,{"no":6,"type":"status","data":{"poll_workers":1}}]|`)
 		request(t, w)
@@ -336,7 +336,7 @@ func TestPollOfASilentWorker(t *testing.T) {
 	}
 }
 
-// The first poll to a worker is repeated, because it may not have been heard.
+// The first poll to a worker is repeated, because the worker may not have listened yet.
 func TestFirstPollIsRepeated(t *testing.T) {
 	f := start(t, "")
 	w, client := f.worker("w", "x"), f.dial()
@@ -486,11 +486,11 @@ func TestRunManual(t *testing.T) {
 	a, b, client := f.worker("a", "x"), f.worker("b", "y"), f.dial()
 	client.Write(`[0,{"no":1,"type":"run-manual","data":{"jobs":[{"id":10,"target":"x"},{"id":9,"target":"y"},{"id":8,"target":"zzz"},{"id":11,"target":"x"},{"id":10,"target":"x"}]}}]|`)
 	answer(t, a, `"type":"run-manual","data":{"ids":[10,11]}`, `"data":{"jobs":{"11":{"stdout":"\u0004"}},"errors":{"10":"e"}}`)
-	client.Quiet() // the others are waited for
+	client.Quiet() // the master waits for the others
 	answer(t, b, `"type":"run-manual","data":{"ids":[9]}`, `"data":{"jobs":{"9":{"result":"ok"}}}`)
 	client.Expect(`[1,{"no":1,"data":{"jobs":{"9":{"result":"ok"},"11":{"stdout":"\u0004"}},"errors":{"8":"worker serving target 'zzz' not found","10":"e"}}}]`)
 
-	// A fault of one worker affects only its own jobs.
+	// A failing worker affects only its own jobs.
 	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":1,"target":"x"},{"id":2,"target":"x"},{"id":3,"target":"y"}]}}]|`)
 	request(t, a)
 	a.Close()
@@ -514,7 +514,7 @@ func TestSendSignal(t *testing.T) {
 
 	client.Write(`[0,{"no":2,"type":"send-signal","data":{"jobs":[{"id":3,"signal":15,"target":"x"},{"id":5,"signal":1,"target":"z"}]}}]|`)
 	answer(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
-	request(t, b) // and says nothing: the other one had the job
+	request(t, b) // no answer, but the other worker had the job
 	request(t, c)
 	c.Close()
 	client.Expect(`[1,{"no":2,"data":{"3":true,"errors":{"5":"Socket is closed"}}}]`)
@@ -537,8 +537,7 @@ func TestPings(t *testing.T) {
 			t.Fatalf("%d workers are left after %d pings", f.workers(), i+1)
 		}
 	}
-	// A worker that used to answer and stopped is given up; one that never answered is
-	// left alone.
+	// A worker that stops answering pings is disconnected; one that has never answered is not.
 	peertest.Until(t, "a worker that fell silent is given up", func() bool {
 		f.clock.advance(30 * time.Second)
 		return f.workers() == 1
@@ -560,7 +559,7 @@ func TestPasswordOfWorkers(t *testing.T) {
 	w.Expect(`[1,{"no":1,"data":"ok"}]`)
 }
 
-// A worker and clients come and go while pokes arrive; meant for the race detector.
+// A worker and clients come and go while pokes arrive. This test is for the race detector.
 func TestManyAtOnce(t *testing.T) {
 	f := start(t, "")
 	var all sync.WaitGroup
@@ -584,8 +583,8 @@ func TestManyAtOnce(t *testing.T) {
 	peertest.Until(t, "all workers are gone", func() bool { return f.workers() == 0 })
 }
 
-// TestLook: workers of several kinds are asked of themselves, one of each table of what waits,
-// once for all who look at a time.
+// TestLook: workers of several kinds are asked about themselves, and one of each table about
+// waiting rows, once for all callers in a Period.
 func TestLook(t *testing.T) {
 	f := start(t, "")
 	a, b := f.worker("a", "x", "y"), f.worker("b", "x")
@@ -628,8 +627,8 @@ func TestLook(t *testing.T) {
 	if l != f.master.Look() {
 		t.Error("somebody has looked again within the period")
 	}
-	// After the period they are asked again. What lost its last worker is told of; what cannot be
-	// counted anew is as it was, for a while.
+	// After the Period they are asked again. A target that has lost its last worker is
+	// reported; counts that cannot be renewed stay for a while.
 	old.Close()
 	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 3 })
 	for _, c := range []struct {

@@ -34,8 +34,8 @@ func (s *Server) stats(*http.Request) (any, error) {
 	return told, err
 }
 
-// Watch looks at the fleet now and then until stop, so that plots are filled when somebody opens
-// the page, and findings begin when what they tell does.
+// Watch takes a Look at intervals until stop is closed, so that plots have data when the page is
+// opened, and the time since which a finding holds is right.
 func (s *Server) Watch(stop <-chan struct{}) {
 	s.past.Run(stop, func() (api.Moment, bool) {
 		v := sum(s.Master.Look())

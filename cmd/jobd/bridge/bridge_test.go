@@ -49,7 +49,7 @@ func configFor(t *testing.T, targets ...string) config.Worker {
 	return cfg
 }
 
-// script makes the launcher of a configuration. {dir} is the fixture's.
+// script writes a launcher and sets it in a configuration. {dir} is the fixture's directory.
 func script(t *testing.T, cfg *config.Worker, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -92,7 +92,7 @@ func begin(t *testing.T, table *storetest.Table, cfg config.Worker) *fixture {
 	return f
 }
 
-// touch makes a file that jobs wait for.
+// touch creates a file for which jobs wait.
 func touch(t *testing.T, dir, name string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
@@ -273,7 +273,7 @@ func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
 		got, _, err := f.RunManual(context.Background(), []int64{3})
 		answers <- answer{got, err}
 	}()
-	// The table has the row before the daemon knows it.
+	// The row is in the table before the daemon knows it.
 	eventually(t, "row 3 waits in a's queue", func() bool { return f.length("a") == 1 })
 	if s := f.Status(); f.status(3) != store.Accepted || !s.Targets[0].Paused || s.Waiting != 1 {
 		t.Fatalf("%+v", s)
@@ -404,7 +404,7 @@ func TestSignalsAndTheSecondClient(t *testing.T) {
 	if r := f.record(1); *r.Signal != "SIGTERM" || r.Code != nil || *r.Result != "fail" {
 		t.Fatalf("%+v", r)
 	}
-	// A client that disconnects does not end its job, and blocks nobody.
+	// A client that disconnects neither ends its job nor blocks other clients.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		f.RunManual(ctx, []int64{2})
@@ -533,8 +533,8 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	}
 }
 
-// TestAnEndThatCannotBeWritten: if the row may run again, no client is told that it is
-// done before that is written.
+// TestAnEndThatCannotBeWritten: if the row may run again, no client gets the result before it is
+// written.
 func TestAnEndThatCannotBeWritten(t *testing.T) {
 	for _, c := range []struct{ orphans, want string }{
 		{"fail", "map[1:{ok}] map[]"},
@@ -569,7 +569,7 @@ func TestAnEndThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// sealed is a store whose waiting rows cannot be read while anything else works.
+// sealed is a store whose waiting rows cannot be read, while everything else works.
 type sealed struct {
 	*storetest.Memory
 	sealed *atomic.Bool
@@ -582,8 +582,8 @@ func (s sealed) Accept(ctx context.Context, wants []store.Want, limit int) (stor
 	return s.Memory.Accept(ctx, wants, limit)
 }
 
-// TestRowsThatCannotBeFetched: a daemon that cannot fetch its rows is unhealthy, even
-// if the database answers everything else. A daemon that wants no rows misses none.
+// TestRowsThatCannotBeFetched: a daemon that cannot fetch its rows is unhealthy, even if all other
+// statements succeed. A daemon that wants no rows is healthy.
 func TestRowsThatCannotBeFetched(t *testing.T) {
 	cfg := configFor(t, "a")
 	table := storetest.NewTable()

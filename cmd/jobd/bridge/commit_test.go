@@ -9,9 +9,8 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// cutter is a proxy before the database. Of connections whose commit has been done it
-// cuts every third, in the order in which they come, instead of passing the answer on.
-// If instead is set, it answers with that.
+// cutter is a proxy in front of the database. After every third commit it cuts the connection
+// instead of passing the answer on. If instead is set, it answers with that.
 func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -39,9 +39,8 @@ func newCrash(t *testing.T, orphans string) *crash {
 	return &crash{site: s, orphans: orphans}
 }
 
-// config has a lease that a daemon keeps even if it gets no processor for seconds; otherwise
-// its rows would be taken for those of a dead one. Rows of a daemon that is gone are settled
-// at once.
+// config has a lease that is long enough for a daemon that gets no processor for seconds; otherwise
+// it would be considered dead. Rows of a daemon whose process has ended are settled at once.
 func (c *crash) config(name string, concurrency int) config.Worker {
 	cfg := c.site.config(name, c.orphans, concurrency)
 	cfg.Lease = 10 * time.Second
@@ -69,7 +68,7 @@ func (c *crash) fail(format string, args ...any) {
 	c.t.Fatalf(format, args...)
 }
 
-// settled waits until everything has ended, and checks how.
+// settled waits until all rows have ended, and checks how.
 func (c *crash) settled() {
 	c.t.Helper()
 	deadline := time.Now().Add(settledIn)
@@ -134,8 +133,8 @@ func (c *crash) check(id int64, status, result, stdout, stderr string, runs []ru
 	}
 }
 
-// points lists the fault points that a life of A passes, in the order in which it first
-// passes them, without the kinds that are left out.
+// points returns the failpoints that a life of A passes, in the order in which it first passes
+// them, without the kinds that are left out.
 func points(t *testing.T, leaveOut ...string) []string {
 	t.Helper()
 	c := newCrash(t, "fail")
@@ -181,7 +180,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 						if count == 1 {
 							c.fail("A does not get to %s", name)
 						}
-						v.kill() // the other daemon was quicker
+						v.kill() // the other daemon was faster
 					}
 					c.life()
 					c.settled()

@@ -30,7 +30,7 @@ func handout(t *testing.T) *job.Handout {
 	return &job.Handout{ID: job.NewID(), Name: "mail", Argument: argument, Timeout: 30_000, Attempt: 2, Deadline: 1767225600123}
 }
 
-// carry pushes to a URL and waits for the outcome.
+// carry pushes a job to a worker and waits for the outcome.
 func carry(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answer {
 	t.Helper()
 	answers := make(chan master.Answer, 2)
@@ -120,8 +120,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestSilence: a worker that takes a request and says nothing has the job; one that
-// cannot be reached does not.
+// TestSilence: a worker that reads a request and does not answer has the job; one that cannot be
+// reached does not.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -153,7 +153,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestKept: connections are used again, but none that the worker has closed.
+// TestKept: connections are reused, but not those that the worker has closed.
 func TestKept(t *testing.T) {
 	var came, opened atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }))
@@ -188,7 +188,7 @@ func TestSecure(t *testing.T) {
 	}
 }
 
-// mute is the address of a server that closes each connection after the request.
+// mute returns the URL of a server that closes each connection after the request.
 func mute(t *testing.T) string {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(srv.Close)

@@ -7,7 +7,7 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// TestClock: a store's clock follows the times that it is told, without a jump.
+// TestClock: a store's clock follows the store's time without jumps.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -40,7 +40,7 @@ func TestClock(t *testing.T) {
 func TestNow(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
-	first.clock.begin(0, boot.Since()) // like the clock of a host that is wrong
+	first.clock.begin(0, boot.Since()) // like the clock of a host whose time is wrong
 	acquire(t, first)
 	if off := time.Since(time.UnixMilli(first.Now())); off.Abs() > time.Second {
 		t.Errorf("the clock is off by %v", off)

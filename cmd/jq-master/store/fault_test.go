@@ -20,7 +20,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// point is what a test does at a fault point.
+// point is called at each failpoint, if a test has set it.
 var point atomic.Pointer[func(string)]
 
 func init() {
@@ -167,7 +167,7 @@ func (l *lives) count() int {
 	return l.ended
 }
 
-// goesOn waits until jobs come to their ends.
+// goesOn waits until jobs have ended again.
 func (l *lives) goesOn() {
 	l.t.Helper()
 	eventually(l.t, "jobs end", func(before int) func() bool {
@@ -184,13 +184,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// settle ends the load and compares: acknowledged jobs are there as they were, and
-// refused ones are not.
+// settle ends the load and checks that acknowledged jobs are stored as they were, and refused ones
+// are not.
 func (l *lives) settle() {
 	l.t.Helper()
 	close(l.stop)
 	l.wg.Wait()
-	must(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // behind what was undone
+	must(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // after the enqueueings that are undone
 	got := load(l.t, l.r)
 	if diff := cmp.Diff(l.want, got.Jobs); diff != "" {
 		l.t.Errorf("the store holds something else than it has acknowledged (-want +got):\n%s", diff)
@@ -217,7 +217,7 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]struct {
 		begin, end func(*testing.T, *redistest.Server)
-		away       bool // it lasts long enough to be noticed
+		away       bool // the fault lasts long enough to be noticed
 	}{
 		"killed":  {begin: func(_ *testing.T, s *redistest.Server) { s.Kill() }, end: launch, away: true},
 		"stopped": {begin: func(_ *testing.T, s *redistest.Server) { s.Stop() }, end: launch, away: true},
@@ -375,7 +375,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// Commands of a dead connection reach the server late: they have no effect.
+// Commands of a dead connection that reach the server late have no effect.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	gate := redistest.NewGate(t, shared.Addr())
@@ -448,8 +448,8 @@ func TestSlowLink(t *testing.T) {
 	}
 }
 
-// A replica takes over: with all writes the master goes on; if some are missing, the
-// store says that they are lost.
+// A replica takes over: if it has all writes, the master continues; if some are missing, the store
+// reports ErrLost.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []bool{false, true} {
@@ -520,7 +520,7 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// answer is an error as Redis says it.
+// answer is an error reply of Redis.
 type answer string
 
 func (a answer) Error() string { return string(a) }

@@ -78,7 +78,7 @@ func TestStandby(t *testing.T) {
 	if why := <-second.told; !strings.Contains(why, fmt.Sprintf("process %d on ", os.Getpid())) {
 		t.Errorf("the standby says %q", why)
 	}
-	// A renewed lease is not free: the first store goes on for longer than its term.
+	// A renewed lease is not free: the first store keeps it for longer than one term.
 	before := lease(t, first)
 	deadline := time.Now().Add(within)
 	for lease(t, first) == before && time.Now().Before(deadline) {
@@ -101,8 +101,8 @@ func TestStandby(t *testing.T) {
 	third.acquired(t)
 }
 
-// TestGivesWay: a standby that could not serve leaves the lease to one that could, for as
-// long as there is one.
+// TestGivesWay: a standby that could not serve leaves the lease to one that could, while there is
+// one.
 func TestGivesWay(t *testing.T) {
 	t.Parallel()
 	unable := func() bool { return false }
@@ -139,13 +139,13 @@ func TestGivesWay(t *testing.T) {
 	default:
 	}
 	dead()
-	if err := second.Resign(context.Background()); err != nil { // nobody who could serve waits
+	if err := second.Resign(context.Background()); err != nil { // no standby that could serve waits
 		t.Fatal(err)
 	}
 	lame.acquired(t)
 	first = lame.Redis
 	shared.Do(t, "DEL", first.keys.standbys)
-	shared.Do(t, "SET", first.keys.standbys, "no list") // a foreign value must not disturb anybody
+	shared.Do(t, "SET", first.keys.standbys, "no list") // a value of the wrong type must not disturb the masters
 	third := standby(t, twin(t, first))
 	if err := first.Resign(context.Background()); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestGivesWay(t *testing.T) {
 	}
 }
 
-// Anybody may take a lease that has run out, and its former owner writes nothing more.
+// Any master may take an expired lease, and its former owner writes nothing more.
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
@@ -174,7 +174,7 @@ func TestFenced(t *testing.T) {
 	}
 	over(t, first, ErrFenced)
 	holds(t, second, j)
-	// The idle one notices at its next renewal.
+	// An idle store notices at its next renewal.
 	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
 	third := twin(t, first)
 	acquire(t, third)
@@ -267,8 +267,8 @@ func TestGone(t *testing.T) {
 	cmd.Wait()
 }
 
-// A store that was emptied, exchanged or set back is noticed by the next write, and at
-// the latest by the next renewal.
+// The next write notices that a store was emptied, exchanged or restored, or else the next renewal
+// does.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, r *Redis){

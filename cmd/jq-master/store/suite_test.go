@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// within bounds each wait of these tests.
+// within limits each wait in these tests.
 const within = 45 * time.Second
 
 var shared *redistest.Server
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 var namespaces atomic.Int64
 
-// open makes a Redis store in a namespace of its own on a server.
+// open returns a Redis store with its own namespace.
 func open(t *testing.T, server *redistest.Server) *Redis {
 	t.Helper()
 	return reopen(t, server.URL(), fmt.Sprintf("t%d", namespaces.Add(1)))
@@ -420,7 +420,8 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestUnique: a key is stored with its job, and a job that waits is postponed, with another priority.
+// TestUnique: a key is stored with its job, and a waiting job can be postponed and get another
+// priority.
 func TestUnique(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		j := newJob(1)

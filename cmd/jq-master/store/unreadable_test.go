@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestUnreadable: anything in the place of a record is counted and left out, and all
-// others are read and go on.
+// TestUnreadable: anything in the place of a record is counted and left out, and all other records
+// are read and work.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	type place struct {
@@ -114,7 +114,7 @@ func TestUnreadable(t *testing.T) {
 			if (len(got.Workers) != 1) != (name == "workers is a string") || (len(got.Constraints) != 1) != (name == "constraints is a list") {
 				t.Errorf("workers %v, constraints %v", got.Workers, got.Constraints)
 			}
-			// All goes on.
+			// Everything else works.
 			n := newJob(9)
 			if e := await(t, enqueueing(r, &Key{Name: "k", TTL: time.Hour}, n)); e.err != nil || e.replayed {
 				t.Fatalf("%+v", e)

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jq-master/master"
 )
 
-// unread is a client that reads nothing before it is told to.
+// unread is a client that does not read until it is told to.
 type unread struct {
 	http.ResponseWriter
 	writes chan<- struct{}

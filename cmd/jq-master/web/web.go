@@ -123,8 +123,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// Watch looks at the master now and then until stop, so that plots are filled when somebody opens
-// the page, and findings begin when what they tell does.
+// Watch reads the statistics at intervals until stop is closed, so that plots have data when the
+// page is opened, and the time since which a finding holds is right.
 func (s *Server) Watch(stop <-chan struct{}) {
 	s.past.Run(stop, func() (m api.Moment, known bool) {
 		_, err := s.Master.Findings()

@@ -8,8 +8,8 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestActions: what one does is done, said and, where that can be, undone; and what a worker
-// refuses is told.
+// TestActions: actions take effect, are confirmed and, if possible, can be undone; refusals of a
+// worker are shown.
 func TestActions(t *testing.T) {
 	w, first, ids := busy(t)
 	paused := func(target string) bool {
@@ -63,7 +63,7 @@ func TestActions(t *testing.T) {
 	b.Press("Run")
 	b.Sees("1 row still runs.", "running")
 
-	// A worker that is gone, and one that stands still.
+	// A worker that is gone, and one that is stopped.
 	b.Forgive("502 (Bad Gateway)", "404 (Not Found)")
 	b.At("#/target/1%2Fhigh")
 	b.Sees("Run by hand")
@@ -75,8 +75,8 @@ func TestActions(t *testing.T) {
 	b.Strict()
 }
 
-// TestForeign: what the page may do, a page of another site may not, with a visitor's browser; and
-// without a password nobody but this host is served.
+// TestForeign: a page of another site cannot do what the page may do; and without a password only
+// this host is served.
 func TestForeign(t *testing.T) {
 	w := start(t)
 	w.worker("one", "[targets]", "mail = 1")
@@ -117,8 +117,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestPassword: whoever has none gets nothing of /v1, this host neither, unless the configuration
-// exempts it; and a proxy on this host speaks for others.
+// TestPassword: without the password a client gets nothing from /v1, not even on this host unless
+// the configuration exempts it; and a proxy on this host counts as another host.
 func TestPassword(t *testing.T) {
 	with := func(lines ...string) *world {
 		return &world{t: t, url: "http://" + run(t, "jobd-master", append(lines, "password = s3cret", "http_addr = 127.0.0.1:0")...).Field("http_addr")}

@@ -13,12 +13,11 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestViews looks at every view, in both themes and from small to wide, then goes everywhere
-// without a pointer.
+// TestViews checks every view in both themes and several widths, then visits them by keyboard.
 func TestViews(t *testing.T) {
 	w, _, ids := busy(t)
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // of the row and the target that there are not
+	b.Forgive("404 (Not Found)") // for the row and the target that do not exist
 	pdf := fmt.Sprintf("#/row/pdf/%d", ids["running"])
 	for i, v := range []struct {
 		route string
@@ -72,7 +71,7 @@ func TestViews(t *testing.T) {
 	b.Until(`[...document.querySelectorAll('#hits li')].some(e => e.innerText.includes('1/high'))`)
 	b.Keys("\r")
 	b.Until(`location.hash === '#/target/1%2Fhigh'`)
-	// A row that runs is seen to end.
+	// A running row is shown to end.
 	b.At(pdf)
 	b.Sees("running")
 	w.exec("UPDATE app."+w.table+" SET status = 'done', result = 'ok', return_code = 0, stdout = 'at last', time_finished = unix_timestamp() WHERE id = ?", ids["running"])
@@ -80,13 +79,13 @@ func TestViews(t *testing.T) {
 	b.Strict()
 }
 
-// TestReadme takes the picture of the README, and counts what a first visit takes.
+// TestReadme takes the picture of the README, and counts the requests of a first visit.
 func TestReadme(t *testing.T) {
 	w := start(t)
 	w.worker("web-1", "[targets]", "mail = 6", "thumbnail = 3")
 	w.worker("web-2", "[targets]", "mail = 6", "invoice = 2", "report = 2")
 	cold := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	cold.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // nothing is asked for again
+	cold.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
 	cold.Visit(w.url + "/")
 	cold.Sees("All is well", "Does it keep up?", "Busiest targets")
 	cold.Until(`document.querySelector('.uplot canvas')`)
@@ -128,8 +127,8 @@ func TestReadme(t *testing.T) {
 	b.Strict()
 }
 
-// TestLive: what happens is seen without asking, hidden tabs ask for nothing, and a master that
-// is away is not drawn as one that is there.
+// TestLive: changes are shown without a reload, hidden tabs send no requests, and a master that is
+// away is shown as away.
 func TestLive(t *testing.T) {
 	w := start(t)
 	b := w.open("")
@@ -143,7 +142,7 @@ func TestLive(t *testing.T) {
 	b.Sees("its only slot is taken, and 1 row waits")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
-	time.Sleep(time.Second) // for what was under way
+	time.Sleep(time.Second) // for requests in progress
 	before, _ := b.Heard()
 	time.Sleep(5 * time.Second)
 	if after, _ := b.Heard(); after != before {
@@ -158,8 +157,8 @@ func TestLive(t *testing.T) {
 	b.Strict()
 }
 
-// TestTokens: with a password the page asks for it; this host need not have it where the
-// configuration says so.
+// TestTokens: with a password the page asks for it; this host does not need it if the configuration
+// says so.
 func TestTokens(t *testing.T) {
 	w := start(t, "password = open sesame # not this")
 	b := w.open("")
@@ -180,11 +179,10 @@ func TestTokens(t *testing.T) {
 	b.Sees("no worker is registered")
 }
 
-// hostile are texts that do harm unless they are shown as nothing but text; a target has 16
-// characters.
+// hostile are texts that do harm unless they are shown as plain text; a target has 16 characters.
 var hostile = []string{`<img src=x>`, `"><b>bold`, `${alert(1)}`, "\u202eturned", `../v1/x?y#z`, `..`, `%2e%2e%2f`, `javascript:x`, strings.Repeat("W", 16)}
 
-// TestHostile has hostile texts wherever somebody else chooses them.
+// TestHostile uses hostile texts wherever others choose the text.
 func TestHostile(t *testing.T) {
 	w := start(t)
 	const harm = `<img src=x onerror="window.harm=1"></pre><script>window.harm=2</script><b>bold`

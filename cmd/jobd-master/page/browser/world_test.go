@@ -1,5 +1,5 @@
-// Package browser tries the page of jobd-master in a real Chromium, against the real programs and
-// a real table.
+// Package browser tests the page of jobd-master in a real Chromium, with the real programs and a
+// real table.
 package browser
 
 import (
@@ -37,7 +37,7 @@ var shots = flag.String("shots", "", "directory for pictures of every view, ligh
 
 var (
 	dir      string          // of programs, configurations, and what rows do
-	chromium context.Context // of which each tab gets one of its own
+	chromium context.Context // parent of the contexts of tabs
 	server   *mariadbtest.Server
 	db       *sql.DB
 )
@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 		if _, err := db.Exec("CREATE DATABASE app CHARACTER SET utf8mb4"); err != nil {
 			return 1, err
 		}
-		// What a row does stands in a file of its id.
+		// A file named for the row's id says what the row does.
 		if err := os.WriteFile(filepath.Join(dir, "do"), []byte("#!/bin/sh\n[ ! -f "+dir+"/row-$1 ] || . "+dir+"/row-$1\n"), 0o700); err != nil {
 			return 1, err
 		}
@@ -82,7 +82,7 @@ const columns = `
   status enum('waiting','manual','accepted','running','done','ignored') NOT NULL DEFAULT 'waiting', result enum('ok','fail') DEFAULT NULL,
   return_code tinyint(3) unsigned DEFAULT NULL, sig char(10) DEFAULT NULL, stdout mediumtext, stderr mediumtext, recipient text, KEY status_target_idx (status, target, id)`
 
-// world is a master of its own, with a table.
+// world is a master with its own table.
 type world struct {
 	t     *testing.T
 	d     *throwaway.Daemon
@@ -119,13 +119,13 @@ func start(t *testing.T, lines ...string) *world {
 	return w
 }
 
-// worker starts one that has registered when this returns.
+// worker starts a worker and waits until it is registered.
 func (w *world) worker(name string, lines ...string) *throwaway.Daemon {
 	w.t.Helper()
 	host, port, _ := net.SplitHostPort(w.d.Field("addr"))
 	d := run(w.t, "jobd", append([]string{"name = " + name, "master_host = " + host, "master_port = " + port, "mysql_host = 127.0.0.1", fmt.Sprintf("mysql_port = %d", server.Port()),
 		"mysql_user = root", "mysql_password = ", "mysql_database = app", "mysql_table = " + w.table, "lease = 600", "shutdown_timeout = 0", "launcher = " + dir + "/do {id}"}, lines...)...)
-	if lines[len(lines)-1] != "[targets]" { // without any it does not register
+	if lines[len(lines)-1] != "[targets]" { // without targets it does not register
 		if err := w.d.Log.Await("name=" + name); err != nil {
 			w.t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func (w *world) exec(query string, args ...any) {
 
 var lastID int
 
-// row adds one that does this, and returns its id.
+// row adds a row and returns its id.
 func (w *world) row(target, status, does string) int {
 	w.t.Helper()
 	lastID++
@@ -170,7 +170,7 @@ func (w *world) until(id int, status string) {
 	}
 }
 
-// ask makes a request on a control port.
+// ask sends a request to a control port.
 func ask(t *testing.T, addr, typ string, data any) string {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -193,7 +193,7 @@ func (w *world) poke(targets ...string) {
 	ask(w.t, w.d.Field("addr"), "poke", map[string]any{"targets": targets})
 }
 
-// http makes a request of /v1, with headers.
+// http sends a request to /v1, with headers.
 func (w *world) http(method, path, body string, headers ...string) (int, string) {
 	w.t.Helper()
 	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
@@ -217,7 +217,7 @@ func (w *world) http(method, path, body string, headers ...string) (int, string)
 	return resp.StatusCode, string(text)
 }
 
-// open opens the page in a profile of its own.
+// open opens the page in its own browser profile.
 func (w *world) open(route string) *pagetest.Tab {
 	w.t.Helper()
 	b := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())
@@ -225,7 +225,7 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// busy is a fleet with something of everything, and the ids of some rows.
+// busy returns a fleet with rows and workers in every state, and the ids of some rows.
 func busy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) {
 	t.Helper()
 	w = start(t, "worker_timeout = 1")
@@ -257,7 +257,7 @@ func busy(t *testing.T) (w *world, first *throwaway.Daemon, ids map[string]int) 
 	return w, first, ids
 }
 
-// small writes a picture again with the 256 colours that it has most of: a README's is small.
+// small reduces a picture to its 256 most frequent colours, because pictures of a README must be small.
 func small(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
