@@ -29,8 +29,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// The tests of this file run the daemon around an engine without a database;
-// those of package bridge have one.
+// The tests in this file run the daemon with an engine that has no database; those of package
+// bridge use one.
 
 // daemon is run in this process.
 type running struct {
@@ -187,7 +187,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// An address in use is found out before the engine touches a row.
+// An address in use is detected before the engine touches a row.
 func TestBusyPort(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -300,8 +300,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestUnits: the daemons run as a user of their own, which the shipped file makes, and
-// the service manager passes their passwords on.
+// TestUnits: the daemons run as their own user, which sysusers.conf creates, and the service
+// manager passes them their configuration.
 func TestUnits(t *testing.T) {
 	users, err := os.ReadFile("systemd/sysusers.conf")
 	if err != nil {

@@ -49,7 +49,7 @@ func (c *crash) config(name string, concurrency int) config.Worker {
 
 func (c *crash) life(env ...string) *child {
 	c.t.Helper()
-	// Each life signs its runs, so that they can be told apart.
+	// Each life marks its runs, so that they can be distinguished.
 	cfg := c.config(crashOwner, 3)
 	cfg.LauncherEnv = []string{fmt.Sprintf("WHO=%s%d", crashOwner, len(c.victims)+1)}
 	v := c.start(cfg, env...)
@@ -240,7 +240,7 @@ func TestKillAtAnyTime(t *testing.T) {
 			for range 4 {
 				v := c.life()
 				<-v.ready
-				time.Sleep(time.Duration(i*7+len(c.victims)*5) * time.Millisecond) // a moment to die at, not a wait
+				time.Sleep(time.Duration(i*7+len(c.victims)*5) * time.Millisecond) // when to die, not a wait
 				v.kill()
 			}
 			c.life()
@@ -249,9 +249,9 @@ func TestKillAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestAStoppedDaemon is taken for dead. Its process is killed before its row runs again
-// elsewhere, though the daemon itself cannot do that. When the daemon goes on, it finds
-// its rows gone and works on.
+// TestAStoppedDaemon: a stopped daemon is considered dead. Its process is killed before its row
+// runs again elsewhere, although the daemon itself cannot kill it. When the daemon continues, it
+// finds its rows gone and keeps working.
 func TestAStoppedDaemon(t *testing.T) {
 	c := newCrash(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
@@ -280,8 +280,8 @@ func TestAStoppedDaemon(t *testing.T) {
 	}
 }
 
-// TestAStoppedDaemonThatGoesOn: a process that the guard has killed while the daemon stood
-// still has not failed, and runs again.
+// TestAStoppedDaemonThatGoesOn: the row of a process that the guard has killed while the daemon was
+// stopped has not failed, and runs again.
 func TestAStoppedDaemonThatGoesOn(t *testing.T) {
 	c := newCrash(t, "requeue")
 	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")

@@ -25,8 +25,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The test binary is also the daemon that is killed, as a process of its own, with a
-// configuration and a fault from the environment.
+// The test binary is also the daemon that is killed. It gets its configuration and its failpoint
+// from the environment.
 const (
 	envConfig = "BRIDGE_TEST_CONFIG"
 	envFault  = "BRIDGE_TEST_FAULT"  // name:count, the moment to die
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		daemon(text)
 		return
 	}
-	// The tests wait for processes and the database more than they work.
+	// The tests mostly wait for processes and the database.
 	_ = flag.Set("test.parallel", "6")
 	os.Exit(mariadbtest.Main(m))
 }
@@ -165,7 +165,7 @@ func (s *site) config(name, orphans string, concurrency int) config.Worker {
 	}
 }
 
-// child is a daemon in a process of its own.
+// child is a daemon in its own process.
 type child struct {
 	t     *testing.T
 	name  string

@@ -52,9 +52,9 @@ func (b *lockedBuffer) count(text string) int {
 	return strings.Count(b.String(), text)
 }
 
-// TestADatabaseThatTakesNothing counts as away until it takes what it has refused,
-// however many leases are renewed and other rows written meanwhile, and the log says so
-// once.
+// TestADatabaseThatTakesNothing: a database counts as away until it accepts the writes that it has
+// refused, however many leases are renewed and other rows written meanwhile, and the outage is
+// logged once.
 func TestADatabaseThatTakesNothing(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Lease = testLease / 5

@@ -96,8 +96,8 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 // wait is the length of an outage.
 func wait(d time.Duration) { <-time.After(d) }
 
-// TestAFellowKeepsItsRowsThroughAnOutage: when the database can be written again after
-// longer than a lease, all leases are over and all daemons may be taken for dead.
+// TestAFellowKeepsItsRowsThroughAnOutage: when the database can be written again after longer than
+// a lease, all leases have expired and all daemons may be considered dead.
 func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	for what, outage := range map[string]struct{ begin, end func(*site) }{
@@ -131,7 +131,7 @@ func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
 			outage.begin(s)
 			wait(4 * time.Second) // two leases
 			outage.end(s)
-			// Each daemon looks for dead ones several times before the rows end.
+			// Each daemon checks for dead ones several times before the rows end.
 			wait(3 * time.Second)
 			if n := s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
 				t.Fatalf("%d of 6 rows still run", n)
@@ -241,8 +241,8 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseComesLate starts a daemon before its database: rows are done soon
-// after the database is there. An error of the database itself ends the daemon.
+// TestTheDatabaseComesLate starts a daemon before its database: rows run soon after the database is
+// there. An error of the database itself ends the daemon.
 func TestTheDatabaseComesLate(t *testing.T) {
 	server := mariadbtest.New(t)
 	site := newSite(t, server)

@@ -246,8 +246,8 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 	(<-stops)()
 }
 
-// TestABrokerThatGoesAway restarts the broker while it has rows with and without a
-// worker: rows that may have run are settled, the others go on.
+// TestABrokerThatGoesAway restarts the broker while it has rows with and without a worker: rows
+// that may have run are settled, the others continue.
 func TestABrokerThatGoesAway(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=2", "b=1")

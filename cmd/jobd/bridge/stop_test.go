@@ -90,7 +90,7 @@ func TestASpooledResultIsNotSettled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		table.Forget(dead.Token()) // it is dead at the first look
+		table.Forget(dead.Token()) // it is dead at the first check
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		if b, err = open(ctx, cfg, zerolog.Nop(), nil, failing{table.Open(cfg.Name, cfg.Lease, store.Place{}), table}); err != nil {
@@ -177,8 +177,8 @@ func TestAStopThatRunsOutOfPatienceSignals(t *testing.T) {
 	}
 }
 
-// TestAbruptEnds: daemons of one process replace one another; rows are settled when the
-// lease is over, and not before.
+// TestAbruptEnds: daemons of one process replace one another; rows are settled when the lease has
+// expired, not before.
 func TestAbruptEnds(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestAbruptEnds(t *testing.T) {
 	}
 }
 
-// TestALeaseThatCannotBeRenewed: with requeue, processes end before the lease does;
-// otherwise they go on, and their results are written.
+// TestALeaseThatCannotBeRenewed: with requeue, processes end before the lease expires; otherwise
+// they continue, and their results are written.
 func TestALeaseThatCannotBeRenewed(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
@@ -266,8 +266,8 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// TestADaemonThatWasTakenForDead loses its rows, kills their processes and goes on
-// under a new token.
+// TestADaemonThatWasTakenForDead: a daemon that was considered dead loses its rows, kills their
+// processes and continues with a new token.
 func TestADaemonThatWasTakenForDead(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	script(t, &cfg, "[ $id = 3 ] || exec sleep 1000")

@@ -25,7 +25,7 @@ func TestWhoIsAStray(t *testing.T) {
 		{strayTime / 2, []int64{1, 2}, nil, []int64{1}},
 		{strayTime, nil, nil, nil},
 		{0, []int64{4}, nil, nil},
-		{strayTime, []int64{4}, nil, nil}, // nobody looked meanwhile
+		{strayTime, []int64{4}, nil, nil}, // no check meanwhile
 		{strayTime / 2, []int64{4}, nil, nil},
 		{strayTime / 2, []int64{4}, nil, []int64{4}},
 	} {
@@ -36,8 +36,8 @@ func TestWhoIsAStray(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseForgets: the database has lost the ends of rows, so the daemon has
-// claims on rows of which it knows nothing.
+// TestTheDatabaseForgets: the database has lost the ends of rows, so the daemon has claims on rows
+// that it does not know.
 func TestTheDatabaseForgets(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	script(t, &cfg, quick)

@@ -8,20 +8,20 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// TestWhoIsDead looks at the same incarnation every second.
+// TestWhoIsDead checks the same incarnation every second.
 func TestWhoIsDead(t *testing.T) {
 	living := func(store.Place) bool { return false }
 	type look struct {
 		beat  int64
 		left  time.Duration // of the lease
 		pause time.Duration // before it, instead of a second
-		blind bool          // the look before failed
+		blind bool          // the check before failed
 	}
 	long, fresh, over := look{beat: 1, left: time.Hour}, look{beat: 1, left: 2 * time.Second}, look{beat: 1}
 	for _, c := range []struct {
 		name  string
 		looks []look
-		dead  int // the look at which it is dead, 0 for never
+		dead  int // the check at which it is dead, 0 for never
 	}{
 		{"a lease that runs", []look{long, long, long, long, long, long, long}, 0},
 		{"silence", []look{fresh, fresh, over, over, over}, 4},

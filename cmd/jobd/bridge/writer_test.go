@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// obstinate is a store whose writes a test decides about.
+// obstinate is a store whose writes succeed or fail as a test says.
 type obstinate struct {
 	store.Store
 	mu    sync.Mutex
@@ -102,7 +102,7 @@ func TestWriterMakesLargeTransactions(t *testing.T) {
 	for _, ch := range answers {
 		<-ch
 	}
-	// The first ones go at once, the rest together.
+	// The first changes are written at once, the others together.
 	if len(o.seen) > 6 {
 		t.Errorf("%d transactions", len(o.seen))
 	}
@@ -125,8 +125,8 @@ func TestChangesOfOneRowKeepApart(t *testing.T) {
 	}
 }
 
-// TestWaitingResultsAreBounded holds the database away while more results come in than
-// the memory may hold.
+// TestWaitingResultsAreBounded: the database is away while more results arrive than the memory may
+// hold.
 func TestWaitingResultsAreBounded(t *testing.T) {
 	const size, n = 4 << 20, memoryLimit/(4<<20) + 6
 	out := strings.Repeat("x", size)
@@ -176,8 +176,8 @@ func TestWaitingResultsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAFullSpool: when the daemon stops without a database and the spool has no room for
-// an output, it still has room for how the job ended.
+// TestAFullSpool: if the daemon stops without a database and the spool has no room for an output,
+// it still records how the job ended.
 func TestAFullSpool(t *testing.T) {
 	sp, err := newSpool(t.TempDir(), "t")
 	if err != nil {
@@ -261,8 +261,8 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 	}
 }
 
-// TestSpoolSyncsDirectories: files and directories that are made, renamed and removed
-// survive a loss of power, including the new parents of the directory.
+// TestSpoolSyncsDirectories: changes of files and directories, including new parents of the
+// directory, survive a power failure.
 func TestSpoolSyncsDirectories(t *testing.T) {
 	var synced []string
 	defer durable.Spy(func(dir string) { synced = append(synced, dir) })()
@@ -286,7 +286,7 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	}
 }
 
-// TestSpooledOutputThatCannotBeRead: as long as the reason may pass, the row waits for its
+// TestSpooledOutputThatCannotBeRead: while the reason may be temporary, the row waits for its
 // output; outputs that come back from the spool count against a transaction's size.
 func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	const size, n = 4 << 20, memoryLimit/(4<<20) + 3
@@ -305,7 +305,7 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d results are in the spool, %v", len(files), err)
 	}
-	// A folder can be opened but not read. The name exists at any moment.
+	// A directory can be opened but not read as a file. The name exists at any time.
 	swap := func(f string) error {
 		return unix.Renameat2(unix.AT_FDCWD, f, unix.AT_FDCWD, f+".kept", unix.RENAME_EXCHANGE)
 	}

@@ -161,7 +161,7 @@ poll_intervall = 5
 }
 
 func TestWorkerErrors(t *testing.T) {
-	// Each case changes one line of the minimal file; none at all when old is "".
+	// Each case changes one line of the minimal file; none if old is "".
 	tests := []struct{ old, new, want string }{
 		{"host = 127.0.0.1\n", "", "'host' is not defined"},
 		{"host = 127.0.0.1\n", "host =\n", "'host' is not defined"},
@@ -319,7 +319,7 @@ func FuzzQuoted(f *testing.F) {
 	f.Add("'", "\\\\;")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		key, value = strings.ToValidUTF8(key, ""), strings.ToValidUTF8(value, "")
-		k, _ := json.Marshal(strings.ReplaceAll(key, "=", "-")) // the first one always divides
+		k, _ := json.Marshal(strings.ReplaceAll(key, "=", "-")) // the first = always separates
 		v, _ := json.Marshal(value)
 		doc := parse("a = b\n" + string(k) + " = " + string(v) + "\nd = e\n")
 		want := []entry{{"a", "b"}, {strings.ReplaceAll(key, "=", "-"), value}, {"d", "e"}}
@@ -332,7 +332,7 @@ func FuzzQuoted(f *testing.F) {
 	})
 }
 
-// without cuts the file and the line off warnings.
+// without removes the file and the line from warnings.
 func without(warnings []string) (list []string) {
 	for _, w := range warnings {
 		_, text, _ := strings.Cut(w, ": ")

@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// worker serves an engine on a port of its own.
+// worker serves an engine on its own port.
 func worker(t *testing.T, e *controltest.Engine) *peer.Server {
 	t.Helper()
 	s, err := peer.Listen("127.0.0.1", 0, peer.Options{Log: zerolog.Nop()})
@@ -50,8 +50,8 @@ func TestRequests(t *testing.T) {
 	bad := func(text string) string { return `"error":"` + text + `"` }
 	tests := []struct {
 		typ, data string // of the request; no data when ""
-		want      string // the response behind its number
-		calls     string // what the engine was asked
+		want      string // the response after its number
+		calls     string // the calls of the engine
 	}{
 		{"poll", ``, ok, all},
 		{"poll", `null`, ok, all},
@@ -229,8 +229,8 @@ func TestEngineErrors(t *testing.T) {
 	}
 }
 
-// PHP's client takes everything before the last 0x04 for its answer and refuses data of
-// some types.
+// The PHP client treats everything before the last 0x04 as its answer, and refuses data of some
+// types.
 func TestEveryAnswerSuitsPHP(t *testing.T) {
 	e := table()
 	c := peertest.Dial(t, worker(t, e).Addr().String())

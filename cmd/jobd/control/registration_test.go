@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/jobd/control"
 )
 
-// fakeMaster accepts what links dial and talks in bytes.
+// fakeMaster accepts connections of links, and reads and writes bytes.
 type fakeMaster struct {
 	t *testing.T
 	net.Listener
@@ -134,8 +134,8 @@ func TestLinkRegisters(t *testing.T) {
 	}
 	no = s.expectRegistration(`"data":{"targets":["a","new"],"name":"probe-w1"}}]`)
 
-	// If a poll names a target that has just gone, the other targets are polled all the
-	// same.
+	// If a poll names a target that was just removed, the other targets are polled
+	// nevertheless.
 	s.write(`[1,{"no":` + no + `,"data":"ok"}]|[0,{"no":3,"type":"poll","data":{"targets":["b","a"]}}]|`)
 	if got := s.read(); got != `[1,{"no":3,"error":"invalid target 'b'"}]` {
 		t.Error(got)
@@ -159,14 +159,14 @@ func TestLinkComesBack(t *testing.T) {
 		}
 		s.sock.Close()
 	}
-	s := m.accept() // refused: it tries again all the same
+	s := m.accept() // refused, but it tries again
 	no, _ := s.registered()
 	s.write(`[1,{"no":` + no + `,"error":"invalid password"}]|`)
 	s.sock.Close()
 	m.accept().registered()
 }
 
-// TestAMasterThatIsGone: the connection stays open, and nobody answers on it.
+// TestAMasterThatIsGone: the connection stays open, but there are no answers.
 func TestAMasterThatIsGone(t *testing.T) {
 	m, e := newMaster(t), controltest.New("a")
 	link(t, m, e, "", 100*time.Millisecond)

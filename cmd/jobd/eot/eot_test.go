@@ -12,9 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// golden is one line of testdata/golden.json: a message without its End, and
-// what it means. Exactly one of kind, error (the text that goes back) and
-// malformed (nothing goes back) is there.
+// golden is one line of testdata/golden.json: a message without its End, and what it means. It has
+// exactly one of kind, error (the text of the answer) and malformed (no answer).
 type golden struct {
 	What      string
 	In        string

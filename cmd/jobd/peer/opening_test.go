@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// A web page can send one of our messages as the body of a request, and a cookie or a
-// session ticket can hold one. None of these are obeyed.
+// A web page can send one of our messages as the body of a request, and a cookie or a session
+// ticket can hold one. None of these are carried out.
 func TestBrowsersAreClosed(t *testing.T) {
 	s := serve(t, peer.Options{Password: "secret", AllowLocalhost: true})
 	const body = `|[0,{"no":1,"type":"big"}]|`
@@ -47,7 +47,7 @@ func TestBrowsersAreClosed(t *testing.T) {
 	if n := s.bigs.Load(); n > 0 {
 		t.Errorf("%d requests of browsers are obeyed", n)
 	}
-	// Half a method waits, and delays nobody.
+	// An incomplete method waits, and delays no other connection.
 	half := s.dial(t)
 	half.Write("POS")
 	other := s.dial(t)

@@ -82,8 +82,7 @@ func (s *served) dial(t *testing.T) *peertest.Client { return peertest.Dial(t, s
 
 const malformed = `[1,{"no":0,"error":"malformed `
 
-// framing gives the answers to inputs; '|' ends a message, and a quiet case gets no
-// answer.
+// framing has inputs and their answers; '|' ends a message, and a quiet case gets no answer.
 var framing = []struct{ in, out string }{
 	{`[2]|`, `[3]`},
 	{`[2,{"no":1}]|`, `[3]`},
@@ -280,7 +279,7 @@ func TestMessageTooLong(t *testing.T) {
 	c.Write(strings.Repeat("x", 64<<10+1))
 	c.Expect(`[1,{"no":0,"error":"message is longer than 65536 bytes"}]`)
 	c.ExpectEnd()
-	// With the password, more is let through.
+	// After the password, larger messages are allowed.
 	c = locked.dial(t)
 	c.Write(`[0,{"no":1,"type":"fail","password":"p"}]|[0,{"no":2,"type":"fail","data":"` + strings.Repeat("x", 100<<10) + `"}]|`)
 	c.Expect(`[1,{"no":1,"error":"it failed"}]`, `[1,{"no":2,"error":"it failed"}]`)
@@ -299,7 +298,7 @@ func TestTooManyConnections(t *testing.T) {
 	s.dial(t).Quiet()
 }
 
-// TestSilentConnectionsMakeRoom: a connection that makes no request keeps nobody out,
+// TestSilentConnectionsMakeRoom: a connection that makes no request does not keep others out,
 // whatever else it sends.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	s := serve(t, peer.Options{MaxConnections: 2, Silent: time.Millisecond})
@@ -365,12 +364,12 @@ func TestTooManyWaits(t *testing.T) {
 	c.Quiet()
 }
 
-// The server stops reading from a client that reads nothing, and nothing piles up.
+// The server stops reading from a client that reads nothing, so that no replies pile up.
 func TestUnreadReplies(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)
 	c.Write(strings.Repeat(`[0,{"no":1,"type":"big"}]|`, 200))
-	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // nobody else is held up
+	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // no other client is delayed
 		before = s.bigs.Load()
 	}
 	if n := s.bigs.Load(); n > 100 {
@@ -494,7 +493,7 @@ func TestMemoryUsage(t *testing.T) {
 	}
 }
 
-// TestHost: what is bound is what was written.
+// TestHost: the server listens on the address in the configuration.
 func TestHost(t *testing.T) {
 	for host, want := range map[string]bool{"0.0.0.0": false, "127.0.0.1": false, "::": true, "::1": true} {
 		s, err := peer.Listen(host, 0, peer.Options{Log: zerolog.Nop()})

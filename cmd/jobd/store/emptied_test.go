@@ -51,7 +51,7 @@ func TestEmptiedClaims(t *testing.T) {
 				equal(t, "statuses", statuses(t, table, 3), "done running manual")
 				equal(t, "the token is another", s.Token() != token, false)
 				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
-					registered(t, other) // without rows it could not know that nobody has settled it
+					registered(t, other) // without rows it could not know that it was not settled
 				} else if err != nil {
 					t.Fatal(err)
 				}
@@ -83,7 +83,7 @@ func TestWritesWithoutClaims(t *testing.T) {
 	equal(t, "statuses", statuses(t, table, 3), "done waiting waiting")
 }
 
-// TestARefusedReclaim: work that a transaction has done in vain is done again.
+// TestARefusedReclaim: what a failed transaction has reclaimed is reclaimed again.
 func TestARefusedReclaim(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")
@@ -99,7 +99,7 @@ func TestARefusedReclaim(t *testing.T) {
 	equal(t, "claims", table.claims(t), 1)
 }
 
-// TestLeaveWithoutRegister leaves the table's number where it is.
+// TestLeaveWithoutRegister: the table's number stays.
 func TestLeaveWithoutRegister(t *testing.T) {
 	table := newSQLTable(t)
 	table.open(t, "d", long)

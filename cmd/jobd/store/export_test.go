@@ -23,8 +23,8 @@ var (
 	KindOf   = kindOf
 )
 
-// PassesOver tells whether locked rows are skipped; Wait makes the store wait for them,
-// as with servers that cannot skip.
+// PassesOver reports whether locked rows are skipped. Wait makes the store wait for them, as with
+// servers that cannot skip.
 func (s *SQL) PassesOver() bool { return s.skip != "" }
 func (s *SQL) Wait()            { s.skip = "" }
 

@@ -8,8 +8,8 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestIDsThatNoClaimHas: rows whose ids would stand for daemons in the companion table, or fit
-// no integer of ours, wait, and are told of. Row 0 is like any other.
+// TestIDsThatNoClaimHas: rows with ids that would mean daemons in the companion table, or do not
+// fit into an int64, wait and are logged. Row 0 is like any other.
 func TestIDsThatNoClaimHas(t *testing.T) {
 	for _, kind := range []struct{ column, strange string }{
 		{"bigint NOT NULL", "-5"}, {"bigint unsigned NOT NULL", "18446744073709551615"}, {"int NOT NULL", "-1"},

@@ -13,8 +13,8 @@ import (
 	. "gloom/cmd/jobd/store"
 )
 
-// TestPassingStates: a server refuses for a while writes that it accepts later. Then
-// they are done, with all of their output.
+// TestPassingStates: a server refuses writes for a while. When it accepts them, they are done with
+// all of their output.
 func TestPassingStates(t *testing.T) {
 	server := mariadbtest.New(t, "--log-bin=log", "--binlog-format=ROW", "--server-id=1")
 	output := strings.Repeat("x", 50_000)
@@ -102,7 +102,7 @@ func TestARestoredTable(t *testing.T) {
 		sum := settle()
 		equal(t, "returned, failed, left", fmt.Sprint(sum.Returned, sum.Failed, sum.Left), "1 1 false")
 		equal(t, "statuses", statuses(t, table, 4), "done running done waiting")
-		// Rows that stay away were deleted.
+		// Rows that stay missing were deleted.
 		table.exec(t, empty)
 		for b = (Batch{Finish: []Final{{ID: 2}}}); ; {
 			if w = write(t, s, b); len(w.Lost) > 0 {
@@ -113,8 +113,8 @@ func TestARestoredTable(t *testing.T) {
 	}
 }
 
-// TestATriggerThatPasses: if a trigger that refuses writes is dropped, no output is
-// lost. A trigger that stays may be objecting to the size.
+// TestATriggerThatPasses: if a trigger that refuses writes is dropped, no output is lost. A trigger
+// that stays may refuse because of the size.
 func TestATriggerThatPasses(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a")

@@ -37,8 +37,7 @@ func counts(list []look.Count) string {
 	return strings.Join(words, ", ")
 }
 
-// TestReads: what people look at is right, and costs no more than it may, however many rows
-// there are.
+// TestReads: reads for people are correct and their cost is bounded, however many rows there are.
 func TestReads(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) SELECT seq, ELT(1 + seq % 3, 'mail', 'Mail', 'pdf'), 'waiting', 1700000000 + seq FROM seq_1_to_60000`)
@@ -50,7 +49,7 @@ func TestReads(t *testing.T) {
 	cheap := func(what string, most int64, do func()) {
 		t.Helper()
 		before := table.reads(t)
-		table.reads(t) // what that reads itself
+		table.reads(t) // what this call reads itself
 		own := table.reads(t)
 		base := (own - before) / 2
 		do()
@@ -123,7 +122,7 @@ func TestReadsOfOtherTables(t *testing.T) {
 	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx, ADD KEY other (target, status), DROP COLUMN time_created, ADD COLUMN priority INT NOT NULL DEFAULT 7, ADD COLUMN `user's` TEXT DEFAULT 'ann'")
 	s := reader(t, table)
 	got, err := s.Counts(t.Context(), Waiting, []string{"a"})
-	equal(t, "counts", counts(got), "a 1") // nobody serves b: it is not found
+	equal(t, "counts", counts(got), "a 1") // b is not served, so it is not found
 	equal(t, "error", err, nil)
 	l, err := s.List(t.Context(), look.Query{Target: "b", Status: Waiting, Limit: 5})
 	if err != nil || len(l.Items) != 1 || *l.Items[0].Priority != 7 || l.Items[0].Created != nil || l.Next != nil {

@@ -265,7 +265,7 @@ func TestWithoutAnIndex(t *testing.T) {
 	}
 }
 
-// TestLockedRowsHoldUpNobodyElse: another client keeps rows locked.
+// TestLockedRowsHoldUpNobodyElse: another client keeps rows locked, and other rows are not delayed.
 func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "b")
@@ -455,8 +455,7 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 	}
 }
 
-// TestCommitsWhoseAnswerGetsLost plays the cases with rows in the state that such a
-// commit leaves.
+// TestCommitsWhoseAnswerGetsLost puts rows into the states that such a commit leaves.
 func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "a")
@@ -536,8 +535,8 @@ func TestCommitsAnsweredByAnError(t *testing.T) {
 	}
 }
 
-// TestARowThatCannotBeAccepted: a trigger that objects to some rows does not keep
-// others from being accepted.
+// TestARowThatCannotBeAccepted: a trigger that refuses some rows does not keep others from being
+// accepted.
 func TestARowThatCannotBeAccepted(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "b", "a")
@@ -552,8 +551,8 @@ func TestARowThatCannotBeAccepted(t *testing.T) {
 	equal(t, "claims", table.claims(t), 4)
 }
 
-// TestTableFromBefore: a row that runs, but is accepted in a restored table, ends with
-// its result. One that was set back and accepted again runs again.
+// TestTableFromBefore: a row that runs, but is accepted in a restored table, ends with its result.
+// One whose status was reset and that was accepted again runs again.
 func TestTableFromBefore(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a")

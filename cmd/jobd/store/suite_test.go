@@ -436,8 +436,8 @@ func TestRowsWithAResultAreNotSettled(t *testing.T) {
 	})
 }
 
-// TestAResultAfterTheSettlement: another daemon has ended rows of one that it took for dead.
-// The results of that one replace the reason, and nothing else.
+// TestAResultAfterTheSettlement: another daemon has ended rows of one that it considered dead. The
+// results of the latter replace the reason, and nothing else.
 func TestAResultAfterTheSettlement(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "a", "a", "a")
@@ -447,14 +447,14 @@ func TestAResultAfterTheSettlement(t *testing.T) {
 		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, Orphans{Reason: Died("dead's"), At: 77}); err != nil {
 			t.Fatal(err)
 		}
-		accept(t, other, 1, "a") // row 4 has gone back
+		accept(t, other, 1, "a") // row 4 was returned
 		write(t, other, Batch{Start: []int64{4}})
 		s := table.open(t, "dead's", long)
 		if r := table.get(t, 2); r.Stderr == nil || *r.Stderr != Died("dead's") {
 			t.Fatalf("%+v", r)
 		}
 		r := table.get(t, 3)
-		r.Status = Waiting // set back by hand
+		r.Status = Waiting // reset by hand
 		table.put(t, r)
 		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Final{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).Lost
 		equal(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
@@ -525,7 +525,8 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 						finish = append(finish, Final{ID: row.ID, OK: true})
 					}
 					for len(start)+len(finish) > 0 && r.err == nil {
-						// The others' reads lock a neighbour now and then.
+						// Reads of other daemons sometimes lock a
+						// neighbouring row.
 						var w Written
 						if w, r.err = s.Write(context.Background(), Batch{Start: start}); len(w.Busy) > 0 {
 							start = w.Busy

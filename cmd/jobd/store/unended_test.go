@@ -7,9 +7,9 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// TestRefusedRollback: a server also refuses a transaction's rollback, as it does once an
-// account has used up its queries. It must not commit half of that transaction with the
-// next one.
+// TestRefusedRollback: a server also refuses the rollback of a transaction, as it does once an
+// account has used up its queries. Half of that transaction must not be committed with the next
+// one.
 func TestRefusedRollback(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
