@@ -26,14 +26,13 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// shared is a broker outside of the master, at the addresses of the one before, if
-// there was one.
+// shared starts a broker outside the master, at the addresses of an earlier one if there was one.
 func shared(t *testing.T, before *server.Server) *server.Server {
 	t.Helper()
 	return sharedWith(t, before, func(*settings.Options) {})
 }
 
-// sharedWith is one with further options.
+// sharedWith is shared with further options.
 func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()
@@ -46,7 +45,7 @@ func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options
 	eventually(t, "the broker starts", func() (ok bool) {
 		var err error
 		b, err = server.Start(o, zerolog.Nop())
-		return err == nil // else the addresses are not free yet
+		return err == nil // otherwise the addresses are not free yet
 	})
 	t.Cleanup(func() { b.Close() })
 	b.ServeHTTP(admin.New(b, zerolog.Nop()))
@@ -78,8 +77,8 @@ func serveSocket(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Optio
 	})
 }
 
-// TestSocketWorkers: workers of the broker serve jobs, inside the process and beside
-// it, and --socket-workers=false refuses them.
+// TestSocketWorkers: workers of the broker serve jobs, inside the process and beside it, and
+// --socket-workers=false keeps them out.
 func TestSocketWorkers(t *testing.T) {
 	echo := func(_ context.Context, j *gloom.Job) (any, error) {
 		var arg struct{ Fail, Final bool }
@@ -129,7 +128,7 @@ func TestSocketWorkers(t *testing.T) {
 	})
 }
 
-// served enqueues a job that waits, and checks what is shown of its name.
+// served enqueues a job that waits, and checks whether its name is shown as served.
 func served(t *testing.T, c *client, want string) {
 	t.Helper()
 	id := c.enqueue(`{"name":"sock","argument":{},"delay":3600}`)
@@ -140,9 +139,9 @@ func served(t *testing.T, c *client, want string) {
 	c.do("POST", "/v1/jobs/"+id+"/cancel", "").want(204)
 }
 
-// TestOnce: jobs with max_retry 0 are not for socket workers, which would run them
-// before that is written; one that joins for all types does not get the argument, and
-// its answer does not count.
+// TestOnce: jobs with max_retry 0 are not for socket workers, which would run them before the
+// attempt is written. One that joins for all types does not get the argument, and its answer does
+// not count.
 func TestOnce(t *testing.T) {
 	for _, typ := range []string{"jq.sock", "*"} {
 		t.Run(typ, func(t *testing.T) {
@@ -171,8 +170,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestBrokerRestarts: if a shared broker loses everything, jobs that wait go on in
-// their order, jobs that run may be answered, and constraints hold.
+// TestBrokerRestarts: if a shared broker loses everything, waiting jobs keep their order, running
+// jobs may be answered, and constraints hold.
 func TestBrokerRestarts(t *testing.T) {
 	b := shared(t, nil)
 	d := start(t, usesBroker(b)...)
@@ -184,7 +183,7 @@ func TestBrokerRestarts(t *testing.T) {
 		all = append(all, c.enqueue(fmt.Sprintf(`{"name":"few","argument":{"n":%d}}`, n)))
 	}
 	running := c.pull(worker, 10)
-	for len(running) < 2 { // the second may have come too late for the first answer
+	for len(running) < 2 { // the second job may come after the first answer
 		running = append(running, c.pull(worker, 10)...)
 	}
 	if len(running) != 2 {
@@ -214,9 +213,8 @@ func TestBrokerRestarts(t *testing.T) {
 	}
 }
 
-// TestFailureAfterBrokerRestarts: a job ran while a shared broker lost everything, and
-// then fails or has no worker any more. It runs again: the broker's end of the run is
-// not an answer for the job.
+// TestFailureAfterBrokerRestarts: a job ran while a shared broker lost everything, and then fails
+// or loses its worker. It runs again: the broker's end of the run is not an answer for the job.
 func TestFailureAfterBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	for how, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
@@ -351,9 +349,8 @@ func TestTokenCoversSome(t *testing.T) {
 	d.ready()
 }
 
-// TestBrokerLimits: a worker may have more jobs than a broker gives to one connection,
-// and a job whose argument makes a longer frame than a broker takes is only for the
-// master's workers.
+// TestBrokerLimits: a worker may have more jobs than a broker sends to one connection, and a job
+// whose argument makes a longer frame than a broker takes is only for the master's workers.
 func TestBrokerLimits(t *testing.T) {
 	t.Parallel()
 	b := sharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
@@ -403,9 +400,8 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// TestRulesFull: a shared broker has no room for the rule of a constraint. The master runs
-// no job that the constraint might hold back, says so, and goes on when the constraint is
-// dropped.
+// TestRulesFull: a shared broker has no room for the rule of a constraint. The master runs no job
+// that the constraint might hold back, says so, and continues when the constraint is dropped.
 func TestRulesFull(t *testing.T) {
 	t.Parallel()
 	b := shared(t, nil)
@@ -464,7 +460,7 @@ func TestNamespaces(t *testing.T) {
 		per, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/u", "op": "exists", "value": true}, "concurrency": 1, "rate": 1000, "per": "/argument/u"})
 		c.do("PUT", path("per"), string(per)).want(201)
 	}
-	// Each counts its own, and no others.
+	// Each master counts only its own jobs.
 	for _, ns := range spaces {
 		for i, id := range ids {
 			eventually(t, ns+" sees what its constraint holds back", func() bool {
@@ -493,7 +489,7 @@ func TestNamespaces(t *testing.T) {
 			}
 		}
 	}
-	// The buckets of per are apart, too.
+	// The buckets of per are separate, too.
 	for _, ns := range spaces {
 		mine := clients[ns].enqueue(`{"name":"same","argument":{"u":1}}`)
 		if got := clients[ns].pull(workers[ns], 20); len(got) != 1 || got[0] != mine {

@@ -81,7 +81,7 @@ type reply struct {
 	text   string // the body as JSON
 }
 
-// want fails the test unless the status is this one.
+// want fails the test unless the reply has a status.
 func (r *reply) want(status int) *reply {
 	r.t.Helper()
 	if r.status != status {
@@ -108,7 +108,7 @@ func (r *reply) decode() map[string]any {
 	return m
 }
 
-// get is a value of the body by its key, as fmt prints it.
+// get returns the value of a key in the body, as fmt prints it.
 func (r *reply) get(key string) string { return fmt.Sprint(r.decode()[key]) }
 
 // has fails the test unless the body has at least the content of a JSON text.
@@ -127,8 +127,7 @@ func (r *reply) has(text string) *reply {
 	return r
 }
 
-// do makes a request with a body, a JSON text, or without one for "". Headers are
-// names and values in turn.
+// do sends a request; body is a JSON text, "" for none. Headers are names and values in turn.
 func (c *client) do(method, path, body string, headers ...string) *reply {
 	c.t.Helper()
 	var data []byte
@@ -149,7 +148,7 @@ func (c *client) do(method, path, body string, headers ...string) *reply {
 	return c.send(method, path, data, headers...)
 }
 
-// send is do for a body as it is.
+// send is do for a body that is sent unchanged.
 func (c *client) send(method, path string, data []byte, headers ...string) *reply {
 	c.t.Helper()
 	r, err := http.NewRequest(method, c.d.url+path, bytes.NewReader(data))
@@ -234,7 +233,7 @@ func (c *client) register(body string) string {
 	return c.do("POST", "/worker", body).want(201).get("worker_id")
 }
 
-// pull returns the ids of jobs that a worker has taken.
+// pull fetches jobs for a worker and returns their ids.
 func (c *client) pull(worker string, max int) (ids []string) {
 	c.t.Helper()
 	r := c.do("POST", fmt.Sprintf("/worker/jobs?wait=30&max=%d", max), "", "worker-id", worker)

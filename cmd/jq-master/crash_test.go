@@ -27,8 +27,8 @@ import (
 
 const childArg = "be-jq-master"
 
-// becomeChild makes the test binary be the program, if its first argument says so;
-// it kills itself when it passes a fault point so many times ("after move:3").
+// becomeChild makes the test binary run the program if its first argument says so. The program
+// kills itself when it passes a failpoint a number of times ("after move:3").
 func becomeChild() {
 	if len(os.Args) < 3 || os.Args[1] != childArg {
 		return
@@ -45,7 +45,7 @@ func becomeChild() {
 	main()
 }
 
-// site is a master on a Redis, with pushers and workers that note the answers.
+// site is a master on a Redis, with pushers and workers that record the answers.
 type site struct {
 	t      *testing.T
 	redis  *redistest.Server
@@ -73,7 +73,7 @@ type told struct {
 	retry int
 }
 
-// caller makes the requests of pushers and workers; each has a limit.
+// caller sends the requests of pushers and workers, each with a time limit.
 var caller = &http.Client{Timeout: 15 * time.Second}
 
 func newSite(t *testing.T, moment string) *site {
@@ -117,8 +117,8 @@ func (s *site) url(path string) string {
 	return "http://" + s.master.Addr + path
 }
 
-// call makes a JSON request. A status of 0 is a connection that failed: the effect of
-// the request is unknown.
+// call makes a JSON request. A status of 0 means that the connection failed and the effect of the
+// request is unknown.
 func (s *site) call(method, path, worker string, body, answer any) int {
 	var in io.Reader
 	if body != nil {
@@ -166,7 +166,7 @@ func (s *site) register() {
 	s.id.Store(&answer.ID)
 }
 
-// push enqueues jobs, a key for every other one, until stopped.
+// push enqueues jobs, every other one with a key, until stopped.
 func (s *site) push() {
 	for {
 		select {
@@ -196,7 +196,7 @@ func (s *site) push() {
 		}
 		s.mu.Unlock()
 		if status != 201 {
-			time.Sleep(20 * time.Millisecond) // no hurry while nobody is there
+			time.Sleep(20 * time.Millisecond) // no hurry while no master answers
 		}
 	}
 }
@@ -253,7 +253,7 @@ func (s *site) work(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// progress waits until so many further jobs were accepted and have ended.
+// progress waits until more further jobs have been accepted and have ended.
 func (s *site) progress(more int) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -428,7 +428,7 @@ func TestRedisFaults(t *testing.T) {
 	}
 }
 
-// Redis loses everything: the master says so and goes on with nothing.
+// Redis loses everything: the master logs that and starts again with nothing.
 func TestRedisFlushed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "never")
@@ -457,8 +457,8 @@ func TestRedisFlushed(t *testing.T) {
 	})
 }
 
-// A standby takes over: at once from a master that was killed, and after the lease from
-// one that hangs, which does nothing more when it wakes up.
+// A standby takes over: at once from a master that was killed, and after the lease from one that
+// hangs, which changes nothing when it continues.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	for _, hangs := range []bool{false, true} {

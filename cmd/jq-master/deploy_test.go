@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDeploy: the dashboard and the alerts ask for metrics that a master has,
-// promtool accepts the alerts, and what fires is what should.
+// TestDeploy: the dashboard and the alerts use metrics that a master has, promtool accepts the
+// alerts, and the right alerts fire.
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)

@@ -27,7 +27,7 @@ func TestFetchedOnce(t *testing.T) {
 	c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null}`)
 }
 
-// TestStopAlone: a master whose Redis is gone stops in order.
+// TestStopAlone: a master whose Redis is gone stops cleanly.
 func TestStopAlone(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestFolderOfAKilledMaster: the sockets of a master's own broker go at a later start.
+// TestFolderOfAKilledMaster: the sockets of the broker inside a killed master are removed at a
+// later start.
 func TestFolderOfAKilledMaster(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

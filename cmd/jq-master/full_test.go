@@ -9,8 +9,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestMaxmemory: a Redis that is full refuses jobs, and accepts them again by itself
-// when the jobs that it holds have run.
+// TestMaxmemory: a full Redis refuses jobs, and accepts them again once the jobs that it holds have
+// run.
 func TestMaxmemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction")

@@ -8,10 +8,10 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// leaseTerm is how long a master is the only one after it has renewed its lease.
+// leaseTerm is how long a master is certainly the only one after it has renewed its lease.
 const leaseTerm = 10 * time.Second
 
-// asks makes requests whose answers are judged from memory.
+// asks sends requests that are answered from memory.
 func (c *client) asks(job, worker string) map[string]*reply {
 	done := `{"job_id":"` + job + `","type":"success","result":1}`
 	key := []string{"Idempotency-Key", "k"}
@@ -63,7 +63,7 @@ func TestCutOff(t *testing.T) {
 	go func() { waiting <- c.do("GET", "/job/"+job+"/polling?timeout=12", "") }()
 	go func() { waiting <- c.do("POST", "/worker/jobs?wait=12", "", "worker-id", idle) }()
 	gate.SetTarget("127.0.0.1:1")
-	c.do("GET", "/job/"+job, "").want(200) // within the lease memory is right
+	c.do("GET", "/job/"+job, "").want(200) // within the lease, memory is up to date
 	over := time.Now().Add(leaseTerm)
 	eventually(t, "the master stands by", func() bool { return c.do("GET", "/job/"+job, "").status == 503 })
 	if time.Now().After(over.Add(time.Second)) {
@@ -87,8 +87,8 @@ func TestCutOff(t *testing.T) {
 	c.do("GET", "/job/"+job, "").want(200)
 }
 
-// TestDeposed: a master that was stopped for longer than its lease, while another one
-// took over, judges nothing when it goes on.
+// TestDeposed: a master that was stopped for longer than its lease, while another one took over,
+// answers nothing from memory when it continues.
 func TestDeposed(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -78,7 +78,7 @@ func (w *world) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
 	}
 }
 
-// expect is what is known of a job that is handed out; if no pusher has its id, a crash
+// expect returns what is known of a job that is handed out. If no pusher has its id, a crash
 // interrupted its enqueueing.
 func (w *world) expect(h *job.Handout) *expected {
 	if w.model[h.ID] == nil {
@@ -119,7 +119,7 @@ func (w *world) workerActs() {
 			}
 		})
 		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.out) == 0 && false })
-	case n < 4 && (s.beats || !w.healed): // else it would be lost in time
+	case n < 4 && (s.beats || !w.healed): // otherwise it would be lost
 		w.step(w.c, func() {
 			if k, err := w.c.known(job.Caller{ID: s.id}, false); err == nil {
 				for _, id := range w.c.heartbeat(k) {
@@ -250,8 +250,7 @@ func (w *world) storeGoes() {
 	w.step(w.c, func() { w.c.storeChanged(err) })
 }
 
-// crash begins again from the content of the store. Writes on their way there are lost,
-// or not.
+// crash starts again from the content of the store. Writes on their way there may be lost.
 func (w *world) crash() {
 	w.say("crash")
 	pending := w.st.pending

@@ -75,7 +75,7 @@ func TestManyPatterns(t *testing.T) {
 	}
 }
 
-// heldConstraints keeps the answers to changes of constraints.
+// heldConstraints holds back the answers to changes of constraints.
 type heldConstraints struct {
 	store.Store
 	held []func(error)
@@ -113,7 +113,7 @@ func TestSlices(t *testing.T) {
 	}
 	c.linkedTo, c.brought = len(c.order), true
 	told := 0
-	for _, id := range []string{"a", "b"} { // the second begins the sweep again
+	for _, id := range []string{"a", "b"} { // the second one restarts the sweep
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
 		pick, fault := Compile(k)
 		if fault != nil {

@@ -8,7 +8,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestFindings: each thing that is wrong is found, and nothing where nothing is.
+// TestFindings: each fault is found, and a healthy master has no findings.
 func TestFindings(t *testing.T) {
 	type counts = map[job.State]int
 	limits := &Limits{MaxJobs: 100, MaxBytes: 1000}

@@ -11,9 +11,8 @@ import (
 	"gloom/wire"
 )
 
-// TestSeeds: worlds in which everything happens that may happen. After each command the
-// counts are right; in the end all accepted jobs have ended as their workers and
-// pushers were told.
+// TestSeeds: random worlds in which anything possible happens. After each command the counts are
+// right; in the end all accepted jobs have ended as the answers to workers and pushers said.
 func TestSeeds(t *testing.T) {
 	if *seedFlag != 0 {
 		newWorld(t, *seedFlag).run(400)
@@ -44,7 +43,7 @@ func pickOne[T any](w *world, all []T) (v T, ok bool) {
 	return all[w.rng.IntN(len(all))], true
 }
 
-// settleDown lets the surroundings carry out some of their requests.
+// settleDown lets the store, the broker and the workers serve some of their requests.
 func (w *world) settleDown() {
 	if w.rng.IntN(2) == 0 {
 		w.st.flush()
@@ -61,7 +60,7 @@ func (w *world) settleDown() {
 	if len(w.br.todo) > 0 || w.c.constraints.sweep >= 0 {
 		return
 	}
-	for r := range w.c.jobs.All() { // that wait, as the broker has them
+	for r := range w.c.jobs.All() { // the waiting jobs, as the broker has them
 		b := w.br.jobs[r.ID]
 		if b == nil || !r.inLine || !r.waits() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
 			continue
@@ -150,7 +149,7 @@ func (w *world) act() {
 	}
 }
 
-// heal lets everything work, and demands that all jobs end.
+// heal lets everything work, and checks that all jobs end.
 func (w *world) heal() {
 	w.healed = true
 	if w.st.away {
@@ -230,7 +229,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestSurplusBytes: ended jobs do not take the room of new jobs, but results do.
+// TestSurplusBytes: ended jobs take no room from new jobs, but results do.
 func TestSurplusBytes(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -253,7 +252,7 @@ func TestSurplusBytes(t *testing.T) {
 	}
 }
 
-// TestLoadInAnyOrder: ended jobs are read after those that wait, and are older.
+// TestLoadInAnyOrder: ended jobs are read after waiting ones, although they are older.
 func TestLoadInAnyOrder(t *testing.T) {
 	const n = 1000
 	c := newMachine(DefaultLimits(), 1)
@@ -277,7 +276,7 @@ func TestLoadInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestSize: the errors that failures have left count.
+// TestSize: the errors of failed attempts count.
 func TestSize(t *testing.T) {
 	r := record{Job: &job.Job{Message: "four", Attempts: []job.Attempt{{Message: "one"}, {Message: "four"}}}}
 	if n := r.size(); n != 4+3+4 {
@@ -333,7 +332,7 @@ func TestStoodStill(t *testing.T) {
 		w.st.flush()
 		for range v.times {
 			w.now += ms(v.stood)
-			w.pass(0) // the alarm comes before what has arrived
+			w.pass(0) // the alarm fires before arrived messages are read
 			w.pass(v.ran)
 			if r.State != job.Running || c.workers[k.ID] != k {
 				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, c.workers[k.ID] == k)
@@ -348,8 +347,8 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
-// TestStutter: a machine that is stopped again and again still judges, however little
-// it runs in between.
+// TestStutter: a machine that is stopped again and again still judges deadlines, however little it
+// runs in between.
 func TestStutter(t *testing.T) {
 	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beats, 2*beats - time.Millisecond} {
 		for _, stood := range []time.Duration{2*beats + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
@@ -388,7 +387,7 @@ func TestSlowStart(t *testing.T) {
 	k := w.someWorker()
 	k.Heartbeat = true
 	c.out.push = &pushes{}
-	w.st.away = true // and nobody has noticed
+	w.st.away = true // and the machine has not noticed
 	var r *record
 	w.step(c, func() { r = w.waiting(3); c.linked = true; c.start(r, k, nil) })
 	w.elapse(2 * time.Second)
@@ -422,7 +421,7 @@ func TestBrokerGivesUp(t *testing.T) {
 	w.step(c, func() { c.storeChanged(store.ErrAway) })
 	w.elapse(3*time.Second + c.TimeoutGrace + brokerGrace)
 	w.step(c, func() { c.storeChanged(nil) })
-	k.pausedTo = c.now + 1000 // so that the start is taken back
+	k.pausedTo = c.now + 1000 // so that the start is undone
 	w.st.away = false
 	for range 3 {
 		w.st.flush()

@@ -46,7 +46,7 @@ func TestPullMisses(t *testing.T) {
 	}
 }
 
-// heldStarts keeps the answers to starts.
+// heldStarts holds back the answers to Start.
 type heldStarts struct {
 	store.Store
 	held map[job.ID]func(error)

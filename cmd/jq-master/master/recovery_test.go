@@ -12,9 +12,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// TestBrokerEnds: a shared broker ends a job by itself, before or after one of our workers
-// had it or while it runs. That ends nothing here: the job is submitted to it again, and
-// runs.
+// TestBrokerEnds: a shared broker ends a job without the master, before, while or after one of our
+// workers runs it. Here that ends nothing: the job is submitted again, and runs.
 func TestBrokerEnds(t *testing.T) {
 	lost := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
 	for name, ends := range map[string]func(c *machine, r *record, handOut func()){
@@ -73,8 +72,8 @@ func TestBrokerEnds(t *testing.T) {
 	}
 }
 
-// TestEarly: the broker hands out a job before its retry is due, because it took back the
-// run before by itself. The job goes on waiting.
+// TestEarly: the broker hands out a job before its retry is due, because it has requeued the
+// earlier run without the master. The job keeps waiting.
 func TestEarly(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
@@ -129,8 +128,8 @@ func TestClockWasAhead(t *testing.T) {
 	}
 }
 
-// TestRunsFirst: a new broker first hands out again the jobs that run, because only then
-// the runs have their places in groups.
+// TestRunsFirst: a new broker first hands out again the jobs that run, so that the runs count in
+// their groups.
 func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
@@ -176,9 +175,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestHandedToOld: a master whose lease has run out, because it stood still, must not
-// end at the broker the jobs that have ended for it: another master may have retried
-// them.
+// TestHandedToOld: a master whose lease has run out, because it stood still, must not end jobs at
+// the broker that have ended in its memory: another master may have retried them.
 func TestHandedToOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
@@ -195,7 +193,7 @@ func TestHandedToOld(t *testing.T) {
 	}
 }
 
-// TestRulesOfOld: nor does it set its constraints, which may have changed since.
+// TestRulesOfOld: nor may it set its constraints, which may have changed since.
 func TestRulesOfOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c

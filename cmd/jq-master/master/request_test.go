@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestEndMeanwhile: if the machine ends while the store is asked, waiting callers get
-// the store's answer.
+// TestEndMeanwhile: if the machine ends while a request is with the store, waiting callers get the
+// store's answer.
 func TestEndMeanwhile(t *testing.T) {
 	for _, v := range []struct {
 		name   string
@@ -66,7 +66,7 @@ func TestEndMeanwhile(t *testing.T) {
 	}
 }
 
-// alive gives a master a machine without a broker.
+// alive gives a master an active machine without a broker.
 func alive(m *Master) {
 	c := newMachine(m.opt.Limits, 1)
 	c.out = outside{
@@ -80,7 +80,7 @@ func alive(m *Master) {
 	m.serves.Store(&service{c, make(chan struct{})})
 }
 
-// heldStore returns the answers when it is told to.
+// heldStore holds back its answers until a test releases them.
 type heldStore struct {
 	store.Store
 	asked chan func(error)

@@ -16,8 +16,8 @@ func code(err error) job.Code {
 	return ""
 }
 
-// TestResultsBounded: results beyond max-bytes are refused and their runs wait for the
-// worker to report again; when there is room again, all of them end well.
+// TestResultsBounded: results beyond max-bytes are refused and their runs wait for the worker to
+// report again; when there is room again, all of them succeed.
 func TestResultsBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -63,7 +63,7 @@ func TestResultsBounded(t *testing.T) {
 		return left
 	}
 	left := report()
-	for n := 0; left > 0; n++ { // the results' time is over after 20 s, the runs' after 7
+	for n := 0; left > 0; n++ { // results expire after 20 s, runs after 7
 		if n > 1000 {
 			t.Fatalf("%d jobs do not end", left)
 		}
@@ -91,7 +91,7 @@ func TestLoneResult(t *testing.T) {
 	}
 }
 
-// TestNamesCount: very many names count, as long as jobs of them have not ended.
+// TestNamesCount: very many names count while jobs with them have not ended.
 func TestNamesCount(t *testing.T) {
 	w := newWorld(t, 1)
 	var ids []job.ID
@@ -129,8 +129,8 @@ func TestNamesCount(t *testing.T) {
 	}
 }
 
-// TestKeysCount: idempotency keys are bounded in number and bytes, for as long as they
-// are remembered, also after a restart.
+// TestKeysCount: idempotency keys are bounded in number and bytes while they are remembered, also
+// after a restart.
 func TestKeysCount(t *testing.T) {
 	w := newWorld(t, 1)
 	n := 0

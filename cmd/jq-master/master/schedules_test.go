@@ -31,7 +31,7 @@ func (w *clockwork) read() {
 	}
 }
 
-// again is a machine that begins with the content of the store.
+// again starts a new machine with the content of the store.
 func (w *clockwork) again() {
 	w.start()
 	w.read()
@@ -100,7 +100,7 @@ func TestScheduledJobs(t *testing.T) {
 	w.watch(21 * time.Second)
 	w.again()
 	w.watch(10 * time.Second)
-	w.now += 20_000 // nobody is there
+	w.now += 20_000 // no master runs
 	w.again()
 	w.watch(11 * time.Second) // 60
 	w.st.away = true
@@ -117,7 +117,7 @@ func TestScheduledJobs(t *testing.T) {
 	w.now -= 50_000 // the clock is set back
 	w.watch(60 * time.Second)
 	w.want("all", "[10 20 30 40 50 60 70 80]")
-	w.want("none", "[10 20 30 40missed 50missed 60 70 40 50 80]") // those that were missed come
+	w.want("none", "[10 20 30 40missed 50missed 60 70 40 50 80]") // missed due times are made up
 }
 
 // TestScheduledWithoutRoom: jobs for which there is no room are made when there is

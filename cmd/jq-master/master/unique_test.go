@@ -153,7 +153,7 @@ func reown(all map[job.ID]*holding, owner map[string]*holding, now int64) {
 // settled lets the slow store do all pending writes.
 func (w *world) settled() { w.st.flush() }
 
-// force moves a job on in the store, and begins a new machine with that.
+// force changes a job in the store, and starts a new machine from the store.
 func force(w *world, h *holding, rng *rand.Rand) {
 	j := w.c.jobs.Get(h.id).after()
 	fine := func(err error) {

@@ -81,8 +81,7 @@ func (p *pushes) Push(_ *job.Worker, h *job.Handout, answered func(Answer)) {
 	p.names, p.answered = append(p.names, h.Name), append(p.answered, answered)
 }
 
-// TestCancelsLapse: a worker that never asks which runs to give up costs nothing once
-// they have lapsed.
+// TestCancelsLapse: cancelled runs of a worker that sends no heartbeats are forgotten in time.
 func TestCancelsLapse(t *testing.T) {
 	w := newWorld(t, 1)
 	k := w.someWorker()
@@ -189,8 +188,7 @@ func TestHeartbeatStops(t *testing.T) {
 	}
 }
 
-// TestSilentWorkers: workers that have gone without unregistering do not keep others out for
-// ever.
+// TestSilentWorkers: workers that are gone without unregistering do not keep others out for ever.
 func TestSilentWorkers(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
@@ -226,8 +224,8 @@ func TestSilentWorkers(t *testing.T) {
 	}
 }
 
-// TestSilence: for how long those who serve a name have not asked for jobs. A worker that has jobs
-// pushed, is at work or has a request open is not silent.
+// TestSilence: how long the workers that serve a name have not asked for jobs. A worker that gets
+// jobs pushed, runs a job or has an open request is not silent.
 func TestSilence(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c

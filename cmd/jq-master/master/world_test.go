@@ -51,10 +51,10 @@ type world struct {
 type expected struct {
 	id        job.ID
 	maxRetry  int32
-	sent      int // attempts that a worker was told of and has not refused
+	sent      int // attempts that a worker got and has not refused
 	failures  int
 	succeeded bool
-	final     bool // told to be a failure for good
+	final     bool // reported as failed for good
 	cancelled bool
 	revived   bool
 	name      string
@@ -67,7 +67,7 @@ type simWorker struct {
 	silent  bool
 	beats   bool
 	gone    bool
-	out     map[job.ID]int32 // runs that it was told of
+	out     map[job.ID]int32 // runs that it got
 	pending *puller
 }
 
@@ -90,7 +90,7 @@ func (w *world) fatalf(format string, args ...any) {
 	w.t.Fatalf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
 }
 
-// start makes a machine from the content of the store.
+// start starts a machine from the content of the store.
 func (w *world) start() {
 	l := DefaultLimits()
 	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
@@ -250,7 +250,7 @@ func (w *world) check() {
 	}
 }
 
-// sweep does a slice of a sweep, with other commands in between.
+// sweep runs a slice of a sweep, with other commands in between.
 func (w *world) sweep() {
 	var part *slice
 	w.step(w.c, func() { part = w.c.nextSlice(5) })
@@ -389,7 +389,7 @@ func (b *naiveBroker) part(w job.ID)             { b.later(func() { delete(b.wor
 func (b *naiveBroker) rules(r ruleChange)        { b.later(func() { b.ruled[r.pattern] = r }) }
 func (b *naiveBroker) settled(told func())       { b.later(told) }
 
-// some does some of the pending requests, in order.
+// some serves some of the pending requests, in order.
 func (b *naiveBroker) some(n int) {
 	for ; n > 0 && len(b.todo) > 0 && b.w.c == b.c; n-- {
 		f := b.todo[0]
@@ -399,16 +399,16 @@ func (b *naiveBroker) some(n int) {
 	b.deliver()
 }
 
-// deliver lets the machine read the hand-outs. They may come later than the submitter's
-// frames, but not much.
+// deliver lets the machine read the hand-outs. They may come later than the submitter's frames, but
+// not much later.
 func (b *naiveBroker) deliver() {
 	for ; len(b.outs) > 0 && b.w.c == b.c; b.outs = b.outs[1:] {
 		b.outs[0]()
 	}
 }
 
-// meddle ends a run, or a job that waits: the worker's connection was lost, or an operator
-// has cancelled it.
+// meddle ends a run or a waiting job, as a lost connection of a worker or an operator at the broker
+// would.
 func (b *naiveBroker) meddle() {
 	all := slices.SortedFunc(maps.Values(b.jobs), func(a, b *naiveJob) int { return a.arrived - b.arrived })
 	j, ok := pickOne(b.w, all)

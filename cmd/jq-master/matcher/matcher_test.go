@@ -20,7 +20,7 @@ func packed(t testing.TB, text string) pack.Value {
 	return v
 }
 
-// sample is a job with something of every kind.
+// sample returns a job whose argument has values of every kind.
 func sample(t testing.TB) *job.Attributes {
 	return &job.Attributes{
 		Name: "mail.send", Priority: -3, MaxRetry: 10, Timeout: 30_000, KeepResult: true,
@@ -108,7 +108,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPicksAll: a matcher without a field is recognised as picking all jobs, or none.
+// TestPicksAll: PicksAll recognises matchers without a field that select all jobs.
 func TestPicksAll(t *testing.T) {
 	is := field("/name", "exists", "true")
 	for text, want := range map[string]bool{

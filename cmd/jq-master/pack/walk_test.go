@@ -59,8 +59,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCutEverywhere: no shorter beginning of a valid value is one, and nothing is read
-// beyond the end.
+// TestCutEverywhere: no proper prefix of a valid value is valid, and no byte is read beyond the
+// end.
 func TestCutEverywhere(t *testing.T) {
 	whole, err := msgpack.Marshal(map[string]any{
 		"a": []any{1, -1, 200, 70000, int64(1) << 40, 1.5, float32(2.5), true, nil, "text", []byte("bin")},
@@ -171,7 +171,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// FuzzCheck: no input causes a panic, and whatever Check accepts another library can skip,
+// FuzzCheck: no input causes a panic, and another library can skip every value that Check accepts,
 // to the last byte.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{"c0", "82a16101a1629301c2c3", "dd00000002c4010090", "d80100000000000000000000000000000000", "cb7ff8000000000000", "c1", "df7fffffff"} {
@@ -190,7 +190,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// walk visits all parts.
+// walk visits all parts of a value.
 func walk(t *testing.T, v Value) {
 	n := 0
 	switch v.Kind() {

@@ -9,13 +9,13 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// status is that of a job, for operators.
+// status returns the status of a job, for operators.
 func (w *world) status(id string) string {
 	w.t.Helper()
 	return w.ask("GET", "/v1/jobs/"+id, nil)["status"].(string)
 }
 
-// TestOne: what one does to a job is done, said and, where that can be, undone.
+// TestOne: actions on a job take effect, are confirmed and, if possible, can be undone.
 func TestOne(t *testing.T) {
 	w, ids := busy(t)
 	b := w.open("#/job/" + ids["queued"])
@@ -56,8 +56,8 @@ func TestOne(t *testing.T) {
 	b.Strict()
 }
 
-// TestFailing: errors that are kept are a finding for as long as they are, and the name of a job
-// leads to more of its kind.
+// TestFailing: kept errors are a finding while they are kept, and the name of a job leads to other
+// jobs with the name.
 func TestFailing(t *testing.T) {
 	w := start(t)
 	mailer := w.worker("mailer", 1, "mail")
@@ -99,7 +99,7 @@ func TestMany(t *testing.T) {
 	b.Press("Priority of all that fit")
 	b.Sees("Change the priority of 3 jobs?")
 	b.Accessible("counted")
-	w.job(`{"name":"report","argument":{"of":10,"big":9223372036854775810},"priority":3}`) // too late to be meant
+	w.job(`{"name":"report","argument":{"of":10,"big":9223372036854775810},"priority":3}`) // too late to be included
 	b.Fill("priority", "-2147483648")
 	b.Press("Change the priority of 3 jobs")
 	b.Sees("3 jobs changed.", "-2147483648")
@@ -205,7 +205,7 @@ func TestSchedules(t *testing.T) {
 	b.Strict()
 }
 
-// TestForeign: what the page may do, a page of another site may not, with a visitor's browser.
+// TestForeign: a page of another site cannot do what the page may do.
 func TestForeign(t *testing.T) {
 	w := start(t)
 	id := w.job(`{"name":"mail","argument":{}}`)

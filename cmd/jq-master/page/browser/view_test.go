@@ -14,11 +14,11 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// TestViews looks at every view, in both themes and from small to wide.
+// TestViews checks every view in both themes and several widths.
 func TestViews(t *testing.T) {
 	w, ids := busy(t)
 	b := w.open("")
-	b.Forgive("404 (Not Found)") // of the job that there is not
+	b.Forgive("404 (Not Found)") // for the job that does not exist
 	widths := []int64{320, 390, 1280}
 	for _, v := range []struct {
 		route string
@@ -55,11 +55,11 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestCold counts what a first visit takes.
+// TestCold counts the requests of a first visit.
 func TestCold(t *testing.T) {
 	w, _ := busy(t)
 	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // nothing is asked for again
+	b.OnNew(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
 	b.Visit(w.url + "/")
 	b.Sees("Does it keep up?", "Names with most jobs")
 	b.Until(`document.querySelector('.uplot canvas')`)
@@ -72,8 +72,7 @@ func TestCold(t *testing.T) {
 	b.Strict()
 }
 
-// TestLive: what happens is seen without asking, and a master that is away is not drawn as one
-// that is there.
+// TestLive: changes are shown without a reload, and a master that is away is shown as away.
 func TestLive(t *testing.T) {
 	w := start(t)
 	b := w.open("")
@@ -96,8 +95,7 @@ func TestLive(t *testing.T) {
 	b.Strict()
 }
 
-// TestPast: plots begin with what was before the page was opened, and go on where
-// a hidden tab has left off.
+// TestPast: plots have data from before the page was opened and from when its tab was hidden.
 func TestPast(t *testing.T) {
 	w := start(t)
 	for range 3 {
@@ -129,14 +127,14 @@ func TestPast(t *testing.T) {
 	b.Strict()
 }
 
-// TestQuiet: a tab that is hidden asks for nothing.
+// TestQuiet: a hidden tab sends no requests.
 func TestQuiet(t *testing.T) {
 	w, _ := busy(t)
 	b := w.open("")
 	b.Sees("Names with most jobs")
 	pagetest.Eval[any](b, `Object.defineProperty(document, 'hidden', { get: () => window.hide ?? true });
 		document.dispatchEvent(new Event('visibilitychange'))`)
-	time.Sleep(time.Second) // for what was under way
+	time.Sleep(time.Second) // for requests in progress
 	before, _ := b.Heard()
 	time.Sleep(6 * time.Second)
 	if after, _ := b.Heard(); after != before {
@@ -147,7 +145,7 @@ func TestQuiet(t *testing.T) {
 	b.Sees("news")
 }
 
-// TestKeyboard goes everywhere without a pointer.
+// TestKeyboard uses the whole page by keyboard.
 func TestKeyboard(t *testing.T) {
 	w, ids := busy(t)
 	b := w.open("")
@@ -174,7 +172,7 @@ func TestKeyboard(t *testing.T) {
 	b.Strict()
 }
 
-// TestTokens: who lacks the scope is told so at the door, and is offered nothing.
+// TestTokens: a user without the scope sees why, and gets no actions.
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("secret-p push\nsecret-w push,work\nsecret-a admin\n"), 0o600); err != nil {
@@ -207,13 +205,13 @@ func TestTokens(t *testing.T) {
 	b.Strict()
 }
 
-// hostile are texts that do harm unless they are shown as nothing but text.
+// hostile are texts that do harm unless they are shown as plain text.
 var hostile = []string{
 	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`, `'-alert(1)-'${window.harm=4}`,
 	"\u202eturned", `../../v1/jobs?x=%2e%2e#/`, `</textarea></dialog><b>bold`, strings.Repeat("W", 190),
 }
 
-// TestHostile has hostile texts wherever somebody else chooses them.
+// TestHostile uses hostile texts wherever others choose the text.
 func TestHostile(t *testing.T) {
 	w := start(t)
 	worker := ""

@@ -1,4 +1,4 @@
-// Package browser tries the page of jq-master in a real Chromium, against the real program.
+// Package browser tests the page of jq-master in a real Chromium, with the real program.
 package browser
 
 import (
@@ -23,7 +23,7 @@ var shots = flag.String("shots", "", "directory for pictures of every view, ligh
 
 var program = throwaway.Probe{Name: "jq-master"}
 
-// chromium is the browser's context, of which each tab gets one of its own.
+// chromium is the browser's context, the parent of the contexts of tabs.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// world is a master of its own.
+// world is a master for one test.
 type world struct {
 	t   *testing.T
 	d   *throwaway.Daemon
@@ -62,7 +62,7 @@ func start(t *testing.T, flags ...string) *world {
 	return w
 }
 
-// try makes a request in JSON, of a worker if it has an id.
+// try sends a request in JSON, as a worker if id is not "".
 func (w *world) try(method, path string, body any, worker ...string) (int, map[string]any) {
 	w.t.Helper()
 	data, ok := body.(string)
@@ -95,7 +95,7 @@ func (w *world) try(method, path string, body any, worker ...string) (int, map[s
 	return resp.StatusCode, out
 }
 
-// ask is try for what must be taken.
+// ask is try for a request that must succeed.
 func (w *world) ask(method, path string, body any, worker ...string) map[string]any {
 	w.t.Helper()
 	code, out := w.try(method, path, body, worker...)
@@ -105,7 +105,7 @@ func (w *world) ask(method, path string, body any, worker ...string) map[string]
 	return out
 }
 
-// until waits for what is true of an answer.
+// until waits until is returns true for a reply.
 func (w *world) until(path string, is func(code int, v map[string]any) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); ; time.Sleep(30 * time.Millisecond) {
@@ -119,19 +119,19 @@ func (w *world) until(path string, is func(code int, v map[string]any) bool) {
 	}
 }
 
-// job enqueues one: its attributes are JSON. It returns its id.
+// job enqueues a job with attributes in JSON, and returns its id.
 func (w *world) job(attributes string) string {
 	w.t.Helper()
 	return w.ask("POST", "/job", attributes)["job_id"].(string)
 }
 
-// worker registers one that asks for its jobs. It returns its id.
+// worker registers a worker that pulls, and returns its id.
 func (w *world) worker(name string, slots int, names ...string) string {
 	w.t.Helper()
 	return w.ask("POST", "/worker", map[string]any{"name": name, "max_jobs": slots, "names": names})["worker_id"].(string)
 }
 
-// take has a worker take jobs. It returns their ids.
+// take fetches jobs for a worker, and returns their ids.
 func (w *world) take(worker string, n int) (ids []string) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.Patience); len(ids) < n; {
@@ -148,7 +148,7 @@ func (w *world) take(worker string, n int) (ids []string) {
 
 func list(v any) []any { l, _ := v.([]any); return l }
 
-// done says how a job has ended: a report in JSON, without the id.
+// done sends a report of a job's end, in JSON without the id.
 func (w *world) done(worker, id, report string) {
 	w.t.Helper()
 	w.ask("POST", "/done", fmt.Sprintf(`{"job_id":%q,%s`, id, report[1:]), worker)
@@ -156,7 +156,7 @@ func (w *world) done(worker, id, report string) {
 
 const failure = `{"type":"failure","reason":"other","should_retry":false,"message":"no such mailbox","error":{"code":550}}`
 
-// open opens the page in a profile of its own.
+// open opens the page in its own browser profile.
 func (w *world) open(route string) *pagetest.Tab {
 	w.t.Helper()
 	b := pagetest.NewTab(w.t, chromium, chromedp.WithNewBrowserContext())
@@ -164,7 +164,7 @@ func (w *world) open(route string) *pagetest.Tab {
 	return b
 }
 
-// busy is a master with something of everything, and the ids of some jobs.
+// busy returns a master with jobs in every state, and the ids of some of them.
 func busy(t *testing.T) (w *world, ids map[string]string) {
 	t.Helper()
 	w = start(t)
