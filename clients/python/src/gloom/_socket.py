@@ -135,7 +135,7 @@ class Socket(Link):
 
         def replied(error: Exception | None) -> None:
             if isinstance(error, errors.UnknownAction):
-                # An older broker knows no release: run the job.
+                # An older broker does not know release: run the job.
                 self._runs[run.id] = run
                 self._queue.append(run)
                 self._start_next()
