@@ -24,8 +24,8 @@ class Fatal(Exception):
 
 class RetryAfter(Exception):
     """Raised by a handler: the run has failed.  If the job has retries left,
-    the next run starts after these seconds (0 … a year) instead of the job's
-    backoff."""
+    the next run starts after this many seconds (0 … a year) instead of
+    the job's backoff."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         super().__init__(seconds, reason)
@@ -38,7 +38,7 @@ class RetryAfter(Exception):
 
 class Release(Exception):
     """Raised by a handler: the job goes back to its place as if it had never been
-    handed out, and first waits for these seconds (0 … a year).  No retry is used; with
+    handed out, and first waits for this many seconds (0 … a year).  No retry is used; with
     0 the same worker may get it again at once."""
 
     def __init__(self, seconds: float = 0) -> None:
