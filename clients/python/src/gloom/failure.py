@@ -38,8 +38,8 @@ class RetryAfter(Exception):
 
 class Release(Exception):
     """Raised by a handler: the job goes back to its place as if it had never been
-    handed out, and first waits for this many seconds (0 … a year).  No retry is used; with
-    0 the same worker may get it again at once."""
+    handed out, and first waits for this many seconds (0 … a year).  No retry is used;
+    with 0 the same worker may get it again at once."""
 
     def __init__(self, seconds: float = 0) -> None:
         super().__init__(seconds)
