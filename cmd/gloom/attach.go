@@ -17,8 +17,8 @@ nothing more about it. An id that no kept job has is reported at once and counts
 as failed.
 
 --ids FILE (- is standard input) has an id on each line; blank ones are skipped.
-Up to --window jobs are attached to at a time. After Ctrl-C the jobs continue, and
-the outcomes that were not printed are kept.`
+Up to --window jobs are attached to at a time. After Ctrl-C the jobs continue,
+and the outcomes that were not printed are kept.`
 
 // attachWindow is how many jobs are attached to at a time unless --window says so.
 const attachWindow = 10_000

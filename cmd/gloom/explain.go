@@ -23,10 +23,10 @@ func newExplain(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Say why a job does not run",
-		Long: `Show the state of the job ID and since when it has had it, its place in line, what
-it waits for, its attempts and age, its submitter and its worker. Of a job that
+		Long: `Show the state of the job ID and when it entered it, its place in line, what it
+waits for, its attempts and age, its submitter and its worker. For a job that
 has ended, show its life, as far back as the broker's history reaches
-(--history), and of a failed job that is kept, its body.`,
+(--history); for a failed job that is kept, show its body, too.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactly("an id"),

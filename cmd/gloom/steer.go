@@ -50,9 +50,9 @@ func atMost(names ...string) cobra.PositionalArgs {
 
 func newPause(t *tool) *cobra.Command {
 	return newSetPaused(t, "pause", "Hand out no more jobs of a type",
-		`Hand out no more jobs of TYPE, which need not exist yet. Running jobs continue, and
-new ones are still accepted. The pause ends with gloom resume or when the broker
-stops. serverlessd behind a --door is paused as a whole: leave TYPE out.`)
+		`Hand out no more jobs of TYPE, which need not exist yet. Running jobs continue,
+and new ones are still accepted. The pause ends with gloom resume or when the
+broker stops. serverlessd behind a --door is paused as a whole: leave TYPE out.`)
 }
 
 func newResume(t *tool) *cobra.Command {
@@ -92,8 +92,8 @@ func newCancel(t *tool) *cobra.Command {
 		Use:   "cancel ID...",
 		Short: "Cancel jobs",
 		Long: `Cancel waiting jobs and tell their submitters. Running jobs are cancelled if
-they were submitted with --detach, or if --running is given; their workers are told to
-stop.`,
+they were submitted with --detach, or if --running is given; their workers are
+told to stop.`,
 		Example: `  gloom cancel weekly
   gloom cancel stuck --running`,
 		Args: atLeast("an id"),

@@ -44,9 +44,9 @@ Each command runs in a process group of its own. The group gets SIGTERM, and
 SIGKILL 5 seconds later, when --timeout has passed, when the job is cancelled,
 and when the connection is lost, since the broker then hands the job to another
 worker. When gloom itself is killed, a small process beside it (job-guard, on
-Linux) does the same. It also kills the commands when gloom has been stopped, as by
-Ctrl-Z, for 13 seconds, because soon the broker gives their jobs to others; not with
---compat, where the broker waits for them.
+Linux) does the same. It also kills the commands when gloom has been stopped,
+for example by Ctrl-Z, for 13 seconds, because the broker will soon give their
+jobs to others (not with --compat, where the broker waits for them).
 
 After SIGINT or SIGTERM gloom takes no more jobs, gives back those that have not
 begun, and lets running commands finish. A second signal stops these as above, a
