@@ -25,8 +25,8 @@ import (
 )
 
 const longHelp = `serverlessd takes payload lines over HTTP, keeps them in a journal until a store
-has them, and runs each with the handler of its type until it succeeds, fails for
-good or is out of time.
+has them, and runs each with the handler of its type until it succeeds, fails
+for good or is out of time.
 
 Every option is also an environment variable (--max-body is GLOOM_SQ_MAX_BODY)
 and a key of the file that --config names (TOML: max-body = "1MiB"). A flag overrides
