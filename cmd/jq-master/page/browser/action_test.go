@@ -188,7 +188,7 @@ func TestSchedules(t *testing.T) {
 	b.Press("Pause")
 	b.Sees("nightly is paused.", "paused")
 	b.Press("Resume")
-	b.Sees("nightly goes on.")
+	b.Sees("nightly is resumed.")
 	b.At("#/schedules/nightly")
 	b.Press("Delete")
 	b.Press("Delete it")

@@ -155,7 +155,7 @@ func schedules(t *testing.T, w *world, _ map[string]string) {
 	b.Press("Pause")
 	b.Sees("nightly is paused.", "paused")
 	b.Press("Resume")
-	b.Sees("nightly goes on.")
+	b.Sees("nightly is resumed.")
 	b.At("#/schedules/acme/nightly")
 	b.Press("Delete")
 	b.Press("Delete it")
