@@ -22,20 +22,10 @@ var codeNames = map[broker.Code]string{
 }
 
 func (f *frame) String() string {
-	var s line
-	fmt.Fprintf(&s, "p%d %s", f.peer, opNames[f.op])
-	s.flag(codeNames[f.code], f.code != 0)
-	s.opt("id", f.id != "", f.id)
-	s.opt("type", f.typ != "", f.typ)
-	s.opt("headers", f.headers != nil, string(f.headers))
-	s.flag("spent", f.spent)
-	s.opt("run", f.run > 0, f.run)
-	s.opt("loan", f.loan != broker.Loan{}, f.loan)
-	s.opt("delay", f.delay > 0, f.delay)
-	s.opt("state", f.state != "", f.state)
-	s.opt("body", f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))
-	s.opt("reason", f.reason != "", f.reason)
-	return s.String()
+	return fmt.Sprintf("p%d %s", f.peer, opNames[f.op]) + fields{
+		{"code", codeNames[f.code]}, {"id", f.id}, {"type", f.typ}, {"headers", string(f.headers)}, {"spent", f.spent}, {"run", f.run}, {"loan", f.loan}, {"delay", f.delay},
+		{"state", f.state}, {"body", when(f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))}, {"reason", f.reason},
+	}.String()
 }
 
 // loose frames of one command may come in any order among neighbours of the same kind:

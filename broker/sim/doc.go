@@ -8,6 +8,10 @@
 // compared; sometimes also everything else that can be read. Memory that the core returns is
 // poisoned, and memory that was lent to the core is overwritten before the next command.
 //
+// Brokers of a fleet are peers like others: borrowers get jobs, lenders lend some. Rates are
+// judged by their definition, which knows only when jobs started. The memory that the core
+// counts is compared with the pages that it holds.
+//
 // Where the protocol leaves a choice (the random part of a backoff, when an unused type
 // is forgotten) the oracle checks that the core's choice is allowed and adopts it.
 package sim

@@ -217,6 +217,15 @@ func (w *walk) step(limit int) error {
 	return nil
 }
 
+func (r *runner) compareWalks() error {
+	for _, w := range r.walks {
+		if err := w.step(1 + r.inner.IntN(4)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // listings returns the listings of jobs, workers and the dead letters of a type.
 func (r *runner) listings() []*walk {
 	o, b := r.oracle, r.driver.core

@@ -295,89 +295,28 @@ func (o *oracle) do(c *command, s sight) {
 	}
 	o.commands++
 	clear(o.handed)
-	switch c.verb {
-	case addSubmitter, addWorker:
-		p := &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
-		if o.cfg.Credit > 0 {
-			p.credit = int(o.cfg.Credit)
-		}
-		o.peers = append(o.peers, p)
-	case submit:
-		o.submit(c)
-	case cancel:
-		o.cancel(c)
-	case join:
-		o.join(c)
-	case respond:
-		o.respond(c)
-	case fail:
-		o.fail(c)
-	case progress:
-		o.progress(c)
-	case leave:
-		o.leave(c)
-	case gone:
-		o.gone(c, "")
-	case expelled:
-		o.gone(c, c.reason)
-	case tick:
-		o.tick()
-	case pause:
-		o.pause(c)
-	case drain:
-		o.draining = true
-	case expel:
-		o.expel()
-	case attach:
-		o.attach(c)
-	case written:
-		o.written(c)
-	case setRule, dropRule, setFair, limit:
-		o.configure(c.settings())
-	case change:
-		o.change(c)
-	case amend:
-		if j := o.held[c.id]; j != nil {
-			o.amend(j, c)
-		}
-	case release:
-		o.release(c)
-	case credit:
-		if w := o.peer(c.peer, true); w != nil {
-			w.credit = c.room
-		}
-	case revoke:
-		o.revoke(c)
-	case revokeAll:
-		o.revokeAll(c)
-	case forget:
-		o.forgetType(c)
-	case addBorrower, addLender:
-		o.addBroker(c)
-	case allot:
-		if w := o.peer(c.peer, true); w != nil && w.borrows {
-			w.room = c.room
-		}
-	case borrow:
-		o.borrow(c)
-	case unwant:
-		o.unwant(c)
-	case follow:
-		if j := o.loan(c); j != nil {
-			j.progress = c.on
-		}
-	case giveBack:
-		o.giveBack(c)
-	case revive:
-		o.revive(c)
-	case reviveAll:
-		o.reviveAll(c)
-	}
+	does[c.verb].do(o, c)
 	o.lineUp()
 	o.handOut()
 	o.arrive()
 	o.forgetGroups()
 	o.yield()
+}
+
+// connect adds a connection: a submitter, a worker, or another broker.
+func (o *oracle) connect(c *command) {
+	p := &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
+	switch {
+	case c.verb == addBorrower:
+		o.kind(c.typ)
+		p.worker, p.borrows, p.joined, p.typ, p.room = true, true, true, c.typ, 0
+		p.named, p.notices, p.headers = true, true, true
+	case c.verb == addLender:
+		p.lends = true
+	case o.cfg.Credit > 0:
+		p.credit = int(o.cfg.Credit)
+	}
+	o.peers = append(o.peers, p)
 }
 
 func (o *oracle) send(f frame) { o.frames = append(o.frames, f) }

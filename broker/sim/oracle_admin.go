@@ -167,8 +167,8 @@ func (o *oracle) pause(c *command) {
 }
 
 // configure changes settings, all of them or none.
-func (o *oracle) configure(settings []*command) {
-	more := 0
+func (o *oracle) configure(c *command) {
+	settings, more := c.settings(), 0
 	for _, c := range settings {
 		switch c.verb {
 		case limit:
@@ -223,8 +223,10 @@ func (o *oracle) limit(c *command) {
 	k.paced, k.blocked, k.slow = rated{set: o.now}, 0, false
 }
 
+func (o *oracle) drain(*command) { o.draining = true }
+
 // expel ends all jobs that are left after a drain.
-func (o *oracle) expel() {
+func (o *oracle) expel(*command) {
 	o.draining, o.stopped = true, true
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.place == ended {

@@ -11,16 +11,6 @@ import (
 // Brokers of a fleet: a borrower is a worker that is last in line, a lender a submitter whose
 // jobs run at once or are refused. A borrowed job holds no id and is in no ledger.
 
-func (o *oracle) addBroker(c *command) {
-	p := &oraclePeer{no: c.peer, credit: math.MaxInt, lends: c.verb == addLender}
-	if c.verb == addBorrower {
-		o.kind(c.typ)
-		p.worker, p.borrows, p.joined, p.typ = true, true, true, c.typ
-		p.named, p.notices, p.headers = true, true, true
-	}
-	o.peers = append(o.peers, p)
-}
-
 // before reports whether it is first in line.
 func (w *oraclePeer) before(x *oraclePeer) bool {
 	if w.borrows != x.borrows {
@@ -134,23 +124,17 @@ func (o *oracle) unwant(c *command) {
 	}
 }
 
-// giveBack returns a run that a borrower could not start. It is not counted.
-func (o *oracle) giveBack(c *command) {
-	j := o.concluded(c)
-	if j == nil {
-		return
+func (o *oracle) follow(c *command) {
+	if j := o.loan(c); j != nil {
+		j.progress = c.on
 	}
-	k := o.kind(j.typ)
-	j.attempts--
-	k.paced.giveBack(j, o.now)
-	o.eachRate(j, func(x *rated, _ quota) { x.giveBack(j, o.now) })
-	if o.lapsed(j) {
-		o.expire(j)
-		return
+}
+
+// allot sets how many jobs may be out on a borrower.
+func (o *oracle) allot(c *command) {
+	if w := o.peer(c.peer, true); w != nil && w.borrows {
+		w.room = c.room
 	}
-	j.least = false
-	o.requeue(j, int64(c.delay))
-	k.Requeued--
 }
 
 // compareLending compares the jobs of a type that could be lent, and the workers that could

@@ -221,14 +221,15 @@ func (o *oracle) cancel(c *command) {
 	o.forget(j)
 }
 
-// change is for a submitter's command, amend for an operator's.
+// change is a submitter's command or, as an amend, an operator's.
 func (o *oracle) change(c *command) {
-	s := o.peer(c.peer, false)
-	if s == nil {
-		return
-	}
-	j := o.held[c.id]
+	s, j := o.peer(c.peer, false), o.held[c.id]
 	switch {
+	case c.verb == amend:
+		if j != nil {
+			o.amend(j, c)
+		}
+	case s == nil:
 	case j == nil || !o.reaches(s, j) || j.place == ended || j.unwanted():
 		o.refuse(s.no, broker.UnknownID, c.id)
 	case j.place == running:

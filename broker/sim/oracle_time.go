@@ -15,7 +15,7 @@ const timersPerTick = 512
 // sweptPerTick is how many jobs of vanished submitters one tick is sure to sweep.
 const sweptPerTick = 512
 
-func (o *oracle) tick() {
+func (o *oracle) tick(*command) {
 	type alarm struct {
 		at  int64
 		job *oracleJob

@@ -28,6 +28,12 @@ func (o *oracle) join(c *command) {
 	o.ok(w.no, "")
 }
 
+func (o *oracle) credit(c *command) {
+	if w := o.peer(c.peer, true); w != nil {
+		w.credit = c.room
+	}
+}
+
 func (o *oracle) leave(c *command) {
 	if w := o.peer(c.peer, true); w != nil {
 		w.left = true
@@ -170,7 +176,8 @@ func (o *oracle) requeue(j *oracleJob, delay int64) {
 	o.setTimer(j)
 }
 
-// release requeues the job at its old place, as if it had never been dispatched.
+// release requeues the job at its old place, as if it had never been dispatched. A borrower
+// that could not start it gives it back without a count.
 func (o *oracle) release(c *command) {
 	j := o.concluded(c)
 	if j == nil {
@@ -185,14 +192,19 @@ func (o *oracle) release(c *command) {
 		return
 	}
 	j.attempts--
-	j.releases++
-	k.Releases++
+	begun := c.verb == release
+	if begun {
+		j.releases++
+		k.Releases++
+	}
 	if o.lapsed(j) {
 		o.expire(j)
 		return
 	}
 	j.least = false
-	o.requeue(j, int64(c.delay))
+	if o.requeue(j, int64(c.delay)); !begun {
+		k.Requeued--
+	}
 }
 
 // backoff returns the wait before the next retry: the core's choice, checked against the
@@ -219,14 +231,15 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	return wait
 }
 
-func (o *oracle) gone(c *command, reason string) {
+// gone: a connection is lost or, because of a frame that it sent, closed.
+func (o *oracle) gone(c *command) {
 	for i, p := range o.peers {
 		if p.no != c.peer {
 			continue
 		}
 		o.peers = slices.Delete(o.peers, i, i+1)
 		if p.worker {
-			o.workerGone(p, reason)
+			o.workerGone(p, c.reason)
 		} else {
 			o.submitterGone(p)
 		}

@@ -217,34 +217,25 @@ func (r *runner) step(c *command) (err error) {
 	if r.steps%r.p.every != 0 {
 		return nil
 	}
-	if err := r.compareLedgers(); err != nil {
+	if err := all(r.compareLedgers, r.compareWalks); err != nil || r.steps/r.p.every%6 != 0 {
 		return err
 	}
-	for _, w := range r.walks {
-		if err := w.step(1 + r.inner.IntN(4)); err != nil {
-			return err
-		}
-	}
-	if r.steps/r.p.every%6 != 0 {
-		return nil
-	}
-	if err := r.comparePeers(); err != nil {
-		return err
-	}
+	some := c.id
 	if n := len(o.jobs); n > 0 {
-		if err := r.compareJob(o.jobs[r.inner.IntN(n)].id); err != nil {
+		some = o.jobs[r.inner.IntN(n)].id
+	}
+	job := func(id string) func() error { return func() error { return r.compareJob(id) } }
+	return all(r.comparePeers, job(some), job(c.id), r.compareLetters, r.compareHeld)
+}
+
+// all returns the first error.
+func all(compare ...func() error) error {
+	for _, f := range compare {
+		if err := f(); err != nil {
 			return err
 		}
 	}
-	if c.id != "" {
-		if err := r.compareJob(c.id); err != nil {
-			return err
-		}
-	}
-	if err := r.compareLetters(); err != nil {
-		return err
-	}
-	return r.compareHeld()
+	return nil
 }
 
 // finish disconnects all peers, lets all timers expire, and checks that nothing is left.
@@ -280,10 +271,8 @@ func (r *runner) finish() error {
 	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
-	for _, compare := range []func() error{r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.driver.settle, r.compareMemory} {
-		if err := compare(); err != nil {
-			return fmt.Errorf("after the end: %w", err)
-		}
+	if err := all(r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.driver.settle, r.compareMemory); err != nil {
+		return fmt.Errorf("after the end: %w", err)
 	}
 	return nil
 }
