@@ -13,7 +13,7 @@ import (
 
 // JobFilter selects jobs. A field that is not set matches every job.
 type JobFilter struct {
-	// Type and Group are canonical names. ID is a part of an id's value.
+	// Type and Group are canonical names. ID is a substring of an id's value.
 	Type, Group []byte
 	ID          string
 	State       string        // one of JobStates

@@ -78,7 +78,7 @@ func (b *Broker) matchAmong() bool {
 		case b.unfinished:
 			return false
 		case len(b.touched) > 0:
-			// Looking at them has changed something.
+			// The search has touched types: they must be ranked first.
 		case b.opened.Len() > 0 && b.idle.Len() > 0 && (q == nil || b.opened.Top().Before(&at)):
 			if !b.mayLook() {
 				return false

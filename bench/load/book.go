@@ -1,8 +1,8 @@
 package load
 
 // book has the jobs that one submitter waits for. A job takes a free place (slot) and
-// that place's next turn. Its number names both, so every answer is judged exactly
-// without a map: the place must be taken, by this very turn.
+// that place's next turn. Its number contains both, so every answer is judged exactly
+// without a map: that turn must be the one that holds the place.
 type book struct {
 	sub   uint32
 	slots []slot

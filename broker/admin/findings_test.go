@@ -391,7 +391,7 @@ func TestFindings(t *testing.T) {
 			s.always(20, "TYP", `,"priority":1`)
 			s.always(1, "TYP", "")
 		}},
-		// Late: the system closes a connection of which nothing is read for a minute.
+		// Late: the system closes a connection from which nothing is read for a minute.
 		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
 			p := s.deaf(s.srv.SubmitAddr())
@@ -463,8 +463,8 @@ func TestFindings(t *testing.T) {
 	all("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
 }
 
-// TestFindingsLast: a type whose runs all fail is reported between two failures, too,
-// with their reason.
+// TestFindingsLast: a type whose runs all fail is still reported between two failures, with
+// their reason.
 func TestFindingsLast(t *testing.T) {
 	t.Parallel()
 	s := &stage{world: start(t, nil), typ: "t"}

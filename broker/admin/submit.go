@@ -25,8 +25,8 @@ const (
 	// keptWaiting is how long, in milliseconds, the outcome of a job is kept if its request
 	// waits and does not set keep_ms.
 	keptWaiting = 600_000
-	// Bodies being received may take one part in submitShare of the memory (each takes a few
-	// times its length), but at least as much as submitFrames frames of the largest size.
+	// Bodies being received (each takes a few times its length) may take 1/submitShare of the
+	// memory, or as much as submitFrames frames of the largest size if that is more.
 	submitShare  = 32
 	submitFrames = 4
 	// firstRead is the initial buffer of a body, in bytes.

@@ -7,7 +7,7 @@ import "fmt"
 // Checking reports whether invariants are checked, which the build tag invariants turns on.
 const Checking = true
 
-// scribble overwrites memory that must not be read any more, so that reading it shows.
+// scribble overwrites memory that must not be read any more, so that a read of it is noticed.
 func scribble(m []byte) {
 	for i := range m {
 		m[i] = 0xA5

@@ -50,8 +50,8 @@ type asking struct {
 	// pledged are the places given to homes; own counts those of workers of this type
 	// alone.
 	pledged, own int
-	// While a limit on bytes or jobs is reached, most bounds the places, of which there are
-	// none until rest. Otherwise it is 0.
+	// While a limit on bytes or jobs is reached, most bounds the places, and there are none
+	// until rest. Otherwise it is 0.
 	most int
 	rest int64
 }
@@ -554,7 +554,7 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 	return true
 }
 
-// forgetAsking forgets types of which no jobs are offered or lent.
+// forgetAsking forgets the types that have no offered or lent jobs.
 func (m *Machine) forgetAsking() {
 	if m.pulses%wantPulses != 0 {
 		return

@@ -86,11 +86,11 @@ func (s *stream) put(item []byte, from *spares) {
 	s.bytes += len(item)
 }
 
-// ready reports whether something may be sent, with at most most bytes on their way.
+// ready reports whether there is something to send and fewer than most bytes are on their way.
 func (s *stream) ready(most int) bool { return len(s.open) > 0 && s.flying < most }
 
-// cut numbers the messages that may be sent, with at most most bytes on their way; each has at
-// most size bytes. It calls send with each message and the number of items that end in it.
+// cut makes and numbers messages of up to size bytes, until most bytes are on their way. It calls
+// send with each message and the number of items that end in it.
 func (s *stream) cut(size, most int, send func(x *part, items int)) {
 	n := 0
 	for n < len(s.open) && s.flying < most {
@@ -111,7 +111,7 @@ func (s *stream) cut(size, most int, send func(x *part, items int)) {
 	s.open = slices.Delete(s.open, 0, n)
 }
 
-// due reports whether the peer waits for a confirmation, with at most most bytes on their way.
+// due reports whether the peer should get a confirmation; most is its limit of bytes on their way.
 func (s *stream) due(most int) bool { return s.unsaid >= saySoon || s.weight >= most/4 }
 
 // said records that arrival has been confirmed to the peer.

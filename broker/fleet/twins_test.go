@@ -409,7 +409,7 @@ func TestScoped(t *testing.T) {
 }
 
 // TestLeave: a broker that is lost is reported, with the types that it had workers for,
-// until it is back. A broker that was draining and held no jobs of others has left.
+// until it is back. A broker that was draining and held no jobs of others counts as having left.
 func TestLeave(t *testing.T) {
 	for _, v := range []struct {
 		name                  string

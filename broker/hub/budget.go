@@ -14,7 +14,7 @@ import (
 // Besides jobs, peers make the broker hold output that they have not read (MaxUnread),
 // unfinished frames (MaxInbound) and what TLS needs (MaxSecure). All are bounded here. If
 // there is too much output or input, the connections that have held most of it for longest are
-// closed until an eighth of the bound is free again. A TLS connection too many is refused.
+// closed until an eighth of the bound is free again. A TLS connection beyond the bound is refused.
 //
 // A peer that does not read is slowed, then closed. From half of MaxOutbound on, it gets no
 // progress and no jobs and may not submit (slow, credit). If it has more than its share, its

@@ -24,8 +24,8 @@ type outbox struct {
 	// stream is written up to it.
 	marks []mark
 
-	// Only the owner uses these: what it has taken and not written. Of the first piece, at
-	// bytes are written.
+	// Only the owner uses these: what it has taken and not written. The first at bytes of
+	// the first piece are written.
 	taken []piece
 	at    int
 	keeps bool   // it includes kept outcomes

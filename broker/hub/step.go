@@ -222,7 +222,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 // maxReason bounds what is kept of a worker's reason, in bytes.
 const maxReason = 16 << 10
 
-// Brief cuts a text to at most most bytes, between characters, and marks the cut with "…".
+// Brief cuts a text to no more than most bytes, between characters, and marks the cut with "…".
 func Brief[T string | []byte](text T, most int) string {
 	if len(text) <= most {
 		return string(text)

@@ -17,7 +17,7 @@ addEventListener('connect', e => {
   tab.onmessage = m => {
     if (m.data) {
       tabs.add(tab);
-      begin(m.data.begun); // again, for the beginning of the stream
+      begin(m.data.begun); // even if a stream is open: the tab needs the beginning of one
     } else if (tabs.delete(tab) && !tabs.size) begin();
   };
 });

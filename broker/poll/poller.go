@@ -122,8 +122,8 @@ func (p *Poller) SendMark() {
 // Stop ends Wait.
 func (p *Poller) Stop() { p.Do(nil) }
 
-// Instead runs f here, in place of Wait. It returns false if f does, or if the turn is taken
-// or the poller is closed. Any goroutine may call it.
+// Instead runs f on the calling goroutine, in place of Wait. It returns false if f does, if
+// another goroutine has the turn, or if the poller is closed. Any goroutine may call it.
 func (p *Poller) Instead(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false

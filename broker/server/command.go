@@ -99,7 +99,7 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 		}
 		m.Refuse = err
 		// A worker that cannot write JSON would fail every job it gets. A submitter stays
-		// connected: its frames are still delimited, and closing would cost it all its jobs.
+		// connected: where its next frame begins is known, and closing would cost it all its jobs.
 		m.Close = err.Code.Reach() == wire.ReplyAndClose ||
 			err.Code == wire.InvalidJSON && c.port == wire.WorkerPort && len(payload) > 0
 		if m.Close {

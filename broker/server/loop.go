@@ -20,8 +20,9 @@ import (
 // A stream has a loop of its own that does not wait for events: the stream's goroutine gives it
 // what it has read.
 //
-// Its fields and its connections belong to the goroutine that has the poller's turn: the loop's
-// own or, while that waits, one that writes in its place or brings what a stream has read.
+// Its fields and its connections belong to the goroutine that has the poller's turn. That is the
+// loop's own goroutine or, while it waits, one that writes in its place or brings what a stream
+// has read.
 type loop struct {
 	srv    *Server
 	all    *loops
@@ -169,7 +170,7 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	lp.put(c, n)
 }
 
-// put lets the commands in n bytes that were read be carried out and their output be written, at
+// put takes n bytes that were read. Their commands are carried out and the output is written at
 // once or at the end of the round.
 func (lp *loop) put(c *conn, n int) {
 	c.put = true
@@ -265,8 +266,8 @@ const (
 	crowded = int(roundTime / leastTurn)
 )
 
-// turn begins c's turn. The crowd is how many other connections have more than a turn's work, at
-// least least. The larger it is, the less c may do on the loop.
+// turn begins c's turn. The crowd is how many other connections have more than a turn's work, and
+// never less than least. The larger it is, the less c may do on the loop.
 func (lp *loop) turn(c *conn, least int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.end {

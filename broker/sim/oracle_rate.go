@@ -41,14 +41,14 @@ func burstOf(r *broker.Rule) float64 {
 	return max(1, math.Floor(r.Rate))
 }
 
-// rated has the jobs that a rate, set at that time, has allowed lately.
+// rated has the starts that a rate has allowed lately. set is when the rate was set.
 type rated struct {
 	starts []start
 	set    int64
 }
 
-// start is a job that was handed out (nil: all jobs that counted when the rate was changed). It
-// counts for a time between least and most.
+// start is the start of a job or, if job is nil, of all jobs that counted when the rate was
+// changed. It counts for a time between least and most.
 type start struct {
 	job             *oracleJob
 	at, least, most int64
@@ -64,7 +64,7 @@ func (r *rated) opens(q quota) (early, late int64) {
 	return early, late
 }
 
-// counts returns the time until which any of the jobs count.
+// counts returns when the last of the jobs ceases to count: not before early, and not after late.
 func (r *rated) counts() (early, late int64) { return r.opens(quota{}) }
 
 func (r *rated) take(j *oracleJob, now int64, q quota) {

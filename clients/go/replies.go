@@ -28,8 +28,8 @@ func (r *request) enters() bool { return r.verb == wire.Submit || r.verb == wire
 // receive acts on a frame. An error with a job's id is either the reply to a request or the end
 // of an accepted job. Two rules decide which. Replies come in the order of requests, so a reply
 // can only be for the first request that must have one, or for a silent one before it. And no
-// id is submitted on a connection while a job with that id is pending, so it can be about at
-// most one job.
+// id is submitted on a connection while a job with that id is pending, so the error can be about
+// at most one job.
 func (c *conn) receive(ev *wire.Event) error {
 	switch ev.Kind {
 	case wire.EventPing:
@@ -165,7 +165,8 @@ func (c *conn) isEnd(code Code, p *Pending, due uint64) bool {
 		(code == ErrTakenOver || endsJob(code) || c.unreplied(p))
 }
 
-// unreplied reports whether nothing has proven yet that the silent submit of p was accepted.
+// unreplied reports whether the silent submit of p may still be refused: no frame has proven yet
+// that it was accepted.
 func (c *conn) unreplied(p *Pending) bool { return p.seq >= c.waiting.head }
 
 // endsJob reports whether the code can end an accepted job.

@@ -46,7 +46,7 @@ func deadPath(typ, id string) string { return "/v1/dead/" + api.Segment(typ) + "
 // mostDead is the most types, and the most failed jobs of each, that are read.
 const mostDead = 100 * pageSize
 
-// typesWithDead returns the types of which failed jobs are kept.
+// typesWithDead returns the types that have failed jobs.
 func (o *operator) typesWithDead(ctx context.Context) (names []string, err error) {
 	_, err = list(ctx, o, "/v1/types", mostDead, func(x api.Type) error {
 		if x.Dead > 0 {

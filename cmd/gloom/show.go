@@ -185,7 +185,7 @@ func (v *show) record(o outcome) error {
 	return err
 }
 
-// anatomy takes an error of a job apart.
+// anatomy returns the code, the reason and the id that a job's error has.
 func anatomy(err error) (code, reason, id string) {
 	var refused *gloom.RefusedError
 	var ended *gloom.JobError

@@ -15,8 +15,8 @@ import (
 	"gloom/wire"
 )
 
-// readLimits reads a file of limits: a table types by name, a table groups by pattern. Its
-// error names the wrong line.
+// readLimits reads a file of limits: the section types, by name, and the section groups, by
+// pattern. Its error names the wrong line.
 func readLimits(path string) (settings.FileLimits, error) {
 	limits := settings.FileLimits{Types: map[string]settings.TypeSettings{}, Groups: map[string]broker.Rule{}}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would block

@@ -152,8 +152,8 @@ func (s *seen) look() (causes []string, first string) {
 	return causes, first
 }
 
-// TestFailing: a type whose runs all fail, one now and then, is reported between two
-// failures, too, until a run is answered, no worker is left, or a minute has passed.
+// TestFailing: a type whose runs are rare and all fail is still reported between two
+// failures, until a run is answered, no worker is left, or a minute has passed.
 func TestFailing(t *testing.T) {
 	for name, end := range map[string]struct {
 		does   func(s *seen)

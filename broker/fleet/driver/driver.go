@@ -80,8 +80,8 @@ func (x member) Send() {
 	}
 }
 
-// maxPending bounds the messages that have arrived and are not handled. They come from one read
-// of the NATS client. More are dropped; any message may be lost.
+// maxPending bounds the messages that have arrived and are not handled yet. They come from one read
+// of the NATS client. Messages beyond it are dropped; the fleet copes with any lost message.
 const maxPending = 1 << 12
 
 // atOnce is roughly how many bytes of messages are handled under one lock.

@@ -153,7 +153,7 @@ func (b *Tab) Press(text string) {
 	Eval[any](b, it+`.click()`, text)
 }
 
-// Fill types into the field with this name, in the dialog where one is open.
+// Fill enters text into the field with this name, in the open dialog if there is one.
 func (b *Tab) Fill(name, text string) {
 	b.t.Helper()
 	const it = `(document.querySelector('dialog[open]') ?? document).querySelector('[name="' + $0 + '"]')`

@@ -15,7 +15,7 @@ func (d *daemon) fair(t tb, typ string) {
 	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ), `{"fair":true}`, 200)
 }
 
-// isFair returns what HTTP says about a type.
+// isFair asks over HTTP whether a type is fair.
 func (d *daemon) isFair(t tb, typ string) bool {
 	t.Helper()
 	var info struct{ Fair *bool }

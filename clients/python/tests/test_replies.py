@@ -565,13 +565,13 @@ class Random(unittest.TestCase):
 
 
 class CutBroker:
-    """A broker whose connections are cut: what is under way either way is lost, but
-    for submits that come late and outcomes that had not been written."""
+    """A broker whose connections are cut: what is under way in either direction is lost,
+    except submits that come late and outcomes that had not been written."""
 
     def __init__(self, rng):
         self.rng = rng
-        self.requests = []  # what the connection that stands has said
-        self.late = []  # what lost ones had said
+        self.requests = []  # what the client has sent on the current connection
+        self.late = []  # what it had sent on lost connections
         self.out = []  # what is under way to the client
         self.bound = {}  # id -> kept, of the jobs that have not ended
         self.here = set()  # ids of those whose frames the connection gets

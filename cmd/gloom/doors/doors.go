@@ -197,7 +197,7 @@ func (d *Door) from(r *http.Request) string {
 	return d.marks[n-1]
 }
 
-// limit returns how many items a page may have, at most most.
+// limit returns how many items a page may have, up to most.
 func limit(r *http.Request, most int) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	if err != nil {

@@ -153,7 +153,7 @@ func (q *jq) types(r *http.Request) (any, error) {
 	}
 	workers, _, err := q.askWorkers(r, mostWorkers, "")
 	type served struct{ all, idle int }
-	by := make(map[string]served) // patterns, of which there are few
+	by := make(map[string]served) // patterns; there are few of them
 	for i := range workers {
 		w := &workers[i]
 		for _, glob := range w.Names {

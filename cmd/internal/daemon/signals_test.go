@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestEarlyHangup: SIGHUP before the daemon can reload waits until it can.
+// TestEarlyHangup: a SIGHUP that comes before the daemon can reload waits until it can.
 func TestEarlyHangup(t *testing.T) {
 	Hold()
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil {

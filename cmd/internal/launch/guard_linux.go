@@ -26,8 +26,8 @@ const (
 	graceVariable = "JOBD_LAUNCH_GRACE" // how long processes may take to end, a duration
 	guardName     = "job-guard"
 	noteSize      = 16
-	// guardTick bounds the delay with which a jump of the clock, as after a suspend, is
-	// noticed.
+	// guardTick bounds how long it takes to notice that the clock has jumped, as it does after a
+	// suspend.
 	guardTick = 500 * time.Millisecond
 	// killTimeout bounds one attempt to kill all processes that are left.
 	killTimeout = 10 * time.Second

@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// markName is the environment variable that marks the processes of a program. They are found by it
-// when the program is dead and had no control group for them.
+// markName is the environment variable that marks the processes of a program. It serves to
+// find them when the program is dead and had no control group for them.
 const markName = "JOBD_OWNER"
 
 // Mark returns the setting in the environment of all processes of a guard with that owner, and of

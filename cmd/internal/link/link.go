@@ -107,7 +107,7 @@ type Link struct {
 	barred   error // why a job was refused for lack of rights
 	barredAt time.Time
 	refused  string         // type whose rights are missing, "" for none
-	tries    sync.WaitGroup // that find out whether the rights are there
+	tries    sync.WaitGroup // goroutines that find out whether the rights are there
 }
 
 const (
@@ -117,10 +117,10 @@ const (
 )
 
 // heartbeat returns the pace at which a broker must hear from a door with this lease. A broker
-// drops a door as lost after two beats without a byte. That is before the lease is over, even one
-// that was last renewed a quarter of it ago. So when another door takes over, perhaps at another
-// broker of a fleet, none of the lost door's jobs still waits for a worker at a broker that the
-// other door does not know.
+// drops a door as lost after two beats without a byte, and so before the lease is over, even if a
+// quarter of the lease had passed when the door fell silent. When another door takes over, perhaps
+// at another broker of a fleet, none of the lost door's jobs therefore still waits for a worker at
+// a broker that the other door does not know.
 func heartbeat(lease time.Duration) time.Duration {
 	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
 }

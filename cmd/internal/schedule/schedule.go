@@ -54,7 +54,7 @@ type Run struct {
 const (
 	Missed  = "missed"  // no daemon was running, and the due time was not to be caught up
 	Running = "running" // the job before had not ended
-	Waiting = "waiting" // the same, and another due time waits for that
+	Waiting = "waiting" // the same, and an earlier due time was already waiting for its end
 )
 
 // reasons explains them.

@@ -23,7 +23,7 @@ import (
 const (
 	unauthorizedMax = 64 << 10         // bytes of a message before the password is known
 	unreadMax       = 1 << 20          // most unread bytes of a peer before we stop reading from it
-	stallTimeout    = 60 * time.Second // how long a peer may take none of what it is sent
+	stallTimeout    = 60 * time.Second // how long a peer may read nothing of what it is sent
 	chunk           = 256 << 10        // bytes written under one deadline
 	lingerTime      = 2 * time.Second  // how long a refused peer has to read the reason
 	maxNo           = 999999           // largest number of a request; the next one is 1

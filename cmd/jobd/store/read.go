@@ -121,7 +121,7 @@ func (s *SQL) targets(ctx context.Context, t *table, status string) (list []stri
 	return list, nil
 }
 
-// count counts at most most rows, and returns how many it has read.
+// count counts up to most rows, and returns how many it has read.
 func (s *SQL) count(ctx context.Context, t *table, status, target string, most int) (c look.Count, seen int, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.force()+
 		" WHERE status = ? AND target = "+t.like+readable+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, most)

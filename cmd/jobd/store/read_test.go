@@ -37,7 +37,8 @@ func counts(list []look.Count) string {
 	return strings.Join(words, ", ")
 }
 
-// TestReads: reads for people are correct and their cost is bounded, however many rows there are.
+// TestReads: what is read for operators is correct, and the cost of reading it is bounded, however
+// many rows there are.
 func TestReads(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created) SELECT seq, ELT(1 + seq % 3, 'mail', 'Mail', 'pdf'), 'waiting', 1700000000 + seq FROM seq_1_to_60000`)

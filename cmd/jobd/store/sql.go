@@ -40,7 +40,7 @@ type SQL struct {
 	shape   atomic.Pointer[table]
 	skip    string        // " SKIP LOCKED" if the server has it
 	claimed bool          // there is a companion table
-	people  chan struct{} // its capacity limits concurrent reads for people
+	people  chan struct{} // its capacity limits concurrent reads for operators
 
 	mu      sync.Mutex       // guards the fields below
 	looked  time.Time        // when the table's shape was last read

@@ -230,8 +230,8 @@ func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 	}
 }
 
-// TestTheBestOfAPage: if a few rows are wanted, those with the largest priority among
-// the first limit are taken, and rows that others have locked are skipped.
+// TestTheBestOfAPage: if a few rows are wanted, those with the largest priority among the
+// first limit rows are taken, and rows that others have locked are skipped.
 func TestTheBestOfAPage(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs ADD priority int")

@@ -118,7 +118,7 @@ type machine struct {
 	maxGroups int  // how many groups a job may have at the broker
 	brought   bool // all jobs are on their way to the broker
 	bids      uint32
-	linkedTo  int // jobs before this index in order have been brought to the broker
+	linkedTo  int // the jobs before this index of order have been brought to the broker
 	relinkT0  int64
 	late      []lateJob // jobs that the broker did not take
 	socket    *worker   // stands for all socket workers; nil before the first answer of one
@@ -139,9 +139,10 @@ type metrics struct {
 // as a command, through the function arguments.
 type outside struct {
 	store store.Store
-	line  line // must be read in the step: later calls belong to the broker of that moment
+	line  line // a step copies it for calls that it makes later: they belong to the broker of that step
 	push  Pusher
-	// enter runs a command soon, unless the machine has ended. either calls gone in that case.
+	// enter runs a command soon, unless the machine has ended. either does the same, but if the
+	// machine has ended it calls gone.
 	enter  func(command func())
 	either func(command, gone func())
 	// fault ends this machine: its state cannot be trusted, or does not belong to it
@@ -285,8 +286,8 @@ func newMachine(l Limits, seed uint64) *machine {
 }
 
 const (
-	// After paused, twice the interval of beats, without any command the machine must have
-	// stood still.
+	// If no command has come for paused, which is twice the interval of beats, the machine must
+	// have stood still.
 	paused = 2 * beats
 	// reading is how long it may take to read what has arrived meanwhile. longestReading is the
 	// limit if the machine stands still again before then.
@@ -295,8 +296,8 @@ const (
 
 // at sets the time of the next command. Time in which the machine stood still (stopped, swapped
 // out), or its store was away, does not count for deadlines. Messages that have arrived meanwhile
-// are read before any deadline is judged. Of each stop, paused does count, so that a machine that
-// is stopped again and again judges late, but does judge.
+// are read before any deadline is judged. The first part of each stop, as long as paused, does
+// count: a machine that is stopped again and again judges deadlines late, but does judge them.
 func (c *machine) at(clock, wall, host int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
@@ -375,7 +376,7 @@ func longAt(milliseconds int64) time.Duration {
 func (c *machine) count(r *record, by int) {
 	c.counts[r.State] += by
 	if r.name.counts[r.State] += by; !r.State.Ended() {
-		if r.name.live += by; r.name.live == max(by, 0) { // the first, or the last
+		if r.name.live += by; r.name.live == max(by, 0) { // its first live job came, or its last one went
 			c.busy += by
 		}
 	}

@@ -167,7 +167,7 @@ func (m *Master) resign(ctx context.Context) {
 	}
 }
 
-// stand makes the master refuse all requests.
+// stand makes the master refuse all requests for this reason.
 func (m *Master) stand(why *job.Fault) {
 	m.mu.Lock()
 	m.state = why

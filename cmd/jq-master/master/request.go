@@ -286,7 +286,7 @@ const lingering = 5 * time.Millisecond
 // and the store to write the attempt.
 const leastPull = 100 * time.Millisecond
 
-// Pull returns jobs for a worker, at most most. If there are none yet, it waits for them, at most
+// Pull returns up to most jobs for a worker. If there are none yet, it waits for them, at most
 // for wait.
 func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.Duration) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, leastPull))

@@ -148,8 +148,8 @@ func (c *machine) regroupBy(r *record, g *set) {
 	}
 }
 
-// fit leaves out groups beyond the number that the broker takes. It is for jobs that wait while
-// constraints are added; new jobs with too many are refused.
+// fit cuts groups to the number that the broker takes. A job that waits while constraints are
+// added may come to have more; a new job with more is refused.
 func (c *machine) fit(groups []string) []string {
 	return groups[:min(len(groups), c.maxGroups)]
 }

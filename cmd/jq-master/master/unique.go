@@ -97,7 +97,7 @@ func (c *machine) replaced(n *New) *record {
 	return old
 }
 
-// settleShare is called when the job that wanted a key is stored, or with r nil if it is not. The
+// settleShare is called with the job that wanted a key once it is stored, or with nil if it is not. The
 // job that it replaces is cancelled only after that, so that no crash loses both.
 func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].Sharing == nil {

@@ -212,8 +212,8 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	})
 }
 
-// known returns the worker that sent a request, which counts as a sign of life. It returns a worker
-// that is leaving only if leaving is set.
+// known returns the worker that sent a request, which counts as a sign of life. A worker that
+// is leaving is returned only if leaving is set.
 func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
 	w := c.workers[from.ID]
 	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {

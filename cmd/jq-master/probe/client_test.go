@@ -204,7 +204,7 @@ func (w *worker) pull(t *testing.T, wait string, max int) []any {
 	return jobs
 }
 
-// takes pulls one job, of which it returns the id.
+// takes pulls one job and returns its id.
 func (w *worker) takes(t *testing.T) string {
 	t.Helper()
 	jobs := w.pull(t, "50", 1)

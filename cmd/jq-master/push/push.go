@@ -133,7 +133,7 @@ func (c *Client) check(at netip.Addr, host string) error {
 	return fmt.Errorf("%s is neither a loopback address nor the one from which the worker registered; --worker-allow permits others", at)
 }
 
-// Check returns a fault if a worker that registers from host cannot have the URL text. If the URL
+// Check returns a fault if text may not be the URL of a worker that registers from host. If the URL
 // has a host name, its addresses are checked when it is dialled.
 func (c *Client) Check(text, host string) *job.Fault {
 	wrong := func(format string, args ...any) *job.Fault {

@@ -23,8 +23,8 @@ type run struct {
 // age returns how long ago the job's first run began.
 func (r *run) age() time.Duration { return r.Age + time.Since(r.taken) }
 
-// batch is the jobs of one type that share a slot. They run here one after the other, or at Gloom
-// workers all at the same time, each as a job of the broker.
+// batch is the jobs of one type that share a slot. They run in this daemon one after the other, or
+// on Gloom workers all at the same time, each as a job of the broker.
 type batch struct {
 	e           *Engine
 	b           *backend
@@ -69,7 +69,7 @@ func (b *backend) grasp(all []*batch, sysid string) bool {
 	return b.sysid == sysid
 }
 
-// begin runs a batch whose slot is taken. If the sysid is lost, or the daemon hands out no more
+// begin runs a batch for which a slot has been taken. If the sysid is lost, or the daemon hands out no more
 // jobs, it gives the batch back. It does not block.
 func (e *Engine) begin(t *batch, held bool) {
 	e.mu.Lock()

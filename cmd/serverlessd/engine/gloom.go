@@ -12,8 +12,8 @@ import (
 )
 
 // Jobs of a gloom handler are taken only if a worker will have them soon. The engine cannot see the
-// workers of a shared broker, which may even be at another broker of its fleet, to which a job is
-// lent after a while. So it learns how many jobs they take at a time: each job that ends leaves
+// workers of a shared broker. They may even be at another broker of its fleet, which borrows the job
+// after a while. So the engine learns how many jobs they take at a time: each job that ends leaves
 // room for another one, and from time to time some more are tried. Each job has a deadline, at
 // which it expires at the broker and is given back.
 
@@ -25,7 +25,7 @@ const (
 	// gloomTryMost: by then a fleet has made its offers.
 	gloomTry     = 5 * time.Millisecond
 	gloomTryMost = 160 * time.Millisecond
-	// gloomSlack after its deadline, a job that has not expired is assumed to run.
+	// A job that has not expired gloomSlack after its deadline is assumed to run.
 	gloomSlack    = 250 * time.Millisecond
 	gloomRest     = 50 * time.Millisecond // pause after a job that has expired, at first
 	gloomRestMost = time.Second
@@ -40,7 +40,7 @@ type crew struct {
 	more  int           // how many to try next
 	try   time.Duration // deadline of those
 	rest  time.Duration // pause after the next one that expires
-	until time.Time     // no job is tried before
+	until time.Time     // before this, no job is tried
 }
 
 // asked is a job at the broker; the engine's mutex guards it.

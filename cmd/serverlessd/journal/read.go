@@ -15,7 +15,7 @@ import (
 // maxRead is the most bytes of lines in a reservation of several records.
 const maxRead = 4 << 20
 
-// Reservation is a piece that was taken from the front, for a store.
+// Reservation is a piece that a store has taken from the front of the journal.
 type Reservation struct {
 	Range
 	j        *Journal
@@ -186,8 +186,8 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 // must still note the piece.
 func (r *Reservation) has() bool { return len(r.entries)+len(r.aside) > 0 }
 
-// isAside reports whether a job was set aside before. If the rest of its piece was not stored then,
-// the piece is read again, by this process or the next.
+// isAside reports whether a job was set aside before. Such a job is met again if the rest of its
+// piece was not stored then: this process or the next reads the whole piece again.
 func (j *Journal) isAside(id job.ID) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

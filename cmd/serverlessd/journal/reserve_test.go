@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// scarce is a disk of which the journal has written only a part.
+// scarce is a disk on which not only the journal takes up space.
 type scarce struct {
 	*disk
 	free int64

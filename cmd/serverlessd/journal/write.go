@@ -109,7 +109,7 @@ func (j *Journal) written() {
 }
 
 // group takes the next requests from the queue, without the cancelled ones. It returns none while
-// another goroutine writes, which will wake the writer.
+// another goroutine writes; that goroutine will wake the writer.
 func (j *Journal) group() (group []*request, closed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

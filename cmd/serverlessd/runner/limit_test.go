@@ -109,8 +109,8 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryOfAll: memory outside of an interpreter's own heap counts, and that of the
-// processes that it has started.
+// TestMemoryOfAll: memory outside an interpreter's own heap counts, and so does the memory of
+// the processes that it has started.
 func TestMemoryOfAll(t *testing.T) {
 	const child = `python3 -c "a = 'x' * 60000000; import time; time.sleep(1000)"`
 	for _, c := range []struct{ name, lang, body string }{

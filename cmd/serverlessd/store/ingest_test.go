@@ -89,7 +89,7 @@ func TestHostClocks(t *testing.T) {
 }
 
 // TestAHostThatWasAhead: a delay is as long as requested, although the host's clock was
-// ahead when the job was accepted and is right again when it is ingested. A date is a date.
+// ahead when the job was accepted and is right again when it is ingested. A due date stays as requested.
 func TestAHostThatWasAhead(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		date := entry("a-x", "1")

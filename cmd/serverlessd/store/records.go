@@ -163,7 +163,7 @@ func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 		case h.lock != "":
 			return ErrRunning
 		case h.dt.After(t.now):
-			t.count(h.jobtype) // changes by nothing, but the oldest of its type is another one now
+			t.count(h.jobtype) // the counts stay, but the type may have another oldest job now
 			t.change(h, "dt = ?", at(t.now))
 		}
 		return nil

@@ -63,7 +63,7 @@ type kind int
 
 const (
 	unwell   kind = iota // the database has a temporary problem: repeat it later
-	unfit                // the data is too large, and will always be
+	unfit                // the data is too large, and always will be
 	double               // the key exists
 	conflict             // another transaction was in the way: repeat it soon
 	away                 // the database gives no answer: repeat it later

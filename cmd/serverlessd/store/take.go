@@ -167,8 +167,9 @@ func scanHeld(r *sql.Rows) (h held, err error) {
 	return h, err
 }
 
-// is reports whether a row is still as a run took it: the job has not been taken since, nor the run
-// undone. Comparing the tries is not enough, because a job that is given back has one try less.
+// is reports whether a row is still as it was when a run took it: the job has not been taken again,
+// and the run has not been undone. Comparing the tries is not enough, because a job that is given
+// back has one try less.
 func (h held) is(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks rows and returns them.

@@ -102,7 +102,7 @@ func (s *Web) moments(r *request) error {
 	return nil
 }
 
-// sees tells of which findings a token may know.
+// sees reports which findings a token may see.
 func sees(grant *guard.Grant) func(*api.Finding) bool {
 	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
 }

@@ -102,7 +102,7 @@ func New(q Queue, d *door.Door, opt Options) *Web {
 }
 
 // Watch looks at the daemon now and then until stop, so that plots are filled when somebody opens
-// the page, and findings begin when what they tell does.
+// the page, and each finding begins when its condition does.
 func (s *Web) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
 
 // request is a parsed request.

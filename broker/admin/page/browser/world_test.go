@@ -31,7 +31,7 @@ var (
 	long  = flag.Bool("long", false, "what takes longer, too: every width, fifty tabs")
 )
 
-// chromium is the browser's context, of which each tab gets its own.
+// chromium is the browser's context; each tab gets one of its own under it.
 var chromium context.Context
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 const patience = pagetest.Patience
 
 var (
-	// chromium is the browser's context, of which each person gets a profile.
+	// chromium is the browser's context; each person gets a profile in it.
 	chromium context.Context
 	// bin is the folder with gloomd.
 	bin string

@@ -252,7 +252,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestCopy copies where browsers trust the page less: on plain HTTP, under a name.
+// TestCopy: copying also works where browsers trust the page less: on plain HTTP, under a host's
+// name.
 func TestCopy(t *testing.T) {
 	inFull(t)
 	t.Parallel()

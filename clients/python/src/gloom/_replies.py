@@ -230,7 +230,7 @@ class Jobs(Replies):
         if job is not None and job.acked and end is not error:
             self._fail(job, end)
             return
-        # Only a cancel can get unknown_id; a silent submit ends by any other error.
+        # unknown_id only answers a cancel; any other error may end a silent submit.
         request = self._due(None if code == errors.UnknownID.code else id)
         if request is not None and request.id == id:
             self._settle(request, end if request.silent else error)

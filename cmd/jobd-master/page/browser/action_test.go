@@ -42,7 +42,7 @@ func TestActions(t *testing.T) {
 	b.Press("Poke")
 	b.Sees("Nobody serves nobody: the poke is remembered.")
 
-	// By hand: typed ids, of which one is refused; then chosen ones; then from the row itself.
+	// By hand: typed ids, one of them refused; then chosen ones; then from the row itself.
 	b.At("#/target/mail?status=manual")
 	b.Press("Run by hand")
 	b.Accessible("by hand")
