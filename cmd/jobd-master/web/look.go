@@ -21,6 +21,7 @@ const mostFound, mostFolded = 1000, 20
 
 // stats returns the statistics, which pages request all the time. They are encoded once per Look.
 func (s *Server) stats(*http.Request) (any, error) {
+	s.asked.Store(time.Now().UnixNano())
 	l := s.Master.Look()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,13 +35,20 @@ func (s *Server) stats(*http.Request) (any, error) {
 	return told, err
 }
 
-// Watch takes a Look at intervals until stop is closed, so that plots have data when the page is
-// opened, and the time since which a finding holds is right.
-func (s *Server) Watch(stop <-chan struct{}) {
-	s.past.Run(stop, func() (api.Moment, bool) {
-		v := sum(s.Master.Look())
-		return api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}, true
-	})
+// watchFor is how long Watch continues after the last request for the statistics.
+const watchFor = 10 * time.Minute
+
+// Watch takes a Look at intervals, until stop is closed, so that plots have data when the page is
+// opened again. While nobody looks, workers and their tables are left alone.
+func (s *Server) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
+
+// moment returns the sums of now, and false if nobody has asked for statistics lately.
+func (s *Server) moment() (m api.Moment, known bool) {
+	if time.Since(time.Unix(0, s.asked.Load())) > watchFor {
+		return m, false
+	}
+	v := sum(s.Master.Look())
+	return api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}, true
 }
 
 func (s *Server) moments(*http.Request) (any, error) {

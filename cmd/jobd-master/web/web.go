@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -47,7 +48,8 @@ type Server struct {
 	mux   *http.ServeMux
 	began time.Time
 
-	past moments.Ring
+	past  moments.Ring
+	asked atomic.Int64 // when the statistics were last asked for, in Unix nanoseconds
 
 	mu   sync.Mutex // guards the fields below
 	look *master.Look
