@@ -30,19 +30,20 @@ func (r *Ring) Note(m api.Moment) {
 	r.n++
 }
 
-// Run adds the result of look every Period until stop, if it is known, and sets its time.
+// Run adds the result of look every Period until stop, if it is known, and sets its time. The first
+// look is after one Period: right after its start a daemon may not have reached its store.
 func (r *Ring) Run(stop <-chan struct{}, look func() (m api.Moment, known bool)) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
 	for {
-		if m, ok := look(); ok {
-			m.UnixMS = time.Now().UnixMilli()
-			r.Note(m)
-		}
 		select {
 		case <-stop:
 			return
 		case <-t.C:
+		}
+		if m, ok := look(); ok {
+			m.UnixMS = time.Now().UnixMilli()
+			r.Note(m)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestRing(t *testing.T) {
 		close(stop)
 		<-ended
 		got := r.Lately()
-		if len(got) != most || got[0].Queued != 40 || got[most-1].Queued != 100 {
+		if len(got) != most || got[0].Queued != 39 || got[most-1].Queued != 99 {
 			t.Fatalf("%d moments, %+v to %+v", len(got), got[0], got[len(got)-1])
 		}
 		for i := 1; i < most; i++ {

@@ -103,7 +103,7 @@ func TestJobActions(t *testing.T) {
 	b.At("#/job/picture-1")
 	b.Sees("running")
 	b.Press("Cancel")
-	b.Sees("It runs")
+	b.Sees("It is running")
 	b.Press("Cancel the job")
 	b.Sees("picture-1: unwanted.")
 	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has continued with the other job

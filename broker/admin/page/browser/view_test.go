@@ -45,7 +45,7 @@ var views = []struct {
 	route string
 	sees  []string
 }{
-	{"#/", []string{"wrong", "a look; ", "Does it keep up?", "report", "no worker", "It adds up", "v1.2.3", "jobd"}},
+	{"#/", []string{"wrong", "need attention; ", "Does it keep up?", "report", "no worker", "It adds up", "v1.2.3", "jobd"}},
 	{"#/types", []string{"report", "invoice", "4 types"}},
 	{"#/type/report", []string{"oldest", ", since ", "none has joined", "1 delayed", "report-39"}},
 	{"#/type/thumbnail", []string{"worker of tests", "picture-1", "customer-4", "more of them"}},
