@@ -19,7 +19,7 @@ func TestActions(t *testing.T) {
 	b := w.open("")
 	b.Sees("is paused, and 60 rows wait")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('.findings li')].find(e => e.innerText.includes('is paused')).querySelector('button').click()`)
-	b.Sees("report goes on.")
+	b.Sees("report is resumed.")
 	b.Press("Undo")
 	b.Sees("Undone.")
 	if !paused("report") {
@@ -27,7 +27,7 @@ func TestActions(t *testing.T) {
 	}
 	b.At("#/target/report")
 	b.Press("Resume")
-	b.Sees("report goes on.")
+	b.Sees("report is resumed.")
 	b.Press("Poke")
 	b.Sees("report is poked.")
 	b.At("#/target/mail")
@@ -37,10 +37,10 @@ func TestActions(t *testing.T) {
 		t.Error("it is not paused")
 	}
 	b.Press("Resume")
-	b.Sees("mail goes on.")
+	b.Sees("mail is resumed.")
 	b.At("#/target/nobody")
 	b.Press("Poke")
-	b.Sees("Nobody serves nobody: the poke is remembered.")
+	b.Sees("No worker serves nobody: the poke is remembered.")
 
 	// By hand: typed ids, one of them refused; then chosen ones; then from the row itself.
 	b.At("#/target/mail?status=manual")

@@ -101,7 +101,7 @@ func TestPast(t *testing.T) {
 	for range 3 {
 		w.job(`{"name":"mail","argument":{}}`)
 	}
-	time.Sleep(11 * time.Second) // three moments
+	time.Sleep(16 * time.Second) // three moments
 	b := w.open("")
 	b.Sees("3 waiting")
 	// known is from how many seconds ago on it is known how many jobs waited, without a gap.
