@@ -200,8 +200,6 @@ func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
 // Demand describes the waiting jobs of a type that could run and have no worker here.
 type Demand struct {
 	Jobs int
-	// Held: groups hold back more. Moved does not report when they let them go.
-	Held bool
 	// Priority and Since are those of the best job; Since is when it was submitted.
 	Priority, Since int64
 }
@@ -209,13 +207,7 @@ type Demand struct {
 // Demand returns the jobs of a type that could be lent.
 func (b *Broker) Demand(typ []byte) (d Demand) {
 	k := b.typesByName[string(typ)]
-	if k == nil || k.paused || b.expelling {
-		return d
-	}
-	if k.parked.Len() > 0 && b.opened.Len() > 0 {
-		b.openPens(k) // no idle worker here asks for them
-	}
-	if d.Held = k.parked.Len() > 0; k.line.Len() == 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.limits.Rate > 0 && k.timer >= 0 {
 		return d
 	}
 	if d.Jobs = int(k.Queued); d.Jobs == 0 {

@@ -91,8 +91,8 @@ func (b *Broker) movePen(p *pen, open bool) {
 	b.rankPen(p)
 }
 
-// openPens opens the pens of a type whose groups are open. In a fair type, the tenant whose
-// turn is next may be in one of them.
+// openPens opens the pens of a fair type whose groups are open: the tenant whose turn is
+// next may be in one of them.
 func (b *Broker) openPens(k *jobType) {
 	if k.parked.Len() < b.opened.Len() {
 		for p := k.parked.First(); p != nil; {

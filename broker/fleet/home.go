@@ -61,7 +61,7 @@ type line struct {
 func (m *Machine) reconsider(typ []byte) {
 	d := m.core.Demand(typ)
 	l := m.home.types[string(typ)]
-	if d.Jobs == 0 && !d.Held {
+	if d.Jobs == 0 {
 		if l != nil {
 			l.waiting = false
 			m.home.drop(l)
@@ -77,9 +77,7 @@ func (m *Machine) reconsider(typ []byte) {
 		l.listed = true
 		m.home.waiting = append(m.home.waiting, l)
 	}
-	if d.Jobs > 0 {
-		m.offer(l, d)
-	}
+	m.offer(l, d)
 }
 
 // offer offers the waiting jobs of a type, once a pulse, to as many of the brokers that
