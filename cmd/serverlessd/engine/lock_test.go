@@ -49,9 +49,15 @@ func TestLockOrders(t *testing.T) {
 		{"lose expire take end", job.Running, true, 2, "lock_expired"},
 	} {
 		t.Run(c.order, func(t *testing.T) {
-			e := withStores(t, 1)
+			e := withStores(t, 0)
 			e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
-			b := e.backends[0]
+			var passed time.Duration
+			start := time.Now()
+			b := newBackend(e, store.NewMemory(func() time.Time { return start.Add(passed) }, func() time.Duration { return passed }))
+			defer b.store.Close()
+			e.backends = append(e.backends, b)
+			b.sweepOnce()
+			passed = e.cfg.LockTTL // the daemon has watched the clock: it may free locks
 			if !b.reserve() {
 				t.Fatal("no sysid")
 			}
@@ -124,7 +130,7 @@ func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	e := withStores(t, 0)
 	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
-	b := newBackend(e, store.NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+	b := newBackend(e, store.NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil))
 	defer b.store.Close()
 	e.backends = append(e.backends, b)
 	if !b.reserve() {

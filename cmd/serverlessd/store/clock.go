@@ -18,13 +18,12 @@ var began = time.Now()
 
 // clock compares the store's clock with the monotonic clock of this process.
 type clock struct {
-	up      func() time.Duration // reads the monotonic clock
-	looked  bool
-	unnoted bool          // the store had no note about its clock, which has not been set since
-	ahead   time.Duration // by how much the store's clock was ahead when it was read last
-	even    time.Duration // value of up since which it has run evenly, as far as known
-	seen    time.Duration // value of up since which this daemon has seen that
-	noted   time.Duration // value of up when the store's note was last written
+	up     func() time.Duration // reads the monotonic clock
+	looked bool
+	ahead  time.Duration // by how much the store's clock was ahead when it was read last
+	even   time.Duration // value of up since which it has run evenly, as far as known
+	seen   time.Duration // value of up since which this daemon has seen that
+	noted  time.Duration // value of up when the store's note was last written
 	// sets counts how often rows may have been given times by a clock that was ahead: the clock was
 	// set back, or it was read for the first time. righted is the value of sets up to which such
 	// rows have been looked for; sought is how far the search for later ones has come.
@@ -37,19 +36,18 @@ type clock struct {
 // locks: a jump by a quarter of it counts.
 //
 // At first there is only a note in the store, which says until when its clock ran evenly. It is
-// believed for an hour. Without a note the clock is believed for locks only.
+// believed for an hour.
 func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	c := &t.s.clock
 	t.s.mu.Lock()
 	looked := c.looked
 	t.s.mu.Unlock()
 	var credit time.Duration
-	unnoted := true
 	if !looked {
 		err := t.each("SELECT value FROM sq_meta WHERE name = 'clock'", nil, func(r *sql.Rows) error {
 			var ms int64
 			err := r.Scan(&ms)
-			if unnoted = false; t.now.Sub(time.UnixMilli(ms)).Abs() <= settle {
+			if t.now.Sub(time.UnixMilli(ms)).Abs() <= settle {
 				credit = settle
 			}
 			return err
@@ -63,30 +61,28 @@ func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	defer t.s.mu.Unlock()
 	switch {
 	case !c.looked:
-		c.even, c.seen, c.unnoted = t.up-credit, t.up, unnoted
+		c.even, c.seen = t.up-credit, t.up
 		c.sets++
 	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
 		if ahead < c.ahead {
 			c.sets++
 			c.sought = place{}
 		}
-		c.even, c.seen, c.unnoted = t.up, t.up, false
+		c.even, c.seen = t.up, t.up
 	}
 	c.looked, c.ahead = true, ahead
 	if t.up-c.even >= settle && (c.noted == 0 || t.up-c.noted >= noteEvery) {
 		c.noted = t.up
 		t.later("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.s.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
 	}
-	return t.up-c.even >= min(long, settle) || c.unnoted && long <= ttl, nil
+	return t.up-c.even >= min(long, settle), nil
 }
 
-// latest returns the latest expiry that the lock of a living daemon can have: once the clock has
-// been seen to run evenly for a ttl, every daemon has renewed its locks.
-func (t *tx) latest(ttl time.Duration) time.Time {
+// watched reports whether this daemon has seen the store's clock run evenly for a ttl. Then every
+// living daemon has renewed its locks, even if the clock was set before. The note in the store
+// does not say this, since the clock may have been set after it.
+func (t *tx) watched(ttl time.Duration) bool {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	if t.up-t.s.clock.seen < ttl {
-		return archived(t.now)
-	}
-	return t.now.Add(MaxTTL)
+	return t.up-t.s.clock.seen >= ttl
 }

@@ -131,7 +131,7 @@ func TestScheduledOnce(t *testing.T) {
 // TestScheduledBehindOneThatRuns: a job waits for the end of the job before.
 func TestScheduledBehindOneThatRuns(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	s := NewMemory(func() time.Time { return now })
+	s := NewMemory(func() time.Time { return now }, nil)
 	defer s.Close()
 	putSchedule(t, s, "q", `{"cron":"@every 10s","overlap":"queue","job":{"type":"x"}}`)
 	at := func(seconds int, want int) {
@@ -161,7 +161,7 @@ func TestScheduledBehindOneThatRuns(t *testing.T) {
 // missed while it was ahead are made up in time.
 func TestScheduledClocks(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	s := NewMemory(func() time.Time { return now })
+	s := NewMemory(func() time.Time { return now }, nil)
 	defer s.Close()
 	putSchedule(t, s, "x", `{"cron":"*/5 * * * *","job":{"type":"x"}}`)
 	var watch schedule.Watch

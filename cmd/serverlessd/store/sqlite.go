@@ -29,8 +29,15 @@ type lite struct {
 	since func() time.Duration
 }
 
-// NewMemory returns a store in memory, for tests.
-func NewMemory(now func() time.Time) Store { return newSQL(&lite{clock: now}) }
+// NewMemory returns a store in memory, for tests, with its clock and, unless up is nil, a monotonic
+// clock of its daemon.
+func NewMemory(now func() time.Time, up func() time.Duration) Store {
+	s := newSQL(&lite{clock: now})
+	if up != nil {
+		s.clock.up = up
+	}
+	return s
+}
 
 var memories atomic.Int64
 

@@ -32,7 +32,7 @@ func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 		}
 	}
 	t.Run("memory", func(t *testing.T) {
-		s := NewMemory(time.Now)
+		s := NewMemory(time.Now, nil)
 		t.Cleanup(func() { s.Close() })
 		f(t, func() Store { return s })
 	})

@@ -48,17 +48,14 @@ func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) err
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
 		did.Ahead = t.date().Sub(t.now).Round(maxJitter)
-		if ok, err := t.steady(want.TTL, want.TTL); err != nil || !ok {
-			return err
-		}
 		old, err := t.steady(want.TTL, want.RetryFor)
-		if err != nil {
+		if err != nil || !t.watched(want.TTL) {
 			return err
 		}
 		// Owners beginning with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
 			rows, err := t.hold("`lock` > ? AND `lock` < ? AND (dt <= ? OR dt > ?) ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
-				owners[0], owners[1], at(t.now), at(t.latest(want.TTL)), want.Limit)
+				owners[0], owners[1], at(t.now), at(t.now.Add(MaxTTL)), want.Limit)
 			if err != nil {
 				return err
 			}

@@ -91,7 +91,7 @@ func TestSweep(t *testing.T) {
 // daemons keep theirs, and dead ones lose them a ttl later.
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
-	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
 	defer s.Close()
 	if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
 		t.Fatal(err)
@@ -115,6 +115,44 @@ func TestClockIsSet(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("a lock that nobody renews does not expire")
 		}
+	}
+}
+
+// TestClockIsSetBeforeTheStart: a daemon that starts soon after the store's clock was set frees no jobs
+// of living daemons, whether the store has a note of its clock or is new. Once these have gone, it does.
+func TestClockIsSetBeforeTheStart(t *testing.T) {
+	for _, age := range []time.Duration{0, 2 * time.Hour} {
+		path := filepath.Join(t.TempDir(), "store.db")
+		var set, up time.Duration
+		start := time.Now()
+		open := func() Store {
+			s := OpenAt(path, func() time.Time { return start.Add(up + set) }, func() time.Duration { return up })
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+		s := open()
+		w := lax
+		w.RetryFor, w.TTL = 6*time.Hour, time.Minute
+		for ; up < age; up += time.Minute {
+			sweep(t, s, w)
+		}
+		ingest(t, s, entry("a-x", "1"))
+		up += time.Second
+		run := take(t, s, sysid, "a-x", 1, time.Minute)[0].Run
+		if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		set = 30 * time.Minute
+		later := open()
+		for range 9 {
+			equal(t, "swept by who starts", sweep(t, later, w).Freed, 0)
+			up += 10 * time.Second
+			if lost, err := s.Renew(t.Context(), sysid, time.Minute, []Run{run}); err != nil || len(lost) > 0 {
+				t.Fatal(lost, err)
+			}
+		}
+		up += time.Minute
+		equal(t, "once nobody renews", sweep(t, later, w).Freed, 1)
 	}
 }
 
