@@ -44,18 +44,23 @@ func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) err
 	return did, nil
 }
 
-// expireLocks frees the jobs of daemons that were lost, and forgets their sysids.
+// expireLocks frees the jobs of daemons that were lost or have left, and forgets their sysids. It
+// judges by the clock only once this daemon has watched that for a ttl.
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
 		did.Ahead = t.date().Sub(t.now).Round(maxJitter)
 		old, err := t.steady(want.TTL, want.RetryFor)
-		if err != nil || !t.watched(want.TTL) {
+		if err != nil {
 			return err
+		}
+		expired, latest := left, archived(t.now)
+		if t.watched(want.TTL) {
+			expired, latest = t.now, t.now.Add(MaxTTL)
 		}
 		// Owners beginning with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
 			rows, err := t.hold("`lock` > ? AND `lock` < ? AND (dt <= ? OR dt > ?) ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
-				owners[0], owners[1], at(t.now), at(t.now.Add(MaxTTL)), want.Limit)
+				owners[0], owners[1], at(expired), at(latest), want.Limit)
 			if err != nil {
 				return err
 			}
