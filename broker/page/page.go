@@ -88,8 +88,9 @@ func (d *Daemon) folders() []fs.FS {
 
 // Site is the page of one daemon.
 type Site struct {
-	of    Daemon
-	files func() map[string]*file // by path
+	of     Daemon
+	files  func() map[string]*file // by path
+	visits chan struct{}           // has an element for each visit that collects data
 }
 
 // file is a file in the form in which it is sent.
@@ -100,7 +101,7 @@ type file struct {
 
 // New returns the page of a daemon. It panics if two files have the same name.
 func New(d Daemon) *Site {
-	s := &Site{of: d}
+	s := &Site{of: d, visits: make(chan struct{}, mostVisits)}
 	s.files = sync.OnceValue(s.pack)
 	known := map[string]bool{}
 	for _, in := range d.folders() {
@@ -250,14 +251,27 @@ func (s *Site) Index(w http.ResponseWriter, r *http.Request, first []byte) {
 // longer, the page requests it itself.
 const patience = 100 * time.Millisecond
 
+// mostVisits is how many visits may collect data at a time. Some of them may be late already: a
+// handler that hangs must not gather goroutines.
+const mostVisits = 16
+
 // Visit serves the document with the data that the page would request first: the replies of h,
 // the daemon's own handler, to a GET of each path, under their names in first of api.js. If one
-// of them is refused to this visitor or is late, the document is served without data.
+// of them is refused to this visitor or is late, or there are too many visits, the document is
+// served without data.
 func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, asks map[string]string) {
+	first := []byte("null")
+	select {
+	case s.visits <- struct{}{}:
+	default:
+		s.Index(w, r, first)
+		return
+	}
 	came := make(chan []byte, 1)
 	visit := r.Clone(context.WithoutCancel(r.Context())) // it may outlive the request
 	go func() {
 		defer func() {
+			<-s.visits
 			if recover() != nil { // the page's own request will panic, too, and be logged
 				came <- []byte("null")
 			}
@@ -279,7 +293,6 @@ func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, ask
 		json.HTMLEscape(&safe, append(all, '}'))
 		came <- safe.Bytes()
 	}()
-	first := []byte("null")
 	select {
 	case first = <-came:
 	case <-time.After(patience):

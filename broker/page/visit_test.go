@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -15,6 +17,7 @@ import (
 // refused or late.
 func TestVisit(t *testing.T) {
 	site := page.New(daemon(fstest.MapFS{}))
+	hang, hanging := make(chan struct{}), new(atomic.Int32)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "here" || r.Method != "GET" || r.Header.Get("Accept") != "application/json" || r.Header.Get("If-None-Match") != "" {
 			w.WriteHeader(http.StatusForbidden)
@@ -22,6 +25,10 @@ func TestVisit(t *testing.T) {
 		}
 		if r.URL.Query().Has("slow") {
 			time.Sleep(time.Second)
+		}
+		if r.URL.Query().Has("hangs") {
+			hanging.Add(1)
+			<-hang
 		}
 		if r.URL.Query().Has("broken") {
 			panic(http.ErrAbortHandler)
@@ -44,6 +51,23 @@ func TestVisit(t *testing.T) {
 	for what, got := range map[string]string{"refused": visit("elsewhere", "/v1/stats"), "late": visit("here", "/v1/stats?slow=1"), "broken": visit("here", "/v1/stats?broken=1")} {
 		if got != "null" {
 			t.Errorf("%s: %s", what, got)
+		}
+	}
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() { visit("here", "/v1/stats?hangs=1") })
+	}
+	all.Wait()
+	if n := hanging.Load(); n == 0 || n > 16 {
+		t.Errorf("%d visits hang in the daemon", n)
+	}
+	if got := visit("here", "/v1/stats"); got != "null" {
+		t.Errorf("too many visits: %s", got)
+	}
+	close(hang)
+	for end := time.Now().Add(5 * time.Second); visit("here", "/v1/stats") == "null"; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("after they have ended, no visit has data")
 		}
 	}
 }
