@@ -23,9 +23,12 @@ const ClashPause = 100 * time.Millisecond
 const behind = 1 << 63
 
 // AddBorrower adds a broker with the given name that takes jobs of a type. It gets none
-// before Allot.
+// before Allot. The peer is 0 if the type would be one too many (MaxTypes).
 func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect) {
 	b.begin(now)
+	if b.tooMany(b.typesByName[string(typ)]) {
+		return 0, b.end()
+	}
 	p := b.newPeer()
 	k := b.typeNamed(typ)
 	k.workers++

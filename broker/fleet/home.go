@@ -177,7 +177,8 @@ func (m *Machine) taken(p *peer, s *scan) {
 		ln = l.lines[i]
 	} else if n > 0 {
 		ln = m.open(p, l)
-	} else {
+	}
+	if ln == nil {
 		return
 	}
 	if n == 0 {
@@ -187,13 +188,17 @@ func (m *Machine) taken(p *peer, s *scan) {
 	m.allot(ln, min(ln.room+n, maxPlaces))
 }
 
+// open adds a line. It returns nil if the type is no longer in use and there is no room for
+// it: its last job has ended since it was offered.
 func (m *Machine) open(p *peer, l *lending) *line {
 	h := &m.home
-	h.numbers++
-	ln := &line{no: h.numbers, peer: p, of: l}
-	var fx []broker.Effect
-	ln.core, fx = m.core.AddBorrower(m.now, l.typ, p.name)
+	core, fx := m.core.AddBorrower(m.now, l.typ, p.name)
 	m.apply(fx)
+	if core == 0 {
+		return nil
+	}
+	h.numbers++
+	ln := &line{no: h.numbers, peer: p, of: l, core: core}
 	l.lines = append(l.lines, ln)
 	p.lines[ln.no] = ln
 	h.lines[ln.core] = ln
@@ -346,7 +351,7 @@ func (m *Machine) unstall() {
 		free := ln.room - out
 		m.allot(ln, 0)
 		if free > 0 {
-			m.allot(m.open(ln.peer, ln.of), free)
+			m.allot(m.open(ln.peer, ln.of), free) // the type is in use: the old line is there
 		}
 	}
 	m.home.stalled = m.home.stalled[:0]

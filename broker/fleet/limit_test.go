@@ -166,3 +166,20 @@ func TestSetsBeyond(t *testing.T) {
 	w.submit("x", fmt.Sprintf(`"a%d"`, sets), []byte("1"))
 	w.done(t, 1)
 }
+
+// TestTypesAtHome: a broker that takes jobs of a type late does not bring a home more types
+// than it may have.
+func TestTypesAtHome(t *testing.T) {
+	w := newTwinsApart(5*time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypes: 2})
+	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
+	w.pass(3 * time.Second)
+	w.submit("1", `"t"`, []byte("1"))
+	w.pass(3 * time.Millisecond) // the offer is on its way
+	w.apply(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
+	w.submit("2", `"u"`, []byte("1"))
+	w.submit("3", `"v"`, []byte("1"))
+	w.pass(100 * time.Millisecond)
+	if n := w.cores[0].TypesInUse(); n != 2 {
+		t.Errorf("%d types are in use, want 2", n)
+	}
+}
