@@ -24,7 +24,8 @@ type Address struct {
 
 // Addresses splits the addresses of an option. With a certificate, "host:port" has TLS,
 // unless another address asks for TLS by name ("tls://"); "tcp://host:port" and
-// "unix:/path" have none.
+// "unix:/path" have none. Where operators or a door's clients connect, "https://" is the same
+// as "tls://", and "http://" the same as "tcp://".
 func (o *Options) Addresses(flag, values string) ([]Address, error) {
 	var all []Address
 	certificate := o.TLSCert != ""
@@ -37,6 +38,8 @@ func (o *Options) Addresses(flag, values string) ([]Address, error) {
 			a.addr, a.Secure = rest, true
 		} else if rest, ok := strings.CutPrefix(value, "tcp://"); ok {
 			a.addr, a.Secure = rest, false
+		} else if rest, scheme := CutHTTP(value); scheme != "" && (flag == "http-addr" || flag == "addr") {
+			a.addr, a.Secure = rest, scheme == "https"
 		}
 		if err := o.checkAddress(&a); err != nil {
 			return nil, err
@@ -44,6 +47,16 @@ func (o *Options) Addresses(flag, values string) ([]Address, error) {
 		all = append(all, a)
 	}
 	return all, nil
+}
+
+// CutHTTP cuts "http://" or "https://" and a slash at the end off an address. The scheme is "" if
+// there is none.
+func CutHTTP(addr string) (rest, scheme string) {
+	scheme, rest, ok := strings.Cut(addr, "://")
+	if !ok || scheme != "http" && scheme != "https" {
+		return addr, ""
+	}
+	return strings.TrimSuffix(rest, "/"), scheme
 }
 
 // checkAddress also chooses the network: an IPv4 or IPv6 literal is bound alone, so 0.0.0.0

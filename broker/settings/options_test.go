@@ -77,6 +77,13 @@ func TestValidate(t *testing.T) {
 			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
 		}, "submit-addr", "other hosts"},
 		{func(o *Options) { o.WorkerAddr = "tls://127.0.0.1:0" }, "worker-addr", "--tls-cert"},
+		{func(o *Options) { o.HTTPAddr = "http://127.0.0.1:0" }, "", ""},
+		{func(o *Options) { o.HTTPAddr = "http://[::1]:0/" }, "", ""},
+		{func(o *Options) { o.HTTPAddr = "http://127.0.0.1:0/v1" }, "http-addr", "port"},
+		{func(o *Options) { o.HTTPAddr = "http://example.org:0" }, "http-addr", "--insecure"},
+		{func(o *Options) { o.HTTPAddr = "https://127.0.0.1:0" }, "http-addr", "--tls-cert"},
+		{func(o *Options) { o.HTTPAddr = "https://127.0.0.1:0/"; o.TLSCert, o.TLSKey = cert, key }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "http://127.0.0.1:0" }, "submit-addr", "neither"},
 		{func(o *Options) { o.WorkerAddr = "127.0.0.1:0," }, "worker-addr", "neither"},
 
 		{func(o *Options) { o.TLSCert = cert }, "tls-cert", "--tls-key"},

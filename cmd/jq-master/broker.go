@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/admin"
+	"gloom/broker/guard"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
@@ -114,7 +115,10 @@ func (o *options) operators() (r master.Rules, err error) {
 		}
 		r.Base = "https://"
 	}
-	addr := o.brokerHTTP
+	addr, scheme := guard.CutHTTP(o.brokerHTTP)
+	if scheme != "" {
+		r.Base = scheme + "://"
+	}
 	if addr == "" {
 		at := strings.TrimPrefix(strings.TrimPrefix(c.SubmitAddr, "tls://"), "tcp://")
 		host, port, err := net.SplitHostPort(at)

@@ -52,6 +52,22 @@ func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options
 	return b
 }
 
+// TestBrokerHTTP: the broker's HTTP address may have a scheme.
+func TestBrokerHTTP(t *testing.T) {
+	for given, want := range map[string]string{
+		"":                      "http://broker.example:9997",
+		"other.example:1":       "http://other.example:1",
+		"http://[::1]:1/":       "http://[::1]:1",
+		"https://a.example:443": "https://a.example:443",
+	} {
+		o := options{brokerHTTP: given}
+		o.broker.SubmitAddr = "broker.example:9998"
+		if r, err := o.operators(); err != nil || r.Base != want {
+			t.Errorf("%q: %q, %v, want %q", given, r.Base, err, want)
+		}
+	}
+}
+
 func usesBroker(b *server.Server) []string {
 	return []string{"--broker", b.SubmitAddr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String()}
 }

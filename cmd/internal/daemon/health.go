@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"gloom/broker/guard"
 )
 
 // healthTime bounds the wait for a daemon's answer.
@@ -22,7 +24,9 @@ func HealthyOwn(ctx context.Context, addr, cert, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTime)
 	defer cancel()
 	certificate := cert != "" && !strings.HasPrefix(addr, "unix:")
-	if scheme, rest, ok := strings.Cut(addr, "://"); ok {
+	if rest, scheme := guard.CutHTTP(addr); scheme != "" {
+		addr, certificate = rest, scheme == "https"
+	} else if scheme, rest, ok := strings.Cut(addr, "://"); ok {
 		addr, certificate = rest, scheme == "tls"
 	}
 	if !certificate {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 )
 
@@ -46,8 +48,13 @@ func ListenHTTP(addr string, registry *prometheus.Registry, health func() error)
 	return &HTTP{server, listener}, nil
 }
 
-// Listen binds the address that http_addr names.
+// Listen binds the address that http_addr names: "host:port", or "http://host:port". It has
+// no TLS.
 func Listen(addr string) (net.Listener, error) {
+	addr, scheme := guard.CutHTTP(addr)
+	if scheme == "https" {
+		return nil, errors.New("http_addr: there is no TLS here, so https:// cannot be served; http:// or host:port can")
+	}
 	host, _, _ := net.SplitHostPort(addr)
 	listener, err := net.Listen(cli.Network(host), addr)
 	if err != nil {

@@ -239,6 +239,7 @@ func TestListen(t *testing.T) {
 	}{
 		{Options{Addr: "0.0.0.0:0"}, "addr", "other hosts"},
 		{Options{Addr: "nowhere"}, "addr", "neither"},
+		{Options{Addr: "https://127.0.0.1:0"}, "addr", "--tls-cert"},
 		{Options{Addr: "127.0.0.1:0,127.0.0.1:0"}, "addr", "one address"},
 		{Options{Addr: "127.0.0.1:0", Options: guard.Options{TLSCert: "x"}}, "tls-cert", "--tls-key"},
 		{Options{Addr: "127.0.0.1:0", Options: guard.Options{TokenFile: "/none"}}, "token-file", "no such file"},
@@ -252,7 +253,7 @@ func TestListen(t *testing.T) {
 			t.Errorf("%+v: %v, want %s: %s", c.opt, err, c.flag, c.says)
 		}
 	}
-	d, err := Listen(Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), false, "push")
+	d, err := Listen(Options{Addr: "http://127.0.0.1:0/"}, zerolog.Nop(), false, "push")
 	if err != nil {
 		t.Fatal(err)
 	}

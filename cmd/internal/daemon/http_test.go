@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestAddress: an address may be written as a browser shows it, and the health check takes the
+// same text.
+func TestAddress(t *testing.T) {
+	const free = "127.0.0.1:0"
+	for _, given := range []string{free, "http://" + free, "http://" + free + "/"} {
+		web, err := ListenHTTP(given, NewRegistry(), func() error { return errors.New("not ready") })
+		if err != nil {
+			t.Fatalf("%s: %v", given, err)
+		}
+		web.Serve()
+		if err := HealthyOwn(t.Context(), strings.Replace(given, free, web.Addr(), 1), "cert of another address", "key"); err != nil && given != free {
+			t.Errorf("%s: %v", given, err)
+		}
+		if err := Healthy(t.Context(), web.Addr(), nil); err != nil {
+			t.Errorf("%s: %v", given, err)
+		}
+		web.Close()
+	}
+	if _, err := ListenHTTP("https://"+free, NewRegistry(), nil); err == nil || !strings.Contains(err.Error(), "no TLS") {
+		t.Errorf("https is refused with %v", err)
+	}
+}
