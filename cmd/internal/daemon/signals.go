@@ -23,7 +23,8 @@ var early = make(chan os.Signal, 1)
 // Hold keeps SIGHUP from ending the process, and holds it until Notify. Daemons call it first.
 func Hold() { signal.Notify(early, syscall.SIGHUP) }
 
-// Notify listens for signals until Close; SIGHUP calls reopen.
+// Notify listens for signals until Close; SIGHUP calls reopen. A reopen that hangs, on a file of a
+// dead server, say, holds up no other signal.
 func Notify(reopen func()) *Signals {
 	s := &Signals{incoming: make(chan os.Signal, 4), done: make(chan struct{})}
 	var stop, kill context.CancelFunc
@@ -37,6 +38,17 @@ func Notify(reopen func()) *Signals {
 		s.incoming <- sig
 	default:
 	}
+	again := make(chan struct{}, 1)
+	go func() {
+		for {
+			select {
+			case <-again:
+				reopen()
+			case <-s.done:
+				return
+			}
+		}
+	}()
 	go func() {
 		defer kill()
 		defer stop()
@@ -46,7 +58,10 @@ func Notify(reopen func()) *Signals {
 				switch {
 				case sig == syscall.SIGPIPE:
 				case sig == syscall.SIGHUP:
-					reopen()
+					select {
+					case again <- struct{}{}:
+					default: // the next reopen has not begun, and will read everything
+					}
 				case s.Stop.Err() == nil:
 					stop()
 				default:

@@ -26,3 +26,24 @@ func TestEarlyHangup(t *testing.T) {
 		t.Error("the signal was lost")
 	}
 }
+
+// TestHangingReopen: a daemon whose files cannot be read again can still be stopped.
+func TestHangingReopen(t *testing.T) {
+	hangs, release := make(chan struct{}), make(chan struct{})
+	s := Notify(func() { close(hangs); <-release })
+	defer s.Close()
+	defer close(release)
+	for _, v := range []struct {
+		sig  syscall.Signal
+		done <-chan struct{}
+	}{{syscall.SIGHUP, hangs}, {syscall.SIGTERM, s.Stop.Done()}, {syscall.SIGTERM, s.Kill.Done()}} {
+		if err := syscall.Kill(syscall.Getpid(), v.sig); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-v.done:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%v is not noticed", v.sig)
+		}
+	}
+}
