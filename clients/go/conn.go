@@ -51,6 +51,7 @@ type conn struct {
 	mu      *guard        // guards the fields below
 	out     []byte        // whole frames, not yet given to the writer
 	wake    chan struct{} // holds one element while out is not empty and the writer has not taken it
+	mute    bool          // nothing follows what out has: the writer tells the broker
 	waiting fifo[request]
 	jobs    map[string]*Pending // of a submitter: the jobs pending here, by canonical id
 	written uint64              // number of the first request not given to the writer
@@ -205,10 +206,22 @@ func (c *conn) post(frame []byte, r request) {
 }
 
 func (c *conn) write(frame []byte) {
+	if c.mute {
+		return
+	}
 	if len(c.out) == 0 {
 		c.wake <- struct{}{} // has room, since out is empty
 	}
 	c.out = append(c.out, frame...)
+}
+
+// endOutput tells the broker, after what is unsent, that nothing follows. What it has sent by then
+// still comes.
+func (c *conn) endOutput() {
+	if len(c.out) == 0 && !c.mute {
+		c.wake <- struct{}{}
+	}
+	c.mute = true
 }
 
 // full reports whether callers must wait before they append more.
@@ -222,8 +235,20 @@ func (c *conn) writeLoop() {
 		case <-c.life.Done():
 			return
 		}
-		buf = c.take(buf)
-		if _, err := c.nc.Write(buf); err != nil {
+		var last bool
+		buf, last = c.take(buf)
+		_, err := c.nc.Write(buf)
+		if err == nil && last {
+			half, ok := c.nc.(interface{ CloseWrite() error })
+			if !ok {
+				c.fail(ErrClosed)
+				return
+			}
+			if err = half.CloseWrite(); err == nil {
+				return
+			}
+		}
+		if err != nil {
 			select {
 			case <-time.After(lastWords):
 				c.fail(err)
@@ -235,14 +260,14 @@ func (c *conn) writeLoop() {
 }
 
 // take swaps the buffers: it returns what is to be written, and keeps the one that has been
-// written for reuse. It locks mu.
-func (c *conn) take(wrote []byte) []byte {
+// written for reuse. Nothing is written after the last one. It locks mu.
+func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life.Err() != nil {
-		return nil
+		return nil, false
 	}
-	if c.bare {
+	if c.bare && !c.mute {
 		// The broker sends nothing about a detached job without ack that it accepted. The
 		// reply to a ping proves that no refusal will come.
 		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
@@ -253,10 +278,10 @@ func (c *conn) take(wrote []byte) []byte {
 	if cap(wrote) > keepBuffer {
 		wrote = nil
 	}
-	buf := c.out
+	buf = c.out
 	c.out = wrote[:0]
 	c.written = c.waiting.tail
-	return buf
+	return buf, c.mute
 }
 
 // Read reads from nc. With a heartbeat, bytes must arrive in time. Only the reading goroutine

@@ -329,3 +329,36 @@ func TestChange(t *testing.T) {
 	wantError(t, s.Change(within(t), "", gloom.Change{}), gloom.ErrInvalidType)
 	wantError(t, s.Change(within(t), "a", gloom.Change{Delay: new(-time.Hour)}), gloom.ErrInvalidValue)
 }
+
+// TestPingWhileLeaving: a ping that comes after the submitter has said that nothing follows gets no
+// pong, whose failure would end the connection before what the broker has sent is read.
+func TestPingWhileLeaving(t *testing.T) {
+	f := newFake(t)
+	s, broker := dial(t, f)
+	a, b := submit(t, s, keep("a")), submit(t, s, keep("b"))
+	broker.read()
+	broker.read()
+	broker.send(okFor("a"), okFor("b"))
+	if err := b.Ack(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan struct{})
+	go func() {
+		s.Leave(within(t))
+		close(left)
+	}()
+	if _, err := readFrame(broker.nc); err != io.EOF {
+		t.Fatalf("%v, not the end", err)
+	}
+	broker.send(`{"action":"ping"}`, resultFor("a", "1"))
+	wantResult(t, a, "1")
+	select {
+	case <-left:
+		t.Error("left before the broker had ended")
+	case <-time.After(time.Second): // more than the time that is left after a failed write
+	}
+	broker.send(resultFor("b", "2"))
+	broker.close()
+	wantResult(t, b, "2")
+	received(t, left, "return")
+}

@@ -233,16 +233,18 @@ func (s *Submitter) Leave(ctx context.Context) {
 	defer s.Close()
 	s.mu.Lock()
 	sessions := slices.Clone(s.sessions)
+	for _, sess := range sessions {
+		sess.endOutput()
+	}
 	s.mu.Unlock()
 	for _, sess := range sessions {
-		if half, ok := sess.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-			_ = wait(ctx, sess.over)
-		}
+		_ = wait(ctx, sess.over)
 	}
 }
 
 // Close closes the connection. Pending jobs end with a *LostError whose cause is ErrClosed;
-// Close does not wait for that. It may be called repeatedly and returns nil.
+// Close does not wait for that. Outcomes of kept jobs that are on their way are lost: see Leave.
+// It may be called repeatedly and returns nil.
 func (s *Submitter) Close() error {
 	s.closing.Store(true)
 	s.end(ErrClosed)
