@@ -2,11 +2,14 @@ package live
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"gloom/broker/settings"
@@ -292,5 +295,59 @@ func drainAndClose(w *world) {
 	}
 	if err := s.Wait(patience); err != nil {
 		w.Errorf("the program: %v", err)
+	}
+}
+
+// leaves: the broker forgets a kept outcome once it is sent. Whoever leaves gets those that were
+// sent and not read; the others are still kept.
+func leaves(w *world) {
+	for _, secure := range []bool{false, true} {
+		cert := filepath.Join(w.TempDir(), "cert")
+		srv := w.broker(func(o *settings.Options) {
+			if secure {
+				o.TLSCert, o.TLSKey = cert, cert+".key"
+				certificate(w, o.TLSCert, o.TLSKey)
+			}
+		})
+		to := addrs(srv)
+		if secure {
+			to.CA = cert
+		}
+		s := w.submitter(to)
+		const n = 200
+		body := `"` + strings.Repeat("x", 10_000) + `"` // all together more than the sockets take
+		tags := make([]string, n)
+		for i := range tags {
+			tags[i] = s.do(agent.Command{Do: "submit", ID: fmt.Sprint(i), Type: "echo", Body: body, Keep: 600_000})
+			s.acked(tags[i])
+		}
+		s.Stop(syscall.SIGSTOP)
+		var options []gloom.Option
+		if secure {
+			options = append(options, gloom.TLS(&tls.Config{InsecureSkipVerify: true}))
+		}
+		w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes, Options: options})
+		jobs := w.jobs(srv, options...)
+		if _, err := jobs.Do(w.within(), gloom.Job{Type: "echo", Priority: -1}); err != nil { // the others have ended
+			w.Fatal(err)
+		}
+		left := s.do(agent.Command{Do: "leave"})
+		s.Stop(syscall.SIGCONT)
+		s.done(left)
+		had := 0
+		for i, tag := range tags {
+			if e := s.end(tag); e.Result != nil {
+				had++
+				continue
+			}
+			p, err := jobs.Attach(w.within(), fmt.Sprint(i), nil)
+			if err != nil {
+				w.Fatal(err)
+			}
+			if r, err := p.Result(w.within()); err != nil || string(r.Body) != body {
+				w.Fatalf("job %d, after %d answers before the end: %v", i, had, err)
+			}
+		}
+		w.Logf("TLS %t: %d of %d answers came at the end", secure, had, n)
 	}
 }

@@ -34,6 +34,7 @@ var scenarios = []struct {
 	{"a worker that dies hands its job on", workerDies},
 	{"a worker stops", workerStops},
 	{"a submitter drains and closes", drainAndClose},
+	{"outcomes on their way reach who leaves", leaves},
 	{"a job that may be retried has a backoff", backoffs},
 	{"a broker falls silent", silentBroker},
 	{"a broker sends nonsense to a submitter", nonsenseToSubmitter},

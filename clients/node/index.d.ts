@@ -134,7 +134,17 @@ export class Submitter {
   ping(): Promise<void>;
   /** Takes no more jobs, waits for the outstanding ones to end, and closes. */
   drain(): Promise<void>;
-  /** Closes at once; pending jobs fail with a LostError. */
+  /**
+   * Closes after what the broker has sent has come: within this many milliseconds, and at once if no
+   * kept job is pending. Default: 2000. The broker forgets the outcome of a kept job once it is sent:
+   * with leave such outcomes reach their Pending, and those of the jobs that fail, as with close, stay
+   * kept.
+   */
+  leave(within?: number): Promise<void>;
+  /**
+   * Closes at once; pending jobs fail with a LostError. Outcomes of kept jobs that are on their way
+   * are lost: see leave.
+   */
   close(): Promise<void>;
 }
 

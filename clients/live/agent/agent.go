@@ -83,7 +83,7 @@ type Options struct {
 
 // Command is what a submitter is to do.
 type Command struct {
-	Do   string `json:"do"` // submit, attach, cancel, change, ping, drain, close; bench: Count jobs, Window at a time
+	Do   string `json:"do"` // submit, attach, cancel, change, ping, drain, leave, close; bench: Count jobs, Window at a time
 	Tag  string `json:"tag"`
 	ID   string `json:"id,omitempty"`
 	Type string `json:"type,omitempty"`

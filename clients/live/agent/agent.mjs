@@ -42,6 +42,7 @@ async function submitter() {
     change: (c) => jobs.change(c.id, { priority: c.priority, delay: c.delay, groups: c.groups }),
     ping: () => jobs.ping(),
     drain: () => jobs.drain(),
+    leave: () => jobs.leave(),
     close: () => jobs.close(),
     async bench(c) {
       const began = performance.now();

@@ -102,6 +102,7 @@ function submitter(Settings $settings, array $told): void
         'change' => static fn (array $c) => $jobs->change($c['id'], $c['priority'] ?? null, $c['groups'] ?? null, $seconds($c, 'delay')),
         'ping' => static fn () => $jobs->ping(),
         'drain' => static fn () => $jobs->drain(),
+        'leave' => static fn () => $jobs->leave(),
         'close' => static fn () => $jobs->close(),
         'bench' => $bench,
     ];

@@ -112,6 +112,7 @@ def submitter():
         "change": lambda c: jobs.change(c["id"], **fields(c, "priority", "delay", "groups")),
         "ping": lambda c: jobs.ping(),
         "drain": lambda c: jobs.drain(),
+        "leave": lambda c: jobs.leave(),
         "close": lambda c: jobs.close(),
     }
 

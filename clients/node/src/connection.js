@@ -38,6 +38,8 @@ export class Connection {
      * @type {Error | undefined}
      */
     this.ended = undefined;
+    /** Whether the broker was told that nothing follows. */
+    this.mute = false;
     const at = splitAddr(addr);
     const tls = "host" in at && (options.tls || at.tls);
     const servername = "host" in at && !/^[\d.]+$|:/.test(at.host) ? at.host : "";
@@ -95,7 +97,13 @@ export class Connection {
 
   /** Sends a frame that has no reply. */
   send(frame) {
-    if (this.ended === undefined) this.socket.write(frame);
+    if (this.ended === undefined && !this.mute) this.socket.write(frame);
+  }
+
+  /** Tells the broker that nothing follows; what it has sent by then still comes. */
+  endOutput() {
+    this.mute = true;
+    this.socket.end();
   }
 
   /**

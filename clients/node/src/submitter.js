@@ -191,14 +191,33 @@ export class Submitter {
   }
 
   /**
+   * Closes after what the broker has sent to kept jobs has come, for at most this many milliseconds.
+   * @returns {Promise<void>}
+   */
+  async leave(within = 2_000) {
+    this.#stop();
+    const kept = [...this.#sessions].filter(({ jobs }) => [...jobs.values()].some((job) => job.kept));
+    for (const session of kept) session.endOutput();
+    const over = new AbortController();
+    await Promise.race([Promise.all(kept.map(({ lost }) => lost)), sleep(within, over.signal)]);
+    over.abort();
+    await this.close();
+  }
+
+  /** Takes no more jobs and makes no more connections. */
+  #stop() {
+    this.#closing = true;
+    this.#closed.abort(new ClosedError("closed"));
+    this.#wake();
+  }
+
+  /**
    * Closes at once; pending jobs fail with a LostError.
    * @returns {Promise<void>}
    */
   async close() {
-    this.#closing = true;
-    this.#closed.abort(new ClosedError("closed"));
+    this.#stop();
     for (const session of this.#sessions) session.close(new ClosedError("closed"));
-    this.#wake();
     await this.#running;
     await Promise.all([...this.#sessions].map(({ lost }) => lost));
     this.#dropKept(new ClosedError("closed"));
@@ -344,7 +363,8 @@ export class Submitter {
     session.socket.on("drain", () => this.#wake());
     this.#sessions.add(session);
     this.#current = session;
-    session.lost.then((cause) => {
+    session.lost.then((error) => {
+      const cause = this.#closed.signal.aborted ? new ClosedError("closed") : error;
       const current = this.#current === session;
       this.#sessions.delete(session);
       if (current) {

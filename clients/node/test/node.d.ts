@@ -68,6 +68,7 @@ declare module "node:net" {
     on(event: "data", listener: (chunk: Buffer) => void): void;
     once(event: string, listener: (value?: unknown) => void): void;
     write(data: Uint8Array): boolean;
+    end(): void;
     destroy(): void;
     setNoDelay(on: boolean): void;
     setKeepAlive(on: boolean, ms: number): void;

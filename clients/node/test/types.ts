@@ -31,6 +31,7 @@ export async function use(): Promise<number> {
   // @ts-expect-error: a worker needs a handler
   new Worker("echo");
   await jobs.drain();
+  await jobs.leave(100);
   await worker.stop();
   return sum;
 }

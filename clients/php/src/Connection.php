@@ -37,6 +37,8 @@ final class Connection
     private int $limit;
     private float $heard;
     private bool $asked = false;
+    /** Whether nothing is sent after what is waiting. */
+    private bool $mute = false;
     /** @var \SplQueue<string> payloads that have not been handled */
     private \SplQueue $frames;
     /** @var \SplQueue<array{?string, \Closure(?GloomException, array<string, mixed>): void}> */
@@ -130,6 +132,13 @@ final class Connection
         return $told instanceof GloomException ? throw $told : $told;
     }
 
+    /** Tells the broker that nothing follows; what it has sent by then still comes. */
+    public function endOutput(): void
+    {
+        $this->mute = true;
+        $this->flush();
+    }
+
     /** Drops the connection with this error. */
     public function close(\Throwable $why): void
     {
@@ -215,6 +224,9 @@ final class Connection
 
     private function send(string $frame): void
     {
+        if ($this->mute) {
+            return;
+        }
         $this->out .= $frame;
         $this->flush();
         // Bytes that cannot be sent wait, but we read meanwhile: the broker may be waiting for
@@ -243,6 +255,9 @@ final class Connection
             }
         }
         $this->out = (string) substr($this->out, $at);
+        if ($this->mute && $this->ended === null && $this->out === '') {
+            @stream_socket_shutdown($this->stream, STREAM_SHUT_WR);
+        }
     }
 
     /** Reads the bytes that have arrived; returns whether more may come. */

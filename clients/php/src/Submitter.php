@@ -242,7 +242,35 @@ final class Submitter
         $this->close();
     }
 
-    /** Closes at once; pending jobs fail with a LostException. */
+    /**
+     * Closes after what the broker has sent has come: within this many seconds, and at once
+     * if no kept job is pending.
+     *
+     * The broker forgets the outcome of a kept job once it is sent: with leave such outcomes
+     * reach their Pending, and those of the jobs that fail, as with close, stay kept.
+     */
+    public function leave(float $within = 2.0): void
+    {
+        $this->closed = true;
+        $kept = array_filter($this->connections(), fn (int $key): bool => array_filter(
+            $this->jobs[$key],
+            static fn (Pending $job): bool => $job->kept,
+        ) !== [], ARRAY_FILTER_USE_KEY);
+        foreach ($kept as $one) {
+            $one->endOutput();
+        }
+        $late = microtime(true) + $within;
+        $open = static fn (Connection $one): bool => $one->ended === null;
+        while (($kept = array_filter($kept, $open)) !== [] && ($left = $late - microtime(true)) > 0) {
+            Connection::pump($kept, $left);
+        }
+        $this->close();
+    }
+
+    /**
+     * Closes at once; pending jobs fail with a LostException. Outcomes of kept jobs that are
+     * on their way are lost: see leave.
+     */
     public function close(): void
     {
         $this->closed = true;

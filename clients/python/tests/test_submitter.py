@@ -5,6 +5,7 @@ import concurrent.futures
 import logging
 import os
 import threading
+import time
 import unittest
 import warnings
 
@@ -848,6 +849,46 @@ class Ends(SubmitterCase):
                 ask()
         jobs.close()
 
+    def test_leave(self):
+        """What the broker has sent when it learns that nothing follows still comes."""
+        jobs = self.submitter()
+        got, kept = (jobs.submit("echo", keep=60) for _ in range(2))
+        plain = jobs.submit("echo")
+        peer = self.broker.accept()
+        for _ in range(3):
+            peer.take()
+        plain.ack(PATIENCE)
+        left = threading.Thread(target=jobs.leave)
+        left.start()
+        self.assertTrue(peer.at_end())
+        peer.send({"action": "ping"}, {"id": got.id, "body": "x" * 1_000_000})
+        peer.close()
+        self.assertEqual(got.result(PATIENCE), "x" * 1_000_000)
+        for job in kept, plain:
+            err = job.exception(PATIENCE)
+            self.assertIsInstance(err, gloom.LostError)
+            self.assertIsInstance(err.cause, gloom.ClosedError)
+        left.join(PATIENCE)
+        jobs.leave()
+
+    def test_leave_does_not_wait_for_others(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        self.broker.accept().take()
+        job.ack(PATIENCE)
+        began = time.monotonic()
+        jobs.leave(PATIENCE)
+        self.assertLess(time.monotonic() - began, PATIENCE)
+        self.assertIsInstance(job.exception(0), gloom.LostError)
+
+    def test_leave_gives_up(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo", keep=60)
+        self.broker.accept().take()
+        job.ack(PATIENCE)
+        jobs.leave(0.05)  # the broker does not end
+        self.assertIsInstance(job.exception(0), gloom.LostError)
+
     def test_close_from_a_callback(self):
         jobs = self.submitter()
         job = jobs.submit("echo")
@@ -1126,6 +1167,19 @@ class Async(unittest.IsolatedAsyncioTestCase):
         await jobs.close()
         with self.assertRaises(gloom.ClosedError):
             await jobs.submit("echo")
+
+    async def test_leave(self):
+        jobs = self.submitter()
+        job = await jobs.submit("echo", keep=60)
+        peer = await self.accept()
+        id = await self.take(peer)
+        await self.within(job.ack())
+        left = asyncio.ensure_future(jobs.leave())
+        await asyncio.get_running_loop().run_in_executor(None, peer.at_end)
+        peer.send({"id": id, "body": 1})
+        peer.close()
+        await self.within(left)
+        self.assertEqual(await job, 1)
 
     async def test_close_and_drain(self):
         jobs = self.submitter(window=1)

@@ -135,6 +135,11 @@ func submit(o agent.Options, opts []gloom.Option) {
 			return jobs.Ping(ctx)
 		case "drain":
 			return jobs.Drain(ctx)
+		case "leave":
+			soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			jobs.Leave(soon)
+			return nil
 		case "close":
 			return jobs.Close()
 		case "bench":

@@ -155,6 +155,8 @@ class Connector:
 
     def _gone(self, session: Session) -> None:
         cause, current = session.lost.result(), session is self._gate.session
+        if self._closed:
+            cause = ClosedError("closed")
         keep = current and not isinstance(cause, ClosedError)
         self._kept += session.lose(cause, keep)
         self._sessions.discard(session)
@@ -201,14 +203,29 @@ class Connector:
         else:
             done(NotConnected("no connection to a broker"))
 
-    async def close(self) -> None:
-        """Drop all connections; pending jobs fail with a LostError whose cause is a
-        ClosedError."""
+    async def leave(self, wait: float) -> None:
+        """Close; if kept jobs are out, first read what the broker has sent, for at most
+        wait seconds."""
+        await self._stop()
+        kept = [s for s in self._sessions if any(j.kept for j in s.jobs.values())]
+        for session in kept:
+            session.end_output()
+        if kept:
+            await asyncio.wait([session.lost for session in kept], timeout=wait)
+        await self.close()
+
+    async def _stop(self) -> None:
+        """Take no more jobs and make no more connections."""
         self._closed = True
         self._gate.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+
+    async def close(self) -> None:
+        """Drop all connections; pending jobs fail with a LostError whose cause is a
+        ClosedError."""
+        await self._stop()
         lost = [session.lost for session in self._sessions]
         for session in list(self._sessions):
             session.abort(ClosedError("closed"))

@@ -39,6 +39,7 @@ class Link(Replies, asyncio.Protocol):
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
         self.cause: Exception | None = None  # why it ended
         self.writable = True  # whether more bytes may be written now
+        self._mute = False  # whether the broker was told that nothing follows
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
         self._transport: asyncio.Transport | None = None
         self._out_size = 0
@@ -74,7 +75,7 @@ class Link(Replies, asyncio.Protocol):
 
     def send(self, frame: bytes) -> None:
         """Send a frame, together with others of this round of the loop."""
-        if self.cause is not None:
+        if self.cause is not None or self._mute:
             return
         if not self.unsent and self.writable:
             self._loop.call_soon(self._flush)
@@ -91,6 +92,18 @@ class Link(Replies, asyncio.Protocol):
         self._write()
         if self._transport is not None:
             self._transport.close()
+
+    def end_output(self) -> None:
+        """Tell the broker that nothing follows; what it has sent by then still comes."""
+        if self.cause is not None or self._transport is None:
+            return
+        self._write()
+        self._mute = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            return
+        with contextlib.suppress(OSError):  # TLS cannot say it, its socket can
+            self._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
 
     def abort(self, cause: Exception) -> None:
         """Drop the connection; this cause becomes the result of lost."""

@@ -63,7 +63,7 @@ class AsyncSubmitter:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await self.leave()
 
     async def submit(
         self,
@@ -162,6 +162,13 @@ class AsyncSubmitter:
         self._gate.close()
         try:
             await self._gate.wait_async(self._gate.empty, wait)
+        finally:
+            await self.close()
+
+    async def leave(self, wait: float = 2.0) -> None:
+        """Like Submitter.leave."""
+        try:
+            await self._connector.leave(wait)
         finally:
             await self.close()
 

@@ -23,8 +23,8 @@ class Submitter:
 
     Connecting begins at once, in the background; submit waits for it.
     Entering a with block waits for the first attempt and raises NotConnected,
-    or a RefusedError if all brokers refuse.  Leaving the block closes the submitter;
-    jobs that are still pending fail.  In a forked process the submitter counts as
+    or a RefusedError if all brokers refuse.  The end of the block calls leave; jobs
+    that are still pending fail.  In a forked process the submitter counts as
     closed: make a new one there.
 
     addrs: brokers, "host:port", "tls://host:port" or "unix:/path".  One is used,
@@ -58,7 +58,7 @@ class Submitter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.leave()
 
     connect = blocking(AsyncSubmitter.connect)
 
@@ -169,7 +169,23 @@ class Submitter:
         finally:
             self.close()
 
+    def leave(self, wait: float = 2.0) -> None:
+        """Close after what the broker has sent has come: at most wait seconds, and at
+        once if no kept job is pending.
+
+        The broker forgets the outcome of a kept job once it is sent.  With leave such
+        outcomes reach their Pending, and those of the jobs that fail, as with close,
+        stay kept.
+        """
+        try:
+            if not self._thread.inside:  # a callback cannot wait
+                with contextlib.suppress(ClosedError):
+                    self._thread.run(lambda: self._core.leave(wait))
+        finally:
+            self.close()
+
     def close(self) -> None:
         """Close at once.  Jobs still pending fail with a LostError whose
-        cause is a ClosedError.  May be called repeatedly."""
+        cause is a ClosedError; outcomes of kept jobs that are on their way are lost,
+        see leave.  May be called repeatedly."""
         self._thread.stop()
