@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -114,5 +116,72 @@ func TestLeave(t *testing.T) {
 	cmd, out = attach(rest)
 	if err := cmd.Wait(); err != nil || len(answered(out)) != len(rest) {
 		t.Errorf("%d answers before the signal, then %d of %d: %v", len(had), len(answered(out)), len(rest), err)
+	}
+}
+
+// TestLeaveOne: a signal ends submit --keep when the broker has sent the outcome and it has not been
+// read: it is printed. Without an outcome the job continues.
+func TestLeaveOne(t *testing.T) {
+	t.Parallel()
+	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kill)
+	jobs, err := gloom.Dial(t.Context(), gloom.Addrs(b.submit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { jobs.Close() })
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		for _, typ := range []string{"works", "fails", "waits"} {
+			begun, finish := make(chan struct{}, 1), make(chan struct{})
+			w := &gloom.Worker{Type: typ, Options: []gloom.Option{gloom.Addrs(b.worker)}, Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+				begun <- struct{}{}
+				<-finish
+				if typ == "fails" {
+					return nil, gloom.Fatal(errors.New("as told"))
+				}
+				return job.Body, nil
+			}}
+			if err := w.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(filepath.Join(bin, "gloom"), "submit", "--submit-addr", b.submit, typ, "hello", "--keep", "1h", "--id", typ)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { cmd.Process.Kill() })
+			<-begun
+			cmd.Process.Signal(syscall.SIGSTOP)
+			if typ != "waits" {
+				close(finish)
+				w.Stop(t.Context()) // once the answer is with the broker
+			}
+			cmd.Process.Signal(sig)
+			cmd.Process.Signal(syscall.SIGCONT)
+			cmd.Wait()
+			want := map[string]string{"works": "0 hello\n", "fails": "1 ", "waits": fmt.Sprint(128+int(sig), " ")}[typ]
+			if got := fmt.Sprint(cmd.ProcessState.ExitCode(), " ", stdout.String()); got != want {
+				t.Errorf("%v, %s: status and output %q, want %q; it said:\n%s", sig, typ, got, want, stderr.String())
+			}
+			if typ != "waits" {
+				continue
+			}
+			if !strings.Contains(stderr.String(), "job waits continues") {
+				t.Errorf("%v: it said %q of a job that continues", sig, stderr.String())
+			}
+			p, err := jobs.Attach(t.Context(), typ, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			close(finish)
+			if r, err := p.Result(t.Context()); err != nil || string(r.Body) != `"hello"` {
+				t.Errorf("%v: attached to it: %s, %v", sig, r.Body, err)
+			}
+			w.Stop(t.Context())
+		}
 	}
 }

@@ -370,7 +370,8 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 				}
 			}
 			if st.job.Keep > 0 {
-				st.leave(ctx)
+				st.leaving.Store(true)
+				leave(ctx, st.jobs)
 			}
 			for len(st.outcomes) > 0 { // what was on its way
 				if o := <-st.outcomes; withConnection(o.err) {
@@ -395,11 +396,10 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 }
 
 // leave waits for the outcomes that the broker has sent, because it no longer keeps them.
-func (st *stream) leave(ctx context.Context) {
-	st.leaving.Store(true)
+func leave(ctx context.Context, jobs *gloom.Submitter) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
-	st.jobs.Leave(ctx)
+	jobs.Leave(ctx)
 }
 
 // resubmits submits a line again if --resubmit or the error permits it; false if neither does.

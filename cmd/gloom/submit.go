@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -397,12 +398,25 @@ func (s *submit) one(ctx context.Context, args []string) error {
 	}
 	defer s.mindWorkers(ctx, s.note)()
 	r, err := p.Result(ctx)
-	switch {
-	case ctx.Err() != nil: // closing cancels it, unless it is kept
-		if job.Keep > 0 {
-			s.note("job %s continues; gloom cancel ends it", p.ID())
+	select {
+	case <-p.Done():
+	default: // the context has ended first
+		if job.Keep == 0 {
+			return context.Cause(ctx) // closing cancels it
 		}
-		return context.Cause(ctx)
+		leave(ctx, jobs)
+		r, err = p.Result(context.WithoutCancel(ctx))
+		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
+			switch {
+			case lost.Acked:
+				s.note("job %s continues; gloom cancel ends it", p.ID())
+			case lost.Sent:
+				s.note("whether the broker has taken job %s is not known; gloom attach tells", p.ID())
+			}
+			return context.Cause(ctx)
+		}
+	}
+	switch {
 	case err != nil:
 		return err
 	case job.Detach:
