@@ -52,7 +52,7 @@ func (a *API) find(w *watch) {
 	if f := a.srv.Fleet(); f != nil {
 		x := f.Health()
 		b.Fleet = &findings.Fleet{
-			Away: x.Away, Why: x.Why, Since: x.Since, Alone: x.Alone, Up: x.Up, Lost: x.Lost, Foreign: x.Foreign,
+			Away: x.Away, Why: x.Why, Since: x.Since, Alone: x.NameTaken, Up: x.Up, Lost: x.Lost, Foreign: x.Foreign,
 			Had: func(typ string) []string { return f.Lost(wire.Canonical(nil, typ)) },
 		}
 	}

@@ -15,7 +15,7 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 	if f := a.srv.Fleet(); f != nil {
 		x := f.Info()
 		out = api.Fleet{
-			Member: true, Name: x.Name, Epoch: epoch(x.Epoch), Alone: x.Alone,
+			Member: true, Name: x.Name, Epoch: epoch(x.Epoch), Alone: x.NameTaken,
 			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL, Reason: x.Away},
 			Lent: x.Stats.Lent, Borrowed: x.Stats.Borrowed, Lends: x.Stats.Lends, Borrows: x.Stats.Borrows,
 			Returned: x.Stats.Returned, Lost: x.Stats.Lost, Late: x.Stats.Late, Brokers: []api.FleetBroker{},
@@ -100,7 +100,7 @@ func (c *collector) collectFleet(ch chan<- prometheus.Metric) {
 	count(ch, descFleetMessages, x.MessagesOut, "out")
 	count(ch, descFleetBytes, x.BytesIn, "in")
 	count(ch, descFleetBytes, x.BytesOut, "out")
-	histogram(ch, descFleetTrip, &s.Trips, s.TripSum)
+	histogram(ch, descFleetTrip, &s.RoundTrips, s.RoundTripSum)
 	sizes := map[float64]uint64{}
 	var n uint64
 	for i, v := range s.Batches {

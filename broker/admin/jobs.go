@@ -95,7 +95,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	j := a.jobOf(&x)
 	j.End = end
 	if f := a.srv.Fleet(); f != nil && offered {
-		j.Holds += "; " + f.Why(x.Type)
+		j.Holds += "; " + f.WhyNotLent(x.Type)
 	}
 	if x.State == "queued" {
 		var p broker.Place

@@ -19,7 +19,7 @@ func BenchmarkIdle(b *testing.B) {
 	now := int64(1)
 	for i := range brokers {
 		core := broker.New(broker.Config{IdleTypes: 10})
-		m := fleet.New(fleet.Config{Name: fmt.Sprintf("host-%d:9998", i), Epoch: uint64(i + 1), Part: 256 << 10}, core, now, func([]broker.Effect) {})
+		m := fleet.New(fleet.Config{Name: fmt.Sprintf("host-%d:9998", i), Epoch: uint64(i + 1), MaxMessage: 256 << 10}, core, now, func([]broker.Effect) {})
 		core.Join(now, core.AddWorker(), &broker.Joining{Type: []byte(`"mail"`)})
 		m.Step(now)
 		all = append(all, m)
@@ -28,7 +28,7 @@ func BenchmarkIdle(b *testing.B) {
 		for end := now + int64(time.Second); now < end; now += int64(100 * time.Millisecond) {
 			for i, m := range all {
 				m.Tick(now)
-				sent[i] = m.Take(sent[i])
+				sent[i] = m.Messages(sent[i])
 				for _, v := range sent[i] {
 					for j, o := range all {
 						if i != j && v.To == "" {

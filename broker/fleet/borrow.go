@@ -10,74 +10,74 @@ import (
 	"gloom/wire"
 )
 
-// guest is the part of a machine that borrows.
-type guest struct {
-	wants   map[wantKey]*ownWant
-	own     []*ownWant // in the order in which they were added
-	sets    int        // how many of own are for sets of types
-	over    bool       // there are more wants than are allowed
-	changed []*ownWant
-	saidAt  int64 // pulse in which wants were last sent
-	wanting bool  // whether the last wants had anything
+// borrowSide is the part of a machine that borrows.
+type borrowSide struct {
+	wants         map[wantKey]*want
+	ownWants      []*want // in the order in which they were added
+	ownSets       int     // how many of ownWants are for sets of types
+	wantsOmitted  bool    // there are more wants than maxTypes and maxSets allow, so some are not in wants
+	changed       []*want
+	wantsSentTick int64 // tick in which wants were last sent
+	wantsSent     bool  // whether the last message of wants had any
 
-	types   map[string]*asking
-	open    []*asking // types with offers
-	stirred bool      // workers may have become idle
-	round   int       // how many of open are still to be checked for that reason
-	turn    int       // index in open from which to continue
-	yielded int64     // pulse in which a type last yielded
-	lenders map[broker.Peer]*peer
-	runs    map[uint64]*guestRun // by the core's number
+	types       map[string]*borrowedType
+	openTypes   []*borrowedType // types with offers
+	checkOffers bool            // workers may have become idle
+	toCheck     int             // how many of openTypes are still to be checked for that reason
+	nextType    int             // index in openTypes from which to continue
+	yieldedTick int64           // tick in which a type last yielded
+	lenders     map[broker.Peer]*peer
+	runs        map[uint64]*borrowedRun // by the core's number
 
-	// pledged counts, for each set of workers, the places that homes were given and have not
-	// filled. pledges are the claims with such places; they are checked for lapsed ones at
-	// lapses.
-	pledged map[uint32]int
-	pledges []*claim
-	lapses  int64
-	// supply is the result of supplyOf.
+	// reserved counts, for each set of workers, the places that were granted to homes and are not
+	// filled yet. reservations are the offers with such places; at expireAt, reservations that
+	// have expired are ended.
+	reserved     map[uint32]int
+	reservations []*offer
+	expireAt     int64
+	// supply is the result of freePlaces.
 	supply []broker.Supply
 }
 
-// asking is a type whose jobs other brokers have offered or lent.
-type asking struct {
-	typ    []byte
-	claims []*claim
-	open   bool   // in guest.open
-	top    *claim // its best offer, for giveOut
-	due    int64  // when its offers are answered, 0 for at once
-	yields int64  // until then its offers are not answered
-	// pledged are the places given to homes; own counts those of workers of this type
-	// alone.
-	pledged, own int
-	// While a limit on bytes or jobs is reached, most bounds the places, and there are none
-	// until rest. Otherwise it is 0.
-	most int
-	rest int64
+// borrowedType is a type whose jobs other brokers have offered or lent.
+type borrowedType struct {
+	name       []byte
+	offers     []*offer
+	open       bool   // in borrowSide.openTypes
+	best       *offer // its best offer, for answerOffers
+	answerAt   int64  // when its offers are answered, 0 for at once
+	yieldUntil int64  // its offers are not answered before
+	// reserved counts the places granted to homes; reservedOwn counts those of workers that
+	// serve this type alone.
+	reserved, reservedOwn int
+	// While a limit on bytes or jobs is reached, limit bounds the places, and none are granted
+	// until pauseUntil. Otherwise limit is 0.
+	limit      int
+	pauseUntil int64
 }
 
-// claim is one home's offer of jobs of a type, and the places that the home was given.
-type claim struct {
-	peer     *peer
-	of       *asking
-	jobs     int
-	priority int64
-	since    int64
-	offered  int64
-	places   int // given and not filled
-	given    int64
-	// pledges are these places by sets of workers, until they lapse.
-	pledges []broker.Supply
-	listed  bool // in guest.pledges
+// offer is one home's offer of jobs of a type, and the places that were granted to the home.
+type offer struct {
+	peer       *peer
+	typ        *borrowedType
+	jobs       int
+	priority   int64
+	since      int64
+	receivedAt int64
+	places     int // granted and not filled
+	grantedAt  int64
+	// reservations are these places by sets of workers, until they expire.
+	reservations []broker.Supply
+	listed       bool // in borrowSide.reservations
 }
 
-type guestRun struct {
+type borrowedRun struct {
 	peer *peer
-	of   *asking
+	typ  *borrowedType
 	loanKey
 	// sample is the last progress, as an item, while it is not in the stream yet. at is its
 	// index in samples.
-	sample pack
+	sample writer
 	at     int
 }
 
@@ -85,12 +85,12 @@ type guestRun struct {
 // size of that progress. Only the last progress of each run waits, so a worker that reports
 // endlessly makes neither the stream nor memory grow.
 type samples struct {
-	runs  []*guestRun
+	runs  []*borrowedRun
 	bytes int
 }
 
 // set replaces the item of the run; nil removes it.
-func (s *samples) set(run *guestRun, item []byte) {
+func (s *samples) set(run *borrowedRun, item []byte) {
 	switch last := len(s.runs) - 1; {
 	case item != nil && len(run.sample) == 0:
 		run.at = len(s.runs)
@@ -111,160 +111,160 @@ func (s *samples) set(run *guestRun, item []byte) {
 
 // sample keeps an item of progress. If too much progress of other runs waits, it drops
 // the item.
-func (m *Machine) sample(run *guestRun, item []byte) {
+func (m *Machine) sample(run *borrowedRun, item []byte) {
 	s := &run.peer.samples
-	if s.bytes-cap(run.sample) == 0 || s.bytes-cap(run.sample)+len(item) <= m.share()/2 {
+	if s.bytes-cap(run.sample) == 0 || s.bytes-cap(run.sample)+len(item) <= m.peerLimit()/2 {
 		s.set(run, item)
 	}
 }
 
-// sayProgress puts progress of runs into the stream while the stream is short.
-func (m *Machine) sayProgress(p *peer) {
-	for len(p.samples.runs) > 0 && m.calm(p) {
-		m.sayLast(p.samples.runs[0])
+// sendProgress puts progress of runs into the stream while the stream is short.
+func (m *Machine) sendProgress(p *peer) {
+	for len(p.samples.runs) > 0 && m.roomForProgress(p) {
+		m.sendLastProgress(p.samples.runs[0])
 	}
 }
 
-// sayLast puts the last progress of a run into the stream if the stream is short, and
+// sendLastProgress puts the last progress of a run into the stream if the stream is short, and
 // forgets it.
-func (m *Machine) sayLast(run *guestRun) {
+func (m *Machine) sendLastProgress(run *borrowedRun) {
 	if len(run.sample) > 0 {
-		if m.calm(run.peer) {
-			m.put(run.peer, run.sample)
+		if m.roomForProgress(run.peer) {
+			m.sendItem(run.peer, run.sample)
 		}
 		run.peer.samples.set(run, nil)
 	}
 }
 
-// calm reports whether there is room for progress: little waits for p and little is on its
+// roomForProgress reports whether there is room for progress: little waits for p and little is on its
 // way to it.
-func (m *Machine) calm(p *peer) bool { return p.stream.bytes < m.share()/8 }
+func (m *Machine) roomForProgress(p *peer) bool { return p.stream.bytes < m.peerLimit()/8 }
 
-func (m *Machine) asking(typ []byte) *asking {
-	a := m.guest.types[string(typ)]
-	if a == nil && len(m.guest.types) < maxTypes {
-		a = &asking{typ: slices.Clone(typ)}
-		m.guest.types[string(a.typ)] = a
+func (m *Machine) borrowedType(typ []byte) *borrowedType {
+	a := m.borrow.types[string(typ)]
+	if a == nil && len(m.borrow.types) < maxTypes {
+		a = &borrowedType{name: slices.Clone(typ)}
+		m.borrow.types[string(a.name)] = a
 	}
 	m.apply(m.core.Meet(m.now, typ)) // the core may have forgotten it
 	return a
 }
 
-func (a *asking) claim(p *peer) *claim {
-	for _, c := range a.claims {
+func (a *borrowedType) offerOf(p *peer) *offer {
+	for _, c := range a.offers {
 		if c.peer == p {
 			return c
 		}
 	}
-	c := &claim{peer: p, of: a}
-	a.claims = append(a.claims, c)
+	c := &offer{peer: p, typ: a}
+	a.offers = append(a.offers, c)
 	return c
 }
 
-// pledgedBy returns how many places of a set of workers are pledged.
-func (m *Machine) pledgedBy(a *asking, set uint32) int {
+// reservedFor returns how many places of a set of workers are reserved.
+func (m *Machine) reservedFor(a *borrowedType, set uint32) int {
 	if set == 0 {
-		return a.own
+		return a.reservedOwn
 	}
-	return m.guest.pledged[set]
+	return m.borrow.reserved[set]
 }
 
-// pledge adds n to the pledged places of a set.
-func (m *Machine) pledge(a *asking, set uint32, n int) {
-	a.pledged += n
+// reserve adds n to the reserved places of a set.
+func (m *Machine) reserve(a *borrowedType, set uint32, n int) {
+	a.reserved += n
 	if set == 0 {
-		a.own += n
-	} else if m.guest.pledged[set] += n; m.guest.pledged[set] == 0 {
-		delete(m.guest.pledged, set)
+		a.reservedOwn += n
+	} else if m.borrow.reserved[set] += n; m.borrow.reserved[set] == 0 {
+		delete(m.borrow.reserved, set)
 	}
 }
 
-// supplyOf counts, up to most, the places for a type that are not pledged, neither for
+// freePlaces counts, up to limit, the places for a type that are reserved neither for
 // this type nor for others that the same workers serve.
-func (m *Machine) supplyOf(a *asking, most int) (n int) {
-	g := &m.guest
-	if a.most > 0 {
-		if m.now < a.rest {
+func (m *Machine) freePlaces(a *borrowedType, limit int) (n int) {
+	g := &m.borrow
+	if a.limit > 0 {
+		if m.now < a.pauseUntil {
 			return 0
 		}
-		most = min(most, a.most)
+		limit = min(limit, a.limit)
 	}
-	if m.now >= g.lapses {
-		g.lapses = m.now + fresh/4
-		g.pledges = slices.DeleteFunc(g.pledges, func(c *claim) bool {
-			if c.fresh(m.now) && len(c.pledges) > 0 {
+	if m.now >= g.expireAt {
+		g.expireAt = m.now + minGrantTime/4
+		g.reservations = slices.DeleteFunc(g.reservations, func(c *offer) bool {
+			if c.maybeFilling(m.now) && len(c.reservations) > 0 {
 				return false
 			}
-			m.lapse(c)
+			m.endReservations(c)
 			return true
 		})
 	}
 	g.supply = g.supply[:0]
-	limit := m.core.Supply(a.typ, func(set uint32) int { return most + m.pledgedBy(a, set) }, func(s broker.Supply) bool {
-		s.Places = max(0, s.Places-m.pledgedBy(a, s.Set))
+	allowed := m.core.Supply(a.name, func(set uint32) int { return limit + m.reservedFor(a, set) }, func(s broker.Supply) bool {
+		s.Places = max(0, s.Places-m.reservedFor(a, s.Set))
 		g.supply = append(g.supply, s)
 		n += s.Places
-		return n < most
+		return n < limit
 	})
-	return min(n, most, limit-a.pledged)
+	return min(n, limit, allowed-a.reserved)
 }
 
-// promise pledges to a home n of the places that supplyOf found.
-func (m *Machine) promise(c *claim, n int) {
-	m.void(c)
+// grant reserves n of the places that freePlaces found for a home.
+func (m *Machine) grant(c *offer, n int) {
+	m.revoke(c)
 	c.places += n
-	c.given = m.now
-	for i := range m.guest.supply {
-		s := &m.guest.supply[i]
+	c.grantedAt = m.now
+	for i := range m.borrow.supply {
+		s := &m.borrow.supply[i]
 		if x := min(n, s.Places); x > 0 {
 			n -= x
 			s.Places -= x
-			m.pledge(c.of, s.Set, x)
-			c.pledges = append(c.pledges, broker.Supply{Set: s.Set, Places: x})
+			m.reserve(c.typ, s.Set, x)
+			c.reservations = append(c.reservations, broker.Supply{Set: s.Set, Places: x})
 		}
 	}
 	if !c.listed {
 		c.listed = true
-		m.guest.pledges = append(m.guest.pledges, c)
+		m.borrow.reservations = append(m.borrow.reservations, c)
 	}
 }
 
 // filled records that a home has filled a place.
-func (m *Machine) filled(c *claim) {
+func (m *Machine) filled(c *offer) {
 	c.places = max(0, c.places-1)
-	if n := len(c.pledges) - 1; n >= 0 {
-		x := &c.pledges[n]
-		m.pledge(c.of, x.Set, -1)
+	if n := len(c.reservations) - 1; n >= 0 {
+		x := &c.reservations[n]
+		m.reserve(c.typ, x.Set, -1)
 		if x.Places--; x.Places == 0 {
-			c.pledges = c.pledges[:n]
+			c.reservations = c.reservations[:n]
 		}
 	}
 }
 
-// lapse ends the pledges to a home, so that other homes may get those places. The home may
-// still fill them until they are void.
-func (m *Machine) lapse(c *claim) {
-	for _, x := range c.pledges {
-		m.pledge(c.of, x.Set, -x.Places)
+// endReservations ends the reservations for a home, so that other homes may get those places. The
+// home may still fill them until they are revoked.
+func (m *Machine) endReservations(c *offer) {
+	for _, x := range c.reservations {
+		m.reserve(c.typ, x.Set, -x.Places)
 	}
-	c.pledges, c.listed = c.pledges[:0], false
+	c.reservations, c.listed = c.reservations[:0], false
 }
 
-// void withdraws the places of a home that have lapsed and are still not filled.
-func (m *Machine) void(c *claim) {
-	if c.places > 0 && len(c.pledges) == 0 {
+// revoke withdraws the unfilled places of a home whose reservations have ended.
+func (m *Machine) revoke(c *offer) {
+	if c.places > 0 && len(c.reservations) == 0 {
 		c.places = 0
-		m.sayTake(c, 0)
+		m.sendGrant(c, 0)
 	}
 }
 
-// fresh reports whether a home may be about to fill the places that it was given.
-func (c *claim) fresh(now int64) bool {
-	return now-c.given < min(fresh+4*c.peer.trip, mostFresh)
+// maybeFilling reports whether a home may be about to fill the places that it was granted.
+func (c *offer) maybeFilling(now int64) bool {
+	return now-c.grantedAt < min(minGrantTime+4*c.peer.roundTrip, maxGrantTime)
 }
 
-// before compares offers: it is negative if c's is better than d's. A nil claim offers nothing.
-func (c *claim) before(d *claim) int {
+// compare is negative if c is better than d. Any offer is better than nil.
+func (c *offer) compare(d *offer) int {
 	switch {
 	case c == nil && d == nil:
 		return 0
@@ -276,82 +276,83 @@ func (c *claim) before(d *claim) int {
 	return cmp.Or(cmp.Compare(d.priority, c.priority), cmp.Compare(c.since, d.since))
 }
 
-// offers reports whether a claim has an offer that is still valid.
-func (c *claim) offers(now int64) bool { return c.jobs > 0 && now-c.offered < offerAge }
+// valid reports whether an offer has jobs and is not too old.
+func (c *offer) valid(now int64) bool { return c.jobs > 0 && now-c.receivedAt < offerLifetime }
 
-// offered handles an offer.
-func (m *Machine) offered(p *peer, s *scan) {
+// receiveOffer handles an offer.
+func (m *Machine) receiveOffer(p *peer, s *reader) {
 	typ, priority, age, jobs := s.name(), s.int(), s.int(), s.int()
 	if s.err != nil {
 		return
 	}
-	a := m.asking(typ)
+	a := m.borrowedType(typ)
 	if a == nil {
 		return
 	}
-	c := a.claim(p)
-	c.jobs, c.priority, c.since, c.offered = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
+	c := a.offerOf(p)
+	c.jobs, c.priority, c.since, c.receivedAt = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
 	if !m.core.Served(typ) {
 		c.jobs = 0
-		m.sayTake(c, noneHere)
+		m.sendGrant(c, noneHere)
 	}
 	if c.jobs > 0 && !a.open {
 		a.open = true
-		m.guest.open = append(m.guest.open, a)
+		m.borrow.openTypes = append(m.borrow.openTypes, a)
 	}
-	m.guest.stirred = true
+	m.borrow.checkOffers = true
 }
 
-// someOpen bounds how many types' offers are compared at a time. With thousands of types,
+// maxCompared bounds how many types' offers are compared at a time. With thousands of types,
 // all of them would take too long.
-const someOpen = 64
+const maxCompared = 64
 
-// giveOut gives places to homes that have offered jobs, the best of some types first.
-func (m *Machine) giveOut() {
-	g := &m.guest
-	if g.stirred || m.now >= m.due {
-		g.stirred, m.due, g.round = false, broker.Never, len(g.open)
+// answerOffers grants places to homes that have offered jobs. It looks at some of the types, and
+// serves the type with the best offer first.
+func (m *Machine) answerOffers() {
+	g := &m.borrow
+	if g.checkOffers || m.now >= m.answerAt {
+		g.checkOffers, m.answerAt, g.toCheck = false, broker.Never, len(g.openTypes)
 	}
-	n := min(g.round, someOpen)
+	n := min(g.toCheck, maxCompared)
 	if n == 0 {
 		return
 	}
-	some := slices.Clone(g.open[:n])
-	g.open = append(g.open[:0], g.open[n:]...)
-	g.round -= n
+	some := slices.Clone(g.openTypes[:n])
+	g.openTypes = append(g.openTypes[:0], g.openTypes[n:]...)
+	g.toCheck -= n
 	for _, a := range some {
-		a.top = m.best(a)
+		a.best = m.best(a)
 	}
-	slices.SortStableFunc(some, func(a, b *asking) int { return a.top.before(b.top) })
+	slices.SortStableFunc(some, func(a, b *borrowedType) int { return a.best.compare(b.best) })
 	for _, a := range some {
 		if a.open = m.answer(a); a.open {
-			g.open = append(g.open, a)
-			if a.due != 0 {
-				m.due = min(m.due, a.due)
+			g.openTypes = append(g.openTypes, a)
+			if a.answerAt != 0 {
+				m.answerAt = min(m.answerAt, a.answerAt)
 			}
 		}
 	}
 }
 
 // best returns the best valid offer of a type, or nil.
-func (m *Machine) best(a *asking) (best *claim) {
-	for _, c := range a.claims {
-		if c.offers(m.now) && (best == nil || c.before(best) < 0) {
+func (m *Machine) best(a *borrowedType) (best *offer) {
+	for _, c := range a.offers {
+		if c.valid(m.now) && (best == nil || c.compare(best) < 0) {
 			best = c
 		}
 	}
 	return best
 }
 
-// answer gives the places for a type to the best offers and reports whether offers are left.
-func (m *Machine) answer(a *asking) bool {
-	var live []*claim
+// answer grants the places for a type to the best offers and reports whether offers are left.
+func (m *Machine) answer(a *borrowedType) bool {
+	var live []*offer
 	need := 0
 	crowded := false
-	for _, c := range a.claims {
+	for _, c := range a.offers {
 		switch {
-		case !c.offers(m.now):
-		case m.crowded(c.peer): // it already lends enough to fill its stream
+		case !c.valid(m.now):
+		case m.congested(c.peer): // it already lends enough to fill its stream
 			crowded = true
 		default:
 			live = append(live, c)
@@ -359,33 +360,33 @@ func (m *Machine) answer(a *asking) bool {
 		}
 	}
 	if len(live) == 0 {
-		a.due = 0
+		a.answerAt = 0
 		return crowded
 	}
-	if m.now < a.yields {
-		a.due = a.yields
+	if m.now < a.yieldUntil {
+		a.answerAt = a.yieldUntil
 		return true
 	}
-	free := m.supplyOf(a, need)
+	free := m.freePlaces(a, need)
 	switch {
 	case free <= 0:
-		a.due = 0
+		a.answerAt = 0
 		return true
-	case len(live) > 1 && a.due == 0:
-		a.due = m.now + window
+	case len(live) > 1 && a.answerAt == 0:
+		a.answerAt = m.now + collectTime
 		return true
-	case a.due > m.now:
+	case a.answerAt > m.now:
 		return true
 	}
-	a.due = 0
-	slices.SortStableFunc(live, (*claim).before)
+	a.answerAt = 0
+	slices.SortStableFunc(live, (*offer).compare)
 	for _, c := range live {
 		n := min(free, c.jobs)
 		if n == 0 {
 			return true
 		}
-		m.promise(c, n)
-		m.sayTake(c, n)
+		m.grant(c, n)
+		m.sendGrant(c, n)
 		if c.jobs -= n; c.jobs > 0 {
 			return true
 		}
@@ -394,46 +395,46 @@ func (m *Machine) answer(a *asking) bool {
 	return false
 }
 
-func (m *Machine) sayTake(c *claim, n int) {
-	b := m.blank()
-	b.uint(itemTake)
-	b.bytes(c.of.typ)
+func (m *Machine) sendGrant(c *offer, n int) {
+	b := m.newItem()
+	b.uint(itemGrant)
+	b.bytes(c.typ.name)
 	b.int(int64(n))
-	m.put(c.peer, b)
+	m.sendItem(c.peer, b)
 }
 
-// lentTo handles a job that p lends.
-func (m *Machine) lentTo(p *peer, s *scan) {
+// receiveJob handles a job that p lends.
+func (m *Machine) receiveJob(p *peer, s *reader) {
 	key := loanKey{uint32(s.uint()), s.uint()}
 	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Progress: s.bool(), Headers: s.bytes(), Body: s.bytes()}
 	if s.err == nil && len(job.Headers) > wire.MaxHeaders {
-		s.err = errItem
+		s.err = errItemKind
 	}
 	if s.err != nil {
 		return
 	}
-	job.Kept = pins(job.Body)
+	job.Kept = mayKeep(job.Body)
 	var run uint64
 	var pause time.Duration
-	a := m.asking(job.Type)
+	a := m.borrowedType(job.Type)
 	if a != nil {
-		m.filled(a.claim(p))
+		m.filled(a.offerOf(p))
 		if p.lender == 0 {
 			p.lender = m.core.AddLender()
-			m.guest.lenders[p.lender] = p
+			m.borrow.lenders[p.lender] = p
 		}
 		fx, no, why := m.core.Borrow(m.now, p.lender, &job)
 		switch why {
 		case broker.Clash:
 			pause = broker.ClashPause
 		case broker.TooMuch:
-			a.most, a.rest = 1, m.now+pulse
+			a.limit, a.pauseUntil = 1, m.now+tickInterval
 		}
 		if run = no; run != 0 {
-			if a.most *= 2; a.most > maxPlaces {
-				a.most = 0
+			if a.limit *= 2; a.limit > maxPlaces {
+				a.limit = 0
 			}
-			m.guest.runs[run] = &guestRun{peer: p, of: a, loanKey: key}
+			m.borrow.runs[run] = &borrowedRun{peer: p, typ: a, loanKey: key}
 			p.loans[key] = run
 			p.borrowed++
 			m.stats.Borrowed++
@@ -442,16 +443,16 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 		m.apply(fx)
 	}
 	if run == 0 {
-		b := m.end(itemReturn, key.line, false, job.ID)
+		b := m.newReport(itemReturn, key.borrower, false, job.ID)
 		b.int(int64(pause))
 		b.bool(false)
-		m.put(p, b)
+		m.sendItem(p, b)
 	}
 }
 
-// changed handles the message that a run is no longer wanted, or whether its progress
-// is wanted.
-func (m *Machine) changed(p *peer, kind uint64, s *scan) {
+// receiveChange handles the message that a run is no longer wanted, or that its progress is now
+// wanted or not.
+func (m *Machine) receiveChange(p *peer, kind uint64, s *reader) {
 	key := loanKey{uint32(s.uint()), s.uint()}
 	is := s.bool()
 	run := p.loans[key]
@@ -464,52 +465,52 @@ func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	}
 }
 
-// toLender sends a lender an effect of the core.
-func (m *Machine) toLender(p *peer, e *broker.Effect) {
-	run, known := m.guest.runs[e.Run]
+// sendToLender sends an effect of the core to a lender.
+func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
+	run, known := m.borrow.runs[e.Run]
 	if !known {
 		return
 	}
 	if e.Op == broker.OpProgress {
-		b := m.blank()
+		b := m.newItem()
 		b.uint(itemProgress)
-		b.uint(uint64(run.line))
+		b.uint(uint64(run.borrower))
 		b.bytes(e.ID)
 		b.bytes(e.Body)
 		m.sample(run, b)
 		m.reuse(b)
 		return
 	}
-	m.sayLast(run)
-	delete(m.guest.runs, e.Run)
+	m.sendLastProgress(run)
+	delete(m.borrow.runs, e.Run)
 	delete(p.loans, run.loanKey)
 	p.borrowed--
 	m.stats.Borrowed--
-	keep := m.keeps(run.of, p)
-	var b pack
+	keep := m.keepsPlace(run.typ, p)
+	var b writer
 	switch e.Op {
 	case broker.OpResult:
-		b = m.end(itemResult, run.line, keep, e.ID)
+		b = m.newReport(itemResult, run.borrower, keep, e.ID)
 		b.bytes(e.Body)
 	case broker.OpReturn:
-		b = m.end(itemReturn, run.line, keep, e.ID)
+		b = m.newReport(itemReturn, run.borrower, keep, e.ID)
 		b.int(e.Delay)
 		b.bool(true)
 	default:
-		b = m.end(itemFail, run.line, keep, e.ID)
-		b.uint(hows[e.Code])
+		b = m.newReport(itemFail, run.borrower, keep, e.ID)
+		b.uint(failureOf[e.Code])
 		b.int(e.Delay)
 		b.str(wording.Of(e.Reason))
 	}
-	m.put(p, b)
+	m.sendItem(p, b)
 }
 
-// hows maps the code with which a run ended to how it failed.
-var hows = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
+// failureOf maps the code with which a run ended to how it failed.
+var failureOf = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
-// end starts an item that reports how a run ended.
-func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
-	b := m.blank()
+// newReport starts an item that reports how a run ended.
+func (m *Machine) newReport(kind uint64, line uint32, keep bool, id []byte) writer {
+	b := m.newItem()
 	b.uint(kind)
 	b.uint(uint64(line))
 	b.bool(keep)
@@ -517,81 +518,81 @@ func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	return b
 }
 
-// keeps reports whether the home may fill the place of a run that has ended. It may if the
+// keepsPlace reports whether the home may fill the place of a run that has ended. It may if the
 // place is free, little is on its way to that home, and no other home offers a better job of
 // this type or of some others.
-func (m *Machine) keeps(a *asking, p *peer) bool {
-	if m.crowded(p) {
+func (m *Machine) keepsPlace(a *borrowedType, p *peer) bool {
+	if m.congested(p) {
 		return false
 	}
-	g := &m.guest
-	c := a.claim(p)
+	g := &m.borrow
+	c := a.offerOf(p)
 	has := c
-	if !c.offers(m.now) {
+	if !c.valid(m.now) {
 		has = nil
 	}
-	better := m.best(a).before(has) < 0
-	for range min(len(g.open), someOpen/4) {
-		g.turn = (g.turn + 1) % len(g.open)
-		o := g.open[g.turn]
-		better = better || o != a && m.best(o).before(has) < 0 && m.supplyOf(o, 1) > 0
+	better := m.best(a).compare(has) < 0
+	for range min(len(g.openTypes), maxCompared/4) {
+		g.nextType = (g.nextType + 1) % len(g.openTypes)
+		o := g.openTypes[g.nextType]
+		better = better || o != a && m.best(o).compare(has) < 0 && m.freePlaces(o, 1) > 0
 	}
 	if better {
-		g.stirred = true
+		g.checkOffers = true
 		return false
 	}
-	if m.supplyOf(a, 1) <= 0 {
+	if m.freePlaces(a, 1) <= 0 {
 		return false
 	}
-	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yielded != m.pulses {
+	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yieldedTick != m.ticks {
 		// More jobs of the type wait at that home, and homes offer the other types only to
 		// brokers that report idle workers.
-		g.yielded, g.saidAt, a.yields = m.pulses, m.pulses-1, m.now+window+min(2*p.trip, mostFresh)
-		g.stirred = true
+		g.yieldedTick, g.wantsSentTick, a.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
+		g.checkOffers = true
 		return false
 	}
-	m.promise(c, 1)
+	m.grant(c, 1)
 	return true
 }
 
-// forgetAsking forgets the types that have no offered or lent jobs.
-func (m *Machine) forgetAsking() {
-	if m.pulses%wantPulses != 0 {
+// forgetTypes forgets the types that have no offered or lent jobs.
+func (m *Machine) forgetTypes() {
+	if m.ticks%wantsTicks != 0 {
 		return
 	}
-	inUse := map[*asking]bool{}
-	for _, r := range m.guest.runs {
-		inUse[r.of] = true
+	inUse := map[*borrowedType]bool{}
+	for _, r := range m.borrow.runs {
+		inUse[r.typ] = true
 	}
-	for typ, a := range m.guest.types {
-		a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
-			return !c.offers(m.now) && !c.listed && m.now-c.given >= 5*idlePlaces
+	for typ, a := range m.borrow.types {
+		a.offers = slices.DeleteFunc(a.offers, func(c *offer) bool {
+			return !c.valid(m.now) && !c.listed && m.now-c.grantedAt >= 5*unfilledTime
 		})
-		if len(a.claims) == 0 && !a.open && !inUse[a] {
-			delete(m.guest.types, typ)
+		if len(a.offers) == 0 && !a.open && !inUse[a] {
+			delete(m.borrow.types, typ)
 		}
 	}
 }
 
-// partGuest gives up the jobs that p has lent.
-func (m *Machine) partGuest(p *peer) {
+// endBorrowing gives up the jobs that p has lent.
+func (m *Machine) endBorrowing(p *peer) {
 	for _, run := range p.loans {
-		delete(m.guest.runs, run)
+		delete(m.borrow.runs, run)
 	}
 	m.stats.Late += uint64(len(p.loans)) // their results are discarded
 	p.loans, p.samples = map[loanKey]uint64{}, samples{}
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0
-	for _, a := range m.guest.types {
-		a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
+	for _, a := range m.borrow.types {
+		a.offers = slices.DeleteFunc(a.offers, func(c *offer) bool {
 			if c.peer == p {
-				m.lapse(c)
+				m.endReservations(c)
 			}
 			return c.peer == p
 		})
 	}
 	if p.lender != 0 {
-		delete(m.guest.lenders, p.lender)
+		delete(m.borrow.lenders, p.lender)
 		m.apply(m.core.Gone(m.now, p.lender))
 		p.lender = 0
 	}
@@ -600,13 +601,13 @@ func (m *Machine) partGuest(p *peer) {
 // Effect handles an effect for one of the machine's peers, and returns false for other
 // peers.
 func (m *Machine) Effect(e *broker.Effect) bool {
-	if ln := m.home.lines[e.Peer]; ln != nil {
-		m.toBorrower(ln, e)
+	if br := m.lend.borrowers[e.Peer]; br != nil {
+		m.sendToBorrower(br, e)
 		return true
 	}
-	p := m.guest.lenders[e.Peer]
+	p := m.borrow.lenders[e.Peer]
 	if p != nil {
-		m.toLender(p, e)
+		m.sendToLender(p, e)
 	}
 	return p != nil
 }

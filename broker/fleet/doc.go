@@ -9,7 +9,7 @@
 //	borrower                                home
 //	    wants   ── idle workers for t ──►           to all, on change and every 2 s
 //	            ◄── offer: jobs of t ───            to brokers that want t
-//	    take    ── n places ────────────►           the best offers
+//	    grant   ── n places ────────────►           the best offers
 //	            ◄── lend ───────────────            as many jobs as there are places
 //	    result  ────────────────────────►           its place may be filled again
 //

@@ -30,7 +30,7 @@ func FuzzItems(f *testing.F) {
 	f.Add(item('o', []byte(`\`), int64(0), int64(1), int64(1)))
 	f.Fuzz(func(t *testing.T, items []byte) {
 		core := broker.New(broker.Config{IdleTypes: 10, MaxTypes: 100})
-		m := fleet.New(fleet.Config{Name: "a", Epoch: 1, Part: 1 << 10}, core, 1, func([]broker.Effect) {})
+		m := fleet.New(fleet.Config{Name: "a", Epoch: 1, MaxMessage: 1 << 10}, core, 1, func([]broker.Effect) {})
 		w := core.AddWorker()
 		core.Join(1, w, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 4})
 		const now = int64(1e9)
@@ -64,6 +64,6 @@ func FuzzItems(f *testing.F) {
 		m.Receive(now, items) // as a message of its own
 		m.Receive(now, append(start('w'), items...))
 		m.Tick(now + 1e9)
-		m.Take(nil)
+		m.Messages(nil)
 	})
 }

@@ -11,9 +11,9 @@ type Info struct {
 	Name  string
 	Epoch uint64
 	// Alone: another broker has this name.
-	Alone bool
-	Stats Stats
-	Peers []PeerInfo
+	NameTaken bool
+	Stats     Stats
+	Peers     []PeerInfo
 }
 
 // PeerInfo describes another broker.
@@ -43,10 +43,10 @@ const infoWants = 100
 
 // Info describes this broker's part in the fleet.
 func (m *Machine) Info() Info {
-	x := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, Alone: m.alone, Stats: m.stats}
-	for _, p := range m.order {
+	x := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, NameTaken: m.nameTaken, Stats: m.stats}
+	for _, p := range m.sorted {
 		v := PeerInfo{
-			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.trip), Heard: time.Duration(m.now - p.heard),
+			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), Heard: time.Duration(m.now - p.heardAt),
 			Lent: p.lent, Borrowed: p.borrowed,
 		}
 		if p.up {
@@ -69,37 +69,37 @@ func (m *Machine) Info() Info {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.foreign)) {
 		f := m.foreign[name]
-		x.Peers = append(x.Peers, PeerInfo{Name: name, Epoch: f.epoch, State: "foreign", Version: f.version, Heard: time.Duration(m.now - f.heard)})
+		x.Peers = append(x.Peers, PeerInfo{Name: name, Epoch: f.epoch, State: "foreign", Version: f.version, Heard: time.Duration(m.now - f.heardAt)})
 	}
 	return x
 }
 
-// gone records when a broker was lost, and the types that its workers wanted.
-type gone struct {
-	at    int64
-	wants wants
+// lostPeer records when a broker was lost, and the types that its workers wanted.
+type lostPeer struct {
+	lostAt int64
+	wants  wants
 }
 
-// tellLost reports that a broker that was up has gone.
-func (m *Machine) tellLost(p *peer, why string) {
+// reportLost reports that a broker that was up has gone.
+func (m *Machine) reportLost(p *peer, why string) {
 	if p.draining && p.lent == 0 {
-		m.tell(Left, p.name, why)
+		m.report(BrokerLeft, p.name, why)
 		return
 	}
-	m.tell(Lost, p.name, why)
-	if len(m.gone) >= maxPeers {
+	m.report(BrokerLost, p.name, why)
+	if len(m.lostPeers) >= maxPeers {
 		return
 	}
-	for _, ln := range p.lines {
-		p.wants.types[string(ln.of.typ)] += ln.lent // a type whose workers are not idle
+	for _, br := range p.borrowers {
+		p.wants.types[string(br.typ.name)] += br.lent // a type whose workers are not idle
 	}
-	m.gone[p.name] = gone{m.now, p.wants}
+	m.lostPeers[p.name] = lostPeer{m.now, p.wants}
 }
 
 // Lost returns the names of brokers that were lost in the last ten minutes and have not
 // returned; if typ is not nil, only those that had workers for it.
 func (m *Machine) Lost(typ []byte) (names []string) {
-	for name, x := range m.gone {
+	for name, x := range m.lostPeers {
 		if typ == nil || x.wants.places(typ) > 0 {
 			names = append(names, name)
 		}
@@ -110,7 +110,7 @@ func (m *Machine) Lost(typ []byte) (names []string) {
 
 // Up returns the number of other brokers to which jobs may be lent.
 func (m *Machine) Up() (n int) {
-	for _, p := range m.order {
+	for _, p := range m.sorted {
 		if p.up && !p.draining {
 			n++
 		}
@@ -120,7 +120,7 @@ func (m *Machine) Up() (n int) {
 
 // Wanting returns the names of other brokers that have idle workers for a type.
 func (m *Machine) Wanting(typ []byte) (names []string) {
-	for _, p := range m.order {
+	for _, p := range m.sorted {
 		if p.up && !p.draining && p.wants.places(typ) > 0 {
 			names = append(names, p.name)
 		}
@@ -131,5 +131,5 @@ func (m *Machine) Wanting(typ []byte) (names []string) {
 // Foreign returns the names of brokers that use another version.
 func (m *Machine) Foreign() []string { return slices.Sorted(maps.Keys(m.foreign)) }
 
-// Alone reports whether another broker has this one's name.
-func (m *Machine) Alone() bool { return m.alone }
+// NameTaken reports whether another broker has this one's name.
+func (m *Machine) NameTaken() bool { return m.nameTaken }

@@ -10,92 +10,92 @@ import (
 	"gloom/broker"
 )
 
-// home is the part of a machine that lends.
-type home struct {
-	types    map[string]*lending
-	lines    map[broker.Peer]*line
-	all      *list.List // of *line, by seen
-	numbers  uint32     // of lines
-	waiting  []*lending
-	touched  []*line // lines on which jobs were lent since their borrowers last got the demand
-	stalled  []*line
-	held     []*line // lines that lend less than their room, because too much is on its way
-	relieved bool    // that may have changed
-	stirred  bool    // another broker wants sets of types that it did not want before
-	heard    int     // counts changes of the wants of other brokers
-	nextType int     // index in waiting from which to continue
+// lendSide is the part of a machine that lends.
+type lendSide struct {
+	types        map[string]*lentType
+	borrowers    map[broker.Peer]*borrower
+	byUse        *list.List // of *borrower, by usedAt
+	lastNumber   uint32     // of the borrower added last
+	waiting      []*lentType
+	demandStale  []*borrower // borrowers that were lent jobs since they last got the demand
+	overdue      []*borrower
+	paused       []*borrower // borrowers with free places that get no jobs, because too much is on its way to their brokers
+	mayResume    bool        // some of paused may get jobs again
+	setsChanged  bool        // another broker wants sets of types that it did not want before
+	wantsVersion int         // counts changes of the wants of other brokers
+	nextType     int         // index in waiting from which to continue
 }
 
-// lending is a type with jobs that wait or are lent.
-type lending struct {
-	typ     []byte
-	lines   []*line
-	waiting bool
-	listed  bool  // in home.waiting
-	vain    int   // home.heard when last no broker wanted it, 0 for never
-	offered int64 // pulse of the last offer
+// lentType is a type with jobs that wait or are lent.
+type lentType struct {
+	name        []byte
+	borrowers   []*borrower
+	waiting     bool
+	listed      bool  // in lendSide.waiting
+	unwantedAt  int   // lendSide.wantsVersion when last no broker wanted it, 0 for never
+	offeredTick int64 // tick of the last offer
 }
 
-// line is a borrower for jobs of one type. To our core it is a worker.
-type line struct {
-	no   uint32
-	peer *peer
-	of   *lending
-	core broker.Peer
-	room int
+// borrower is another broker in so far as it borrows jobs of one type. To our core it is a worker.
+type borrower struct {
+	no     uint32
+	broker *peer
+	typ    *lentType
+	peerNo broker.Peer
+	room   int
 	// allotted is the part of room that the core knows of.
 	allotted int
 	lent     int
-	// seen is when a job was last lent on it, places were given, or unfilled places were
-	// looked for. at is its element of home.all.
-	seen int64
-	at   *list.Element
-	told int // how many waiting jobs its borrower knows of
-	// retired: one of its runs has passed its timeout, so the line gets no more jobs; they
-	// go to another line.
-	retired, touched, held bool
-	gone                   bool // it is no longer in the core
+	// usedAt is when it last got a job or granted places, or when its unfilled places were last
+	// checked. element is its place in lendSide.byUse.
+	usedAt     int64
+	element    *list.Element
+	demandSent int // how many waiting jobs its broker knows of
+	// retired: one of its runs has passed its timeout, so it gets no more jobs; another
+	// borrower of the same broker and type gets them.
+	retired, demandStale, paused bool
+	gone                         bool // it is no longer in the core
 }
 
-// reconsider looks for waiting jobs of a type that other brokers may run.
-func (m *Machine) reconsider(typ []byte) {
+// updateOffer looks for waiting jobs of a type that other brokers may run.
+func (m *Machine) updateOffer(typ []byte) {
 	d := m.core.Demand(typ)
-	l := m.home.types[string(typ)]
+	l := m.lend.types[string(typ)]
 	if d.Jobs == 0 {
 		if l != nil {
 			l.waiting = false
-			m.home.drop(l)
+			m.lend.drop(l)
 		}
 		return
 	}
 	if l == nil { // the core bounds the number of types
-		l = &lending{typ: slices.Clone(typ), offered: -1}
-		m.home.types[string(l.typ)] = l
+		l = &lentType{name: slices.Clone(typ), offeredTick: -1}
+		m.lend.types[string(l.name)] = l
 	}
 	l.waiting = true
 	if !l.listed {
 		l.listed = true
-		m.home.waiting = append(m.home.waiting, l)
+		m.lend.waiting = append(m.lend.waiting, l)
 	}
 	m.offer(l, d)
 }
 
-// offer offers the waiting jobs of a type, once a pulse, to as many of the brokers that
+// offer offers the waiting jobs of a type, once a tick, to as many of the brokers that
 // want it as are needed.
-func (m *Machine) offer(l *lending, d broker.Demand) {
-	if l.offered == m.pulses || l.vain == m.home.heard {
+func (m *Machine) offer(l *lentType, d broker.Demand) {
+	if l.offeredTick == m.ticks || l.unwantedAt == m.lend.wantsVersion {
 		return
 	}
-	const most = 4 // brokers that are offered the same jobs
+	const maxBrokers = 4 // brokers that are offered the same jobs
 	n := 0
-	for i := range m.order {
-		p := m.order[(m.turn+i)%len(m.order)]
+	for i := range m.sorted {
+		p := m.sorted[(m.nextPeer+i)%len(m.sorted)]
 		if !p.up || p.draining {
 			continue
 		}
-		if room := p.wants.places(l.typ); room > 0 {
-			m.sayOffer(p, l, d)
-			if n++; n == most {
+		if room := p.wants.places(l.name); room > 0 {
+			m.sendOffer(p, l, d)
+			if n++; n == maxBrokers {
 				break
 			}
 			if d.Jobs -= room; d.Jobs <= 0 {
@@ -104,64 +104,64 @@ func (m *Machine) offer(l *lending, d broker.Demand) {
 		}
 	}
 	if n == 0 {
-		l.vain = m.home.heard
+		l.unwantedAt = m.lend.wantsVersion
 		return
 	}
-	l.offered = m.pulses
-	m.turn++
+	l.offeredTick = m.ticks
+	m.nextPeer++
 }
 
-func (m *Machine) sayOffer(p *peer, l *lending, d broker.Demand) {
-	b := m.blank()
+func (m *Machine) sendOffer(p *peer, l *lentType, d broker.Demand) {
+	b := m.newItem()
 	b.uint(itemOffer)
-	b.bytes(l.typ)
+	b.bytes(l.name)
 	b.int(d.Priority)
 	b.int(m.now - d.Since)
 	b.int(int64(d.Jobs))
-	m.put(p, b)
+	m.sendItem(p, b)
 }
 
-// offerAgain offers the jobs that still wait.
-func (m *Machine) offerAgain() {
-	h := &m.home
-	h.waiting = slices.DeleteFunc(h.waiting, func(l *lending) bool {
+// offerWaiting offers the jobs that still wait.
+func (m *Machine) offerWaiting() {
+	h := &m.lend
+	h.waiting = slices.DeleteFunc(h.waiting, func(l *lentType) bool {
 		l.listed = l.waiting
 		return !l.waiting
 	})
 	for range min(len(h.waiting), 1024) {
 		h.nextType = (h.nextType + 1) % len(h.waiting)
-		m.reconsider(h.waiting[h.nextType].typ)
+		m.updateOffer(h.waiting[h.nextType].name)
 	}
 }
 
-// tellDemand tells borrowers how many jobs of the types that they borrow still wait.
-func (m *Machine) tellDemand() {
-	for _, ln := range m.home.touched {
-		ln.touched = false
-		if ln.gone {
+// sendDemand tells borrowers how many jobs of the types that they borrow still wait.
+func (m *Machine) sendDemand() {
+	for _, br := range m.lend.demandStale {
+		br.demandStale = false
+		if br.gone {
 			continue
 		}
-		d := m.core.Demand(ln.of.typ)
-		if ln.peer.up && (d.Jobs > 0 || ln.told > 0) {
-			ln.told = d.Jobs
-			m.sayOffer(ln.peer, ln.of, d)
+		d := m.core.Demand(br.typ.name)
+		if br.broker.up && (d.Jobs > 0 || br.demandSent > 0) {
+			br.demandSent = d.Jobs
+			m.sendOffer(br.broker, br.typ, d)
 		}
 	}
-	m.home.touched = m.home.touched[:0]
+	m.lend.demandStale = m.lend.demandStale[:0]
 }
 
 // drop forgets a type without waiting or lent jobs.
-func (h *home) drop(l *lending) {
-	if len(l.lines) == 0 && !l.waiting && h.types[string(l.typ)] == l {
-		delete(h.types, string(l.typ))
+func (h *lendSide) drop(l *lentType) {
+	if len(l.borrowers) == 0 && !l.waiting && h.types[string(l.name)] == l {
+		delete(h.types, string(l.name))
 	}
 }
 
-// taken handles a broker's places for jobs of a type. 0 places withdraw its earlier unfilled
-// places; noneHere means that it does not serve the type at all.
-func (m *Machine) taken(p *peer, s *scan) {
+// receiveGrant handles the places that a broker grants for jobs of a type. 0 revokes the unfilled
+// ones; noneHere means that it does not serve the type at all.
+func (m *Machine) receiveGrant(p *peer, s *reader) {
 	typ, n := s.name(), int(min(s.int(), maxPlaces))
-	l := m.home.types[string(typ)]
+	l := m.lend.types[string(typ)]
 	switch {
 	case s.err != nil:
 		return
@@ -171,128 +171,129 @@ func (m *Machine) taken(p *peer, s *scan) {
 	case l == nil || n < 0:
 		return
 	}
-	i := slices.IndexFunc(l.lines, func(ln *line) bool { return ln.peer == p })
-	var ln *line
+	i := slices.IndexFunc(l.borrowers, func(br *borrower) bool { return br.broker == p })
+	var br *borrower
 	if i >= 0 {
-		ln = l.lines[i]
+		br = l.borrowers[i]
 	} else if n > 0 {
-		ln = m.open(p, l)
+		br = m.addBorrower(p, l)
 	}
-	if ln == nil {
+	if br == nil {
 		return
 	}
 	if n == 0 {
-		out, _ := m.core.Out(ln.core)
-		n = out - ln.room
+		out, _ := m.core.Out(br.peerNo)
+		n = out - br.room
 	}
-	m.allot(ln, min(ln.room+n, maxPlaces))
+	m.allot(br, min(br.room+n, maxPlaces))
 }
 
-// open adds a line. It returns nil if the type is no longer in use and there is no room for
-// it: its last job has ended since it was offered.
-func (m *Machine) open(p *peer, l *lending) *line {
-	h := &m.home
-	core, fx := m.core.AddBorrower(m.now, l.typ, p.name)
+// addBorrower returns nil if the type is no longer in use and there is no room for it: its last
+// job has ended since it was offered.
+func (m *Machine) addBorrower(p *peer, l *lentType) *borrower {
+	h := &m.lend
+	no, fx := m.core.AddBorrower(m.now, l.name, p.name)
 	m.apply(fx)
-	if core == 0 {
+	if no == 0 {
 		return nil
 	}
-	h.numbers++
-	ln := &line{no: h.numbers, peer: p, of: l, core: core}
-	l.lines = append(l.lines, ln)
-	p.lines[ln.no] = ln
-	h.lines[ln.core] = ln
-	ln.at = h.all.PushBack(ln)
-	return ln
+	h.lastNumber++
+	br := &borrower{no: h.lastNumber, broker: p, typ: l, peerNo: no}
+	l.borrowers = append(l.borrowers, br)
+	p.borrowers[br.no] = br
+	h.borrowers[br.peerNo] = br
+	br.element = h.byUse.PushBack(br)
+	return br
 }
 
-// see records that a line is in use.
-func (m *Machine) see(ln *line) {
-	ln.seen = m.now
-	m.home.all.MoveToBack(ln.at)
+// markUsed records that a borrower is in use.
+func (m *Machine) markUsed(br *borrower) {
+	br.usedAt = m.now
+	m.lend.byUse.MoveToBack(br.element)
 }
 
-// allot sets how many jobs there is room for on a line.
-func (m *Machine) allot(ln *line, room int) {
-	ln.room = room
-	m.see(ln)
-	m.fill(ln)
+// allot sets how many jobs a borrower may have.
+func (m *Machine) allot(br *borrower, room int) {
+	br.room = room
+	m.markUsed(br)
+	m.fill(br)
 }
 
-// fill lets the core lend on a line until its room is used, in growing steps, and stops when
+// fill lets the core lend to a borrower until its room is used, in growing steps, and stops when
 // too much is on its way to its broker.
-func (m *Machine) fill(ln *line) {
-	for more := 1; ln.allotted != ln.room; more *= 2 {
-		if ln.allotted < ln.room && m.crowded(ln.peer) {
-			m.hold(ln)
+func (m *Machine) fill(br *borrower) {
+	for more := 1; br.allotted != br.room; more *= 2 {
+		if br.allotted < br.room && m.congested(br.broker) {
+			m.pause(br)
 			return
 		}
-		ln.allotted = min(ln.room, ln.allotted+more)
-		m.apply(m.core.Allot(m.now, ln.core, ln.allotted))
+		br.allotted = min(br.room, br.allotted+more)
+		m.apply(m.core.Allot(m.now, br.peerNo, br.allotted))
 	}
 }
 
-// hold lists a line, to be filled when less is on its way to its broker.
-func (m *Machine) hold(ln *line) {
-	if !ln.held {
-		ln.held = true
-		m.home.held = append(m.home.held, ln)
+// pause lists a borrower that gets jobs again when less is on its way to its broker.
+func (m *Machine) pause(br *borrower) {
+	if !br.paused {
+		br.paused = true
+		m.lend.paused = append(m.lend.paused, br)
 	}
 }
 
-// relieve lets lines that were held lend again, or removes them.
-func (m *Machine) relieve() {
-	h := &m.home
-	if !h.relieved {
+// resumePaused lets paused borrowers get jobs again. Those of a broker that is still congested
+// stay paused, and lose their free places in the core.
+func (m *Machine) resumePaused() {
+	h := &m.lend
+	if !h.mayResume {
 		return
 	}
-	h.relieved = false
-	held := h.held
-	h.held = nil
-	for _, ln := range held {
-		ln.held = false
-		if ln.gone {
+	h.mayResume = false
+	held := h.paused
+	h.paused = nil
+	for _, br := range held {
+		br.paused = false
+		if br.gone {
 			continue
 		}
-		if !m.crowded(ln.peer) {
-			m.fill(ln)
+		if !m.congested(br.broker) {
+			m.fill(br)
 		} else {
-			if out, _ := m.core.Out(ln.core); out < ln.allotted {
-				ln.allotted = out
-				m.apply(m.core.Allot(m.now, ln.core, out))
+			if out, _ := m.core.Out(br.peerNo); out < br.allotted {
+				br.allotted = out
+				m.apply(m.core.Allot(m.now, br.peerNo, out))
 			}
-			m.hold(ln)
+			m.pause(br)
 		}
 	}
 }
 
-// close removes a line from the core.
-func (m *Machine) close(ln *line) {
-	m.unlist(ln)
-	m.apply(m.core.Gone(m.now, ln.core))
+// removeBorrower removes a borrower from the core.
+func (m *Machine) removeBorrower(br *borrower) {
+	m.forgetBorrower(br)
+	m.apply(m.core.Gone(m.now, br.peerNo))
 }
 
-// unlist forgets a line. Lists of touched, stalled or held lines that still name it skip
-// it.
-func (m *Machine) unlist(ln *line) {
-	h := &m.home
-	ln.gone = true
-	delete(h.lines, ln.core)
-	delete(ln.peer.lines, ln.no)
-	h.all.Remove(ln.at)
-	ln.of.lines = slices.DeleteFunc(ln.of.lines, func(o *line) bool { return o == ln })
-	h.drop(ln.of)
+// forgetBorrower forgets a borrower. The lists demandStale, overdue and paused may still name it;
+// who reads them skips it.
+func (m *Machine) forgetBorrower(br *borrower) {
+	h := &m.lend
+	br.gone = true
+	delete(h.borrowers, br.peerNo)
+	delete(br.broker.borrowers, br.no)
+	h.byUse.Remove(br.element)
+	br.typ.borrowers = slices.DeleteFunc(br.typ.borrowers, func(o *borrower) bool { return o == br })
+	h.drop(br.typ)
 }
 
-// toBorrower sends a borrower an effect of the core.
-func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
-	p := ln.peer
-	b := m.blank()
+// sendToBorrower sends an effect of the core to a borrower.
+func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
+	p := br.broker
+	b := m.newItem()
 	switch e.Op {
 	case broker.OpJob:
 		loan := m.core.Loan(e.Run)
 		b.uint(itemLend)
-		b.uint(uint64(ln.no))
+		b.uint(uint64(br.no))
 		b.uint(e.Run)
 		b.bytes(e.Type)
 		b.bytes(e.ID)
@@ -301,68 +302,68 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 		b.bool(loan.Progress)
 		b.bytes(e.Headers)
 		b.bytes(e.Body)
-		m.see(ln)
-		ln.lent++
+		m.markUsed(br)
+		br.lent++
 		p.lent++
 		m.stats.Lent++
 		m.stats.Lends++
-		if !ln.touched {
-			ln.touched = true
-			m.home.touched = append(m.home.touched, ln)
+		if !br.demandStale {
+			br.demandStale = true
+			m.lend.demandStale = append(m.lend.demandStale, br)
 		}
 	case broker.OpCancel, broker.OpOverdue:
 		b.uint(itemUnwant)
-		b.uint(uint64(ln.no))
+		b.uint(uint64(br.no))
 		b.uint(e.Run)
 		b.bool(e.Op == broker.OpOverdue)
-		if e.Op == broker.OpOverdue && !ln.retired {
-			m.home.stalled = append(m.home.stalled, ln)
+		if e.Op == broker.OpOverdue && !br.retired {
+			m.lend.overdue = append(m.lend.overdue, br)
 		}
 	case broker.OpFollow:
 		b.uint(itemFollow)
-		b.uint(uint64(ln.no))
+		b.uint(uint64(br.no))
 		b.uint(e.Run)
 		b.bool(m.core.Loan(e.Run).Progress)
 	case broker.OpClose:
-		p.lent -= ln.lent
-		m.stats.Lent -= ln.lent
-		m.stats.Lost += uint64(ln.lent)
-		m.unlist(ln)
+		p.lent -= br.lent
+		m.stats.Lent -= br.lent
+		m.stats.Lost += uint64(br.lent)
+		m.forgetBorrower(br)
 		return
 	default:
 		return
 	}
-	m.put(p, b)
-	if m.crowded(p) {
-		m.hold(ln)
-		m.home.relieved = true
+	m.sendItem(p, b)
+	if m.congested(p) {
+		m.pause(br)
+		m.lend.mayResume = true
 	}
 }
 
-// unstall moves the places of lines that get no more jobs to other lines.
-func (m *Machine) unstall() {
-	for _, ln := range m.home.stalled {
-		out, overdue := m.core.Out(ln.core)
-		if overdue == 0 || ln.retired || ln.gone {
+// replaceOverdue moves the free places of borrowers with an overdue run to new borrowers.
+func (m *Machine) replaceOverdue() {
+	for _, br := range m.lend.overdue {
+		out, overdue := m.core.Out(br.peerNo)
+		if overdue == 0 || br.retired || br.gone {
 			continue
 		}
-		ln.retired = true
-		ln.of.lines = slices.DeleteFunc(ln.of.lines, func(o *line) bool { return o == ln })
-		free := ln.room - out
-		m.allot(ln, 0)
+		br.retired = true
+		br.typ.borrowers = slices.DeleteFunc(br.typ.borrowers, func(o *borrower) bool { return o == br })
+		free := br.room - out
+		m.allot(br, 0)
 		if free > 0 {
-			m.allot(m.open(ln.peer, ln.of), free) // the type is in use: the old line is there
+			m.allot(m.addBorrower(br.broker, br.typ), free) // the type is in use: the old borrower is there
 		}
 	}
-	m.home.stalled = m.home.stalled[:0]
+	m.lend.overdue = m.lend.overdue[:0]
 }
 
-// ran handles a borrower's report about a run.
-func (m *Machine) ran(p *peer, kind uint64, s *scan) {
+// receiveReport handles a borrower's report about a run.
+func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 	no := uint32(s.uint())
 	keep := kind == itemProgress || s.bool()
 	id := s.bytes()
-	ln := p.lines[no]
+	br := p.borrowers[no]
 	begun := true
 	var do func(w broker.Peer) []broker.Effect
 	switch kind {
@@ -371,7 +372,7 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 		do = func(w broker.Peer) []broker.Effect { return m.core.Progress(m.now, w, id, body, false) }
 	case itemResult:
 		body := s.bytes()
-		do = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, pins(body)) }
+		do = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeep(body)) }
 	case itemReturn:
 		q := &broker.Releasing{ID: id, Delay: time.Duration(s.int())}
 		if begun = s.bool(); begun {
@@ -390,78 +391,78 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 	switch {
 	case s.err != nil:
 		return
-	case ln == nil:
+	case br == nil:
 		if kind != itemProgress {
 			m.stats.Late++
 		}
 		return
 	case kind == itemProgress:
-		m.apply(do(ln.core))
+		m.apply(do(br.peerNo))
 		return
-	case ln.lent == 0:
-		return // no job is lent on it
+	case br.lent == 0:
+		return // it has no job of ours
 	case !begun:
 		m.stats.Returned++
 	}
-	ln.lent--
+	br.lent--
 	p.lent--
 	m.stats.Lent--
-	if keep && ln.retired {
-		if i := slices.IndexFunc(ln.of.lines, func(o *line) bool { return o.peer == p }); i >= 0 {
-			m.allot(ln.of.lines[i], min(ln.of.lines[i].room+1, maxPlaces))
+	if keep && br.retired {
+		if i := slices.IndexFunc(br.typ.borrowers, func(o *borrower) bool { return o.broker == p }); i >= 0 {
+			m.allot(br.typ.borrowers[i], min(br.typ.borrowers[i].room+1, maxPlaces))
 		}
-	} else if !keep && !ln.retired {
-		m.allot(ln, max(0, ln.room-1))
+	} else if !keep && !br.retired {
+		m.allot(br, max(0, br.room-1))
 	}
-	m.apply(do(ln.core))
-	if ln.retired {
-		if out, _ := m.core.Out(ln.core); out == 0 {
-			m.close(ln)
+	m.apply(do(br.peerNo))
+	if br.retired {
+		if out, _ := m.core.Out(br.peerNo); out == 0 {
+			m.removeBorrower(br)
 		}
 	}
 }
 
-// pins reports whether a body may stay in the buffer of its message, because it is most of
+// mayKeep reports whether a body may stay in the buffer of its message: it may if it is most of
 // that message.
-func pins(body []byte) bool { return cap(body) < 2*len(body) }
+func mayKeep(body []byte) bool { return cap(body) < 2*len(body) }
 
-// atOnce bounds how many lines are checked in one pulse.
-const atOnce = 1024
+// maxChecks bounds how many borrowers are checked in one tick.
+const maxChecks = 1024
 
-// withdraw gives up places that have been unfilled for a long time, and forgets lines
+// removeIdle gives up places that have been unfilled for a long time, and removes borrowers
 // without places.
-func (m *Machine) withdraw() {
-	for range atOnce {
-		first := m.home.all.Front()
-		if first == nil || m.now-first.Value.(*line).seen < idlePlaces {
+func (m *Machine) removeIdle() {
+	for range maxChecks {
+		first := m.lend.byUse.Front()
+		if first == nil || m.now-first.Value.(*borrower).usedAt < unfilledTime {
 			break
 		}
-		ln := first.Value.(*line)
-		switch out, _ := m.core.Out(ln.core); {
-		case out == 0 && ln.lent == 0:
-			m.close(ln)
-		case out < ln.room:
-			m.allot(ln, out)
+		br := first.Value.(*borrower)
+		switch out, _ := m.core.Out(br.peerNo); {
+		case out == 0 && br.lent == 0:
+			m.removeBorrower(br)
+		case out < br.room:
+			m.allot(br, out)
 		default:
-			m.see(ln)
+			m.markUsed(br)
 		}
 	}
-	m.forgetAsking()
+	m.forgetTypes()
 }
 
-// partHome gives up the jobs lent to p.
-func (m *Machine) partHome(p *peer) {
-	all := slices.SortedFunc(maps.Values(p.lines), func(x, y *line) int { return cmp.Compare(x.no, y.no) })
-	for _, ln := range all {
-		m.allot(ln, 0) // else p would get the jobs that the others give up
+// endLending gives up the jobs lent to p.
+func (m *Machine) endLending(p *peer) {
+	all := slices.SortedFunc(maps.Values(p.borrowers), func(x, y *borrower) int { return cmp.Compare(x.no, y.no) })
+	for _, br := range all {
+		m.allot(br, 0) // else p would get the jobs that the others give up
 	}
 	m.stats.Lost += uint64(p.lent)
 	m.stats.Lent -= p.lent
 	p.lent = 0
 	p.wants = newWants()
-	for _, ln := range all {
-		if !ln.gone {
-			m.close(ln)
+	for _, br := range all {
+		if !br.gone {
+			m.removeBorrower(br)
 		}
 	}
 }

@@ -14,26 +14,26 @@ import (
 const (
 	version = 4
 
-	msgBeat  = 'b' // to all: the sender is alive, and which brokers it hears
-	msgWants = 'w' // to all: what its idle workers would do
-	msgData  = 'd' // to one: items
-	msgAck   = 'a' // to one: which messages have arrived, and which are missing
+	msgHeartbeat = 'b' // to all: the sender is alive, and which brokers it hears
+	msgWants     = 'w' // to all: what its idle workers would do
+	msgData      = 'd' // to one: items
+	msgAck       = 'a' // to one: which messages have arrived, and which are missing
 )
 
-// headRoom is roughly the size of a message without its items, in bytes.
-const headRoom = 256
+// headerBytes is roughly the size of a message without its items, in bytes.
+const headerBytes = 256
 
 // Items are what the stream from one broker to another carries.
 const (
 	itemOffer    = 'o' // type, priority, age, jobs
-	itemTake     = 't' // type, places (0 makes unfilled ones void) or noneHere
-	itemLend     = 'l' // line, loan, type, id, priority, age, whether progress is wanted, headers, body
-	itemUnwant   = 'u' // line, loan, whether it is overdue
-	itemFollow   = 'w' // line, loan, whether progress is wanted
-	itemResult   = 'r' // line, keep, id, body
-	itemProgress = 'p' // line, id, body
-	itemFail     = 'f' // line, keep, id, how, delay, reason
-	itemReturn   = 'g' // line, keep, id, delay, whether a worker had it
+	itemGrant    = 't' // type, places (0 revokes unfilled ones) or noneHere
+	itemLend     = 'l' // borrower, loan, type, id, priority, age, whether progress is wanted, headers, body
+	itemUnwant   = 'u' // borrower, loan, whether it is overdue
+	itemFollow   = 'w' // borrower, loan, whether progress is wanted
+	itemResult   = 'r' // borrower, keep, id, body
+	itemProgress = 'p' // borrower, id, body
+	itemFail     = 'f' // borrower, keep, id, how, delay, reason
+	itemReturn   = 'g' // borrower, keep, id, delay, whether a worker had it
 )
 
 // noneHere, in place of a number of places, means that no worker serves the type, even if a
@@ -49,31 +49,31 @@ const (
 	failExpelled
 )
 
-// pack appends to a message.
-type pack []byte
+// writer appends to a message.
+type writer []byte
 
-func (p *pack) uint(v uint64)  { *p = msgp.AppendUint64(*p, v) }
-func (p *pack) int(v int64)    { *p = msgp.AppendInt64(*p, v) }
-func (p *pack) bool(v bool)    { *p = msgp.AppendBool(*p, v) }
-func (p *pack) bytes(v []byte) { *p = msgp.AppendBytes(*p, v) }
-func (p *pack) str(v string)   { *p = msgp.AppendString(*p, v) }
-func (p *pack) head(n int)     { *p = msgp.AppendArrayHeader(*p, uint32(n)) }
-func (p *pack) list(v [][]byte) {
-	p.head(len(v))
+func (p *writer) uint(v uint64)  { *p = msgp.AppendUint64(*p, v) }
+func (p *writer) int(v int64)    { *p = msgp.AppendInt64(*p, v) }
+func (p *writer) bool(v bool)    { *p = msgp.AppendBool(*p, v) }
+func (p *writer) bytes(v []byte) { *p = msgp.AppendBytes(*p, v) }
+func (p *writer) str(v string)   { *p = msgp.AppendString(*p, v) }
+func (p *writer) listHead(n int) { *p = msgp.AppendArrayHeader(*p, uint32(n)) }
+func (p *writer) list(v [][]byte) {
+	p.listHead(len(v))
 	for _, x := range v {
 		p.bytes(x)
 	}
 }
 
-var errItem = errors.New("an item has an unknown kind")
+var errItemKind = errors.New("an item has an unknown kind")
 
-// scan reads a message. After the first error it reads zeros.
-type scan struct {
+// reader reads a message. After the first error it reads zeros.
+type reader struct {
 	rest []byte
 	err  error
 }
 
-func read[T any](s *scan, f func([]byte) (T, []byte, error)) (v T) {
+func read[T any](s *reader, f func([]byte) (T, []byte, error)) (v T) {
 	if s.err != nil {
 		return v
 	}
@@ -81,14 +81,14 @@ func read[T any](s *scan, f func([]byte) (T, []byte, error)) (v T) {
 	return v
 }
 
-func (s *scan) uint() uint64  { return read(s, msgp.ReadUint64Bytes) }
-func (s *scan) int() int64    { return read(s, msgp.ReadInt64Bytes) }
-func (s *scan) bool() bool    { return read(s, msgp.ReadBoolBytes) }
-func (s *scan) bytes() []byte { return read(s, msgp.ReadBytesZC) }
-func (s *scan) str() string   { return read(s, msgp.ReadStringBytes) }
+func (s *reader) uint() uint64  { return read(s, msgp.ReadUint64Bytes) }
+func (s *reader) int() int64    { return read(s, msgp.ReadInt64Bytes) }
+func (s *reader) bool() bool    { return read(s, msgp.ReadBoolBytes) }
+func (s *reader) bytes() []byte { return read(s, msgp.ReadBytesZC) }
+func (s *reader) str() string   { return read(s, msgp.ReadStringBytes) }
 
 // name reads a type, an id or a group, in canonical form.
-func (s *scan) name() []byte {
+func (s *reader) name() []byte {
 	v := s.bytes()
 	if s.err == nil && !canonical(v) {
 		s.err = errors.New("an invalid name")
@@ -117,9 +117,9 @@ func canonical(v []byte) bool {
 	return true
 }
 
-func (s *scan) names(most int) (v [][]byte) {
-	n := s.head()
-	if n > most && s.err == nil {
+func (s *reader) names(limit int) (v [][]byte) {
+	n := s.listHead()
+	if n > limit && s.err == nil {
 		s.err = errors.New("too many names")
 	}
 	for range n {
@@ -131,9 +131,9 @@ func (s *scan) names(most int) (v [][]byte) {
 	return v
 }
 
-// head reads the length of a list. The list must fit in the rest of the message, with at least
+// listHead reads the length of a list. The list must fit in the rest of the message, with at least
 // one byte for each element.
-func (s *scan) head() int {
+func (s *reader) listHead() int {
 	n := read(s, msgp.ReadArrayHeaderBytes)
 	if s.err == nil && int(n) > len(s.rest) {
 		s.err = errors.New("a list is longer than its message")

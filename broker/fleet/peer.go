@@ -16,148 +16,149 @@ import (
 type peer struct {
 	name  string
 	epoch uint64
-	// inc is our number of the session, theirs the peer's; 0 while it does not hear us.
-	inc, theirs uint64
-	up          bool // it knows our number, so jobs can be lent
-	heard       int64
-	draining    bool
-	// said is the time by its clock at which it sent its last heartbeat, which arrived at
-	// saidAt; we return it in ours. trip is the last round trip.
-	said, saidAt, trip int64
-	// unheard is when we first sent a heartbeat that it has not confirmed, 0 for never.
-	unheard int64
+	// session is our number of the session, theirSession the peer's, which is 0 while it does not hear us.
+	session, theirSession uint64
+	up                    bool // it knows our number, so jobs can be lent
+	heardAt               int64
+	draining              bool
+	// sentAt is the time by its clock at which it sent its last heartbeat, which arrived at
+	// receivedAt; our heartbeats return it. roundTrip is the last round trip.
+	sentAt, receivedAt, roundTrip int64
+	// unackedSince is when we first sent a heartbeat that it has not acked, 0 for never.
+	unackedSince int64
 
-	stream  stream
-	samples samples
-	wants   wants
-	lines   map[uint32]*line // lines over which we lend to it, by number
-	lender  broker.Peer      // its number as a lender in our core
-	loans   map[loanKey]uint64
+	stream    stream
+	samples   samples
+	wants     wants
+	borrowers map[uint32]*borrower // it as a borrower of each type, by number
+	lender    broker.Peer          // its number as a lender in our core
+	loans     map[loanKey]uint64
 
 	lent, borrowed int
 }
 
-// foreign is a broker that uses another version.
-type foreign struct {
+// otherVersion is a broker that uses another version.
+type otherVersion struct {
 	epoch, version uint64
-	heard          int64
+	heardAt        int64
 }
 
 // loanKey identifies a run that a home has lent.
 type loanKey struct {
-	line uint32
-	loan uint64
+	borrower uint32
+	loan     uint64
 }
 
-// known returns the peer with this name and epoch, or nil.
-func (m *Machine) known(name string, epoch uint64) *peer {
+// findPeer returns the peer with this name and epoch, or nil.
+func (m *Machine) findPeer(name string, epoch uint64) *peer {
 	if p := m.peers[name]; p != nil && p.epoch == epoch {
 		return p
 	}
 	return nil
 }
 
-func byName(p *peer, name string) int { return strings.Compare(p.name, name) }
+func compareName(p *peer, name string) int { return strings.Compare(p.name, name) }
 
-// meet adds a broker that is heard for the first time.
-func (m *Machine) meet(name string, epoch uint64) *peer {
+// addPeer adds a broker that is heard for the first time.
+func (m *Machine) addPeer(name string, epoch uint64) *peer {
 	if p := m.peers[name]; p != nil {
 		if p.epoch == epoch {
 			return p
 		}
-		m.forget(p, "it was restarted")
+		m.removePeer(p, "it was restarted")
 	}
-	if len(m.order) == maxPeers {
+	if len(m.sorted) == maxPeers {
 		return nil
 	}
-	m.incs++
-	p := &peer{name: name, epoch: epoch, inc: m.incs, wants: newWants(), lines: map[uint32]*line{}, loans: map[loanKey]uint64{}}
+	m.sessions++
+	p := &peer{name: name, epoch: epoch, session: m.sessions, wants: newWants(), borrowers: map[uint32]*borrower{}, loans: map[loanKey]uint64{}}
 	m.peers[name] = p
-	at, _ := slices.BinarySearchFunc(m.order, name, byName)
-	m.order = slices.Insert(m.order, at, p)
+	at, _ := slices.BinarySearchFunc(m.sorted, name, compareName)
+	m.sorted = slices.Insert(m.sorted, at, p)
 	return p
 }
 
-// maybeGone reports whether to ask NATS if any broker listens on a silent broker's subject. A
+// mayBeGone reports whether to ask NATS if any broker listens on a silent broker's subject. A
 // broker whose connection broke gets time to connect again, and so do all brokers after this
 // one was disconnected from NATS.
-func (m *Machine) maybeGone(p *peer) bool { return m.now-max(p.heard, m.cameAt) >= askAfter }
+func (m *Machine) mayBeGone(p *peer) bool { return m.now-max(p.heardAt, m.connectedAt) >= probeAfter }
 
-// Unheard reports that no broker listens on the subject of a broker.
-func (m *Machine) Unheard(now int64, name string) {
+// NoListener reports that no broker listens on the subject of a broker.
+func (m *Machine) NoListener(now int64, name string) {
 	m.now = max(m.now, now)
-	if p := m.peers[name]; p != nil && m.maybeGone(p) {
-		m.lose(p, "it left NATS")
+	if p := m.peers[name]; p != nil && m.mayBeGone(p) {
+		m.losePeer(p, "it left NATS")
 		m.Step(now)
 	}
 }
 
-// lose gives up a broker that is lost. It may still receive our messages, so the next heartbeat, which no longer lists it, is sent early.
-func (m *Machine) lose(p *peer, why string) {
-	m.forget(p, why)
-	m.early = true
+// losePeer gives up a broker that is lost. It may still receive our messages, so the next heartbeat,
+// which no longer lists it, is sent early.
+func (m *Machine) losePeer(p *peer, why string) {
+	m.removePeer(p, why)
+	m.heartbeatSoon = true
 }
 
-// forget gives up a broker.
-func (m *Machine) forget(p *peer, why string) {
-	m.part(p, why)
+// removePeer gives up a broker.
+func (m *Machine) removePeer(p *peer, why string) {
+	m.endSession(p, why)
 	delete(m.peers, p.name)
-	at, _ := slices.BinarySearchFunc(m.order, p.name, byName)
-	m.order = slices.Delete(m.order, at, at+1)
+	at, _ := slices.BinarySearchFunc(m.sorted, p.name, compareName)
+	m.sorted = slices.Delete(m.sorted, at, at+1)
 }
 
-// part ends the session with p: the jobs lent to it are lost, and the jobs that it lent
+// endSession ends the session with p: the jobs lent to it are lost, and the jobs that it lent
 // are no longer wanted.
-func (m *Machine) part(p *peer, why string) {
+func (m *Machine) endSession(p *peer, why string) {
 	if p.up {
-		m.tellLost(p, why)
+		m.reportLost(p, why)
 	}
-	p.up, p.theirs = false, 0
-	m.partHome(p)
-	m.partGuest(p)
+	p.up, p.theirSession = false, 0
+	m.endLending(p)
+	m.endBorrowing(p)
 	p.stream = stream{}
 }
 
-// sayBeat sends a heartbeat, which names the brokers that we hear.
-func (m *Machine) sayBeat() {
-	m.beatAt, m.early = m.now, false
-	b := m.start(msgBeat, 64*len(m.order))
+// sendHeartbeat sends a heartbeat, which names the brokers that we hear.
+func (m *Machine) sendHeartbeat() {
+	m.heartbeatAt, m.heartbeatSoon = m.now, false
+	b := m.start(msgHeartbeat, 64*len(m.sorted))
 	b.int(m.now)
 	b.bool(m.core.Draining())
-	b.head(len(m.order))
-	for _, p := range m.order {
+	b.listHead(len(m.sorted))
+	for _, p := range m.sorted {
 		b.str(p.name)
 		b.uint(p.epoch)
-		b.uint(p.inc)
-		b.uint(p.theirs)
+		b.uint(p.session)
+		b.uint(p.theirSession)
 		b.uint(p.stream.sent)
-		b.uint(p.stream.got)
-		b.int(p.said)
-		b.int(m.now - p.saidAt)
-		p.stream.said()
-		if p.unheard == 0 {
-			p.unheard = m.now
+		b.uint(p.stream.received)
+		b.int(p.sentAt)
+		b.int(m.now - p.receivedAt)
+		p.stream.ackSent()
+		if p.unackedSince == 0 {
+			p.unackedSince = m.now
 		}
 	}
 	m.out = append(m.out, Message{Data: b})
 }
 
-// heard handles a heartbeat.
-func (m *Machine) heard(name string, epoch uint64, s *scan) {
+// receiveHeartbeat handles a heartbeat.
+func (m *Machine) receiveHeartbeat(name string, epoch uint64, s *reader) {
 	clock, draining := s.int(), s.bool()
-	n := s.head()
-	p := m.meet(name, epoch)
-	if p == nil || clock <= p.said {
+	n := s.listHead()
+	p := m.addPeer(name, epoch)
+	if p == nil || clock <= p.sentAt {
 		return // a later one has already arrived
 	}
-	if m.now-p.heard >= deafAfter/2 && p.lent+p.borrowed > 0 {
-		m.early = true // it may not have heard us either, and waits for our next heartbeat
+	if m.now-p.heardAt >= unackedAfter/2 && p.lent+p.borrowed > 0 {
+		m.heartbeatSoon = true // it may not have heard us either, and waits for our next heartbeat
 	}
-	p.heard, p.said, p.saidAt, p.draining = m.now, clock, m.now, draining
+	p.heardAt, p.sentAt, p.receivedAt, p.draining = m.now, clock, m.now, draining
 	hears := false
 	for range n {
 		to, of := s.str(), s.uint()
-		inc, yours, sent, got, said, ago := s.uint(), s.uint(), s.uint(), s.uint(), s.int(), s.int()
+		session, ours, sent, got, said, ago := s.uint(), s.uint(), s.uint(), s.uint(), s.int(), s.int()
 		if s.err != nil {
 			return
 		}
@@ -165,217 +166,216 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 			continue
 		}
 		hears = true
-		if p.theirs != 0 && p.theirs != inc {
-			m.part(p, "it has begun another session")
+		if p.theirSession != 0 && p.theirSession != session {
+			m.endSession(p, "it has begun another session")
 		}
-		p.theirs = inc
-		if yours == p.inc {
-			m.meets(p)
-			m.has(p, got)
-			m.missing(p, sent)
+		p.theirSession = session
+		if ours == p.session {
+			m.sessionUp(p)
+			m.acked(p, got)
+			m.requestMissing(p, sent)
 		} else if p.up {
-			m.renew(p)
+			m.restartSession(p)
 		}
-		if p.unheard != 0 && said >= p.unheard {
-			p.unheard = 0
-			if said < m.beatAt {
-				p.unheard = m.beatAt
+		if p.unackedSince != 0 && said >= p.unackedSince {
+			p.unackedSince = 0
+			if said < m.heartbeatAt {
+				p.unackedSince = m.heartbeatAt
 			}
 		}
 		if said != 0 {
-			p.trip = max(0, m.now-said-ago)
-			m.stats.Trips[min(bits.Len64(uint64(p.trip/1000)), broker.StatBuckets-1)]++
-			m.stats.TripSum += uint64(p.trip)
+			p.roundTrip = max(0, m.now-said-ago)
+			m.stats.RoundTrips[min(bits.Len64(uint64(p.roundTrip/1000)), broker.StatBuckets-1)]++
+			m.stats.RoundTripSum += uint64(p.roundTrip)
 		}
 	}
-	if !hears && p.theirs != 0 {
-		m.part(p, "it does not hear this broker")
+	if !hears && p.theirSession != 0 {
+		m.endSession(p, "it does not hear this broker")
 	}
 }
 
-// meets records that p knows our number.
-func (m *Machine) meets(p *peer) {
+// sessionUp records that p knows our number.
+func (m *Machine) sessionUp(p *peer) {
 	if !p.up {
-		p.up, p.unheard = true, 0
-		m.home.heard++
-		delete(m.gone, p.name)
-		m.tell(Met, p.name, "")
+		p.up, p.unackedSince = true, 0
+		m.lend.wantsVersion++
+		delete(m.lostPeers, p.name)
+		m.report(BrokerJoined, p.name, "")
 	}
 }
 
-// renew begins a new session.
-func (m *Machine) renew(p *peer) {
-	m.part(p, "its messages are inconsistent")
-	m.incs++
-	p.inc = m.incs
+// restartSession begins a new session.
+func (m *Machine) restartSession(p *peer) {
+	m.endSession(p, "its messages are inconsistent")
+	m.sessions++
+	p.session = m.sessions
 }
 
 // flush puts the items for p into messages.
 func (m *Machine) flush(p *peer) {
-	p.stream.cut(m.cfg.Part, m.cfg.Flying, func(x *part, items int) {
+	p.stream.next(m.cfg.MaxMessage, m.cfg.MaxInFlight, func(x *message, items int) {
 		if items > 0 {
 			m.stats.Batches[bits.Len(uint(items-1))]++
 			m.stats.Items += uint64(items)
 		}
-		m.sendPart(p, x)
+		m.sendData(p, x)
 	})
-	if p.stream.due(m.cfg.Flying) {
-		m.sayAck(p, false, false)
+	if p.stream.ackDue(m.cfg.MaxInFlight) {
+		m.sendAck(p, false, false)
 	}
 }
 
-func (m *Machine) sendPart(p *peer, x *part) {
+func (m *Machine) sendData(p *peer, x *message) {
 	b := m.start(msgData, len(x.data))
-	b.uint(p.inc)
-	b.uint(p.theirs)
-	b.uint(p.stream.got)
+	b.uint(p.session)
+	b.uint(p.theirSession)
+	b.uint(p.stream.received)
 	b.uint(x.no)
 	b.bool(x.more)
 	b.bytes(x.data)
-	p.stream.said()
+	p.stream.ackSent()
 	m.out = append(m.out, Message{To: p.name, Data: b})
 }
 
-// sayAck confirms what has arrived from p. again asks p for the messages that follow; asks makes
+// sendAck acks what has arrived from p. resend asks p for the messages that follow; asks makes
 // NATS reply if no broker listens on p's subject.
-func (m *Machine) sayAck(p *peer, again, asks bool) {
+func (m *Machine) sendAck(p *peer, resend, asks bool) {
 	b := m.start(msgAck, 0)
-	b.uint(p.inc)
-	b.uint(p.theirs)
-	b.uint(p.stream.got)
-	b.bool(again)
-	p.stream.said()
-	m.out = append(m.out, Message{To: p.name, Data: b, Asks: asks})
+	b.uint(p.session)
+	b.uint(p.theirSession)
+	b.uint(p.stream.received)
+	b.bool(resend)
+	p.stream.ackSent()
+	m.out = append(m.out, Message{To: p.name, Data: b, WantReply: asks})
 }
 
-// session reads the session that a message belongs to, and reports whether it is the current
-// one.
-func (p *peer) session(s *scan) bool {
-	theirs, inc := s.uint(), s.uint()
-	return p != nil && theirs == p.theirs && inc == p.inc && s.err == nil
+// current reads the session that a message belongs to, and reports whether it is the current one.
+func (p *peer) current(s *reader) bool {
+	theirs, session := s.uint(), s.uint()
+	return p != nil && theirs == p.theirSession && session == p.session && s.err == nil
 }
 
-func (m *Machine) heardData(p *peer, s *scan) {
-	if !p.session(s) {
+func (m *Machine) receiveData(p *peer, s *reader) {
+	if !p.current(s) {
 		return
 	}
-	m.meets(p)
+	m.sessionUp(p)
 	got := s.uint()
-	x := part{no: s.uint(), more: s.bool(), data: s.bytes()}
+	x := message{no: s.uint(), more: s.bool(), data: s.bytes()}
 	if s.err != nil {
 		return
 	}
-	m.has(p, got)
-	if x.no != p.stream.got+1 {
-		if x.no > p.stream.got {
-			m.missing(p, x.no)
+	m.acked(p, got)
+	if x.no != p.stream.received+1 {
+		if x.no > p.stream.received {
+			m.requestMissing(p, x.no)
 		}
 		return
 	}
-	items := &scan{rest: p.stream.take(&x)}
-	m.full = m.full || len(p.stream.whole) > m.cfg.Flying
-	for inc := p.inc; len(items.rest) > 0 && items.err == nil && p.inc == inc; {
+	items := &reader{rest: p.stream.receive(&x)}
+	m.checkHeld = m.checkHeld || len(p.stream.partial) > m.cfg.MaxInFlight
+	for session := p.session; len(items.rest) > 0 && items.err == nil && p.session == session; {
 		m.item(p, items)
 	}
 	if items.err != nil {
 		s.err = items.err
-		m.renew(p)
+		m.restartSession(p)
 	}
 }
 
-// has records that p has all messages up to a number.
-func (m *Machine) has(p *peer, no uint64) {
-	was := m.crowded(p)
-	if p.stream.has(no, &m.spare); !m.crowded(p) {
-		m.home.relieved = true
-		m.guest.stirred = m.guest.stirred || was
+// acked records that p has all messages up to a number.
+func (m *Machine) acked(p *peer, no uint64) {
+	was := m.congested(p)
+	if p.stream.ack(no, &m.spare); !m.congested(p) {
+		m.lend.mayResume = true
+		m.borrow.checkOffers = m.borrow.checkOffers || was
 	}
 }
 
 // held returns how many bytes are held for p.
 func (p *peer) held() int64 {
-	return int64(p.stream.bytes + cap(p.stream.whole) + p.samples.bytes)
+	return int64(p.stream.bytes + cap(p.stream.partial) + p.samples.bytes)
 }
 
 // Memory returns how many bytes all streams hold.
 func (m *Machine) Memory() (n int64) {
-	for _, p := range m.order {
+	for _, p := range m.sorted {
 		n += p.held()
 	}
 	return n
 }
 
-// shed restarts the streams that hold most until all together hold no more than Config.Held.
+// shed restarts the streams that hold most until all together hold no more than Config.MaxHeld.
 func (m *Machine) shed() {
-	for m.Memory() > m.cfg.Held {
-		m.renew(slices.MaxFunc(m.order, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
+	for m.Memory() > m.cfg.MaxHeld {
+		m.restartSession(slices.MaxFunc(m.sorted, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
 	}
 }
 
-// share returns the limit of what waits for one peer and is on its way to it: beyond it, no more
-// is lent to the peer or borrowed from it. It is at most a peer's share of half of what all
-// streams may hold.
-func (m *Machine) share() int {
-	return int(min(int64(2*m.cfg.Flying), m.cfg.Held/2/int64(max(1, len(m.order)))))
+// peerLimit bounds the bytes that wait for one peer or are on their way to it: beyond it, nothing
+// more is lent to the peer or borrowed from it. It is at most half of MaxHeld, divided among all
+// peers.
+func (m *Machine) peerLimit() int {
+	return int(min(int64(2*m.cfg.MaxInFlight), m.cfg.MaxHeld/2/int64(max(1, len(m.sorted)))))
 }
 
-// crowded reports whether p has used up its share.
-func (m *Machine) crowded(p *peer) bool { return p.stream.bytes >= m.share() }
+// congested reports whether p has reached its limit.
+func (m *Machine) congested(p *peer) bool { return p.stream.bytes >= m.peerLimit() }
 
-// missing asks for the messages up to a number that have not arrived.
-func (m *Machine) missing(p *peer, no uint64) {
+// requestMissing asks for the messages up to a number that have not arrived.
+func (m *Machine) requestMissing(p *peer, no uint64) {
 	s := &p.stream
-	if no > s.got && s.seen <= s.got {
+	if no > s.received && s.highest <= s.received {
 		m.stats.Gaps++
-		m.sayAck(p, true, false)
+		m.sendAck(p, true, false)
 	}
-	s.seen = max(s.seen, no)
+	s.highest = max(s.highest, no)
 }
 
-// askAgain asks again, after a pulse, for what is still missing.
-func (m *Machine) askAgain(p *peer) {
+// requestAgain asks again, after a tick, for what is still missing.
+func (m *Machine) requestAgain(p *peer) {
 	s := &p.stream
-	if s.seen > s.got {
-		s.asked++
-		m.sayAck(p, true, false)
+	if s.highest > s.received {
+		s.requests++
+		m.sendAck(p, true, false)
 	}
-	// If heartbeats arrive and the messages do not, the messages never will.
-	if int64(s.asked)*pulse > lostAfter {
-		m.renew(p)
+	// If heartbeats arrive but these messages do not, they never will.
+	if int64(s.requests)*tickInterval > lostAfter {
+		m.restartSession(p)
 	}
 }
 
-func (m *Machine) heardAck(p *peer, s *scan) {
-	if !p.session(s) {
+func (m *Machine) receiveAck(p *peer, s *reader) {
+	if !p.current(s) {
 		return
 	}
-	got, again := s.uint(), s.bool()
+	got, resend := s.uint(), s.bool()
 	if s.err != nil {
 		return
 	}
-	m.has(p, got)
-	if again {
-		for i, n := 0, 0; i < len(p.stream.kept) && n < maxAgain; i++ {
-			n += len(p.stream.kept[i].data)
-			m.sendPart(p, &p.stream.kept[i])
+	m.acked(p, got)
+	if resend {
+		for i, n := 0, 0; i < len(p.stream.unacked) && n < maxResend; i++ {
+			n += len(p.stream.unacked[i].data)
+			m.sendData(p, &p.stream.unacked[i])
 		}
 	}
 }
 
 // item handles one item from p.
-func (m *Machine) item(p *peer, s *scan) {
+func (m *Machine) item(p *peer, s *reader) {
 	switch kind := s.uint(); kind {
 	case itemOffer:
-		m.offered(p, s)
+		m.receiveOffer(p, s)
 	case itemLend:
-		m.lentTo(p, s)
+		m.receiveJob(p, s)
 	case itemUnwant, itemFollow:
-		m.changed(p, kind, s)
-	case itemTake:
-		m.taken(p, s)
+		m.receiveChange(p, kind, s)
+	case itemGrant:
+		m.receiveGrant(p, s)
 	case itemResult, itemFail, itemReturn, itemProgress:
-		m.ran(p, kind, s)
+		m.receiveReport(p, kind, s)
 	default:
-		s.err = errItem
+		s.err = errItemKind
 	}
 }

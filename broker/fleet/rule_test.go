@@ -153,7 +153,7 @@ func BenchmarkLines(b *testing.B) {
 			for b.Loop() {
 				w.machines[0].Tick(w.now)
 				w.now += int64(100 * time.Millisecond)
-				w.machines[0].Take(nil)
+				w.machines[0].Messages(nil)
 			}
 		})
 	}

@@ -147,7 +147,7 @@ func (x *node) start() {
 	}
 	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.subs, x.order = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
-	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), Part: 200, Flying: 2000}, x.core, x.now, x.apply)
+	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), MaxMessage: 200, MaxInFlight: 2000}, x.core, x.now, x.apply)
 	x.flush, x.sent, x.off, x.frozen, x.thawed = false, nil, false, 0, x.now
 	for range 1 + x.rng.IntN(2) {
 		x.submitter()
@@ -185,8 +185,8 @@ func (x *node) flushSoon() {
 	x.flush = true
 	x.after(x.rng.Int64N(50_000), x, func() {
 		x.flush = false
-		x.machine.News()
-		x.sent = x.machine.Take(x.sent)
+		x.machine.Events()
+		x.sent = x.machine.Messages(x.sent)
 		for _, m := range x.sent {
 			for _, y := range x.nodes {
 				if y == x || x.off || m.To != "" && m.To != y.name() {
@@ -194,9 +194,9 @@ func (x *node) flushSoon() {
 				}
 				if !y.off {
 					x.send(y, m.Data)
-				} else if m.Asks {
+				} else if m.WantReply {
 					x.after(50_000, x, func() {
-						x.machine.Unheard(x.now, y.name())
+						x.machine.NoListener(x.now, y.name())
 						x.flushSoon()
 					})
 				}

@@ -6,19 +6,19 @@ import "slices"
 // be lost. Messages are numbered, kept until the peer has them, and sent again from the first
 // one that it misses.
 type stream struct {
-	open []batch // to be sent
-	sent uint64  // number of the last message
-	// kept are the messages that the peer has not confirmed.
-	kept   []part
-	flying int // bytes in kept
-	bytes  int // in open and kept
+	batches []batch // to be sent
+	sent    uint64  // number of the last message
+	// unacked are the messages that the peer has not acked.
+	unacked  []message
+	inFlight int // bytes in unacked
+	bytes    int // in batches and unacked
 
-	got    uint64 // number of the last message that was received in order
-	whole  []byte // parts of an item that is longer than a message
-	unsaid int    // messages received since the last confirmation
-	weight int    // their bytes
-	seen   uint64 // the highest number that the peer has used, as far as known
-	asked  int    // pulses for which something has been missing
+	received     uint64 // number of the last message that was received in order
+	partial      []byte // parts of an item that is longer than a message
+	ackOwed      int    // messages received since our last ack
+	ackOwedBytes int    // their bytes
+	highest      uint64 // the highest number that the peer has used, as far as known
+	requests     int    // ticks for which something has been missing
 }
 
 // batch has the items of one or more messages.
@@ -28,25 +28,25 @@ type batch struct {
 	begun bool // some of it has been sent
 }
 
-type part struct {
+type message struct {
 	no   uint64
 	more bool // the last item continues in the next one
 	data []byte
-	// alone: nothing else uses the buffer of data.
-	alone bool
+	// ownsBuffer: nothing else uses the buffer of data.
+	ownsBuffer bool
 }
 
 const (
-	// maxItems and maxPart (in bytes) bound a batch.
-	maxItems = 128
-	maxPart  = 256 << 10
+	// maxBatchItems and maxBatchBytes bound a batch.
+	maxBatchItems = 128
+	maxBatchBytes = 256 << 10
 	// firstBatch is the initial room for the items of a message, in bytes.
 	firstBatch = 2 << 10
-	// saySoon is the number of messages after which their arrival is confirmed even if there
-	// is nothing else to send.
-	saySoon = 32
-	// maxAgain bounds the bytes that are sent again at a time.
-	maxAgain = 8 << 20
+	// ackEvery is the number of messages after which an ack is sent even if there is nothing
+	// else to send.
+	ackEvery = 32
+	// maxResend bounds the bytes that are sent again at a time.
+	maxResend = 8 << 20
 	// maxSpare bounds the number of spare buffers, and largeSpare the size of one.
 	maxSpare   = 16
 	largeSpare = 64 << 10
@@ -55,8 +55,8 @@ const (
 // spares are buffers for reuse.
 type spares [][]byte
 
-// blank returns an empty buffer for roughly n bytes.
-func (s *spares) blank(n int) []byte {
+// get returns an empty buffer for roughly n bytes.
+func (s *spares) get(n int) []byte {
 	if k := len(*s) - 1; k >= 0 {
 		b := (*s)[k]
 		if *s = (*s)[:k]; cap(b) >= n {
@@ -66,40 +66,40 @@ func (s *spares) blank(n int) []byte {
 	return make([]byte, 0, max(firstBatch, n))
 }
 
-// spent keeps a buffer for reuse. The caller must not use it any more.
-func (s *spares) spent(b []byte) {
+// put keeps a buffer for reuse. The caller must not use it any more.
+func (s *spares) put(b []byte) {
 	if len(*s) < maxSpare && cap(b) <= largeSpare && cap(b) >= firstBatch {
 		*s = append(*s, b[:0])
 	}
 }
 
-// put adds an item.
-func (s *stream) put(item []byte, from *spares) {
-	n := len(s.open)
-	if n == 0 || s.open[n-1].items == maxItems || len(s.open[n-1].data)+len(item) > maxPart {
-		s.open = append(s.open, batch{data: from.blank(len(item))})
+// add adds an item.
+func (s *stream) add(item []byte, from *spares) {
+	n := len(s.batches)
+	if n == 0 || s.batches[n-1].items == maxBatchItems || len(s.batches[n-1].data)+len(item) > maxBatchBytes {
+		s.batches = append(s.batches, batch{data: from.get(len(item))})
 		n++
 	}
-	b := &s.open[n-1]
+	b := &s.batches[n-1]
 	b.data = append(b.data, item...)
 	b.items++
 	s.bytes += len(item)
 }
 
-// ready reports whether there is something to send and fewer than most bytes are on their way.
-func (s *stream) ready(most int) bool { return len(s.open) > 0 && s.flying < most }
+// ready reports whether there is something to send and fewer than maxInFlight bytes are on their way.
+func (s *stream) ready(maxInFlight int) bool { return len(s.batches) > 0 && s.inFlight < maxInFlight }
 
-// cut makes and numbers messages of up to size bytes, until most bytes are on their way. It calls
+// next makes and numbers messages of up to size bytes, until maxInFlight bytes are on their way. It calls
 // send with each message and the number of items that end in it.
-func (s *stream) cut(size, most int, send func(x *part, items int)) {
+func (s *stream) next(size, maxInFlight int, send func(x *message, items int)) {
 	n := 0
-	for n < len(s.open) && s.flying < most {
-		b := &s.open[n]
+	for n < len(s.batches) && s.inFlight < maxInFlight {
+		b := &s.batches[n]
 		k := min(size, len(b.data))
 		s.sent++
-		p := part{no: s.sent, data: b.data[:k], more: k < len(b.data), alone: !b.begun && k == len(b.data)}
-		s.kept = append(s.kept, p)
-		s.flying += k
+		p := message{no: s.sent, data: b.data[:k], more: k < len(b.data), ownsBuffer: !b.begun && k == len(b.data)}
+		s.unacked = append(s.unacked, p)
+		s.inFlight += k
 		if p.more {
 			b.data, b.begun = b.data[k:], true
 			send(&p, 0)
@@ -108,43 +108,45 @@ func (s *stream) cut(size, most int, send func(x *part, items int)) {
 			send(&p, b.items)
 		}
 	}
-	s.open = slices.Delete(s.open, 0, n)
+	s.batches = slices.Delete(s.batches, 0, n)
 }
 
-// due reports whether the peer should get a confirmation; most is its limit of bytes on their way.
-func (s *stream) due(most int) bool { return s.unsaid >= saySoon || s.weight >= most/4 }
+// ackDue reports whether the peer should get an ack now.
+func (s *stream) ackDue(maxInFlight int) bool {
+	return s.ackOwed >= ackEvery || s.ackOwedBytes >= maxInFlight/4
+}
 
-// said records that arrival has been confirmed to the peer.
-func (s *stream) said() { s.unsaid, s.weight = 0, 0 }
+// ackSent records that the peer was sent an ack.
+func (s *stream) ackSent() { s.ackOwed, s.ackOwedBytes = 0, 0 }
 
-// has records that the peer has all messages up to a number.
-func (s *stream) has(no uint64, to *spares) {
+// ack records that the peer has all messages up to a number.
+func (s *stream) ack(no uint64, to *spares) {
 	n := 0
-	for n < len(s.kept) && s.kept[n].no <= no {
-		s.bytes -= len(s.kept[n].data)
-		s.flying -= len(s.kept[n].data)
-		if s.kept[n].alone {
-			to.spent(s.kept[n].data)
+	for n < len(s.unacked) && s.unacked[n].no <= no {
+		s.bytes -= len(s.unacked[n].data)
+		s.inFlight -= len(s.unacked[n].data)
+		if s.unacked[n].ownsBuffer {
+			to.put(s.unacked[n].data)
 		}
 		n++
 	}
-	s.kept = slices.Delete(s.kept, 0, n)
+	s.unacked = slices.Delete(s.unacked, 0, n)
 }
 
-// take handles a message and returns the items that it completes.
-func (s *stream) take(p *part) []byte {
-	s.got = p.no
-	s.asked = 0
-	s.unsaid++
-	s.weight += len(p.data)
+// receive handles a message and returns the items that it completes.
+func (s *stream) receive(p *message) []byte {
+	s.received = p.no
+	s.requests = 0
+	s.ackOwed++
+	s.ackOwedBytes += len(p.data)
 	if p.more {
-		s.whole = append(s.whole, p.data...)
+		s.partial = append(s.partial, p.data...)
 		return nil
 	}
 	items := p.data
-	if s.whole != nil {
-		items = append(s.whole, items...)
-		s.whole = nil
+	if s.partial != nil {
+		items = append(s.partial, items...)
+		s.partial = nil
 	}
 	return items
 }

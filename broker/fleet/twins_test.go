@@ -54,7 +54,7 @@ func newTwinsApart(delay, apart time.Duration, cfg broker.Config) *twins {
 	starts := [2]int64{w.now, w.now + int64(apart)}
 	for i := range w.machines {
 		w.cores[i] = broker.New(cfg)
-		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10, Held: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
+		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), MaxMessage: 256 << 10, MaxHeld: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
 	}
 	w.submitter = w.cores[0].AddSubmitter()
 	w.pass(3 * time.Second)
@@ -86,14 +86,14 @@ func (w *twins) pass(d time.Duration) {
 			some = false
 			for i, m := range w.machines {
 				m.Step(w.now)
-				m.News()
+				m.Events()
 				if !m.Pending() {
 					continue
 				}
-				w.sent[i] = m.Take(w.sent[i])
+				w.sent[i] = m.Messages(w.sent[i])
 				for _, v := range w.sent[i] {
-					if v.Asks && w.gone && i == 0 && w.breath[0] != 0 {
-						m.Unheard(w.now, v.To)
+					if v.WantReply && w.gone && i == 0 && w.breath[0] != 0 {
+						m.NoListener(w.now, v.To)
 					}
 					if w.breath[i] == 0 || w.most > 0 && len(v.Data) > w.most {
 						continue
@@ -191,14 +191,14 @@ func TestHeavyBurst(t *testing.T) {
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, body)
 	}
-	most, given := 0, 0
+	limit, given := 0, 0
 	for end := w.now + int64(time.Minute); w.answers < jobs && w.now < end; {
 		w.pass(5 * time.Millisecond)
 		under := 0
 		for _, x := range w.way {
 			under += len(x.data)
 		}
-		most = max(most, under)
+		limit = max(limit, under)
 		given += len(w.jobs)
 		for _, j := range w.jobs {
 			w.respond(j.to, j.id, body)
@@ -209,12 +209,12 @@ func TestHeavyBurst(t *testing.T) {
 	if w.answers != jobs || given != jobs || st.Lost+st.Returned+st.Gaps != 0 {
 		t.Errorf("%d of %d jobs were answered, %d given to workers: %+v", w.answers, jobs, given, st)
 	}
-	if most > 10<<20 {
-		t.Errorf("%d bytes were under way at a time", most)
+	if limit > 10<<20 {
+		t.Errorf("%d bytes were under way at a time", limit)
 	}
 }
 
-// TestAcks: arrived messages are confirmed even if nothing else is to be sent; otherwise the
+// TestAcks: arrived messages are acked even if nothing else is to be sent; otherwise the
 // home would lend no more until the next heartbeat.
 func TestAcks(t *testing.T) {
 	const jobs = 100

@@ -53,12 +53,12 @@ func (w *wants) refuse(typ []byte) {
 	}
 }
 
-// ownWant is work that workers here would do: one type or a set of types.
-type ownWant struct {
+// want is work that workers here would do: one type or a set of types.
+type want struct {
 	set           uint32
 	types, except [][]byte
 	places        int
-	said          int // the places that were last sent to the others
+	sent          int // the places that were last sent to the others
 	changed       bool
 }
 
@@ -67,89 +67,89 @@ type wantKey struct {
 	typ string
 }
 
-func (w *ownWant) key() wantKey {
+func (w *want) key() wantKey {
 	if w.set == 0 {
 		return wantKey{typ: string(w.types[0])}
 	}
 	return wantKey{set: w.set}
 }
 
-// moved handles a change of a type or of workers in the core.
-func (m *Machine) moved(v *broker.Move) {
-	g := &m.guest
+// workersChanged handles a change of a type or of workers in the core.
+func (m *Machine) workersChanged(v *broker.Move) {
+	g := &m.borrow
 	if v.Set == 0 {
-		m.reconsider(v.Types[0])
+		m.updateOffer(v.Types[0])
 	}
-	g.stirred = g.stirred || v.Places > 0
-	fresh := ownWant{set: v.Set, types: v.Types, except: v.Except}
+	g.checkOffers = g.checkOffers || v.Places > 0
+	fresh := want{set: v.Set, types: v.Types, except: v.Except}
 	w := g.wants[fresh.key()]
 	if w == nil {
 		if v.Places == 0 {
 			return
 		}
-		if v.Set == 0 && len(g.own)-g.sets >= maxTypes || v.Set != 0 && g.sets >= maxSets {
-			g.over = true
+		if v.Set == 0 && len(g.ownWants)-g.ownSets >= maxTypes || v.Set != 0 && g.ownSets >= maxSets {
+			g.wantsOmitted = true
 			return
 		}
 		if v.Set != 0 {
-			g.sets++
+			g.ownSets++
 		}
 		w = &fresh
 		g.wants[w.key()] = w
-		g.own = append(g.own, w)
+		g.ownWants = append(g.ownWants, w)
 	}
 	w.places = v.Places
 	if v.Places > 0 {
 		w.types, w.except = v.Types, v.Except
 	}
-	if (w.places > 0) != (w.said > 0) {
+	if (w.places > 0) != (w.sent > 0) {
 		if !w.changed {
 			w.changed = true
 			g.changed = append(g.changed, w)
 		}
-		if w.said == 0 && m.pulses > g.saidAt {
-			m.sayWants(false)
+		if w.sent == 0 && m.ticks > g.wantsSentTick {
+			m.sendWants(false)
 		}
 	}
 }
 
-// sayWants sends the changes of this broker's wants, or all of them, if there are other
+// sendWants sends the changes of this broker's wants, or all of them, if there are other
 // brokers.
-func (m *Machine) sayWants(all bool) {
-	g := &m.guest
-	if !all && len(g.changed) == 0 || len(m.order) == 0 {
+func (m *Machine) sendWants(all bool) {
+	g := &m.borrow
+	if !all && len(g.changed) == 0 || len(m.sorted) == 0 {
 		return
 	}
 	list := g.changed
 	if all {
 		list = nil
-		before := len(g.own)
-		g.own = slices.DeleteFunc(g.own, func(w *ownWant) bool {
+		before := len(g.ownWants)
+		g.ownWants = slices.DeleteFunc(g.ownWants, func(w *want) bool {
 			if w.places > 0 {
 				list = append(list, w)
 				return false
 			}
 			if delete(g.wants, w.key()); w.set != 0 {
-				g.sets--
+				g.ownSets--
 			}
 			return true
 		})
-		if g.over && len(g.own) < before {
-			g.over = false
+		if g.wantsOmitted && len(g.ownWants) < before {
+			g.wantsOmitted = false
 			m.core.Remind()
 		}
-		if len(list) == 0 && !g.wanting {
+		if len(list) == 0 && !g.wantsSent {
 			return
 		}
 	}
-	g.wanting = len(list) > 0
-	g.saidAt = m.pulses
-	var b pack
+	g.wantsSent = len(list) > 0
+	g.wantsSentTick = m.ticks
+	var b writer
 	n := 0
 	send := func() {
 		msg := m.start(msgWants, len(b))
 		msg.bool(all)
-		msg.head(n)
+		msg.listHead(n)
 		m.out = append(m.out, Message{Data: append(msg, b...)})
 		b, n, all = b[:0], 0, false // what follows adds to this message
 	}
@@ -158,12 +158,12 @@ func (m *Machine) sayWants(all bool) {
 		b.uint(uint64(w.set))
 		b.list(w.types)
 		b.list(w.except)
-		w.said, w.changed = w.places, false
+		w.sent, w.changed = w.places, false
 		if m.core.Draining() {
-			w.said = 0
+			w.sent = 0
 		}
-		b.int(int64(w.said))
-		if n > 0 && len(b) > m.cfg.Part/2 {
+		b.int(int64(w.sent))
+		if n > 0 && len(b) > m.cfg.MaxMessage/2 {
 			// A long want gets a message of its own: if NATS rejects it, the others still
 			// arrive.
 			own := slices.Clone(b[before:])
@@ -179,14 +179,14 @@ func (m *Machine) sayWants(all bool) {
 	g.changed = g.changed[:0]
 }
 
-// heardWants handles the wants of another broker.
-func (m *Machine) heardWants(p *peer, s *scan) {
+// receiveWants handles the wants of another broker.
+func (m *Machine) receiveWants(p *peer, s *reader) {
 	all := s.bool()
-	n := s.head()
+	n := s.listHead()
 	if p == nil {
 		return
 	}
-	m.home.heard++
+	m.lend.wantsVersion++
 	if all {
 		p.wants = newWants()
 	}
@@ -200,13 +200,13 @@ func (m *Machine) heardWants(p *peer, s *scan) {
 		case set == 0 && len(types) == 1 && places > 0:
 			p.wants.types[string(types[0])] = places
 			delete(p.wants.refused, string(types[0]))
-			m.reconsider(types[0])
+			m.updateOffer(types[0])
 		case set == 0 && len(types) == 1:
 			delete(p.wants.types, string(types[0]))
 		case places > 0:
 			p.wants.sets[set] = &wantedSet{cloneAll(types), broker.Serving(types, except), places}
 			clear(p.wants.refused)
-			m.home.stirred = true
+			m.lend.setsChanged = true
 		default:
 			delete(p.wants.sets, set)
 		}

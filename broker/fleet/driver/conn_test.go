@@ -11,8 +11,8 @@ import (
 	"gloom/broker/hub"
 )
 
-// silent returns a cable to a NATS that reads nothing, and NATS's end of it.
-func silent(t *testing.T, patience time.Duration) (*cable, net.Conn) {
+// silent returns a connection to a NATS that reads nothing, and NATS's end of it.
+func silent(t *testing.T, patience time.Duration) (*natsConn, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,16 +31,16 @@ func silent(t *testing.T, patience time.Duration) (*cable, net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = peer.Close() })
-	c.(*cable).patience = patience
-	return c.(*cable), peer
+	c.(*natsConn).timeout = patience
+	return c.(*natsConn), peer
 }
 
 // fill writes messages of 1 MiB until no more are accepted, and returns how many were.
-func fill(t *testing.T, c *cable) (taken int) {
+func fill(t *testing.T, c *natsConn) (taken int) {
 	t.Helper()
-	for ; taken <= 4*maxRest>>20; taken++ {
+	for ; taken <= 4*maxUnwritten>>20; taken++ {
 		switch n, err := c.Write(numbered(taken)); {
-		case errors.Is(err, errBehind) && n == 0:
+		case errors.Is(err, errSlowReader) && n == 0:
 			return taken
 		case err != nil || n != 1<<20:
 			t.Fatalf("message %d: %d bytes, %v", taken, n, err)
@@ -57,8 +57,8 @@ func TestCable(t *testing.T) {
 	t.Run("what was taken arrives, in order", func(t *testing.T) {
 		c, peer := silent(t, time.Hour)
 		taken := fill(t, c)
-		if taken < maxRest>>20 {
-			t.Fatalf("%d MiB were taken, want %d at least", taken, maxRest>>20)
+		if taken < maxUnwritten>>20 {
+			t.Fatalf("%d MiB were taken, want %d at least", taken, maxUnwritten>>20)
 		}
 		got := make([]byte, 1<<20)
 		for i := range taken {
@@ -72,7 +72,7 @@ func TestCable(t *testing.T) {
 	})
 	t.Run("that goes on ends the connection", func(t *testing.T) {
 		c, _ := silent(t, time.Millisecond)
-		for range maxRest >> 20 {
+		for range maxUnwritten >> 20 {
 			_, _ = c.Write(numbered(0))
 		}
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {

@@ -20,27 +20,27 @@ import (
 
 // Driver is a broker's membership in a fleet.
 type Driver struct {
-	hub     *hub.Hub
-	log     zerolog.Logger
-	opt     Options
-	nc      *nats.Conn
-	machine *fleet.Machine
-	wake    chan struct{}
-	stop    chan struct{}
-	in      chan *nats.Msg
-	sending sync.Mutex      // held by the sender; guards out and frames
-	more    atomic.Bool     // there is more to send
-	out     []fleet.Message // sent last, kept for reuse
-	frames  []byte
-	dialled atomic.Pointer[cable] // the latest connection
-	plain   atomic.Pointer[cable] // the client's connection, if it has no TLS
-	most    atomic.Int64          // the most bytes that NATS takes in one message
-	done    sync.WaitGroup
+	hub        *hub.Hub
+	log        zerolog.Logger
+	opt        Options
+	nc         *nats.Conn
+	machine    *fleet.Machine
+	wake       chan struct{}
+	stop       chan struct{}
+	incoming   chan *nats.Msg
+	sending    sync.Mutex      // held by the sender; guards out and frames
+	pending    atomic.Bool     // there is more to send
+	out        []fleet.Message // sent last, kept for reuse
+	frames     []byte
+	dialed     atomic.Pointer[natsConn] // the latest connection
+	plain      atomic.Pointer[natsConn] // the client's connection, if it has no TLS
+	maxPayload atomic.Int64             // the most bytes that NATS takes in one message
+	done       sync.WaitGroup
 
-	mu   sync.Mutex // guards the fields below
-	subs []*nats.Subscription
-	why  string // why NATS is away or refuses subjects, "" if neither
-	said int    // how many reasons were logged since NATS was last connected
+	mu            sync.Mutex // guards the fields below
+	subs          []*nats.Subscription
+	awayReason    string // why NATS is away or refuses subjects, "" if neither
+	reasonsLogged int    // how many reasons were logged since NATS was last connected
 	// refused: NATS has refused a subject since the last check. checking: another check is
 	// scheduled.
 	refused, checking bool
@@ -65,14 +65,14 @@ func (x member) Step(now int64) bool {
 // goroutine sends what is added in the meantime; otherwise the first sender might never finish.
 func (x member) Send() {
 	d := x.d
-	d.more.Store(true)
+	d.pending.Store(true)
 	if !d.sending.TryLock() {
 		return // the goroutine that holds it checks more afterwards
 	}
-	d.more.Store(false)
+	d.pending.Store(false)
 	d.sendAll()
 	d.sending.Unlock()
-	if d.more.Load() {
+	if d.pending.Load() {
 		select {
 		case d.wake <- struct{}{}:
 		default: // the driver has been woken already
@@ -84,8 +84,8 @@ func (x member) Send() {
 // of the NATS client. Messages beyond it are dropped; the fleet copes with any lost message.
 const maxPending = 1 << 12
 
-// atOnce is roughly how many bytes of messages are handled under one lock.
-const atOnce = 64 << 10
+// maxRoundBytes is roughly how many bytes of messages are handled under one lock.
+const maxRoundBytes = 64 << 10
 
 // reconnect is the pause before another attempt to connect.
 const reconnect = 250 * time.Millisecond
@@ -93,12 +93,12 @@ const reconnect = 250 * time.Millisecond
 // Join joins the fleet of opt, which has been validated. NATS may be away: then the broker
 // runs alone until NATS is connected.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
-	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending)}
+	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), incoming: make(chan *nats.Msg, maxPending)}
 	d.done.Add(1)
 	d.sending.Lock()
 	d.since.Store(time.Now().UnixNano())
 	h.Enlist(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
-		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), Part: 256 << 10, Held: opt.Held}, core, now, apply)
+		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), MaxMessage: 256 << 10, MaxHeld: opt.Held}, core, now, apply)
 		return member{d.machine, d}
 	})
 	var err error
@@ -107,10 +107,10 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
 		nats.SetCustomDialer(d), nats.WriteBufferSize(1),
 		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
-		nats.ConnectHandler(d.connected), nats.ReconnectHandler(d.connected),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
-		nats.ErrorHandler(d.complains))...)
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
+		nats.ConnectHandler(d.onConnect), nats.ReconnectHandler(d.onConnect),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.onDisconnect(err) }),
+		nats.ErrorHandler(d.onError))...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	}
 	d.sending.Unlock()
 	d.wake <- struct{}{}
-	go d.send()
+	go d.run()
 	return d, nil
 }
 
@@ -134,9 +134,9 @@ func (d *Driver) subscribe() error {
 		}
 	}
 	d.subs = nil
-	for _, s := range []string{d.subject(""), d.subject(d.opt.Name), d.unheard("*")} {
+	for _, s := range []string{d.subject(""), d.subject(d.opt.Name), d.noListenerSubject("*")} {
 		// One channel for all: messages of a broker must keep their order.
-		sub, err := d.nc.ChanSubscribe(s, d.in)
+		sub, err := d.nc.ChanSubscribe(s, d.incoming)
 		if err != nil {
 			return err
 		}
@@ -153,30 +153,30 @@ func (d *Driver) subject(to string) string {
 	return d.opt.Prefix + ".to." + hex.EncodeToString([]byte(to))
 }
 
-// unheard returns the subject on which NATS reports that no broker listens on a broker's
+// noListenerSubject returns the subject on which NATS reports that no broker listens on a broker's
 // subject.
-func (d *Driver) unheard(of string) string {
+func (d *Driver) noListenerSubject(of string) string {
 	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + of
 }
 
-// takes handles a message.
-func (d *Driver) takes(now int64, msg *nats.Msg) {
+// handle handles a message.
+func (d *Driver) handle(now int64, msg *nats.Msg) {
 	if msg.Header.Get("Status") != "503" {
 		d.machine.Receive(now, msg.Data)
 		return
 	}
 	name, _ := hex.DecodeString(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:])
-	d.machine.Unheard(now, string(name))
+	d.machine.NoListener(now, string(name))
 }
 
-func (d *Driver) connected(nc *nats.Conn) {
+func (d *Driver) onConnect(nc *nats.Conn) {
 	d.since.Store(time.Now().UnixNano())
 	d.mu.Lock()
-	d.why, d.said = "", 0
+	d.awayReason, d.reasonsLogged = "", 0
 	d.mu.Unlock()
-	d.most.Store(nc.MaxPayload())
-	if c := d.dialled.Load(); nc.LocalAddr() == c.LocalAddr().String() {
-		c.live.Store(true)
+	d.maxPayload.Store(nc.MaxPayload())
+	if c := d.dialed.Load(); nc.LocalAddr() == c.LocalAddr().String() {
+		c.connected.Store(true)
 		if _, err := nc.TLSConnectionState(); err == nil {
 			c = nil
 		}
@@ -191,74 +191,74 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
 }
 
-// mostSaid bounds the reasons that are logged while NATS is away once.
-const mostSaid = 4
+// maxReasonsLogged bounds the reasons that are logged each time NATS is away.
+const maxReasonsLogged = 4
 
-// away records why the connection was lost, or why an attempt to restore it failed. It logs
+// onDisconnect records why the connection was lost, or why an attempt to restore it failed. It logs
 // new reasons.
-func (d *Driver) away(err error) {
-	if c := d.dialled.Load(); c != nil {
-		c.live.Store(false)
+func (d *Driver) onDisconnect(err error) {
+	if c := d.dialed.Load(); c != nil {
+		c.connected.Store(false)
 	}
 	why := "it closed the connection"
 	if err != nil {
 		why = d.opt.reason(err)
 	}
-	d.blame(why, "fleet: NATS is away; this broker runs alone")
+	d.setAway(why, "fleet: NATS is away; this broker runs alone")
 }
 
-// blame records why the fleet is away, and logs a new reason.
-func (d *Driver) blame(why, text string) {
+// setAway records why the fleet is away, and logs a new reason.
+func (d *Driver) setAway(why, text string) {
 	d.mu.Lock()
-	news := why != d.why && d.said < mostSaid
-	if news {
-		d.said++
+	isNew := why != d.awayReason && d.reasonsLogged < maxReasonsLogged
+	if isNew {
+		d.reasonsLogged++
 	}
-	if d.why == "" {
+	if d.awayReason == "" {
 		d.since.Store(time.Now().UnixNano())
 	}
-	d.why = why
+	d.awayReason = why
 	d.mu.Unlock()
 	select {
 	case <-d.stop:
 	default:
-		if news {
+		if isNew {
 			d.log.Warn().Str("error", why).Msg(text)
 		}
 	}
 }
 
-// recheck is the time until a subject that NATS refused is tried again.
-const recheck = 2 * time.Second
+// recheckAfter is the time until a subject that NATS refused is tried again.
+const recheckAfter = 2 * time.Second
 
-// complains handles an error that NATS reports on a connection that stays open.
-func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
+// onError handles an error that NATS reports on a connection that stays open.
+func (d *Driver) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		d.log.Warn().Err(err).Msg("fleet: NATS reports an error")
 		return
 	}
 	d.mu.Lock()
-	known, checking := d.why != "", d.checking
+	known, checking := d.awayReason != "", d.checking
 	d.refused, d.checking = true, true
 	d.mu.Unlock()
 	if !known {
-		d.blame(d.opt.reason(err), "fleet: NATS refuses subjects of the fleet; this broker runs alone")
+		d.setAway(d.opt.reason(err), "fleet: NATS refuses subjects of the fleet; this broker runs alone")
 	}
 	if !checking {
-		time.AfterFunc(recheck, d.check)
+		time.AfterFunc(recheckAfter, d.recheckSubjects)
 	}
 }
 
-// check finds out whether NATS still refuses subjects: NATS reports each refused message,
+// recheckSubjects finds out whether NATS still refuses subjects: NATS reports each refused message,
 // but a refused subscription only when it is made.
-func (d *Driver) check() {
+func (d *Driver) recheckSubjects() {
 	connected := d.nc.IsConnected()
 	d.mu.Lock()
 	again := d.refused
 	d.refused, d.checking = false, again
-	over := !again && d.why != "" && connected
+	over := !again && d.awayReason != "" && connected
 	if over {
-		d.why, d.said = "", 0
+		d.awayReason, d.reasonsLogged = "", 0
 		d.since.Store(time.Now().UnixNano())
 	}
 	d.mu.Unlock()
@@ -266,7 +266,7 @@ func (d *Driver) check() {
 	case over:
 		d.log.Info().Str("name", d.opt.Name).Msg("fleet: NATS no longer refuses a subject")
 	case again && d.subscribe() == nil:
-		time.AfterFunc(recheck, d.check)
+		time.AfterFunc(recheckAfter, d.recheckSubjects)
 	case again: // the connection was closed
 	}
 }
@@ -278,20 +278,20 @@ func (d *Driver) isAway() (away, connected bool, why string) {
 	connected = d.nc.IsConnected()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.why != "" || !connected, connected, d.why
+	return d.awayReason != "" || !connected, connected, d.awayReason
 }
 
-// takeIn handles the messages that have arrived, several of them under one lock.
-func (d *Driver) takeIn() {
-	for len(d.in) > 0 {
+// handleIncoming handles the messages that have arrived, several of them under one lock.
+func (d *Driver) handleIncoming() {
+	for len(d.incoming) > 0 {
 		d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
-			for n := 0; n < atOnce; {
+			for n := 0; n < maxRoundBytes; {
 				select {
-				case msg := <-d.in:
+				case msg := <-d.incoming:
 					n += len(msg.Data)
 					d.messagesIn.Add(1)
 					d.bytesIn.Add(uint64(len(msg.Data)))
-					d.takes(now, msg)
+					d.handle(now, msg)
 				default:
 					return nil
 				}
@@ -301,9 +301,9 @@ func (d *Driver) takeIn() {
 	}
 }
 
-// send sends the machine's messages. A message that cannot be sent is dropped; any message may be
+// run sends the machine's messages. A message that cannot be sent is dropped; any message may be
 // lost.
-func (d *Driver) send() {
+func (d *Driver) run() {
 	defer d.done.Done()
 	for {
 		select {
@@ -318,9 +318,9 @@ func (d *Driver) send() {
 			_ = d.nc.FlushTimeout(time.Second) // the last results
 			return
 		case <-d.wake:
-			for d.more.Load() {
+			for d.pending.Load() {
 				d.sending.Lock()
-				d.more.Store(false)
+				d.pending.Store(false)
 				d.sendAll()
 				d.sending.Unlock()
 			}
@@ -329,28 +329,28 @@ func (d *Driver) send() {
 }
 
 func (d *Driver) sendAll() {
-	var news []fleet.News
+	var events []fleet.Event
 	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-		d.out, news = d.machine.Take(d.out), d.machine.News()
+		d.out, events = d.machine.Messages(d.out), d.machine.Events()
 		return nil
 	})
-	for _, v := range news {
-		d.say(v)
+	for _, v := range events {
+		d.logEvent(v)
 	}
 	plain := d.plain.Load()
 	for _, x := range d.out {
-		if len(x.Data) > int(d.most.Load()) {
+		if len(x.Data) > int(d.maxPayload.Load()) {
 			continue // NATS would close the connection
 		}
 		// While the client connects, Publish would block.
-		if c := d.dialled.Load(); plain == nil && (c == nil || !c.live.Load()) {
+		if c := d.dialed.Load(); plain == nil && (c == nil || !c.connected.Load()) {
 			continue
 		}
 		d.messagesOut.Add(1)
 		d.bytesOut.Add(uint64(len(x.Data)))
 		subject, reply := d.subject(x.To), ""
-		if x.Asks {
-			reply = d.unheard(hex.EncodeToString([]byte(x.To)))
+		if x.WantReply {
+			reply = d.noListenerSubject(hex.EncodeToString([]byte(x.To)))
 		}
 		if plain == nil {
 			_ = d.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: x.Data})
@@ -362,13 +362,13 @@ func (d *Driver) sendAll() {
 		// Publish would each time wake a goroutine that has nothing to do.
 		_, _ = plain.Write(d.frames)
 	}
-	if d.frames = d.frames[:0]; cap(d.frames) > maxFrames {
+	if d.frames = d.frames[:0]; cap(d.frames) > maxFrameBuffer {
 		d.frames = nil
 	}
 }
 
-// maxFrames bounds the send buffer that is kept, in bytes.
-const maxFrames = 1 << 20
+// maxFrameBuffer bounds the send buffer that is kept, in bytes.
+const maxFrameBuffer = 1 << 20
 
 // Health says what is wrong with a fleet.
 type Health struct {
@@ -376,8 +376,8 @@ type Health struct {
 	Away  bool
 	Why   string
 	Since time.Time
-	// Alone: another broker has this one's name.
-	Alone bool
+	// NameTaken: another broker has this one's name.
+	NameTaken bool
 	// Up is the number of other brokers to which this one may lend jobs.
 	Up int
 	// Lost are brokers that were lost in the last ten minutes, Foreign those that use another
@@ -388,7 +388,7 @@ type Health struct {
 // Health returns what is wrong with the fleet.
 func (d *Driver) Health() (x Health) {
 	d.hub.View(func(*broker.Broker, int64) {
-		x.Alone, x.Foreign, x.Lost, x.Up = d.machine.Alone(), d.machine.Foreign(), d.machine.Lost(nil), d.machine.Up()
+		x.NameTaken, x.Foreign, x.Lost, x.Up = d.machine.NameTaken(), d.machine.Foreign(), d.machine.Lost(nil), d.machine.Up()
 	})
 	x.Away, _, x.Why = d.isAway()
 	x.Since = time.Unix(0, d.since.Load())
@@ -401,19 +401,19 @@ func (d *Driver) Lost(typ []byte) (names []string) {
 	return names
 }
 
-func (d *Driver) say(v fleet.News) {
-	switch v.What {
-	case fleet.Met:
+func (d *Driver) logEvent(v fleet.Event) {
+	switch v.Kind {
+	case fleet.BrokerJoined:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker joined")
-	case fleet.Lost:
-		d.log.Warn().Str("broker", v.Name).Str("why", v.Why).Msg("fleet: a broker is lost; what was lent to it waits again")
-	case fleet.Left:
+	case fleet.BrokerLost:
+		d.log.Warn().Str("broker", v.Name).Str("why", v.Reason).Msg("fleet: a broker is lost; what was lent to it waits again")
+	case fleet.BrokerLeft:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker has left")
-	case fleet.Alone:
+	case fleet.NameTaken:
 		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one runs alone (--fleet-name gives it another)")
-	case fleet.NotAlone:
+	case fleet.NameFree:
 		d.log.Info().Str("name", v.Name).Msg("fleet: the name is free; this broker joins")
-	case fleet.Foreign:
+	case fleet.OtherVersion:
 		d.log.Warn().Str("broker", v.Name).Msg("fleet: a broker uses another version; no jobs are lent to it or borrowed from it")
 	}
 }
@@ -447,14 +447,14 @@ func (d *Driver) Info() Info {
 // yet.
 func (x member) Memory() (n int64) {
 	x.d.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
-	if c := x.d.dialled.Load(); c != nil {
-		n += c.waiting()
+	if c := x.d.dialed.Load(); c != nil {
+		n += c.pending()
 	}
 	return n
 }
 
-// Why returns why no other broker has taken a waiting job of a type.
-func (d *Driver) Why(typ []byte) (why string) {
+// WhyNotLent returns why no other broker has taken a waiting job of a type.
+func (d *Driver) WhyNotLent(typ []byte) (why string) {
 	away, connected, _ := d.isAway()
 	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
@@ -464,22 +464,22 @@ func (d *Driver) Why(typ []byte) (why string) {
 			why = "the fleet is away: NATS refuses its subjects"
 		case away:
 			why = "the fleet is away: NATS does not answer"
-		case d.machine.Alone():
+		case d.machine.NameTaken():
 			why = "the fleet has another broker of this name, so this one is alone"
 		case len(wanting) > 0:
-			why = "it is offered to idle workers at other brokers: at " + some(wanting)
+			why = "it is offered to idle workers at other brokers: at " + firstFew(wanting)
 		default:
 			why = "no other broker of the fleet has an idle worker for it"
 		}
 	})
 	if len(lost) > 0 {
-		why += "; workers for it were at " + some(lost) + ", lost lately"
+		why += "; workers for it were at " + firstFew(lost) + ", lost lately"
 	}
 	return why
 }
 
-// some returns the first few of many names, and how many more there are.
-func some(names []string) string {
+// firstFew returns the first few of many names, and how many more there are.
+func firstFew(names []string) string {
 	const few = 3
 	text := strings.Join(names[:min(few, len(names))], ", ")
 	if n := len(names) - few; n > 0 {

@@ -77,7 +77,7 @@ func (o *Options) Validate() error {
 		flag, path string
 		check      func([]byte) error
 	}{
-		{"fleet-creds", o.Creds, credentials}, {"fleet-ca", o.CA, authority}, {"fleet-cert", o.Cert, nil}, {"fleet-key", o.Key, nil},
+		{"fleet-creds", o.Creds, checkCredentials}, {"fleet-ca", o.CA, checkCA}, {"fleet-cert", o.Cert, nil}, {"fleet-key", o.Key, nil},
 	} {
 		if f.path == "" {
 			continue
@@ -101,7 +101,7 @@ func (o *Options) Validate() error {
 	for _, server := range strings.Split(o.Servers, ",") {
 		u, err := url.Parse(server)
 		switch {
-		case err != nil || !plain(u):
+		case err != nil || !validURL(u):
 			return bad("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
 		case !o.Insecure && !o.trusted(u):
 			return bad("fleet", server, "NATS on another host without TLS or credentials lets anybody who reaches it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
@@ -110,21 +110,21 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// plain reports whether the URL names a NATS server and has no part that would be ignored.
-func plain(u *url.URL) bool {
+// validURL reports whether the URL names a NATS server and has no part that would be ignored.
+func validURL(u *url.URL) bool {
 	port, err := strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16)
 	return u.Hostname() != "" && (u.Scheme == "nats" || u.Scheme == "tls") && err == nil && port > 0 &&
 		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
-// credentials returns what is wrong with a file of NATS credentials.
-func credentials(data []byte) error {
+// checkCredentials returns what is wrong with a file of NATS credentials.
+func checkCredentials(data []byte) error {
 	_, err := nkeys.ParseDecoratedNKey(data)
 	return err
 }
 
-// authority returns what is wrong with a file of certificates.
-func authority(data []byte) error {
+// checkCA returns what is wrong with a file of certificates.
+func checkCA(data []byte) error {
 	if !x509.NewCertPool().AppendCertsFromPEM(data) {
 		return errors.New("there is no certificate in it")
 	}
