@@ -50,6 +50,7 @@ type Daemon struct {
 // the Daemon then has the output so far. Output that the command redirects is not read.
 func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	d := &Daemon{}
+	Sources()
 	if cmd.Stderr == nil {
 		cmd.Stderr = &d.Log
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/bench/throwaway"
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 
 // TestClients runs each scenario with each client.
 func TestClients(t *testing.T) {
+	throwaway.Sources()
 	for _, l := range languages {
 		t.Run(l.Name, func(t *testing.T) {
 			for _, s := range scenarios {
