@@ -159,10 +159,10 @@ func ListenUnix(path string) (net.Listener, error) {
 }
 
 // ConnLimit returns the number of connections allowed: the option or, if it is 0, the limit on
-// open files less a reserve for everything else. If the option exceeds that limit, a warning
-// is logged. beside is how many files may be open that do not count; they get half of all files
+// open files less a reserve for everything else. If the option, whose name is given, exceeds that
+// limit, a warning is logged. beside is how many files may be open that do not count; they get half of all files
 // at most, and others is how many.
-func ConnLimit(option, beside int, log zerolog.Logger) (most, others int, err error) {
+func ConnLimit(name string, option, beside int, log zerolog.Logger) (most, others int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0, 0, fmt.Errorf("reading the limit on open files: %w", err)
@@ -176,7 +176,7 @@ func ConnLimit(option, beside int, log zerolog.Logger) (most, others int, err er
 	most = max(1, files-reserve-others)
 	if option > most {
 		log.Warn().Int("max_conns", option).Int("open_files", files).
-			Msgf("--max-conns is lowered to %d, which the limit on open files (ulimit -n) allows", most)
+			Msgf("%s is lowered to %d, which the limit on open files (ulimit -n) allows", name, most)
 	} else if option > 0 {
 		most = option
 	}

@@ -125,7 +125,7 @@ func TestConnLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		got, others, err := ConnLimit(c.option, c.beside, zerolog.New(&log))
+		got, others, err := ConnLimit("--max-conns", c.option, c.beside, zerolog.New(&log))
 		if warned := log.Len() > 0; warned != (c.want > 0 && c.option > c.want) {
 			t.Errorf("--max-conns %d becomes %d, the log has %s", c.option, got, log.String())
 		}

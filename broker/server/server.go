@@ -89,7 +89,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	// Operators' connections must not take the files of the others.
-	if s.maxConns, s.opt.MaxHTTPConns, err = guard.ConnLimit(opt.MaxConns, opt.MaxHTTPConns, log); err != nil {
+	if s.maxConns, s.opt.MaxHTTPConns, err = guard.ConnLimit("--max-conns", opt.MaxConns, opt.MaxHTTPConns, log); err != nil {
 		return nil, err
 	}
 	cfg := opt.Hub()

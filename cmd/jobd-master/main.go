@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
@@ -59,7 +60,13 @@ func run(cfg *config.Master) error {
 	}
 	signals := daemon.Notify(log.Reopen)
 	defer signals.Close()
-	server, err := cfg.Server.Listen(log.Logger)
+	at := cfg.Server
+	var visitors int
+	at.MaxConnections, visitors, err = guard.ConnLimit("max_connections", at.MaxConnections, at.MaxConnections+door.Spare, log.Logger)
+	if err != nil {
+		return err
+	}
+	server, err := at.Listen(log.Logger)
 	if err != nil {
 		return err
 	}
@@ -70,7 +77,7 @@ func run(cfg *config.Master) error {
 		WorkerTimeout: cfg.WorkerTimeout, MaxAnswer: cfg.Server.MaxUnfinished / 2, Log: log.Logger, Metrics: registry,
 	})
 	defer m.Close()
-	site, err := serveHTTP(cfg, m, registry, log.Logger)
+	site, err := serveHTTP(cfg, max(1, visitors-door.Spare), m, registry, log.Logger)
 	if err != nil {
 		return err
 	}
@@ -103,8 +110,8 @@ type pageHTTP struct {
 	door *door.Door
 }
 
-// serveHTTP serves metrics, health and the page at http_addr.
-func serveHTTP(cfg *config.Master, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageHTTP, error) {
+// serveHTTP serves metrics, health and the page at http_addr, to at most so many connections.
+func serveHTTP(cfg *config.Master, most int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageHTTP, error) {
 	if cfg.HTTPAddr == "" {
 		return &pageHTTP{}, nil
 	}
@@ -113,7 +120,7 @@ func serveHTTP(cfg *config.Master, m *master.Master, registry *prometheus.Regist
 		return nil, err
 	}
 	d := door.On(ln, door.Options{
-		Addr: cfg.HTTPAddr, MaxConns: cfg.Server.MaxConnections,
+		Addr: cfg.HTTPAddr, MaxConns: most,
 		Password: cfg.Server.Password, Local: cfg.Server.Password == "" || cfg.Server.AlwaysAllowLocalhost,
 	}, log, web.Scopes...)
 	side := web.New(web.Config{

@@ -282,3 +282,38 @@ func TestUnfinishedMessages(t *testing.T) {
 	p.Kill()
 	<-done
 }
+
+// TestFloods: connections to both ports never take all the files that the process may open.
+func TestFloods(t *testing.T) {
+	const files = 256
+	cmd := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, files), "sh", binary, "--config",
+		conf(t, "host = 127.0.0.1\nport = 0\nhttp_addr = 127.0.0.1:0\nlog_level_console = info\n"))
+	d, err := throwaway.Start(cmd, "jobd-master is ready")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Kill)
+	if log := d.Log.String(); !strings.Contains(log, "max_connections is lowered to 64") {
+		t.Errorf("no word of the limit in the log:\n%s", log)
+	}
+	for _, addr := range []string{d.Field("addr"), d.Field("http_addr")} {
+		for range files + 50 {
+			nc, err := net.DialTimeout("tcp", addr, 10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { nc.Close() })
+		}
+		client := &http.Client{Timeout: 10 * time.Second}
+		peertest.Until(t, "all were accepted", func() bool {
+			r, err := client.Get("http://" + d.Field("http_addr") + "/healthz")
+			return err == nil && r.Body.Close() == nil && r.StatusCode == http.StatusOK
+		})
+		if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.PID())); err != nil || len(open) > files-50 {
+			t.Errorf("%d of %d files are open, %v", len(open), files, err)
+		}
+	}
+	if log := d.Log.String(); strings.Contains(log, "too many open files") {
+		t.Errorf("out of files:\n%s", log)
+	}
+}

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
+	"gloom/cmd/internal/door"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
 )
@@ -22,6 +25,9 @@ type open func(ctx context.Context, cfg config.Worker, log zerolog.Logger, regis
 
 // grace is the time after shutdown_timeout for killing processes and writing results.
 const grace = 20 * time.Second
+
+// maxProbers bounds the connections at http_addr.
+const maxProbers = 32
 
 // run runs the daemon until it is stopped or fails. It opens the ports first, so that a second
 // daemon that was started by mistake fails before it touches a row.
@@ -40,19 +46,24 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	signals := daemon.Notify(log.Reopen)
 	defer signals.Close()
 
-	server, err := cfg.Server.Listen(log.Logger)
+	at := cfg.Server
+	var probers int
+	at.MaxConnections, probers, err = guard.ConnLimit("max_connections", at.MaxConnections, maxProbers+door.Spare, log.Logger)
+	if err != nil {
+		return err
+	}
+	server, err := at.Listen(log.Logger)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
 	soon := &late{why: errStarting}
 	registry := daemon.NewRegistry()
-	web, err := daemon.ListenHTTP(cfg.HTTPAddr, registry, soon.health)
+	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.Spare, daemon.Probes(registry, soon.health), log.Logger)
 	if err != nil {
 		return err
 	}
-	defer web.Close()
-	web.Serve()
+	defer closeHTTP()
 	var all sync.WaitGroup
 	all.Go(func() { server.Serve(soon.served()) })
 	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
@@ -76,7 +87,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 		}
 		all.Go(func() { link.Run(ctx, engine) })
 	}
-	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
+	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", httpAddr).
 		Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "").
 		Msg("jobd is ready")
 	daemon.Ready()
@@ -96,6 +107,25 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	all.Wait()
 	log.Info().Err(err).Msg("jobd has stopped")
 	return err
+}
+
+// serveProbes serves metrics and health on an address, if it is not empty, to at most so many
+// connections. It returns the address; stop completes the current answers, within a second.
+func serveProbes(addr string, most int, probes http.Handler, log zerolog.Logger) (bound string, stop func(), err error) {
+	if addr == "" {
+		return "", func() {}, nil
+	}
+	ln, err := daemon.Listen(addr)
+	if err != nil {
+		return "", nil, err
+	}
+	d := door.On(ln, door.Options{Addr: addr, MaxConns: max(1, most)}, log)
+	d.Serve(probes)
+	return ln.Addr().String(), func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = d.Shutdown(ctx)
+	}, nil
 }
 
 // stop ends the engine. Clients are served meanwhile, so that they can query the status.

@@ -323,3 +323,29 @@ func TestUnits(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectionsAndFiles: connections get no more than the limit on open files allows.
+func TestConnectionsAndFiles(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = 256
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	d := start(t, config.Worker{Server: config.Server{MaxConnections: 1024}, HTTPAddr: "127.0.0.1:0"})
+	if log := d.out.String(); !strings.Contains(log, "max_connections is lowered to 96") {
+		t.Errorf("no word of the limit in the log:\n%s", log)
+	}
+	d.signal(syscall.SIGTERM)
+	if err := d.wait(); err != nil {
+		t.Error(err)
+	}
+}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// spare connections are accepted beyond the limit, for health checks and for the answer
+// Spare connections are accepted beyond the limit, for health checks and for the answer
 // that there are too many.
-const spare = 64
+const Spare = 64
 
 // crowd bounds the connections of a listener. If there are too many, it closes one that has asked
 // for nothing for long: one that is idle, or in the middle of a handshake or of the head of a
@@ -62,7 +62,7 @@ func (c *crowd) enter(nc net.Conn) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.within == c.most {
-		if made := c.makeRoom(); !made && int(c.open.Load()) >= c.most+spare {
+		if made := c.makeRoom(); !made && int(c.open.Load()) >= c.most+Spare {
 			return nil
 		}
 	}

@@ -104,7 +104,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if d.certs, err = d.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	most, _, err := guard.ConnLimit(opt.MaxConns, spare+opt.Files, log)
+	most, _, err := guard.ConnLimit(d.limit, opt.MaxConns, Spare+opt.Files, log)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes [
 }
 
 // On is Listen for an address that the caller has bound, for daemons that have no flags: with a
-// password or none, without TLS and with at most opt.MaxConns connections.
+// password or none, without TLS and with at most opt.MaxConns connections, and Spare more.
 func On(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
 	d := newDoor(opt, "max_connections", log, false, scopes)
 	if opt.Password != "" {

@@ -154,7 +154,7 @@ func TestLoiterers(t *testing.T) {
 			url := map[bool]string{false: "http://", true: "https://"}[secure] + d.Addr().String()
 			for _, says := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 				var all []*visitor
-				for range 8 + 2*spare {
+				for range 8 + 2*Spare {
 					all = append(all, visit(t, d))
 					fmt.Fprint(all[len(all)-1], says)
 				}
