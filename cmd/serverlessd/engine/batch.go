@@ -107,6 +107,20 @@ func (t *batch) Ended(i int, o job.Outcome) {
 	t.b.put(t.e.judge(t.runs[i], &o))
 }
 
+// endBare ends jobs without a run, because the store has lost their payloads, or gives them back if
+// the sysid is lost. The batch has no slot.
+func (t *batch) endBare(held bool) {
+	defer t.cancel(nil)
+	for _, r := range t.runs {
+		if !held {
+			t.b.put(t.e.broken(r, false, nil))
+			continue
+		}
+		t.e.log.Error().Stringer("id", r.ID).Str("type", r.Jobtype).Msg("the payload of a job is gone: sq_data has no row for it; the job ends")
+		t.b.put(t.e.judge(r, &job.Outcome{Status: 410, Code: job.CodeNoPayload, Data: []byte("the payload is gone: the store has no row for it in sq_data")}))
+	}
+}
+
 // finish gives back the jobs that were not begun, or that this daemon has cut short, and frees the
 // slot.
 func (t *batch) finish() {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -398,4 +399,42 @@ func TestLastRun(t *testing.T) {
 	again := running(t, t.TempDir(), sqlite(t, path))
 	defer again.Shutdown(context.Background())
 	look(again)
+}
+
+// TestLostPayload: a job whose row of sq_data is gone does not run with another payload. It ends, and
+// says why; the others run.
+func TestLostPayload(t *testing.T) {
+	path, ran := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
+	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine = 1 << 20 }, sqlite(t, path))
+	defer e.Shutdown(context.Background())
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprintf(`echo "${#1}" >>'%s'`, ran)}})
+	})
+	e.Stop()
+	all := add(t, e, "a-x", strings.Repeat("x", 2000), strings.Repeat("x", 3000), "x")
+	for _, id := range all {
+		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+	}
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM sq_data WHERE id = ?", all[1].String()); err != nil {
+		t.Fatal(err)
+	}
+	e.Start()
+	rec := reaches(t, e, all[1], job.Abandoned)
+	if l := rec.Last; rec.Code != job.CodeNoPayload || l == nil || !strings.Contains(string(l.Data), "sq_data") {
+		t.Errorf("%+v, %+v", rec, l)
+	}
+	if _, data, err := e.Payload(t.Context(), all[1]); data != nil || err != nil {
+		t.Errorf("its payload is %q, %v", data, err)
+	}
+	for _, id := range []job.ID{all[0], all[2]} {
+		reaches(t, e, id, job.Succeeded)
+	}
+	if got, err := os.ReadFile(ran); string(got) != "2000\n1\n" && string(got) != "1\n2000\n" {
+		t.Errorf("payloads of these lengths ran: %q, %v", got, err)
+	}
 }

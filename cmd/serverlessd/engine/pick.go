@@ -233,11 +233,20 @@ func (e *Engine) take(p *plan) bool {
 	case len(taken) < p.size*p.batches:
 		p.due.Count = 0
 	}
+	var bare []store.Taken
+	taken = slices.DeleteFunc(taken, func(j store.Taken) bool {
+		if j.NoPayload {
+			bare = append(bare, j)
+		}
+		return j.NoPayload
+	})
 	var all []*batch
 	for some := range slices.Chunk(taken, p.size) {
 		all = append(all, newBatch(e, &p.candidate, sysid, some, began))
 	}
-	held := p.b.grasp(all, sysid)
+	lost := newBatch(e, &p.candidate, sysid, bare, began)
+	held := p.b.grasp(append(all, lost), sysid)
+	lost.endBare(held)
 	for _, t := range all {
 		e.begin(t, held)
 		p.batches--

@@ -59,6 +59,7 @@ const (
 	CodeExpired     = "expired"      // waited too long for its first run
 	CodeLockExpired = "lock_expired" // its daemon was lost
 	CodeNoHandler   = "no_handler"
+	CodeNoPayload   = "no_payload" // the store has lost its payload
 	CodeTimeout     = "timeout"
 )
 

@@ -45,7 +45,7 @@ func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 		if err := addLast(ctx, q, []*Record{rec}); err != nil {
 			return err
 		}
-		if err := each(ctx, q, "SELECT "+of("LENGTH")+", COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
+		if err := each(ctx, q, "SELECT COALESCE("+of("LENGTH")+", 0), COALESCE((SELECT LENGTH(r.data) FROM sq_results r WHERE r.id = j.id), 0) FROM sq_jobs j WHERE j.id = ?", []any{string(id)},
 			func(r *sql.Rows) error { return r.Scan(&rec.Bytes, &rec.DataBytes) }); err != nil {
 			return err
 		}

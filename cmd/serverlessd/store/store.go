@@ -79,7 +79,8 @@ type Store interface {
 	Sweep(ctx context.Context, s Sweeping) (Swept, error)
 
 	Job(ctx context.Context, id job.ID) (*Record, error)
-	// Result returns a job's data, or ErrNotDone before its end. Payload returns its payload.
+	// Result returns a job's data, or ErrNotDone before its end. Payload returns its payload, nil
+	// if the store has lost it.
 	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Payload(ctx context.Context, id job.ID) (*Record, []byte, error)
 	Delete(ctx context.Context, id job.ID) error
@@ -162,8 +163,10 @@ type Taken struct {
 	Run
 	Jobtype string
 	Payload []byte
-	Waited  time.Duration // since it was due
-	Age     time.Duration // since its first run, 0 if this is it, or the store's clock may have been set
+	// NoPayload: the payload is gone, because the store has lost it.
+	NoPayload bool
+	Waited    time.Duration // since it was due
+	Age       time.Duration // since its first run, 0 if this is it, or the store's clock may have been set
 }
 
 // Fate is what happens after a run.

@@ -115,7 +115,8 @@ func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 		}
 		for i := range part {
 			if part[i].Payload == nil {
-				part[i].Payload = found[part[i].ID]
+				data, there := found[part[i].ID]
+				part[i].Payload, part[i].NoPayload = data, !there
 			}
 			size += len(part[i].Payload)
 			if n++; most > 0 && size >= most {

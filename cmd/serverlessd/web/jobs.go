@@ -221,6 +221,9 @@ func (s *Web) payload(r *request) error {
 	if err := r.mine(rec, err); err != nil {
 		return err
 	}
+	if data == nil {
+		return fail(http.StatusNotFound, job.CodeNoPayload, "id", "the store has lost the payload of job %s", id)
+	}
 	return s.write(r, id, data, s.queue.Payload)
 }
 
