@@ -73,6 +73,10 @@ const (
 	killPatience = 10 * time.Second
 )
 
+// startsAtOnce bounds how many processes are being started at a time: until its child has its files,
+// a start holds twice as many, and connections leave only so many to them.
+const startsAtOnce = 4
+
 // begin starts a context and waits until it is ready.
 func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fault) {
 	name := strconv.FormatUint(serial, 10)
@@ -82,7 +86,10 @@ func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fa
 	_, _ = rand.Read(random[:])
 	c.secret = hex.EncodeToString(random[:])
 	c.out = newOutput(c.secret, &r.o, r.o.Log.With().Str("client", k.client).Str("lang", k.lang).Logger())
-	if err := c.start(name); err != nil {
+	r.starts <- struct{}{}
+	err := c.start(name)
+	<-r.starts
+	if err != nil {
 		c.clear()
 		return nil, &fault{codeContextFailed, err.Error()}
 	}

@@ -103,6 +103,7 @@ type Runner struct {
 	web    *http.Client
 	pool   *pool
 	checks chan struct{} // holds a value for each check that runs
+	starts chan struct{} // and for each process that is being started
 
 	mu   sync.Mutex // guards the following
 	life context.Context
@@ -124,7 +125,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	launch.KeepDescriptors()
-	r := &Runner{o: o, web: newClient(o), checks: make(chan struct{}, checksAtOnce)}
+	r := &Runner{o: o, web: newClient(o), checks: make(chan struct{}, checksAtOnce), starts: make(chan struct{}, startsAtOnce)}
 	r.pool = newPool(r, who)
 	r.life, r.end = context.WithCancel(context.Background())
 	go r.pool.watch()

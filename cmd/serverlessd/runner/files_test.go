@@ -1,0 +1,62 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// TestStartsTakeFewFiles: however many contexts begin at once, they need few files more than when
+// all of them are ready.
+func TestStartsTakeFewFiles(t *testing.T) {
+	const n, more = 40, 16 * startsAtOnce
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	begin := func() (ready int) {
+		r := newRunner(t, func(o *Options) { o.Contexts = n })
+		dir := t.TempDir()
+		h := handler(job.Source{Lang: job.Shell, Body: `: >"` + dir + `/$1"; while ! [ -e "` + dir + `/go" ]; do sleep 0.1; done`})
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				if o := one(t, r, h, string(rune('A'+i))); o.Status != 200 {
+					t.Errorf("context %d: %d %s %s", i, o.Status, o.Code, o.Data)
+				}
+			})
+		}
+		eventually(t, "all jobs are running", func() bool {
+			list, _ := filepath.Glob(filepath.Join(dir, "?"))
+			return len(list) == n || t.Failed()
+		})
+		ready = open()
+		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		r.Close()
+		return ready
+	}
+	before := open()
+	ready := begin()
+	eventually(t, "the files are closed", func() bool { return open() <= before+10 })
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = uint64(ready + more)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	begin()
+}
