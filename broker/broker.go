@@ -207,7 +207,7 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.do(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.opened.Len() > 0 && b.idle.Len() > 0 {
+	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.asked() {
 		b.match()
 	}
 	if b.deadTypes.Len() > 0 {

@@ -36,7 +36,7 @@
 // tenants instead; the one served longest ago goes first. A group has the limits of the
 // rules that match its name. While one of them is reached, the group is shut: its queues
 // are in pens, one for each type, outside all lines. When it opens, its pens return one by
-// one as workers ask for jobs.
+// one while there is an idle worker, or a fleet, to ask for jobs.
 //
 // An idle worker that serves one type is in the type's line of idle workers. A worker that
 // serves several types belongs to a pool, the set of names and patterns with which it

@@ -15,8 +15,8 @@ import (
 //
 // A type's line orders tenants by the priority of their best jobs, then by when they were last
 // served. A pen has the queues of one type that one group holds back. Parked pens are not
-// looked at. When the group opens, its pens come back one by one, the best first, as workers
-// ask for jobs. The next job may shut the group again, so it would be useless to look at each
+// looked at. When the group opens, its pens come back one by one, the best first, while
+// somebody asks for jobs. The next job may shut the group again, so it would be useless to look at each
 // of ten thousand types.
 
 const (

@@ -79,7 +79,7 @@ func (b *Broker) matchAmong() bool {
 			return false
 		case len(b.touched) > 0:
 			// The search has touched types: they must be ranked first.
-		case b.opened.Len() > 0 && b.idle.Len() > 0 && (q == nil || b.opened.Top().Before(&at)):
+		case b.asked() && (q == nil || b.opened.Top().Before(&at)):
 			if !b.mayLook() {
 				return false
 			}

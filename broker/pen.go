@@ -139,6 +139,10 @@ func (b *Broker) unparkTenant(p *pen) {
 	}
 }
 
+// asked reports whether somebody asks for the jobs of groups that have opened: an idle worker,
+// or a fleet, which must learn of jobs that it could lend.
+func (b *Broker) asked() bool { return b.opened.Len() > 0 && (b.watching || b.idle.Len() > 0) }
+
 // admitBest finds the best job in all parked pens of open groups and opens its pen.
 func (b *Broker) admitBest() {
 	g := b.groups.At(b.opened.Top().Ref)

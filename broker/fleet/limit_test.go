@@ -95,6 +95,55 @@ func TestGroupsOfHome(t *testing.T) {
 	}
 }
 
+// TestGroupOpensAtHome: jobs that a group held back are lent when it opens, even if their home
+// has no workers and no broker has asked for its jobs for a while.
+func TestGroupOpensAtHome(t *testing.T) {
+	group := []byte(`"g"`)
+	for _, end := range []string{"the rule is dropped", "the job has ended", "the rate has room"} {
+		t.Run(end, func(t *testing.T) {
+			w := newTwins(time.Millisecond)
+			w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
+			w.join(&broker.Joining{Type: []byte(`"u"`), Prefetch: 1})
+			configure := func(s *broker.Settings) {
+				fx, err := w.cores[0].Configure(w.now, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.apply(0, fx)
+			}
+			rule := broker.Rule{Concurrency: 1}
+			if end == "the rate has room" {
+				rule = broker.Rule{Concurrency: -1, Rate: 0.01}
+			}
+			configure(&broker.Settings{Rules: []broker.RuleInfo{{Pattern: group, Rule: rule}}})
+			for i := range 6 {
+				w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{
+					ID: fmt.Append(nil, i), Type: []byte{'"', "tu"[i%2], '"'}, Body: []byte("1"), Groups: [][]byte{group},
+				}))
+			}
+			w.pass(time.Minute)
+			if len(w.jobs) != 1 {
+				t.Fatalf("%d of a group run that may run 1", len(w.jobs))
+			}
+			switch end {
+			case "the rate has room":
+				w.pass(50 * time.Second)
+				if len(w.jobs) != 2 {
+					t.Errorf("%d jobs run, want 2", len(w.jobs))
+				}
+				configure(&broker.Settings{Drop: [][]byte{group}})
+			case "the rule is dropped":
+				configure(&broker.Settings{Drop: [][]byte{group}})
+				w.pass(time.Second)
+				if len(w.jobs) != 2 {
+					t.Errorf("%d jobs run, want 2", len(w.jobs))
+				}
+			}
+			w.done(t, 6)
+		})
+	}
+}
+
 // TestManyTypes: a worker of many types runs one job after the other, of any types, the
 // best first. With many types that each have workers of their own, every
 // type is wanted.
