@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -42,25 +43,69 @@ const (
 	setFair
 	credit
 	forget
+	addBorrower
+	addLender
+	allot
+	borrow
+	unwant
+	follow
+	giveBack
 	verbs
 )
 
-var verbNames = [verbs]string{
-	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
-	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revoke-all", "revive", "revive-all", "attach", "written",
-	"change", "amend", "release",
-	"rule", "drop-rule", "fair", "credit", "forget",
+// does has the name of each verb, and what the oracle does.
+var does = [verbs]struct {
+	name string
+	do   func(*oracle, *command)
+}{
+	addSubmitter: {"submitter", (*oracle).connect},
+	addWorker:    {"worker", (*oracle).connect},
+	submit:       {"submit", (*oracle).submit},
+	cancel:       {"cancel", (*oracle).cancel},
+	join:         {"join", (*oracle).join},
+	respond:      {"respond", (*oracle).respond},
+	fail:         {"fail", (*oracle).fail},
+	progress:     {"progress", (*oracle).progress},
+	leave:        {"leave", (*oracle).leave},
+	gone:         {"gone", (*oracle).gone},
+	expelled:     {"expelled", (*oracle).gone},
+	tick:         {"tick", (*oracle).tick},
+	pause:        {"pause", (*oracle).pause},
+	limit:        {"limit", (*oracle).configure},
+	drain:        {"drain", (*oracle).drain},
+	expel:        {"expel", (*oracle).expel},
+	revoke:       {"revoke", (*oracle).revoke},
+	revokeAll:    {"revoke-all", (*oracle).revokeAll},
+	revive:       {"revive", (*oracle).revive},
+	reviveAll:    {"revive-all", (*oracle).reviveAll},
+	attach:       {"attach", (*oracle).attach},
+	written:      {"written", (*oracle).written},
+	change:       {"change", (*oracle).change},
+	amend:        {"amend", (*oracle).change},
+	release:      {"release", (*oracle).release},
+	setRule:      {"rule", (*oracle).configure},
+	dropRule:     {"drop-rule", (*oracle).configure},
+	setFair:      {"fair", (*oracle).configure},
+	credit:       {"credit", (*oracle).credit},
+	forget:       {"forget", (*oracle).forgetType},
+	addBorrower:  {"borrower", (*oracle).connect},
+	addLender:    {"lender", (*oracle).connect},
+	allot:        {"allot", (*oracle).allot},
+	borrow:       {"borrow", (*oracle).borrow},
+	unwant:       {"unwant", (*oracle).unwant},
+	follow:       {"follow", (*oracle).follow},
+	giveBack:     {"return", (*oracle).release},
 }
 
-func (v verb) String() string { return verbNames[v] }
+func (v verb) String() string { return does[v].name }
 
 // command is one step of a run, complete in itself, so that a run can be repeated
 // without some of its commands.
 type command struct {
 	verb verb
 	now  int64
-	// peer is the run's own number of a connection. A number that no earlier command
-	// introduced is a connection that the core never saw.
+	// peer is the run's own number of a connection. If no earlier command introduced
+	// the number, the core does not know the connection.
 	peer int
 
 	id, typ  string
@@ -82,117 +127,70 @@ type command struct {
 
 	prefetch int
 	notices  bool
-	// types and except replace typ, if they are not nil; allow has the types that the
-	// worker's token allows, each a letter, if it is not empty.
+	// types and except replace typ, if they are not nil; allow, unless it is empty, has
+	// the types that the worker's token allows, each a letter.
 	types, except []string
 	allow         string
 	wantHeaders   bool
 
 	reason    string
 	noRetry   bool
+	lost      bool // of a fail: the worker of the borrower was lost, or closed
 	failDelay int64
 
 	on          bool
 	concurrency int
 	rate        float64
-	// also are settings that are changed together with this one.
+	burst       int
+	run         int // of a borrow and of what is said about it later: the number of the borrow
+	// also has settings that are changed together with this one.
 	also []*command
 }
 
-// settings are all settings that a command changes together.
+// settings returns all settings that a command changes together.
 func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
-// line is a line of a trace.
-type line struct{ strings.Builder }
-
-func (l *line) opt(name string, set bool, v any) {
-	if set {
-		fmt.Fprintf(l, " %s=%v", name, v)
-	}
+// fields are those of a line of a trace. Fields that are zero, empty or nil are left out.
+type fields []struct {
+	name  string
+	value any
 }
 
-func (l *line) flag(name string, set bool) {
-	if set {
-		l.WriteString(" " + name)
-	}
-}
-
-// String is the line of the command in a trace.
-func (c *command) String() string {
-	var s line
-	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
-	switch c.verb {
-	case tick, drain, expel, pause, limit, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
-	default:
-		fmt.Fprintf(&s, " p%d", c.peer)
-	}
-	s.opt("id", c.id != "", c.id)
-	s.opt("type", c.typ != "", c.typ)
-	switch c.verb {
-	case addSubmitter:
-		s.opt("token", c.token != 0, c.token)
-	case attach:
-		s.opt("room", true, c.room)
-		s.flag("progress", c.progress)
-	case submit:
-		s.opt("keep", c.keep > 0, c.keep)
-		s.opt("age", c.age > 0, c.age)
-		s.opt("groups", c.groups != nil, c.groups)
-		s.opt("headers", c.headers != nil, string(c.headers))
-		s.opt("priority", c.priority != 0, c.priority)
-		s.opt("delay", c.delay > 0, c.delay)
-		s.opt("timeout", c.timeout > 0, c.timeout)
-		s.opt("backoff", c.backoff > 0, c.backoff)
-		s.opt("expires", c.expires > 0, c.expires)
-		s.opt("retries", c.retries >= 0, c.retries)
-		s.flag("detach", c.detach)
-		s.flag("quiet", c.quiet)
-		s.flag("progress", c.progress)
-		s.opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
-		s.flag("kept", c.kept)
-	case respond, progress:
-		s.opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
-		s.flag("kept", c.kept)
-	case join:
-		s.opt("prefetch", c.prefetch > 0, c.prefetch)
-		s.flag("notices", c.notices)
-		s.opt("types", c.types != nil, c.types)
-		s.opt("except", c.except != nil, c.except)
-		s.opt("allow", c.allow != "", c.allow)
-		s.flag("headers", c.wantHeaders)
-	case change, amend:
-		s.opt("priority", c.setPriority, c.priority)
-		s.opt("delay", c.delay >= 0, c.delay)
-		s.opt("groups", c.setGroups, c.groups)
-	case setRule:
-		s.opt("rule", true, c.rule)
-	case setFair:
-		s.opt("on", true, c.on)
-	case credit:
-		s.opt("room", true, c.room)
-	case revoke, revokeAll:
-		s.opt("groups", c.groups != nil, c.groups)
-		s.flag("running", c.on)
-	case forget:
-		s.flag("discard", c.on)
-	case reviveAll:
-		s.opt("again", true, c.on)
-	case release:
-		s.opt("delay", c.delay > 0, c.delay)
-	case fail:
-		s.flag("no-retry", c.noRetry)
-		s.opt("delay", c.failDelay >= 0, time.Duration(c.failDelay))
-	case expelled:
-		s.opt("reason", true, c.reason)
-	case pause:
-		s.opt("on", true, c.on)
-	case limit:
-		s.opt("concurrency", true, c.concurrency)
-		s.opt("rate", true, c.rate)
-	}
-	for _, x := range c.also {
-		_, what, _ := strings.Cut(x.String(), " ")
-		fmt.Fprintf(&s, " and %s", strings.TrimSpace(what))
+func (l fields) String() string {
+	var s strings.Builder
+	for _, f := range l {
+		if f.value != nil && !reflect.ValueOf(f.value).IsZero() {
+			fmt.Fprintf(&s, " %s=%v", f.name, f.value)
+		}
 	}
 	return s.String()
+}
+
+// when is what is written of a value that may be 0: nothing unless it is set.
+func when(set bool, v any) string {
+	if !set {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+// String returns the command's line in a trace.
+func (c *command) String() string {
+	s := fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + fields{
+		{"p", c.peer}, {"id", c.id}, {"type", c.typ}, {"token", c.token}, {"keep", c.keep}, {"age", c.age},
+		{"groups", c.groups}, {"headers", string(c.headers)},
+		{"priority", when(c.setPriority || c.priority != 0, c.priority)}, {"delay", when(c.delay > 0 || c.verb == change || c.verb == amend, c.delay)},
+		{"timeout", c.timeout}, {"backoff", c.backoff}, {"expires", c.expires}, {"retries", when(c.retries >= 0, c.retries)},
+		{"detach", c.detach}, {"quiet", c.quiet}, {"progress", c.progress}, {"room", when(c.verb == attach || c.verb == credit || c.verb == allot, c.room)},
+		{"body", when(c.body != nil, fmt.Sprintf("%d bytes", len(c.body)))}, {"kept", c.kept}, {"prefetch", c.prefetch}, {"notices", c.notices},
+		{"types", c.types}, {"except", c.except}, {"allow", c.allow}, {"wants-headers", c.wantHeaders},
+		{"rule", when(c.verb == setRule, c.rule)}, {"concurrency", when(c.verb == limit, c.concurrency)}, {"rate", when(c.verb == limit, c.rate)},
+		{"burst", c.burst}, {"run", c.run}, {"on", c.on}, {"reason", c.reason}, {"no-retry", c.noRetry}, {"lost", c.lost},
+		{"retry-in", when(c.failDelay >= 0 && c.verb == fail, time.Duration(c.failDelay))},
+	}.String()
+	for _, x := range c.also {
+		_, what, _ := strings.Cut(x.String(), " ")
+		s += " and " + strings.TrimSpace(what)
+	}
+	return s
 }

@@ -12,39 +12,32 @@ import (
 
 var opNames = map[broker.Op]string{
 	broker.OpOK: "ok", broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
-	broker.OpCancel: "cancel", broker.OpRefuse: "refuse", broker.OpEnd: "end", broker.OpClose: "close",
+	broker.OpCancel: "cancel", broker.OpOverdue: "overdue", broker.OpFollow: "follow", broker.OpReturn: "return", broker.OpRefuse: "refuse", broker.OpEnd: "end", broker.OpClose: "close",
 }
 
 var codeNames = map[broker.Code]string{
 	broker.IDExists: "id_exists", broker.UnknownID: "unknown_id", broker.NotProcessing: "not_processing",
-	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobFinal: "job_failed (final)", broker.JobLater: "job_failed (later)",
+	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)", broker.JobFinal: "job_failed (final)", broker.JobLater: "job_failed (later)", broker.JobExpelled: "job_failed (expelled)",
 	broker.Expired: "expired", broker.Cancelled: "cancelled", broker.TakenOver: "taken_over",
 }
 
 func (f *frame) String() string {
-	var s line
-	fmt.Fprintf(&s, "p%d %s", f.peer, opNames[f.op])
-	s.flag(codeNames[f.code], f.code != 0)
-	s.opt("id", f.id != "", f.id)
-	s.opt("type", f.typ != "", f.typ)
-	s.opt("headers", f.headers != nil, string(f.headers))
-	s.flag("spent", f.spent)
-	s.opt("state", f.state != "", f.state)
-	s.opt("body", f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))
-	s.opt("reason", f.reason != "", f.reason)
-	return s.String()
+	return fmt.Sprintf("p%d %s", f.peer, opNames[f.op]) + fields{
+		{"code", codeNames[f.code]}, {"id", f.id}, {"type", f.typ}, {"headers", string(f.headers)}, {"spent", f.spent}, {"run", f.run}, {"loan", f.loan}, {"delay", f.delay},
+		{"state", f.state}, {"body", when(f.body != nil, fmt.Sprintf("%.12q… %d bytes", f.body, len(f.body)))}, {"reason", f.reason},
+	}.String()
 }
 
 // loose frames of one command may come in any order among neighbours of the same kind:
-// if several jobs end together, the protocol does not say in which order their
-// submitters are told.
+// if several jobs end together, the protocol does not define the order of their
+// frames.
 func (f *frame) loose(g *frame, together bool) bool {
 	return f.op == g.op &&
 		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
 }
 
-// arrange orders frames by peer. The frames of a peer stay in the order sent, except loose
-// ones, which are ordered by id.
+// arrange sorts frames by peer. The frames of a peer keep their order, except loose ones,
+// which are sorted by id.
 func arrange(fs []frame, together bool) {
 	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
 	for i := 0; i < len(fs); {
@@ -61,7 +54,7 @@ func arrange(fs []frame, together bool) {
 
 func (want *frame) same(got *frame) bool {
 	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
-		want.typ != got.typ || want.spent != got.spent || want.state != got.state || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
+		want.typ != got.typ || want.spent != got.spent || want.state != got.state || want.delay != got.delay || want.run != got.run || want.loan != got.loan || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
 		return false
 	}
 	return want.reason == "" || want.reason == got.reason
@@ -90,7 +83,7 @@ func compareFrames(want, got []frame, together bool) error {
 	return fmt.Errorf("%s", s.String())
 }
 
-// compareLedgers compares the counters per type and in all.
+// compareLedgers compares the counters of each type and the totals.
 func (r *runner) compareLedgers() error {
 	o, b := r.oracle, r.driver.core
 	var sum broker.Ledger
@@ -124,6 +117,9 @@ func (r *runner) compareLedgers() error {
 		if err := o.compareType(k, &info); err != nil {
 			return err
 		}
+		if err := r.compareLending(k); err != nil {
+			return err
+		}
 	}
 	sum.Add(&o.forgotten)
 	if b.Totals() != sum {
@@ -135,11 +131,14 @@ func (r *runner) compareLedgers() error {
 			kept++
 		}
 	}
+	if b.Borrowed() != len(o.borrowed) {
+		return fmt.Errorf("%d borrowed jobs run, expected %d", b.Borrowed(), len(o.borrowed))
+	}
 	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
 		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
 	}
-	// A living submitter may keep its last type, and jobs that are still to be swept
-	// may keep theirs.
+	// A connected submitter may keep its last type in use, and so may jobs that are
+	// still to be swept.
 	if most := o.cfg.IdleTypes + len(o.peers); unused > most && o.vanished == 0 {
 		return fmt.Errorf("%d unused types are remembered, at most %d may be", unused, most)
 	}
@@ -159,9 +158,14 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 			}
 		}
 	}
+	for _, j := range o.borrowed {
+		if j.typ == k.name {
+			bytes += j.weight()
+		}
+	}
 	free := 0
 	for _, w := range o.peers {
-		if w.free() && w.serves(k.name) {
+		if w.free() && !w.borrows && w.serves(k.name) {
 			free++
 		}
 	}
@@ -173,7 +177,7 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 		limits              broker.TypeLimits
 		oldest              time.Duration
 	}
-	want := view{bytes, o.workers(k.name), free, len(k.letters), len(owners), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate}, age}
+	want := view{bytes, o.workers(k.name), free, len(k.letters), len(owners), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}, age}
 	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Submitters, info.Paused, info.Limits, info.Oldest}
 	if want != got {
 		return fmt.Errorf("type %q differs:\n  expected %+v\n  got      %+v", k.name, want, got)
@@ -182,7 +186,7 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 }
 
 // compareNext: the core must ask for a tick in time, and must not ask for ticks that it
-// does not need. All times in the past mean at once.
+// does not need. Any time in the past means at once.
 func (r *runner) compareNext() error {
 	want, got := max(r.oracle.next(), r.oracle.now), max(r.driver.core.Next(), r.oracle.now)
 	if got > want {

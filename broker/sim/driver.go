@@ -8,7 +8,7 @@ import (
 	"gloom/broker"
 )
 
-// driver carries commands to the core as a hub would: memory that it lends is
+// driver gives commands to the core as a hub would. Memory that it lends to the core is
 // overwritten before the next command.
 type driver struct {
 	core *broker.Broker
@@ -19,15 +19,26 @@ type driver struct {
 	used    int
 
 	frames []frame
-	// outcomes are the numbers of the outcomes last sent, by id.
+	// outcomes has the numbers of the latest outcomes that were sent, by id.
 	outcomes map[string]uint64
 	// code and refused are the results of operators' commands.
 	code    broker.Code
 	refused bool
 	// known: the type to be forgotten exists.
 	known bool
+	// runs has the numbers of borrows by the core's numbers of runs, lent the ids of jobs by
+	// the core's numbers of the runs at borrowers.
+	runs map[uint64]int
+	lent map[uint64]string
+	// unborrowed is why the core did not borrow.
+	unborrowed broker.Unborrowed
 
-	// closed are the peers that the core closed in this command.
+	// watched: a fleet watches the core. lendable has the types with jobs to lend, as a fleet
+	// knows them that looks at what has moved.
+	watched  bool
+	lendable map[string]bool
+
+	// closed has the peers that the core closed in this command.
 	closed []int
 
 	kept []keptBody
@@ -39,16 +50,24 @@ type keptBody struct{ body, want []byte }
 const keptBodies = 64
 
 func newDriver(cfg broker.Config) *driver {
-	return &driver{
+	d := &driver{
 		core:     broker.New(cfg),
+		watched:  cfg.Seed%4 > 0,
+		lendable: map[string]bool{},
 		peers:    map[int]broker.Peer{},
 		numbers:  map[broker.Peer]int{},
 		outcomes: map[string]uint64{},
+		runs:     map[uint64]int{},
+		lent:     map[uint64]string{},
 	}
+	if d.watched {
+		d.core.Watch()
+	}
+	return d
 }
 
 // peer translates a number. A connection that was never introduced gets a number that
-// the core has not given out, near those that it has.
+// the core has not used yet, near the used ones.
 func (d *driver) peer(no int) broker.Peer {
 	if p, known := d.peers[no]; known {
 		return p
@@ -56,7 +75,7 @@ func (d *driver) peer(no int) broker.Peer {
 	return broker.Peer(uint64(no%7) | uint64(no%3)<<40)
 }
 
-// lend copies b to memory that is spoiled before the next command.
+// lend copies b to memory that is overwritten before the next command.
 func (d *driver) lend(b []byte) []byte {
 	if d.used+len(b) > len(d.scratch) {
 		d.scratch = make([]byte, 2*(d.used+len(b))+256)
@@ -75,13 +94,14 @@ func (d *driver) body(c *command) []byte {
 	return d.lend(c.body)
 }
 
-// do carries out a command and puts the frames that the core sends into frames.
+// do carries out a command and stores the frames that the core sends in frames.
 func (d *driver) do(c *command) {
 	for i := range d.scratch[:d.used] {
 		d.scratch[i] = 0xEE
 	}
 	d.used = 0
 	d.frames, d.closed, d.code, d.refused, d.known = d.frames[:0], nil, 0, false, false
+	d.unborrowed = 0
 	id, typ := d.lend([]byte(c.id)), d.lend([]byte(c.typ))
 	p := d.peer(c.peer)
 	b := d.core
@@ -121,12 +141,35 @@ func (d *driver) do(c *command) {
 		var bad *broker.BadSetting
 		fx, bad = b.Configure(c.now, d.settings(c))
 		d.refused = bad != nil
+	case addBorrower:
+		var p broker.Peer
+		p, fx = b.AddBorrower(c.now, typ, fmt.Sprint(c.peer))
+		d.introduce(c.peer, p)
+	case addLender:
+		d.introduce(c.peer, b.AddLender())
+	case allot:
+		fx = b.Allot(c.now, p, c.room)
+	case borrow:
+		d.note(b.Meet(c.now, typ))
+		var run uint64
+		fx, run, d.unborrowed = b.Borrow(c.now, p, &broker.Submission{
+			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority, Age: c.age, Headers: d.lendOr(c.headers), Progress: c.progress,
+		})
+		if run != 0 {
+			d.runs[run] = c.run
+		}
+	case unwant:
+		fx = b.Unwant(c.now, p, d.run(c.run), c.on)
+	case follow:
+		b.Follow(p, d.run(c.run), c.on)
+	case giveBack:
+		fx = b.Return(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
 	case release:
 		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
 	case respond:
 		fx = b.Respond(c.now, p, id, d.body(c), c.kept)
 	case fail:
-		fx = b.Fail(c.now, p, &broker.Failure{ID: id, Reason: c.reason, NoRetry: c.noRetry, Delay: c.failDelay})
+		fx = b.Fail(c.now, p, &broker.Failure{ID: id, Reason: c.reason, NoRetry: c.noRetry, Lost: c.lost && !c.noRetry, Expelled: c.lost && c.noRetry, Delay: c.failDelay})
 	case progress:
 		fx = b.Progress(c.now, p, id, d.body(c), c.kept)
 	case leave:
@@ -192,6 +235,16 @@ func (d *driver) do(c *command) {
 	d.note(fx)
 }
 
+// run is the core's number of a borrowed run.
+func (d *driver) run(no int) uint64 {
+	for run, n := range d.runs {
+		if n == no {
+			return run
+		}
+	}
+	return uint64(no)<<32 | uint64(no)
+}
+
 func (d *driver) settings(c *command) *broker.Settings {
 	var s broker.Settings
 	for _, x := range c.settings() {
@@ -205,7 +258,7 @@ func (d *driver) settings(c *command) *broker.Settings {
 		case pause:
 			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Paused: &x.on})
 		case limit:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate}})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate, Burst: x.burst}})
 		}
 	}
 	return &s
@@ -249,8 +302,24 @@ func (d *driver) note(fx []broker.Effect) {
 		}
 		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.Spent}
 		if e.Code != 0 {
-			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) {
+			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) && e.Run == 0 {
 				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))
+			}
+		}
+		if e.Code == broker.JobLater || e.Op == broker.OpReturn {
+			f.delay = e.Delay
+		}
+		if run, borrowed := d.runs[e.Run]; borrowed {
+			f.run = run
+		} else if e.Run != 0 {
+			if e.Op == broker.OpJob {
+				d.lent[e.Run] = f.id
+			}
+			if d.lent[e.Run] != f.id {
+				panic(fmt.Sprintf("sim: run %d was lent with job %q, and has job %q now", e.Run, d.lent[e.Run], f.id))
+			}
+			if e.Op == broker.OpJob || e.Op == broker.OpFollow {
+				f.loan = d.core.Loan(e.Run)
 			}
 		}
 		if e.State != 0 {
@@ -272,7 +341,7 @@ func (d *driver) note(fx []broker.Effect) {
 	}
 }
 
-// settle tells whether memory has changed that was to stay as it was.
+// settle returns an error if memory has changed that must not change.
 func (d *driver) settle() error {
 	for _, k := range d.kept {
 		if !bytes.Equal(k.body, k.want) {
@@ -282,7 +351,7 @@ func (d *driver) settle() error {
 	return nil
 }
 
-// sight shows the oracle the parts of the core that it may read at a moment.
+// sight returns the parts of the core that the oracle may read at a moment.
 func (d *driver) sight(now int64) sight {
 	return sight{
 		due: func(id string) (int64, bool) {
@@ -297,6 +366,7 @@ func (d *driver) sight(now int64) sight {
 			x, found := d.core.Explain(now, []byte(id))
 			return found && x.State != "ended"
 		},
+		unborrowed: d.unborrowed,
 		overloaded: d.refused,
 		known:      d.known,
 		out: func(typ string, n int) string {

@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// generator makes up the commands of a run. It reads the oracle, to hit interesting
-// cases more often than chance would.
+// generator generates the commands of a run. It reads the oracle, so that interesting
+// cases are more frequent than by chance.
 type generator struct {
 	p      profile
 	rng    *rand.Rand
@@ -21,11 +21,12 @@ type generator struct {
 	step   int
 	steps  int
 	now    int64
-	peers  int // numbers given out
-	fresh  int // ids made besides the common ones
+	peers  int // used numbers
+	fresh  int // ids besides the common ones
+	loans  int // used numbers of borrows
 }
 
-// noise is the source of bodies.
+// noise provides the content of bodies.
 var noise = func() []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	m := make([]byte, 1<<20)
@@ -45,9 +46,9 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
-	// Where groups meet a type's rate, no tick is late: which job goes first depends on when
-	// the core checks that rate again. The same holds for a rule that meets a group whose
-	// rates have just forgotten it: until the tick, the group may exist or not.
+	// If a type with groups has a rate, no tick is late: which job goes first depends on when
+	// the core checks that rate again. Nor is a tick late if a rule is set for a group that
+	// its rates have just forgotten: until the tick, the group may exist or not.
 	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.fading(max(c.now, g.o.now))
 	if g.p.groups > 0 && (ruling || g.o.paced() && g.core.Next() <= max(c.now, g.o.now)) {
 		c.verb, c.now = tick, max(c.now, g.o.now)
@@ -73,7 +74,7 @@ func (g *generator) next() *command {
 	case join:
 		c.typ = g.typ()
 		if g.p.names && g.chance(50) {
-			c.prefetch = 1 + g.rng.IntN(4)
+			c.prefetch = 1 + g.rng.IntN(6)
 		}
 		c.notices = g.p.notices && g.chance(50)
 		c.wantHeaders = g.chance(g.p.headers)
@@ -86,6 +87,22 @@ func (g *generator) next() *command {
 				c.allow = g.typ() + g.typ()
 			}
 		}
+	case addBorrower:
+		if c.typ = g.typ(); g.o.cfg.MaxTypes > 0 && !g.o.used(c.typ) {
+			c.verb, c.peer, c.typ = tick, 0, "" // brokers borrow only waiting jobs
+		}
+	case allot:
+		c.room = g.rng.IntN(5)
+	case borrow:
+		g.loans++
+		c.run = g.loans
+		c.id, c.typ, c.priority, c.progress = g.id(0), g.typ(), int64(g.rng.IntN(g.p.priorities)), g.chance(50)
+		if g.chance(30) {
+			c.age = g.duration()
+		}
+		g.body(c)
+	case unwant, follow:
+		c.run, c.on = g.loans-g.rng.IntN(6), g.chance(50)
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
@@ -108,12 +125,12 @@ func (g *generator) next() *command {
 		if !c.setPriority || g.chance(40) {
 			c.delay = g.duration() * time.Duration(g.rng.IntN(2))
 		}
-	case release:
+	case release, giveBack:
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry = g.chance(15)
-		if g.chance(30) {
+		c.noRetry, c.lost = g.chance(15), g.is(c.peer, brokers) && g.chance(30)
+		if g.chance(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
 	case expelled:
@@ -136,7 +153,7 @@ func (g *generator) next() *command {
 	return c
 }
 
-// setting invents a change of a rule, or of a setting of a type.
+// setting generates a change of a rule, or of a setting of a type.
 func (g *generator) setting(c *command) {
 	switch c.verb {
 	case setRule, dropRule:
@@ -144,7 +161,7 @@ func (g *generator) setting(c *command) {
 		c.rule.Concurrency = int64(g.rng.IntN(4)) - 1
 		if c.rule.Concurrency < 0 || g.chance(30) {
 			c.rule.Rate = []float64{0.5, 3, 20, 700, 1e6}[g.rng.IntN(5)]
-			c.rule.Burst = int64(g.rng.IntN(4))
+			c.rule.Burst = int64(g.rng.IntN(7))
 		}
 	case setFair:
 		c.typ, c.on = g.typ(), g.chance(70)
@@ -156,12 +173,18 @@ func (g *generator) setting(c *command) {
 		if g.chance(50) {
 			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 1e-12, 2e9, -1, math.NaN()}[g.rng.IntN(10)]
 		}
+		if g.chance(30) {
+			c.burst = g.rng.IntN(7)
+		}
 	}
 }
 
 func (g *generator) verb() verb {
 	subs, workers := 0, 0
 	for _, p := range g.o.peers {
+		if p.borrows || p.lends {
+			continue
+		}
 		if p.worker {
 			workers++
 		} else {
@@ -190,8 +213,8 @@ func (g *generator) verb() verb {
 	panic("sim: weights do not add up")
 }
 
-// time lets some time pass: often none, often until just a deadline; now and then it jumps,
-// sometimes backwards.
+// time lets some time pass: often none, often exactly until a deadline. Sometimes it jumps,
+// also backwards.
 func (g *generator) time(v verb) int64 {
 	still := g.p.still
 	if v == tick {
@@ -214,7 +237,7 @@ func (g *generator) time(v verb) int64 {
 	case n < 94:
 		g.now -= g.rng.Int64N(int64(10 * time.Millisecond))
 	case n < 96:
-		// A command from the past, as from a thread that was held up.
+		// A command from the past, as from a delayed thread.
 		return g.now - g.rng.Int64N(int64(time.Hour))
 	case n < 97:
 		g.now += int64(400 * 24 * time.Hour)
@@ -224,14 +247,20 @@ func (g *generator) time(v verb) int64 {
 	return g.now
 }
 
-// peer chooses the sender: mostly a live one of the right kind.
+// peer chooses the sender: mostly a connected one of the right kind.
 func (g *generator) peer(v verb) int {
 	switch v {
-	case addSubmitter, addWorker:
+	case addSubmitter, addWorker, addBorrower, addLender:
 		g.peers++
 		return g.peers
 	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair, forget:
 		return 0
+	}
+	switch v {
+	case allot, giveBack:
+		return g.somebody(true, v)
+	case borrow, unwant, follow:
+		return g.somebody(false, v)
 	}
 	worker := v != submit && v != cancel && v != attach && v != change
 	if v == gone || v == expelled {
@@ -239,7 +268,9 @@ func (g *generator) peer(v verb) int {
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 2:
-		return g.rng.IntN(g.peers+3) + 1 // dead, alive or never seen
+		if no := g.rng.IntN(g.peers+3) + 1; !g.is(no, brokers) { // lost, connected or unknown
+			return no
+		}
 	case n < 3:
 		return 100000 + g.rng.IntN(20)
 	case n < 4:
@@ -251,7 +282,7 @@ func (g *generator) peer(v verb) int {
 func (g *generator) somebody(worker bool, v verb) int {
 	var all, busy []int
 	for _, p := range g.o.peers {
-		if p.worker != worker {
+		if p.worker != worker || !suits(p, v) {
 			continue
 		}
 		all = append(all, p.no)
@@ -261,7 +292,7 @@ func (g *generator) somebody(worker bool, v verb) int {
 	}
 	if len(busy) > 0 && g.chance(85) {
 		switch v {
-		case respond, fail, progress, release, join, gone, expelled:
+		case respond, fail, progress, release, giveBack, join, gone, expelled:
 			return busy[g.rng.IntN(len(busy))]
 		}
 	}
@@ -271,9 +302,27 @@ func (g *generator) somebody(worker bool, v verb) int {
 	return all[g.rng.IntN(len(all))]
 }
 
+// brokers reports whether a peer is another broker.
+func brokers(p *oraclePeer) bool { return p.borrows || p.lends }
+
+func (g *generator) is(no int, what func(*oraclePeer) bool) bool {
+	return slices.ContainsFunc(g.o.peers, func(p *oraclePeer) bool { return p.no == no && what(p) })
+}
+
+// suits reports whether a peer of this kind may send the command.
+func suits(p *oraclePeer, v verb) bool {
+	switch v {
+	case allot, borrow, unwant, follow, giveBack:
+		return brokers(p)
+	case respond, fail, progress, release, gone:
+		return true
+	}
+	return !brokers(p)
+}
+
 func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
 
-// id is an id that a peer may use: often of a job of its own.
+// id returns an id that a peer may use: often that of its own job.
 func (g *generator) id(peer int) string {
 	if len(g.o.jobs) > 0 && g.chance(70) {
 		for range 4 {
@@ -286,7 +335,7 @@ func (g *generator) id(peer int) string {
 	return g.commonID()
 }
 
-// outID is an id that a worker may use: mostly of a job that it holds.
+// outID returns an id that a worker may use: mostly that of a job that it holds.
 func (g *generator) outID(peer int) string {
 	if w := g.o.peer(peer, true); w != nil {
 		if !w.named && g.chance(50) {
@@ -299,7 +348,7 @@ func (g *generator) outID(peer int) string {
 	return g.id(0)
 }
 
-// keptID is an id that may be attached to, often that of a job without a connection.
+// keptID returns an id that may be attached to, often that of a job without a connection.
 func (g *generator) keptID(over bool) string {
 	for range 8 {
 		if n := len(g.o.jobs); n > 0 {
@@ -311,7 +360,7 @@ func (g *generator) keptID(over bool) string {
 	return g.id(0)
 }
 
-// groups are some groups that a job may belong to.
+// groups returns some groups for a job.
 func (g *generator) groups() (list []string) {
 	for range 1 + g.rng.IntN(g.p.most) {
 		if name := fmt.Sprintf("g%d", g.rng.IntN(4)); !slices.Contains(list, name) {
@@ -321,7 +370,7 @@ func (g *generator) groups() (list []string) {
 	return list
 }
 
-// patterns are some names of types, and some patterns that fit several types.
+// patterns returns some names of types, and some patterns that fit several types.
 func (g *generator) patterns() []string {
 	list := []string{}
 	for range 1 + g.rng.IntN(3) {
@@ -370,7 +419,7 @@ func (g *generator) submit(c *command) {
 		c.backoff = []time.Duration{time.Millisecond, 3 * time.Millisecond, time.Second, 20 * time.Hour, broker.MaxBackoff}[g.rng.IntN(5)]
 	}
 	if g.chance(p.expires) {
-		// A deadline within the delay is refused before it gets to the core.
+		// A deadline within the delay is refused before it reaches the core.
 		c.expires = c.delay + g.duration()
 	}
 	if g.chance(p.retries) {

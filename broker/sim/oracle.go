@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -8,8 +9,8 @@ import (
 	"gloom/broker"
 )
 
-// frame is one frame that a peer is to be sent. Only the parts that the protocol fixes
-// are compared: an empty reason stands for any text.
+// frame is one frame that a peer must get. Only the parts that the protocol defines
+// are compared: an empty reason means any text.
 type frame struct {
 	op      broker.Op
 	code    broker.Code
@@ -21,6 +22,9 @@ type frame struct {
 	state   string
 	headers []byte
 	spent   bool
+	delay   int64       // of a job to be retried later, or given back
+	run     int         // in frames for a lender: the borrow
+	loan    broker.Loan // of a job for a borrower
 }
 
 // place is the state of a job.
@@ -38,9 +42,9 @@ type oracleJob struct {
 	command // of the submitter, with later changes; token says which submitters may attach
 	// arrival orders jobs by age.
 	arrival int
-	owner   int // peer, 0 when nobody waits for it
-	// lost: its owner went while it ran. cancelled: it was cancelled while it ran.
-	// revoked: an operator cancelled it, and its outcome is to be kept.
+	owner   int // a peer; 0 if no submitter waits for the job
+	// lost: its owner disconnected while it ran. cancelled: it was cancelled while it ran.
+	// revoked: an operator cancelled it, and its outcome will be kept.
 	lost, cancelled, revoked bool
 	last                     frame // its last frame, once it has ended
 	releases                 int
@@ -49,14 +53,16 @@ type oracleJob struct {
 	at, since int64
 	place     place
 	until     int64 // delayed: until then
-	least     bool  // or longer: the deadline hides the core's choice
+	least     bool  // or longer: the core's choice is unknown because of the deadline
 	expires   int64 // 0: no deadline
 	attempts  int
 	worker    int
 	// timer orders deadlines of the same moment by the order in which they were set.
 	timer int
-	// length is the size of the part that is kept, once the job has ended.
+	// length is the size of the outcome that is kept once the job has ended.
 	length int
+	// borrowed: it is another broker's job, and holds no id.
+	borrowed bool
 }
 
 func (j *oracleJob) unwanted() bool { return j.lost || j.cancelled }
@@ -68,7 +74,7 @@ func (j *oracleJob) weight() int64 {
 	return int64(len(j.id)+len(j.headers)+len(j.body)+length(j.groups)) + broker.JobOverhead
 }
 
-// before: it goes first if both are ready.
+// before reports whether j goes first if both are ready.
 func (j *oracleJob) before(k *oracleJob) bool {
 	switch {
 	case j.priority != k.priority:
@@ -79,7 +85,7 @@ func (j *oracleJob) before(k *oracleJob) bool {
 	return j.arrival < k.arrival
 }
 
-// due is the next moment at which a timer changes the job.
+// due returns the next moment at which a timer changes the job.
 func (j *oracleJob) due() (int64, bool) {
 	switch {
 	case j.place == running:
@@ -92,7 +98,7 @@ func (j *oracleJob) due() (int64, bool) {
 	return j.expires, j.expires != 0
 }
 
-// run is a job out at a worker.
+// run is a job that is out at a worker.
 type run struct {
 	id  string
 	job *oracleJob // nil once the run is overdue
@@ -102,10 +108,12 @@ type oraclePeer struct {
 	no     int
 	worker bool
 	token  uint64
+	// borrows: it is a worker that is another broker. lends: it is a submitter that is one.
+	borrows, lends bool
 
 	joined bool
-	// typ is the only type that it serves, unless types is set: then it serves what types
-	// names, without what except names, as far as allow permits.
+	// typ is the only type that it serves, unless types is set: then it serves the types
+	// in types and not in except that allow permits.
 	typ           string
 	types, except []string
 	allow         string
@@ -117,10 +125,10 @@ type oraclePeer struct {
 	left          bool
 	out           []run
 	inLine        bool
-	position      int // place in the line of workers with room: smaller is idle for longer
+	position      int // place in the line of workers with room; a smaller one has been idle for longer
 }
 
-// serves tells whether a joined worker serves a type.
+// serves reports whether a joined worker serves a type.
 func (w *oraclePeer) serves(typ string) bool {
 	if w.types == nil {
 		return w.typ == typ
@@ -130,7 +138,7 @@ func (w *oraclePeer) serves(typ string) bool {
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
-// names are the types that it serves and names in full, without a *.
+// names returns the types that it serves by their full name, without a *.
 func (w *oraclePeer) names() (names []string) {
 	if w.types == nil {
 		return []string{w.typ}
@@ -143,7 +151,7 @@ func (w *oraclePeer) names() (names []string) {
 	return names
 }
 
-// fits: a * of the pattern stands for any characters, none included.
+// fits reports whether a name fits a pattern, in which * is any number of any characters.
 func fits(pattern, s string) bool {
 	if pattern == "" || s == "" {
 		return strings.Trim(pattern, "*") == "" && s == ""
@@ -164,7 +172,7 @@ func (w *oraclePeer) overdue() int {
 	return n
 }
 
-// free: it may be sent a job.
+// free reports whether it may be sent a job.
 func (w *oraclePeer) free() bool {
 	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0 && w.credit > 0
 }
@@ -175,9 +183,10 @@ type oracleType struct {
 	paused        bool
 	concurrency   int
 	rate          float64
+	burst         int
 	paced         rated
-	// blocked is until when the rate lets nothing through, 0 if it lets a job through.
-	// slow: it would let a job through again, and no tick has come since.
+	// blocked is the time until which the rate holds jobs back, 0 if it does not.
+	// slow: it would allow a job again, and no tick has come since.
 	blocked int64
 	slow    bool
 	// fair: groups take turns.
@@ -188,35 +197,39 @@ type oracleType struct {
 // sight is the part of the core that the oracle reads where the protocol leaves the
 // choice to the core.
 type sight struct {
-	// due tells how long it is until the timer of a delayed job fires.
+	// due returns the time until the timer of a delayed job fires.
 	due func(id string) (int64, bool)
+	// unborrowed is why the core did not borrow, 0 if it did.
+	unborrowed broker.Unborrowed
 	// overloaded: the core refused this command because of a limit.
 	overloaded bool
 	// known: the type that this command was to forget exists.
 	known bool
 	// out is the id of the nth job of a type that was handed out, from 0.
 	out func(typ string, n int) string
-	// length tells how many bytes of a job are held.
+	// length returns how many bytes of a job are held.
 	length func(id string) int
-	// held tells whether the core knows a job with this id that has not ended.
+	// held reports whether the core knows a job with this id that has not ended.
 	held func(id string) bool
-	// handed tells how many jobs of a type were handed out.
+	// handed returns how many jobs of a type were handed out.
 	handed func(typ string) int
 	// closed are the workers that the core closed, in order.
 	closed []int
-	// letters tells how many dead letters of a type are kept.
+	// letters returns how many dead letters of a type are kept.
 	letters func(typ string) int
-	// letterReason tells why a job failed at a moment, if the core told its
-	// submitter or kept it.
+	// letterReason returns why a job failed at a moment, if the core sent the reason to
+	// its submitter or kept it.
 	letterReason func(j *oracleJob, failed int64) (string, bool)
 }
 
-// oracle is the broker as the protocol describes it.
+// oracle is a model of the broker, written from the protocol.
 type oracle struct {
 	cfg  broker.Config
 	now  int64
 	jobs []*oracleJob // by arrival
 	held map[string]*oracleJob
+	// borrowed are other brokers' jobs that run here.
+	borrowed []*oracleJob
 	// sent has the jobs whose last frame was sent, by id.
 	sent  map[string]*oracleJob
 	peers []*oraclePeer
@@ -227,21 +240,20 @@ type oracle struct {
 
 	arrivals, timers, positions int
 
-	rules map[string]broker.Rule // by pattern
-	// rates are what the rates of rules have let through; starts are the jobs that each
-	// rate, also that of a type, has let through.
-	rates  map[ruled]*rated
-	starts map[ruled][]start
-	// commands counts them; turns says when the tenants of fair types were last served,
-	// or came.
+	rules  map[string]broker.Rule // by pattern
+	ruled  map[string]int64       // when each was set
+	rates  map[ruled]*rated       // of rules
+	handed map[string]int         // borrowed jobs handed out in this command, by type
+	// commands counts commands; turns has the command in which each tenant of a fair type
+	// was last served, or came.
 	commands int
 	turns    map[turnOf]int
 
 	letters  []*letter // of all types, by age
 	draining bool
 	stopped  bool
-	// vanished: a submitter went while jobs of its waited, and no tick has come since
-	// that surely swept all of them.
+	// vanished: a submitter disconnected while it had waiting jobs, and it is not yet sure
+	// that a tick has swept all of them.
 	vanished int
 	ticking  bool
 	ticked   int64 // when the last tick came
@@ -256,23 +268,25 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, ruled: map[string]int64{}, rates: map[ruled]*rated{}, turns: map[turnOf]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
-// moment is when a command happens: time never goes back, and some commands have no
+// moment returns when a command happens: time never goes back, and some commands have no
 // time of their own.
 func (o *oracle) moment(c *command) int64 {
 	switch c.verb {
-	case addSubmitter, addWorker, drain:
+	case addSubmitter, addWorker, addLender, follow, drain:
 		return o.now
 	}
 	return max(o.now, c.now)
 }
 
-// do carries out a command and puts the frames that follow into frames.
+// do carries out a command and stores the expected frames in frames.
 func (o *oracle) do(c *command, s sight) {
 	for _, k := range o.types {
-		k.slow = k.slow || k.rate > 0 && o.rateWait(k) > 0
+		if _, late := k.paced.opens(k.quota()); k.rate > 0 && late > o.now {
+			k.slow = true
+		}
 	}
 	o.now = o.moment(c)
 	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
@@ -280,73 +294,29 @@ func (o *oracle) do(c *command, s sight) {
 		o.ticked = o.now
 	}
 	o.commands++
-	switch c.verb {
-	case addSubmitter, addWorker:
-		p := &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
-		if o.cfg.Credit > 0 {
-			p.credit = int(o.cfg.Credit)
-		}
-		o.peers = append(o.peers, p)
-	case submit:
-		o.submit(c)
-	case cancel:
-		o.cancel(c)
-	case join:
-		o.join(c)
-	case respond:
-		o.respond(c)
-	case fail:
-		o.fail(c)
-	case progress:
-		o.progress(c)
-	case leave:
-		o.leave(c)
-	case gone:
-		o.gone(c, "")
-	case expelled:
-		o.gone(c, c.reason)
-	case tick:
-		o.tick()
-	case pause:
-		o.pause(c)
-	case drain:
-		o.draining = true
-	case expel:
-		o.expel()
-	case attach:
-		o.attach(c)
-	case written:
-		o.written(c)
-	case setRule, dropRule, setFair, limit:
-		o.configure(c.settings())
-	case change:
-		o.change(c)
-	case amend:
-		if j := o.held[c.id]; j != nil {
-			o.amend(j, c)
-		}
-	case release:
-		o.release(c)
-	case credit:
-		if w := o.peer(c.peer, true); w != nil {
-			w.credit = c.room
-		}
-	case revoke:
-		o.revoke(c)
-	case revokeAll:
-		o.revokeAll(c)
-	case forget:
-		o.forgetType(c)
-	case revive:
-		o.revive(c)
-	case reviveAll:
-		o.reviveAll(c)
-	}
+	clear(o.handed)
+	does[c.verb].do(o, c)
 	o.lineUp()
 	o.handOut()
 	o.arrive()
 	o.forgetGroups()
 	o.yield()
+}
+
+// connect adds a connection: a submitter, a worker, or another broker.
+func (o *oracle) connect(c *command) {
+	p := &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
+	switch {
+	case c.verb == addBorrower:
+		o.kind(c.typ)
+		p.worker, p.borrows, p.joined, p.typ, p.room = true, true, true, c.typ, 0
+		p.named, p.notices, p.headers = true, true, true
+	case c.verb == addLender:
+		p.lends = true
+	case o.cfg.Credit > 0:
+		p.credit = int(o.cfg.Credit)
+	}
+	o.peers = append(o.peers, p)
 }
 
 func (o *oracle) send(f frame) { o.frames = append(o.frames, f) }
@@ -383,6 +353,10 @@ func (o *oracle) kind(name string) *oracleType {
 
 // forget drops a job that has ended.
 func (o *oracle) forget(j *oracleJob) {
+	if j.borrowed {
+		o.borrowed = slices.DeleteFunc(o.borrowed, func(x *oracleJob) bool { return x == j })
+		return
+	}
 	delete(o.held, j.id)
 	i := slices.Index(o.jobs, j)
 	o.jobs = slices.Delete(o.jobs, i, i+1)
@@ -417,13 +391,13 @@ func (o *oracle) lineUp() {
 	}
 }
 
-// handOut dispatches the best job that may run to the worker that serves its type and is
-// idle for longest, as long as there is such a pair.
+// handOut dispatches the best job that may run to the worker that serves its type and has
+// been idle for longest, until there is no such pair.
 func (o *oracle) handOut() {
 	if o.stopped {
 		return
 	}
-	late, closed, handed := map[string]bool{}, map[string]bool{}, map[string]int{}
+	late, closed, handed := map[string]bool{}, map[string]bool{}, maps.Clone(o.handed)
 	clear(o.left)
 	o.expireMet(func(k *oracleType) bool { return k.fair }) // the order is the core's choice
 	for name, k := range o.types {
@@ -463,16 +437,22 @@ func (o *oracle) handOut() {
 		// The core checks a rate again when its timer fires or when something about the
 		// type changes. In between it may let time pass, but it must not miss the tick.
 		if k.rate > 0 {
-			wait := o.rateWait(k)
-			if wait > 0 {
-				k.blocked = o.now + wait
-			}
-			if wait > 0 || late[k.name] && handed[k.name] >= o.sight.handed(k.name) {
+			_, clashed := o.sight.due(j.id)
+			from, until := k.paced.opens(k.quota())
+			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= o.sight.handed(k.name) && !(clashed && w.has(j.id)) {
 				closed[k.name] = true
+				if until > o.now {
+					k.blocked = until
+				}
 				continue
 			}
-			k.paced.take(o.now, rateStep(k))
-			o.judgeRate(ofType(k.name), j, rateStep(k), rateSpare(k))
+		}
+		if w.has(j.id) { // a borrowed one
+			o.clash(w, j)
+			continue
+		}
+		if k.rate > 0 {
+			k.paced.take(j, o.now, k.quota())
 		}
 		if handed[k.name]++; k.fair {
 			o.inTurn(k, j)
@@ -490,26 +470,31 @@ func (o *oracle) expireMet(of func(k *oracleType) bool) {
 	}
 }
 
-// mayRun: neither a pause nor the concurrency of a type keeps its jobs back.
+// mayRun reports whether neither a pause nor the concurrency of a type holds its jobs back.
 func (o *oracle) mayRun(k *oracleType) bool {
 	if k.paused {
 		return false
 	}
 	_, _, r := o.tally(k.name)
+	for _, j := range o.borrowed {
+		if j.typ == k.name {
+			r++
+		}
+	}
 	return k.concurrency == 0 || r < uint64(k.concurrency)
 }
 
 func (o *oracle) firstInLine(typ string) *oraclePeer {
 	var first *oraclePeer
 	for _, w := range o.peers {
-		if w.free() && w.serves(typ) && (first == nil || w.position < first.position) {
+		if w.free() && w.serves(typ) && (first == nil || w.before(first)) {
 			first = w
 		}
 	}
 	return first
 }
 
-// best is the queued job of a type that goes first; for next see allowed.
+// best returns the queued job of a type that goes first; for next see allowed.
 func (o *oracle) best(typ, next string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {
@@ -521,14 +506,18 @@ func (o *oracle) best(typ, next string) *oracleJob {
 }
 
 func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
-	o.occupy(j)
+	o.eachRate(j, func(x *rated, q quota) { x.take(j, o.now, q) })
 	if k.fair {
 		o.turns[turn(j)] = o.commands
 	}
-	j.place, j.since, j.worker = running, o.now, w.no
-	j.attempts++
 	o.setTimer(j)
 	k.Dispatched++
+	o.handTo(w, j)
+}
+
+func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
+	j.place, j.since, j.worker = running, o.now, w.no
+	j.attempts++
 	w.out = append(w.out, run{j.id, j})
 	f := frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body}
 	if w.headers {
@@ -536,6 +525,9 @@ func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	}
 	w.credit -= len(f.id) + len(f.typ) + len(f.headers) + len(f.body)
 	f.spent = w.credit <= 0
+	if w.borrows {
+		f.loan = j.loan(o.now)
+	}
 	o.send(f)
 	o.positions++
 	w.position, w.inLine = o.positions, w.free()

@@ -16,8 +16,8 @@ type letter struct {
 	at, failed int64
 }
 
-// letterOverhead is what the core counts for a letter besides its id, body,
-// headers, groups and reason.
+// letterOverhead is the number of bytes that the core counts for a letter besides its id,
+// body, headers, groups and reason.
 const letterOverhead = 288
 
 func (l *letter) weight() int64 {
@@ -65,8 +65,8 @@ func (o *oracle) dropLetter(l *letter) {
 	k.letters, o.letters = without(k.letters), without(o.letters)
 }
 
-// yield drops letters of unused types when types in use need the room. Which unused
-// types those are is the core's choice.
+// yield drops letters of unused types when types in use need the room. The core chooses
+// the unused types.
 func (o *oracle) yield() {
 	for _, name := range o.names {
 		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || o.sight.letters(name) > 0 {
@@ -87,7 +87,7 @@ func (o *oracle) age() {
 	}
 }
 
-// revive submits the oldest letter with this id again, detached.
+// revive submits the oldest letter with this id again, as a detached job.
 func (o *oracle) revive(c *command) {
 	k := o.types[c.typ]
 	if k == nil {
@@ -101,7 +101,7 @@ func (o *oracle) revive(c *command) {
 	}
 }
 
-// reviveAll retries all letters of a type that can be retried, or forgets all.
+// reviveAll retries all letters of a type for which that is possible, or forgets all.
 func (o *oracle) reviveAll(c *command) {
 	k := o.types[c.typ]
 	if k == nil {
@@ -125,15 +125,15 @@ func (o *oracle) reviveLetter(l *letter) {
 	o.dropLetter(l)
 }
 
-// forgetType forgets a type that nobody uses. If the command says so, it first discards
-// what the type holds.
+// forgetType forgets an unused type. If the command says so, it first discards the type's
+// jobs and letters.
 func (o *oracle) forgetType(c *command) {
 	k := o.types[c.typ]
 	if k == nil {
 		return
 	}
 	held, runs := slices.Clone(o.jobs), false
-	held = slices.DeleteFunc(held, func(j *oracleJob) bool { return j.typ != c.typ })
+	held = slices.DeleteFunc(append(held, o.borrowed...), func(j *oracleJob) bool { return j.typ != c.typ })
 	for _, j := range held {
 		runs = runs || j.place == running
 	}
@@ -167,12 +167,12 @@ func (o *oracle) pause(c *command) {
 }
 
 // configure changes settings, all of them or none.
-func (o *oracle) configure(settings []*command) {
-	more := 0
+func (o *oracle) configure(c *command) {
+	settings, more := c.settings(), 0
 	for _, c := range settings {
 		switch c.verb {
 		case limit:
-			if c.concurrency < 0 || !(c.rate >= 0 && c.rate <= 1e9) {
+			if c.concurrency < 0 || !(c.rate >= 0 && c.rate <= 1e9) || c.burst > 0 && c.rate == 0 {
 				return
 			}
 			fallthrough
@@ -200,7 +200,7 @@ func (o *oracle) configure(settings []*command) {
 	}
 }
 
-// brings is +1 if an unused type gets a setting, and -1 if a type loses the setting
+// brings returns +1 if an unused type gets a setting, and -1 if a type loses the setting
 // that was its only use.
 func (o *oracle) brings(c *command) int {
 	k := o.types[c.typ]
@@ -219,30 +219,28 @@ func (o *oracle) brings(c *command) int {
 
 func (o *oracle) limit(c *command) {
 	k := o.kind(c.typ)
-	k.concurrency, k.rate = c.concurrency, c.rate
+	k.concurrency, k.rate, k.burst = c.concurrency, c.rate, c.burst
 	k.paced, k.blocked, k.slow = rated{set: o.now}, 0, false
-	if _, _, r := o.tally(k.name); r == 0 {
-		k.paced.set--
-	}
-	delete(o.starts, ofType(k.name))
 }
 
-// expel ends all jobs that a drain has left over.
-func (o *oracle) expel() {
+func (o *oracle) drain(*command) { o.draining = true }
+
+// expel ends all jobs that are left after a drain.
+func (o *oracle) expel(*command) {
 	o.draining, o.stopped = true, true
-	for _, j := range append([]*oracleJob(nil), o.jobs...) {
+	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.place == ended {
 			continue
 		}
 		if j.place == running {
-			// The worker may still answer; the answer goes nowhere.
+			// The worker may still answer; the answer is discarded.
 			o.giveUp(j)
 			if j.unwanted() {
 				o.unwantedEnds(j)
 				continue
 			}
 		}
-		o.kind(j.typ).Failed++
+		o.count(j, &o.kind(j.typ).Failed)
 		o.end(j, broker.Draining, "")
 	}
 }

@@ -2,7 +2,7 @@ package sim
 
 import "gloom/broker"
 
-// conclude ends a job with its last frame; a kept job goes on holding its id, with the
+// conclude ends a job with its last frame; a kept job continues to hold its id and the
 // frame.
 func (o *oracle) conclude(j *oracleJob, last frame) {
 	if j.owner != 0 {
@@ -15,28 +15,28 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	j.groups = nil
 	j.place, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
-	// The core chooses the length of an error's reason.
+	// The core chooses an error's reason, and so its length.
 	if j.length = len(last.body); last.op == broker.OpEnd {
 		j.length = o.sight.length(j.id)
 	}
 }
 
 func (o *oracle) sendLast(j *oracleJob, last frame) {
-	last.peer = j.owner
+	last.peer, last.run = j.owner, j.run
 	o.send(last)
 	if j.keep > 0 {
 		o.sent[j.id] = j
 	}
 }
 
-// written: the last frame that was sent under this id has been written whole.
+// written handles the report that the last frame under this id has been written whole.
 func (o *oracle) written(c *command) {
 	if j := o.held[c.id]; j != nil && j.place == ended && o.sent[c.id] == j {
 		o.forget(j)
 	}
 }
 
-// reaches: a submitter may cancel or change the job.
+// reaches reports whether a submitter may cancel or change the job.
 func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
 	return j.owner == s.no || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
 }
@@ -56,7 +56,12 @@ func (o *oracle) attach(c *command) {
 		o.refuse(s.no, broker.Overloaded, c.id)
 		return
 	}
-	j.progress = c.progress
+	if j.progress != c.progress {
+		j.progress = c.progress
+		if w := o.peer(j.worker, true); j.place == running && w.borrows {
+			o.send(frame{op: broker.OpFollow, peer: w.no, id: j.id, loan: j.loan(o.now)})
+		}
+	}
 	o.send(frame{op: broker.OpOK, peer: s.no, id: j.id, state: string(j.place)})
 	if j.owner == s.no {
 		return

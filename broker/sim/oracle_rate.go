@@ -1,74 +1,104 @@
 package sim
 
 import (
-	"fmt"
+	"math"
 	"slices"
+
+	"gloom/broker"
 )
 
-// rated is what a rate has let through: when its next job would come if all came evenly
-// spaced, since when this has not changed, and the smallest use since a moment.
-type rated struct{ next, set, from, least int64 }
+// Rates are judged by their definition: in any span of time, no more jobs start than the
+// burst and those that the rate adds in this span. A returned job does not count, except
+// that the core may count the part of it that had been refilled by then.
 
-func (r *rated) used(now int64) int64 { return max(0, r.next-now) }
+// quota is a rate as times: step is the time to add one job, burst the time to add all jobs
+// that may go at once. The largest time is 4e18 ns.
+type quota struct{ step, burst int64 }
 
-func (r *rated) take(now, step int64) {
-	used := r.used(now)
-	r.least = min(r.least, used)
-	if r.least < step || r.from == now {
-		r.from, r.least = now, used+step
-	}
-	r.next = now + used + step
+func quotaFor(step int64, burst float64) quota {
+	return quota{step, step + int64(min((burst-1)*float64(step), 4e18))}
 }
 
-func (r *rated) giveBack(now, began, step int64) {
-	if began <= r.set {
-		return
+func stepOf(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
+
+// quota is the rate of a type. Without a burst, a tenth of a second's worth may go at once.
+func (k *oracleType) quota() quota {
+	step := stepOf(k.rate)
+	if k.burst > 0 {
+		return quotaFor(step, float64(k.burst))
 	}
-	used := r.used(now)
-	r.least = min(r.least, used)
-	back := max(0, step-(now-began))
-	if began >= r.from {
-		back = max(back, min(step, r.least))
-	}
-	back = min(back, used)
-	r.next, r.least = now+used-back, max(0, r.least-back)
+	return quota{step, max(step, 1e8)}
 }
 
-// start is a job that was handed out and has not been given back.
+func quotaOf(r *broker.Rule) quota {
+	return quotaFor(stepOf(r.Rate), burstOf(r))
+}
+
+func burstOf(r *broker.Rule) float64 {
+	if r.Burst > 0 {
+		return float64(r.Burst)
+	}
+	return max(1, math.Floor(r.Rate))
+}
+
+// rated has the starts that a rate has allowed lately. set is when the rate was set.
+type rated struct {
+	starts []start
+	set    int64
+}
+
+// start is the start of a job or, if job is nil, of all jobs that counted when the rate was
+// changed. It counts for a time between least and most.
 type start struct {
-	job *oracleJob
-	at  int64
+	job             *oracleJob
+	at, least, most int64
 }
 
-// mostStarts bounds how many starts are kept.
-const mostStarts = 500
-
-// judgeRate complains if more jobs have started under a rate, in some span of time that
-// ends now, than the burst and the rate of that span allow. This is the definition of a
-// rate, and does not depend on how the core implements it.
-func (o *oracle) judgeRate(at ruled, j *oracleJob, step, spare int64) {
-	all := append(o.starts[at], start{j, o.now})
-	if len(all) > mostStarts {
-		all = slices.Delete(all, 0, len(all)-mostStarts)
+// opens returns when one more job may start: not before early, and not after late.
+func (r *rated) opens(q quota) (early, late int64) {
+	least, most := q.step-q.burst, q.step-q.burst
+	for _, s := range slices.Backward(r.starts) {
+		least, most = least+s.least, most+s.most
+		early, late = max(early, s.at+least), max(late, s.at+most)
 	}
-	o.starts[at] = all
-	for i := range all {
-		if more := int64(len(all) - i - 1); more > (spare+o.now-all[i].at)/step {
-			o.complaint = fmt.Sprintf("with job %q, %d jobs have started under rate %v in %d ns and were not given back; allowed is one in %d ns, besides %d ns", j.id, more+1, at, o.now-all[i].at, step, spare)
+	return early, late
+}
+
+// counts returns when the last of the jobs ceases to count: not before early, and not after late.
+func (r *rated) counts() (early, late int64) { return r.opens(quota{}) }
+
+func (r *rated) take(j *oracleJob, now int64, q quota) {
+	if _, until := r.counts(); until <= now {
+		r.starts = r.starts[:0]
+	}
+	r.starts = append(r.starts, start{j, now, q.step, q.step})
+}
+
+// giveBack handles a returned job, which need not count any more. If it started at the time
+// when the rate was set, it is unknown which came first.
+func (r *rated) giveBack(j *oracleJob, now int64) {
+	for i := range slices.Backward(r.starts) {
+		if s := &r.starts[i]; s.job == j && s.at == j.since && s.least > 0 {
+			if s.least = 0; s.at != r.set {
+				s.most = min(s.most, now-s.at)
+			}
 			return
 		}
 	}
 }
 
-// unstart removes a job that was given back from those that started.
-func (o *oracle) unstart(at ruled, j *oracleJob) {
-	o.starts[at] = slices.DeleteFunc(o.starts[at], func(s start) bool { return s.job == j && s.at == j.since })
+// change keeps, when a rule's rate changes, the jobs that may go at once, at most the new burst.
+func (r *rated) change(now int64, from, to *broker.Rule) {
+	left := func(until int64) int64 {
+		used := float64(max(0, until-now)) / float64(stepOf(from.Rate))
+		free := min(burstOf(to), burstOf(from)-used)
+		return int64(min((burstOf(to)-free)*float64(stepOf(to.Rate)), 4e18))
+	}
+	early, late := r.counts()
+	*r = rated{[]start{{nil, now, left(early), left(late)}}, now}
 }
 
-// ofType is the key of a type's rate among the rates of rules.
-func ofType(name string) ruled { return ruled{pattern: "type", group: name} }
-
-// paced: a type has a rate.
+// paced reports whether a type has a rate.
 func (o *oracle) paced() bool {
 	for _, k := range o.types {
 		if k.rate > 0 {

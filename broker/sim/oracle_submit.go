@@ -31,7 +31,7 @@ func (o *oracle) submit(c *command) {
 // mostRetries is the largest number that the core can count; the wire allows 1000.
 const mostRetries = 65534
 
-// take makes a job of a submission.
+// take makes a submission a job.
 func (o *oracle) take(c *command, owner int) *oracleJob {
 	o.arrivals++
 	j := &oracleJob{
@@ -64,7 +64,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	return j
 }
 
-// late counts overdue runs and their weight.
+// late returns the number of overdue runs and their weight.
 func (o *oracle) late() (n int, bytes int64) {
 	for _, w := range o.peers {
 		for _, r := range w.out {
@@ -77,16 +77,33 @@ func (o *oracle) late() (n int, bytes int64) {
 	return n, bytes
 }
 
-// full: one more job would pass a limit.
+// around is the most that the memory around jobs takes.
+func (o *oracle) around() int64 {
+	n := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs)+len(o.borrowed))<<8
+	for _, w := range o.peers {
+		if len(w.types) > 0 { // the set that it joined with
+			n += 1<<10 + int64(len(w.types)+len(w.except))<<8
+		}
+	}
+	return n
+}
+
+// full reports whether one more job would exceed a limit.
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
 	weight := int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
 	late, lateBytes := o.late()
-	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64) bool {
+	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64, lender bool) bool {
 		if maxJobs == 0 && maxBytes == 0 {
 			return false
 		}
 		n, bytes := late, weight+lateBytes
+		for _, j := range o.borrowed {
+			if mine(j) {
+				bytes += j.weight()
+				n += one(lender && j.owner == c.peer)
+			}
+		}
 		for _, j := range o.jobs {
 			if mine(j) {
 				n++
@@ -97,41 +114,32 @@ func (o *oracle) full(c *command) bool {
 		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes ||
 			maxBytes > 0 && bytes+around > maxBytes && o.sight.overloaded
 	}
-	around := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs))<<8
-	for _, w := range o.peers {
-		if len(w.types) > 0 { // the set that it joined with
-			around += 1<<10 + int64(len(w.types)+len(w.except))<<8
-		}
-	}
-	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes) ||
-		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0) ||
-		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0) ||
+	around := o.around()
+	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes, false) ||
+		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0, false) ||
+		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0, true) ||
 		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
-// used: somebody uses or configured the type.
+// used reports whether a peer uses the type or it is configured.
 func (o *oracle) used(name string) bool {
 	k := o.types[name]
 	return k != nil && (k.set() || o.busy(name))
 }
 
-// set: the type has limits or is fair.
+// set reports whether the type has limits or is fair.
 func (k *oracleType) set() bool { return k.fair || k.concurrency > 0 || k.rate > 0 }
 
-// busy: somebody uses the type, or it is paused.
+// busy reports whether a peer uses the type, or it is paused.
 func (o *oracle) busy(name string) bool {
 	if o.types[name].paused {
 		return true
 	}
-	for _, j := range o.jobs {
-		if j.typ == name {
-			return true
-		}
-	}
-	return o.named(name)
+	of := func(j *oracleJob) bool { return j.typ == name }
+	return slices.ContainsFunc(o.jobs, of) || slices.ContainsFunc(o.borrowed, of) || o.named(name)
 }
 
-// named: a worker has joined with the type's name.
+// named reports whether a worker has joined with the type's name.
 func (o *oracle) named(name string) bool {
 	return slices.ContainsFunc(o.peers, func(w *oraclePeer) bool {
 		return w.joined && slices.Contains(w.names(), name)
@@ -141,14 +149,14 @@ func (o *oracle) named(name string) bool {
 func (o *oracle) workers(typ string) int {
 	n := 0
 	for _, w := range o.peers {
-		if w.joined && w.serves(typ) {
+		if w.joined && !w.borrows && w.serves(typ) {
 			n++
 		}
 	}
 	return n
 }
 
-// tooManyTypes: there would be too many types. The core may count the last type of a
+// tooManyTypes reports whether there would be too many types. The core may count the last type of a
 // submitter as used, and types whose jobs it has yet to sweep up.
 func (o *oracle) tooManyTypes(names ...string) bool {
 	fresh := 0
@@ -160,7 +168,7 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 	return o.tooMany(fresh)
 }
 
-// tooMany: the limit forbids that number of further types in use.
+// tooMany reports whether the limit forbids that number of further types in use.
 func (o *oracle) tooMany(fresh int) bool {
 	limit := o.cfg.MaxTypes
 	if limit == 0 || fresh <= 0 {
@@ -213,14 +221,15 @@ func (o *oracle) cancel(c *command) {
 	o.forget(j)
 }
 
-// change is for a submitter's command, amend for an operator's.
+// change is a submitter's command or, as an amend, an operator's.
 func (o *oracle) change(c *command) {
-	s := o.peer(c.peer, false)
-	if s == nil {
-		return
-	}
-	j := o.held[c.id]
+	s, j := o.peer(c.peer, false), o.held[c.id]
 	switch {
+	case c.verb == amend:
+		if j != nil {
+			o.amend(j, c)
+		}
+	case s == nil:
 	case j == nil || !o.reaches(s, j) || j.place == ended || j.unwanted():
 		o.refuse(s.no, broker.UnknownID, c.id)
 	case j.place == running:
@@ -258,7 +267,7 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	o.setTimer(j)
 }
 
-// notice tells the worker that nobody waits for a run any more.
+// notice sends the worker a notice that a run is no longer wanted.
 func (o *oracle) notice(j *oracleJob) {
 	if w := o.peer(j.worker, true); w.notices && !j.unwanted() {
 		o.send(frame{op: broker.OpCancel, peer: w.no, id: j.id})
@@ -301,9 +310,9 @@ func (o *oracle) revokeRunning(j *oracleJob, may bool) {
 	}
 }
 
-// submitterGone: its waiting jobs end, its running jobs become unwanted.
+// submitterGone ends a lost submitter's waiting jobs; its running jobs become unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
-	for _, j := range append([]*oracleJob(nil), o.jobs...) {
+	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.owner != s.no {
 			continue
 		}

@@ -15,7 +15,7 @@ const timersPerTick = 512
 // sweptPerTick is how many jobs of vanished submitters one tick is sure to sweep.
 const sweptPerTick = 512
 
-func (o *oracle) tick() {
+func (o *oracle) tick(*command) {
 	type alarm struct {
 		at  int64
 		job *oracleJob
@@ -51,7 +51,7 @@ func (o *oracle) tick() {
 			j.place, j.since = queued, o.now
 			o.setTimer(j)
 		}
-		o.arrive() // a tenant that comes back before its last job has gone keeps its place
+		o.arrive() // a tenant that returns before its last job has ended keeps its place
 	}
 	for _, k := range o.types {
 		k.blocked, k.slow = 0, false
@@ -65,12 +65,16 @@ func (o *oracle) expire(j *oracleJob) {
 	o.end(j, broker.Expired, "")
 }
 
-// overdue: a run passed its timeout. The worker keeps it until it answers, and the job
-// goes on.
+// overdue handles a run that exceeded its timeout. The worker keeps it until it answers,
+// and the job continues.
 func (o *oracle) overdue(j *oracleJob) {
-	o.notice(j)
+	if w := o.peer(j.worker, true); w.borrows {
+		o.send(frame{op: broker.OpOverdue, peer: w.no, id: j.id})
+	} else {
+		o.notice(j)
+	}
 	o.giveUp(j)
-	o.kind(j.typ).Overdue++
+	o.count(j, &o.kind(j.typ).Overdue)
 	if j.unwanted() {
 		o.unwantedEnds(j)
 	} else {
@@ -79,7 +83,7 @@ func (o *oracle) overdue(j *oracleJob) {
 	o.evict()
 }
 
-// giveUp makes a job's run an overdue one: the job goes on without it.
+// giveUp makes a job's run overdue: the job continues without it.
 func (o *oracle) giveUp(j *oracleJob) {
 	w := o.peer(j.worker, true)
 	for i := range w.out {
@@ -89,8 +93,8 @@ func (o *oracle) giveUp(j *oracleJob) {
 	}
 }
 
-// evict: when overdue runs reach half of a limit, a worker that has some is closed. Few
-// workers stall at a time here: the one closed has most of them.
+// evict closes a worker with overdue runs when these reach half of a limit. Few
+// workers stall at a time here: the one with the most overdue runs is closed.
 func (o *oracle) evict() {
 	n, bytes := o.late()
 	if (o.cfg.MaxJobs == 0 || 2*n <= o.cfg.MaxJobs) && (o.cfg.MaxBytes == 0 || 2*bytes <= o.cfg.MaxBytes) {
@@ -114,7 +118,7 @@ func (o *oracle) evict() {
 	o.send(frame{op: broker.OpClose, peer: w.no})
 }
 
-// next is the earliest moment at which a tick has something to do.
+// next returns the earliest moment at which a tick has something to do.
 func (o *oracle) next() int64 {
 	at := int64(math.MaxInt64)
 	for _, j := range o.jobs {
@@ -137,14 +141,3 @@ func (o *oracle) next() int64 {
 	}
 	return at
 }
-
-// rateWait is how long the next job has to wait.
-func (o *oracle) rateWait(k *oracleType) int64 {
-	return max(0, k.paced.used(o.now)-rateSpare(k))
-}
-
-// rateSpare is how much earlier than evenly spaced a job of the type may go: a tenth of
-// a second less the interval between two jobs.
-func rateSpare(k *oracleType) int64 { return max(0, int64(1e8)-rateStep(k)) }
-
-func rateStep(k *oracleType) int64 { return int64(min(max(1, 1e9/k.rate), 1e18)) }

@@ -28,6 +28,12 @@ func (o *oracle) join(c *command) {
 	o.ok(w.no, "")
 }
 
+func (o *oracle) credit(c *command) {
+	if w := o.peer(c.peer, true); w != nil {
+		w.credit = c.room
+	}
+}
+
 func (o *oracle) leave(c *command) {
 	if w := o.peer(c.peer, true); w != nil {
 		w.left = true
@@ -35,8 +41,8 @@ func (o *oracle) leave(c *command) {
 	}
 }
 
-// meant is the run that a worker's frame names. The worker gets an ok; meant is nil
-// after a refusal.
+// meant answers a worker's frame with an ok and returns the run that the frame names, or
+// refuses the frame and returns nil.
 func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer, true)
 	switch {
@@ -68,8 +74,8 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	return j
 }
 
-// concluded is the job of the run that a worker reports as over; nil if nobody wants to
-// know.
+// concluded returns the job of the run whose end a worker reports, nil if the run is no
+// longer wanted.
 func (o *oracle) concluded(c *command) *oracleJob {
 	if w, i := o.meant(c); w != nil {
 		return o.over(w, i)
@@ -79,6 +85,10 @@ func (o *oracle) concluded(c *command) *oracleJob {
 
 // unwantedEnds ends a run of an unwanted job.
 func (o *oracle) unwantedEnds(j *oracleJob) {
+	if j.borrowed {
+		o.end(j, broker.Cancelled, "")
+		return
+	}
 	if j.revoked {
 		j.cancelled, j.revoked = false, false
 		o.kind(j.typ).Cancelled++
@@ -95,21 +105,24 @@ func (o *oracle) unwantedEnds(j *oracleJob) {
 
 func (o *oracle) respond(c *command) {
 	if j := o.concluded(c); j != nil {
-		o.kind(j.typ).Answered++
+		o.count(j, &o.kind(j.typ).Answered)
 		o.conclude(j, frame{op: broker.OpResult, id: j.id, body: c.body})
 	}
 }
 
 func (o *oracle) fail(c *command) {
 	if j := o.concluded(c); j != nil {
-		code := broker.JobFailed
+		code, reason := broker.JobFailed, c.reason
 		switch {
-		case c.noRetry:
+		case c.lost && !c.noRetry:
+			code, reason = broker.JobLost, ""
+		case c.noRetry && !c.lost:
 			code = broker.JobFinal
+		case c.noRetry:
 		case c.failDelay >= 0 && j.keep == 0:
 			code = broker.JobLater
 		}
-		o.failed(j, code, c.reason, c.noRetry, c.failDelay)
+		o.failed(j, code, reason, c.noRetry, c.failDelay)
 	}
 }
 
@@ -119,18 +132,27 @@ func (o *oracle) progress(c *command) {
 		return
 	}
 	if j := w.out[i].job; j != nil && j.progress && j.owner != 0 && !j.unwanted() {
-		o.send(frame{op: broker.OpProgress, peer: j.owner, id: j.id, body: c.body})
+		o.send(frame{op: broker.OpProgress, peer: j.owner, id: j.id, body: c.body, run: j.run})
 	}
 }
 
-// failed: a run is over without an answer. An empty reason stands for one that the core
-// words itself.
+// failed ends a run without an answer. An empty reason means one that the core writes
+// itself.
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
-		o.keepLetter(k, j, reason)
-		k.Failed++
-		o.end(j, code, reason)
+		last := frame{op: broker.OpEnd, code: code, id: j.id, reason: reason}
+		if code == broker.JobLater {
+			last.delay = delay
+		}
+		if j.borrowed && noRetry && code == broker.JobFailed {
+			last.code = broker.JobExpelled
+		}
+		if !j.borrowed {
+			o.keepLetter(k, j, reason)
+		}
+		o.count(j, &k.Failed)
+		o.conclude(j, last)
 		return
 	}
 	if o.lapsed(j) {
@@ -154,31 +176,39 @@ func (o *oracle) requeue(j *oracleJob, delay int64) {
 	o.setTimer(j)
 }
 
-// release requeues the job at its old place, as if it had never been dispatched.
+// release requeues the job at its old place, as if it had never been dispatched. A borrower
+// that could not start it gives it back without a count.
 func (o *oracle) release(c *command) {
 	j := o.concluded(c)
 	if j == nil {
 		return
 	}
-	j.attempts--
-	j.releases++
 	k := o.kind(j.typ)
-	if k.rate > 0 {
-		k.paced.giveBack(o.now, j.since, rateStep(k))
-		o.unstart(ofType(j.typ), j)
+	k.paced.giveBack(j, o.now)
+	o.eachRate(j, func(x *rated, _ quota) { x.giveBack(j, o.now) })
+	if j.borrowed {
+		o.send(frame{op: broker.OpReturn, peer: j.owner, id: j.id, run: j.run, delay: int64(c.delay)})
+		o.forget(j)
+		return
 	}
-	o.refund(j)
-	k.Releases++
+	j.attempts--
+	begun := c.verb == release
+	if begun {
+		j.releases++
+		k.Releases++
+	}
 	if o.lapsed(j) {
 		o.expire(j)
 		return
 	}
 	j.least = false
-	o.requeue(j, int64(c.delay))
+	if o.requeue(j, int64(c.delay)); !begun {
+		k.Requeued--
+	}
 }
 
-// backoff is the wait before the next retry: the core's choice, checked against the
-// range that the protocol gives.
+// backoff returns the wait before the next retry: the core's choice, checked against the
+// protocol's range.
 func (o *oracle) backoff(j *oracleJob) int64 {
 	if j.backoff == 0 {
 		return 0
@@ -201,14 +231,15 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	return wait
 }
 
-func (o *oracle) gone(c *command, reason string) {
+// gone: a connection is lost or, because of a frame that it sent, closed.
+func (o *oracle) gone(c *command) {
 	for i, p := range o.peers {
 		if p.no != c.peer {
 			continue
 		}
 		o.peers = slices.Delete(o.peers, i, i+1)
 		if p.worker {
-			o.workerGone(p, reason)
+			o.workerGone(p, c.reason)
 		} else {
 			o.submitterGone(p)
 		}
@@ -216,7 +247,7 @@ func (o *oracle) gone(c *command, reason string) {
 	}
 }
 
-// workerGone: its jobs go to others, while their retries last. If it was closed because
+// workerGone gives a lost worker's jobs to others, while their retries last. If it was closed because
 // of a frame that it sent while exactly one job was out on it, that job fails.
 func (o *oracle) workerGone(w *oraclePeer, reason string) {
 	guilty, code := reason != "" && len(w.out) == 1, broker.JobLost

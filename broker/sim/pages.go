@@ -8,8 +8,8 @@ import (
 
 const poison = 0xA5
 
-// poisonPages lends memory and spoils it when it comes back. Returned memory is kept
-// until the end of the run, so that a late write shows as well.
+// poisonPages lends memory and overwrites it when it is returned. Returned memory is kept
+// until the end of the run, so that late writes are found.
 type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
@@ -70,7 +70,7 @@ var spoiled = func() []byte {
 	return m
 }()
 
-// spoiledStill tells whether memory was written to after it came back.
+// spoiledStill returns an error if memory was written to after it was returned.
 func spoiledStill(m []byte) error {
 	for n := 0; n < len(m); n += len(spoiled) {
 		part := m[n:min(len(m), n+len(spoiled))]

@@ -27,8 +27,7 @@ type profile struct {
 	// groups is the chance in percent that a submit names groups, most the largest
 	// number of them.
 	groups, most int
-	// together is the chance in percent that a setting is changed together with another
-	// one.
+	// together is the chance in percent that another setting is changed with a setting.
 	together int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
@@ -42,8 +41,8 @@ type profile struct {
 	phase func(step, steps int, weight *[verbs]int)
 	// churn is the chance in percent that a submit takes a new id.
 	churn int
-	// still is the chance in percent that a command comes at the same moment as the one
-	// before it.
+	// still is the chance in percent that a command has the same time as the one before
+	// it.
 	still int
 }
 
@@ -51,7 +50,7 @@ func between(lo, hi int) func(*rand.Rand) int {
 	return func(r *rand.Rand) int { return lo + r.IntN(hi-lo+1) }
 }
 
-// plainWeights are those of clients that know only parts 1 to 3.
+// plainWeights are the weights for clients that know only parts 1 to 3.
 func plainWeights() [verbs]int {
 	var w [verbs]int
 	w[submit], w[respond], w[join], w[gone], w[expelled] = 100, 70, 25, 8, 3
@@ -71,7 +70,7 @@ func richWeights() [verbs]int {
 
 func plain() profile {
 	return profile{
-		name: "plain", weight: plainWeights(), steps: between(40, 200),
+		weight: plainWeights(), steps: between(40, 200),
 		ids: 8, types: 2, priorities: 3, submitters: 3, workers: 3,
 		bodies: between(1, 40), every: 1, still: 70,
 	}
@@ -79,7 +78,7 @@ func plain() profile {
 
 func rich() profile {
 	p := plain()
-	p.name, p.weight = "rich", richWeights()
+	p.weight = richWeights()
 	p.names, p.notices = true, true
 	p.delay, p.timeout, p.backoff, p.expires, p.retries = 20, 30, 25, 25, 40
 	p.detach, p.quiet, p.progress, p.keep = 15, 10, 25, 10
@@ -88,268 +87,239 @@ func rich() profile {
 	return p
 }
 
-func configured(p profile, name string, change func(p *profile)) profile {
-	p.name = name
-	change(&p)
+// kind is a kind of runs: n is its share or, if it is special, what a seed must be divisible
+// by. It changes another profile.
+type kind struct {
+	n      uint64
+	name   string
+	base   func() profile
+	change func(p *profile)
+}
+
+func (k *kind) profile() profile {
+	p := k.base()
+	p.name = k.name
+	k.change(&p)
 	return p
 }
 
-// common are the kinds of short runs, each with its share.
-var common = []struct {
-	share int
-	make  func() profile
-}{
-	{28, plain},
-	{24, rich},
-	{10, func() profile {
-		return configured(rich(), "prefetch", func(p *profile) {
-			p.ids, p.workers, p.types = 16, 4, 1
-			p.weight[leave] = 15
-			p.weight[respond], p.weight[credit] = 100, 30
-			p.config = func(r *rand.Rand, c *broker.Config) { c.Credit = int64(r.IntN(2) * (1 + r.IntN(150))) }
-		})
+// common are the kinds of short runs.
+var common = []kind{
+	{28, "plain", plain, func(*profile) {}},
+	{24, "rich", rich, func(*profile) {}},
+	{10, "prefetch", rich, func(p *profile) {
+		p.ids, p.workers, p.types = 16, 4, 1
+		p.weight[leave] = 15
+		p.weight[respond], p.weight[credit] = 100, 30
+		p.config = func(r *rand.Rand, c *broker.Config) { c.Credit = int64(r.IntN(2) * (1 + r.IntN(150))) }
 	}},
-	{10, func() profile {
-		return configured(rich(), "time", func(p *profile) {
-			p.delay, p.timeout, p.backoff, p.expires = 60, 60, 60, 60
-			p.weight[tick], p.weight[fail] = 120, 60
-			p.still = 20
-		})
+	{10, "time", rich, func(p *profile) {
+		p.delay, p.timeout, p.backoff, p.expires = 60, 60, 60, 60
+		p.weight[tick], p.weight[fail] = 120, 60
+		p.still = 20
 	}},
-	{6, func() profile {
-		return configured(rich(), "limits", func(p *profile) {
-			p.weight[pause], p.weight[limit], p.weight[tick] = 20, 30, 80
-			p.config = func(r *rand.Rand, c *broker.Config) {
-				some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
-				c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(8), some(6), some(5)
-				c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(some(1200)), int64(some(1000)), int64(some(800))
-			}
-		})
+	{6, "limits", rich, func(p *profile) {
+		p.weight[pause], p.weight[limit], p.weight[tick] = 20, 30, 80
+		p.config = func(r *rand.Rand, c *broker.Config) {
+			some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
+			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(8), some(6), some(5)
+			c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(some(1200)), int64(some(1000)), int64(some(800))
+		}
 	}},
-	{6, func() profile {
-		return configured(rich(), "vanishing", func(p *profile) {
-			p.submitters, p.weight[gone], p.weight[addSubmitter] = 6, 40, 15
-			p.weight[tick] = 8
-			p.ids = 5
-		})
+	{6, "vanishing", rich, func(p *profile) {
+		p.submitters, p.weight[gone], p.weight[addSubmitter] = 6, 40, 15
+		p.weight[tick] = 8
+		p.ids = 5
 	}},
-	{5, func() profile {
-		return configured(rich(), "letters", func(p *profile) {
-			p.weight[revive], p.weight[fail] = 30, 90
-			p.config = func(r *rand.Rand, c *broker.Config) {
-				c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
-				c.Retries = r.IntN(2)
-			}
-		})
+	{5, "letters", rich, func(p *profile) {
+		p.weight[revive], p.weight[fail] = 30, 90
+		p.config = func(r *rand.Rand, c *broker.Config) {
+			c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
+			c.Retries = r.IntN(2)
+		}
 	}},
-	{3, func() profile {
-		// No more than one job fails at a time: the oracle learns the reason, whose
-		// length counts, only from the letter.
-		return configured(plain(), "letter bytes", func(p *profile) {
-			p.weight = richWeights()
-			p.weight[revive], p.weight[fail] = 30, 90
-			p.backoff, p.delay, p.expires, p.detach = 20, 20, 20, 30
-			p.config = func(r *rand.Rand, c *broker.Config) {
-				c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
-				c.Retries = r.IntN(2)
-			}
-		})
+	// No more than one job fails at a time: the oracle learns the reason, whose
+	// length counts, only from the letter.
+	{3, "letter bytes", plain, func(p *profile) {
+		p.weight = richWeights()
+		p.weight[revive], p.weight[fail] = 30, 90
+		p.backoff, p.delay, p.expires, p.detach = 20, 20, 20, 30
+		p.config = func(r *rand.Rand, c *broker.Config) {
+			c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
+			c.Retries = r.IntN(2)
+		}
 	}},
-	{4, func() profile {
-		return configured(rich(), "types", func(p *profile) {
-			p.types, p.weight[join], p.weight[pause], p.weight[limit] = 10, 60, 10, 10
-			p.weight[forget] = 20
-			p.config = func(r *rand.Rand, c *broker.Config) {
-				c.IdleTypes = r.IntN(3)
-				c.KeptTypes = r.IntN(c.IdleTypes + 1)
-				c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
-			}
-		})
+	{4, "types", rich, func(p *profile) {
+		p.types, p.weight[join], p.weight[pause], p.weight[limit] = 10, 60, 10, 10
+		p.weight[forget] = 20
+		p.config = func(r *rand.Rand, c *broker.Config) {
+			c.IdleTypes = r.IntN(3)
+			c.KeptTypes = r.IntN(c.IdleTypes + 1)
+			c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
+		}
 	}},
-	{8, func() profile {
-		return configured(rich(), "keep", func(p *profile) {
-			p.keep, p.submitters, p.ids, p.types = 70, 4, 10, 1
-			p.weight[attach], p.weight[written], p.weight[gone], p.weight[addSubmitter] = 40, 20, 20, 12
-			p.weight[respond], p.weight[tick] = 100, 60
-		})
+	{8, "keep", rich, func(p *profile) {
+		p.keep, p.submitters, p.ids, p.types = 70, 4, 10, 1
+		p.weight[attach], p.weight[written], p.weight[gone], p.weight[addSubmitter] = 40, 20, 20, 12
+		p.weight[respond], p.weight[tick] = 100, 60
 	}},
-	{8, func() profile {
-		return configured(rich(), "several", func(p *profile) {
-			p.several, p.types, p.workers, p.weight[join] = 80, 5, 5, 40
-			p.config = func(r *rand.Rand, c *broker.Config) {
-				c.IdleTypes = r.IntN(6)
-				c.MaxTypes = r.IntN(2) * (3 + r.IntN(6))
-			}
-		})
+	{8, "several", rich, func(p *profile) {
+		p.several, p.types, p.workers, p.weight[join] = 80, 5, 5, 40
+		p.config = func(r *rand.Rand, c *broker.Config) {
+			c.IdleTypes = r.IntN(6)
+			c.MaxTypes = r.IntN(2) * (3 + r.IntN(6))
+		}
 	}},
-	{8, func() profile {
-		return configured(rich(), "groups", func(p *profile) {
-			p.groups, p.most, p.ids, p.types = 70, 3, 16, 3
-			p.weight[setRule], p.weight[dropRule], p.weight[tick] = 15, 5, 60
-			p.config = func(r *rand.Rand, c *broker.Config) { c.MaxGroups = r.IntN(2) * (1 + r.IntN(4)) }
-		})
+	{8, "groups", rich, func(p *profile) {
+		p.groups, p.most, p.ids, p.types = 70, 3, 16, 3
+		p.weight[setRule], p.weight[dropRule], p.weight[tick] = 15, 5, 60
+		p.config = func(r *rand.Rand, c *broker.Config) { c.MaxGroups = r.IntN(2) * (1 + r.IntN(4)) }
 	}},
-	{8, func() profile {
-		return configured(rich(), "fair", func(p *profile) {
-			p.groups, p.most, p.ids, p.types = 60, 2, 20, 2
-			p.weight[setFair], p.weight[setRule], p.weight[dropRule] = 20, 4, 4
-			p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
-		})
+	{8, "fair", rich, func(p *profile) {
+		p.groups, p.most, p.ids, p.types = 60, 2, 20, 2
+		p.weight[setFair], p.weight[setRule], p.weight[dropRule] = 20, 4, 4
+		p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
+	}},
+	{8, "lending", rich, func(p *profile) {
+		p.ids, p.types, p.workers, p.submitters = 8, 2, 3, 2
+		p.weight[addBorrower], p.weight[addLender], p.weight[allot] = 5, 4, 25
+		p.weight[borrow], p.weight[unwant], p.weight[follow], p.weight[giveBack] = 90, 12, 5, 12
+		p.weight[join], p.weight[release], p.weight[respond], p.steps = 40, 15, 90, between(60, 250)
+		p.config = func(r *rand.Rand, c *broker.Config) {
+			some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
+			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(12), some(10), some(6)
+			c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(some(3000)), int64(some(2000)), some(4)
+		}
+	}},
+	{5, "rates", rich, func(p *profile) {
+		p.groups, p.most, p.ids, p.types, p.workers = 50, 1, 24, 1, 2
+		p.weight[setRule], p.weight[limit], p.weight[pause], p.weight[gone] = 4, 6, 0, 1
+		p.weight[submit], p.weight[release], p.weight[respond], p.weight[join] = 140, 120, 30, 40
+		p.steps, p.still = between(100, 300), 60
 	}},
 	// More priorities than an empty queue keeps lanes for, in queues of groups that are
 	// used again and again.
-	{4, func() profile {
-		return configured(plain(), "group lanes", func(p *profile) {
-			p.groups, p.most, p.ids, p.types, p.priorities = 90, 1, 60, 1, 9
-			p.submitters, p.workers, p.steps = 1, 2, between(150, 300)
-			p.weight[gone], p.weight[expelled] = 1, 0
-			p.phase = func(step, _ int, w *[verbs]int) {
-				w[submit], w[respond] = 400, 5
-				if step/30%2 == 1 {
-					w[submit], w[respond] = 5, 400
-				}
+	{4, "group lanes", plain, func(p *profile) {
+		p.groups, p.most, p.ids, p.types, p.priorities = 90, 1, 60, 1, 9
+		p.submitters, p.workers, p.steps = 1, 2, between(150, 300)
+		p.weight[gone], p.weight[expelled] = 1, 0
+		p.phase = func(step, _ int, w *[verbs]int) {
+			w[submit], w[respond] = 400, 5
+			if step/30%2 == 1 {
+				w[submit], w[respond] = 5, 400
 			}
-		})
+		}
 	}},
-	{3, func() profile {
-		return configured(rich(), "drain", func(p *profile) {
-			p.phase = func(step, steps int, w *[verbs]int) {
-				switch {
-				case step > steps*3/4:
-					w[expel] = 10
-				case step > steps/2:
-					w[drain] = 10
-				}
+	{3, "drain", rich, func(p *profile) {
+		p.phase = func(step, steps int, w *[verbs]int) {
+			switch {
+			case step > steps*3/4:
+				w[expel] = 10
+			case step > steps/2:
+				w[drain] = 10
 			}
-		})
+		}
 	}},
-	{3, func() profile {
-		return configured(rich(), "spread", func(p *profile) {
-			p.submitters, p.workers, p.ids, p.types = 2, 6, 60, 26
-			p.weight[submit], p.weight[gone], p.steps = 200, 3, between(150, 300)
-		})
+	{3, "spread", rich, func(p *profile) {
+		p.submitters, p.workers, p.ids, p.types = 2, 6, 60, 26
+		p.weight[submit], p.weight[gone], p.steps = 200, 3, between(150, 300)
 	}},
-	{3, func() profile {
-		return configured(rich(), "many", func(p *profile) {
-			p.submitters, p.workers, p.ids, p.types = 40, 12, 60, 12
-			p.weight[addSubmitter], p.steps = 30, between(150, 300)
-		})
+	{3, "many", rich, func(p *profile) {
+		p.submitters, p.workers, p.ids, p.types = 40, 12, 60, 12
+		p.weight[addSubmitter], p.steps = 30, between(150, 300)
 	}},
 }
 
-// special are kinds of long runs. A seed that is divisible by every makes one of them.
-var special = []struct {
-	every uint64
-	make  func() profile
-}{
-	{101, func() profile {
-		return configured(rich(), "lanes", func(p *profile) {
-			p.ids, p.types, p.priorities, p.churn = 400, 1, 150, 70
-			p.submitters, p.workers = 2, 2
-			p.steps = between(400, 700)
-			p.weight[submit], p.weight[gone] = 250, 3
-			p.every = 8
-		})
+// special are kinds of long runs.
+var special = []kind{
+	{101, "lanes", rich, func(p *profile) {
+		p.ids, p.types, p.priorities, p.churn = 400, 1, 150, 70
+		p.submitters, p.workers = 2, 2
+		p.steps = between(400, 700)
+		p.weight[submit], p.weight[gone] = 250, 3
+		p.every = 8
 	}},
-	{103, func() profile {
-		return configured(rich(), "wild", func(p *profile) {
-			p.wild, p.ids, p.churn = true, 60, 50
-			p.steps = between(200, 400)
-		})
+	{103, "wild", rich, func(p *profile) {
+		p.wild, p.ids, p.churn = true, 60, 50
+		p.steps = between(200, 400)
 	}},
-	{107, func() profile {
-		return configured(rich(), "old letters", func(p *profile) {
-			p.weight[revive], p.weight[fail], p.ids, p.churn = 60, 120, 30, 60
-			p.steps, p.types = between(600, 900), 4
-			p.retries, p.delay, p.still = 10, 5, 80
-			p.config = func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }
-		})
+	{107, "old letters", rich, func(p *profile) {
+		p.weight[revive], p.weight[fail], p.ids, p.churn = 60, 120, 30, 60
+		p.steps, p.types = between(600, 900), 4
+		p.retries, p.delay, p.still = 10, 5, 80
+		p.config = func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }
 	}},
-	{211, func() profile {
-		return configured(rich(), "long", func(p *profile) { p.steps = between(2000, 4000) })
-	}},
-	{223, func() profile {
-		return configured(rich(), "big", func(p *profile) {
-			p.bodies = func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] }
-			p.config = func(r *rand.Rand, c *broker.Config) {
-				c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
-				c.MaxBytes = 4 << 20
-			}
-		})
+	{211, "long", rich, func(p *profile) { p.steps = between(2000, 4000) }},
+	{223, "big", rich, func(p *profile) {
+		p.bodies = func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] }
+		p.config = func(r *rand.Rand, c *broker.Config) {
+			c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
+			c.MaxBytes = 4 << 20
+		}
 	}},
 	// Bodies just below the size that gets memory of its own fill slabs. Most jobs end
 	// soon, a few stay, and slabs are compacted.
-	{499, func() profile {
-		return configured(rich(), "slabs", func(p *profile) {
-			p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 95, 2, 4, 3
-			p.bodies = func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] }
-			p.steps, p.every = between(2500, 3500), 64
-			p.weight[gone], p.weight[expelled], p.weight[pause], p.weight[limit] = 2, 1, 1, 1
-			p.phase = func(step, steps int, w *[verbs]int) {
-				w[submit], w[respond], w[cancel] = 60, 90, 90
-				if step < steps/3 {
-					w[submit], w[respond], w[cancel] = 200, 10, 5
-				}
+	{499, "slabs", rich, func(p *profile) {
+		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 95, 2, 4, 3
+		p.bodies = func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] }
+		p.steps, p.every = between(2500, 3500), 64
+		p.weight[gone], p.weight[expelled], p.weight[pause], p.weight[limit] = 2, 1, 1, 1
+		p.phase = func(step, steps int, w *[verbs]int) {
+			w[submit], w[respond], w[cancel] = 60, 90, 90
+			if step < steps/3 {
+				w[submit], w[respond], w[cancel] = 200, 10, 5
 			}
-		})
+		}
 	}},
 	// More jobs than fit in some chunks of records, then fewer: chunks return.
-	{997, func() profile {
-		return configured(rich(), "crowd", func(p *profile) {
-			p.ids, p.churn, p.types, p.submitters, p.workers = 6000, 97, 3, 5, 5
-			p.steps, p.every = between(9000, 10000), 256
-			p.weight[gone], p.weight[addSubmitter] = 1, 3
-			p.phase = func(step, steps int, w *[verbs]int) {
-				w[submit], w[respond], w[cancel], w[gone] = 50, 150, 150, 3
-				if step < steps/2 {
-					w[submit], w[respond], w[cancel], w[gone] = 400, 10, 5, 0
-				}
+	{997, "crowd", rich, func(p *profile) {
+		p.ids, p.churn, p.types, p.submitters, p.workers = 6000, 97, 3, 5, 5
+		p.steps, p.every = between(9000, 10000), 256
+		p.weight[gone], p.weight[addSubmitter] = 1, 3
+		p.phase = func(step, steps int, w *[verbs]int) {
+			w[submit], w[respond], w[cancel], w[gone] = 50, 150, 150, 3
+			if step < steps/2 {
+				w[submit], w[respond], w[cancel], w[gone] = 400, 10, 5, 0
 			}
-		})
+		}
 	}},
 	// A drain stops with more jobs than one step can end.
-	{401, func() profile {
-		return configured(rich(), "stop", func(p *profile) {
-			p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
-			p.steps, p.every = between(2500, 3000), 256
-			p.weight[submit], p.weight[gone], p.weight[limit] = 900, 1, 60
-			p.phase = func(step, steps int, w *[verbs]int) {
-				if step > steps-100 {
-					w[expel] = 60
-				}
+	{401, "stop", rich, func(p *profile) {
+		p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
+		p.steps, p.every = between(2500, 3000), 256
+		p.weight[submit], p.weight[gone], p.weight[limit] = 900, 1, 60
+		p.phase = func(step, steps int, w *[verbs]int) {
+			if step > steps-100 {
+				w[expel] = 60
 			}
-		})
+		}
 	}},
 	// More deadlines fall due at a time than one tick handles.
-	{983, func() profile {
-		return configured(rich(), "alarms", func(p *profile) {
-			p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 98, 2, 3, 3
-			p.delay, p.expires, p.timeout, p.backoff = 90, 50, 50, 10
-			p.steps, p.every = between(3000, 4000), 64
-			p.weight[submit], p.weight[gone], p.weight[expelled], p.weight[limit] = 600, 0, 0, 0
-			p.still = 97
-		})
+	{983, "alarms", rich, func(p *profile) {
+		p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 98, 2, 3, 3
+		p.delay, p.expires, p.timeout, p.backoff = 90, 50, 50, 10
+		p.steps, p.every = between(3000, 4000), 64
+		p.weight[submit], p.weight[gone], p.weight[expelled], p.weight[limit] = 600, 0, 0, 0
+		p.still = 97
 	}},
 }
 
-// profileOf returns the kind of run that a seed makes.
+// profileOf returns the kind of a seed's run.
 func profileOf(seed uint64, r *rand.Rand) profile {
-	for _, s := range special {
-		if seed%s.every == 0 {
-			return s.make()
+	for i := range special {
+		if seed%special[i].n == 0 {
+			return special[i].profile()
 		}
 	}
 	sum := 0
-	for _, c := range common {
-		sum += c.share
+	for i := range common {
+		sum += int(common[i].n)
 	}
-	n := r.IntN(sum)
-	for _, c := range common {
-		if n -= c.share; n < 0 {
-			return c.make()
-		}
+	n, i := r.IntN(sum), 0
+	for ; n >= int(common[i].n); i++ {
+		n -= int(common[i].n)
 	}
-	panic("sim: shares do not add up")
+	return common[i].profile()
 }
 
 // configOf returns the core's configuration for a run.

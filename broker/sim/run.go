@@ -22,14 +22,14 @@ type Options struct {
 	NoShrink bool
 }
 
-// Failure is a run that went wrong.
+// Failure is a failed run.
 type Failure struct {
 	Seed    uint64
 	Profile string
 	Config  broker.Config
-	Step    int // of the run as the seed makes it, from 1
+	Step    int // of the seed's run, from 1
 	Err     error
-	// Trace is the shortest run found that fails, too; ShortErr is its error.
+	// Trace is the shortest failing run that was found; ShortErr is its error.
 	Trace    []string
 	ShortErr error
 }
@@ -37,7 +37,7 @@ type Failure struct {
 // traceLines bounds the commands printed of a run that cannot be shortened.
 const traceLines = 60
 
-// Error describes the failure with all that is needed to see it again.
+// Error describes the failure with everything needed to reproduce it.
 func (f *Failure) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "seed %d (%s) fails at step %d: %v\n", f.Seed, f.Profile, f.Step, f.Err)
@@ -126,7 +126,7 @@ func (x *Runner) fail(seed uint64, opt Options, cfg broker.Config, p *profile, d
 	return f
 }
 
-// replay runs a list of commands and the finish, and returns its trace if wanted.
+// replay runs a list of commands and finish, and returns the trace if wanted.
 func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bool) ([]string, error) {
 	r := x.begin(cfg, p)
 	var lines []string
@@ -145,8 +145,8 @@ func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bo
 // shrinkTime bounds the search for a shorter run.
 const shrinkTime = 10 * time.Second
 
-// shrink looks for a part of a failing run that fails as well: it leaves out ever
-// smaller pieces until none can be left out any more.
+// shrink looks for a shorter run that fails, too: it leaves out smaller and smaller pieces
+// until no piece can be left out.
 func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*command {
 	until := time.Now().Add(shrinkTime)
 	for size := (len(cmds) + 1) / 2; size > 0; {
@@ -190,7 +190,7 @@ func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
 	return r
 }
 
-// step carries out a command on both sides and compares.
+// step carries out a command in core and oracle and compares the results.
 func (r *runner) step(c *command) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
@@ -211,40 +211,34 @@ func (r *runner) step(c *command) (err error) {
 	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll || c.verb == forget); err != nil {
 		return err
 	}
-	if err := r.compareNext(); err != nil {
+	if err := all(r.compareNext, r.compareMoves); err != nil {
 		return err
 	}
 	if r.steps%r.p.every != 0 {
 		return nil
 	}
-	if err := r.compareLedgers(); err != nil {
+	if err := all(r.compareLedgers, r.compareWalks); err != nil || r.steps/r.p.every%6 != 0 {
 		return err
 	}
-	for _, w := range r.walks {
-		if err := w.step(1 + r.inner.IntN(4)); err != nil {
-			return err
-		}
-	}
-	if r.steps/r.p.every%6 != 0 {
-		return nil
-	}
-	if err := r.comparePeers(); err != nil {
-		return err
-	}
+	some := c.id
 	if n := len(o.jobs); n > 0 {
-		if err := r.compareJob(o.jobs[r.inner.IntN(n)].id); err != nil {
-			return err
-		}
+		some = o.jobs[r.inner.IntN(n)].id
 	}
-	if c.id != "" {
-		if err := r.compareJob(c.id); err != nil {
-			return err
-		}
-	}
-	return r.compareLetters()
+	job := func(id string) func() error { return func() error { return r.compareJob(id) } }
+	return all(r.comparePeers, job(some), job(c.id), r.compareLetters, r.compareHeld)
 }
 
-// finish disconnects everybody, lets all time pass, and checks that nothing is left.
+// all returns the first error.
+func all(compare ...func() error) error {
+	for _, f := range compare {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish disconnects all peers, lets all timers expire, and checks that nothing is left.
 func (r *runner) finish() error {
 	o, core := r.oracle, r.driver.core
 	end := []*command{}
@@ -273,14 +267,12 @@ func (r *runner) finish() error {
 			return fmt.Errorf("10,000 ticks after the end there is still work to do")
 		}
 	}
-	// Memory that the last command freed goes back with the command after it.
+	// Memory that the last command freed is returned by the next command.
 	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
-	for _, compare := range []func() error{r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.driver.settle, r.compareMemory} {
-		if err := compare(); err != nil {
-			return fmt.Errorf("after the end: %w", err)
-		}
+	if err := all(r.compareLedgers, r.comparePeers, r.compareLetters, r.compareHistory, r.driver.settle, r.compareMemory); err != nil {
+		return fmt.Errorf("after the end: %w", err)
 	}
 	return nil
 }
@@ -321,8 +313,41 @@ func (r *runner) compareHistory() error {
 	return nil
 }
 
-// rest is the memory that an empty core may keep: the slab in use and some spare ones,
-// and a chunk of each table.
+// compareHeld compares the memory that is counted with the memory that is held. Tables count
+// their lists of free records, too, which are less than a 32nd of them.
+func (r *runner) compareHeld() error {
+	o, core, m := r.oracle, r.driver.core, r.driver.core.Memory()
+	if more := int64(r.x.pages.held) - m.Records - m.Slabs - m.History; more < -m.Records/32 || more > m.Pools {
+		return fmt.Errorf("%d bytes of pages are held, counted are %+v", r.x.pages.held, m)
+	}
+	n, bytes := o.late()
+	big := int64(0)
+	for _, j := range slices.Concat(o.jobs, o.borrowed) {
+		n += one(!j.borrowed)
+		bytes += j.weight()
+		body := len(j.body)
+		if j.place == ended {
+			body = len(j.last.body)
+		}
+		if body >= bigBody {
+			big += int64(body)
+		}
+	}
+	if m.Bodies != big && o.vanished == 0 {
+		return fmt.Errorf("%d bytes of bodies are counted apart, held are %d", m.Bodies, big)
+	}
+	most := bytes + o.around() + int64(o.arrivals)<<10 // some of what was around jobs is kept
+	if jobs, load := core.Load(); jobs != int64(n) || load < bytes || load > most {
+		return fmt.Errorf("%d jobs of %d bytes are counted, held are %d of %d to %d bytes", jobs, load, n, bytes, most)
+	}
+	return nil
+}
+
+// bigBody is the length from which a body has memory of its own.
+const bigBody = 128 << 10
+
+// rest returns the memory that an empty core may keep: the slab in use and some spare
+// ones, and a chunk of each table.
 const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {

@@ -1,0 +1,208 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gloom/broker"
+)
+
+// Brokers of a fleet: a borrower is a worker that is last in line, a lender a submitter whose
+// jobs run at once or are refused. A borrowed job holds no id and is in no ledger.
+
+// before reports whether it is first in line.
+func (w *oraclePeer) before(x *oraclePeer) bool {
+	if w.borrows != x.borrows {
+		return x.borrows
+	}
+	return w.position < x.position
+}
+
+// has reports whether a job with this id runs on the worker.
+func (w *oraclePeer) has(id string) bool {
+	return slices.ContainsFunc(w.out, func(r run) bool { return r.job != nil && r.id == id })
+}
+
+// toEnd moves a worker to the end of the line.
+func (o *oracle) toEnd(w *oraclePeer) {
+	o.positions++
+	w.position = o.positions
+}
+
+// clash handles a worker that should get a job and runs a borrowed one with the same id. The
+// job waits for a while, and the worker goes to the end of the line.
+func (o *oracle) clash(w *oraclePeer, j *oracleJob) {
+	j.place, j.until, j.least = delayed, o.now+int64(broker.ClashPause), false
+	o.setTimer(j)
+	o.toEnd(w)
+}
+
+func (j *oracleJob) loan(now int64) broker.Loan {
+	return broker.Loan{Priority: j.priority, Age: now - j.at, Progress: j.progress}
+}
+
+// count counts an event of a job of this broker.
+func (o *oracle) count(j *oracleJob, n *uint64) {
+	if !j.borrowed {
+		*n++
+	}
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func (o *oracle) borrow(c *command) {
+	why := o.unborrowed(c)
+	if why != o.sight.unborrowed {
+		o.complaint = fmt.Sprintf("the core did not borrow because of %d, expected %d", o.sight.unborrowed, why)
+	}
+	k, w := o.types[c.typ], o.firstInLine(c.typ)
+	switch why {
+	case 0:
+		j := &oracleJob{command: *c, owner: c.peer, borrowed: true, at: o.now - int64(c.age)}
+		j.retries = 0
+		o.borrowed = append(o.borrowed, j)
+		if k.rate > 0 {
+			k.paced.take(j, o.now, k.quota())
+		}
+		o.handTo(w, j)
+		o.handed[c.typ]++
+	case broker.Clash:
+		o.toEnd(w)
+	}
+}
+
+// unborrowed returns why a job cannot be borrowed. It may depend on what the core counts of a
+// rate and of bytes, and on whether it knows the type.
+func (o *oracle) unborrowed(c *command) broker.Unborrowed {
+	p, w := o.peer(c.peer, false), o.firstInLine(c.typ)
+	if p == nil || !p.lends || o.draining || w == nil || w.borrows {
+		return broker.NobodyIdle
+	}
+	k := o.kind(c.typ)
+	early, late := k.paced.opens(k.quota())
+	if !o.mayRun(k) || k.rate > 0 && (early > o.now || late > o.now && o.sight.unborrowed == broker.NobodyIdle) {
+		return broker.NobodyIdle
+	}
+	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.sight.unborrowed == broker.NobodyIdle {
+		return broker.NobodyIdle
+	}
+	o.sight.overloaded = o.sight.unborrowed == broker.TooMuch
+	switch {
+	case o.full(c):
+		return broker.TooMuch
+	case w.has(c.id):
+		return broker.Clash
+	}
+	return 0
+}
+
+// loan returns the borrowed job that a lender's command names, nil if it does not run.
+func (o *oracle) loan(c *command) *oracleJob {
+	for _, j := range o.borrowed {
+		if j.run == c.run && j.owner == c.peer && j.place == running {
+			return j
+		}
+	}
+	return nil
+}
+
+// unwant makes a run unwanted. If it is overdue at home, it is overdue here.
+func (o *oracle) unwant(c *command) {
+	j := o.loan(c)
+	if j == nil {
+		return
+	}
+	o.notice(j)
+	if j.cancelled = true; c.on {
+		o.overdue(j)
+	}
+}
+
+func (o *oracle) follow(c *command) {
+	if j := o.loan(c); j != nil {
+		j.progress = c.on
+	}
+}
+
+// allot sets how many jobs may be out on a borrower.
+func (o *oracle) allot(c *command) {
+	if w := o.peer(c.peer, true); w != nil && w.borrows {
+		w.room = c.room
+	}
+}
+
+// compareMoves: a fleet that looks at what has moved knows which types have jobs to lend.
+func (r *runner) compareMoves() error {
+	d := r.driver
+	lendable := func(typ []byte) bool { return d.core.Demand(typ).Jobs > 0 }
+	d.core.Moved(func(m *broker.Move) {
+		if m.Set == 0 {
+			d.lendable[string(m.Types[0])] = lendable(m.Types[0])
+		}
+	})
+	for _, name := range r.oracle.names {
+		if d.watched && lendable([]byte(name)) && !d.lendable[name] {
+			return fmt.Errorf("type %q has jobs to lend, and has not moved", name)
+		}
+	}
+	return nil
+}
+
+// compareLending compares the jobs of a type that could be lent, and the workers that could
+// take borrowed ones.
+func (r *runner) compareLending(k *oracleType) error {
+	o, b := r.oracle, r.driver.core
+	if k.rate > 0 || o.vanished > 0 || !r.driver.watched {
+		return nil
+	}
+	_, q, runs := o.tally(k.name)
+	for _, j := range o.borrowed {
+		runs += uint64(one(j.typ == k.name))
+	}
+	room := math.MaxInt
+	if k.concurrency > 0 {
+		room = max(0, k.concurrency-int(runs))
+	}
+	var want broker.Demand
+	if best := o.best(k.name, ""); best != nil && !k.paused && !o.stopped {
+		want = broker.Demand{Jobs: min(int(q), room), Priority: best.priority, Since: best.at}
+	}
+	got := b.Demand([]byte(k.name))
+	if len(o.rules) > 0 { // jobs that a group holds back may still be offered
+		if want.Jobs > 0 && got.Jobs == 0 {
+			return fmt.Errorf("jobs of type %q could run, and are not offered", k.name)
+		}
+		return nil
+	}
+	if k.fair {
+		got.Since, want.Since = 0, 0
+		got.Priority, want.Priority = 0, 0
+	}
+	if got != want {
+		return fmt.Errorf("demand of type %q differs: expected %+v, got %+v", k.name, want, got)
+	}
+	limit, places := 0, 0
+	if !k.paused && !o.draining && room > 0 && q == 0 {
+		limit = room
+		for _, w := range o.peers {
+			if w.free() && !w.borrows && w.serves(k.name) {
+				places += w.room - len(w.out)
+			}
+		}
+	}
+	supplied := 0
+	most := b.Supply([]byte(k.name), func(uint32) int { return math.MaxInt32 }, func(s broker.Supply) bool {
+		supplied += s.Places
+		return true
+	})
+	if most != limit || supplied != places {
+		return fmt.Errorf("supply of type %q differs: expected %d places up to %d, got %d up to %d", k.name, places, limit, supplied, most)
+	}
+	return nil
+}
