@@ -74,6 +74,45 @@ func TestGroups(t *testing.T) {
 	})
 }
 
+// A group lets jobs go at a home without any worker: other brokers run them, although nothing else
+// happens to their types.
+func TestGroupOpensAtHome(t *testing.T) {
+	t.Parallel()
+	f := own(t, 1)
+	home, other := f.brokers[0], f.brokers[1]
+	s := submitter(t, home)
+	for _, c := range []struct {
+		name         string
+		before, then map[string]float64
+	}{
+		{"limit", map[string]float64{"concurrency": 1}, map[string]float64{"concurrency": 2}},
+		{"rate", map[string]float64{"rate": 0.2}, nil},
+	} {
+		set := func(limits map[string]float64) {
+			if err := home.ask("PUT", "/v1/groups/"+c.name, limits, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(c.before)
+		first, second := worker(t, other, `"type":`+quote(c.name+"1")), worker(t, other, `"type":`+quote(c.name+"2"))
+		for i := 1; i <= 2; i++ {
+			s.ok(`{"action":"submit","id":"%s%d","type":"%[1]s%[2]d","body":1,"groups":["%[1]s"]}`, c.name, i)
+			if i == 1 {
+				first.job()
+			}
+		}
+		second.quiet(3 * time.Second) // long enough for every offer to be forgotten
+		if c.then != nil {
+			set(c.then)
+		}
+		second.job()
+		for i, w := range []*peer{first, second} {
+			w.ok(`{"action":"respond","body":1}`)
+			s.ended(fmt.Sprint(c.name, i+1), "")
+		}
+	}
+}
+
 func TestLimits(t *testing.T) {
 	calm(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
