@@ -454,9 +454,7 @@ func (o *oracle) handOut() {
 		if k.rate > 0 {
 			k.paced.take(j, o.now, k.quota())
 		}
-		if handed[k.name]++; k.fair {
-			o.inTurn(k, j)
-		}
+		handed[k.name]++
 		o.dispatch(k, w, j)
 	}
 }

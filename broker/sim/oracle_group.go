@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"slices"
 
 	"gloom/broker"
@@ -194,7 +193,7 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 		}
 	}
 	j := o.held[next]
-	if j == nil || heads[turn(j)] != j || j.priority < best.priority {
+	if j == nil || heads[turn(j)] != j || j.priority < best.priority || o.turn(turn(j)) > o.turn(turn(best)) {
 		return best
 	}
 	return j
@@ -211,17 +210,6 @@ func (o *oracle) heads(k *oracleType, next string) map[turnOf]*oracleJob {
 		}
 	}
 	return heads
-}
-
-// inTurn complains if the next job of a fair type is not of the tenant that was served
-// longest ago.
-func (o *oracle) inTurn(k *oracleType, j *oracleJob) {
-	mine := o.turn(turn(j))
-	for t, head := range o.heads(k, "") {
-		if head.priority == j.priority && o.turn(t) < mine {
-			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v, from command %d, but that of %+v is from command %d", j.id, turn(j), mine, t, o.turn(t))
-		}
-	}
 }
 
 // turn returns the command in which a tenant was last served, or came.
