@@ -147,9 +147,9 @@ func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
 
 // borrowedRun finds a run of lender p by its number.
 func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
-	if r := uint32(run >> 32); b.jobs.Has(r) {
+	if r, sub := uint32(run>>32), b.submitter(p); sub != nil && b.jobs.Has(r) {
 		j := b.jobs.Get(r)
-		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.holder(j).sub == b.submitter(p) {
+		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.holder(j).sub == sub {
 			return r, j
 		}
 	}

@@ -92,6 +92,24 @@ func TestLend(t *testing.T) {
 	}
 }
 
+// TestGoneLender: a lender that is gone has no say in the run that it leaves behind.
+func TestGoneLender(t *testing.T) {
+	b := broker.New(broker.Config{IdleTypes: 10})
+	w := b.AddWorker()
+	b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Notices: true})
+	home := b.AddLender()
+	_, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1")})
+	if fx := b.Gone(3, home); told(fx) != `cancel:"a":` {
+		t.Errorf("the worker is told %q", told(fx))
+	}
+	if fx := b.Unwant(4, home, run, true); len(fx) > 0 {
+		t.Errorf("after its lender is gone, a run that it no longer wants causes %q", told(fx))
+	}
+	if out, overdue := b.Out(w); out != 1 || overdue != 0 {
+		t.Errorf("%d runs are out, %d overdue", out, overdue)
+	}
+}
+
 // TestBorrower: a broker gets jobs only if no worker here is idle, and no more than it
 // was allotted.
 func TestBorrower(t *testing.T) {
