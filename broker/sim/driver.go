@@ -235,14 +235,15 @@ func (d *driver) do(c *command) {
 	d.note(fx)
 }
 
-// run is the core's number of a borrowed run.
+// run is the core's number of a borrowed run. A run that was never borrowed gets a number near the
+// used ones.
 func (d *driver) run(no int) uint64 {
 	for run, n := range d.runs {
 		if n == no {
 			return run
 		}
 	}
-	return uint64(no)<<32 | uint64(no)
+	return uint64(no)<<32 | 1<<31 | uint64(no) // none has such a number
 }
 
 func (d *driver) settings(c *command) *broker.Settings {
