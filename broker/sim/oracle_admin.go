@@ -118,7 +118,10 @@ func (o *oracle) reviveAll(c *command) {
 
 func (o *oracle) reviveLetter(l *letter) {
 	again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: l.retries, timeout: l.timeout, backoff: l.backoff, detach: true, headers: l.headers, groups: l.groups}
-	if o.held[l.id] != nil || o.draining || o.full(&again) {
+	if o.held[l.id] != nil || o.draining {
+		return
+	}
+	if o.sight.overloaded = !o.sight.held(l.id); o.full(&again) { // of many letters, each for itself
 		return
 	}
 	o.take(&again, 0)
