@@ -87,6 +87,20 @@ func rich() profile {
 	return p
 }
 
+func lending() profile {
+	p := rich()
+	p.ids, p.types, p.workers, p.submitters = 8, 2, 3, 2
+	p.weight[addBorrower], p.weight[addLender], p.weight[allot] = 5, 4, 25
+	p.weight[borrow], p.weight[unwant], p.weight[follow], p.weight[giveBack] = 90, 12, 5, 12
+	p.weight[join], p.weight[release], p.weight[respond], p.steps = 40, 15, 90, between(60, 250)
+	p.config = func(r *rand.Rand, c *broker.Config) {
+		some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
+		c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(12), some(10), some(6)
+		c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(some(3000)), int64(some(2000)), some(4)
+	}
+	return p
+}
+
 // kind is a kind of runs: n is its share or, if it is special, what a seed must be divisible
 // by. It changes another profile.
 type kind struct {
@@ -180,17 +194,7 @@ var common = []kind{
 		p.weight[setFair], p.weight[setRule], p.weight[dropRule] = 20, 4, 4
 		p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
 	}},
-	{8, "lending", rich, func(p *profile) {
-		p.ids, p.types, p.workers, p.submitters = 8, 2, 3, 2
-		p.weight[addBorrower], p.weight[addLender], p.weight[allot] = 5, 4, 25
-		p.weight[borrow], p.weight[unwant], p.weight[follow], p.weight[giveBack] = 90, 12, 5, 12
-		p.weight[join], p.weight[release], p.weight[respond], p.steps = 40, 15, 90, between(60, 250)
-		p.config = func(r *rand.Rand, c *broker.Config) {
-			some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
-			c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(12), some(10), some(6)
-			c.MaxBytes, c.MaxTypeBytes, c.MaxTypes = int64(some(3000)), int64(some(2000)), some(4)
-		}
-	}},
+	{8, "lending", lending, func(*profile) {}},
 	{5, "rates", rich, func(p *profile) {
 		p.groups, p.most, p.ids, p.types, p.workers = 50, 1, 24, 1, 2
 		p.weight[setRule], p.weight[limit], p.weight[pause], p.weight[gone] = 4, 6, 0, 1
@@ -232,6 +236,11 @@ var common = []kind{
 
 // special are kinds of long runs.
 var special = []kind{
+	// Jobs of groups are lent, and types take turns.
+	{19, "lending groups", lending, func(p *profile) {
+		p.groups, p.most, p.ids, p.types = 70, 3, 16, 3
+		p.weight[setRule], p.weight[dropRule], p.weight[setFair], p.weight[tick] = 15, 5, 3, 60
+	}},
 	{101, "lanes", rich, func(p *profile) {
 		p.ids, p.types, p.priorities, p.churn = 400, 1, 150, 70
 		p.submitters, p.workers = 2, 2
