@@ -126,20 +126,13 @@ type Releasing struct {
 	ID []byte
 	// Delay is how long the job waits before it may be handed out again.
 	Delay time.Duration
+	// Unbegun: a borrower could not start the run, so it is not counted.
+	Unbegun bool
 }
 
 // Release puts a job back in its place as if it had never been handed out. It is refused
 // like Respond.
 func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
-	return b.putBack(now, p, q, true)
-}
-
-// Return is Release by a borrower that could not start the run. It is not counted.
-func (b *Broker) Return(now int64, p Peer, q *Releasing) []Effect {
-	return b.putBack(now, p, q, false)
-}
-
-func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 	w, h, r, j := b.collect(now, p, q.ID)
 	if r == 0 {
 		return b.offerAndEnd(w)
@@ -150,7 +143,7 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 		b.giveBack(h, r, j, int64(q.Delay))
 		return b.offerAndEnd(w)
 	}
-	if begun {
+	if !q.Unbegun {
 		b.recordRun(h, r, j, Reason{Why: GivenBack}, false)
 		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
 		h.kind.Releases++
@@ -160,10 +153,10 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 	switch {
 	case b.lapsed(j):
 		b.expire(r, j)
-	case begun:
-		b.again(h, r, j, int64(q.Delay))
-	default:
+	case q.Unbegun:
 		b.wait(h, r, j, b.now+int64(q.Delay))
+	default:
+		b.again(h, r, j, int64(q.Delay))
 	}
 	return b.offerAndEnd(w)
 }

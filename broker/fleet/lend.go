@@ -375,11 +375,9 @@ func (m *Machine) receiveReport(p *peer, kind uint64, s *reader) {
 		do = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, mayKeep(body)) }
 	case itemReturn:
 		q := &broker.Releasing{ID: id, Delay: time.Duration(s.int())}
-		if begun = s.bool(); begun {
-			do = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
-		} else {
-			do = func(w broker.Peer) []broker.Effect { return m.core.Return(m.now, w, q) }
-		}
+		begun = s.bool()
+		q.Unbegun = !begun
+		do = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
 	case itemFail:
 		how, delay, reason := s.uint(), s.int(), s.str()
 		f := &broker.Failure{ID: id, Reason: reason, NoRetry: how == failFinal || how == failExpelled, Lost: how == failLost, Expelled: how == failExpelled, Delay: -1}

@@ -162,10 +162,8 @@ func (d *driver) do(c *command) {
 		fx = b.Unwant(c.now, p, d.run(c.run), c.on)
 	case follow:
 		b.Follow(p, d.run(c.run), c.on)
-	case giveBack:
-		fx = b.Return(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
-	case release:
-		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
+	case release, giveBack:
+		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay, Unbegun: c.verb == giveBack})
 	case respond:
 		fx = b.Respond(c.now, p, id, d.body(c), c.kept)
 	case fail:
