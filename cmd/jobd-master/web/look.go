@@ -23,16 +23,7 @@ const mostFound, mostFolded = 1000, 20
 func (s *Server) stats(*http.Request) (any, error) {
 	s.asked.Store(time.Now().UnixNano())
 	l := s.Master.Look()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.look == l {
-		return s.told, nil
-	}
-	told, err := json.Marshal(sum(l))
-	if err == nil {
-		s.look, s.told = l, told
-	}
-	return told, err
+	return s.told.Get(l, struct{}{}, func() ([]byte, error) { return json.Marshal(sum(l)) })
 }
 
 // watchFor is how long Watch continues after the last request for the statistics.

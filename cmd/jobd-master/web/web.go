@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/shared"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd-master/page"
 	"gloom/cmd/jobd/look"
@@ -49,11 +49,8 @@ type Server struct {
 	began time.Time
 
 	past  moments.Ring
-	asked atomic.Int64 // when the statistics were last asked for, in Unix nanoseconds
-
-	mu   sync.Mutex // guards the fields below
-	look *master.Look
-	told []byte // the statistics of look, encoded
+	asked atomic.Int64             // when the statistics were last asked for, in Unix nanoseconds
+	told  shared.Replies[struct{}] // the statistics
 }
 
 // New returns a Server that handles all requests.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"slices"
@@ -398,13 +399,30 @@ func getStats(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	st, err := x.Master.Stats(names)
-	if err != nil {
-		return 0, err
-	}
 	found, err := x.Master.Findings()
 	if err != nil {
 		return 0, err
+	}
+	x.whole, err = x.told.Get(found, statsRequest{names, x.reply == jsonType}, func() ([]byte, error) {
+		if err := x.stats(found, names); err != nil {
+			return nil, err
+		}
+		return bytes.Clone(x.body()), nil
+	})
+	return http.StatusOK, err
+}
+
+// statsRequest has what distinguishes requests for the statistics.
+type statsRequest struct {
+	names int
+	json  bool
+}
+
+// stats writes the statistics with some findings.
+func (x *exchange) stats(found *master.Found, names int) error {
+	st, err := x.Master.Stats(names)
+	if err != nil {
+		return err
 	}
 	x.object(20)
 	x.findings("findings", found.Folded.Items)
@@ -460,7 +478,7 @@ func getStats(x *exchange) (int, error) {
 	x.integer("connections", int64(x.Door.Conns()))
 	x.integer("max_connections", int64(x.Door.MaxConns()))
 	x.integer("max_body", int64(x.MaxBody))
-	return http.StatusOK, nil
+	return nil
 }
 
 func getFindings(x *exchange) (int, error) {

@@ -29,6 +29,7 @@ import (
 	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/shared"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/pack"
@@ -69,6 +70,7 @@ type Server struct {
 	outbound *semaphore.Weighted // bytes of results that are being written
 	date     date
 	past     moments.Ring
+	told     shared.Replies[statsRequest] // the statistics
 	began    time.Time
 }
 
@@ -333,6 +335,7 @@ type exchange struct {
 	sent    int    // the status of the reply once it was sent
 	in      bytes.Buffer
 	json    []byte // buffer for a reply in JSON
+	whole   []byte // the whole reply, if it is shared with other requests
 	answer
 }
 
@@ -340,7 +343,7 @@ type exchange struct {
 const kept = 64 << 10
 
 func (x *exchange) release() {
-	x.w, x.r, x.grant, x.query, x.sent = nil, nil, nil, nil, 0
+	x.w, x.r, x.grant, x.query, x.whole, x.sent = nil, nil, nil, nil, nil, 0
 	if x.in.Reset(); x.in.Cap() > kept {
 		x.in = bytes.Buffer{}
 	}
@@ -395,6 +398,18 @@ func (x *exchange) status(f *job.Fault) int {
 	return status
 }
 
+// body returns the reply as it is sent, which is valid until x.release.
+func (x *exchange) body() []byte {
+	switch {
+	case x.whole != nil:
+		return x.whole
+	case x.reply == jsonType:
+		x.json = inJSON(x.json[:0], x.b)
+		return x.json
+	}
+	return x.b
+}
+
 // send writes the reply and reports whether all of it was sent.
 func (x *exchange) send(status int) (whole bool) {
 	h := x.w.Header()
@@ -403,11 +418,7 @@ func (x *exchange) send(status int) (whole bool) {
 		x.w.WriteHeader(status)
 		return true
 	}
-	body := x.b
-	if x.reply == jsonType {
-		x.json = inJSON(x.json[:0], x.b)
-		body = x.json
-	}
+	body := x.body()
 	h["Content-Type"] = []string{x.reply}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)

@@ -22,8 +22,6 @@ import (
 const (
 	// lookFor is how long a look answers equal requests.
 	lookFor = 2 * time.Second
-	// looksMost is the most different looks that are kept in that time.
-	looksMost = 64
 	// typesMost is the most types in a look.
 	typesMost = 1000
 )
@@ -53,21 +51,25 @@ type lookKey struct {
 	grant *guard.Grant // tokens may not be good for all types
 }
 
-// looks keeps the latest looks, so that a hundred viewers cost as much as one.
+// looks keeps the latest look.
 type looks struct {
-	mu    sync.Mutex // guards the following, also while a look is made
-	at    time.Time
+	mu sync.Mutex // guards the following, also while a look is made
+	at time.Time
+	look
+	past past
+}
+
+// look is a look at the daemon, with the handlers and the findings of that time.
+type look struct {
 	of    *engine.Look
 	has   map[string]*job.Handler
 	found finding.List
-	past  past
-	made  map[lookKey][]byte
 }
 
 // renew takes a look at the daemon if the last one is too old. The caller holds l.mu.
 func (s *Web) renew(l *looks) {
 	if now := time.Now(); now.Sub(l.at) >= lookFor {
-		l.at, l.made = now, make(map[lookKey][]byte)
+		l.at = now
 		l.of, l.has = s.queue.Look(), s.queue.Handlers()
 		l.found = l.past.find(l.of, l.has, s.queue.Health(), &s.opt, now)
 	}
@@ -187,18 +189,14 @@ func (s *Web) stats(r *request) error {
 	if most := job.MaxClient + 1 + job.MaxType; len(key.part) > most {
 		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.part), most)
 	}
-	l := &s.looks
-	l.mu.Lock()
-	s.renew(l)
-	text := l.made[key]
-	if text == nil {
-		if len(l.made) >= looksMost {
-			clear(l.made)
-		}
-		text, _ = json.Marshal(l.show(key)) // it can be encoded
-		l.made[key] = text
+	s.looks.mu.Lock()
+	s.renew(&s.looks)
+	l := s.looks.look
+	s.looks.mu.Unlock()
+	text, err := s.told.Get(l.of, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
+	if err != nil {
+		return err
 	}
-	l.mu.Unlock()
 	r.w.Header().Set("Content-Type", "application/json")
 	r.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	_, _ = r.w.Write(text)
@@ -206,7 +204,7 @@ func (s *Web) stats(r *request) error {
 }
 
 // show returns the look in the form that a request asks for.
-func (s *looks) show(key lookKey) *shownLook {
+func (s *look) show(key lookKey) *shownLook {
 	l, found := s.of, s.found.Of(finding.Query{May: sees(key.grant), Fold: true}, mostFolded)
 	out := &shownLook{
 		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,

@@ -14,6 +14,7 @@ import (
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/internal/schedule"
+	"gloom/cmd/internal/shared"
 	"gloom/cmd/internal/unique"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
@@ -92,6 +93,7 @@ type Web struct {
 	places *places // of bodies
 	unread *places // of results and payloads that are being written
 	looks  looks
+	told   shared.Replies[lookKey] // the looks as they are sent
 	past   moments.Ring
 	began  time.Time
 }
