@@ -135,13 +135,14 @@ type Stats struct {
 	Durable   bool
 }
 
-// NameStats has the number of jobs with a name, by state, whether a worker serves the name, and how
-// long ago such a worker last asked for jobs (Silence).
+// NameStats has the number of jobs with a name, by state, whether a worker serves the name, how
+// long ago such a worker last asked for jobs (Silence), and how long the oldest waiting job has
+// waited (Oldest), 0 if none waits or many jobs of other names were enqueued before it.
 type NameStats struct {
-	Name    string
-	States  map[job.State]int
-	Served  bool
-	Silence time.Duration
+	Name            string
+	States          map[job.State]int
+	Served          bool
+	Silence, Oldest time.Duration
 }
 
 // Bounds returns the upper bounds of the buckets in Stats.Wait and Stats.Run, in seconds; the last

@@ -313,7 +313,8 @@ const statNames, manyNames = 1000, 100
 func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	type counted struct {
 		name
-		total int
+		total  int
+		oldest time.Duration
 	}
 	var last map[string]int64
 	var now int64
@@ -321,8 +322,9 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	all, err := look(m, func(c *machine) ([]counted, error) {
 		line = m.line
 		all := make([]counted, 0, len(c.names))
+		ages := c.oldestOf()
 		for _, n := range c.names {
-			all = append(all, counted{name: *n})
+			all = append(all, counted{name: *n, oldest: ages[n]})
 		}
 		last, now = c.asked(), c.now
 		return all, nil
@@ -339,7 +341,7 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	serving := askers(last)
 	for _, n := range all[:min(len(all), statNames)] {
 		served, silent := silence(serving, n.text, now)
-		busiest = append(busiest, NameStats{n.text, states(&n.counts), served, silent})
+		busiest = append(busiest, NameStats{n.text, states(&n.counts), served, silent, n.oldest})
 	}
 	asked := 0
 	for i := range busiest {
@@ -394,15 +396,51 @@ func states(counts *[6]int) map[job.State]int {
 	return all
 }
 
-// oldest returns how long the oldest waiting job has waited, as far as the first manyLooked records
-// show.
-func (c *machine) oldest() time.Duration {
-	for i := range min(len(c.order), manyLooked) {
-		if r := c.order[i].rec; r != nil && r.waits() {
-			return time.Duration(max(c.wall-r.Enqueued, 0)) * time.Millisecond
+// oldest returns how long the oldest waiting job has waited. Those before it are not examined again.
+func (c *machine) oldest() (age time.Duration) {
+	c.waiting(func(r *record) bool {
+		age, c.older = c.age(r), r.Seq
+		return false
+	})
+	return age
+}
+
+func (c *machine) age(r *record) time.Duration {
+	return time.Duration(max(c.wall-r.Enqueued, 0)) * time.Millisecond
+}
+
+// waiting calls each with waiting jobs, the oldest first, until each returns false or manyLooked
+// records have been examined.
+func (c *machine) waiting(each func(r *record) bool) {
+	from, _ := c.find(c.older)
+	first := true
+	for _, p := range c.order[from:min(len(c.order), from+manyLooked)] {
+		if r := p.rec; r != nil && r.waits() {
+			if first = false; !each(r) {
+				return
+			}
+		} else if first {
+			c.older = p.seq + 1
 		}
 	}
-	return 0
+}
+
+// oldestOf returns how long the oldest waiting job of each name has waited, as far as waiting shows.
+func (c *machine) oldestOf() map[*name]time.Duration {
+	ages, left := make(map[*name]time.Duration), 0
+	for _, n := range c.names {
+		left += min(1, n.counts[job.Queued]+n.counts[job.Retrying])
+	}
+	if left > 0 {
+		c.waiting(func(r *record) bool {
+			if _, ok := ages[r.name]; !ok {
+				ages[r.name] = c.age(r)
+				left--
+			}
+			return left > 0
+		})
+	}
+	return ages
 }
 
 func (c *machine) viewConstraints(persisted bool) []*ConstraintView {

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -76,6 +77,7 @@ type machine struct {
 	jobs    *job.Table[*record]
 	order   []place // by seq
 	gone    int     // how many entries of order are forgotten jobs
+	older   uint64  // no job with a smaller seq waits
 	loading bool    // the store is being read, and order is not sorted yet
 	names   map[string]*name
 	busy    int    // number of names with jobs that have not ended
@@ -279,7 +281,7 @@ type reply func(error)
 func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
 		Limits: l, loading: true, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
-		jobs: job.NewTable[*record](), names: make(map[string]*name),
+		jobs: job.NewTable[*record](), older: math.MaxUint64, names: make(map[string]*name),
 		workers: make(map[job.ID]*worker), constraints: newConstraints(), schedules: newSchedules(),
 		uniques: make(map[uniqueKey]*claim), maxGroups: 16,
 	}
@@ -379,6 +381,9 @@ func (c *machine) count(r *record, by int) {
 		if r.name.live += by; r.name.live == max(by, 0) { // its first live job came, or its last one went
 			c.busy += by
 		}
+	}
+	if by > 0 && r.waits() {
+		c.older = min(c.older, r.Seq)
 	}
 	c.bytes += int64(by) * r.size()
 	switch p := r.past; {

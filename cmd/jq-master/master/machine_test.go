@@ -276,6 +276,47 @@ func TestLoadInAnyOrder(t *testing.T) {
 	}
 }
 
+// TestOldest: the age of the oldest waiting job is known behind any number of ended jobs, and that
+// of each name.
+func TestOldest(t *testing.T) {
+	c := newMachine(DefaultLimits(), 1)
+	c.wall = ms(time.Hour)
+	seq := uint64(0)
+	load := func(name string, s job.State, age time.Duration) *record {
+		seq++
+		j := &job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: name}, Seq: seq, State: s, Enqueued: c.wall - ms(age)}
+		c.load(j, never, 0)
+		return c.jobs.Get(j.ID)
+	}
+	first := load("a", job.Done, 50*time.Minute)
+	for range 2 * manyLooked {
+		load("a", job.Done, 40*time.Minute)
+	}
+	load("b", job.Queued, 30*time.Minute)
+	load("b", job.Queued, 20*time.Minute)
+	load("c", job.Retrying, 10*time.Minute)
+	c.loaded()
+	is := func(all, a, b, cc time.Duration) {
+		t.Helper()
+		ages := c.oldestOf()
+		if got := c.oldest(); got != all || ages[c.names["a"]] != a || ages[c.names["b"]] != b || ages[c.names["c"]] != cc {
+			t.Errorf("the oldest has waited for %v, those of the names for %v, %v, %v", got, ages[c.names["a"]], ages[c.names["b"]], ages[c.names["c"]])
+		}
+	}
+	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
+	again := first.after()
+	again.State = job.Queued
+	c.become(first, again)
+	is(50*time.Minute, 50*time.Minute, 0, 0) // the others are behind too many
+	done := first.after()
+	done.State = job.Done
+	c.become(first, done)
+	for range 3 {
+		c.oldest()
+	}
+	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
+}
+
 // TestSize: the errors of failed attempts count.
 func TestSize(t *testing.T) {
 	r := record{Job: &job.Job{Message: "four", Attempts: []job.Attempt{{Message: "one"}, {Message: "four"}}}}

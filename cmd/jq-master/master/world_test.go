@@ -201,6 +201,13 @@ func (w *world) check() {
 			w.fatalf("job %v waits, and the broker does not have it", r.ID)
 		}
 	}
+	oldest := time.Duration(0)
+	if i := slices.IndexFunc(c.order, func(p place) bool { return p.rec != nil && p.rec.waits() }); i >= 0 && !c.loading {
+		oldest = c.age(c.order[i].rec)
+	}
+	if got := c.oldest(); got != oldest && !c.loading {
+		w.fatalf("the oldest job has waited for %v, in truth for %v", got, oldest)
+	}
 	if counts != c.counts {
 		w.fatalf("counts %v, in truth %v", c.counts, counts)
 	}

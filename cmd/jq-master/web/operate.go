@@ -431,10 +431,11 @@ func (x *exchange) stats(found *master.Found, names int) error {
 	x.key("names")
 	x.array(len(st.Names))
 	for _, n := range st.Names {
-		x.object(3)
+		x.object(4)
 		x.text("name", n.Name)
 		x.states("states", n.States)
 		x.boolean("served", n.Served)
+		x.float("oldest_age", n.Oldest.Seconds())
 	}
 	x.float("oldest_age", st.Oldest.Seconds())
 	x.key("rates")

@@ -1,7 +1,7 @@
 // The names of jobs, one row each.
 import { html } from '../html.js';
 import { asked } from '../api.js';
-import { count, plural } from '../format.js';
+import { count, plural, time } from '../format.js';
 import { table } from '../table.js';
 import { badge, empty, place, refine, to, waiting as pending } from '../parts.js';
 import { nameLink, waiting } from './findings.js';
@@ -15,7 +15,7 @@ const column = (name, status, wide) => ({ name, num: true, wide, of: (/** @type 
 /** @param {any[]} list */
 export const nameTable = list => table('Names', [
   { name: 'Name', class: 'main', of: n => html`${nameLink(n.name)} <span class="marks">${!n.served && waiting(n) > 0 && badge('no worker', 'severe')}</span>` },
-  column('Queued', 'queued'), column('Retrying', 'retrying', 1), column('Running', 'running'),
+  column('Queued', 'queued'), { name: 'Oldest', num: true, wide: 1, title: 'for how long it has waited', of: n => n.oldest_age ? time(n.oldest_age) : '–' }, column('Retrying', 'retrying', 1), column('Running', 'running'),
   column('Done', 'done', 2), column('Error', 'error'), column('Cancelled', 'cancelled', 2),
 ], list, n => n.name);
 
