@@ -2,9 +2,10 @@
 // plots, dialogs, listings, the search field, the style, and third-party libraries (lib). It
 // knows no daemon. Each daemon adds views of its own, and copies nothing from here.
 //
-// There is no build step: files are served as they are, except that our scripts' comment lines
-// are emptied, and the indents of our files are removed. The files of the kit and of the daemon are in one folder,
-// "/", so a view imports "../table.js".
+// There is no build step: files are served as they are, except that our scripts' comment lines are
+// emptied, the types in them and the indents of our files are removed, and style.css has the style
+// of the plots. The files of the kit and of the daemon are in one folder, "/", so a view imports
+// "../table.js".
 //
 // A daemon uses it as follows:
 //
@@ -136,6 +137,9 @@ var indents = regexp.MustCompile(`(?m)^[ \t]+`)
 // comments matches the comment lines of a script.
 var comments = regexp.MustCompile(`(?m)^[ \t]*(//.*|/\*\*([^*\n]|\*[^/\n])*(\*/)?|\*( .*|/))$`)
 
+// casts matches the types within a line of a script.
+var casts = regexp.MustCompile(`/\*\* @type ([^*\n]|\*[^/\n])*\*/ ?`)
+
 func (s *Site) pack() map[string]*file {
 	m := map[string]*file{}
 	for _, in := range s.of.folders() {
@@ -148,9 +152,10 @@ func (s *Site) pack() map[string]*file {
 			case name == "index.html":
 				data = s.document(data)
 			case path.Ext(name) == ".js" && path.Dir(name) != "lib":
-				data = indents.ReplaceAll(comments.ReplaceAll(data, nil), nil)
-			case name == "style.css":
-				data = indents.ReplaceAll(data, nil)
+				data = indents.ReplaceAll(casts.ReplaceAll(comments.ReplaceAll(data, nil), nil), nil)
+			case name == "style.css": // one request less
+				plots, _ := parts.ReadFile("lib/uPlot.min.css")
+				data = append(indents.ReplaceAll(data, nil), plots...)
 			}
 			sum := sha256.Sum256(data)
 			m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:6]), plain: data, gzip: packed(data, gzip.BestCompression)}

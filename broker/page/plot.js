@@ -19,16 +19,9 @@ function ceiling(most, least) {
  * @type {Promise<any> | undefined} */
 let library;
 
-const load = (/** @type {HTMLLinkElement | HTMLScriptElement} */ e) => new Promise((go, stop) => {
-  e.onload = go;
-  e.onerror = stop;
-  document.head.append(e);
-});
-
-const uplot = () => library ??= painted.then(() => Promise.all([
-  load(Object.assign(document.createElement('link'), { rel: 'stylesheet', href: 'lib/uPlot.min.css' })),
-  load(Object.assign(document.createElement('script'), { src: 'lib/uPlot.iife.min.js' })),
-]));
+const uplot = () => library ??= painted.then(() => new Promise((go, stop) => {
+  document.head.append(Object.assign(document.createElement('script'), { src: 'lib/uPlot.iife.min.js', onload: go, onerror: stop }));
+}));
 
 /** Props: title; lines; t; of: columns by key; show: (value) => text; least: the scale reaches at least this;
  * @extends {Component<any, any>} */

@@ -5,8 +5,8 @@ import { grown, second } from '../live.js';
 import { bytes, count, gist, plural, time } from '../format.js';
 import { Chosen, table } from '../table.js';
 import { act, ask, badge, bulk, button, copy, each, empty, facts, Listing, place, refine, to, waiting } from '../parts.js';
-import { typeLink } from './links.js';
 import { reading, shown } from '../body.js';
+import { typeLink } from './findings.js';
 
 const listing = new Listing(), read = reading('body');
 

@@ -4,7 +4,10 @@ import { asked, call, enc, may, segment } from '../api.js';
 import { look } from '../live.js';
 import { act, to } from '../parts.js';
 import { findingList as listed } from '../verdict.js';
-import { groupLink, typeLink } from './links.js';
+
+export const typeLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['type', name])}>${name}</a>`;
+export const groupLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['jobs'], { group: name })}>${name}</a>`;
+export const groupLinks = (/** @type {string[]} */ names) => names.length > 0 && names.map((g, i) => html`${i ? ', ' : ''}${groupLink(g)}`);
 
 /** How many things are wrong, by severity. @returns {{severe: number, warning: number}} */
 export const wrongs = () => look.value?.findings.counts ?? { severe: 0, warning: 0 };

@@ -4,10 +4,9 @@ import { asked, call, segment } from '../api.js';
 import { bytes, count, moment, plural, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, waiting } from '../parts.js';
-import { groupLinks, typeLink } from './links.js';
 import { reading, shown } from '../body.js';
 import { failed, state } from './jobs.js';
-import { findingList, found } from './findings.js';
+import { findingList, found, groupLinks, typeLink } from './findings.js';
 
 const read = reading('body', 'headers');
 

@@ -5,7 +5,7 @@ import { grown } from '../live.js';
 import { count, moment, plural, time } from '../format.js';
 import { Chosen, table } from '../table.js';
 import { act, ask, badge, bulk, button, each, empty, jobLink, Listing, place, refine, to } from '../parts.js';
-import { groupLinks, typeLink } from './links.js';
+import { groupLinks, typeLink } from './findings.js';
 
 const listing = new Listing();
 

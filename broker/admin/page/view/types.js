@@ -4,8 +4,8 @@ import { asked, enc } from '../api.js';
 import { count, rate, time, plural } from '../format.js';
 import { Long } from '../table.js';
 import { badge, empty, place, refine, waiting } from '../parts.js';
-import { typeLink } from './links.js';
 import { spark } from '../plot.js';
+import { typeLink } from './findings.js';
 
 /** The waiting jobs over time of types that have been visible, by name. @type {Map<string, {at: number, values: number[]}>} */
 const trends = new Map();

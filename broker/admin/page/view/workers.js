@@ -5,7 +5,7 @@ import { grown } from '../live.js';
 import { bytes, count, time } from '../format.js';
 import { table } from '../table.js';
 import { badge, empty, jobLink, Listing, to, waiting } from '../parts.js';
-import { typeLink } from './links.js';
+import { typeLink } from './findings.js';
 
 /** @param {any} p */
 const who = p => html`<span class="name">${p.client ?? html`<span class="muted">unnamed</span>`}</span> <span class="muted">${p.address}</span>`;
