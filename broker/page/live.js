@@ -67,7 +67,7 @@ export function past(moments) {
     const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
     const by = (/** @type {string} */ k) => b[k] < a[k] ? null : (b[k] - a[k]) / s; // counts may be forgotten
     series.push((b.unix_ms + ahead) / 1000, {
-      in: by('submitted'), out: by('ended'), failed: by('failed'), queued: b.queued, running: b.running,
+      ...b, in: by('submitted'), out: by('ended'), failed: by('failed'),
     }, 12);
   }
 }
@@ -78,6 +78,9 @@ if (first?.look) { // it came with the document
   past(first.history.items);
   heard.value = Date.now();
 }
+
+/** A column's value of now, as far as it is known: at first it is that of the last moment. @param {string} key */
+export const current = key => series.of[key].slice(-3).findLast(v => v !== null) ?? undefined;
 
 /** How much counts have grown in the last seconds. */
 export class Lately {

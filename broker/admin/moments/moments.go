@@ -3,6 +3,8 @@
 package moments
 
 import (
+	"cmp"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,11 +17,22 @@ const Period = 5 * time.Second
 // most is how many moments are kept.
 const most = int(5 * time.Minute / Period)
 
+// Histograms counts since a daemon's start how long jobs waited and ran. The buckets end at Bounds,
+// in seconds; one more has the rest. Wait or Run may be nil: not known.
+type Histograms struct {
+	Bounds    []float64
+	Wait, Run []uint64
+}
+
+// window is over how many periods a moment's times are.
+const window = 2
+
 // Ring has the last moments. Its zero value has none.
 type Ring struct {
 	mu   sync.Mutex
 	ring [most]api.Moment
-	n    int // moments added since the start
+	n    int                // moments added since the start
+	old  [window]Histograms // of the last moments
 }
 
 // Note adds a moment.
@@ -30,9 +43,10 @@ func (r *Ring) Note(m api.Moment) {
 	r.n++
 }
 
-// Run adds the result of look every Period until stop, if it is known, and sets its time. The first
-// look is after one Period: right after its start a daemon may not have reached its store.
-func (r *Ring) Run(stop <-chan struct{}, look func() (m api.Moment, known bool)) {
+// Run adds the result of look every Period until stop, if it is known, and sets its time and what
+// the histograms tell; look may set Wait95 itself. The first look is after one Period: right after its start a daemon may not have
+// reached its store. The histograms must not change later.
+func (r *Ring) Run(stop <-chan struct{}, look func() (m api.Moment, h Histograms, known bool)) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
 	for {
@@ -41,11 +55,63 @@ func (r *Ring) Run(stop <-chan struct{}, look func() (m api.Moment, known bool))
 			return
 		case <-t.C:
 		}
-		if m, ok := look(); ok {
+		if m, h, ok := look(); ok {
 			m.UnixMS = time.Now().UnixMilli()
+			t := r.times(h)
+			if m.Times != nil {
+				t.Wait95 = cmp.Or(t.Wait95, m.Wait95)
+			}
+			m.Times = t
 			r.Note(m)
 		}
 	}
+}
+
+// times returns how long jobs took since the moment before the last one, or since the last one if
+// there is only that.
+func (r *Ring) times(h Histograms) *api.Times {
+	old := r.old[(r.n-min(r.n, window))%window]
+	r.old[r.n%window] = h
+	wait, run := grown(old.Wait, h.Wait), grown(old.Run, h.Run)
+	return &api.Times{
+		Wait50: quantile(h.Bounds, wait, 0.5), Wait95: quantile(h.Bounds, wait, 0.95),
+		Run50: quantile(h.Bounds, run, 0.5), Run95: quantile(h.Bounds, run, 0.95),
+	}
+}
+
+// grown returns by how much counts have grown; nil if that is not known.
+func grown(old, now []uint64) []uint64 {
+	if len(old) != len(now) {
+		return nil
+	}
+	by := make([]uint64, len(now))
+	for i := range now {
+		if now[i] < old[i] { // they count from 0 again
+			return nil
+		}
+		by[i] = now[i] - old[i]
+	}
+	return by
+}
+
+// quantile returns the quantile q of a histogram to two digits, as quantile of format.js does; nil
+// if it is empty.
+func quantile(bounds []float64, counts []uint64, q float64) *float64 {
+	all := uint64(0)
+	for _, n := range counts {
+		all += n
+	}
+	rest, low := q*float64(all), 0.0
+	for i, n := range counts {
+		high := bounds[min(i, len(bounds)-1)]
+		if n > 0 && rest <= float64(n) {
+			v, _ := strconv.ParseFloat(strconv.FormatFloat(low+(high-low)*rest/float64(n), 'g', 2, 64), 64)
+			return &v
+		}
+		rest -= float64(n)
+		low = high
+	}
+	return nil
 }
 
 // Lately returns the last minutes, oldest first.

@@ -1,6 +1,7 @@
 package moments
 
 import (
+	"encoding/json"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,7 @@ func TestRing(t *testing.T) {
 		}
 		n, stop, ended := uint64(0), make(chan struct{}), make(chan struct{})
 		go func() {
-			r.Run(stop, func() (api.Moment, bool) { n++; return api.Moment{Queued: n}, n != 80 })
+			r.Run(stop, func() (api.Moment, Histograms, bool) { n++; return api.Moment{Queued: n}, Histograms{}, n != 80 })
 			close(ended)
 		}()
 		time.Sleep(99*Period + time.Second)
@@ -34,6 +35,36 @@ func TestRing(t *testing.T) {
 			}
 			if passed := got[i].UnixMS - got[i-1].UnixMS; got[i].Queued-got[i-1].Queued != want || passed != int64(want)*Period.Milliseconds() {
 				t.Errorf("%+v after %+v", got[i], got[i-1])
+			}
+		}
+	})
+}
+
+// TestTimes: a moment tells how long jobs took in the two periods before it.
+func TestTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r Ring
+		bounds := []float64{0.1, 1, 10}
+		all := []Histograms{
+			{bounds, []uint64{5, 0, 0, 0}, nil},
+			{bounds, []uint64{5, 0, 0, 0}, []uint64{0, 0, 0, 0}},
+			{bounds, []uint64{5, 100, 0, 0}, []uint64{0, 0, 0, 0}},
+			{bounds, []uint64{5, 100, 0, 0}, []uint64{0, 0, 0, 9}},
+			{bounds, []uint64{5, 100, 0, 0}, []uint64{2, 0, 0, 9}},
+			{bounds, []uint64{0, 0, 0, 0}, []uint64{0, 0, 0, 0}}, // the daemon's worker has left
+		}
+		stop, ended, i := make(chan struct{}), make(chan struct{}), 0
+		go func() {
+			r.Run(stop, func() (api.Moment, Histograms, bool) { i++; return api.Moment{}, all[i-1], true })
+			close(ended)
+		}()
+		time.Sleep(time.Duration(len(all))*Period + time.Second)
+		close(stop)
+		<-ended
+		want := []string{`{}`, `{}`, `{"wait50":0.55,"wait95":0.95}`, `{"wait50":0.55,"wait95":0.95,"run50":10,"run95":10}`, `{"run50":10,"run95":10}`, `{}`}
+		for i, m := range r.Lately() {
+			if got, err := json.Marshal(m.Times); err != nil || string(got) != want[i] {
+				t.Errorf("moment %d: %s %v, want %s", i, got, err, want[i])
 			}
 		}
 	})

@@ -25,6 +25,3 @@ function sample(v, t) {
 }
 
 export const source = poll('/v1/stats', 2000, sample);
-
-/** Rows a second that were accepted, ended, and failed, as of the last reply; null: not known yet. */
-export const rates = () => values;

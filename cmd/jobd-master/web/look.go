@@ -9,6 +9,7 @@ import (
 
 	"gloom/broker/admin/api"
 	"gloom/broker/admin/finding"
+	"gloom/broker/admin/moments"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/look"
 )
@@ -34,12 +35,17 @@ const watchFor = 10 * time.Minute
 func (s *Server) Watch(stop <-chan struct{}) { s.past.Run(stop, s.moment) }
 
 // moment returns the sums of now, and false if nobody has asked for statistics lately.
-func (s *Server) moment() (m api.Moment, known bool) {
+func (s *Server) moment() (m api.Moment, h moments.Histograms, known bool) {
 	if time.Since(time.Unix(0, s.asked.Load())) > watchFor {
-		return m, false
+		return m, h, false
 	}
 	v := sum(s.Master.Look())
-	return api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}, true
+	m = api.Moment{Submitted: v.Accepted, Ended: v.OK + v.Fail, Failed: v.Fail, Queued: uint64(v.Waiting + v.Queued), Running: uint64(v.Running)}
+	if v.Oldest != nil {
+		age := max(0, v.At.Sub(*v.Oldest).Truncate(time.Second).Seconds())
+		m.Times = &api.Times{Wait95: &age}
+	}
+	return m, moments.Histograms{Bounds: v.Bounds, Run: v.Runs}, true
 }
 
 func (s *Server) moments(*http.Request) (any, error) {

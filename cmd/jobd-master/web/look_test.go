@@ -17,7 +17,7 @@ func TestNobodyLooks(t *testing.T) {
 	s := &Server{Config: Config{Master: m, Door: &door.Door{}}}
 	watched := func(want bool) {
 		t.Helper()
-		if _, known := s.moment(); known != want {
+		if _, _, known := s.moment(); known != want {
 			t.Errorf("a look is taken: %v, want %v", known, want)
 		}
 	}

@@ -28,6 +28,3 @@ function sample(v, t) {
 }
 
 export const source = poll('/v1/stats?names=20', 2000, sample);
-
-/** Jobs a second that came, ended, and failed, as of the last reply; null: not known yet. */
-export const rates = () => values;

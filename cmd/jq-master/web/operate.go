@@ -507,13 +507,17 @@ func getMoments(x *exchange) (int, error) {
 	x.array(len(all))
 	for i := range all {
 		m := &all[i]
-		x.object(6)
+		x.object(10)
 		x.integer("unix_ms", m.UnixMS)
 		x.integer("submitted", int64(m.Submitted))
 		x.integer("ended", int64(m.Ended))
 		x.integer("failed", int64(m.Failed))
 		x.integer("queued", int64(m.Queued))
 		x.integer("running", int64(m.Running))
+		x.floatOrNull("wait50", m.Wait50)
+		x.floatOrNull("wait95", m.Wait95)
+		x.floatOrNull("run50", m.Run50)
+		x.floatOrNull("run95", m.Run95)
 	}
 	return http.StatusOK, nil
 }

@@ -56,6 +56,14 @@ func (a *answer) float(k string, f float64) {
 	a.b = msgp.AppendFloat64(a.b, f)
 }
 
+func (a *answer) floatOrNull(k string, f *float64) {
+	if f == nil {
+		a.null(k)
+		return
+	}
+	a.float(k, *f)
+}
+
 func (a *answer) seconds(k string, s job.Span) {
 	a.key(k)
 	a.b = pack.AppendSeconds(a.b, s)

@@ -30,6 +30,3 @@ function sample(v, t) {
 }
 
 export const source = poll('/v1/stats', 2000, sample);
-
-/** Jobs a second that came and ended, and runs that failed, as of the last look; null: not known yet. */
-export const rates = () => values;

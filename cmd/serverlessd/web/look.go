@@ -13,6 +13,7 @@ import (
 
 	"gloom/broker/admin/api"
 	"gloom/broker/admin/finding"
+	"gloom/broker/admin/moments"
 	"gloom/broker/guard"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
@@ -76,7 +77,7 @@ func (s *Web) renew(l *looks) {
 }
 
 // moment is what the plots tell of a look.
-func (s *Web) moment() (m api.Moment, known bool) {
+func (s *Web) moment() (m api.Moment, h moments.Histograms, known bool) {
 	s.looks.mu.Lock()
 	defer s.looks.mu.Unlock()
 	s.renew(&s.looks)
@@ -95,7 +96,7 @@ func (s *Web) moment() (m api.Moment, known bool) {
 			m.Failed += uint64(n)
 		}
 	}
-	return m, l.Types != nil
+	return m, moments.Histograms{Bounds: l.Wait.Bounds, Wait: l.Wait.Counts, Run: l.Run.Counts}, l.Types != nil
 }
 
 // moments tells of the last minutes.

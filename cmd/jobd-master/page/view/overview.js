@@ -1,10 +1,9 @@
 // The overview: findings and current figures.
 import { html, painted } from '../html.js';
-import { lasted, look, second } from '../live.js';
+import { current, lasted, look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';
 import { later } from '../parts.js';
 import { found } from '../verdict.js';
-import { rates } from '../look.js';
 import { atLeast, words } from './findings.js';
 
 /** The part that is loaded after the first paint. */
@@ -14,13 +13,12 @@ export function overview() {
   const v = look.value;
   second.value;
   if (!v) return html`<h1>Overview</h1><div class="empty loading" role="status"><p>Asking the master…</p></div>`;
-  const r = rates();
   return html`${found(`${atLeast(v.waiting, v.more)} waiting, ${count(v.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.targets, 'target')}`, words)}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${atLeast(v.waiting, v.more)}</dd><dd class="note">${v.waiting ? v.oldest ? `oldest ${time(Math.floor(lasted(v.oldest)))}` : 'rows of the tables' : 'nothing waits'}${v.queued ? `, ${count(v.queued)} accepted` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(v.running)}</dd><dd class="note">of ${plural(v.slots, 'slot')}</dd></div>
-      <div><dt>In</dt><dd>${rate(r.in ?? undefined)}<small> /s</small></dd><dd class="note">${count(v.accepted)} accepted so far</dd></div>
-      <div><dt>Out</dt><dd>${rate(r.out ?? undefined)}<small> /s</small></dd><dd class="note">${count(v.ok)} ended well</dd></div>
+      <div><dt>In</dt><dd>${rate(current('in'))}<small> /s</small></dd><dd class="note">${count(v.accepted)} accepted so far</dd></div>
+      <div><dt>Out</dt><dd>${rate(current('out'))}<small> /s</small></dd><dd class="note">${count(v.ok)} ended well</dd></div>
       <div class=${v.fail ? 'bad' : ''}><dt>Failed</dt><dd>${count(v.fail)}</dd><dd class="note">since their workers started</dd></div>
       ${v.manual > 0 && html`<div><dt>By hand</dt><dd>${count(v.manual)}</dd><dd class="note">wait to be started</dd></div>`}
     </dl>

@@ -101,9 +101,19 @@ func TestPast(t *testing.T) {
 	for range 3 {
 		w.job(`{"name":"mail","argument":{}}`)
 	}
-	time.Sleep(16 * time.Second) // three moments
+	time.Sleep(7 * time.Second) // one moment
+	worker := w.worker("one", 1, "sms")
+	w.job(`{"name":"sms","argument":{}}`)
+	w.done(worker, w.take(worker, 1)[0], `{"type":"success"}`)
+	time.Sleep(9 * time.Second) // two more
 	b := w.open("")
 	b.Sees("3 waiting")
+	b.Until(`(await import('/live.js')).series.t.length > 0`)
+	for _, k := range []string{"wait95", "run50"} {
+		if !pagetest.Eval[bool](b, `const { series: s } = await import('/live.js'); return s.of[$0].some((v, i) => v !== null && s.t[i] < Date.now() / 1000 - 3)`, k) {
+			t.Errorf("%s was not known before the page was opened", k)
+		}
+	}
 	// known is from how many seconds ago on it is known how many jobs waited, without a gap.
 	known := func() float64 {
 		return pagetest.Eval[float64](b, `const { series: s } = await import('/live.js');

@@ -1,10 +1,9 @@
 // The overview: findings and current figures.
 import { html, painted } from '../html.js';
-import { look, second } from '../live.js';
+import { current, look, second } from '../live.js';
 import { count, plural, rate, time } from '../format.js';
 import { later, to } from '../parts.js';
 import { found } from '../verdict.js';
-import { rates } from '../look.js';
 import { words } from './findings.js';
 
 /** The part that is loaded after the first paint. */
@@ -14,13 +13,13 @@ export function overview() {
   const v = look.value;
   second.value;
   if (!v) return html`<h1>Overview</h1><div class="empty loading" role="status"><p>Asking the master…</p></div>`;
-  const s = v.states, l = v.ledger, r = rates(), jobs = (/** @type {string} */ status, /** @type {any} */ text) => html`<a href=${to(['jobs'], { status })}>${text}</a>`;
+  const s = v.states, l = v.ledger, jobs = (/** @type {string} */ status, /** @type {any} */ text) => html`<a href=${to(['jobs'], { status })}>${text}</a>`;
   return html`${found(`${count(l.waiting)} waiting, ${count(l.running)} running, ${plural(v.workers, 'worker')}; ${v.durable ? 'jobs are kept in Redis' : 'jobs are in memory only: a restart loses them'}`, words)}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(l.waiting)}</dd><dd class="note">${l.waiting ? `oldest ${time(v.oldest_age)}` : 'nothing waits'}${s.retrying ? html`, ${jobs('retrying', `${count(s.retrying)} retrying`)}` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">${v.slots ? `of ${plural(v.slots, 'slot')}` : 'no worker is registered'}</dd></div>
-      <div><dt>In</dt><dd>${rate(r.in ?? undefined)}<small> /s</small></dd><dd class="note">${count(l.enqueued)} since the start</dd></div>
-      <div><dt>Out</dt><dd>${rate(r.out ?? undefined)}<small> /s</small></dd><dd class="note">${count(l.done)} done</dd></div>
+      <div><dt>In</dt><dd>${rate(current('in'))}<small> /s</small></dd><dd class="note">${count(l.enqueued)} since the start</dd></div>
+      <div><dt>Out</dt><dd>${rate(current('out'))}<small> /s</small></dd><dd class="note">${count(l.done)} done</dd></div>
       <div class=${s.error ? 'bad' : ''}><dt>Error</dt><dd>${count(s.error)}</dd><dd class="note">${s.error ? jobs('error', 'kept, to look at and to retry') : 'none is kept'}</dd></div>
     </dl>
     ${below()}`;
