@@ -198,6 +198,13 @@ export async function bulk({ path, filter, verb, one, type, danger, body, done, 
 export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
   ? html`<button type="button" class=${(o.danger ? 'danger' : '') + (o.first ? ' first' : '')} title=${o.title} onClick=${go}>${text}</button>` : null;
 
+/** A button that makes another job like the one that is shown, and goes to it.
+ * @param {() => Promise<string>} make returns its address @param {string} scope */
+export const duplicate = (make, scope) => button('Duplicate', () => ask({
+  title: 'Another job like this one?', button: 'Duplicate it', body: html`<p>It has the same argument, and begins anew. This one stays as it is.</p>`,
+  go: () => act(async () => { const at = await make(); setTimeout(() => { location.hash = at; }); }, 'It is added.'),
+}), { scope });
+
 // Listings that are read page by page.
 
 /** @typedef {(path: string, next: any) => Promise<{items: any[], next?: any}>} Reading

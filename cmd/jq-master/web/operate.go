@@ -129,12 +129,20 @@ func (x *exchange) list(f *form) (int, error) {
 	x.key("jobs")
 	x.array(len(page.Jobs))
 	for _, j := range page.Jobs {
-		x.object(jobKeys)
+		x.object(jobKeys + 1)
 		x.job(j)
+		argument := j.Argument
+		if len(argument) > shortArgument {
+			argument = nil
+		}
+		x.raw("argument", argument)
 	}
 	x.cursor("cursor", page.Next)
 	return http.StatusOK, nil
 }
+
+// shortArgument is how many bytes of an argument lists show.
+const shortArgument = 256
 
 // jobKeys is the number of keys that job writes.
 const jobKeys = 18

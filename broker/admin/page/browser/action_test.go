@@ -372,6 +372,12 @@ func TestSubmit(t *testing.T) {
 	pagetest.Eval[any](b, `document.querySelector('dialog a').click()`)
 	b.Until(`location.hash.startsWith('#/job/') && !document.querySelector('dialog')`)
 	b.Sees("Why it waits")
+	b.At("#/job/later")
+	b.Press("Duplicate")
+	b.Until(`document.querySelector('dialog [name=body]').value.includes('"n": 12345678901234567890')`)
+	b.Fill("wait", "0")
+	b.Press("Submit")
+	b.Sees("is queued.")
 	b.Strict()
 }
 

@@ -6,6 +6,7 @@ import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, waiting } from '../parts.js';
 import { reading, shown } from '../body.js';
 import { failed, state } from './jobs.js';
+import { testJob } from './submit.js';
 import { findingList, found, groupLinks, typeLink } from './findings.js';
 
 const read = reading('body', 'headers');
@@ -100,6 +101,7 @@ export function job() {
       <div class="actions">
         ${waits && button('Change', () => change(j))}
         ${waits && j.state === 'delayed' && button('Run now', () => act(() => call('PATCH', path(j), { delay_ms: 0 }), `${j.id} is ready.`))}
+        ${!over && m?.body && button('Duplicate', () => testJob(j.type, m.body, j.priority), { scope: 'submit' })}
         ${button(j.state === 'ended' ? 'Forget' : 'Cancel', () => cancel(j), { danger: true })}
       </div></header>
     ${j.holds && html`<p class="holds">Why it waits: <b>${j.holds}</b>${j.held_by && ` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.

@@ -5,15 +5,15 @@ import { members, pretty } from '../format.js';
 import { ask, jobLink, say } from '../parts.js';
 import { shown } from '../body.js';
 
-/** @param {string} [type] */
-export function testJob(type = '') {
+/** @param {string} [type] @param {string} [body] in JSON @param {string|number} [priority] */
+export function testJob(type = '', body = '"test"', priority = 0) {
   const came = signal(/** @type {any} */ (null)), typed = signal(type);
   ask({
     title: 'Submit a test job', button: 'Submit', leave: 'Close', body: () => html`
       <label>Type <input name="type" required maxlength="255" defaultValue=${type} list="types" autocomplete="off" onInput=${(/** @type {any} */ e) => { typed.value = e.target.value; }} /></label>
       <datalist id="types">${(asked(`/v1/types?filter=${enc(typed.value)}&limit=20`, 0).data?.items ?? []).map((/** @type {any} */ t) => html`<option key=${t.type} value=${t.type} />`)}</datalist>
-      <label>Body, JSON <textarea name="body" rows="4" spellcheck="false">"test"</textarea></label>
-      <div class="pair"><label>Priority <input name="priority" inputmode="numeric" pattern="-?[0-9]+" defaultValue="0" /></label>
+      <label>Body, JSON <textarea name="body" rows="4" spellcheck="false" defaultValue=${body}></textarea></label>
+      <div class="pair"><label>Priority <input name="priority" inputmode="numeric" pattern="-?[0-9]+" defaultValue=${priority} /></label>
         <label>Wait for the answer, s <input name="wait" type="number" min="0" max="3600" defaultValue="10" /></label></div>
       ${came.value && html`<div role="status">${came.value}</div>`}`,
     go: async form => {

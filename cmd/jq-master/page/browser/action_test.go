@@ -56,6 +56,49 @@ func TestOne(t *testing.T) {
 	b.Strict()
 }
 
+// TestDuplicate: another job with the same attributes is enqueued, with numbers as they were
+// written.
+func TestDuplicate(t *testing.T) {
+	w, ids := busy(t)
+	b := w.open("#/job/" + ids["done"])
+	b.Press("Duplicate")
+	b.Sees("Another job like this one?")
+	b.Accessible("a dialog")
+	b.Press("Duplicate it")
+	b.Sees("It is added.", "9223372036854775809")
+	b.Until(`location.hash !== $0`, "#/job/"+ids["done"])
+	b.Sees("queued", "will be kept")
+	id := strings.TrimPrefix(pagetest.Eval[string](b, `return location.hash`), "#/job/")
+	old, made := w.ask("GET", "/v1/jobs/"+ids["done"], nil), w.ask("GET", "/v1/jobs/"+id, nil)
+	for _, k := range []string{"name", "argument", "priority", "max_retry", "timeout", "keep_result"} {
+		if fmt.Sprint(old[k]) != fmt.Sprint(made[k]) {
+			t.Errorf("%s is %v, was %v", k, made[k], old[k])
+		}
+	}
+	b.Strict()
+}
+
+// TestPauseName: a name is paused by a constraint, and resumed, also by undoing.
+func TestPauseName(t *testing.T) {
+	w := start(t)
+	id := w.job(`{"name":"mail","argument":{"to":"user@example.org","n":9223372036854775809}}`)
+	w.worker("mailer", 1, "mail")
+	b := w.open("#/jobs")
+	b.Sees(`{"to":"user@example.org","n":9223372036854775809}`)
+	b.At("#/names")
+	b.Press("Pause")
+	b.Sees("mail is paused.", "Resume")
+	w.until("/v1/jobs/"+id, func(_ int, v map[string]any) bool { return fmt.Sprint(v["blocked_by"]) == "[paused mail]" })
+	b.Accessible("paused")
+	b.Press("Undo")
+	b.Sees("Undone.", "Pause")
+	b.Press("Pause")
+	b.Press("Resume")
+	b.Sees("mail is resumed.")
+	w.until("/v1/jobs/"+id, func(_ int, v map[string]any) bool { return fmt.Sprint(v["blocked_by"]) == "[]" })
+	b.Strict()
+}
+
 // TestFailing: kept errors are a finding while they are kept, and the name of a job leads to other
 // jobs with the name.
 func TestFailing(t *testing.T) {

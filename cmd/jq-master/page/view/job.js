@@ -1,10 +1,10 @@
 // One job: its status, what it waits for, its runs, its argument and its result.
 import { html, signal } from '../html.js';
-import { asked, segment } from '../api.js';
+import { asked, call, segment, text } from '../api.js';
 import { lasted, second } from '../live.js';
-import { bytes, count, moment, plural, time } from '../format.js';
+import { bytes, count, members, moment, plural, time } from '../format.js';
 import { table } from '../table.js';
-import { button, copy, facts, place, to, waiting } from '../parts.js';
+import { button, copy, duplicate, facts, place, to, waiting } from '../parts.js';
 import { reading, shown } from '../body.js';
 import { nameLink, ruleLink } from './findings.js';
 import { one, state } from './jobs.js';
@@ -44,6 +44,13 @@ function why(j) {
 /** @param {string} name @param {string | undefined} value @param {any} [none] */
 const value = (name, value, none) => value && value !== 'null' ? html`<section><h2>${name}</h2>${shown(value, name)}</section>` : none && html`<section><h2>${name}</h2><p class="note">${none}</p></section>`;
 
+/** Enqueues a job with the same attributes, as they were written. @param {string} path */
+async function another(path) {
+  const m = members(await text('GET', path));
+  const r = await call('POST', '/job', `{${['name', 'argument', 'priority', 'max_retry', 'timeout', 'keep_result'].map(k => `"${k}":${m[k]}`)}}`);
+  return to(['job', r.job_id]);
+}
+
 export function job() {
   const id = place.value.path[1] ?? '', path = '/v1/jobs/' + segment(id), r = asked(path + '?bodies=false', 2000), j = r.data;
   second.value;
@@ -57,6 +64,7 @@ export function job() {
       <div class="actions">
         ${['queued', 'retrying'].includes(j.status) && button('Priority', () => one('priority', j))}
         ${['error', 'cancelled', 'retrying'].includes(j.status) && button(j.status === 'retrying' ? 'Run now' : 'Retry', () => one('retry', j))}
+        ${duplicate(() => another(path), 'push')}
         ${['queued', 'retrying', 'running'].includes(j.status) && button('Cancel', () => one('cancel', j), { danger: true })}
       </div></header>
     ${why(j)}

@@ -1,16 +1,16 @@
 // Jobs, page by page, and actions on one or many of them.
 import { html, signal } from '../html.js';
-import { call, may } from '../api.js';
+import { call, may, text } from '../api.js';
 import { lasted, look, second } from '../live.js';
-import { count, plural, time } from '../format.js';
+import { bytes, count, elements, members, parse, plural, time } from '../format.js';
 import { Chosen, table } from '../table.js';
 import { act, ask, badge, button, each, empty, Listing, place, refine, say, to } from '../parts.js';
 import { searchBox } from './matcher.js';
 
 /** The list of jobs. The body of the query is its key. */
 const listing = new Listing(async (body, next) => {
-  const r = await call('POST', '/v1/jobs/query', merged(body, `"limit":50${next ? `,"cursor":"${next}"` : ''}`));
-  return { items: r.jobs, next: r.cursor ?? undefined };
+  const r = members(await text('POST', '/v1/jobs/query', merged(body, `"limit":50${next ? `,"cursor":"${next}"` : ''}`)));
+  return { items: elements(r.jobs).map(j => ({ ...parse(j), argument: members(j).argument })), next: parse(r.cursor) ?? undefined };
 }, '× 10,000 jobs');
 
 /** A JSON object with more members. @param {string} body @param {string} more */
@@ -25,13 +25,14 @@ export const jobLink = id => html`<a class="name id" href=${to(['job', id])} tit
 
 /** @type {import('../table.js').Column[]} */
 const columns = [
-  { name: 'Job', class: 'main', of: j => jobLink(j.id) },
+  { name: 'Job', class: 'main', of: j => html`<a class="name id" href=${to(['job', j.id])} title=${j.id}>${j.id.slice(-12)}</a>` },
   { name: 'Name', class: 'main', of: j => html`<a class="name" href=${to(['jobs'], { ...Object.fromEntries(place.value.query), name: j.name })}>${j.name}</a>${j.message && html`<div class="note narrow reason">${j.message.slice(0, 100)}</div>`}` },
   { name: 'Status', of: state },
   { name: 'Age', num: true, wide: 1, of: j => time(lasted(j.enqueued_at)) },
-  { name: 'Priority', num: true, wide: 1, title: 'smaller first', of: j => html`${j.priority}` },
+  { name: 'Priority', num: true, wide: 3, title: 'smaller first', of: j => html`${j.priority}` },
   { name: 'Runs', num: true, wide: 2, of: j => `${count(j.attempt)}` },
   { name: 'Worker', wide: 3, of: j => j.worker_id && html`<a class="id" href=${to(['jobs'], { worker: j.worker_id })}>${j.worker_id.slice(-12)}</a>` },
+  { name: 'Argument', wide: 2, class: 'reason', of: j => j.argument === 'null' ? j.argument_bytes > 1 && bytes(j.argument_bytes) : html`<code>${j.argument.slice(0, 120)}</code>` },
   { name: 'Message', wide: 1, class: 'reason', of: j => j.message ? j.message.slice(0, 200) : j.status === 'retrying' && j.due_at ? 'waits before it is retried' : '' },
 ];
 

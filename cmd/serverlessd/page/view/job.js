@@ -1,12 +1,12 @@
 // One job: its state, why it waits, its runs, its argument and its result.
 import { html, signal } from '../html.js';
-import { asked, enc, text } from '../api.js';
+import { asked, call, enc, text } from '../api.js';
 import { lasted, second } from '../live.js';
 import { bytes, count, moment, pretty, time } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, badge, button, copy, facts, place, to, waiting } from '../parts.js';
+import { act, ask, badge, button, copy, duplicate, facts, place, to, waiting } from '../parts.js';
 import { shown } from '../body.js';
-import { ended, handlerLink, state, typeLink, waits } from '../names.js';
+import { ended, handlerLink, jobTo, state, typeLink, waits } from '../names.js';
 import { cancel, hasten, retry } from './jobs.js';
 
 /** The path of a value that is shown whatever its size, and the most bytes of one that is shown unasked. */
@@ -46,6 +46,14 @@ function value(name, path, size, note) {
 const why = (j, of) => !waits(j.state) ? null : html`<p class="holds">Why it waits: <b>${j.code === 'no_handler' ? 'its type has no handler' : j.state === 'waiting' ? 'others are before it, or all slots are taken'
   : `${j.tries ? 'its last run did not succeed, and it is tried again at' : 'it is not due until'} ${moment(j.dt)}`}</b>${j.code === 'no_handler' && html`; ${handlerLink(of, 'add one')}`}.</p>`;
 
+/** Adds a job with the same line. @param {any} j @param {string} payload its path */
+async function another(j, payload) {
+  const line = await text('GET', payload);
+  if (!line || /[\r\n]/.test(line)) throw new Error('its argument is not a line');
+  const r = await call('POST', `/${enc(j.client)}/job/${enc(j.type)}?wait=store`, line);
+  return jobTo({ ...j, id: r.ids[0] });
+}
+
 export function job() {
   const [, client, id = ''] = place.value.path, at = (/** @type {string} */ what) => `/${enc(client)}/job/${what}/${enc(id)}`, r = asked(at('get'), 2000), j = r.data && { ...r.data, client }, of = `${client}-${j?.type}`, l = j?.last;
   second.value;
@@ -57,6 +65,7 @@ export function job() {
       <div class="actions">
         ${ended(j.state) && button('Retry', () => act(() => retry(j), 'The job is retried.'), { scope: 'submit' })}
         ${j.state === 'deferred' && button('Run now', () => act(() => hasten(j), 'The job is due now.'), { scope: 'submit' })}
+        ${duplicate(() => another(j, at('payload')), 'submit')}
         ${waits(j.state) && button('Cancel', () => ask({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>It is deleted: it cannot be brought back.</p>`,
           go: () => act(() => cancel(j), 'The job is cancelled.') }), { scope: 'submit', danger: true })}
       </div></header>
