@@ -160,6 +160,9 @@ func TestCompose(t *testing.T) {
 		t.Fatal(err, whole)
 	}
 	for program, c := range whole.Configs {
+		if !strings.Contains(c.Content, "\npassword = ") {
+			t.Errorf("%s serves only its own host: it has no password", program)
+		}
 		file := t.TempDir() + "/conf"
 		if err := os.WriteFile(file, []byte(c.Content), 0o600); err != nil {
 			t.Fatal(err)
