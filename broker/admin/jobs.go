@@ -21,7 +21,7 @@ func (a *API) peer(p broker.Peer, name string) *api.Peer {
 	if c := h.Find(p); c != nil {
 		out.Address, out.Client = c.Remote, c.Client()
 		out.Seconds = float64(h.Now()-c.Opened) / 1e9
-	} else if d := h.Departed(p); d.Closed != 0 {
+	} else if d := h.ClosedConn(p); d.Closed != 0 {
 		out.Address, out.Client, out.Gone = d.Remote, d.Client, true
 		out.Seconds = float64(d.Closed-d.Opened) / 1e9
 	}

@@ -18,43 +18,43 @@ import (
 //
 // A peer that does not read is slowed, then closed. From half of MaxOutbound on, it gets no
 // progress and no jobs and may not submit (slow, credit). If it has more than its share, its
-// frames are not read (Clogged), and if it then reads nothing for stuckTime, it is closed
+// frames are not read (Congested), and if it then reads nothing for stuckTime, it is closed
 // (Sweep). The frame after the one that exceeds MaxOutbound closes it at once (put).
 
 // partial is what a connection holds of unfinished frames. Only its owner writes it; any
 // goroutine may read it.
 type partial struct {
-	bytes atomic.Int64 // counted in Hub.inbound
-	begun atomic.Int64 // when the frame began, on the hub's clock
-	moved atomic.Int64 // when its latest bytes came
-	frame uint64       // its number; only the owner uses it
+	bytes      atomic.Int64 // counted in Hub.inbound
+	begunAt    atomic.Int64 // when the frame began, on the hub's clock
+	progressAt atomic.Int64 // when its latest bytes came
+	frame      uint64       // its number; only the owner uses it
 }
 
 // credit gives a worker new credit when its credit is used up and no more than half of it is
 // left to read.
 func (h *Hub) credit(c *Conn) {
-	h.act(func(now int64) {
-		if most := h.cfg.MaxOutbound / 2; c.out.waiting() <= most/2 {
-			c.spent.Store(false)
-			h.apply(h.core.Credit(now, c.Peer, int64(most-c.out.waiting())))
+	h.update(func(now int64) {
+		if limit := h.cfg.MaxOutbound / 2; c.out.waiting() <= limit/2 {
+			c.noCredit.Store(false)
+			h.apply(h.core.Credit(now, c.Peer, int64(limit-c.out.waiting())))
 		}
 	})
 }
 
-// shedUnread closes hoarders if too much waits for peers. It is called after each step; the
+// shedUnread closes the connections with most to read if too much waits for peers. It is called after each step; the
 // output of one step may exceed the bound.
 func (h *Hub) shedUnread() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {
 		return
 	}
-	for _, v := range h.hoarders(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
+	for _, v := range h.victims(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
 		if c.Port != port {
 			return 0, 0
 		}
-		return c.out.memory.Load(), c.out.since.Load()
+		return c.out.memory.Load(), c.out.waitingSince.Load()
 	}) {
-		h.giveUp(v.conn)
+		h.abort(v.conn)
 	}
 }
 
@@ -82,10 +82,10 @@ func (c *Conn) Partial(bytes int, frame uint64) {
 	}
 	now := h.clock()
 	if old == 0 || p.frame != frame {
-		p.begun.Store(now)
+		p.begunAt.Store(now)
 		p.frame = frame
 	}
-	p.moved.Store(now)
+	p.progressAt.Store(now)
 	if n == old {
 		return
 	}
@@ -96,24 +96,24 @@ func (c *Conn) Partial(bytes int, frame uint64) {
 }
 
 func (h *Hub) shedPartial() {
-	h.act(func(int64) {
-		total, most := h.inbound.Load(), h.cfg.MaxInbound
-		if total <= most {
+	h.update(func(int64) {
+		total, limit := h.inbound.Load(), h.cfg.MaxInbound
+		if total <= limit {
 			return
 		}
-		for _, v := range h.hoarders(total-most+most/8, func(c *Conn) (bytes, since int64) {
-			return c.partial.bytes.Load(), c.partial.begun.Load()
+		for _, v := range h.victims(total-limit+limit/8, func(c *Conn) (bytes, since int64) {
+			return c.partial.bytes.Load(), c.partial.begunAt.Load()
 		}) {
-			h.dismissPartial(v.conn, fmt.Sprintf(
-				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, most, v.bytes))
+			h.closePartial(v.conn, fmt.Sprintf(
+				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, limit, v.bytes))
 		}
 	})
 }
 
-// dismissPartial closes c because of its unfinished frame, which no longer counts.
-func (h *Hub) dismissPartial(c *Conn, why string) {
+// closePartial closes c because of its unfinished frame, which no longer counts.
+func (h *Hub) closePartial(c *Conn, why string) {
 	h.inbound.Add(-c.partial.bytes.Swap(0))
-	h.dismiss(c, &wire.Error{Code: wire.Overloaded, Reason: why})
+	h.closeWith(c, &wire.Error{Code: wire.Overloaded, Reason: why})
 }
 
 // Secure reserves n bytes for TLS, or returns -n bytes. It returns false if there is no room.
@@ -125,27 +125,27 @@ func (h *Hub) Secure(n int64) bool {
 	return true
 }
 
-type hoarder struct {
+type victim struct {
 	conn   *Conn
 	bytes  int64
 	weight float64
 }
 
-// hoarders returns the connections that have held most for longest: as many as together hold
-// excess bytes. holds returns what a connection holds and since when none of it has moved; 0
+// victims returns the connections that have held most for longest: as many as together hold
+// excess bytes. holds returns what a connection holds and since when it has made no progress; 0
 // is now.
-func (h *Hub) hoarders(excess int64, holds func(c *Conn) (bytes, since int64)) []hoarder {
+func (h *Hub) victims(excess int64, holds func(c *Conn) (bytes, since int64)) []victim {
 	now := h.clock()
-	var all []hoarder
+	var all []victim
 	weigh := func(c *Conn) {
-		if c.state == cut {
+		if c.state == aborted {
 			return
 		}
 		if n, since := holds(c); n > 0 {
-			all = append(all, hoarder{c, n, float64(n) * (age(now, since) + time.Second).Seconds()})
+			all = append(all, victim{c, n, float64(n) * (age(now, since) + time.Second).Seconds()})
 		}
 	}
-	for c := range h.leaving {
+	for c := range h.closing {
 		weigh(c)
 	}
 	for _, c := range h.conns {
@@ -153,7 +153,7 @@ func (h *Hub) hoarders(excess int64, holds func(c *Conn) (bytes, since int64)) [
 			weigh(c)
 		}
 	}
-	slices.SortFunc(all, func(a, b hoarder) int { return cmp.Compare(b.weight, a.weight) })
+	slices.SortFunc(all, func(a, b victim) int { return cmp.Compare(b.weight, a.weight) })
 	for i := range all {
 		if excess <= 0 {
 			return all[:i]
@@ -170,68 +170,68 @@ func age(now, since int64) time.Duration {
 	return time.Duration(now - since)
 }
 
-// Stuck returns how long a peer has read nothing of what waits for it.
-func (c *Conn) Stuck(now int64) time.Duration { return age(now, c.out.since.Load()) }
+// UnreadFor returns how long a peer has read nothing of what waits for it.
+func (c *Conn) UnreadFor(now int64) time.Duration { return age(now, c.out.waitingSince.Load()) }
 
 const (
 	// partialTime is how long an unfinished frame may make no progress, stuckTime how long a
-	// clogged connection may read nothing.
+	// congested connection may read nothing.
 	partialTime = time.Minute
 	stuckTime   = 5 * time.Second
 )
 
 // stalled reports whether an unfinished frame of c makes no progress.
 func (c *Conn) stalled(now int64) bool {
-	return c.partial.bytes.Load() > 0 && now-c.partial.moved.Load() > int64(partialTime)
+	return c.partial.bytes.Load() > 0 && now-c.partial.progressAt.Load() > int64(partialTime)
 }
 
-// Sweep closes connections whose unfinished frames make no progress, and clogged ones that
+// Sweep closes connections whose unfinished frames make no progress, and congested ones that
 // read nothing. It makes the owners of others with much to read check them again, because what
-// other peers read may have clogged or unclogged them.
+// other peers read may have made them congested or relieved them.
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn
 	h.Each(func(c *Conn) {
-		if c.stalled(now) || c.Held() > little {
+		if c.stalled(now) || c.Held() > smallBacklog {
 			found = append(found, c)
 		}
 	})
 	for _, c := range found {
-		h.act(func(int64) {
+		h.update(func(int64) {
 			switch {
 			case c.stalled(now):
-				h.dismissPartial(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", partialTime))
+				h.closePartial(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", partialTime))
 			case c.state != open:
-			case c.Clogged() && c.Stuck(now) > stuckTime:
-				h.giveUp(c)
+			case c.Congested() && c.UnreadFor(now) > stuckTime:
+				h.abort(c)
 			default:
-				h.mark(c)
+				h.markDirty(c)
 			}
 		})
 	}
 }
 
-// Deaf returns up to limit connections that do not read much that waits for them.
-func (h *Hub) Deaf(limit int) (found []*Conn) {
+// NotReading returns up to limit connections that do not read much that waits for them.
+func (h *Hub) NotReading(limit int) (found []*Conn) {
 	now := h.Now()
 	h.Each(func(c *Conn) {
-		if len(found) < limit && c.Held() > little && c.Stuck(now) > 0 {
+		if len(found) < limit && c.Held() > smallBacklog && c.UnreadFor(now) > 0 {
 			found = append(found, c)
 		}
 	})
 	return found
 }
 
-// little is what may wait for any peer while its frames are still read.
-const little = 64 << 10
+// smallBacklog is what may wait for any peer while its frames are still read.
+const smallBacklog = 64 << 10
 
-// Clogged reports whether so much waits for a peer that its frames should not be read, because
+// Congested reports whether so much waits for a peer that its frames should not be read, because
 // they would cause more output. The limit is MaxOutbound or, for submitters, what is left of
 // MaxUnread.
-func (c *Conn) Clogged() bool {
+func (c *Conn) Congested() bool {
 	held, h := int64(c.Held()), c.hub
 	return held > int64(h.cfg.MaxOutbound) ||
-		held > little && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.Port].Load()
+		held > smallBacklog && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.Port].Load()
 }
 
 // Memory is what the hub holds, in bytes.
@@ -261,8 +261,8 @@ func (h *Hub) Memory() Memory {
 	return m
 }
 
-// maxFree is what all spare buffers together may hold, in bytes.
-const maxFree = 16 << 20
+// maxSpareBytes is what all spare buffers together may hold, in bytes.
+const maxSpareBytes = 16 << 20
 
 // Trim frees half of the spare buffers.
 func (h *Hub) Trim() {

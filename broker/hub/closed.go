@@ -2,34 +2,34 @@ package hub
 
 import "gloom/broker"
 
-// Departed is a connection that has closed.
-type Departed struct {
+// ClosedConn is a connection that has closed.
+type ClosedConn struct {
 	Remote, Client string
 	// Opened and Closed are times of the hub's clock.
 	Opened, Closed int64
 }
 
-// mostDeparted is how many closed connections are remembered.
-const mostDeparted = 4096
+// maxClosedConns is how many closed connections are remembered.
+const maxClosedConns = 4096
 
-// departures remembers the latest connections that have closed.
-type departures struct {
-	of    map[broker.Peer]Departed
-	order [mostDeparted]broker.Peer // a ring
-	next  int
+// closedConns remembers the latest connections that have closed.
+type closedConns struct {
+	byPeer map[broker.Peer]ClosedConn
+	order  [maxClosedConns]broker.Peer // a ring
+	next   int
 }
 
-func (d *departures) add(c *Conn, now int64) {
-	delete(d.of, d.order[d.next])
+func (d *closedConns) add(c *Conn, now int64) {
+	delete(d.byPeer, d.order[d.next])
 	d.order[d.next] = c.Peer
-	d.next = (d.next + 1) % mostDeparted
-	d.of[c.Peer] = Departed{c.Remote, c.Client(), c.Opened, now}
+	d.next = (d.next + 1) % maxClosedConns
+	d.byPeer[c.Peer] = ClosedConn{c.Remote, c.Client(), c.Opened, now}
 }
 
-// Departed returns what is remembered of a closed connection: nothing if mostDeparted others
+// ClosedConn returns what is remembered of a closed connection: nothing if maxClosedConns others
 // have closed since.
-func (h *Hub) Departed(p broker.Peer) Departed {
+func (h *Hub) ClosedConn(p broker.Peer) ClosedConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.departed.of[p]
+	return h.recent.byPeer[p]
 }

@@ -36,7 +36,7 @@ type Conn struct {
 	partial partial
 
 	// spent: it is a worker without credit left.
-	spent atomic.Bool
+	noCredit atomic.Bool
 }
 
 // state is the stage of a connection's life. It only moves to a later one.
@@ -44,9 +44,9 @@ type state uint8
 
 const (
 	open    state = iota
-	leaving       // nothing more is appended; it is to be closed after its output
-	cut           // it does not read: it is to be closed at once
-	lost          // its owner has closed it
+	closing       // nothing more is appended; it is to be closed after its output
+	aborted       // it does not read: it is to be closed at once
+	closed        // its owner has closed it
 )
 
 // Open adds a connection. Any goroutine can find it from now on, so its exported fields, except
@@ -69,10 +69,10 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	return c
 }
 
-// Gone removes a connection that is lost. It may be called twice.
-func (h *Hub) Gone(c *Conn) {
-	h.act(func(int64) {
-		h.leave(c, "")
+// Remove removes a connection that is lost. It may be called twice.
+func (h *Hub) Remove(c *Conn) {
+	h.update(func(int64) {
+		h.removePeer(c, "")
 		h.stats.Undelivered += uint64(c.out.answers)
 		for _, m := range c.out.marks {
 			if m.end > c.out.written.Load() {
@@ -84,17 +84,17 @@ func (h *Hub) Gone(c *Conn) {
 		}
 		c.out.marks, c.out.taken, c.out.answers = nil, nil, 0
 		c.Partial(0, 0)
-		c.state = lost
-		delete(h.leaving, c)
+		c.state = closed
+		delete(h.closing, c)
 		h.discard(c)
 	})
 }
 
-// Dismiss closes c after its output, which ends with an error frame.
-func (h *Hub) Dismiss(c *Conn, why *wire.Error) { h.act(func(int64) { h.dismiss(c, why) }) }
+// CloseWith closes c after its output, which ends with an error frame.
+func (h *Hub) CloseWith(c *Conn, why *wire.Error) { h.update(func(int64) { h.closeWith(c, why) }) }
 
-// dismiss is Dismiss with the lock held. If why is nil, there is no error frame.
-func (h *Hub) dismiss(c *Conn, why *wire.Error) {
+// closeWith is CloseWith with the lock held. If why is nil, there is no error frame.
+func (h *Hub) closeWith(c *Conn, why *wire.Error) {
 	if c.state != open {
 		return
 	}
@@ -105,29 +105,29 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 		}
 	}
 	h.finish(c)
-	h.leave(c, reason)
+	h.removePeer(c, reason)
 }
 
 // finish makes c close after its output, to which nothing is added any more.
 func (h *Hub) finish(c *Conn) {
 	if c.state == open {
-		c.state = leaving
-		h.leaving[c] = struct{}{}
-		h.mark(c)
+		c.state = closing
+		h.closing[c] = struct{}{}
+		h.markDirty(c)
 	}
 }
 
-// giveUp closes a connection that does not read.
-func (h *Hub) giveUp(c *Conn) {
-	c.state = cut
+// abort closes a connection that does not read.
+func (h *Hub) abort(c *Conn) {
+	c.state = aborted
 	h.discard(c)
-	h.mark(c)
+	h.markDirty(c)
 	h.stats.Overflows++
-	h.late = append(h.late, c)
+	h.removing = append(h.removing, c)
 }
 
-// leave removes c from the core. For a worker, reason says why we close it.
-func (h *Hub) leave(c *Conn, reason string) {
+// removePeer removes c from the core. For a worker, reason says why we close it.
+func (h *Hub) removePeer(c *Conn, reason string) {
 	if h.find(c.Peer) != c {
 		return
 	}
@@ -138,7 +138,7 @@ func (h *Hub) leave(c *Conn, reason string) {
 		fx = h.core.Gone(h.clock(), c.Peer)
 	}
 	h.conns[c.Peer.Slot()] = nil
-	h.departed.add(c, h.clock())
+	h.recent.add(c, h.clock())
 	h.apply(fx)
 }
 
@@ -169,10 +169,10 @@ func (c *Conn) Unread() int {
 
 // CloseAll closes every connection after its output.
 func (h *Hub) CloseAll() {
-	h.act(func(int64) {
+	h.update(func(int64) {
 		for _, c := range slices.Clone(h.conns) {
 			if c != nil {
-				h.dismiss(c, nil)
+				h.closeWith(c, nil)
 			}
 		}
 	})
@@ -180,14 +180,14 @@ func (h *Hub) CloseAll() {
 
 // Backlog returns how many bytes wait for all submitters, for all peers, and for the peer for
 // which most wait.
-func (h *Hub) Backlog() (submitters, total, most int) {
+func (h *Hub) Backlog() (submitters, total, limit int) {
 	h.Each(func(c *Conn) {
 		w := c.out.waiting()
 		if c.Port == wire.SubmitPort {
 			submitters += w
 		}
 		total += w
-		most = max(most, w)
+		limit = max(limit, w)
 	})
-	return submitters, total, most
+	return submitters, total, limit
 }

@@ -46,34 +46,34 @@ type Config struct {
 
 // Hub is the lock around the core. All methods are safe for concurrent use.
 type Hub struct {
-	cfg     Config
-	clock   func() int64
-	awake   *clock.Clock // the clock, if it is the hub's own
-	readAll atomic.Pointer[func(then func())]
+	cfg      Config
+	clock    func() int64
+	ownClock *clock.Clock // the clock, if it is the hub's own
+	readAll  atomic.Pointer[func(then func())]
 
-	mu       sync.Mutex
-	core     *broker.Broker
-	conns    []*Conn // by the slot of their peer
-	departed departures
-	spare    container.Buffers // for output
-	// leaving are connections that are to be closed after their output is written.
-	leaving map[*Conn]struct{}
+	mu     sync.Mutex
+	core   *broker.Broker
+	conns  []*Conn // by the slot of their peer
+	recent closedConns
+	spare  container.Buffers // for output
+	// closing are connections that are to be closed after their output is written.
+	closing map[*Conn]struct{}
 	// unread is the memory of what peers have not read, by port; inbound is that of unfinished
 	// frames, secure that of TLS. They are used without the lock.
 	unread          [2]atomic.Int64
 	inbound, secure atomic.Int64
 	timer           *time.Timer
-	// armed is when the timer fires, or broker.Never. ticking: it has fired, and what has
+	// timerAt is when the timer fires, or broker.Never. ticking: it has fired, and what has
 	// arrived is being read before the core ticks.
-	armed   int64
+	timerAt int64
 	ticking bool
 	closed  bool
-	// woken are the sinks that have got output since the lock was taken, late the connections
-	// that have been given up since then.
-	woken []*Sink
-	late  []*Conn
-	// doing is the command being carried out, for the message if the core panics.
-	doing *Command
+	// woken are the sinks that have got output since the lock was taken, removing the connections
+	// that the core must forget before the lock is released.
+	woken    []*Sink
+	removing []*Conn
+	// current is the command being carried out, for the message if the core panics.
+	current *Command
 	// fleet has the peers that are other brokers; it is nil if there are none.
 	fleet Fleet
 	// outcomes counts the kept outcomes in all outboxes.
@@ -95,10 +95,10 @@ type Stats struct {
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, spare: container.Buffers{Most: maxFree}, leaving: map[*Conn]struct{}{}, departed: departures{of: map[broker.Peer]Departed{}}}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), timerAt: broker.Never, spare: container.Buffers{Most: maxSpareBytes}, closing: map[*Conn]struct{}{}, recent: closedConns{byPeer: map[broker.Peer]ClosedConn{}}}
 	if h.clock == nil {
-		h.awake = clock.Run()
-		h.clock = h.awake.Now
+		h.ownClock = clock.Run()
+		h.clock = h.ownClock.Now
 	}
 	if h.cfg.Fatal == nil {
 		h.cfg.Fatal = func(what string) {
@@ -117,8 +117,8 @@ func (h *Hub) Close() {
 	defer h.mu.Unlock()
 	h.closed = true
 	h.timer.Stop()
-	if h.awake != nil {
-		h.awake.Stop()
+	if h.ownClock != nil {
+		h.ownClock.Stop()
 	}
 }
 
@@ -142,15 +142,15 @@ type Fleet interface {
 	Memory() int64
 }
 
-// Enlist adds the fleet that join returns. apply carries out the effects of its commands.
-func (h *Hub) Enlist(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
-	h.act(func(now int64) { h.fleet = join(h.core, now, h.apply) })
+// JoinFleet adds the fleet that join returns. apply carries out the effects of its commands.
+func (h *Hub) JoinFleet(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
+	h.update(func(now int64) { h.fleet = join(h.core, now, h.apply) })
 }
 
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for
 // operators' requests. fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
-	h.act(func(now int64) { h.apply(fn(h.core, now)) })
+	h.update(func(now int64) { h.apply(fn(h.core, now)) })
 }
 
 // View runs fn under the lock. fn must not change the core or retain any part of it.

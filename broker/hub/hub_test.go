@@ -88,7 +88,7 @@ func (s *side) gets(want ...string) {
 
 // front returns what c has to write next.
 func front(c *hub.Conn) []byte {
-	parts, _ := c.Front(make([][]byte, 0, 1000), math.MaxInt)
+	parts, _ := c.NextParts(make([][]byte, 0, 1000), math.MaxInt)
 	return bytes.Join(parts, nil)
 }
 
@@ -98,7 +98,7 @@ func reads(c *hub.Conn, unread int) (got []byte) {
 		buf := front(c)
 		buf = buf[:min(len(buf), c.Held()-unread)]
 		got = append(got, buf...)
-		c.Wrote(len(buf))
+		c.MarkWritten(len(buf))
 	}
 	return got
 }
@@ -174,7 +174,7 @@ func TestKept(t *testing.T) {
 		if outs := to.sink.Take(nil); len(outs) != 1 {
 			t.Fatalf("%d outputs, want one", len(outs))
 		}
-		parts, _ := to.conn.Front(make([][]byte, 0, 9), math.MaxInt)
+		parts, _ := to.conn.NextParts(make([][]byte, 0, 9), math.MaxInt)
 		if len(parts) != 3 || len(parts[0]) > 200 || len(parts[2]) > 200 {
 			t.Fatalf("%d parts, want the body between two that are short", len(parts))
 		}
@@ -225,7 +225,7 @@ func TestSlowReader(t *testing.T) {
 	s.does(h, `{"action":"ping"}`)
 	s.does(h, `{"action":"ping"}`)
 	s.gets("abort")
-	h.Gone(s.conn)
+	h.Remove(s.conn)
 	if st := h.Stats(); st.Overflows != 1 || st.Undelivered != 4 {
 		t.Errorf("%+v", st)
 	}
@@ -299,7 +299,7 @@ func TestCreditRenewed(t *testing.T) {
 	write := func(unsent func(n int) int) {
 		w.sink.Take(nil)
 		if n := w.conn.Held(); unsent(n) == n {
-			w.conn.Wrote(0)
+			w.conn.MarkWritten(0)
 		}
 		reads(w.conn, unsent(w.conn.Held()))
 	}
@@ -358,8 +358,8 @@ func TestDismiss(t *testing.T) {
 		`{"error":"size_error","reason":"too big"}`, "close")
 	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`,
 		`{"error":"job_failed","reason":"its worker was closed: size_error: too big","id":"a"}`)
-	h.Gone(w.conn)
-	h.Gone(w.conn)
+	h.Remove(w.conn)
+	h.Remove(w.conn)
 }
 
 // TestFatal: when the core panics, the command is named and nothing continues.
@@ -401,9 +401,9 @@ func TestTimer(t *testing.T) {
 // for longest is closed, and nothing of it stays counted.
 func TestUnread(t *testing.T) {
 	now := int64(time.Second)
-	const most = 1 << 20
+	const limit = 1 << 20
 	h := hub.New(hub.Config{
-		Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: most, Clock: func() int64 { return now },
+		Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit, Clock: func() int64 { return now },
 	})
 	defer h.Close()
 	w := open(t, h, wire.WorkerPort)
@@ -419,7 +419,7 @@ func TestUnread(t *testing.T) {
 		reads(w.conn, 0)
 		for _, o := range s.sink.Take(nil) { // it takes in nothing
 			if !o.Abort {
-				s.conn.Wrote(0)
+				s.conn.MarkWritten(0)
 			}
 		}
 	}
@@ -430,19 +430,19 @@ func TestUnread(t *testing.T) {
 	}
 	hoarder, small := all[0], all[1]
 	owe(small, 100)
-	owe(hoarder, most/3)
+	owe(hoarder, limit/3)
 	for _, s := range all[2:] {
-		if m := h.Memory(); m.Unread > most {
-			t.Fatalf("%d bytes are unread, at most %d should be", m.Unread, most)
+		if m := h.Memory(); m.Unread > limit {
+			t.Fatalf("%d bytes are unread, at most %d should be", m.Unread, limit)
 		}
 		now += int64(time.Second)
-		owe(s, most/8)
+		owe(s, limit/8)
 	}
 	if !gone(hoarder) || gone(small) || gone(all[len(all)-1]) {
 		t.Errorf("the hoarder is gone: %t; the one with little to read: %t; the last one: %t", gone(hoarder), gone(small), gone(all[len(all)-1]))
 	}
 	for _, s := range all {
-		h.Gone(s.conn)
+		h.Remove(s.conn)
 	}
 	if m := h.Memory(); m.Unread != 0 {
 		t.Errorf("%d bytes are unread after all have gone", m.Unread)
@@ -476,8 +476,8 @@ func TestUnreadOfEscapes(t *testing.T) {
 // TestUnreadOfLeaving: a connection that is to be closed after its output still holds that,
 // and is closed before those that have little to read.
 func TestUnreadOfLeaving(t *testing.T) {
-	const most = 1 << 20
-	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: most})
+	const limit = 1 << 20
+	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
 	defer h.Close()
 	w, hoarder, small, other := open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort)
 	w.does(h, `{"action":"join","type":"default"}`)
@@ -488,11 +488,11 @@ func TestUnreadOfLeaving(t *testing.T) {
 		w.sink.Take(nil)
 		reads(w.conn, 0)
 		s.sink.Take(nil)
-		s.conn.Wrote(0) // it takes in nothing
+		s.conn.MarkWritten(0) // it takes in nothing
 	}
 	owe(small, "s", 100)
-	owe(hoarder, "h", most-(24<<10))
-	h.Dismiss(hoarder.conn, &wire.Error{Code: wire.SizeError, Reason: "too long"})
+	owe(hoarder, "h", limit-(24<<10))
+	h.CloseWith(hoarder.conn, &wire.Error{Code: wire.SizeError, Reason: "too long"})
 	hoarder.sink.Take(nil)
 	owe(other, "o", 40<<10) // not into what the hoarder's output lay in
 	if out := hoarder.sink.Take(nil); len(out) != 1 || !out[0].Abort {
@@ -504,7 +504,7 @@ func TestUnreadOfLeaving(t *testing.T) {
 		}
 	}
 	for _, s := range []*side{hoarder, small, other} {
-		h.Gone(s.conn)
+		h.Remove(s.conn)
 	}
 	if m := h.Memory(); m.Unread != 0 {
 		t.Errorf("%d bytes are unread after all have gone", m.Unread)

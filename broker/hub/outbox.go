@@ -14,39 +14,39 @@ import (
 // connection takes all that is there, writes it, and only then takes more.
 type outbox struct {
 	// Guarded by the hub's lock: what has been appended and not taken. Its end is in buf, which
-	// begins at offset sealed of the stream. The owner has taken the stream up to took.
-	full         []piece
-	buf          []byte
-	sealed, took uint64
-	pieces       int64 // the memory of full
-	answers      int   // the number of answers that have not been taken
+	// begins at offset sealed of the stream. The owner has taken the stream up to takenEnd.
+	sealedPieces     []piece
+	buf              []byte
+	sealed, takenEnd uint64
+	sealedBytes      int64 // the memory of sealedPieces
+	answers          int   // the number of answers that have not been taken
 	// marks are places in the stream, in its order. The hub reports each of them once the
 	// stream is written up to it.
 	marks []mark
 
 	// Only the owner uses these: what it has taken and not written. The first at bytes of
 	// the first piece are written.
-	taken []piece
-	at    int
-	keeps bool   // it includes kept outcomes
-	until uint64 // if so, how far it may be written at once
+	taken       []piece
+	at          int
+	hasOutcomes bool   // it includes kept outcomes
+	writeLimit  uint64 // if so, how far it may be written at once
 
 	// Only the owner writes these, any goroutine may read them: how long the stream was when the
-	// owner last looked, how far it is written and, if keeps, how far the peer may have read.
-	known, written, begun atomic.Uint64
-	// since is when the owner last wrote some of what waits, or took it; 0 if nothing waits.
+	// owner last looked, how far it is written and, if hasOutcomes, how far the peer may have read.
+	seenEnd, written, maybeRead atomic.Uint64
+	// waitingSince is when the owner last wrote some of what waits, or took it; 0 if nothing waits.
 	// memory is what all that waits occupies, in bytes.
-	since, memory atomic.Int64
+	waitingSince, memory atomic.Int64
 
 	// bare: it gets only the bodies of answers and the reasons of errors, without frames.
-	bare bool
-	got  Bare
+	bare   bool
+	result BareResult
 }
 
 // piece is a part of an outbox. It occupies the capacity of mem.
 type piece struct {
-	mem  []byte
-	lent bool // it is a body that others refer to, too
+	mem    []byte
+	shared bool // it is a body that others refer to, too
 }
 
 // mark is a place in the stream: the end of a kept outcome's frame, or of what the owner took
@@ -57,8 +57,8 @@ type mark struct {
 	answers int
 }
 
-// Bare is what a connection of a bare sink got, besides its output.
-type Bare struct {
+// BareResult is what a connection of a bare sink got, besides its output.
+type BareResult struct {
 	Accepted bool      // its request was accepted
 	Failed   wire.Code // the code with which its request or its job failed, 0 if neither did
 }
@@ -66,7 +66,7 @@ type Bare struct {
 func (o *outbox) end() uint64 { return o.sealed + uint64(len(o.buf)) }
 
 // queued returns the memory of what the owner has not taken.
-func (o *outbox) queued() int64 { return o.pieces + int64(cap(o.buf)) }
+func (o *outbox) queued() int64 { return o.sealedBytes + int64(cap(o.buf)) }
 
 // waiting returns how many bytes wait for the peer to read them.
 func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
@@ -74,8 +74,8 @@ func (o *outbox) waiting() int { return int(o.end() - o.written.Load()) }
 // slow reports whether c should read before it gets more than it must.
 func (c *Conn) slow() bool { return c.out.waiting() > c.hub.cfg.MaxOutbound/2 }
 
-// refBody is the length from which a kept body is referred to instead of copied.
-const refBody = 128 << 10
+// minSharedBody is the length from which a kept body is referred to instead of copied.
+const minSharedBody = 128 << 10
 
 // apply appends each effect to its peer's output.
 func (h *Hub) apply(fx []broker.Effect) {
@@ -100,23 +100,23 @@ func (h *Hub) apply(fx []broker.Effect) {
 			}
 		case broker.OpClose:
 			h.finish(c)
-			h.late = append(h.late, c)
+			h.removing = append(h.removing, c)
 			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
 			reason = wording.Of(e.Reason)
 		case broker.OpJob:
 			if e.Spent {
-				c.spent.Store(true)
+				c.noCredit.Store(true)
 			}
 		}
 		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(reason)
-		refer := e.Kept && len(e.Body) >= refBody
-		if !refer {
+		share := e.Kept && len(e.Body) >= minSharedBody
+		if !share {
 			n += len(e.Body)
 		}
 		h.put(c, n, func(o *outbox) {
-			h.effect(o, e, reason, refer)
+			h.effect(o, e, reason, share)
 			if e.Outcome != 0 {
 				h.outcomes++
 				o.marks = append(o.marks, mark{end: o.end(), outcome: e.Outcome})
@@ -133,12 +133,12 @@ func (h *Hub) find(p broker.Peer) *Conn {
 }
 
 // effect encodes e, with its reason in words, and refers to its body or copies it.
-func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, refer bool) {
+func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, share bool) {
 	switch e.Op {
 	case broker.OpOK:
 		switch {
 		case o.bare:
-			o.got.Accepted = true
+			o.result.Accepted = true
 		case e.State != 0:
 			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
 		case e.ID != nil:
@@ -148,16 +148,16 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, refer bool) {
 		}
 	case broker.OpJob:
 		o.buf = wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body))
-		h.body(o, e.Body, refer)
+		h.body(o, e.Body, share)
 	case broker.OpResult:
 		o.answers++
 		if !o.bare {
 			o.buf = wire.AppendResultHead(o.buf, e.ID, len(e.Body))
 		}
-		h.body(o, e.Body, refer)
+		h.body(o, e.Body, share)
 	case broker.OpProgress:
 		o.buf = wire.AppendProgressHead(o.buf, e.ID, len(e.Body))
-		h.body(o, e.Body, refer)
+		h.body(o, e.Body, share)
 	case broker.OpCancel:
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
@@ -171,7 +171,7 @@ func (h *Hub) effect(o *outbox, e *broker.Effect, reason string, refer bool) {
 
 func (o *outbox) fail(code wire.Code, reason string, id []byte) {
 	if o.bare {
-		o.got.Failed = code
+		o.result.Failed = code
 		o.buf = append(o.buf, reason...)
 		return
 	}
@@ -179,9 +179,9 @@ func (o *outbox) fail(code wire.Code, reason string, id []byte) {
 }
 
 // body completes a frame whose beginning is in buf.
-func (h *Hub) body(o *outbox, body []byte, refer bool) {
+func (h *Hub) body(o *outbox, body []byte, share bool) {
 	buf := o.buf
-	if refer {
+	if share {
 		o.seal()
 		o.add(piece{body[:len(body):len(body)], true})
 		h.grow(o, 1)
@@ -213,12 +213,12 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	h.grow(o, n+frameSlack)
 	encode(o)
 	h.stats.FramesOut++
-	h.mark(c)
+	h.markDirty(c)
 	if grown := o.queued() - memory; grown != 0 {
 		c.count(grown)
 	}
 	if before > h.cfg.MaxOutbound {
-		h.giveUp(c)
+		h.abort(c)
 	}
 }
 
@@ -228,8 +228,8 @@ func (c *Conn) count(n int64) {
 	c.hub.unread[c.Port].Add(n)
 }
 
-// mark puts c on its owner's list.
-func (h *Hub) mark(c *Conn) {
+// markDirty puts c on its owner's list.
+func (h *Hub) markDirty(c *Conn) {
 	if c.dirty {
 		return
 	}
@@ -241,23 +241,23 @@ func (h *Hub) mark(c *Conn) {
 	}
 }
 
-// fullPiece is the size up to which a piece grows, in bytes.
-const fullPiece = 64 << 10
+// pieceSize is the size up to which a piece grows, in bytes.
+const pieceSize = 64 << 10
 
 // grow makes room for n more bytes. A piece grows fourfold, and its old memory is reused.
 func (h *Hub) grow(o *outbox, n int) {
 	switch b, size := o.buf, cap(o.buf); {
 	case len(b)+n <= size:
-	case size >= fullPiece:
+	case size >= pieceSize:
 		o.seal()
-		o.buf = h.spare.Get(max(n, fullPiece))
+		o.buf = h.spare.Get(max(n, pieceSize))
 	default:
-		o.buf = append(h.spare.Get(max(len(b)+n, min(4*size, fullPiece))), b...)
+		o.buf = append(h.spare.Get(max(len(b)+n, min(4*size, pieceSize))), b...)
 		h.spare.Put(b)
 	}
 }
 
-// seal moves buf to the full pieces.
+// seal moves buf to the sealed pieces.
 func (o *outbox) seal() {
 	if len(o.buf) > 0 {
 		o.add(piece{mem: o.buf})
@@ -266,9 +266,9 @@ func (o *outbox) seal() {
 }
 
 func (o *outbox) add(p piece) {
-	o.full = append(o.full, p)
+	o.sealedPieces = append(o.sealedPieces, p)
 	o.sealed += uint64(len(p.mem))
-	o.pieces += int64(cap(p.mem))
+	o.sealedBytes += int64(cap(p.mem))
 }
 
 // Take moves the output of all connections of the sink to outs.
@@ -277,49 +277,49 @@ func (s *Sink) Take(outs []Output) []Output { return s.Round(nil, outs) }
 func (s *Sink) take(now int64, outs []Output) []Output {
 	h := s.hub
 	s.pending.Store(false)
-	for _, b := range s.spent {
+	for _, b := range s.returned {
 		h.spare.Put(b)
 	}
 	for _, c := range s.dirty {
 		c.dirty = false
 		switch c.state {
-		case lost:
+		case closed:
 			continue
-		case cut:
+		case aborted:
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
 		}
 		c.out.take(now)
-		outs = append(outs, Output{Conn: c, Close: c.state == leaving, Bare: c.out.got})
+		outs = append(outs, Output{Conn: c, Close: c.state == closing, Bare: c.out.result})
 	}
 	s.dirty = s.dirty[:0]
-	s.spent, s.room = s.spent[:0], maxSpent
+	s.returned, s.returnRoom = s.returned[:0], maxReturned
 	return outs
 }
 
 // take gives the owner everything that is there, unless it still has something from before.
 func (o *outbox) take(now int64) {
-	if len(o.taken) == 0 && o.end() > o.took {
+	if len(o.taken) == 0 && o.end() > o.takenEnd {
 		o.seal()
-		o.full, o.taken = o.taken, o.full
-		o.took, o.pieces = o.sealed, 0
-		if o.since.Load() == 0 {
-			o.since.Store(now)
+		o.sealedPieces, o.taken = o.taken, o.sealedPieces
+		o.takenEnd, o.sealedBytes = o.sealed, 0
+		if o.waitingSince.Load() == 0 {
+			o.waitingSince.Store(now)
 		}
 		written, first := o.written.Load(), 0
 		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
 			first++
 		}
 		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {
-			o.marks = append(o.marks, mark{end: o.took, answers: o.answers})
+			o.marks = append(o.marks, mark{end: o.takenEnd, answers: o.answers})
 			o.answers = 0
 		}
-		if o.keeps = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 }); o.keeps {
-			o.begun.Store(o.took)
-			o.bound()
+		if o.hasOutcomes = slices.ContainsFunc(o.marks, func(m mark) bool { return m.outcome != 0 }); o.hasOutcomes {
+			o.maybeRead.Store(o.takenEnd)
+			o.setWriteLimit()
 		}
 	}
-	o.known.Store(o.end())
+	o.seenEnd.Store(o.end())
 }
 
 // discard drops output that the owner will not take.
@@ -327,13 +327,13 @@ func (h *Hub) discard(c *Conn) {
 	o := &c.out
 	c.count(-o.memory.Load())
 	h.spare.Put(o.buf)
-	o.full, o.buf, o.sealed, o.pieces = nil, nil, o.took, 0
-	o.known.Store(min(o.known.Load(), o.took))
+	o.sealedPieces, o.buf, o.sealed, o.sealedBytes = nil, nil, o.takenEnd, 0
+	o.seenEnd.Store(min(o.seenEnd.Load(), o.takenEnd))
 }
 
 // Send appends a whole frame to c's output.
 func (h *Hub) Send(c *Conn, frame []byte) {
-	h.act(func(int64) { h.append(c, frame) })
+	h.update(func(int64) { h.append(c, frame) })
 }
 
 func (h *Hub) append(c *Conn, frame []byte) {

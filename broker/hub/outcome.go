@@ -6,13 +6,13 @@ import "time"
 // connection's owner reports that after it has written; by then the peer may have read the
 // frame.
 
-// outcomesAtOnce is how many outcomes are written before other connections get their turn. All
+// maxWriteOutcomes is how many outcomes are written before other connections get their turn. All
 // of them are forgotten in one step.
-const outcomesAtOnce = 512
+const maxWriteOutcomes = 512
 
-// wrote reports to the core c's outcomes whose frames end at byte done of the stream or before.
-func (h *Hub) wrote(c *Conn, done uint64) {
-	h.act(func(now int64) {
+// outcomesWritten reports to the core c's outcomes whose frames end at byte done of the stream or before.
+func (h *Hub) outcomesWritten(c *Conn, done uint64) {
+	h.update(func(now int64) {
 		o, n := &c.out, 0
 		for ; n < len(o.marks) && o.marks[n].end <= done; n++ {
 			if m := o.marks[n]; m.outcome != 0 {
@@ -24,32 +24,32 @@ func (h *Hub) wrote(c *Conn, done uint64) {
 			o.marks = o.marks[:0]
 		}
 		o.marks = o.marks[min(n, len(o.marks)):] // moving the others up would double the cost
-		o.bound()
+		o.setWriteLimit()
 	})
 }
 
-// bound sets how far the owner may write at once.
-func (o *outbox) bound() {
-	o.until = o.took
-	if len(o.marks) > outcomesAtOnce {
-		o.until = min(o.took, o.marks[outcomesAtOnce-1].end)
+// setWriteLimit sets how far the owner may write at once.
+func (o *outbox) setWriteLimit() {
+	o.writeLimit = o.takenEnd
+	if len(o.marks) > maxWriteOutcomes {
+		o.writeLimit = min(o.takenEnd, o.marks[maxWriteOutcomes-1].end)
 	}
 }
 
-// justWritten bounds how long a write lasts that does not wait for the peer. In that time, the
+// quickWrite bounds how long a write lasts that does not wait for the peer. In that time, the
 // peer may read the frame before the owner reports the write.
-const justWritten = 100 * time.Millisecond
+const quickWrite = 100 * time.Millisecond
 
-// settle treats the outcome of an id as written if its frame is being written just now: a
+// settleReused treats the outcome of an id as written if its frame is being written just now: a
 // submitter that reuses the id has read the frame.
-func (h *Hub) settle(now int64, id []byte) {
+func (h *Hub) settleReused(now int64, id []byte) {
 	no, peer := h.core.OutcomeOf(id)
 	if no == 0 {
 		return
 	}
-	if c := h.find(peer); c != nil && c.Stuck(now) < justWritten {
+	if c := h.find(peer); c != nil && c.UnreadFor(now) < quickWrite {
 		for _, m := range c.out.marks {
-			if m.end > c.out.begun.Load() {
+			if m.end > c.out.maybeRead.Load() {
 				break
 			} else if m.outcome == no {
 				h.apply(h.core.Written(now, no))

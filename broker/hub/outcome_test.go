@@ -24,19 +24,19 @@ func TestOutcomeBeingWritten(t *testing.T) {
 	}{
 		{"taken", func(*hub.Conn, func(time.Duration)) {}, true},
 		{"its last part is written", func(c *hub.Conn, _ func(time.Duration)) {
-			c.Front(make([][]byte, 0, 1), c.Held()-100)
-			c.Wrote(c.Held() - 100)
-			c.Front(make([][]byte, 0, 1), 100)
+			c.NextParts(make([][]byte, 0, 1), c.Held()-100)
+			c.MarkWritten(c.Held() - 100)
+			c.NextParts(make([][]byte, 0, 1), 100)
 		}, true},
 		{"a part in front of it is written", func(c *hub.Conn, _ func(time.Duration)) {
-			c.Front(make([][]byte, 0, 1), c.Held()/2)
+			c.NextParts(make([][]byte, 0, 1), c.Held()/2)
 		}, false},
 		{"the peer does not read", func(c *hub.Conn, wait func(time.Duration)) {
-			c.Front(make([][]byte, 0, 1), c.Held())
+			c.NextParts(make([][]byte, 0, 1), c.Held())
 			wait(time.Second)
 		}, false},
 		{"it is held back", func(c *hub.Conn, _ func(time.Duration)) {
-			c.Wrote(0)
+			c.MarkWritten(0)
 		}, false},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestOutcomesInTurns(t *testing.T) {
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	w.does(h, `{"action":"join","type":"default"}`)
-	const jobs, most = 2000, 512
+	const jobs, limit = 2000, 512
 	for i := range jobs {
 		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"keep_ms":60000,"ack":false}`, i))
 		w.does(h, `{"action":"respond","body":1}`)
@@ -74,17 +74,17 @@ func TestOutcomesInTurns(t *testing.T) {
 	for written := 0; written < jobs; {
 		buf := front(s.conn)
 		n := bytes.Count(buf, []byte(`"body"`))
-		if n == 0 || n > most {
-			t.Fatalf("%d outcomes are written at once, want 1 to %d", n, most)
+		if n == 0 || n > limit {
+			t.Fatalf("%d outcomes are written at once, want 1 to %d", n, limit)
 		}
-		s.conn.Wrote(len(buf))
+		s.conn.MarkWritten(len(buf))
 		written += n
 		h.View(func(b *broker.Broker, _ int64) {
 			if kept, _ := b.Outcomes(); kept != jobs-written {
 				t.Fatalf("%d outcomes are kept after %d of %d were written", kept, written, jobs)
 			}
 		})
-		if more := s.conn.Keeps(); more != (written < jobs) {
+		if more := s.conn.HasOutcomes(); more != (written < jobs) {
 			t.Fatalf("more outcomes wait: %t, after %d of %d", more, written, jobs)
 		}
 	}

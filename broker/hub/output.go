@@ -17,12 +17,12 @@ type Sink struct {
 
 	// Only the owner uses these: written buffers that go back to the hub, and how many more
 	// bytes of them it may keep.
-	spent [][]byte
-	room  int
+	returned   [][]byte
+	returnRoom int
 }
 
-// maxSpent bounds what an owner keeps between two Takes, in bytes.
-const maxSpent = 1 << 20
+// maxReturned bounds what an owner keeps between two Takes, in bytes.
+const maxReturned = 1 << 20
 
 // Owner is what a sink needs from the owner of its connections.
 type Owner struct {
@@ -41,14 +41,14 @@ func (h *Hub) NewSink(o Owner) *Sink { return &Sink{hub: h, owner: o} }
 
 // Output tells the owner of a connection what to do for it.
 type Output struct {
-	// Conn has output (Front), or is to be closed.
+	// Conn has output (NextParts), or is to be closed.
 	Conn *Conn
 	// Close: nothing more follows. The connection is to be closed when its output is written.
 	Close bool
 	// Abort: the connection is to be closed at once, and nothing more is written.
 	Abort bool
-	// Bare is what it has got so far, if the sink is bare.
-	Bare Bare
+	// BareResult is what it has got so far, if the sink is bare.
+	Bare BareResult
 }
 
 // Expect says that the owner will call Take without being woken. It returns false if the
@@ -57,38 +57,38 @@ func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
 // Held returns how many bytes wait for the peer, as far as the owner knows. Any goroutine may
 // call it.
-func (c *Conn) Held() int { return int(c.out.known.Load() - c.out.written.Load()) }
+func (c *Conn) Held() int { return int(c.out.seenEnd.Load() - c.out.written.Load()) }
 
-// Front appends to parts, up to its capacity, the next bytes of what the owner has taken, at
+// NextParts appends to parts, up to its capacity, the next bytes of what the owner has taken, at
 // most most bytes. From then on the peer may have read them. Only the owner calls it.
-func (c *Conn) Front(parts [][]byte, most int) (_ [][]byte, n int) {
+func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, n int) {
 	o, at := &c.out, c.out.at
-	if o.keeps {
-		most = min(most, int(o.until-o.written.Load()))
+	if o.hasOutcomes {
+		limit = min(limit, int(o.writeLimit-o.written.Load()))
 	}
 	for _, p := range o.taken {
-		if n == most || len(parts) == cap(parts) {
+		if n == limit || len(parts) == cap(parts) {
 			break
 		}
 		part := p.mem[at:]
-		part = part[:min(len(part), most-n)]
+		part = part[:min(len(part), limit-n)]
 		parts, at = append(parts, part), 0
 		n += len(part)
 	}
-	if o.keeps {
-		o.begun.Store(o.written.Load() + uint64(n))
+	if o.hasOutcomes {
+		o.maybeRead.Store(o.written.Load() + uint64(n))
 	}
 	return parts, n
 }
 
-// Keeps reports whether bytes with kept outcomes wait to be written: other connections should
+// HasOutcomes reports whether bytes with kept outcomes wait to be written: other connections should
 // get their turn after each write. Only the owner calls it.
-func (c *Conn) Keeps() bool { return c.out.keeps && c.Held() > 0 }
+func (c *Conn) HasOutcomes() bool { return c.out.hasOutcomes && c.Held() > 0 }
 
-// Wrote records that n bytes of what Front returned have been written, and that no more of it
+// MarkWritten records that n bytes of what NextParts returned have been written, and that no more of it
 // is being written. When everything that was taken is written, it takes more. Only the owner
 // calls it.
-func (c *Conn) Wrote(n int) {
+func (c *Conn) MarkWritten(n int) {
 	o, h := &c.out, c.hub
 	written := o.written.Add(uint64(n))
 	done, freed := 0, int64(0)
@@ -96,28 +96,28 @@ func (c *Conn) Wrote(n int) {
 		p := &o.taken[done]
 		o.at -= len(p.mem)
 		freed += int64(cap(p.mem))
-		if s := c.sink; !p.lent && s.room >= cap(p.mem) {
-			s.room -= cap(p.mem)
-			s.spent = append(s.spent, p.mem[:0])
+		if s := c.sink; !p.shared && s.returnRoom >= cap(p.mem) {
+			s.returnRoom -= cap(p.mem)
+			s.returned = append(s.returned, p.mem[:0])
 		}
 	}
-	if o.taken = slices.Delete(o.taken, 0, done); len(o.taken) == 0 && cap(o.taken) > manyPieces {
+	if o.taken = slices.Delete(o.taken, 0, done); len(o.taken) == 0 && cap(o.taken) > maxIdlePieces {
 		o.taken = nil
 	}
 	if freed > 0 {
 		c.count(-freed)
 	}
-	more := o.known.Load() > written
+	more := o.seenEnd.Load() > written
 	if !more {
-		o.since.Store(0)
+		o.waitingSince.Store(0)
 	} else if n > 0 {
-		o.since.Store(h.clock())
+		o.waitingSince.Store(h.clock())
 	}
-	if o.keeps {
-		o.begun.Store(written)
-		h.wrote(c, written)
+	if o.hasOutcomes {
+		o.maybeRead.Store(written)
+		h.outcomesWritten(c, written)
 	}
-	if n > 0 && c.spent.Load() { // a peer that takes nothing may be lost
+	if n > 0 && c.noCredit.Load() { // a peer that takes nothing may be lost
 		h.credit(c)
 	}
 	if more && len(o.taken) == 0 {
@@ -127,5 +127,5 @@ func (c *Conn) Wrote(n int) {
 	}
 }
 
-// manyPieces is the longest empty list of pieces that a connection keeps.
-const manyPieces = 16
+// maxIdlePieces is the longest empty list of pieces that a connection keeps.
+const maxIdlePieces = 16

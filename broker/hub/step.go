@@ -55,29 +55,29 @@ func (s *Sink) run(cmds []Command, outs *[]Output) {
 	h := s.hub
 	h.step(s, outs, func(now int64) {
 		for i := range cmds {
-			h.doing = &cmds[i]
-			h.carryOut(now, cmds[i].From, &cmds[i])
+			h.current = &cmds[i]
+			h.execute(now, cmds[i].From, &cmds[i])
 		}
-		h.doing = nil
+		h.current = nil
 	})
 }
 
-// act lets f change the core and its connections. It is for everything except peers' commands.
-func (h *Hub) act(f func(now int64)) { h.step(nil, nil, f) }
+// update lets f change the core and its connections. It is for everything except peers' commands.
+func (h *Hub) update(f func(now int64)) { h.step(nil, nil, f) }
 
 // step carries out f and its immediate consequences under the lock; the core changes only
 // here. self is the calling sink, or nil. If outs is not nil, the output of self is
 // moved there.
 func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
-	defer h.guard()
+	defer h.exitOnPanic()
 	now := h.clock()
 	h.mu.Lock()
 	f(now)
 	send := h.fleet != nil && h.fleet.Step(h.clock())
-	for h.shedUnread(); len(h.late) > 0; h.shedUnread() {
-		c := h.late[len(h.late)-1]
-		h.late = h.late[:len(h.late)-1]
-		h.leave(c, "")
+	for h.shedUnread(); len(h.removing) > 0; h.shedUnread() {
+		c := h.removing[len(h.removing)-1]
+		h.removing = h.removing[:len(h.removing)-1]
+		h.removePeer(c, "")
 	}
 	if outs != nil {
 		*outs = self.take(now, *outs)
@@ -88,15 +88,15 @@ func (h *Hub) step(self *Sink, outs *[]Output, f func(now int64)) {
 	}
 }
 
-// guard ends the process when the core panics, because half-changed state would be wrong.
-func (h *Hub) guard() {
+// exitOnPanic ends the process when the core panics, because half-changed state would be wrong.
+func (h *Hub) exitOnPanic() {
 	e := recover()
 	if e == nil {
 		return
 	}
 	what := "a timer or an operator's request"
-	if h.doing != nil {
-		what = h.doing.String()
+	if h.current != nil {
+		what = h.current.String()
 	}
 	h.cfg.Fatal(fmt.Sprintf("the core panicked on %s: %v\n%s", what, e, debug.Stack()))
 	panic(e)
@@ -108,7 +108,7 @@ func (h *Hub) release(self *Sink) {
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
 	}
-	if next < h.armed {
+	if next < h.timerAt {
 		h.arm(next)
 	}
 	var few [4]*Sink
@@ -129,7 +129,7 @@ func (h *Hub) release(self *Sink) {
 	}
 }
 
-func (h *Hub) carryOut(now int64, c *Conn, m *Command) {
+func (h *Hub) execute(now int64, c *Conn, m *Command) {
 	h.stats.Frames++
 	if m.Owner != 0 {
 		h.core.SetOwner(c.Peer, m.Owner)
@@ -137,23 +137,23 @@ func (h *Hub) carryOut(now int64, c *Conn, m *Command) {
 	switch {
 	case m.Ignore:
 	case m.Close:
-		h.dismiss(c, m.Refuse)
+		h.closeWith(c, m.Refuse)
 	case m.Refuse != nil:
 		h.refuse(c, m.Refuse)
 	case m.Reply != nil:
 		h.append(c, m.Reply)
 	default:
-		h.ask(now, c, m)
+		h.callCore(now, c, m)
 	}
 }
 
-// ask asks the core.
-func (h *Hub) ask(now int64, c *Conn, m *Command) {
+// callCore asks the core.
+func (h *Hub) callCore(now int64, c *Conn, m *Command) {
 	r := &m.Req
 	var fx []broker.Effect
 	switch r.Verb {
 	case wire.Submit:
-		if c.state == cut {
+		if c.state == aborted {
 			return
 		}
 		if c.slow() {
@@ -165,12 +165,12 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		}
 		s := broker.Submission{
 			ID: r.ID, Type: r.Type, Body: r.Body, Kept: m.Kept, Priority: r.Priority,
-			Delay: ms(r.DelayMS), Timeout: ms(r.TimeoutMS), Backoff: ms(r.BackoffMS), Expires: ms(r.ExpiresMS),
+			Delay: millis(r.DelayMS), Timeout: millis(r.TimeoutMS), Backoff: millis(r.BackoffMS), Expires: millis(r.ExpiresMS),
 			Retries: int32(r.Retries), Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
-			Keep: ms(r.KeepMS), Age: ms(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
+			Keep: millis(r.KeepMS), Age: millis(r.AgeMS), Headers: r.Headers, Groups: r.Groups,
 		}
 		if h.outcomes > 0 {
-			h.settle(now, r.ID)
+			h.settleReused(now, r.ID)
 		}
 		fx = h.core.Submit(now, c.Peer, &s)
 	case wire.Respond:
@@ -191,21 +191,21 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 			break
 		}
 		fx = h.core.Change(now, c.Peer, &broker.Changing{
-			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: ms(r.AfterMS),
+			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: millis(r.AfterMS),
 		})
 	case wire.Attach:
 		fx = h.core.Attach(now, c.Peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.out.waiting())
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
-			f.Reason = Brief(wire.Value(r.Reason), maxReason)
+			f.Reason = Truncate(wire.Value(r.Reason), maxReason)
 		}
 		if r.AfterMS >= 0 {
-			f.Delay = int64(ms(r.AfterMS))
+			f.Delay = int64(millis(r.AfterMS))
 		}
 		fx = h.core.Fail(now, c.Peer, &f)
 	case wire.Release:
-		fx = h.core.Release(now, c.Peer, &broker.Releasing{ID: r.ID, Delay: ms(max(r.AfterMS, 0))})
+		fx = h.core.Release(now, c.Peer, &broker.Releasing{ID: r.ID, Delay: millis(max(r.AfterMS, 0))})
 	case wire.Progress:
 		fx = h.core.Progress(now, c.Peer, r.ID, r.Body, m.Kept)
 	case wire.Leave:
@@ -222,15 +222,15 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 // maxReason bounds what is kept of a worker's reason, in bytes.
 const maxReason = 16 << 10
 
-// Brief cuts a text to no more than most bytes, between characters, and marks the cut with "…".
-func Brief[T string | []byte](text T, most int) string {
-	if len(text) <= most {
+// Truncate cuts a text to no more than most bytes, between characters, and marks the cut with "…".
+func Truncate[T string | []byte](text T, limit int) string {
+	if len(text) <= limit {
 		return string(text)
 	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
 	}
-	return string(text[:most]) + "…"
+	return string(text[:limit]) + "…"
 }
 
-func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -15,7 +15,7 @@ const tickPause = 500 * time.Microsecond
 // arm makes the timer fire at next, earlier than it would have.
 func (h *Hub) arm(next int64) {
 	if !h.ticking && !h.closed {
-		h.armed = next
+		h.timerAt = next
 		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
 	}
 }
@@ -30,8 +30,8 @@ func (h *Hub) tick() {
 }
 
 func (h *Hub) due(now int64) {
-	h.act(func(int64) {
-		h.armed, h.ticking = broker.Never, false
+	h.update(func(int64) {
+		h.timerAt, h.ticking = broker.Never, false
 		if h.closed {
 			return
 		}
@@ -46,7 +46,7 @@ func (h *Hub) due(now int64) {
 // ReadFirst calls then, on any goroutine, once everything that has arrived by now is read. Code
 // that draws conclusions from the silence of a peer uses it.
 func (h *Hub) ReadFirst(then func(now int64)) {
-	if h.awake != nil && h.awake.Stands() {
+	if h.ownClock != nil && h.ownClock.Stands() {
 		time.AfterFunc(clock.CatchUp, func() { h.ReadFirst(then) })
 		return
 	}
@@ -58,9 +58,9 @@ func (h *Hub) ReadFirst(then func(now int64)) {
 	then(now)
 }
 
-// Reads sets how ReadFirst reads everything: read calls then afterwards, or never if the
+// SetReadAll sets how ReadFirst reads everything: read calls then afterwards, or never if the
 // connections are closed.
-func (h *Hub) Reads(read func(then func())) { h.readAll.Store(&read) }
+func (h *Hub) SetReadAll(read func(then func())) { h.readAll.Store(&read) }
 
 // After calls f once d has passed on the hub's clock and everything that arrived by then is
 // read. Stopping the timer prevents the call unless it is about to happen.

@@ -517,7 +517,7 @@ func (x *twins) finish(o *owner) {
 // all.
 func (x *twins) write(p *pair, n int) {
 	x.twin.wrote(p.shadow, n)
-	p.conn.Wrote(n)
+	p.conn.MarkWritten(n)
 	if p.shadow.held == 0 && p.shadow.known > p.shadow.sent && !p.shadow.over {
 		x.taken(p)
 	}
@@ -527,7 +527,7 @@ func (x *twins) close(p *pair) {
 	if len(p.owner.writing) > 0 {
 		return
 	}
-	x.real.Gone(p.conn)
+	x.real.Remove(p.conn)
 	x.twin.leave(p.shadow)
 	x.twin.settle()
 	x.drop(p)

@@ -31,7 +31,7 @@ func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
 	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
 	c.sink = s.hub.NewSink(hub.Owner{Bare: true, Wake: func() { notify(c.wake) }})
 	c.peer = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
-	c.peer.SetClient(hub.Brief(client, maxClient))
+	c.peer.SetClient(hub.Truncate(client, maxClient))
 	return c
 }
 
@@ -76,15 +76,15 @@ func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
 
 // text returns the answer or reason that has arrived. It is in one piece.
 func (c *Call) text() []byte {
-	parts, _ := c.peer.Front(make([][]byte, 0, 1), math.MaxInt)
+	parts, _ := c.peer.NextParts(make([][]byte, 0, 1), math.MaxInt)
 	return parts[0]
 }
 
 // Written reports that what Answer returned has been delivered.
-func (c *Call) Written() { c.peer.Wrote(c.peer.Held()) }
+func (c *Call) Written() { c.peer.MarkWritten(c.peer.Held()) }
 
 // Close ends the call. A job that is neither detached nor kept ends with it.
-func (c *Call) Close() { c.srv.hub.Gone(c.peer) }
+func (c *Call) Close() { c.srv.hub.Remove(c.peer) }
 
 // wait waits until there is enough output. Its error is that of ctx, without a code, or
 // Draining if the broker has closed the connection.

@@ -140,7 +140,7 @@ func (c *conn) refuseToken(m *hub.Command) {
 	c.state, m.Ignore = draining, true
 	c.srv.tokenFailed(c.remote)
 	time.AfterFunc(guard.TokenDelay, func() {
-		c.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
+		c.srv.hub.CloseWith(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
 	})
 }
 
@@ -160,7 +160,7 @@ func (c *conn) hello(m *hub.Command) {
 		m.Owner = c.grant.Owner()
 	}
 	if r.Client != nil {
-		c.peer.SetClient(hub.Brief(r.Client, maxClient))
+		c.peer.SetClient(hub.Truncate(r.Client, maxClient))
 	}
 	if c.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.beat > 0 {
 		c.startBeat()

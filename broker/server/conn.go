@@ -91,7 +91,7 @@ func (lp *loop) admit(c *conn) {
 	if lp.srv.tokens.Required() {
 		c.waiting = lp.srv.hub.After(helloTime, func() {
 			lp.srv.tokenFailed(c.remote)
-			lp.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token arrived within %v", helloTime)})
+			lp.srv.hub.CloseWith(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token arrived within %v", helloTime)})
 		})
 	}
 }
@@ -152,7 +152,7 @@ func (lp *loop) close(c *conn) {
 	if c.waiting != nil {
 		c.waiting.Stop()
 	}
-	lp.srv.hub.Gone(c.peer)
+	lp.srv.hub.Remove(c.peer)
 	if lp.conns != nil { // streams are counted elsewhere
 		lp.srv.conns.Add(-1)
 	}

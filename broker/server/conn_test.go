@@ -80,9 +80,9 @@ func TestPieces(t *testing.T) {
 			}
 			lp.carryOut()
 			for _, o := range lp.sink.Take(nil) {
-				parts, n := o.Conn.Front(make([][]byte, 0, 100), math.MaxInt)
+				parts, n := o.Conn.NextParts(make([][]byte, 0, 100), math.MaxInt)
 				out = append(out, bytes.Join(parts, nil)...)
-				o.Conn.Wrote(n)
+				o.Conn.MarkWritten(n)
 			}
 		}
 		return out

@@ -116,7 +116,7 @@ func TestSameIDAgain(t *testing.T) {
 		until(t, "nobody is taken for one that does not read", func() bool {
 			stuck := 0
 			s.Hub().Each(func(c *hub.Conn) {
-				if c.Stuck(s.Hub().Now()) > 0 {
+				if c.UnreadFor(s.Hub().Now()) > 0 {
 					stuck++
 				}
 			})

@@ -331,7 +331,7 @@ func (lp *loop) writeInstead() bool {
 func (lp *loop) send(c *conn) {
 	turn := writeTurn
 	for n := 1; n > 0 && turn > 0 && c.peer.Held() > 0; turn -= n {
-		parts, _ := c.peer.Front(lp.parts[:0], turn)
+		parts, _ := c.peer.NextParts(lp.parts[:0], turn)
 		var err error
 		n, err = c.src.send(parts)
 		clear(parts)
@@ -341,14 +341,14 @@ func (lp *loop) send(c *conn) {
 		}
 		if n >= 0 {
 			lp.srv.bytesOut.Add(uint64(n))
-			c.peer.Wrote(n)
+			c.peer.MarkWritten(n)
 		}
-		if n > 0 && c.peer.Keeps() {
+		if n > 0 && c.peer.HasOutcomes() {
 			turn = n
 		}
 	}
 	held := c.peer.Held()
-	switch clogged := held > 0 && c.peer.Clogged(); {
+	switch clogged := held > 0 && c.peer.Congested(); {
 	case c.reading == paused && !clogged:
 		c.resume()
 	case c.reading == ready && clogged && c.state < draining:

@@ -117,7 +117,7 @@ func (s *Server) begin() (err error) {
 	if err = s.newLoops(); err != nil {
 		return fmt.Errorf("starting event loops: %w", err)
 	}
-	s.hub.Reads(s.loops.readAll)
+	s.hub.SetReadAll(s.loops.readAll)
 	for _, l := range s.listeners {
 		s.accepting.Go(func() { s.accept(l) })
 	}

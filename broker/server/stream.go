@@ -122,7 +122,7 @@ func (s *stream) wrote(n int, err error) {
 		c.loop.close(c)
 	default:
 		c.srv.bytesOut.Add(uint64(n))
-		c.peer.Wrote(n)
+		c.peer.MarkWritten(n)
 		c.loop.send(c)
 	}
 }

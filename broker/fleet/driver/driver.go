@@ -97,7 +97,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	d.done.Add(1)
 	d.sending.Lock()
 	d.since.Store(time.Now().UnixNano())
-	h.Enlist(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
+	h.JoinFleet(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
 		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), MaxMessage: 256 << 10, MaxHeld: opt.Held}, core, now, apply)
 		return member{d.machine, d}
 	})
