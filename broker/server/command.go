@@ -25,14 +25,14 @@ const (
 // batch gathers the requests of one or more connections between two steps of the hub, and
 // measures the turn of the last connection.
 type batch struct {
-	dec wire.Decoder
-	cmd [batchSize]hub.Command
-	n   int
-	big bool // some of them point into a big frame
-	now bool // they must be carried out before more is decoded
+	dec         wire.Decoder
+	cmd         [batchSize]hub.Command
+	n           int
+	hasBigFrame bool // some of them point into a big frame
+	stepNow     bool // they must be carried out before more is decoded
 
-	frames int   // of this turn
-	end    int64 // of the turn, on the hub's clock
+	turnFrames int   // of this turn
+	turnEnd    int64 // of the turn, on the hub's clock
 }
 
 func (s *Server) newBatch() *batch {
@@ -51,19 +51,19 @@ func (b *batch) next(from *hub.Conn) *hub.Command {
 
 // done empties the batch after it has been carried out.
 func (b *batch) done() {
-	if b.big { // it is kept for its job, not for the batch
+	if b.hasBigFrame { // it is kept for its job, not for the batch
 		for i := range b.n {
 			b.cmd[i].Req = wire.Request{}
 		}
 	}
-	b.n, b.big, b.now = 0, false, false
+	b.n, b.hasBigFrame, b.stepNow = 0, false, false
 }
 
 // request turns a frame into a command of b.
 func (c *conn) request(b *batch, payload []byte, kept bool) {
 	m := b.next(c.peer)
-	m.Kept, b.big = kept, b.big || kept
-	b.frames++
+	m.Kept, b.hasBigFrame = kept, b.hasBigFrame || kept
+	b.turnFrames++
 	c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
 }
 
@@ -114,7 +114,7 @@ func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error
 	c.state = open
 	m.Ignore = r.Verb == wire.Pong
 	m.Refuse = permit(c.grant, m)
-	b.now = b.now || r.Verb == wire.Join && r.Prefetch > 0 // its outcome decides how answers are read
+	b.stepNow = b.stepNow || r.Verb == wire.Join && r.Prefetch > 0 // its outcome decides how answers are read
 }
 
 // refuse answers with an error and closes the connection.
@@ -136,7 +136,7 @@ func (c *conn) wantHello(b *batch) {
 // refuseToken closes a connection that showed an unknown token, or none. The refusal is
 // delayed so that guessing tokens takes time.
 func (c *conn) refuseToken(m *hub.Command) {
-	c.waiting.Stop()
+	c.helloTimer.Stop()
 	c.state, m.Ignore = draining, true
 	c.srv.tokenFailed(c.remote)
 	time.AfterFunc(guard.TokenDelay, func() {
@@ -152,7 +152,7 @@ func (c *conn) hello(m *hub.Command) {
 	}
 	c.state, c.in.max = open, c.srv.opt.MaxFrame
 	if c.srv.tokens.Required() {
-		c.waiting.Stop()
+		c.helloTimer.Stop()
 		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // it has just been removed from the file
 			c.refuseToken(m)
 			return
@@ -162,8 +162,8 @@ func (c *conn) hello(m *hub.Command) {
 	if r.Client != nil {
 		c.peer.SetClient(hub.Truncate(r.Client, maxClient))
 	}
-	if c.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.beat > 0 {
-		c.startBeat()
+	if c.heartbeat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.heartbeat > 0 {
+		c.startHeartbeat()
 	}
 	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
 }

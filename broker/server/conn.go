@@ -19,28 +19,28 @@ type conn struct {
 	remote string
 	peer   *hub.Conn // as the hub knows it
 
-	state   state
-	reading reading
-	put     bool // bytes of it have been read and not carried out
-	in      input
-	// bite bounds a read after the connection had more than a turn's work, so that little is
+	state    state
+	reading  readState
+	hasInput bool // bytes of it have been read and not carried out
+	in       input
+	// readLimit bounds a read after the connection had more than a turn's work, so that little is
 	// left over. 0 is no bound.
-	bite   int
-	thrown int         // bytes discarded since its frames are no longer read
-	over   atomic.Bool // it is closed, and work beside the loop is no longer needed
+	readLimit int
+	discarded int         // bytes discarded since its frames are no longer read
+	abandoned atomic.Bool // it is closed, and offloaded work is no longer needed
 
-	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
-	waiting *time.Timer  // for hello
-	beat    time.Duration
-	heard   int64 // when bytes last arrived; kept only with a heartbeat
-	beater  *time.Timer
+	grant          *guard.Grant // what its token allows; nil before hello, or without tokens
+	helloTimer     *time.Timer  // for hello
+	heartbeat      time.Duration
+	heardAt        int64 // when bytes last arrived; kept only with a heartbeat
+	heartbeatTimer *time.Timer
 }
 
 // source is where a connection's bytes come from and go to: a socket, which the loop reads and
 // writes, or a stream, whose own goroutines do. Its methods are called in the loop's turn.
 type source interface {
-	// again gives the connection another turn, after others.
-	again()
+	// requeue gives the connection another turn, after others.
+	requeue()
 	// send writes what the system takes at once. If that is nothing, the connection gets a
 	// turn when there is room. A negative n means that the parts are being written, which
 	// is reported later.
@@ -61,14 +61,14 @@ const (
 	closed
 )
 
-// reading is what a connection waits for before it is read again.
-type reading uint8
+// readState is what a connection waits for before it is read again.
+type readState uint8
 
 const (
-	ready   reading = iota // nothing: bytes are read as they arrive
-	forTurn                // its next turn, which begins with the rest of the last one's work
-	aside                  // slow work on its frame, beside the loop
-	paused                 // the peer, which has too much to read
+	ready     readState = iota // nothing: bytes are read as they arrive
+	waitTurn                   // its next turn, which begins with the rest of the last one's work
+	offloaded                  // slow work on its frame, outside the loop
+	paused                     // the peer, which has too much to read
 )
 
 const (
@@ -78,18 +78,18 @@ const (
 	// lingerBytes is how much it may still send in that time.
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
-	// leastBite is the smallest nonzero bite, in bytes.
-	leastBite = 16 << 10
+	// minReadLimit is the smallest nonzero readLimit, in bytes.
+	minReadLimit = 16 << 10
 	// largeDrop is the size in bytes from which a dropped unfinished frame is collected at
 	// once.
 	largeDrop = 1 << 20
 )
 
-// admit adds a connection.
-func (lp *loop) admit(c *conn) {
+// openConn adds a connection.
+func (lp *loop) openConn(c *conn) {
 	c.peer = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
 	if lp.srv.tokens.Required() {
-		c.waiting = lp.srv.hub.After(helloTime, func() {
+		c.helloTimer = lp.srv.hub.After(helloTime, func() {
 			lp.srv.tokenFailed(c.remote)
 			lp.srv.hub.CloseWith(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token arrived within %v", helloTime)})
 		})
@@ -106,14 +106,14 @@ func (c *conn) dropInput() {
 	c.peer.Partial(0, 0)
 }
 
-// throw discards n bytes that have arrived, and the unfinished frame.
-func (c *conn) throw(n int) {
+// discard discards n bytes that have arrived, and the unfinished frame.
+func (c *conn) discard(n int) {
 	c.dropInput()
 	if c.reading != ready {
 		c.reading = ready
-		c.src.again()
+		c.src.requeue()
 	}
-	if c.thrown += n; c.thrown > lingerBytes {
+	if c.discarded += n; c.discarded > lingerBytes {
 		c.loop.close(c)
 	}
 }
@@ -121,16 +121,16 @@ func (c *conn) throw(n int) {
 // resume ends a pause. The heartbeat counts from now, because what the peer sent during the
 // pause has not been read.
 func (c *conn) resume() {
-	c.heard = c.srv.hub.Now()
-	c.reading = forTurn
-	c.src.again()
+	c.heardAt = c.srv.hub.Now()
+	c.reading = waitTurn
+	c.src.requeue()
 }
 
 // linger closes a connection once its peer has had time to read the output. Closing at once,
 // with unread input, would reset the connection.
 func (c *conn) linger() {
 	c.state = closing
-	c.throw(0)
+	c.discard(0)
 	if c.peer.Held() == 0 {
 		c.src.finish()
 	}
@@ -144,13 +144,13 @@ func (lp *loop) close(c *conn) {
 	}
 	c.src.close()
 	c.state = closed
-	c.over.Store(true)
+	c.abandoned.Store(true)
 	c.dropInput()
-	if c.beater != nil {
-		c.beater.Stop()
+	if c.heartbeatTimer != nil {
+		c.heartbeatTimer.Stop()
 	}
-	if c.waiting != nil {
-		c.waiting.Stop()
+	if c.helloTimer != nil {
+		c.helloTimer.Stop()
 	}
 	lp.srv.hub.Remove(c.peer)
 	if lp.conns != nil { // streams are counted elsewhere
@@ -158,29 +158,29 @@ func (lp *loop) close(c *conn) {
 	}
 }
 
-// startBeat pings the peer at its own pace and drops it after two beats of silence, by the
+// startHeartbeat pings the peer at its own pace and drops it after two beats of silence, by the
 // clock that stands still while this process does. It waits a quarter of a beat more, so that
 // bytes that have just arrived are read.
-func (c *conn) startBeat() {
+func (c *conn) startHeartbeat() {
 	const silence = 2 // beats
-	interval := int64(c.beat)
-	c.heard = c.srv.hub.Now()
-	due := c.heard + interval // when the next ping is due, counted from the start, so that the pace does not drift
+	interval := int64(c.heartbeat)
+	c.heardAt = c.srv.hub.Now()
+	due := c.heardAt + interval // when the next ping is due, counted from the start, so that the pace does not drift
 	suspected := false
 	beat := func() {
 		if c.state == closed {
 			return // the timer was already running when it was stopped
 		}
 		now := c.srv.hub.Now()
-		over := c.heard + silence*interval
+		over := c.heardAt + silence*interval
 		silent := c.reading == ready && now >= over // otherwise it is not being read
 		if silent && suspected {
-			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.beat).Msg("closed a connection that was silent for two beats")
+			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
 			c.loop.close(c)
 			return
 		}
 		if suspected = silent; silent {
-			c.beater.Reset(c.beat / 4)
+			c.heartbeatTimer.Reset(c.heartbeat / 4)
 			return
 		}
 		if now >= due {
@@ -191,9 +191,9 @@ func (c *conn) startBeat() {
 		if over <= now { // it is not being read
 			over = due
 		}
-		c.beater.Reset(time.Duration(min(due, over) - now))
+		c.heartbeatTimer.Reset(time.Duration(min(due, over) - now))
 	}
-	c.beater = time.AfterFunc(c.beat, func() { c.loop.poller.Do(beat) })
+	c.heartbeatTimer = time.AfterFunc(c.heartbeat, func() { c.loop.poller.Do(beat) })
 }
 
 var pingFrame = wire.AppendPing(nil)

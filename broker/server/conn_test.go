@@ -47,34 +47,34 @@ func TestPieces(t *testing.T) {
 		lp := &loop{srv: s, batch: s.newBatch()}
 		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
 		p := lp.newConn(nowhere{}, wire.SubmitPort, "test")
-		p.in.most = math.MaxInt
-		lp.admit(p)
+		p.in.maxAtOnce = math.MaxInt
+		lp.openConn(p)
 		var out []byte
 		for left := stream; len(left) > 0; {
 			n := min(1+rng.IntN(most), len(left))
 			if most == len(stream) {
 				n = most
 			}
-			lp.batch.frames, lp.batch.end = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime) // every second turn is over at once
+			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(turnTime) // every second turn is over at once
 			p.received(left[:n])
 			left = left[n:]
 			// More bytes may arrive before the earlier frames are carried out, but not after the last.
-			for ; p.reading == forTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
-				lp.batch.frames, lp.batch.end = 0, 0 // the turn is over as soon as it begins
+			for ; p.reading == waitTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
+				lp.batch.turnFrames, lp.batch.turnEnd = 0, 0 // the turn is over as soon as it begins
 				p.received(nil)
 			}
 			if cap(p.in.frame) > max(container.MaxBuffer, growth*len(p.in.frame)) {
 				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.in.frame), len(p.in.frame))
 			}
-			if cap(p.in.waiting) > max(container.MaxBuffer, 2*len(p.in.waiting)) {
-				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.waiting), len(p.in.waiting))
+			if cap(p.in.rest) > max(container.MaxBuffer, 2*len(p.in.rest)) {
+				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.rest), len(p.in.rest))
 			}
 			// Waiting frames that were carried out between two turns are no longer needed.
 			want := int64(max(0, cap(p.in.frame)-wire.HeaderLen))
 			if !p.in.big() {
 				want = int64(min(cap(p.in.frame), 2*len(p.in.frame)))
 			}
-			want += int64(min(cap(p.in.waiting), 2*(len(p.in.waiting)-p.in.at)))
+			want += int64(min(cap(p.in.rest), 2*(len(p.in.rest)-p.in.restAt)))
 			if n := s.Counts().Inbound; n != want {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
@@ -104,7 +104,7 @@ func TestPieces(t *testing.T) {
 // nowhere is the source of a connection whose bytes the test reads itself.
 type nowhere struct{ source }
 
-func (nowhere) again() {}
+func (nowhere) requeue() {}
 
 // TestLastWords: a peer that closes its sending side still gets the answers to its last
 // frames.
@@ -240,7 +240,7 @@ func TestManyTurns(t *testing.T) {
 			}
 		})
 		p := reach(t, s, what)
-		const n = 20 * turnFrames
+		const n = 20 * maxTurnFrames
 		go func() {
 			var stream []byte
 			for i := range n {

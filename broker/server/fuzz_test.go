@@ -21,7 +21,7 @@ func FuzzInput(f *testing.F) {
 		const max = 2 * bigFrame
 		// Some of these frames are big.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
-		in := input{pool: &container.Buffers{Most: maxPool}, max: max, most: int(most)}
+		in := input{pool: &container.Buffers{Most: maxPool}, max: max, maxAtOnce: int(most)}
 		var want, got [][]byte
 		var bad, refused bool
 		for left := stream; ; {
@@ -37,8 +37,8 @@ func FuzzInput(f *testing.F) {
 			left = left[n:]
 			for {
 				payload, kept, err := in.next()
-				if in.want > 0 {
-					in.frame, in.want = grown(in.frame, in.want), 0
+				if in.growTo > 0 {
+					in.frame, in.growTo = withCapacity(in.frame, in.growTo), 0
 					continue
 				}
 				if refused = err != nil; refused || payload == nil {
@@ -53,7 +53,7 @@ func FuzzInput(f *testing.F) {
 			if !refused && len(in.data) > 0 {
 				t.Fatalf("%d bytes are left, and nothing is awaited", len(in.data))
 			}
-			in.keep()
+			in.keepRest()
 			if most := growth*len(in.frame) + container.MaxBuffer; in.held() > most {
 				t.Fatalf("%d bytes are held for %d that have come of a frame", in.held(), len(in.frame))
 			}

@@ -21,13 +21,13 @@ const (
 // received takes over the data of a read and makes commands of it, unless the connection must
 // wait.
 func (c *conn) received(data []byte) {
-	defer c.rescue()
+	defer c.recoverPanic()
 	if c.state >= draining {
-		c.throw(len(data))
+		c.discard(len(data))
 		return
 	}
 	c.in.feed(data)
-	if was := c.reading; was == ready || was == forTurn {
+	if was := c.reading; was == ready || was == waitTurn {
 		c.reading = ready
 		used := len(c.in.data)
 		c.decode(c.loop.batch)
@@ -35,26 +35,26 @@ func (c *conn) received(data []byte) {
 			used -= len(c.in.data)
 		}
 		c.srv.bytesIn.Add(uint64(used))
-		if c.bite = min(c.bite+c.bite/4, readBuffer); c.reading == forTurn {
-			c.bite = max(used, leastBite)
-			c.src.again()
+		if c.readLimit = min(c.readLimit+c.readLimit/4, readBuffer); c.reading == waitTurn {
+			c.readLimit = max(used, minReadLimit)
+			c.src.requeue()
 		} else if c.reading == ready && was != ready {
-			c.src.again() // what has arrived since has not been read
+			c.src.requeue() // what has arrived since has not been read
 		}
 	}
 	if c.state >= draining {
-		c.throw(0)
+		c.discard(0)
 		return
 	}
-	if len(c.in.waiting) > 0 {
+	if len(c.in.rest) > 0 {
 		c.loop.carryOut() // commands that point there
 	}
-	c.in.keep()
+	c.in.keepRest()
 	c.peer.Partial(c.in.held(), c.in.frames)
 }
 
-// decode makes commands of the frames that have arrived, until the turn is over (forTurn) or one
-// of them takes long (aside). A full batch is carried out at once, the rest in the loop's round.
+// decode makes commands of the frames that have arrived, until the turn is over (waitTurn) or one
+// of them takes long (offloaded). A full batch is carried out at once, the rest in the loop's round.
 func (c *conn) decode(b *batch) {
 	for c.state < draining && c.reading == ready {
 		payload, kept, err := c.in.next()
@@ -63,36 +63,36 @@ func (c *conn) decode(b *batch) {
 			c.wantHello(b)
 		case err != nil:
 			c.refuse(b, err)
-		case c.in.want > 0:
-			c.growAside()
+		case c.in.growTo > 0:
+			c.offloadGrow()
 		case payload == nil:
 			return
-		case kept && len(payload) > c.in.most:
+		case kept && len(payload) > c.in.maxAtOnce:
 			c.loop.carryOut()
-			c.decodeAside(payload)
+			c.offloadDecode(payload)
 		default:
 			c.request(b, payload, kept)
 		}
-		if b.n == batchSize || b.now || c.in.used {
+		if b.n == batchSize || b.stepNow || c.in.inUse {
 			c.loop.carryOut()
 			c.in.release()
-			if c.reading == ready && (b.frames >= turnFrames || c.srv.hub.Now() >= b.end) && len(c.in.data) > 0 {
-				c.reading = forTurn
+			if c.reading == ready && (b.turnFrames >= maxTurnFrames || c.srv.hub.Now() >= b.turnEnd) && len(c.in.data) > 0 {
+				c.reading = waitTurn
 			}
 		}
 	}
 }
 
-// rescue is deferred wherever frames are handled.
-func (c *conn) rescue() {
+// recoverPanic is deferred wherever frames are handled.
+func (c *conn) recoverPanic() {
 	if e := recover(); e != nil {
-		c.fault(e, debug.Stack())
+		c.closeAfterPanic(e, debug.Stack())
 	}
 }
 
-// fault closes the connection after a panic in decoding, which affects only this peer. (A panic
+// closeAfterPanic closes the connection after a panic in decoding, which affects only this peer. (A panic
 // in the core ends the process before it gets here.)
-func (c *conn) fault(e any, stack []byte) {
+func (c *conn) closeAfterPanic(e any, stack []byte) {
 	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection because of a bug in the broker: %v", e))
 	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
 		b.n-- // the command that panicked
@@ -114,30 +114,30 @@ type input struct {
 	frame []byte
 	head  [wire.HeaderLen]byte
 	size  int
-	// used: frame is whole, and its payload is in use until release.
-	used bool
-	// most is how much memory a frame gets at once. If it needs more, want is set, and the
+	// inUse: frame is whole, and its payload is in use until release.
+	inUse bool
+	// maxAtOnce is how much memory a frame gets at once. If it needs more, want is set, and the
 	// caller must grow the frame to that many bytes.
-	most, want int
-	// waiting, from at on, is what arrived after the frame and waits for the next turn.
-	waiting []byte
-	at      int
-	// aside is how many bytes work beside the loop holds for the connection.
-	aside int
+	maxAtOnce, growTo int
+	// rest, from restAt on, is what arrived after the frame and waits for the next turn.
+	rest   []byte
+	restAt int
+	// offloadedBytes is how many bytes offloaded work holds for the connection.
+	offloadedBytes int
 	// frames is how many whole frames have arrived.
 	frames uint64
 }
 
 // feed appends what has arrived to what earlier reads have left.
 func (in *input) feed(data []byte) {
-	if in.data = data; len(in.waiting) > 0 {
-		in.waiting = append(in.waiting, data...)
-		in.data = in.waiting[in.at:]
+	if in.data = data; len(in.rest) > 0 {
+		in.rest = append(in.rest, data...)
+		in.data = in.rest[in.restAt:]
 	}
 }
 
 // next returns the payload of the next whole frame, nil if there is none, and whether it is in
-// memory that nobody writes to again. When it returns nil, no data is left, unless want is set
+// memory that nobody writes to again. When it returns nil, no data is left, unless growTo is set
 // because the frame must grow first.
 func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 	if len(in.frame) == 0 && in.size == 0 {
@@ -149,7 +149,7 @@ func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 			return payload, false, err
 		}
 		if in.frame = in.head[:0]; len(in.data) >= wire.HeaderLen {
-			in.size = wire.HeaderLen + announced(in.data)
+			in.size = wire.HeaderLen + payloadLength(in.data)
 		}
 	}
 	if in.size == 0 {
@@ -159,17 +159,17 @@ func (in *input) next() (payload []byte, kept bool, err *wire.Error) {
 		if _, _, err = wire.SplitFrame(in.frame, in.max); err != nil {
 			return nil, false, err
 		}
-		in.size = wire.HeaderLen + announced(in.frame)
+		in.size = wire.HeaderLen + payloadLength(in.frame)
 	}
 	if in.add(in.size); len(in.frame) < in.size {
 		return nil, false, nil
 	}
 	in.frames++
 	payload = in.frame[wire.HeaderLen:]
-	if in.used = !in.big(); !in.used {
+	if in.inUse = !in.big(); !in.inUse {
 		in.frame, in.size = nil, 0
 	}
-	return payload, !in.used, nil
+	return payload, !in.inUse, nil
 }
 
 // big reports whether the unfinished frame is a big one.
@@ -177,9 +177,9 @@ func (in *input) big() bool { return in.size > wire.HeaderLen+bigFrame }
 
 // release frees a frame whose payload is no longer needed.
 func (in *input) release() {
-	if in.used {
+	if in.inUse {
 		in.pool.Put(in.frame)
-		in.frame, in.size, in.used = nil, 0, false
+		in.frame, in.size, in.inUse = nil, 0, false
 	}
 }
 
@@ -188,26 +188,26 @@ func (in *input) add(size int) {
 	n := min(len(in.data), size-len(in.frame))
 	if need := len(in.frame) + n; need > cap(in.frame) {
 		room := min(size, growth*need)
-		if need <= in.most {
-			room = min(room, in.most)
+		if need <= in.maxAtOnce {
+			room = min(room, in.maxAtOnce)
 		}
 		switch {
 		case !in.big():
 			old := in.frame
 			in.frame = append(in.pool.Get(room), old...)
 			in.pool.Put(old)
-		case room > in.most:
-			in.want = room
+		case room > in.maxAtOnce:
+			in.growTo = room
 			return
 		default:
-			in.frame = grown(in.frame, room)
+			in.frame = withCapacity(in.frame, room)
 		}
 	}
 	in.frame, in.data = append(in.frame, in.data[:n]...), in.data[n:]
 }
 
-// grown returns a copy of buf with a capacity of room bytes.
-func grown(buf []byte, room int) []byte {
+// withCapacity returns a copy of buf with a capacity of room bytes.
+func withCapacity(buf []byte, room int) []byte {
 	to := make([]byte, len(buf), room)
 	copy(to, buf)
 	return to
@@ -224,40 +224,40 @@ func (in *input) spare() []byte {
 
 func (in *input) filled(n int) { in.frame = in.frame[:len(in.frame)+n] }
 
-// keep keeps the data that is left for the next turn.
-func (in *input) keep() {
+// keepRest keeps the data that is left for the next turn.
+func (in *input) keepRest() {
 	switch left := len(in.data); {
-	case len(in.waiting) == 0:
+	case len(in.rest) == 0:
 		if left > 0 {
-			in.waiting = append(in.pool.Get(left), in.data...)
+			in.rest = append(in.pool.Get(left), in.data...)
 		}
 	case left == 0:
-		in.pool.Put(in.waiting)
-		in.waiting, in.at = nil, 0
+		in.pool.Put(in.rest)
+		in.rest, in.restAt = nil, 0
 	default:
-		in.at = len(in.waiting) - left
+		in.restAt = len(in.rest) - left
 	}
 	in.data = nil
 }
 
 // held returns how many bytes the unfinished input occupies. Memory that will be reused counts
-// only as far as it is needed here. Input after a frame that is handled aside does not count: it
+// only as far as it is needed here. Input after an offloaded frame does not count: it
 // is the data of a read or two, and the frame itself must fit.
 func (in *input) held() int {
-	n := in.aside
+	n := in.offloadedBytes
 	if in.big() {
 		n += max(0, cap(in.frame)-wire.HeaderLen) // a frame of the largest size just fits
 	} else {
 		n += min(cap(in.frame), 2*len(in.frame))
 	}
-	if in.aside == 0 {
-		n += min(cap(in.waiting), 2*(len(in.waiting)-in.at))
+	if in.offloadedBytes == 0 {
+		n += min(cap(in.rest), 2*(len(in.rest)-in.restAt))
 	}
 	return n
 }
 
-// drop discards everything. Work aside continues and no longer counts.
+// drop discards everything. Offloaded work continues and no longer counts.
 func (in *input) drop() { *in = input{pool: in.pool, frames: in.frames} }
 
-// announced returns the payload length in the header that data begins with.
-func announced(data []byte) int { return int(binary.BigEndian.Uint32(data)) }
+// payloadLength returns the payload length in the header that data begins with.
+func payloadLength(data []byte) int { return int(binary.BigEndian.Uint32(data)) }

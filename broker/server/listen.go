@@ -143,7 +143,7 @@ func (s *Server) accept(l *listener) {
 			continue
 		}
 		pause = first
-		s.welcome(l, nc)
+		s.serveConn(l, nc)
 	}
 }
 
@@ -168,9 +168,9 @@ func tune(nc net.Conn) {
 	}
 }
 
-func (s *Server) welcome(l *listener, nc net.Conn) {
+func (s *Server) serveConn(l *listener, nc net.Conn) {
 	n := s.conns.Add(1)
-	if tooMany := n > int64(s.maxConns); tooMany || l.secure && !s.hub.Secure(tlsIdle) {
+	if tooMany := n > int64(s.maxConns); tooMany || l.secure && !s.hub.Secure(tlsIdleBytes) {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
 		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", !tooMany).Msg("refused a connection: too many are open")
@@ -185,13 +185,13 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 		}
 		return
 	}
-	if err := s.loops.enroll(s, nc, l.port); err != nil {
-		s.unserved(err)
+	if err := s.loops.addConn(s, nc, l.port); err != nil {
+		s.connFailed(err)
 	}
 }
 
-// unserved records that an accepted connection cannot be served.
-func (s *Server) unserved(err error) {
+// connFailed records that an accepted connection cannot be served.
+func (s *Server) connFailed(err error) {
 	s.conns.Add(-1)
 	s.acceptErrors.Add(1)
 	s.log.Warn().Err(err).Msg("cannot serve a connection")

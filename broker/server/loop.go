@@ -32,45 +32,46 @@ type loop struct {
 	batch  *batch
 
 	// in receives one read after the other. reads lists which connection each part belongs to.
-	in    []byte
-	reads []portion
-	used  int // bytes of in
-	// direct counts bytes that were read directly into a big frame, stepped bytes that were
-	// carried out in this round.
-	direct, stepped int
+	in     []byte
+	reads  []readPart
+	inUsed int // bytes of in
+	// directBytes counts bytes that were read directly into a big frame, steppedBytes those that
+	// were carried out in this round.
+	directBytes, steppedBytes int
 	// pool has memory for frames that must wait. If it is nil, the collector frees such memory.
 	pool *container.Buffers
 
-	// cut counts the turns of this round that were cut short, crowd those of the last round.
-	cut, crowd int
+	// cutTurns counts the turns of this round that were cut short, lastCutTurns those of the last
+	// round.
+	cutTurns, lastCutTurns int
 
 	outs  []hub.Output
 	parts [][]byte // has capacity for what is written at a time
 
-	pace  pace
-	round func() // endRound, as a task
+	pace         pace
+	endRoundTask func() // endRound, as a task
 }
 
-// portion is what one read of a connection brought: loop.in[from:to].
-type portion struct {
+// readPart is what one read of a connection brought: loop.in[from:to].
+type readPart struct {
 	c        *conn
 	from, to int
 }
 
 const (
 	// readBuffer bounds what is read before a step, in bytes. A step is due when less than
-	// leastRead of it is left. After mostRound in total, the round ends early.
+	// minRead of it is left. After maxRound in total, the round ends early.
 	readBuffer = 512 << 10
-	leastRead  = 256 << 10
-	mostRound  = 4 << 20
-	// leftBehind is roughly how much input all connections together may leave for later
-	// turns; each may leave leastLeft.
-	leftBehind = 4 << 20
-	leastLeft  = 4 << 10
+	minRead    = 256 << 10
+	maxRound   = 4 << 20
+	// maxLeft is roughly how much input all connections together may leave for later
+	// turns; each may leave minLeft.
+	maxLeft = 4 << 20
+	minLeft = 4 << 10
 	// maxPool bounds the memory that a loop keeps for frames that must wait, in bytes.
 	maxPool = 4 << 20
-	// writeTurn is how many bytes are written before other connections get their turn.
-	writeTurn = 256 << 10
+	// maxWriteTurn is how many bytes are written before other connections get their turn.
+	maxWriteTurn = 256 << 10
 )
 
 // run waits for events. When the poller stops, it closes all connections.
@@ -90,7 +91,7 @@ func (lp *loop) run() {
 func (lp *loop) ready(fd int, ev poll.Events) {
 	if fd == lp.poller.Mark() {
 		lp.step()
-		lp.all.passed()
+		lp.all.markReached()
 		return
 	}
 	if fd >= len(lp.conns) || lp.conns[fd] == nil {
@@ -100,7 +101,7 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 	if ev&poll.Writable != 0 && c.peer.Held() > 0 {
 		lp.send(c)
 	}
-	if ev&(poll.Readable|poll.Ended) != 0 || c.reading == forTurn {
+	if ev&(poll.Readable|poll.Ended) != 0 || c.reading == waitTurn {
 		lp.read(c, fd, ev&poll.Ended != 0)
 	}
 }
@@ -109,25 +110,25 @@ func (lp *loop) ready(fd int, ev poll.Events) {
 // round neither code nor data would stay in the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, ended bool) {
 	// Input read earlier must come before what is now read directly into the frame.
-	if len(lp.in)-lp.used-lp.direct < leastRead || c.put && c.in.big() {
-		if lp.step(); lp.stepped >= mostRound {
+	if len(lp.in)-lp.inUsed-lp.directBytes < minRead || c.hasInput && c.in.big() {
+		if lp.step(); lp.steppedBytes >= maxRound {
 			lp.flush()
 		}
 	}
 	switch {
-	case c.state == closed || c.reading == aside || c.reading == paused: // it will be read again later
+	case c.state == closed || c.reading == offloaded || c.reading == paused: // it will be read again later
 		return
-	case c.reading == forTurn:
-		if !c.put {
-			lp.put(c, 0)
+	case c.reading == waitTurn:
+		if !c.hasInput {
+			lp.queueInput(c, 0)
 		}
 		return
 	}
-	into, room := c.in.spare(), lp.in[lp.used:]
-	if c.bite > 0 && len(room) > c.bite {
-		room = room[:c.bite]
+	into, room := c.in.spare(), lp.in[lp.inUsed:]
+	if c.readLimit > 0 && len(room) > c.readLimit {
+		room = room[:c.readLimit]
 	}
-	if most := max(leastLeft, leftBehind/(1+lp.crowd)); len(room) > most {
+	if most := max(minLeft, maxLeft/(1+lp.lastCutTurns)); len(room) > most {
 		room = room[:most]
 	}
 	if len(into) > readBuffer {
@@ -144,7 +145,7 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	case errno == unix.EAGAIN:
 		return
 	case errno == unix.EINTR:
-		c.src.again()
+		c.src.requeue()
 		return
 	case errno != 0:
 		lp.close(c)
@@ -155,33 +156,33 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 		return
 	}
 	if n == len(into)+len(room) || ended {
-		c.src.again() // there may be more, and no event would report it
+		c.src.requeue() // there may be more, and no event would report it
 	}
-	if c.beat > 0 {
-		c.heard = lp.srv.hub.Now()
+	if c.heartbeat > 0 {
+		c.heardAt = lp.srv.hub.Now()
 	}
 	if len(into) > 0 {
 		k := min(n, len(into))
 		c.in.filled(k)
 		lp.srv.bytesIn.Add(uint64(k))
 		n -= k
-		lp.direct += k
+		lp.directBytes += k
 	}
-	lp.put(c, n)
+	lp.queueInput(c, n)
 }
 
-// put takes n bytes that were read. Their commands are carried out and the output is written at
+// queueInput takes n bytes that were read. Their commands are carried out and the output is written at
 // once or at the end of the round.
-func (lp *loop) put(c *conn, n int) {
-	c.put = true
-	lp.reads = append(lp.reads, portion{c, lp.used, lp.used + n})
-	lp.used += n
+func (lp *loop) queueInput(c *conn, n int) {
+	c.hasInput = true
+	lp.reads = append(lp.reads, readPart{c, lp.inUsed, lp.inUsed + n})
+	lp.inUsed += n
 	lp.pace.reads++
 	switch {
-	case lp.pace.atOnce():
+	case lp.pace.writeNow():
 		lp.flush()
 	case lp.sink.Expect(): // otherwise the end of the round is scheduled already
-		lp.poller.Do(lp.round)
+		lp.poller.Do(lp.endRoundTask)
 	}
 }
 
@@ -190,41 +191,41 @@ func (lp *loop) put(c *conn, n int) {
 // many connections are ready at a time, it writes at the end of the round, which saves most of
 // the writes.
 type pace struct {
-	reads   int // since the last round
-	lone    int // consecutive rounds with one read
-	instant bool
-	since   int // reads since the last round that was counted
+	reads        int // since the last round
+	singleReads  int // consecutive rounds with one read
+	immediate    bool
+	sinceCounted int // reads since the last round that was counted
 }
 
 const (
-	// loneRounds is how many consecutive rounds must have had one read each before output is
+	// minSingleReads is how many consecutive rounds must have had one read each before output is
 	// written at once.
-	loneRounds = 8
-	// countEvery is how often a round is counted while writing at once.
-	countEvery = 16
+	minSingleReads = 8
+	// recountEvery is how often a round is counted while writing at once.
+	recountEvery = 16
 )
 
-// atOnce reports whether to write right after the last read.
-func (p *pace) atOnce() bool {
-	if !p.instant {
+// writeNow reports whether to write right after the last read.
+func (p *pace) writeNow() bool {
+	if !p.immediate {
 		return false
 	}
-	if p.since++; p.since < countEvery {
+	if p.sinceCounted++; p.sinceCounted < recountEvery {
 		return true
 	}
 	// Count one round, to see whether reads still come one by one.
-	*p = pace{reads: 1, lone: loneRounds - 1}
+	*p = pace{reads: 1, singleReads: minSingleReads - 1}
 	return false
 }
 
 func (lp *loop) endRound() {
 	p := &lp.pace
 	if p.reads <= 1 {
-		p.lone++
+		p.singleReads++
 	} else {
-		p.lone = 0
+		p.singleReads = 0
 	}
-	p.instant, p.reads = p.lone >= loneRounds, 0
+	p.immediate, p.reads = p.singleReads >= minSingleReads, 0
 	lp.flush()
 }
 
@@ -232,21 +233,21 @@ func (lp *loop) endRound() {
 // connections.
 func (lp *loop) flush() {
 	lp.decode()
-	lp.stepped = 0
-	lp.crowd, lp.cut, lp.batch.end = lp.cut, 0, math.MaxInt64
+	lp.steppedBytes = 0
+	lp.lastCutTurns, lp.cutTurns, lp.batch.turnEnd = lp.cutTurns, 0, math.MaxInt64
 	lp.write()
 }
 
 // decode makes commands of everything that was read.
 func (lp *loop) decode() {
 	reads := lp.reads
-	lp.stepped += lp.used + lp.direct
-	lp.reads, lp.used, lp.direct = reads[:0], 0, 0
+	lp.steppedBytes += lp.inUsed + lp.directBytes
+	lp.reads, lp.inUsed, lp.directBytes = reads[:0], 0, 0
 	for i := range reads {
 		r := &reads[i]
-		r.c.put = false
+		r.c.hasInput = false
 		if r.c.state < closed {
-			lp.turn(r.c, 0)
+			lp.beginTurn(r.c, 0)
 			r.c.received(lp.in[r.from:r.to])
 		}
 		r.c = nil
@@ -254,31 +255,31 @@ func (lp *loop) decode() {
 }
 
 const (
-	// turnFrames and turnTime bound a peer's turn; the rest of its frames wait for its next
+	// maxTurnFrames and turnTime bound a peer's turn; the rest of its frames wait for its next
 	// turn. (An empty frame is four bytes: a read may bring a hundred thousand of them.) When
 	// several peers have more than a turn's work, all their turns together take roundTime, but
-	// each takes at least leastTurn.
-	turnFrames = 4096
-	turnTime   = 500 * time.Microsecond
-	roundTime  = 2 * time.Millisecond
-	leastTurn  = 40 * time.Microsecond
-	// crowded is the crowd assumed for streams, whose loops count none.
-	crowded = int(roundTime / leastTurn)
+	// each takes at least minTurn.
+	maxTurnFrames = 4096
+	turnTime      = 500 * time.Microsecond
+	roundTime     = 2 * time.Millisecond
+	minTurn       = 40 * time.Microsecond
+	// streamBusy is how many other busy connections are assumed for streams, whose loops count none.
+	streamBusy = int(roundTime / minTurn)
 )
 
-// turn begins c's turn. The crowd is how many other connections have more than a turn's work, and
-// never less than least. The larger it is, the less c may do on the loop.
-func (lp *loop) turn(c *conn, least int) {
+// beginTurn begins c's turn. busy is how many other connections have more than a turn's work, and
+// never less than minBusy. The larger it is, the less c may do on the loop.
+func (lp *loop) beginTurn(c *conn, minBusy int) {
 	now := lp.srv.hub.Now()
-	if now >= lp.batch.end {
-		lp.cut++ // the turn before this one
+	if now >= lp.batch.turnEnd {
+		lp.cutTurns++ // the turn before this one
 	}
-	crowd := max(lp.cut, lp.crowd, least)
-	if c.in.most = giantFrom; crowd > 1 {
-		c.in.most = bigFrame
+	busy := max(lp.cutTurns, lp.lastCutTurns, minBusy)
+	if c.in.maxAtOnce = minOffload; busy > 1 {
+		c.in.maxAtOnce = bigFrame
 	}
-	lp.batch.frames = 0
-	lp.batch.end = now + int64(max(leastTurn, min(turnTime, roundTime/time.Duration(crowd+1))))
+	lp.batch.turnFrames = 0
+	lp.batch.turnEnd = now + int64(max(minTurn, min(turnTime, roundTime/time.Duration(busy+1))))
 }
 
 // step lets the hub carry out everything that was read.
@@ -316,9 +317,9 @@ func (lp *loop) write() {
 	}
 }
 
-// writeInstead is write on another goroutine. If the loop has read something, it returns false:
+// writeForLoop is write on another goroutine. If the loop has read something, it returns false:
 // only the loop carries out what it has read, and it may rely on being woken for that.
-func (lp *loop) writeInstead() bool {
+func (lp *loop) writeForLoop() bool {
 	if len(lp.reads) > 0 {
 		return false
 	}
@@ -329,7 +330,7 @@ func (lp *loop) writeInstead() bool {
 // send writes as much of c's output as the system takes. If too much is left, c is not read
 // until its peer has read enough.
 func (lp *loop) send(c *conn) {
-	turn := writeTurn
+	turn := maxWriteTurn
 	for n := 1; n > 0 && turn > 0 && c.peer.Held() > 0; turn -= n {
 		parts, _ := c.peer.NextParts(lp.parts[:0], turn)
 		var err error
@@ -348,15 +349,15 @@ func (lp *loop) send(c *conn) {
 		}
 	}
 	held := c.peer.Held()
-	switch clogged := held > 0 && c.peer.Congested(); {
-	case c.reading == paused && !clogged:
+	switch congested := held > 0 && c.peer.Congested(); {
+	case c.reading == paused && !congested:
 		c.resume()
-	case c.reading == ready && clogged && c.state < draining:
+	case c.reading == ready && congested && c.state < draining:
 		c.reading = paused
 	}
 	if held == 0 && c.state == closing {
 		c.src.finish()
 	} else if held > 0 && turn <= 0 {
-		c.src.again()
+		c.src.requeue()
 	}
 }

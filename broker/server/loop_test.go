@@ -56,7 +56,7 @@ func TestNothingTaken(t *testing.T) {
 	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
 	w, _ := pair(t, s, wire.WorkerPort)
 	lp, fd := w.loop, w.src.(*socket).fd
-	lp.turn(w, 0)
+	lp.beginTurn(w, 0)
 	w.received(frame(`{"action":"join","type":"t","prefetch":9}`))
 	submitter := dial(t, s.SubmitAddr())
 	body := strings.Repeat("x", 1500)

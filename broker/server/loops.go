@@ -48,8 +48,8 @@ func (l *loops) sendMarks() {
 	}
 }
 
-// passed records that a loop has reached its mark.
-func (l *loops) passed() {
+// markReached records that a loop has reached its mark.
+func (l *loops) markReached() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.left--; l.left > 0 {
@@ -80,12 +80,12 @@ func (s *Server) newLoops() error {
 
 func (s *Server) newLoop(p *poll.Poller, parts int) *loop {
 	lp := &loop{srv: s, poller: p, batch: s.newBatch(), parts: make([][]byte, 0, parts)}
-	lp.round = lp.endRound
+	lp.endRoundTask = lp.endRound
 	lp.sink = s.hub.NewSink(hub.Owner{
-		Wake: func() { p.Do(lp.round) },
+		Wake: func() { p.Do(lp.endRoundTask) },
 		// While the loop waits, the goroutine that has output for it writes instead, which
 		// saves waking a thread.
-		Write: func() bool { return p.Instead(lp.writeInstead) },
+		Write: func() bool { return p.Instead(lp.writeForLoop) },
 	})
 	return lp
 }
@@ -100,38 +100,38 @@ func (l *loops) stop() {
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
 	c := &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote}
-	c.in = input{pool: lp.pool, max: lp.srv.opt.MaxFrame, most: giantFrom}
+	c.in = input{pool: lp.pool, max: lp.srv.opt.MaxFrame, maxAtOnce: minOffload}
 	if c.unauthenticated() {
 		c.in.max = min(c.in.max, helloFrame)
 	}
 	return c
 }
 
-// enroll hands an accepted connection over to a loop.
-func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
+// addConn hands an accepted connection over to a loop.
+func (l *loops) addConn(s *Server, nc net.Conn, port wire.Port) error {
 	fd, err := descriptor(nc)
 	if err != nil {
 		return err
 	}
 	lp := l.all[int(l.next.Add(1))%len(l.all)]
 	c := lp.newConn(&socket{lp, fd}, port, remoteOf(nc))
-	if !lp.poller.Do(func() { lp.enroll(c, fd) }) {
+	if !lp.poller.Do(func() { lp.addConn(c, fd) }) {
 		return errors.Join(net.ErrClosed, unix.Close(fd))
 	}
 	return nil
 }
 
-func (lp *loop) enroll(c *conn, fd int) {
+func (lp *loop) addConn(c *conn, fd int) {
 	if err := lp.poller.Add(fd); err != nil {
 		_ = unix.Close(fd)
-		lp.srv.unserved(err)
+		lp.srv.connFailed(err)
 		return
 	}
 	for len(lp.conns) <= fd {
 		lp.conns = append(lp.conns, nil)
 	}
 	lp.conns[fd] = c
-	lp.admit(c)
+	lp.openConn(c)
 }
 
 // descriptor returns a duplicate of the descriptor of nc, in non-blocking mode, and closes nc.
@@ -167,7 +167,7 @@ func (s *Server) watch() {
 			for _, lp := range s.loops.all {
 				sent := time.Now()
 				lp.poller.Do(func() {
-					s.lagged(time.Since(sent))
+					s.recordLag(time.Since(sent))
 					lp.pool.Trim()
 				})
 			}
@@ -175,11 +175,11 @@ func (s *Server) watch() {
 	}
 }
 
-func (s *Server) lagged(d time.Duration) {
-	for i := range s.lags {
+func (s *Server) recordLag(d time.Duration) {
+	for i := range s.maxLags {
 		for {
-			most := s.lags[i].Load()
-			if int64(d) <= most || s.lags[i].CompareAndSwap(most, int64(d)) {
+			most := s.maxLags[i].Load()
+			if int64(d) <= most || s.maxLags[i].CompareAndSwap(most, int64(d)) {
 				break
 			}
 		}

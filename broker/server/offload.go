@@ -6,22 +6,22 @@ import (
 	"gloom/wire"
 )
 
-// giantFrom is the payload length from which a frame is decoded, and its memory allocated,
+// minOffload is the payload length from which a frame is decoded, and its memory allocated,
 // outside the event loop. At 16 MiB either takes milliseconds, for which all other connections
 // would wait. Until it is done, the frame's own connection is not read. While other connections
 // have more than a turn's work, every big frame is handled like this.
-const giantFrom = 512 << 10
+const minOffload = 512 << 10
 
-// goAside runs work beside the loop, then done on the loop, and then handles what has arrived in
+// offload runs work outside the loop, then done on the loop, and then handles what has arrived in
 // between. work holds the given number of bytes and must not touch anything of the loop's.
-func (c *conn) goAside(bytes int, work, done func()) {
-	c.reading, c.in.aside = aside, bytes
+func (c *conn) offload(bytes int, work, done func()) {
+	c.reading, c.in.offloadedBytes = offloaded, bytes
 	back := func() {
-		defer c.rescue()
-		c.heard = c.srv.hub.Now()
-		c.reading, c.in.aside = forTurn, 0
+		defer c.recoverPanic()
+		c.heardAt = c.srv.hub.Now()
+		c.reading, c.in.offloadedBytes = waitTurn, 0
 		done()
-		c.loop.turn(c, 0)
+		c.loop.beginTurn(c, 0)
 		c.received(nil)
 		c.loop.flush()
 	}
@@ -29,7 +29,7 @@ func (c *conn) goAside(bytes int, work, done func()) {
 		defer func() {
 			if e := recover(); e != nil {
 				stack := debug.Stack()
-				back = func() { c.fault(e, stack) }
+				back = func() { c.closeAfterPanic(e, stack) }
 			}
 			c.loop.poller.Call(func() {
 				if c.state < closed {
@@ -37,20 +37,20 @@ func (c *conn) goAside(bytes int, work, done func()) {
 				}
 			})
 		}()
-		c.srv.giants <- struct{}{}
-		defer func() { <-c.srv.giants }()
-		if !c.over.Load() {
+		c.srv.offloadSlots <- struct{}{}
+		defer func() { <-c.srv.offloadSlots }()
+		if !c.abandoned.Load() {
 			work()
 		}
 	}()
 }
 
-func (c *conn) decodeAside(payload []byte) {
+func (c *conn) offloadDecode(payload []byte) {
 	b := c.srv.newBatch()
 	m := b.next(c.peer)
-	m.Kept, b.big = true, true
+	m.Kept, b.hasBigFrame = true, true
 	var err *wire.Error
-	c.goAside(len(payload), func() { err = decode(&b.dec, m, payload, c.peer) }, func() {
+	c.offload(len(payload), func() { err = decode(&b.dec, m, payload, c.peer) }, func() {
 		if c.state < draining {
 			c.command(b, m, payload, err)
 			c.loop.sink.Step(b.cmd[:b.n])
@@ -58,12 +58,12 @@ func (c *conn) decodeAside(payload []byte) {
 	})
 }
 
-func (c *conn) growAside() {
-	frame, room := c.in.frame, c.in.want
+func (c *conn) offloadGrow() {
+	frame, room := c.in.frame, c.in.growTo
 	var to []byte
-	c.goAside(room-cap(frame), func() { to = grown(frame, room) }, func() {
+	c.offload(room-cap(frame), func() { to = withCapacity(frame, room) }, func() {
 		if c.in.size > 0 {
-			c.in.frame, c.in.want = to, 0
+			c.in.frame, c.in.growTo = to, 0
 		}
 	})
 }

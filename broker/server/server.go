@@ -42,12 +42,12 @@ type Server struct {
 	fleet       *driver.Driver // nil without a fleet
 	started     time.Time
 
-	listeners []*listener
-	httpLn    net.Listener
-	httpSrv   *http.Server
-	httpEnds  chan struct{} // closed before httpSrv waits for requests
-	within    atomic.Int64  // connections of Dial
-	giants    chan struct{} // one value for each giant frame handled beside the loops; its capacity leaves the loops one processor
+	listeners    []*listener
+	httpLn       net.Listener
+	httpSrv      *http.Server
+	httpEnds     chan struct{} // closed before httpSrv waits for requests
+	inProcess    atomic.Int64  // connections of Dial
+	offloadSlots chan struct{} // one value for each offloaded frame; its capacity leaves the loops one processor
 
 	conns        atomic.Int64
 	dropped      chan struct{} // a large unfinished frame is garbage
@@ -57,17 +57,17 @@ type Server struct {
 	refusedConns atomic.Uint64
 	acceptErrors atomic.Uint64
 	unauthorized atomic.Uint64
-	lags         [2]atomic.Int64 // longest lag of a loop since Lag was last called, ns
+	maxLags      [2]atomic.Int64 // longest lag of a loop since Lag was last called, ns
 	draining     atomic.Bool
 
-	ctx       context.Context // done when the server closes
-	cancel    context.CancelFunc
-	asked     chan struct{}
-	once      sync.Once
-	accepting sync.WaitGroup
-	serving   sync.Mutex // keeps streams from beginning while it closes
-	wg        sync.WaitGroup
-	closed    error
+	ctx        context.Context // done when the server closes
+	cancel     context.CancelFunc
+	drainAsked chan struct{}
+	once       sync.Once
+	accepting  sync.WaitGroup
+	serving    sync.Mutex // keeps streams from beginning while it closes
+	wg         sync.WaitGroup
+	closed     error
 }
 
 // Start listens on the addresses of opt and serves them. A *guard.OptionError names the option
@@ -76,7 +76,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, httpEnds: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), giants: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
+	s := &Server{opt: opt, log: log, httpEnds: make(chan struct{}), drainAsked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), offloadSlots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)), started: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
@@ -100,7 +100,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := s.limits.Load(opt.Limits); err != nil {
 		return nil, fmt.Errorf("--limits %s: %w", opt.LimitsFile, err)
 	}
-	if err := s.begin(); err != nil {
+	if err := s.startServing(); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
@@ -109,8 +109,8 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// begin listens, serves, and joins the fleet.
-func (s *Server) begin() (err error) {
+// startServing listens, serves, and joins the fleet.
+func (s *Server) startServing() (err error) {
 	if err = s.listen(); err != nil {
 		return err
 	}
@@ -197,12 +197,12 @@ func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log)
 
 // AskDrain asks the program that runs the broker to shut it down gracefully (Asked).
 func (s *Server) AskDrain() {
-	notify(s.asked)
+	notify(s.drainAsked)
 	s.Drain()
 }
 
 // Asked returns a channel that receives a value when AskDrain is called.
-func (s *Server) Asked() <-chan struct{} { return s.asked }
+func (s *Server) Asked() <-chan struct{} { return s.drainAsked }
 
 // drainPoll is how often a drain checks whether all jobs have ended.
 const drainPoll = 10 * time.Millisecond
@@ -229,14 +229,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for over := false; s.unfinished(over); {
 		select {
 		case <-ctx.Done():
-			s.expel()
+			s.endJobs()
 			over = true
 		case <-s.Done():
 			return s.Close()
 		case <-t.C:
 		}
 	}
-	s.farewell()
+	s.closeConns()
 	if s.httpSrv != nil {
 		// An operator who asked for this over HTTP still gets the reply.
 		last, cancel := context.WithTimeout(context.Background(), lingerTime)
@@ -255,8 +255,8 @@ func (s *Server) unfinished(over bool) bool {
 	return held > 0 || !over && owed > 0
 }
 
-// expel ends the jobs that are left, in slices, so that other commands get their turn.
-func (s *Server) expel() {
+// endJobs ends the jobs that are left, in slices, so that other commands get their turn.
+func (s *Server) endJobs() {
 	for more := true; more; {
 		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
 			fx, more = c.Expel(now)
@@ -265,11 +265,11 @@ func (s *Server) expel() {
 	}
 }
 
-// farewell closes all connections after their last frames and gives the peers a moment to read
+// closeConns closes all connections after their last frames and gives the peers a moment to read
 // them.
-func (s *Server) farewell() {
+func (s *Server) closeConns() {
 	s.hub.CloseAll()
-	for end := time.Now().Add(lingerTime); s.conns.Load()+s.within.Load() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(lingerTime); s.conns.Load()+s.inProcess.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(drainPoll)
 	}
 }
@@ -368,4 +368,4 @@ const (
 
 // Lag returns the longest time that a loop took to reach a task since the last call for the same
 // caller.
-func (s *Server) Lag(caller int) time.Duration { return time.Duration(s.lags[caller].Swap(0)) }
+func (s *Server) Lag(caller int) time.Duration { return time.Duration(s.maxLags[caller].Swap(0)) }

@@ -87,7 +87,7 @@ func pair(t *testing.T, s *Server, port wire.Port) (c *conn, fd int) {
 	lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
 	c = lp.newConn(&socket{lp, fds[0]}, port, "test")
 	lp.conns[fds[0]] = c
-	lp.admit(c)
+	lp.openConn(c)
 	return c, fds[1]
 }
 

@@ -15,10 +15,10 @@ import (
 // loop's turn.
 type stream struct {
 	duplex
-	raw  net.Conn // below TLS
-	conn *conn
-	turn chan struct{} // asks for another turn of the connection
-	out  chan [][]byte // what is to be written; nil: nothing follows
+	raw       net.Conn // below TLS
+	conn      *conn
+	turnAsked chan struct{} // asks for another turn of the connection
+	out       chan [][]byte // what is to be written; nil: nothing follows
 	// writing: parts have been sent to out and are not written yet.
 	writing bool
 	parts   [][]byte
@@ -31,9 +31,9 @@ type duplex interface {
 }
 
 const (
-	// streamLeast is the buffer of an idle stream, streamMost the largest one, in bytes.
-	streamLeast = 4 << 10
-	streamMost  = 64 << 10
+	// minStreamBuffer is the buffer of an idle stream, maxStreamBuffer the largest one, in bytes.
+	minStreamBuffer = 4 << 10
+	maxStreamBuffer = 64 << 10
 	// streamParts is how many pieces are written before the hub is notified.
 	streamParts = 16
 )
@@ -42,9 +42,9 @@ const (
 // different streams run in parallel.
 func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	lp := s.newLoop(&poll.Poller{}, streamParts)
-	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan [][]byte, 1)}
+	st := &stream{duplex: d, raw: raw, turnAsked: make(chan struct{}, 1), out: make(chan [][]byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
-	lp.poller.Call(func() { lp.admit(st.conn) })
+	lp.poller.Call(func() { lp.openConn(st.conn) })
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -56,15 +56,15 @@ func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 
 // read reads until the connection closes, and pauses while the connection must not be read.
 func (s *stream) read() {
-	c, buf := s.conn, make([]byte, streamLeast)
+	c, buf := s.conn, make([]byte, minStreamBuffer)
 	n, err := s.Read(buf)
 	state, reading := open, ready
 	visit := func() {
-		s.arrived(buf[:n], err)
+		s.takeTurn(buf[:n], err)
 		state, reading = c.state, c.reading
-		if len(buf) > 4*streamLeast && c.in.held() == 0 {
-			buf = make([]byte, streamLeast)
-		} else if n == len(buf) && n < streamMost {
+		if len(buf) > 4*minStreamBuffer && c.in.held() == 0 {
+			buf = make([]byte, minStreamBuffer)
+		} else if n == len(buf) && n < maxStreamBuffer {
 			buf = make([]byte, 2*n)
 		}
 	}
@@ -73,21 +73,21 @@ func (s *stream) read() {
 			n, err = s.Read(buf)
 			continue
 		}
-		<-s.turn
+		<-s.turnAsked
 	}
 }
 
-// arrived gives the connection its turn, with what was read and the error after it, if any.
-func (s *stream) arrived(data []byte, err error) {
+// takeTurn gives the connection its turn, with what was read and the error after it, if any.
+func (s *stream) takeTurn(data []byte, err error) {
 	c := s.conn
 	if c.state == closed {
 		return
 	}
-	if c.reading != aside {
-		if len(data) > 0 && c.beat > 0 {
-			c.heard = c.srv.hub.Now()
+	if c.reading != offloaded {
+		if len(data) > 0 && c.heartbeat > 0 {
+			c.heardAt = c.srv.hub.Now()
 		}
-		c.loop.turn(c, crowded)
+		c.loop.beginTurn(c, streamBusy)
 		c.received(data)
 	}
 	if c.loop.flush(); err != nil {
@@ -109,12 +109,12 @@ func (s *stream) write() {
 			n += len(part)
 		}
 		clear(parts)
-		s.conn.loop.poller.Call(func() { s.wrote(n, err) })
+		s.conn.loop.poller.Call(func() { s.writeDone(n, err) })
 	}
 }
 
-// wrote continues after n bytes of output have been written.
-func (s *stream) wrote(n int, err error) {
+// writeDone continues after n bytes of output have been written.
+func (s *stream) writeDone(n int, err error) {
 	s.writing = false
 	switch c := s.conn; {
 	case c.state == closed:
@@ -127,7 +127,7 @@ func (s *stream) wrote(n int, err error) {
 	}
 }
 
-func (s *stream) again() { notify(s.turn) }
+func (s *stream) requeue() { notify(s.turnAsked) }
 
 func (s *stream) send(parts [][]byte) (int, error) {
 	if !s.writing {
@@ -143,7 +143,7 @@ func (s *stream) finish() { s.out <- nil }
 func (s *stream) close() {
 	_ = s.raw.Close()
 	close(s.out)
-	notify(s.turn)
+	notify(s.turnAsked)
 }
 
 func notify(c chan struct{}) {
@@ -171,13 +171,13 @@ func (s *Server) serve(c net.Conn, serve func()) bool {
 const (
 	// handshakeTime is how long a TLS handshake may take.
 	handshakeTime = 10 * time.Second
-	// tlsIdle is roughly how much memory an idle TLS connection takes, in bytes.
-	tlsIdle = 70 << 10
+	// tlsIdleBytes is roughly how much memory an idle TLS connection takes, in bytes.
+	tlsIdleBytes = 70 << 10
 )
 
 func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.conns.Add(-1)
-	defer s.hub.Secure(-tlsIdle)
+	defer s.hub.Secure(-tlsIdleBytes)
 	defer raw.Close()
 	nc := tls.Server(raw, s.certs.Config())
 	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })
@@ -202,12 +202,12 @@ func (p pipe) CloseWrite() error { return p.Close() }
 // net.ErrClosed.
 func (s *Server) Dial(port wire.Port) (net.Conn, error) {
 	ours, theirs := net.Pipe()
-	s.within.Add(1)
+	s.inProcess.Add(1)
 	if s.draining.Load() || !s.serve(ours, func() {
-		defer s.within.Add(-1)
+		defer s.inProcess.Add(-1)
 		s.serveStream(pipe{ours}, ours, port)
 	}) {
-		s.within.Add(-1)
+		s.inProcess.Add(-1)
 		return nil, net.ErrClosed
 	}
 	return theirs, nil

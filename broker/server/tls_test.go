@@ -70,7 +70,7 @@ func TestCrowdedTLS(t *testing.T) {
 	const most = 3
 	s := begin(t, func(o *settings.Options) {
 		secure(t, o)
-		o.MaxMemory = most * tlsIdle * 8
+		o.MaxMemory = most * tlsIdleBytes * 8
 	})
 	var peers []*peer
 	for range most {
