@@ -115,7 +115,7 @@ func (w *world) workerActs() {
 		s.gone = true
 		w.step(w.c, func() {
 			if k, err := w.c.known(job.Caller{ID: s.id}, false); err == nil {
-				w.c.retire(k)
+				w.c.removeWorker(k)
 			}
 		})
 		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.out) == 0 && false })

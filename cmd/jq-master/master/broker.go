@@ -43,25 +43,25 @@ type Broker struct {
 	WantRights func(ctx context.Context, typ string, then func())
 }
 
-// brokerLine is the connection to a broker. Submits, changes, cancels and rules go out in order.
-type brokerLine struct {
-	own       string // prefix of the types of jobs that a worker already runs
-	b         Broker
-	values    Values
-	enter     func(f func(c *machine))
-	log       zerolog.Logger
-	refusals  zerolog.Logger // sampled: at a limit, the broker refuses all jobs again and again
-	submitter *gloom.Submitter
-	life      context.Context
-	end       context.CancelFunc
-	done      sync.WaitGroup
+// brokerConn is the connection to a broker. Submits, changes, cancels and rules go out in order.
+type brokerConn struct {
+	ownPrefix  string // prefix of the types of jobs that a worker already runs
+	b          Broker
+	values     Values
+	runCommand func(f func(c *machine))
+	log        zerolog.Logger
+	refusals   zerolog.Logger // sampled: at a limit, the broker refuses all jobs again and again
+	submitter  *gloom.Submitter
+	life       context.Context
+	end        context.CancelFunc
+	done       sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	wake    *sync.Cond
-	queue   []errand
+	queue   []brokerRequest
 	pending int // errands that have not been sent
 	changes int // changes that are queued or sent, and not answered
-	workers map[job.ID][]*post
+	workers map[job.ID][]*workerConn
 	barred  error          // why requests do not reach the broker
 	drops   map[string]int // how many queued errands drop the rule of a pattern
 
@@ -69,29 +69,29 @@ type brokerLine struct {
 	outdate  func()
 }
 
-// post is a connection through which a worker gets jobs. A worker has several if it may have more
+// workerConn is a connection through which a worker gets jobs. A worker has several if it may have more
 // jobs than the broker sends to one.
-type post struct {
+type workerConn struct {
 	*gloom.Worker
 	serves gloom.Serving
-	parted bool
+	left   bool
 }
 
-// errand is a request to the broker.
-type errand struct {
+// brokerRequest is a request to the broker.
+type brokerRequest struct {
 	submit  *submission
 	change  *gloom.Change
 	cancel  bool
 	rule    *ruleChange
-	settled func()
+	flushed func()
 	id      job.ID
 }
 
 // window is the most jobs that may be on their way to the broker.
 const window = 1 << 16
 
-func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
-	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID][]*post), drops: make(map[string]int), outdated: make(chan struct{})}
+func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerConn, error) {
+	l := &brokerConn{b: b, values: values, runCommand: enter, log: log, ownPrefix: own, workers: make(map[job.ID][]*workerConn), drops: make(map[string]int), outdated: make(chan struct{})}
 	l.refusals = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	l.wake = sync.NewCond(&l.mu)
 	l.outdate = sync.OnceFunc(func() { close(l.outdated) })
@@ -110,7 +110,7 @@ func openLine(b Broker, values Values, own string, maxJobs int, enter func(f fun
 	return l, nil
 }
 
-func (l *brokerLine) close() {
+func (l *brokerConn) close() {
 	l.end()
 	l.mu.Lock()
 	workers := l.workers
@@ -129,7 +129,7 @@ func (l *brokerLine) close() {
 	l.b.Close()
 }
 
-func (l *brokerLine) put(e errand) {
+func (l *brokerConn) put(e brokerRequest) {
 	l.mu.Lock()
 	l.queue = append(l.queue, e)
 	l.pending++
@@ -144,23 +144,23 @@ func (l *brokerLine) put(e errand) {
 }
 
 // backlog returns how many errands wait for the broker, and how many changes it has not answered.
-func (l *brokerLine) backlog() (pending, changes int) {
+func (l *brokerConn) backlog() (pending, changes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pending, l.changes
 }
 
-func (l *brokerLine) submit(s submission) { l.put(errand{submit: &s, id: s.id}) }
-func (l *brokerLine) cancel(id job.ID)    { l.put(errand{cancel: true, id: id}) }
-func (l *brokerLine) rules(r ruleChange)  { l.put(errand{rule: &r}) }
-func (l *brokerLine) settled(told func()) { l.put(errand{settled: told}) }
-func (l *brokerLine) change(id job.ID, groups []string, rank *int64, delay *time.Duration) {
-	l.put(errand{change: &gloom.Change{Priority: rank, Groups: groups, Delay: delay}, id: id})
+func (l *brokerConn) submit(s submission)  { l.put(brokerRequest{submit: &s, id: s.id}) }
+func (l *brokerConn) cancel(id job.ID)     { l.put(brokerRequest{cancel: true, id: id}) }
+func (l *brokerConn) setRule(r ruleChange) { l.put(brokerRequest{rule: &r}) }
+func (l *brokerConn) flush(told func())    { l.put(brokerRequest{flushed: told}) }
+func (l *brokerConn) change(id job.ID, groups []string, rank *int64, delay *time.Duration) {
+	l.put(brokerRequest{change: &gloom.Change{Priority: rank, Groups: groups, Delay: delay}, id: id})
 }
 
-// run sends the errands in order until the line is closed.
-func (l *brokerLine) run() {
-	var batch []errand
+// run sends the requests in order until the connection is closed.
+func (l *brokerConn) run() {
+	var batch []brokerRequest
 	for {
 		l.mu.Lock()
 		l.pending -= len(batch)
@@ -182,9 +182,9 @@ func (l *brokerLine) run() {
 	}
 }
 
-// do sends an errand. If the broker refuses the connection, it tries again, because nothing else
-// would send the errand.
-func (l *brokerLine) do(e *errand) {
+// do sends a request. If the broker refuses the connection, it tries again, because nothing else
+// would send the request.
+func (l *brokerConn) do(e *brokerRequest) {
 	for {
 		err := l.try(e)
 		var refused *gloom.RefusedError
@@ -196,7 +196,7 @@ func (l *brokerLine) do(e *errand) {
 			l.sleep(askAgain)
 			continue
 		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
-			l.enter(func(c *machine) { c.tooLong(e.id) })
+			l.runCommand(func(c *machine) { c.tooLong(e.id) })
 		case e.submit != nil:
 			l.ended(e.submit, nil, err)
 		default:
@@ -212,8 +212,8 @@ func (l *brokerLine) do(e *errand) {
 // askAgain is the pause before a broker that refuses the connection is asked again.
 const askAgain = 500 * time.Millisecond
 
-// sleep waits for d and reports whether the line is still open.
-func (l *brokerLine) sleep(d time.Duration) bool {
+// sleep waits for d and reports whether the connection is still open.
+func (l *brokerConn) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
@@ -222,7 +222,7 @@ func (l *brokerLine) sleep(d time.Duration) bool {
 	}
 }
 
-func (l *brokerLine) try(e *errand) (err error) {
+func (l *brokerConn) try(e *brokerRequest) (err error) {
 	switch {
 	case e.submit != nil:
 		err = l.send(e.submit)
@@ -233,28 +233,28 @@ func (l *brokerLine) try(e *errand) (err error) {
 		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
 			l.changed()
 			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
-				l.enter(func(c *machine) { c.unchanged(id) })
+				l.runCommand(func(c *machine) { c.unchanged(id) })
 			}
 		})
 	case e.rule != nil:
-		err = l.setRule(e.rule)
-	case e.settled != nil:
+		err = l.applyRule(e.rule)
+	case e.flushed != nil:
 		if err = l.submitter.Ping(l.life); err == nil {
-			e.settled()
+			e.flushed()
 		}
 	}
 	return err
 }
 
-func (l *brokerLine) changed() {
+func (l *brokerConn) changed() {
 	l.mu.Lock()
 	l.changes--
 	l.mu.Unlock()
 }
 
-// setRule tries until the broker has the rule: without it, jobs would run that must not. It gives
-// up when a later errand drops the rule: operators drop a rule for which the broker has no room.
-func (l *brokerLine) setRule(r *ruleChange) error {
+// applyRule tries until the broker has the rule: without it, jobs would run that must not. It gives
+// up when a later request drops the rule: operators drop a rule for which the broker has no room.
+func (l *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
 		defer l.dropped(r.pattern)
 	}
@@ -277,14 +277,14 @@ func (l *brokerLine) setRule(r *ruleChange) error {
 	}
 }
 
-// drop reports whether a queued errand drops a rule. dropped notes that one has been carried out.
-func (l *brokerLine) drop(pattern string) bool {
+// drop reports whether a queued request drops a rule. dropped notes that one has been carried out.
+func (l *brokerConn) drop(pattern string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.drops[pattern] > 0
 }
 
-func (l *brokerLine) dropped(pattern string) {
+func (l *brokerConn) dropped(pattern string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.drops[pattern]--; l.drops[pattern] == 0 {
@@ -292,14 +292,14 @@ func (l *brokerLine) dropped(pattern string) {
 	}
 }
 
-func (l *brokerLine) setBarred(why error) {
+func (l *brokerConn) setBarred(why error) {
 	l.mu.Lock()
 	l.barred = why
 	l.mu.Unlock()
 }
 
 // health returns nil if all requests reach the broker.
-func (l *brokerLine) health() error {
+func (l *brokerConn) health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.barred != nil {
@@ -308,7 +308,7 @@ func (l *brokerLine) health() error {
 	return l.b.Health()
 }
 
-func (l *brokerLine) send(s *submission) error {
+func (l *brokerConn) send(s *submission) error {
 	j := gloom.Job{
 		ID: s.id.String(), Type: s.typ, Priority: s.priority, Delay: s.delay, Age: s.age, Groups: s.groups,
 		Retries: manyRetries, Backoff: gloom.NoBackoff, Detach: l.b.Alone, Body: nothing,
@@ -337,10 +337,10 @@ var nothing = json.RawMessage("0")
 // ended is called when the broker has accepted a detached job, has ended another one, or refuses a
 // job. It ignores the end of a job that a worker already ran when it was submitted, because the
 // master itself has ended that job.
-func (l *brokerLine) ended(s *submission, body []byte, err error) {
+func (l *brokerConn) ended(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
-	own := strings.HasPrefix(s.typ, l.own)
+	own := strings.HasPrefix(s.typ, l.ownPrefix)
 	switch {
 	case errors.Is(err, gloom.ErrLost) || l.life.Err() != nil:
 	case err == nil && (l.b.Alone || own):
@@ -350,7 +350,7 @@ func (l *brokerLine) ended(s *submission, body []byte, err error) {
 		if wrong != nil {
 			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + wrong.Error()}
 		}
-		l.enter(func(c *machine) { c.answered(s.id, s.bid, o, false) })
+		l.runCommand(func(c *machine) { c.onBrokerAnswer(s.id, s.bid, o, false) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // until there is a new connection
 			l.setBarred(err)
@@ -359,16 +359,16 @@ func (l *brokerLine) ended(s *submission, body []byte, err error) {
 		if refused.Code != gloom.ErrIDExists {
 			l.refusals.Warn().Err(err).Msg("the broker refuses jobs such as this one; they are submitted again and again, and this is logged every ten seconds")
 		}
-		l.enter(func(c *machine) { c.misplaced(s.id, s.bid) })
+		l.runCommand(func(c *machine) { c.notAtBroker(s.id, s.bid) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
 		o := &job.Outcome{Reason: job.Other, Message: failed.Reason}
-		l.enter(func(c *machine) { c.answered(s.id, s.bid, o, failed.Lost) })
+		l.runCommand(func(c *machine) { c.onBrokerAnswer(s.id, s.bid, o, failed.Lost) })
 	default:
-		l.enter(func(c *machine) { c.misplaced(s.id, s.bid) })
+		l.runCommand(func(c *machine) { c.notAtBroker(s.id, s.bid) })
 	}
 }
 
-func (l *brokerLine) serve(id job.ID, v serving) {
+func (l *brokerConn) setServing(id job.ID, v serving) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.workers == nil {
@@ -379,9 +379,9 @@ func (l *brokerLine) serve(id job.ID, v serving) {
 		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, l.b.MaxPrefetch)}
 		left -= serves.Prefetch
 		if i == len(posts) {
-			p := &post{Worker: l.newWorker(id, serves), serves: serves}
+			p := &workerConn{Worker: l.newWorker(id, serves), serves: serves}
 			posts = append(posts, p)
-			l.done.Go(func() { l.staff(id, p) })
+			l.done.Go(func() { l.runWorker(id, p) })
 			continue
 		}
 		posts[i].serves = serves
@@ -394,7 +394,7 @@ func (l *brokerLine) serve(id job.ID, v serving) {
 	}
 }
 
-func (l *brokerLine) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
+func (l *brokerConn) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 	return &gloom.Worker{
 		Types: v.Types, Except: v.Except, Prefetch: v.Prefetch,
 		Options: l.b.Worker(id.String()),
@@ -404,14 +404,14 @@ func (l *brokerLine) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
 				r.Answer(nil, gloom.Fatal(errors.New("not a job of JQ")))
 				return
 			}
-			l.enter(func(c *machine) { c.handed(id, jobID, strings.HasPrefix(r.Job().Type, l.own), brokerRun{r}) })
+			l.runCommand(func(c *machine) { c.onHandout(id, jobID, strings.HasPrefix(r.Job().Type, l.ownPrefix), brokerRun{r}) })
 		},
 	}
 }
 
-// staff runs a post until its worker leaves. If the broker refuses the connection, staff tries
+// runWorker runs a connection until its worker leaves. If the broker refuses it, runWorker tries
 // again.
-func (l *brokerLine) staff(id job.ID, p *post) {
+func (l *brokerConn) runWorker(id job.ID, p *workerConn) {
 	for w := p.Worker; w != nil; {
 		err := w.Run(l.life)
 		if err == nil || l.life.Err() != nil {
@@ -420,7 +420,7 @@ func (l *brokerLine) staff(id job.ID, p *post) {
 		l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker; trying again")
 		for w = nil; w == nil && l.sleep(askAgain); {
 			l.mu.Lock()
-			if p.parted || l.workers == nil {
+			if p.left || l.workers == nil {
 				l.mu.Unlock()
 				return
 			}
@@ -442,12 +442,12 @@ func (r brokerRun) retry(delay time.Duration)   { r.Answer(nil, gloom.RetryAfter
 
 var errFailed = errors.New("the attempt has failed")
 
-func (l *brokerLine) part(id job.ID) {
+func (l *brokerConn) removeWorker(id job.ID) {
 	l.mu.Lock()
 	posts := l.workers[id]
 	delete(l.workers, id)
 	for _, p := range posts {
-		p.parted = true
+		p.left = true
 		w := p.Worker
 		l.done.Go(func() {
 			ctx, cancel := context.WithTimeout(l.life, 10*time.Second)

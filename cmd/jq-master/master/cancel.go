@@ -27,14 +27,14 @@ func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 		tell(job.Refuse(job.NotCancelable, "", "the job is running; ?force=true cancels it anyway"))
 		return
 	}
-	c.abolish(r, reply)
+	c.cancelNow(r, reply)
 }
 
 func unknownJob(id job.ID) *job.Fault {
 	return job.Refuse(job.UnknownJob, "", "there is no job %v", id)
 }
 
-func (c *machine) abolish(r *record, reply func(error)) {
+func (c *machine) cancelNow(r *record, reply func(error)) {
 	j := r.after()
 	j.State, j.Finished, j.Deadline = job.Cancelled, c.wall, 0
 	forget := c.wall + ms(c.KeepEnded)
@@ -42,35 +42,35 @@ func (c *machine) abolish(r *record, reply func(error)) {
 	if u != nil {
 		note(j, &job.Attempt{Message: "cancelled while it ran", Cancelled: true})
 	}
-	c.write(cancelling, r, func(done func(error)) { c.out.store.Cancel(j, forget, done) }, func() {
-		c.become(r, j)
+	c.write(cancelling, r, func(done func(error)) { c.env.store.Cancel(j, forget, done) }, func() {
+		c.replaceJob(r, j)
 		c.ledger.Cancelled++
 		if u != nil {
 			c.ledger.Running--
-			w := u.w
+			w := u.worker
 			if w.cancels == nil {
 				w.cancels = make(map[job.ID]int64)
 			}
 			w.cancels[r.ID] = u.deadline
-			c.leave(r, u, nil)
-			c.over(r, forget, 0)
-			c.replyAll(u.dones, notAssigned)
+			c.leaveRun(r, u, nil)
+			c.addEnded(r, forget, 0)
+			c.replyAll(u.replies, notAssigned)
 		} else {
 			c.ledger.Waiting--
-			c.over(r, forget, 0)
-			c.unplace(r)
+			c.addEnded(r, forget, 0)
+			c.withdraw(r)
 		}
 		c.expire()
 		c.later(func() { reply(nil) })
 	})
 }
 
-// unplace withdraws a job from the broker.
-func (c *machine) unplace(r *record) {
-	if r.inLine {
-		r.inLine = false
+// withdraw withdraws a job from the broker.
+func (c *machine) withdraw(r *record) {
+	if r.submitted {
+		r.submitted = false
 		id := r.ID
-		line := c.out.line
+		line := c.env.broker
 		c.later(func() { line.cancel(id) })
 	}
 }
@@ -93,7 +93,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 	}
 	ended := r.State.Ended()
 	if ended {
-		if err := c.reclaim(r); err != nil {
+		if err := c.takeKeyAgain(r); err != nil {
 			tell(err)
 			return
 		}
@@ -110,19 +110,19 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 	if ended {
 		j.State, j.Retries, j.Finished = job.Queued, 0, 0
 	}
-	c.write(reviving, r, func(done func(error)) { c.out.store.Revive(j, done) }, func() {
-		c.become(r, j)
+	c.write(reviving, r, func(done func(error)) { c.env.store.Revive(j, done) }, func() {
+		c.replaceJob(r, j)
 		if ended {
 			c.timers.remove(r)
-			if r.past != nil {
-				r.past.forget = 0
+			if r.runInfo != nil {
+				r.runInfo.forget = 0
 			}
-			c.constraints.enter(r, c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil)))
+			c.constraints.add(r, c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil)))
 			c.ledger.Revived++
 			c.ledger.Waiting++
-			c.place(r)
-		} else if r.inLine {
-			line := c.out.line
+			c.submitWaiting(r)
+		} else if r.submitted {
+			line := c.env.broker
 			c.later(func() { line.change(id, nil, nil, new(time.Duration)) })
 		}
 		c.later(func() { reply(nil) })

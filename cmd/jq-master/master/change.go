@@ -10,7 +10,7 @@ import (
 )
 
 // putConstraint sets a constraint. It replies when the change applies to all jobs.
-func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, must bool, reply func(created bool, err error)) {
+func (c *machine) putConstraint(n *job.Constraint, pick selector, ifMatch uint64, must bool, reply func(created bool, err error)) {
 	tell := func(created bool, err error) { c.later(func() { reply(created, err) }) }
 	old := c.constraints.byID[n.ID]
 	switch {
@@ -43,8 +43,8 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 	}
 	c.changing = true
 	c.later(func() {
-		c.out.store.PutConstraint(&stored, func(err error) {
-			c.out.enter(func() {
+		c.env.store.PutConstraint(&stored, func(err error) {
+			c.env.run(func() {
 				defer c.changed()
 				if err != nil {
 					tell(false, c.notStored(err))
@@ -56,10 +56,10 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 					if old.Enabled {
 						c.set(old)
 					}
-					c.constraints.tell(told, len(c.order))
+					c.constraints.tell(told, len(c.bySeq))
 					return
 				}
-				c.constraints.spread(c.replace(&stored, pick), told)
+				c.constraints.startSweep(c.replace(&stored, pick), told)
 			})
 		})
 	})
@@ -85,7 +85,7 @@ func (c *machine) notStored(err error) error {
 	if errors.Is(err, store.ErrFull) {
 		return unavailable(err)
 	}
-	c.out.fault(err)
+	c.env.fail(err)
 	return errStarting
 }
 
@@ -95,9 +95,9 @@ type Unwritable struct{ Err error }
 func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
 // replace sets a constraint, in place of one with the same id.
-func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
+func (c *machine) replace(n *job.Constraint, pick selector) *constraint {
 	c.constraints.numbers++
-	k := &constraint{Constraint: *n, picker: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}
+	k := &constraint{Constraint: *n, selector: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}
 	if pick.per != nil {
 		k.buckets = make(map[bucket]int)
 	}
@@ -157,19 +157,19 @@ func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 	}
 	c.changing = true
 	c.later(func() {
-		c.out.store.DropConstraint(id, func(err error) {
-			c.out.enter(func() {
+		c.env.store.DropConstraint(id, func(err error) {
+			c.env.run(func() {
 				defer c.changed()
 				if err != nil {
 					tell(c.notStored(err))
 					return
 				}
 				if k.gone = true; k.Enabled {
-					c.unset(k)
+					c.dropRules(k)
 				}
 				delete(c.constraints.byID, id)
 				c.constraints.relist()
-				c.constraints.spread(nil, func() { reply(nil) })
+				c.constraints.startSweep(nil, func() { reply(nil) })
 			})
 		})
 	})

@@ -16,12 +16,12 @@ func TestIfMatchAtOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.c
 	held := &heldConstraints{Store: w.st}
-	c.out.store = held
+	c.env.store = held
 	var refused, other int
 	put := func(ifMatch uint64) {
 		k := &job.Constraint{ID: "k", Match: []byte{0x80}, Concurrency: 1, Enabled: true}
 		w.step(c, func() {
-			c.putConstraint(k, picker{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
+			c.putConstraint(k, selector{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
 				var f *job.Fault
 				if errors.As(err, &f) && f.Code == job.PreconditionFailed {
 					refused++
@@ -108,10 +108,10 @@ func TestSlices(t *testing.T) {
 		if i%1000 == 0 {
 			argument = long
 		}
-		r := c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Argument: argument}, Seq: uint64(i + 1), State: job.Queued})
-		r.inLine = true
+		r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Argument: argument}, Seq: uint64(i + 1), State: job.Queued})
+		r.submitted = true
 	}
-	c.linkedTo, c.brought = len(c.order), true
+	c.linkedTo, c.allSubmitted = len(c.bySeq), true
 	told := 0
 	for _, id := range []string{"a", "b"} { // the second one restarts the sweep
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
@@ -119,27 +119,27 @@ func TestSlices(t *testing.T) {
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		c.constraints.spread(c.replace(k, pick), func() { told++ })
+		c.constraints.startSweep(c.replace(k, pick), func() { told++ })
 	}
 	c.todo = nil
 	reached := 0
 	for {
-		part := c.nextSlice(sliceLooks)
+		part := c.nextSlice(maxSliceCost)
 		if part == nil {
 			break
 		}
 		looks := 0
-		for _, l := range part.looks[:len(part.looks)-1] {
-			looks += 1 + sliceCost + len(part.news)*weight(l.job)
+		for _, l := range part.jobs[:len(part.jobs)-1] {
+			looks += 1 + changeCost + len(part.news)*weight(l.job)
 		}
-		if looks >= sliceLooks {
-			t.Fatalf("a slice has %d jobs and goes on after %d looks", len(part.looks), looks)
+		if looks >= maxSliceCost {
+			t.Fatalf("a slice has %d jobs and goes on after %d looks", len(part.jobs), looks)
 		}
-		reached += len(part.looks)
+		reached += len(part.jobs)
 		part.match()
 		c.sweepSlice(part)
-		if n := len(c.todo); n > len(part.looks)+len(c.constraints.sweeps)+2 {
-			t.Fatalf("a slice of %d jobs leaves %d things to do", len(part.looks), n)
+		if n := len(c.todo); n > len(part.jobs)+len(c.constraints.sweeps)+2 {
+			t.Fatalf("a slice of %d jobs leaves %d things to do", len(part.jobs), n)
 		}
 		w.br.todo = nil
 		for _, f := range c.todo {
@@ -153,7 +153,7 @@ func TestSlices(t *testing.T) {
 	if reached != jobs || told != 2 {
 		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", reached, jobs, told)
 	}
-	for _, p := range c.order {
+	for _, p := range c.bySeq {
 		if len(p.rec.groups.groups()) != 2 {
 			t.Fatalf("job %d is under %v", p.seq, p.rec.groups.groups())
 		}

@@ -18,8 +18,8 @@ type command struct {
 	gone func()   // called instead, without the lock, if the machine has ended; may be nil
 }
 
-// order runs a command soon: in this goroutine, or in the one that runs commands now.
-func (m *Master) order(o command) {
+// queueCommand runs a command soon: in this goroutine, or in the one that runs commands now.
+func (m *Master) queueCommand(o command) {
 	m.commands.mu.Lock()
 	m.commands.queue = append(m.commands.queue, o)
 	first := !m.commands.running
@@ -62,7 +62,7 @@ func (m *Master) run(rounds int) {
 		todo = append(todo, m.rest...)
 		m.rest = nil
 		if c != nil {
-			m.wind(c)
+			m.setAlarm(c)
 			todo = append(todo, c.todo...)
 			clear(c.todo)
 			c.todo = c.todo[:0]
@@ -99,23 +99,23 @@ func (o *commandQueue) giveBack(queue []command) {
 	o.mu.Unlock()
 }
 
-// step queues f, which is skipped if the machine has ended.
-func (m *Master) step(c *machine, f func()) { m.order(command{of: c, do: f}) }
+// queueStep queues f, which is skipped if the machine has ended.
+func (m *Master) queueStep(c *machine, f func()) { m.queueCommand(command{of: c, do: f}) }
 
-// hold runs f at once. If the machine has ended, it returns false instead.
-func (m *Master) hold(c *machine, f func()) bool {
+// runNow runs f at once. If the machine has ended, it returns false instead.
+func (m *Master) runNow(c *machine, f func()) bool {
 	m.mu.Lock()
 	there := m.c == c
 	left := false
 	if there {
 		c.at(m.clock())
 		f()
-		m.wind(c)
+		m.setAlarm(c)
 		left = len(c.todo) > 0
 	}
 	m.mu.Unlock()
 	if left {
-		m.order(command{})
+		m.queueCommand(command{})
 	}
 	return there
 }

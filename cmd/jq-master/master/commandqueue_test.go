@@ -15,7 +15,7 @@ import (
 func TestCommandQueue(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 	alive(m)
-	c := m.serves.Load().c
+	c := m.active.Load().c
 	const goroutines, commands = 8, 500
 	var at, left atomic.Int32
 	var last [goroutines]int
@@ -24,7 +24,7 @@ func TestCommandQueue(t *testing.T) {
 	for g := range goroutines {
 		all.Go(func() {
 			for n := 1; n <= commands; n++ {
-				m.step(c, func() {
+				m.queueStep(c, func() {
 					if at.Add(1) != 1 || last[g] != n-1 {
 						t.Errorf("command %d of goroutine %d comes after %d, with others at it", n, g, last[g])
 					}
@@ -39,7 +39,7 @@ func TestCommandQueue(t *testing.T) {
 					})
 					done.Done()
 				})
-				if n%10 == 0 && !m.hold(c, func() {
+				if n%10 == 0 && !m.runNow(c, func() {
 					if at.Load() != 0 {
 						t.Error("a command is being done meanwhile")
 					}
@@ -53,9 +53,9 @@ func TestCommandQueue(t *testing.T) {
 	done.Wait()
 	gone := make(chan struct{})
 	m.deactivate(c)
-	m.order(command{c, func() { t.Error("a machine that has ended did a command") }, func() { close(gone) }})
+	m.queueCommand(command{c, func() { t.Error("a machine that has ended did a command") }, func() { close(gone) }})
 	<-gone
-	if m.hold(c, func() { t.Error("a machine that has ended was held") }) {
+	if m.runNow(c, func() { t.Error("a machine that has ended was held") }) {
 		t.Error("it is reported to exist")
 	}
 }

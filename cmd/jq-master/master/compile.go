@@ -6,20 +6,20 @@ import (
 )
 
 // Compile returns the picker of a constraint, or what is wrong with the constraint.
-func Compile(k *job.Constraint) (picker, *job.Fault) {
+func Compile(k *job.Constraint) (selector, *job.Fault) {
 	m, fault := matcher.Parse(k.Match)
 	if fault != nil {
-		return picker{}, fault
+		return selector{}, fault
 	}
 	if k.Per == "" {
-		return picker{match: m.Match}, nil
+		return selector{match: m.Match}, nil
 	}
 	at, fault := matcher.ParsePointer(k.Per)
 	if fault != nil {
 		fault.Field = "per"
-		return picker{}, fault
+		return selector{}, fault
 	}
-	return picker{match: m.Match, per: func(a *job.Attributes) []byte {
+	return selector{match: m.Match, per: func(a *job.Attributes) []byte {
 		v, found := at.Value(a)
 		if !found {
 			return []byte{0xc1} // a byte that begins no MessagePack value

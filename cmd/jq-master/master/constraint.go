@@ -18,8 +18,8 @@ import (
 // values share one.
 const maxBuckets = 100_000
 
-// picker decides which jobs a constraint applies to, and in which bucket each one is.
-type picker struct {
+// selector decides which jobs a constraint applies to, and in which bucket each one is.
+type selector struct {
 	match func(*job.Attributes) bool
 	per   func(*job.Attributes) []byte // equal for equal values; nil: one bucket for all
 }
@@ -28,7 +28,7 @@ type picker struct {
 // applies are always chosen in the same way: if that changes, a new constraint replaces it.
 type constraint struct {
 	job.Constraint
-	picker
+	selector
 	groups  string         // prefix of the names of its groups: the namespace and the id
 	number  uint64         // unique: no other constraint has or had it
 	gone    bool           // it was replaced or dropped, but some jobs may still be under it
@@ -169,8 +169,8 @@ func (s *constraints) setOf(members []membership) *set {
 	return found
 }
 
-// enter puts a job under the constraints of a set.
-func (s *constraints) enter(r *record, g *set) {
+// add puts a job under the constraints of a set.
+func (s *constraints) add(r *record, g *set) {
 	if r.groups = g; g == nil {
 		return
 	}
@@ -180,8 +180,8 @@ func (s *constraints) enter(r *record, g *set) {
 	g.count(r, 1)
 }
 
-// leave removes a job from its set.
-func (s *constraints) leave(r *record) {
+// remove removes a job from its set.
+func (s *constraints) remove(r *record) {
 	g := r.groups
 	if g == nil {
 		return
@@ -300,12 +300,12 @@ func (c *machine) set(k *constraint) {
 }
 
 func (c *machine) rule(change ruleChange) {
-	line := c.out.line
-	c.later(func() { line.rules(change) })
+	line := c.env.broker
+	c.later(func() { line.setRule(change) })
 }
 
-// unset drops the rules that a constraint had.
-func (c *machine) unset(k *constraint) {
+// dropRules drops the rules that a constraint had.
+func (c *machine) dropRules(k *constraint) {
 	for _, what := range []byte("cr") {
 		if k.rules(what) {
 			c.rule(ruleChange{pattern: k.pattern(what), drop: true})
@@ -313,9 +313,9 @@ func (c *machine) unset(k *constraint) {
 	}
 }
 
-// emptied lets the buckets of a constraint begin without tokens, as after a restart: they have none
+// emptyBuckets lets the buckets of a constraint begin without tokens, as after a restart: they have none
 // until the first one is due, and then at most one until the bucket would be full.
-func (c *machine) emptied(k *constraint) {
+func (c *machine) emptyBuckets(k *constraint) {
 	if k.Rate > 0 {
 		k.phase, k.phaseAt = empty, c.now+seconds(1/k.Rate)
 	}
@@ -328,7 +328,7 @@ func seconds(s float64) int64 {
 // refill lets constraints whose buckets began empty enter the next phase when it is due.
 func (c *machine) refill() {
 	for _, k := range c.constraints.byID {
-		if k.phase == full || c.now < k.phaseAt || !c.out.store.Holds() {
+		if k.phase == full || c.now < k.phaseAt || !c.env.store.Holds() {
 			continue
 		}
 		if k.phase == empty && k.Burst > 1 {

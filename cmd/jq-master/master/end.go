@@ -11,30 +11,30 @@ type ending struct {
 	at  int64 // when it ended, on the clock
 }
 
-// over adds a job to the ended ones. forget and drop are when the job and its result are to be
+// addEnded adds a job to the ended ones. forget and drop are when the job and its result are to be
 // forgotten.
-func (c *machine) over(r *record, forget, drop int64) {
+func (c *machine) addEnded(r *record, forget, drop int64) {
 	p := r.history()
 	if r.Holds(c.wall) {
 		forget = max(forget, r.Unique.Until)
 	}
 	p.forget = forget
-	c.constraints.leave(r)
+	c.constraints.remove(r)
 	if drop != 0 && r.Result != nil {
 		p.drop = drop
 		c.results++
-		c.spent -= r.size()
+		c.endedBytes -= r.size()
 	}
 	c.ended.push(ending{r, r.Rev, c.clock})
-	c.remind(r)
+	c.setTimer(r)
 	c.wakePollers(r)
 }
 
-// remind sets the timer of an ended job.
-func (c *machine) remind(r *record) {
-	at := r.past.forget
-	if r.past.drop != 0 {
-		at = min(at, r.past.drop)
+// setTimer sets the timer of an ended job.
+func (c *machine) setTimer(r *record) {
+	at := r.runInfo.forget
+	if r.runInfo.drop != 0 {
+		at = min(at, r.runInfo.drop)
 	}
 	c.timers.set(r, c.monoAt(at))
 }
@@ -42,22 +42,22 @@ func (c *machine) remind(r *record) {
 // dropResult drops a result that was fetched or is too old. The store drops it later, together with
 // others.
 func (c *machine) dropResult(r *record) {
-	p := r.past
+	p := r.runInfo
 	if p.drop == 0 {
 		return
 	}
 	j := *r.Job
 	j.Result = nil
-	c.become(r, &j)
+	c.replaceJob(r, &j)
 	c.results--
-	c.spent += r.size()
+	c.endedBytes += r.size()
 	p.drop, p.fetch = 0, false
 	c.fetched = append(c.fetched, r)
 	if c.fetchAt == 0 {
 		c.fetchAt = c.now + fetchDelay
 	}
 	c.ended.push(ending{r, r.Rev, c.clock}) // expire may have skipped it because of its result
-	c.remind(r)
+	c.setTimer(r)
 }
 
 const fetchDelay = 50 // how long fetches are collected for the store, in milliseconds
@@ -65,7 +65,7 @@ const fetchDelay = 50 // how long fetches are collected for the store, in millis
 // flushFetched tells the store which results it can drop.
 func (c *machine) flushFetched() {
 	for len(c.fetched) > 0 {
-		n := min(len(c.fetched), manyAtOnce)
+		n := min(len(c.fetched), maxStepRecords)
 		ids := make([]job.ID, 0, n)
 		for _, r := range c.fetched[:n] {
 			if c.jobs.Get(r.ID) == r {
@@ -74,35 +74,35 @@ func (c *machine) flushFetched() {
 		}
 		c.fetched = c.fetched[n:]
 		if len(ids) > 0 {
-			c.tellStore(func(done func(error)) { c.out.store.Fetch(ids, done) })
+			c.tellStore(func(done func(error)) { c.env.store.Fetch(ids, done) })
 		}
 	}
 	c.fetched, c.fetchAt = nil, 0
 }
 
-// makeRoom forgets jobs that ended more than endedForRoom ago until the given number of bytes is
-// free, at most manyAtOnce jobs.
+// makeRoom forgets jobs that ended more than minEndedAgeForRoom ago until the given number of bytes is
+// free, at most maxStepRecords jobs.
 func (c *machine) makeRoom(bytes int64) {
-	c.lack = bytes
+	c.toFree = bytes
 	c.expire()
-	c.lack = 0
+	c.toFree = 0
 }
 
 // expire forgets the jobs that ended first if too many ended jobs are kept or they take too many
-// bytes, at most manyAtOnce jobs.
+// bytes, at most maxStepRecords jobs.
 func (c *machine) expire() {
 	var surplus []*record
-	spent, freed := c.spent, int64(0)
-	for c.ended.len() > 0 && len(surplus) < manyAtOnce {
+	spent, freed := c.endedBytes, int64(0)
+	for c.ended.len() > 0 && len(surplus) < maxStepRecords {
 		e := c.ended.first()
 		r := e.rec
 		switch {
-		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0 || r.Holds(c.wall):
+		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.runInfo.drop != 0 || r.Holds(c.wall):
 			c.ended.pop() // it was revived or forgotten, or will be added again when its result is dropped; the timer ends a window
 			continue
-		case spent > c.MaxBytes/2, freed < c.lack && c.clock-e.at >= ms(endedForRoom):
+		case spent > c.MaxBytes/2, freed < c.toFree && c.clock-e.at >= ms(minEndedAgeForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
-			c.clock-e.at < ms(justEnded):
+			c.clock-e.at < ms(minEndedAge):
 			c.forget(surplus)
 			return
 		}
@@ -114,13 +114,13 @@ func (c *machine) expire() {
 	c.forget(surplus)
 }
 
-// forget removes ended jobs, at most manyAtOnce.
+// forget removes ended jobs, at most maxStepRecords.
 func (c *machine) forget(all []*record) {
 	ids := make([]job.ID, 0, len(all))
 	kept := all[:0]
 	for _, r := range all {
 		if r.op == idle {
-			c.spent -= r.size()
+			c.endedBytes -= r.size()
 			r.op = forgetting
 			ids, kept = append(ids, r.ID), append(kept, r)
 		}
@@ -130,17 +130,17 @@ func (c *machine) forget(all []*record) {
 	}
 	c.leaving += len(kept)
 	c.later(func() {
-		c.out.store.Forget(ids, func(err error) {
-			c.out.enter(func() {
+		c.env.store.Forget(ids, func(err error) {
+			c.env.run(func() {
 				if err != nil {
-					c.out.fault(err)
+					c.env.fail(err)
 					return
 				}
 				c.leaving -= len(kept)
 				for _, r := range kept {
 					c.remove(r)
 					r.op = idle
-					c.settle(r)
+					c.callWaiting(r)
 				}
 			})
 		})
@@ -150,34 +150,34 @@ func (c *machine) forget(all []*record) {
 // tick does the work that is due.
 func (c *machine) tick() {
 	var forgotten []*record
-	for n := 0; n < manyAtOnce && c.timers.next() <= c.now; n++ {
+	for n := 0; n < maxStepRecords && c.timers.next() <= c.now; n++ {
 		r := c.timers[0]
-		switch u := r.past.run; {
+		switch u := r.runInfo.run; {
 		case u != nil:
 			if c.away != nil {
 				c.timers.set(r, c.now+ms(beats))
 				continue
 			}
-			if c.now < c.judge {
-				c.timers.set(r, c.judge)
+			if c.now < c.deadlinesFrom {
+				c.timers.set(r, c.deadlinesFrom)
 				continue
 			}
 			c.timers.remove(r)
 			c.overdue(r, u)
 		case !r.State.Ended():
 			c.timers.remove(r)
-		case r.past.drop != 0 && c.wall >= r.past.drop:
-			if r.past.fetch {
+		case r.runInfo.drop != 0 && c.wall >= r.runInfo.drop:
+			if r.runInfo.fetch {
 				c.timers.set(r, c.now+1000)
 				continue
 			}
 			c.more.expired++
 			c.dropResult(r)
-		case c.wall >= r.past.forget:
+		case c.wall >= r.runInfo.forget:
 			c.timers.remove(r)
 			forgotten = append(forgotten, r)
 		default: // the clock was set
-			c.timers.set(r, max(c.now+1, c.monoAt(r.past.nextEnd())))
+			c.timers.set(r, max(c.now+1, c.monoAt(r.runInfo.nextEnd())))
 		}
 	}
 	if len(forgotten) > 0 {
@@ -197,7 +197,7 @@ func (c *machine) next() int64 {
 	return next
 }
 
-func (p *past) nextEnd() int64 {
+func (p *runInfo) nextEnd() int64 {
 	if p.drop != 0 {
 		return min(p.drop, p.forget)
 	}

@@ -37,7 +37,7 @@ func (e *enqueueing) match(list []*constraint) {
 
 // enqueue adds jobs.
 func (c *machine) enqueue(e *enqueueing) {
-	if e.jobs[0].Sharing != nil && !c.share(e) {
+	if e.jobs[0].Sharing != nil && !c.shareKey(e) {
 		return
 	}
 	e.bytes = 0
@@ -82,8 +82,8 @@ func (c *machine) enqueue(e *enqueueing) {
 		}
 	}
 	c.later(func() {
-		c.out.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
-			c.out.either(func() { c.enqueued(e, jobs, old, ids, replayed, err) },
+		c.env.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
+			c.env.runOr(func() { c.enqueued(e, jobs, old, ids, replayed, err) },
 				func() { e.reply(ids, replayed, c.refusal(err)) })
 		})
 	})
@@ -177,18 +177,18 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
 		c.full, c.fullTo = err, c.now+ms(staysFull)
-		c.makeRoom(16*e.bytes + c.spent/16) // only part of it: the store does not say how much it lacks
+		c.makeRoom(16*e.bytes + c.endedBytes/16) // only part of it: the store does not say how much it lacks
 	}
 	err = c.refusal(err)
 	var r *record
 	if err == nil && !replayed {
 		c.rematch(e)
 		for i, j := range jobs {
-			r = c.adopt(j)
-			c.constraints.enter(r, c.constraints.setOf(e.under[i]))
+			r = c.newRecord(j)
+			c.constraints.add(r, c.constraints.setOf(e.under[i]))
 			c.ledger.Enqueued++
 			c.ledger.Waiting++
-			c.place(r)
+			c.submitWaiting(r)
 		}
 	}
 	told := func(error) { e.reply(ids, replayed, err) }
@@ -197,7 +197,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, old *record, ids []jo
 		return
 	}
 	e.ids, e.unique = ids, unique.Replaced
-	c.abolish(old, told) // it calls told later, without the lock
+	c.cancelNow(old, told) // it calls told later, without the lock
 }
 
 // refusal returns the error for an enqueueing that the store has refused.
@@ -210,13 +210,13 @@ func (c *machine) refusal(err error) error {
 	case errors.Is(err, store.ErrKeyReused):
 		return job.Refuse(job.KeyReused, "", "this idempotency key was used with another body before")
 	}
-	c.out.fault(err)
+	c.env.fail(err)
 	return errStarting
 }
 
-// adopt makes a record of a stored job, to which no constraint applies yet.
-func (c *machine) adopt(j *job.Job) *record {
-	r := &record{Job: j, name: c.intern(j.Name), ripe: c.clock + j.Due - c.wall}
+// newRecord makes a record of a stored job, to which no constraint applies yet.
+func (c *machine) newRecord(j *job.Job) *record {
+	r := &record{Job: j, name: c.intern(j.Name), dueAt: c.clock + j.Due - c.wall}
 	j.Name = r.name.text // one string for all jobs with the name
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
@@ -225,50 +225,50 @@ func (c *machine) adopt(j *job.Job) *record {
 	return r
 }
 
-// place submits a waiting job to the broker.
-func (c *machine) place(r *record) {
-	if i, _ := c.find(r.Seq); !c.brought && i >= c.linkedTo {
+// submitWaiting submits a waiting job to the broker.
+func (c *machine) submitWaiting(r *record) {
+	if i, _ := c.find(r.Seq); !c.allSubmitted && i >= c.linkedTo {
 		return // linkSlice will submit it
 	}
 	age := c.wall - r.Enqueued
 	if age < ms(fresh) && (r.Unique == nil || r.Unique.Replaces.None()) {
 		age = 0
 	}
-	c.submit(r, longAt(age))
+	c.submit(r, brokerDuration(age))
 }
 
 // fresh is the age below which jobs reach the broker in the order of enqueueing, and need no age there.
 const fresh = time.Second
 
 func (c *machine) submit(r *record, age time.Duration) {
-	c.bids++
-	r.inLine, r.taken, r.ranked, r.bid = true, false, false, c.bids
+	c.submissions++
+	r.submitted, r.handedOut, r.priorityStale, r.submission = true, false, false, c.submissions
 	s := submission{
-		id: r.ID, bid: r.bid, typ: c.typeOf(r), priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
+		id: r.ID, bid: r.submission, typ: c.typeOf(r), priority: c.brokerPriority(r), age: age, groups: c.limitGroups(r.groups.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + c.TimeoutGrace,
 	}
-	if !c.ours(r) {
+	if !c.ownWorkersOnly(r) {
 		s.argument = r.Argument
 	}
-	s.delay = c.rest(r)
+	s.delay = c.remainingWait(r)
 	if u := r.running(); u != nil {
 		u.own = true
 		// Without retries: when the worker has gone, no other serves its type.
-		s.typ, s.priority, s.groups, s.delay, s.retries = c.ownType(u.w), foremost, nil, 0, 0
+		s.typ, s.priority, s.groups, s.delay, s.retries = c.ownType(u.worker), topPriority, nil, 0, 0
 		if r.groups != nil {
-			s.groups = c.fit(r.groups.lasting)
+			s.groups = c.limitGroups(r.groups.lasting)
 		}
 	}
-	line := c.out.line
+	line := c.env.broker
 	c.later(func() { line.submit(s) })
 }
 
-// foremost is the broker's priority of running jobs that it is to hand to their workers again.
-const foremost = int64(1)<<62 - 1
+// topPriority is the broker's priority of running jobs that it is to hand to their workers again.
+const topPriority = int64(1)<<62 - 1
 
-// rank returns the broker's priority of a job: larger first. With aging, a job that was enqueued
+// brokerPriority returns the broker's priority of a job: larger first. With aging, a job that was enqueued
 // c.Aging earlier is one priority ahead.
-func (c *machine) rank(r *record) int64 {
+func (c *machine) brokerPriority(r *record) int64 {
 	if c.Aging <= 0 {
 		return -int64(r.Priority)
 	}

@@ -14,27 +14,27 @@ import (
 	"gloom/wire"
 )
 
-// manyLooked is the most records that one page examines.
-const manyLooked = 10_000
+// maxListed is the most records that one page examines.
+const maxListed = 10_000
 
 // List returns the jobs that a filter selects, newest first: at most limit, from at most 10,000
 // records. The cursor is the Next of a page, 0 for the newest jobs.
 func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
 	page := &Page{}
 	var err error
-	page.Next, err = m.each(f, cursor, manyLooked, func(r *record) bool {
+	page.Next, err = m.each(f, cursor, maxListed, func(r *record) bool {
 		page.Jobs = append(page.Jobs, r.Job)
 		return len(page.Jobs) < limit
 	})
 	return page, err
 }
 
-// each calls the machine's each for manyAtOnce records at a time, so that other commands run in
+// each calls the machine's each for maxStepRecords records at a time, so that other commands run in
 // between.
 func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) bool) (next uint64, err error) {
-	for more := true; looks > 0 && more; looks -= manyAtOnce {
+	for more := true; looks > 0 && more; looks -= maxStepRecords {
 		next, err = look(m, func(c *machine) (uint64, error) {
-			return c.each(f, cursor, manyAtOnce, func(r *record) bool {
+			return c.each(f, cursor, maxStepRecords, func(r *record) bool {
 				more = found(r)
 				return more
 			}), nil
@@ -50,13 +50,13 @@ func (m *Master) each(f *Filter, cursor uint64, looks int, found func(*record) b
 // found returns false or looks records were examined. It returns the cursor to continue from, 0 at
 // the end.
 func (c *machine) each(f *Filter, cursor uint64, looks int, found func(*record) bool) uint64 {
-	i := len(c.order)
+	i := len(c.bySeq)
 	if cursor != 0 {
 		i, _ = c.find(cursor)
 	}
 	for i--; i >= 0; i-- {
 		looks--
-		r := c.order[i].rec
+		r := c.bySeq[i].rec
 		if r != nil && f.Match != nil {
 			looks -= weight(r.Job) - 1
 		}
@@ -64,7 +64,7 @@ func (c *machine) each(f *Filter, cursor uint64, looks int, found func(*record) 
 			if i == 0 {
 				return 0
 			}
-			return c.order[i].seq
+			return c.bySeq[i].seq
 		}
 	}
 	return 0
@@ -87,22 +87,22 @@ func (f *Filter) picks(r *record) bool {
 
 // Detail returns everything about a job.
 func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
-	var line *brokerLine
+	var line *brokerConn
 	d, err := look(m, func(c *machine) (*Detail, error) {
 		r := c.jobs.Get(id)
 		if r == nil {
 			return nil, unknownJob(id)
 		}
-		line = m.line
+		line = m.broker
 		d := &Detail{Job: r.Job, Place: -1}
-		d.HasResult = r.past != nil && r.past.drop != 0
+		d.HasResult = r.runInfo != nil && r.runInfo.drop != 0
 		switch {
 		case !r.waits():
 		case c.away != nil:
 			d.Waits = "the store is away"
 		case c.draining:
 			d.Waits = "the master is stopping"
-		case c.rest(r) > 0:
+		case c.remainingWait(r) > 0:
 			d.Waits = "it is not due yet"
 		default:
 			switch served, silence := silence(askers(c.asked()), r.Name, c.now); {
@@ -318,9 +318,9 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 	}
 	var last map[string]int64
 	var now int64
-	var line *brokerLine
+	var line *brokerConn
 	all, err := look(m, func(c *machine) ([]counted, error) {
-		line = m.line
+		line = m.broker
 		all := make([]counted, 0, len(c.names))
 		ages := c.oldestOf()
 		for _, n := range c.names {
@@ -358,30 +358,30 @@ func (m *Master) countNames() (busiest []NameStats, many bool, err error) {
 const mostAsked = 20
 
 // sockets reports whether socket workers may serve jobs.
-func (m *Master) sockets(line *brokerLine) bool { return line != nil && m.opt.Once != m.opt.Prefix }
+func (m *Master) sockets(line *brokerConn) bool { return line != nil && m.opt.Once != m.opt.Prefix }
 
 // served reports whether a socket worker serves a name.
-func (m *Master) served(line *brokerLine, name string) bool {
+func (m *Master) served(line *brokerConn, name string) bool {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
 	return line.b.Rules.Served(ctx, m.opt.Prefix+name)
 }
 
-// spared caches a result for a second if it was expensive to get.
-type spared[T any] struct {
+// cached caches a result for a second if it was expensive to get.
+type cached[T any] struct {
 	mu    sync.Mutex
-	v     T
+	value T
 	until time.Time
 }
 
-func (s *spared[T]) get(look func() (v T, much bool, err error)) (T, error) {
+func (s *cached[T]) get(look func() (v T, much bool, err error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.until) {
-		return s.v, nil
+		return s.value, nil
 	}
 	v, much, err := look()
-	s.v, s.until = v, time.Time{}
+	s.value, s.until = v, time.Time{}
 	if much && err == nil {
 		s.until = time.Now().Add(time.Second)
 	}
@@ -409,12 +409,12 @@ func (c *machine) age(r *record) time.Duration {
 	return time.Duration(max(c.wall-r.Enqueued, 0)) * time.Millisecond
 }
 
-// waiting calls each with waiting jobs, the oldest first, until each returns false or manyLooked
+// waiting calls each with waiting jobs, the oldest first, until each returns false or maxListed
 // records have been examined.
 func (c *machine) waiting(each func(r *record) bool) {
 	from, _ := c.find(c.older)
 	first := true
-	for _, p := range c.order[from:min(len(c.order), from+manyLooked)] {
+	for _, p := range c.bySeq[from:min(len(c.bySeq), from+maxListed)] {
 		if r := p.rec; r != nil && r.waits() {
 			if first = false; !each(r) {
 				return

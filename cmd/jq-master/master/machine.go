@@ -42,52 +42,52 @@ func DefaultLimits() Limits {
 }
 
 const (
-	missedBeats  = 3
-	refusedName  = 60 * time.Second // how long a worker gets no jobs of a name that it did not know
-	firstPause   = time.Second
-	longestPause = time.Minute
-	dropAfter    = 5 * time.Minute // how long a worker may be unreachable
-	justEnded    = time.Minute     // jobs that ended less than this ago are not forgotten because of MaxEnded
-	endedForRoom = 5 * time.Second // jobs that ended less than this ago are not forgotten to make room
-	crossing     = time.Second     // the pause before a job is submitted again
-	manyAtOnce   = 1000            // most records that one step examines
+	missedHeartbeats   = 3
+	refusedNameFor     = 60 * time.Second // how long a worker gets no jobs of a name that it did not know
+	firstPause         = time.Second
+	maxPause           = time.Minute
+	dropAfter          = 5 * time.Minute // how long a worker may be unreachable
+	minEndedAge        = time.Minute     // jobs that ended less than this ago are not forgotten because of MaxEnded
+	minEndedAgeForRoom = 5 * time.Second // jobs that ended less than this ago are not forgotten to make room
+	resubmitPause      = time.Second     // the pause before a job is submitted again
+	maxStepRecords     = 1000            // most records that one step examines
 )
 
 // machine is the state machine of all jobs. It handles one command at a time, learns the time only
 // from at, and has no side effects: it lists them in todo, in order.
 type machine struct {
 	Limits
-	out       outside
+	env       environment
 	rng       *rand.Rand
 	newID     func() job.ID
 	namespace string // part of the names of groups at the broker
 	prefix    string // prefix of the types at the broker
 	once      string // the same for jobs with max_retry 0
 
-	now   int64 // in milliseconds, monotonic; stands still while the machine stands still or the store is away
-	wall  int64 // in milliseconds since 1970, by the store's clock, which is never set but may change with a new term
-	host  int64 // the same by this host's clock, only for due times
-	clock int64 // the clock at the last call of at
-	lost  int64 // how much of clock does not count in now
-	judge int64 // before this, no deadline passes
-	calm  int64 // when judge was last reached and the machine stood still again
-	todo  []func()
+	now           int64 // in milliseconds, monotonic; stands still while the machine stands still or the store is away
+	wall          int64 // in milliseconds since 1970, by the store's clock, which is never set but may change with a new term
+	host          int64 // the same by this host's clock, only for due times
+	clock         int64 // the clock at the last call of at
+	lost          int64 // how much of clock does not count in now
+	deadlinesFrom int64 // before this, no deadline passes
+	graceFrom     int64 // when deadlinesFrom was last reached and the machine stood still again
+	todo          []func()
 
-	seq     uint64
-	jobs    *job.Table[*record]
-	order   []place // by seq
-	gone    int     // how many entries of order are forgotten jobs
-	older   uint64  // no job with a smaller seq waits
-	loading bool    // the store is being read, and order is not sorted yet
-	names   map[string]*name
-	busy    int    // number of names with jobs that have not ended
-	counts  [6]int // jobs by state
-	timers  timers
-	ended   fifo[ending]
-	leaving int   // ended jobs that the store is forgetting, and that still count
-	lack    int64 // how many bytes makeRoom must free
-	spent   int64 // bytes of ended jobs without results that are not being forgotten
-	workers map[job.ID]*worker
+	seq        uint64
+	jobs       *job.Table[*record]
+	bySeq      []place // by seq
+	forgotten  int     // how many entries of bySeq are forgotten jobs
+	older      uint64  // no job with a smaller seq waits
+	loading    bool    // the store is being read, and bySeq is not sorted yet
+	names      map[string]*name
+	busy       int    // number of names with jobs that have not ended
+	counts     [6]int // jobs by state
+	timers     timers
+	ended      fifo[ending]
+	leaving    int   // ended jobs that the store is forgetting, and that still count
+	toFree     int64 // how many bytes makeRoom must free
+	endedBytes int64 // bytes of ended jobs without results that are not being forgotten
+	workers    map[job.ID]*worker
 
 	constraints *constraints
 	changing    bool     // a change of constraints is being written
@@ -109,21 +109,21 @@ type machine struct {
 	fetched []*record // jobs whose results the store has to drop
 	fetchAt int64     // when to tell the store; 0: it has nothing to drop
 
-	full      error // why the store has refused a job for lack of room
-	fullTo    int64 // until when the store counts as full
-	away      error // why the store is away; nil: it is not
-	draining  bool
-	linked    bool // the broker has all jobs, and workers may get those that wait
-	settled   bool // the broker has all jobs, but workers get only those that they already run
-	left      int  // runs that the broker has yet to hand out again; unchanged since leftAt
-	leftAt    int64
-	maxGroups int  // how many groups a job may have at the broker
-	brought   bool // all jobs are on their way to the broker
-	bids      uint32
-	linkedTo  int // the jobs before this index of order have been brought to the broker
-	relinkT0  int64
-	late      []lateJob // jobs that the broker did not take
-	socket    *worker   // stands for all socket workers; nil before the first answer of one
+	full         error // why the store has refused a job for lack of room
+	fullTo       int64 // until when the store counts as full
+	away         error // why the store is away; nil: it is not
+	draining     bool
+	linked       bool // the broker has all jobs, and workers may get those that wait
+	settled      bool // the broker has all jobs, but workers get only those that they already run
+	left         int  // runs that the broker has yet to hand out again; unchanged since leftAt
+	leftAt       int64
+	maxGroups    int  // how many groups a job may have at the broker
+	allSubmitted bool // all jobs are on their way to the broker
+	submissions  uint32
+	linkedTo     int // the jobs before this index of bySeq have been brought to the broker
+	relinkT0     int64
+	late         []lateJob // jobs that the broker did not take
+	socket       *worker   // stands for all socket workers; nil before the first answer of one
 
 	ledger Ledger
 	more   metrics
@@ -137,36 +137,36 @@ type metrics struct {
 	waitSeconds, runSeconds       histogram
 }
 
-// outside is the machine's environment. All methods return soon. The outcome of a call comes later,
+// environment is the machine's environment. All methods return soon. The outcome of a call comes later,
 // as a command, through the function arguments.
-type outside struct {
-	store store.Store
-	line  line // a step copies it for calls that it makes later: they belong to the broker of that step
-	push  Pusher
-	// enter runs a command soon, unless the machine has ended. either does the same, but if the
+type environment struct {
+	store  store.Store
+	broker brokerLink // a step copies it for calls that it makes later: they belong to the broker of that step
+	push   Pusher
+	// run runs a command soon, unless the machine has ended. runOr does the same, but if the
 	// machine has ended it calls gone.
-	enter  func(command func())
-	either func(command, gone func())
-	// fault ends this machine: its state cannot be trusted, or does not belong to it
+	run   func(command func())
+	runOr func(command, gone func())
+	// fail ends this machine: its state cannot be trusted, or does not belong to it
 	// any more.
-	fault func(error)
+	fail func(error)
 }
 
-// line is the connection to the broker.
-type line interface {
-	// submit queues a job. If the broker does not take it, misplaced is called.
+// brokerLink is the connection to the broker.
+type brokerLink interface {
+	// submit queues a job. If the broker does not take it, notAtBroker is called.
 	submit(s submission)
 	// change gives a job new groups, another rank, a new delay from now; nil leaves the old
 	// one.
 	change(id job.ID, groups []string, rank *int64, delay *time.Duration)
 	cancel(id job.ID)
-	// serve sets what a worker serves; the first call connects it.
-	serve(w job.ID, v serving)
-	// part ends a worker's connection.
-	part(w job.ID)
-	rules(ruleChange)
-	// settled calls told when the broker has processed all earlier calls.
-	settled(told func())
+	// setServing sets what a worker serves; the first call connects it.
+	setServing(w job.ID, v serving)
+	// removeWorker ends a worker's connection.
+	removeWorker(w job.ID)
+	setRule(ruleChange)
+	// flush calls told when the broker has processed all earlier calls.
+	flush(told func())
 }
 
 // submission is a job as the broker gets it.
@@ -218,20 +218,20 @@ type name struct {
 	live   int // those that have not ended
 }
 
-// record is a job. past has the fields that are needed only from the first run on.
+// record is a job. runInfo has the fields that are needed only from the first run on.
 type record struct {
-	*job.Job // as it is stored; replaced, never changed
-	name     *name
-	groups   *set  // nil: no constraint applies to it
-	past     *past // nil before the first hand-out
-	op       op
-	inLine   bool   // the broker has it, or will
-	taken    bool   // one of the master's workers has been handed it since it was submitted
-	stale    bool   // its groups, or its rank, have changed while it ran
-	ranked   bool   // its rank has changed since it was submitted
-	long     bool   // its argument is longer than the broker takes: only the master's workers get it
-	bid      uint32 // number of its last submission
-	ripe     int64  // Due on the clock, which does not change when the wall clock is set
+	*job.Job      // as it is stored; replaced, never changed
+	name          *name
+	groups        *set     // nil: no constraint applies to it
+	runInfo       *runInfo // nil before the first hand-out
+	op            op
+	submitted     bool   // the broker has it, or will
+	handedOut     bool   // one of the master's workers has been handed it since it was submitted
+	stale         bool   // its groups, or its rank, have changed while it ran
+	priorityStale bool   // its rank has changed since it was submitted
+	long          bool   // its argument is longer than the broker takes: only the master's workers get it
+	submission    uint32 // number of its last submission
+	dueAt         int64  // Due on the clock, which does not change when the wall clock is set
 }
 
 // op is a transition on its way into the store. A job has at most one.
@@ -248,31 +248,31 @@ const (
 	postponing
 )
 
-// past is the state of a job that was handed out.
-type past struct {
-	run     *run // the current run
-	forget  int64
-	drop    int64 // 0: no result is kept
-	fetch   bool  // a response with the result is being written
-	at      int64 // when the timer is due, monotonic
-	index   int   // in timers; -1: not there
-	waiting []func()
-	pollers []*poller
+// runInfo is the state of a job that was handed out.
+type runInfo struct {
+	run        *run // the current run
+	forget     int64
+	drop       int64 // 0: no result is kept
+	fetch      bool  // a response with the result is being written
+	timerAt    int64 // when the timer is due, monotonic
+	timerIndex int   // in timers; -1: not there
+	waiting    []func()
+	pollers    []*poller
 }
 
 // run is an attempt in progress.
 type run struct {
-	w        *worker
-	handle   handle // nil: the broker has not handed it out yet
-	handed   int64  // when the broker handed it out, on the clock
-	began    int64  // monotonic
-	deadline int64  // monotonic
-	before   job.State
-	sent     bool    // the worker may know of it
-	own      bool    // the broker has it as a job for its worker alone
-	dones    []reply // replies to reports, sent when the end is written
-	ended    bool    // its worker has reported the end, which is being written
-	puller   *puller
+	worker      *worker
+	handle      handle // nil: the broker has not handed it out yet
+	handedAt    int64  // when the broker handed it out, on the clock
+	startedAt   int64  // monotonic
+	deadline    int64  // monotonic
+	stateBefore job.State
+	sent        bool    // the worker may know of it
+	own         bool    // the broker has it as a job for its worker alone
+	replies     []reply // replies to reports, sent when the end is written
+	ended       bool    // its worker has reported the end, which is being written
+	puller      *puller
 }
 
 // reply is called with the outcome of a request; it must not block.
@@ -309,12 +309,12 @@ func (c *machine) at(clock, wall, host int64) {
 	case stood:
 		c.lost += gap - ms(paused)
 	}
-	if stood && c.now >= c.judge {
-		c.calm = c.now
+	if stood && c.now >= c.deadlinesFrom {
+		c.graceFrom = c.now
 	}
 	c.clock, c.now, c.wall, c.host = clock, clock-c.lost, wall, host
 	if stood {
-		c.judge = max(c.judge, min(c.now+ms(reading), c.calm+ms(longestReading)))
+		c.deadlinesFrom = max(c.deadlinesFrom, min(c.now+ms(reading), c.graceFrom+ms(longestReading)))
 	}
 }
 
@@ -328,19 +328,19 @@ func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wall }
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
 // history returns a job's past, and creates it if necessary.
-func (r *record) history() *past {
-	if r.past == nil {
-		r.past = &past{index: -1}
+func (r *record) history() *runInfo {
+	if r.runInfo == nil {
+		r.runInfo = &runInfo{timerIndex: -1}
 	}
-	return r.past
+	return r.runInfo
 }
 
 // running returns the current run, or nil.
 func (r *record) running() *run {
-	if r.past == nil {
+	if r.runInfo == nil {
 		return nil
 	}
-	return r.past.run
+	return r.runInfo.run
 }
 
 // waits reports whether the job is queued or retrying.
@@ -354,23 +354,23 @@ func (r *record) after() *job.Job {
 	return &j
 }
 
-// become replaces a job by the state that was written.
-func (c *machine) become(r *record, j *job.Job) {
+// replaceJob replaces a job by the state that was written.
+func (c *machine) replaceJob(r *record, j *job.Job) {
 	c.count(r, -1)
 	if j.Due != r.Due {
-		r.ripe = c.clock + j.Due - c.wall
+		r.dueAt = c.clock + j.Due - c.wall
 	}
 	r.Job = j
 	c.count(r, 1)
 }
 
-// rest returns how long a job still has to wait, because of its delay or backoff.
-func (c *machine) rest(r *record) time.Duration {
-	return longAt(r.ripe - c.clock)
+// remainingWait returns how long a job still has to wait, because of its delay or backoff.
+func (c *machine) remainingWait(r *record) time.Duration {
+	return brokerDuration(r.dueAt - c.clock)
 }
 
-// longAt returns a number of milliseconds as a duration from 0 to the longest that the broker takes.
-func longAt(milliseconds int64) time.Duration {
+// brokerDuration returns a number of milliseconds as a duration from 0 to the longest that the broker takes.
+func brokerDuration(milliseconds int64) time.Duration {
 	return time.Duration(min(max(milliseconds, 0), wire.MaxDurationMS)) * time.Millisecond
 }
 
@@ -386,11 +386,11 @@ func (c *machine) count(r *record, by int) {
 		c.older = min(c.older, r.Seq)
 	}
 	c.bytes += int64(by) * r.size()
-	switch p := r.past; {
+	switch p := r.runInfo; {
 	case p != nil && p.drop != 0:
 		c.results += by
 	case r.State.Ended() && r.op != forgetting:
-		c.spent += int64(by) * r.size()
+		c.endedBytes += int64(by) * r.size()
 	}
 	if r.State == job.Running {
 		if g := r.groups; g != nil {
@@ -427,9 +427,9 @@ func (c *machine) live() int {
 // insert adds a stored job. While the store is being read, jobs come in any order.
 func (c *machine) insert(r *record) {
 	c.jobs.Put(r.ID, r)
-	c.order = append(c.order, place{r.Seq, r})
-	for i := len(c.order) - 1; !c.loading && i > 0 && c.order[i-1].seq > c.order[i].seq; i-- {
-		c.order[i-1], c.order[i] = c.order[i], c.order[i-1]
+	c.bySeq = append(c.bySeq, place{r.Seq, r})
+	for i := len(c.bySeq) - 1; !c.loading && i > 0 && c.bySeq[i-1].seq > c.bySeq[i].seq; i-- {
+		c.bySeq[i-1], c.bySeq[i] = c.bySeq[i], c.bySeq[i-1]
 	}
 	c.seq = max(c.seq, r.Seq)
 	c.count(r, 1)
@@ -449,25 +449,25 @@ func (c *machine) intern(text string) *name {
 func (c *machine) remove(r *record) {
 	c.count(r, -1)
 	c.timers.remove(r)
-	c.constraints.leave(r)
-	c.disclaim(r)
+	c.constraints.remove(r)
+	c.releaseKey(r)
 	if r.name.counts == [6]int{} {
 		delete(c.names, r.Name)
 	}
 	c.jobs.Delete(r.ID)
 	if i, ok := c.find(r.Seq); ok {
-		c.order[i].rec = nil
-		c.gone++
+		c.bySeq[i].rec = nil
+		c.forgotten++
 	}
-	if c.gone > 1024 && c.gone > len(c.order)/2 {
+	if c.forgotten > 1024 && c.forgotten > len(c.bySeq)/2 {
 		c.compact()
 	}
 }
 
 func (c *machine) compact() {
-	kept := make([]place, 0, len(c.order)-c.gone+1024)
+	kept := make([]place, 0, len(c.bySeq)-c.forgotten+1024)
 	linkedTo, sweep := 0, min(c.constraints.sweep, 0)
-	for i, p := range c.order {
+	for i, p := range c.bySeq {
 		if p.rec != nil {
 			kept = append(kept, p)
 		}
@@ -478,32 +478,32 @@ func (c *machine) compact() {
 			sweep = len(kept)
 		}
 	}
-	c.order, c.gone, c.linkedTo, c.constraints.sweep = kept, 0, linkedTo, sweep
+	c.bySeq, c.forgotten, c.linkedTo, c.constraints.sweep = kept, 0, linkedTo, sweep
 }
 
 // find returns the index in order of a seq and true, or the index of the next larger one and false.
 func (c *machine) find(seq uint64) (int, bool) {
-	low, high := 0, len(c.order)
+	low, high := 0, len(c.bySeq)
 	for low < high {
-		if mid := (low + high) / 2; c.order[mid].seq < seq {
+		if mid := (low + high) / 2; c.bySeq[mid].seq < seq {
 			low = mid + 1
 		} else {
 			high = mid
 		}
 	}
-	return low, low < len(c.order) && c.order[low].seq == seq
+	return low, low < len(c.bySeq) && c.bySeq[low].seq == seq
 }
 
-// settle calls the functions that wait for a transition, until one of them begins the next one.
-func (c *machine) settle(r *record) {
-	if r.op != idle || r.past == nil || r.past.waiting == nil {
+// callWaiting calls the functions that wait for a transition, until one of them begins the next one.
+func (c *machine) callWaiting(r *record) {
+	if r.op != idle || r.runInfo == nil || r.runInfo.waiting == nil {
 		return
 	}
-	waiting := r.past.waiting
-	r.past.waiting = nil
+	waiting := r.runInfo.waiting
+	r.runInfo.waiting = nil
 	for i, f := range waiting {
 		if r.op != idle {
-			r.past.waiting = append(r.past.waiting, waiting[i:]...)
+			r.runInfo.waiting = append(r.runInfo.waiting, waiting[i:]...)
 			return
 		}
 		f()
@@ -519,14 +519,14 @@ func (c *machine) write(o op, r *record, send func(done func(error)), then func(
 	r.op = o
 	c.later(func() {
 		send(func(err error) {
-			c.out.enter(func() {
+			c.env.run(func() {
 				if err != nil {
-					c.out.fault(err)
+					c.env.fail(err)
 					return
 				}
 				r.op = idle
 				then()
-				c.settle(r)
+				c.callWaiting(r)
 			})
 		})
 	})

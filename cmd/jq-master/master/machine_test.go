@@ -62,14 +62,14 @@ func (w *world) settleDown() {
 	}
 	for r := range w.c.jobs.All() { // the waiting jobs, as the broker has them
 		b := w.br.jobs[r.ID]
-		if b == nil || !r.inLine || !r.waits() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
+		if b == nil || !r.submitted || !r.waits() || r.op != idle || b.running || slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) {
 			continue
 		}
 		if !slices.Equal(b.groups, r.groups.groups()) {
 			w.fatalf("the broker has job %v in %q, not %q", r.ID, b.groups, r.groups.groups())
 		}
-		if b.priority != w.c.rank(r) {
-			w.fatalf("the broker has job %v with priority %d, not %d", r.ID, b.priority, w.c.rank(r))
+		if b.priority != w.c.brokerPriority(r) {
+			w.fatalf("the broker has job %v with priority %d, not %d", r.ID, b.priority, w.c.brokerPriority(r))
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (w *world) elapse(d time.Duration) {
 func (w *world) pass(d time.Duration) {
 	w.br.deliver()
 	w.elapse(d)
-	w.step(w.c, func() { w.c.beat(); w.c.refill(); w.c.placeLate(); w.c.tick() })
+	w.step(w.c, func() { w.c.checkPeriodic(); w.c.refill(); w.c.submitLate(); w.c.tick() })
 }
 
 func (w *world) jobs() []*expected {
@@ -138,7 +138,7 @@ func (w *world) act() {
 		b := w.br
 		w.br = &naiveBroker{w: w, c: w.c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
 		b.todo = nil
-		w.c.out.line = w.br
+		w.c.env.broker = w.br
 		b.deliver() // read before the connection was
 	case n < 80:
 		w.poll()
@@ -167,7 +167,7 @@ func (w *world) heal() {
 		if n > 20_000 {
 			for r := range w.c.jobs.All() {
 				if !r.State.Ended() {
-					w.t.Logf("%v %v op %d inLine %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.inLine, r.Attempt, r.Due-w.now, w.br.jobs[r.ID])
+					w.t.Logf("%v %v op %d inLine %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.submitted, r.Attempt, r.Due-w.now, w.br.jobs[r.ID])
 				}
 			}
 			for id, v := range w.br.workers {
@@ -212,12 +212,12 @@ func TestSurplus(t *testing.T) {
 	c := w.c
 	c.MaxEnded = 10
 	w.step(c, func() {
-		for n := range 3 * manyAtOnce {
+		for n := range 3 * maxStepRecords {
 			j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
 			c.load(j, w.now+ms(time.Hour), 0)
 		}
 	})
-	w.now += ms(2 * justEnded)
+	w.now += ms(2 * minEndedAge)
 	w.st.away = true
 	for range 5 {
 		w.step(c, c.expire)
@@ -247,8 +247,8 @@ func TestSurplusBytes(t *testing.T) {
 	})
 	w.step(c, c.expire)
 	w.st.flush()
-	if c.results != 30 || c.counts[job.Done] != 30+50 || c.spent != 50<<10 || c.bytes != 80<<10 {
-		t.Fatalf("%d results and %d jobs are left, with %d of %d bytes without a result", c.results, c.counts[job.Done], c.spent, c.bytes)
+	if c.results != 30 || c.counts[job.Done] != 30+50 || c.endedBytes != 50<<10 || c.bytes != 80<<10 {
+		t.Fatalf("%d results and %d jobs are left, with %d of %d bytes without a result", c.results, c.counts[job.Done], c.endedBytes, c.bytes)
 	}
 }
 
@@ -265,11 +265,11 @@ func TestLoadInAnyOrder(t *testing.T) {
 	for i := range uint64(n) {
 		load(n-i, job.Done)
 	}
-	if first := c.order[0].seq; first != n+1 {
+	if first := c.bySeq[0].seq; first != n+1 {
 		t.Fatalf("the first job is %d: each one that was read later has moved all others", first)
 	}
 	c.loaded()
-	for i, p := range c.order {
+	for i, p := range c.bySeq {
 		if p.seq != uint64(i+1) || p.rec.Seq != p.seq {
 			t.Fatalf("place %d is of job %d", i, p.seq)
 		}
@@ -289,7 +289,7 @@ func TestOldest(t *testing.T) {
 		return c.jobs.Get(j.ID)
 	}
 	first := load("a", job.Done, 50*time.Minute)
-	for range 2 * manyLooked {
+	for range 2 * maxListed {
 		load("a", job.Done, 40*time.Minute)
 	}
 	load("b", job.Queued, 30*time.Minute)
@@ -306,11 +306,11 @@ func TestOldest(t *testing.T) {
 	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
 	again := first.after()
 	again.State = job.Queued
-	c.become(first, again)
+	c.replaceJob(first, again)
 	is(50*time.Minute, 50*time.Minute, 0, 0) // the others are behind too many
 	done := first.after()
 	done.State = job.Done
-	c.become(first, done)
+	c.replaceJob(first, done)
 	for range 3 {
 		c.oldest()
 	}
@@ -329,10 +329,10 @@ func TestSize(t *testing.T) {
 func TestLineOfThen(t *testing.T) {
 	w := newWorld(t, 1)
 	c, next := w.c, &naiveBroker{w: w}
-	c.place(c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Queued}))
+	c.submitWaiting(c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Queued}))
 	c.linkSlice(2)
 	c.rule(ruleChange{pattern: "c:x"})
-	c.out.line = next
+	c.env.broker = next
 	for _, f := range c.todo {
 		f()
 	}
@@ -348,7 +348,7 @@ func (w *world) waiting(timeout float64) *record {
 	w.c.load(j, 0, 0)
 	w.c.todo = nil
 	r := w.c.jobs.Get(j.ID)
-	r.inLine = true
+	r.submitted = true
 	return r
 }
 
@@ -363,7 +363,7 @@ func TestStoodStill(t *testing.T) {
 		c := w.c
 		k := w.someWorker()
 		k.Heartbeat = true
-		c.out.push = &pushes{}
+		c.env.push = &pushes{}
 		var r *record
 		w.step(c, func() {
 			r = w.waiting(10)
@@ -380,7 +380,7 @@ func TestStoodStill(t *testing.T) {
 			}
 			w.step(c, func() { _, _ = c.known(job.Caller{ID: k.ID}, false) })
 		}
-		w.pass(missedBeats*c.Heartbeat + reading + 2*beats)
+		w.pass(missedHeartbeats*c.Heartbeat + reading + 2*beats)
 		w.st.flush()
 		if r.State == job.Running || c.workers[k.ID] != nil {
 			t.Fatalf("%v: a silent worker is not lost", v)
@@ -395,7 +395,7 @@ func TestStutter(t *testing.T) {
 		for _, stood := range []time.Duration{2*beats + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
 			w := newWorld(t, 1)
 			c := w.c
-			c.out.push = &pushes{}
+			c.env.push = &pushes{}
 			k, other := w.someWorker(), w.someWorker()
 			k.Heartbeat = true
 			var lost, late *record
@@ -427,20 +427,20 @@ func TestSlowStart(t *testing.T) {
 	c := w.c
 	k := w.someWorker()
 	k.Heartbeat = true
-	c.out.push = &pushes{}
+	c.env.push = &pushes{}
 	w.st.away = true // and the machine has not noticed
 	var r *record
 	w.step(c, func() { r = w.waiting(3); c.linked = true; c.start(r, k, nil) })
 	w.elapse(2 * time.Second)
 	w.st.away = false
 	w.st.flush()
-	if left := r.past.run.deadline - c.now; left != 3000+ms(c.TimeoutGrace) {
+	if left := r.runInfo.run.deadline - c.now; left != 3000+ms(c.TimeoutGrace) {
 		t.Fatalf("the run has %d ms", left)
 	}
 	w.step(c, func() { c.storeChanged(store.ErrAway) })
 	w.pass(time.Hour)
 	w.step(c, func() { c.storeChanged(nil) })
-	w.pass(missedBeats * c.Heartbeat / 2)
+	w.pass(missedHeartbeats * c.Heartbeat / 2)
 	if r.State != job.Running || c.workers[k.ID] != k {
 		t.Fatal("an hour without the store is the worker's")
 	}
@@ -456,7 +456,7 @@ func TestBrokerGivesUp(t *testing.T) {
 	var r *record
 	w.step(c, func() {
 		r = w.waiting(3)
-		c.linked, c.brought = true, true
+		c.linked, c.allSubmitted = true, true
 		c.start(r, k, naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}})
 	})
 	w.step(c, func() { c.storeChanged(store.ErrAway) })
@@ -468,7 +468,7 @@ func TestBrokerGivesUp(t *testing.T) {
 		w.st.flush()
 	}
 	w.br.some(10)
-	if r.State != job.Queued || !r.inLine || w.br.jobs[r.ID] == nil {
+	if r.State != job.Queued || !r.submitted || w.br.jobs[r.ID] == nil {
 		t.Fatalf("the job is %v, and the broker has %v", r.State, w.br.jobs[r.ID])
 	}
 }
@@ -480,44 +480,44 @@ func TestClockIsSet(t *testing.T) {
 		t.Run(set.String(), func(t *testing.T) {
 			w := newWorld(t, 1)
 			c, k := w.c, w.someWorker()
-			c.out.push, c.MaxEnded = &pushes{}, 0
+			c.env.push, c.MaxEnded = &pushes{}, 0
 			add := func(j job.Job) *record {
 				j.ID, j.Name, j.Seq = c.newID(), "n", c.seq+1
 				w.mem.Enqueue([]*job.Job{&j}, nil, func([]job.ID, bool, error) {})
-				return c.adopt(&j)
+				return c.newRecord(&j)
 			}
 			var delayed, old, ended *record
 			w.step(c, func() {
-				c.linked, c.brought = true, true
+				c.linked, c.allSubmitted = true, true
 				delayed = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now, Due: w.now + 2000})
 				old = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now})
 				ended = add(job.Job{State: job.Done, Finished: w.now})
-				c.over(ended, w.now+ms(time.Hour), 0)
+				c.addEnded(ended, w.now+ms(time.Hour), 0)
 				c.ledger.Enqueued, c.ledger.Waiting, c.ledger.Done = 3, 2, 1
-				c.place(delayed)
-				c.place(old)
+				c.submitWaiting(delayed)
+				c.submitWaiting(old)
 			})
 			w.set = ms(set)
 			h := naiveRun{w.br, &naiveJob{submission: submission{id: delayed.ID}, running: true}}
 			w.elapse(1900 * time.Millisecond)
-			w.step(c, func() { c.handed(k.ID, delayed.ID, false, h) })
+			w.step(c, func() { c.onHandout(k.ID, delayed.ID, false, h) })
 			w.br.some(1 << 20)
 			if delayed.State != job.Queued {
 				t.Fatal("the delayed job is handed out before its time")
 			}
 			w.elapse(100 * time.Millisecond)
-			w.step(c, func() { c.handed(k.ID, delayed.ID, false, h) })
+			w.step(c, func() { c.onHandout(k.ID, delayed.ID, false, h) })
 			if delayed.State != job.Running {
 				t.Fatalf("the delayed job is %v at its time", delayed.State)
 			}
-			w.step(c, func() { old.inLine = false; c.place(old) })
+			w.step(c, func() { old.submitted = false; c.submitWaiting(old) })
 			delete(w.br.jobs, old.ID)
 			w.br.some(1 << 20)
 			if j := w.br.jobs[old.ID]; j == nil || j.age > wire.MaxDurationMS*time.Millisecond {
 				t.Fatalf("the broker has %+v", j)
 			}
 			w.st.flush()
-			w.pass(justEnded)
+			w.pass(minEndedAge)
 			w.st.flush()
 			if c.jobs.Get(ended.ID) != nil {
 				t.Error("the ended job is still there")

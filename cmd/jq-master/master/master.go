@@ -61,37 +61,37 @@ type Master struct {
 
 	scraped  scraped
 	drained  chan struct{} // closed when Drain was called
-	serves   atomic.Pointer[service]
+	active   atomic.Pointer[activeMachine]
 	commands commandQueue
 
-	mu    sync.Mutex // guards the fields below
-	c     *machine   // nil unless this master is the active one
-	line  *brokerLine
-	state *job.Fault // why c is nil
-	away  error      // why the store is away
-	rest  []func()   // work that a machine left when it ended
-	alarm *time.Timer
-	rings int64 // when it fires, on the machine's clock
-	chore chan struct{}
-	rates rates
+	mu        sync.Mutex // guards the fields below
+	c         *machine   // nil unless this master is the active one
+	broker    *brokerConn
+	state     *job.Fault // why c is nil
+	away      error      // why the store is away
+	rest      []func()   // work that a machine left when it ended
+	alarm     *time.Timer
+	alarmAt   int64 // when it fires, on the machine's clock
+	choresDue chan struct{}
+	rates     rates
 
-	names spared[[]NameStats]
-	held  spared[map[string]int] // jobs that constraints hold back
-	found spared[*Found]
+	names cached[[]NameStats]
+	held  cached[map[string]int] // jobs that constraints hold back
+	found cached[*Found]
 	known finding.Memory // guarded by found
 }
 
-// service is the active machine.
-type service struct {
-	c    *machine
-	dead chan struct{} // closed when it has ended
+// activeMachine is the active machine.
+type activeMachine struct {
+	c     *machine
+	ended chan struct{} // closed when it has ended
 }
 
 // Open returns a master. It does nothing before Run.
 func Open(o Options) *Master {
 	return &Master{
 		opt: o, log: o.Log, began: boot.Since(), start: time.Now().UnixMilli(),
-		drained: make(chan struct{}), chore: make(chan struct{}, 1), state: errStarting,
+		drained: make(chan struct{}), choresDue: make(chan struct{}, 1), state: errStarting,
 	}
 }
 
@@ -104,16 +104,16 @@ func (m *Master) clock() (now, wall, host int64) {
 	return m.start + ms(boot.Since()-m.began), m.opt.Store.Now(), time.Now().UnixMilli()
 }
 
-// wind sets the alarm for the next work that is due.
-func (m *Master) wind(c *machine) {
+// setAlarm sets the timer for the next work that is due.
+func (m *Master) setAlarm(c *machine) {
 	next := c.next()
-	if next < m.rings && m.alarm != nil {
-		m.rings = next
+	if next < m.alarmAt && m.alarm != nil {
+		m.alarmAt = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
 	}
-	if !c.brought && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // checked again at each beat
+	if !c.allSubmitted && m.opt.Store.Holds() || c.constraints.sweep >= 0 { // checked again at each beat
 		select {
-		case m.chore <- struct{}{}:
+		case m.choresDue <- struct{}{}:
 		default:
 		}
 	}
@@ -128,26 +128,26 @@ func (m *Master) Run(ctx context.Context) error {
 		m.away = away
 		m.mu.Unlock()
 		if c != nil {
-			m.step(c, func() { c.storeChanged(away) })
+			m.queueStep(c, func() { c.storeChanged(away) })
 		}
 	})
 	for {
-		m.stand(errStandby)
+		m.setState(errStandby)
 		if err := m.acquire(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		m.stand(errStarting)
+		m.setState(errStarting)
 		err := m.serve(ctx)
 		switch {
 		case ctx.Err() != nil:
 			m.resign(ctx)
 			return nil
-		case err == errForsaken:
+		case err == errYield:
 			m.log.Error().Stringer("broker_wait", m.opt.BrokerWait).Msg("the broker has been away for that long; a standby that reaches its broker gets the lease")
-			m.stand(errStandby)
+			m.setState(errStandby)
 			m.resign(ctx)
 			continue
 		}
@@ -167,8 +167,8 @@ func (m *Master) resign(ctx context.Context) {
 	}
 }
 
-// stand makes the master refuse all requests for this reason.
-func (m *Master) stand(why *job.Fault) {
+// setState makes the master refuse all requests for this reason.
+func (m *Master) setState(why *job.Fault) {
 	m.mu.Lock()
 	m.state = why
 	m.mu.Unlock()
@@ -179,11 +179,11 @@ func (m *Master) serve(ctx context.Context) error {
 	c := newMachine(m.opt.Limits, m.opt.Seed)
 	c.namespace, c.prefix, c.once, c.schedules.read = m.opt.Namespace, m.opt.Prefix, m.opt.Once, m.opt.ReadJob
 	failed := make(chan error, 1)
-	c.out = outside{
+	c.env = environment{
 		store: m.opt.Store, push: m.opt.Push,
-		enter:  func(f func()) { m.step(c, f) },
-		either: func(f, gone func()) { m.order(command{c, f, gone}) },
-		fault: func(err error) {
+		run:   func(f func()) { m.queueStep(c, f) },
+		runOr: func(f, gone func()) { m.queueCommand(command{c, f, gone}) },
+		fail: func(err error) {
 			select {
 			case failed <- err:
 			default:
@@ -197,7 +197,7 @@ func (m *Master) serve(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	begin := sync.OnceFunc(func() { go m.keepFile(life) })
-	var alone loneliness
+	var brokerOutage outage
 	for {
 		line, err := m.connect(c)
 		if err != nil {
@@ -205,13 +205,13 @@ func (m *Master) serve(ctx context.Context) error {
 		}
 		m.activate(c, line)
 		begin()
-		again := m.work(ctx, c, line, &alone, failed)
+		again := m.drive(ctx, c, line, &brokerOutage, failed)
 		if again == nil {
 			m.log.Warn().Msg("the broker is gone, or a token has gained rights; all jobs are submitted again")
 			m.mu.Lock()
 			c.at(m.clock())
 			c.unlink()
-			c.out.line = nowhere{}
+			c.env.broker = noBroker{}
 			m.mu.Unlock()
 			line.close()
 			continue
@@ -257,12 +257,12 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	return nil
 }
 
-func (m *Master) connect(c *machine) (*brokerLine, error) {
+func (m *Master) connect(c *machine) (*brokerConn, error) {
 	b, err := m.opt.Broker()
 	if err != nil {
 		return nil, err
 	}
-	line, err := openLine(b, m.opt.Values, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.step(c, func() { f(c) }) }, m.log)
+	line, err := openLine(b, m.opt.Values, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.queueStep(c, func() { f(c) }) }, m.log)
 	if err != nil {
 		b.Close()
 	}
@@ -270,25 +270,25 @@ func (m *Master) connect(c *machine) (*brokerLine, error) {
 }
 
 // activate makes the master serve requests.
-func (m *Master) activate(c *machine, line *brokerLine) {
+func (m *Master) activate(c *machine, line *brokerConn) {
 	m.mu.Lock()
-	c.out.line, c.maxGroups = line, line.b.MaxGroups
+	c.env.broker, c.maxGroups = line, line.b.MaxGroups
 	if m.c == nil {
 		m.c, m.state = c, nil
-		m.serves.Store(&service{c, make(chan struct{})})
+		m.active.Store(&activeMachine{c, make(chan struct{})})
 		c.away = m.away
-		m.rings = never
-		m.alarm = time.AfterFunc(time.Hour, func() { m.ring(c) })
+		m.alarmAt = never
+		m.alarm = time.AfterFunc(time.Hour, func() { m.onAlarm(c) })
 	}
-	m.line = line
-	m.wind(c)
+	m.broker = line
+	m.setAlarm(c)
 	m.mu.Unlock()
 }
 
 // flush sends the store what was collected for it.
 func (m *Master) flush(c *machine) {
 	sent := make(chan struct{})
-	m.step(c, func() {
+	m.queueStep(c, func() {
 		c.flushFetched()
 		c.later(func() { close(sent) })
 	})
@@ -298,19 +298,19 @@ func (m *Master) flush(c *machine) {
 // deactivate makes the master refuse requests again, including those that wait.
 func (m *Master) deactivate(c *machine) {
 	m.mu.Lock()
-	m.c, m.line = nil, nil
+	m.c, m.broker = nil, nil
 	m.rest, c.todo = append(m.rest, c.todo...), nil
 	m.state = errStarting
 	m.alarm.Stop()
-	close(m.serves.Swap(nil).dead)
+	close(m.active.Swap(nil).ended)
 	m.mu.Unlock()
-	m.order(command{})
+	m.queueCommand(command{})
 }
 
-// ring does the work that is due.
-func (m *Master) ring(c *machine) {
-	m.step(c, func() {
-		m.rings = never
+// onAlarm does the work that is due.
+func (m *Master) onAlarm(c *machine) {
+	m.queueStep(c, func() {
+		m.alarmAt = never
 		c.tick()
 	})
 }
@@ -318,8 +318,8 @@ func (m *Master) ring(c *machine) {
 // beats is the interval at which workers are checked.
 const beats = 200 * time.Millisecond
 
-// work drives the machine. It returns nil when the connection to the broker must be opened again.
-func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, alone *loneliness, failed <-chan error) error {
+// drive drives the machine. It returns nil when the connection to the broker must be opened again.
+func (m *Master) drive(ctx context.Context, c *machine, conn *brokerConn, brokerOutage *outage, failed <-chan error) error {
 	beat := time.NewTicker(beats)
 	defer beat.Stop()
 	second := time.NewTicker(time.Second)
@@ -333,44 +333,44 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, alone *
 			return err
 		case <-m.opt.Store.Lost():
 			return m.opt.Store.Err()
-		case <-line.b.Lost:
+		case <-conn.b.Lost:
 			return nil
-		case <-line.outdated:
+		case <-conn.outdated:
 			return nil
 		case <-drained:
 			drained = nil
-			m.step(c, c.drain)
+			m.queueStep(c, c.drain)
 		case <-beat.C:
-			m.step(c, func() { c.beat(); c.refill(); c.placeLate(); c.settleSchedules(); c.tick() })
+			m.queueStep(c, func() { c.checkPeriodic(); c.refill(); c.submitLate(); c.settleSchedules(); c.tick() })
 		case <-second.C:
-			m.step(c, func() { m.rates.sample(&c.ledger) })
-			if alone.lasts(m.forsaken(line), boot.Since()) >= m.opt.BrokerWait {
-				return errForsaken
+			m.queueStep(c, func() { m.rates.sample(&c.ledger) })
+			if brokerOutage.length(m.shouldYield(conn), boot.Since()) >= m.opt.BrokerWait {
+				return errYield
 			}
-		case <-m.chore:
-			m.chores(c, line)
+		case <-m.choresDue:
+			m.doChores(c, conn)
 		}
 	}
 }
 
-// chores submits jobs to the broker and applies changed constraints to jobs, in slices between
+// doChores submits jobs to the broker and applies changed constraints to jobs, in slices between
 // which other commands run.
-func (m *Master) chores(c *machine, line *brokerLine) {
+func (m *Master) doChores(c *machine, line *brokerConn) {
 	ahead, changes := line.backlog()
 	var part *slice
-	m.hold(c, func() {
-		if ahead <= manyAtOnce/2 {
-			c.linkSlice(manyAtOnce)
+	m.runNow(c, func() {
+		if ahead <= maxStepRecords/2 {
+			c.linkSlice(maxStepRecords)
 		}
 		// The next slice waits until the broker has processed the last one: while this
 		// process is busy with slices, it reads no requests.
-		if c.brought && ahead <= sliceLooks/sliceCost && changes == 0 {
-			part = c.nextSlice(sliceLooks)
+		if c.allSubmitted && ahead <= maxSliceCost/changeCost && changes == 0 {
+			part = c.nextSlice(maxSliceCost)
 		}
 	})
 	if part != nil {
 		part.match()
-		m.hold(c, func() { c.sweepSlice(part) })
+		m.runNow(c, func() { c.sweepSlice(part) })
 	}
 	if part != nil || ahead+changes > 0 { // let the broker and requests run
 		time.Sleep(time.Millisecond)
@@ -420,7 +420,7 @@ func (m *Master) Ready() error {
 	case m.c.now < m.c.fullTo:
 		return unavailable(m.c.full)
 	}
-	if err := m.line.health(); err != nil {
+	if err := m.broker.health(); err != nil {
 		return &job.Fault{Code: job.Starting, Reason: err.Error(), RetryAfter: time.Second}
 	}
 	if !m.c.linked {
@@ -429,13 +429,13 @@ func (m *Master) Ready() error {
 	return nil
 }
 
-// nowhere stands in for the line while there is no broker.
-type nowhere struct{}
+// noBroker stands in for the connection while there is no broker.
+type noBroker struct{}
 
-func (nowhere) submit(submission)                               {}
-func (nowhere) change(job.ID, []string, *int64, *time.Duration) {}
-func (nowhere) cancel(job.ID)                                   {}
-func (nowhere) serve(job.ID, serving)                           {}
-func (nowhere) part(job.ID)                                     {}
-func (nowhere) rules(ruleChange)                                {}
-func (nowhere) settled(func())                                  {}
+func (noBroker) submit(submission)                               {}
+func (noBroker) change(job.ID, []string, *int64, *time.Duration) {}
+func (noBroker) cancel(job.ID)                                   {}
+func (noBroker) setServing(job.ID, serving)                      {}
+func (noBroker) removeWorker(job.ID)                             {}
+func (noBroker) setRule(ruleChange)                              {}
+func (noBroker) flush(func())                                    {}

@@ -17,11 +17,11 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 		return nil, unknownJob(id)
 	}
 	st := c.view(r)
-	if r.State == job.Done && r.past.drop != 0 && !r.past.fetch {
+	if r.State == job.Done && r.runInfo.drop != 0 && !r.runInfo.fetch {
 		st.Result = r.Result
 		if !peek {
-			r.past.fetch = true
-			st.Fetch = func(written bool) { c.out.enter(func() { c.fetchedBy(r, written) }) }
+			r.runInfo.fetch = true
+			st.Fetch = func(written bool) { c.env.run(func() { c.fetchedBy(r, written) }) }
 		}
 	}
 	return st, nil
@@ -41,11 +41,11 @@ func (c *machine) view(r *record) *Status {
 
 // fetchedBy is called after a response with the result; written reports whether all of it was sent.
 func (c *machine) fetchedBy(r *record, written bool) {
-	if c.jobs.Get(r.ID) != r || r.past == nil || !r.past.fetch {
+	if c.jobs.Get(r.ID) != r || r.runInfo == nil || !r.runInfo.fetch {
 		return
 	}
 	if !written {
-		r.past.fetch = false
+		r.runInfo.fetch = false
 		return
 	}
 	c.more.fetched++
@@ -76,12 +76,12 @@ func (c *machine) poll(id job.ID, p *poller) {
 // its way.
 func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 	r := c.jobs.Get(id)
-	if r == nil || r.past == nil {
+	if r == nil || r.runInfo == nil {
 		return nil, true
 	}
-	for i, o := range r.past.pollers {
+	for i, o := range r.runInfo.pollers {
 		if o == p {
-			r.past.pollers = append(r.past.pollers[:i:i], r.past.pollers[i+1:]...)
+			r.runInfo.pollers = append(r.runInfo.pollers[:i:i], r.runInfo.pollers[i+1:]...)
 			c.waiters--
 			return c.view(r), false
 		}
@@ -92,11 +92,11 @@ func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
 // wakePollers answers all requests that wait for a job. A result goes to all of them, and counts as
 // fetched if one of those that fetch it has received all of it.
 func (c *machine) wakePollers(r *record) {
-	all := r.past.pollers
+	all := r.runInfo.pollers
 	if len(all) == 0 {
 		return
 	}
-	r.past.pollers = nil
+	r.runInfo.pollers = nil
 	c.waiters -= len(all)
 	if r.State == job.Cancelled {
 		err := unknownJob(r.ID)
@@ -111,16 +111,16 @@ func (c *machine) wakePollers(r *record) {
 			fetching++
 		}
 	}
-	has := r.State == job.Done && r.past.drop != 0
+	has := r.State == job.Done && r.runInfo.drop != 0
 	written := false
 	for _, p := range all {
 		st := c.view(r)
 		if has {
 			st.Result = r.Result
 			if !p.peek {
-				r.past.fetch = true
+				r.runInfo.fetch = true
 				st.Fetch = func(ok bool) {
-					c.out.enter(func() {
+					c.env.run(func() {
 						written = written || ok
 						if fetching--; fetching == 0 {
 							c.fetchedBy(r, written)

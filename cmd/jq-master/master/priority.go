@@ -28,13 +28,13 @@ func (c *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	}
 	j := r.after()
 	j.Priority = priority
-	c.write(postponing, r, func(done func(error)) { c.out.store.Postpone(j, done) }, func() {
-		c.become(r, j)
-		r.ranked = true
+	c.write(postponing, r, func(done func(error)) { c.env.store.Postpone(j, done) }, func() {
+		c.replaceJob(r, j)
+		r.priorityStale = true
 		found := c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil))
 		if found != r.groups {
-			c.constraints.leave(r)
-			c.constraints.enter(r, found)
+			c.constraints.remove(r)
+			c.constraints.add(r, found)
 		}
 		c.regroup(r)
 		c.later(func() { reply(nil) })

@@ -4,19 +4,19 @@ import "gloom/cmd/jq-master/job"
 
 // puller is a worker's request for jobs.
 type puller struct {
-	max    int
-	coming int // jobs that are on their way to it
-	jobs   []job.Handout
-	runs   []*run
-	recs   []*record
-	ready  func() // called once, when there is something to take
-	closed bool
+	max      int
+	expected int // jobs that are on their way to it
+	jobs     []job.Handout
+	runs     []*run
+	recs     []*record
+	ready    func() // called once, when there is something to take
+	closed   bool
 }
 
 // demand returns how many more jobs a worker asks for.
 func (w *worker) demand() (n int) {
 	for _, p := range w.pullers {
-		n += p.max - p.coming - len(p.jobs)
+		n += p.max - p.expected - len(p.jobs)
 	}
 	return n
 }
@@ -24,8 +24,8 @@ func (w *worker) demand() (n int) {
 // reserve returns the request that gets the next job. demand must be above 0.
 func (w *worker) reserve() *puller {
 	for _, p := range w.pullers {
-		if p.max > p.coming+len(p.jobs) {
-			p.coming++
+		if p.max > p.expected+len(p.jobs) {
+			p.expected++
 			return p
 		}
 	}
@@ -35,30 +35,30 @@ func (w *worker) reserve() *puller {
 // pull begins a request for jobs.
 func (c *machine) pull(w *worker, p *puller) {
 	w.pullers = append(w.pullers, p)
-	c.serve(w)
+	c.updateServing(w)
 }
 
 // deliver gives a job to a request, unless the request has ended.
 func (p *puller) deliver(c *machine, h *job.Handout) bool {
-	p.coming--
+	p.expected--
 	if p.closed {
 		return false
 	}
 	r := c.jobs.Get(h.ID)
-	p.jobs, p.runs, p.recs = append(p.jobs, *h), append(p.runs, r.past.run), append(p.recs, r)
-	p.offer(c)
+	p.jobs, p.runs, p.recs = append(p.jobs, *h), append(p.runs, r.runInfo.run), append(p.recs, r)
+	p.complete(c)
 	return true
 }
 
-// miss is called when a job on its way to a request will not arrive.
-func (p *puller) miss(c *machine) {
-	p.coming--
-	p.offer(c)
+// notDelivered is called when a job on its way to a request will not arrive.
+func (p *puller) notDelivered(c *machine) {
+	p.expected--
+	p.complete(c)
 }
 
-// offer completes a request with the jobs that it has got, unless more are on their way.
-func (p *puller) offer(c *machine) {
-	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.coming == 0 || len(p.jobs) == p.max || c.away != nil) {
+// complete completes a request with the jobs that it has got, unless more are on their way.
+func (p *puller) complete(c *machine) {
+	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || c.away != nil) {
 		p.ready = nil
 		c.later(ready)
 	}
@@ -77,7 +77,7 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 		}
 	}
 	w.seen = c.now
-	c.serve(w)
+	c.updateServing(w)
 	var jobs []job.Handout
 	for i, r := range p.recs {
 		switch u := p.runs[i]; {
@@ -85,11 +85,11 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 		case taken:
 			jobs = append(jobs, p.jobs[i])
 		case r.op == idle:
-			c.unstart(r)
+			c.undoRun(r)
 		default:
 			r.wait(func() {
 				if r.running() == u && r.op == idle {
-					c.unstart(r)
+					c.undoRun(r)
 				}
 			})
 		}

@@ -17,7 +17,7 @@ func TestPullMisses(t *testing.T) {
 	c.linkSlice(1)
 	c.linked = true
 	started := map[job.ID]func(error){}
-	c.out.store = &heldStarts{Store: w.st, held: started}
+	c.env.store = &heldStarts{Store: w.st, held: started}
 	var ready int
 	p := &puller{max: 2, ready: func() { ready++ }}
 	ids := []job.ID{c.newID(), c.newID()}
@@ -26,14 +26,14 @@ func TestPullMisses(t *testing.T) {
 		for i, id := range ids {
 			c.ledger.Enqueued++
 			c.ledger.Waiting++
-			r := c.adopt(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30_000}, Seq: uint64(i + 1), State: job.Queued})
-			c.place(r)
-			c.handed(k.ID, id, false, naiveRun{w.br, &naiveJob{submission: submission{id: id}}})
+			r := c.newRecord(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30_000}, Seq: uint64(i + 1), State: job.Queued})
+			c.submitWaiting(r)
+			c.onHandout(k.ID, id, false, naiveRun{w.br, &naiveJob{submission: submission{id: id}}})
 		}
 	})
 	started[ids[0]](nil)
-	if ready != 0 || p.coming != 1 {
-		t.Fatalf("ready %d times with %d coming", ready, p.coming)
+	if ready != 0 || p.expected != 1 {
+		t.Fatalf("ready %d times with %d coming", ready, p.expected)
 	}
 	w.step(c, func() { c.storeChanged(store.ErrAway) })
 	if ready != 1 {
@@ -41,8 +41,8 @@ func TestPullMisses(t *testing.T) {
 	}
 	started[ids[1]](nil)
 	w.step(c, func() { c.storeChanged(nil) })
-	if p.coming != 0 || k.demand() != 1 {
-		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.coming, k.demand())
+	if p.expected != 0 || k.demand() != 1 {
+		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.expected, k.demand())
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 // load adds a stored job, which the broker does not know yet.
 func (c *machine) load(j *job.Job, forget, drop int64) {
 	c.setRight(j)
-	r := c.adopt(j)
-	c.claimed(r)
+	r := c.newRecord(j)
+	c.restoreKey(r)
 	if !j.State.Ended() {
-		c.constraints.enter(r, c.constraints.setOf(match(c.constraints.list, &j.Attributes, nil)))
+		c.constraints.add(r, c.constraints.setOf(match(c.constraints.list, &j.Attributes, nil)))
 	}
 	c.ledger.Enqueued++
 	switch j.State {
@@ -24,11 +24,11 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, seen: c.now, runs: make(map[*record]struct{})}
 			c.workers[j.Worker] = w
 		}
-		u := &run{w: w, before: job.Queued, sent: true, deadline: c.now + missedBeats*ms(c.Heartbeat)}
+		u := &run{worker: w, stateBefore: job.Queued, sent: true, deadline: c.now + missedHeartbeats*ms(c.Heartbeat)}
 		whole := ms(j.Timeout.Duration() + c.TimeoutGrace) // it is never longer, even if a clock was set
 		u.deadline = max(u.deadline, min(c.monoAt(j.Deadline), c.now+whole))
 		if j.Retries > 0 {
-			u.before = job.Retrying
+			u.stateBefore = job.Retrying
 		}
 		r.history().run = u
 		w.runs[r] = struct{}{}
@@ -46,7 +46,7 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 		if forget = min(forget, c.wall+ms(c.KeepEnded)); drop != 0 {
 			drop = c.wall + ms(c.ResultTTL)
 		}
-		c.over(r, max(forget, drop), drop)
+		c.addEnded(r, max(forget, drop), drop)
 	}
 }
 
@@ -76,7 +76,7 @@ func (c *machine) loadWorker(s *job.Worker) {
 
 // loaded is called when everything stored has been read.
 func (c *machine) loaded() {
-	slices.SortFunc(c.order, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(c.bySeq, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	c.loading = false
 	c.todo = nil // nobody waits for a reply yet
 	c.unlink()
@@ -85,10 +85,10 @@ func (c *machine) loaded() {
 
 // unlink is called when there is no broker, or an empty one: linkSlice then submits all jobs to it.
 func (c *machine) unlink() {
-	c.linked, c.settled, c.brought, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
-	for _, p := range c.order {
+	c.linked, c.settled, c.allSubmitted, c.left, c.linkedTo, c.relinkT0, c.late = false, false, false, 0, 0, c.wall, nil
+	for _, p := range c.bySeq {
 		if r := p.rec; r != nil {
-			r.inLine = false
+			r.submitted = false
 			if u := r.running(); u != nil {
 				u.handle = nil
 			}
@@ -98,7 +98,7 @@ func (c *machine) unlink() {
 		w.joined, w.orphans = false, false
 	}
 	for _, k := range c.constraints.byID {
-		c.emptied(k)
+		c.emptyBuckets(k)
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *machine) unlink() {
 // whether there are more. Workers get jobs when the broker has all of them. Without the lease it
 // submits nothing, because it would overwrite rules of the master that has taken over.
 func (c *machine) linkSlice(looks int) (more bool) {
-	if c.brought || !c.out.store.Holds() {
+	if c.allSubmitted || !c.env.store.Holds() {
 		return false
 	}
 	if c.linkedTo == 0 {
@@ -115,30 +115,30 @@ func (c *machine) linkSlice(looks int) (more bool) {
 		}
 		for _, w := range c.byAge() { // first: a full or stopping broker may not take all jobs
 			for _, r := range w.ranked() {
-				if !w.gone && r.past.run.handle == nil && !r.inLine {
+				if !w.gone && r.runInfo.run.handle == nil && !r.submitted {
 					w.orphans = true
 					c.submit(r, 0)
 				}
 			}
 		}
 	}
-	for ; looks > 0 && c.linkedTo < len(c.order); looks-- {
-		r := c.order[c.linkedTo].rec
+	for ; looks > 0 && c.linkedTo < len(c.bySeq); looks-- {
+		r := c.bySeq[c.linkedTo].rec
 		c.linkedTo++
-		if r != nil && !r.inLine && r.waits() {
-			c.submit(r, longAt(c.relinkT0-r.Enqueued))
+		if r != nil && !r.submitted && r.waits() {
+			c.submit(r, brokerDuration(c.relinkT0-r.Enqueued))
 		}
 	}
-	if c.linkedTo < len(c.order) {
+	if c.linkedTo < len(c.bySeq) {
 		return true
 	}
-	c.brought = true
+	c.allSubmitted = true
 	// The broker must have everything, rules too, before the first worker joins.
-	line := c.out.line
+	line := c.env.broker
 	c.later(func() {
-		line.settled(func() {
-			c.out.enter(func() {
-				c.settled = c.out.line == line
+		line.flush(func() {
+			c.env.run(func() {
+				c.settled = c.env.broker == line
 				c.serveAll()
 				c.link()
 			})
@@ -157,7 +157,7 @@ func (c *machine) link() {
 	left := 0
 	for _, w := range c.workers {
 		for r := range w.runs {
-			if u := r.past.run; u.own && u.handle == nil {
+			if u := r.runInfo.run; u.own && u.handle == nil {
 				left++
 			}
 		}
@@ -165,7 +165,7 @@ func (c *machine) link() {
 	if left != c.left {
 		c.left, c.leftAt = left, c.now
 	}
-	if left == 0 || c.now-c.leftAt >= 2*ms(crossing) {
+	if left == 0 || c.now-c.leftAt >= 2*ms(resubmitPause) {
 		c.linked = true
 		c.serveAll()
 	}
@@ -178,13 +178,13 @@ func (c *machine) drain() {
 	for _, w := range c.workers {
 		c.closePulls(w)
 	}
-	for _, p := range c.order {
-		if r := p.rec; r != nil && r.past != nil && len(r.past.pollers) > 0 {
-			for _, p := range r.past.pollers {
+	for _, p := range c.bySeq {
+		if r := p.rec; r != nil && r.runInfo != nil && len(r.runInfo.pollers) > 0 {
+			for _, p := range r.runInfo.pollers {
 				c.later(func() { p.reply(nil, errDraining) })
 			}
-			c.waiters -= len(r.past.pollers)
-			r.past.pollers = nil
+			c.waiters -= len(r.runInfo.pollers)
+			r.runInfo.pollers = nil
 		}
 	}
 }
@@ -192,59 +192,59 @@ func (c *machine) drain() {
 // storeChanged is called when the store has gone away, with the reason, or is back.
 func (c *machine) storeChanged(away error) {
 	if c.away != nil && away == nil {
-		c.judge = max(c.judge, c.now+ms(c.StoreWait)) // reports that workers have sent meanwhile are read first
+		c.deadlinesFrom = max(c.deadlinesFrom, c.now+ms(c.StoreWait)) // reports that workers have sent meanwhile are read first
 	}
 	c.away = away
 	if away != nil { // jobs on their way to requests may take long
 		for _, w := range c.workers {
 			for _, p := range w.pullers {
-				p.offer(c)
+				p.complete(c)
 			}
 		}
 	}
 	c.serveAll()
 }
 
-// misplaced is called with a job that the broker has refused, or has ended without the master.
-func (c *machine) misplaced(id job.ID, bid uint32) {
-	if r := c.brings(id, bid); r != nil {
-		c.lateAgain(r, nil)
+// notAtBroker is called with a job that the broker has refused, or has ended without the master.
+func (c *machine) notAtBroker(id job.ID, bid uint32) {
+	if r := c.bySubmission(id, bid); r != nil {
+		c.submitLater(r, nil)
 	}
 }
 
-// brings returns the job of a submission, nil if the broker does not have the job or has a later
+// bySubmission returns the job of a submission, nil if the broker does not have the job or has a later
 // submission of it.
-func (c *machine) brings(id job.ID, bid uint32) *record {
-	if r := c.jobs.Get(id); r != nil && r.inLine && r.bid == bid {
+func (c *machine) bySubmission(id job.ID, bid uint32) *record {
+	if r := c.jobs.Get(id); r != nil && r.submitted && r.submission == bid {
 		return r
 	}
 	return nil
 }
 
-// lateAgain is called when the broker does not have a job; why is the outcome of the job there, or
+// submitLater is called when the broker does not have a job; outcome is that of the job there, or
 // nil. A running job is submitted when its run is over.
-func (c *machine) lateAgain(r *record, why *job.Outcome) {
-	r.inLine = false
-	c.late = append(c.late, lateJob{r.ID, c.now + ms(crossing), why, r.bid})
+func (c *machine) submitLater(r *record, outcome *job.Outcome) {
+	r.submitted = false
+	c.late = append(c.late, lateJob{r.ID, c.now + ms(resubmitPause), outcome, r.submission})
 }
 
 // tooLong is called when a job's argument makes its frame too long for the broker.
 func (c *machine) tooLong(id job.ID) {
 	r := c.jobs.Get(id)
-	if r == nil || !r.inLine {
+	if r == nil || !r.submitted {
 		return
 	}
-	r.long, r.inLine = true, false
+	r.long, r.submitted = true, false
 	if r.waits() {
-		c.place(r)
+		c.submitWaiting(r)
 	}
 }
 
 // unchanged is called when the broker has not changed a job's groups, because the job is just
 // being handed out or given back.
 func (c *machine) unchanged(id job.ID) {
-	if r := c.jobs.Get(id); r != nil && r.inLine && r.waits() {
-		c.late = append(c.late, lateJob{id: id, at: c.now + ms(crossing)})
+	if r := c.jobs.Get(id); r != nil && r.submitted && r.waits() {
+		c.late = append(c.late, lateJob{id: id, at: c.now + ms(resubmitPause)})
 	} else if r != nil {
 		r.stale = true
 	}
@@ -252,13 +252,13 @@ func (c *machine) unchanged(id job.ID) {
 
 // lateJob is a job that the broker is to get, or whose groups it is to get, once more.
 type lateJob struct {
-	id  job.ID
-	at  int64
-	why *job.Outcome // the attempt ends in this way instead, unless one of the master's workers had it
-	bid uint32       // or it was submitted since
+	id      job.ID
+	at      int64
+	outcome *job.Outcome // the attempt ends in this way instead, unless one of the master's workers had it
+	bid     uint32       // or it was submitted since
 }
 
-func (c *machine) placeLate() {
+func (c *machine) submitLate() {
 	c.late = slices.DeleteFunc(c.late, func(l lateJob) bool {
 		if c.now < l.at {
 			return false
@@ -266,36 +266,36 @@ func (c *machine) placeLate() {
 		r := c.jobs.Get(l.id)
 		switch {
 		case r == nil || r.State.Ended():
-		case r.inLine && r.waits():
+		case r.submitted && r.waits():
 			c.regroup(r)
-		case r.inLine:
+		case r.submitted:
 			r.stale = true
-		case l.why != nil && r.op != idle:
+		case l.outcome != nil && r.op != idle:
 			return false
-		case l.why != nil && r.waits() && !r.taken && r.bid == l.bid:
-			c.attempted(r, l.why)
-		case r.waits() || r.past.run.handle == nil:
-			c.place(r)
+		case l.outcome != nil && r.waits() && !r.handedOut && r.submission == l.bid:
+			c.attempted(r, l.outcome)
+		case r.waits() || r.runInfo.run.handle == nil:
+			c.submitWaiting(r)
 		}
 		return true
 	})
 }
 
-// answered is called when a socket worker has ended a job, or was lost with it. A run that was
+// onBrokerAnswer is called when a socket worker has ended a job, or was lost with it. A run that was
 // lost, or that failed while the master stood still, may have been at one of the master's workers,
 // with a hand-out that has not been read yet: then it does not count.
-func (c *machine) answered(id job.ID, bid uint32, o *job.Outcome, lost bool) {
-	r := c.brings(id, bid)
+func (c *machine) onBrokerAnswer(id job.ID, bid uint32, o *job.Outcome, lost bool) {
+	r := c.bySubmission(id, bid)
 	switch {
 	case r == nil || r.State.Ended(): // the master itself has ended it
-	case c.ours(r): // it still runs, or a socket worker for all types had it, without its argument
-		c.lateAgain(r, nil)
+	case c.ownWorkersOnly(r): // it still runs, or a socket worker for all types had it, without its argument
+		c.submitLater(r, nil)
 	case r.op != idle:
-		r.wait(func() { c.answered(id, bid, o, lost) })
-	case !o.Success && (lost || c.now < c.judge):
-		c.lateAgain(r, o)
+		r.wait(func() { c.onBrokerAnswer(id, bid, o, lost) })
+	case !o.Success && (lost || c.now < c.deadlinesFrom):
+		c.submitLater(r, o)
 	default:
-		r.inLine = false
+		r.submitted = false
 		c.attempted(r, o)
 	}
 }
@@ -309,11 +309,11 @@ func (c *machine) attempted(r *record, o *job.Outcome) {
 	j.State, j.Worker, j.Started, j.Finished = job.Running, job.ID{}, c.wall, 0
 	j.Attempt++
 	j.Deadline = c.wall + ms(c.TimeoutGrace)
-	u := &run{w: c.socket, before: r.State, deadline: never, sent: true}
+	u := &run{worker: c.socket, stateBefore: r.State, deadline: never, sent: true}
 	r.history().run = u
-	c.become(r, j)
+	c.replaceJob(r, j)
 	c.ledger.HandedOut++
 	c.ledger.Waiting--
 	c.ledger.Running++
-	c.write(starting, r, func(done func(error)) { c.out.store.Start(j, done) }, func() { c.end(r, o, true) })
+	c.write(starting, r, func(done func(error)) { c.env.store.Start(j, done) }, func() { c.end(r, o, true) })
 }

@@ -19,51 +19,51 @@ func TestBrokerEnds(t *testing.T) {
 	for name, ends := range map[string]func(c *machine, r *record, handOut func()){
 		"while it runs": func(c *machine, r *record, handOut func()) {
 			handOut()
-			c.answered(r.ID, r.bid, lost, true)
+			c.onBrokerAnswer(r.ID, r.submission, lost, true)
 		},
 		"cancelled while it runs": func(c *machine, r *record, handOut func()) {
 			handOut()
-			c.misplaced(r.ID, r.bid)
+			c.notAtBroker(r.ID, r.submission)
 		},
 		"before the hand-out is read": func(c *machine, r *record, handOut func()) {
-			c.answered(r.ID, r.bid, lost, true)
+			c.onBrokerAnswer(r.ID, r.submission, lost, true)
 			handOut()
 		},
 		"while the master stood still": func(c *machine, r *record, handOut func()) {
-			c.judge = c.now + 1
-			c.answered(r.ID, r.bid, lost, false)
+			c.deadlinesFrom = c.now + 1
+			c.onBrokerAnswer(r.ID, r.submission, lost, false)
 			handOut()
 		},
 		"with a connection before": func(c *machine, r *record, handOut func()) {
-			bid := r.bid
+			bid := r.submission
 			c.unlink()
 			c.linkSlice(1)
-			c.answered(r.ID, bid, &job.Outcome{Success: true, Result: null}, false)
-			c.misplaced(r.ID, bid)
+			c.onBrokerAnswer(r.ID, bid, &job.Outcome{Success: true, Result: null}, false)
+			c.notAtBroker(r.ID, bid)
 			handOut()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
 			c, k, pushed := w.c, w.someWorker(), &pushes{}
-			c.out.push = pushed
-			w.step(c, func() { c.linkSlice(1); c.linked = true; c.serve(k) })
+			c.env.push = pushed
+			w.step(c, func() { c.linkSlice(1); c.linked = true; c.updateServing(k) })
 			w.step(c, func() {
 				c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
 			})
 			w.st.flush()
-			r := c.order[0].rec
+			r := c.bySeq[0].rec
 			w.br.some(1 << 20)
 			dead := naiveRun{w.br, &naiveJob{submission: submission{id: r.ID}}}
 			w.br.jobs = map[job.ID]*naiveJob{}
-			w.step(c, func() { ends(c, r, func() { c.handed(k.ID, r.ID, false, dead) }) })
+			w.step(c, func() { ends(c, r, func() { c.onHandout(k.ID, r.ID, false, dead) }) })
 			w.st.flush()
 			w.br.some(1 << 20)
 			for _, answered := range pushed.answered {
 				answered(Answer{Kind: Unreachable})
 			}
 			w.st.flush()
-			w.pass(2 * crossing)
+			w.pass(2 * resubmitPause)
 			w.br.some(1 << 20)
 			if !r.waits() || r.Attempt != 0 || w.br.jobs[r.ID] == nil {
 				t.Errorf("the job is %v after %d attempts, the broker has %v", r.State, r.Attempt, w.br.jobs[r.ID])
@@ -77,11 +77,11 @@ func TestBrokerEnds(t *testing.T) {
 func TestEarly(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
-	r := c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
+	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
 	c.ledger.Enqueued, c.ledger.Waiting = 1, 1
 	c.linked = true
 	early := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
-	w.step(c, func() { c.linkSlice(1); c.handed(k.ID, r.ID, false, naiveRun{w.br, early}) })
+	w.step(c, func() { c.linkSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.br, early}) })
 	w.br.some(1 << 20)
 	if r.State != job.Retrying || early.running || early.ready != r.Due {
 		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-early.ready)
@@ -114,8 +114,8 @@ func TestClockWasAhead(t *testing.T) {
 		"extended, in retry":  {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + day, Attributes: job.Attributes{Unique: &job.Unique{Key: "e"}}}, day},
 		"extended long after": {job.Job{Enqueued: ahead, Due: ahead + minute, Attributes: job.Attributes{Unique: &job.Unique{Key: "l"}}}, minute},
 	} {
-		if r := load(one.j, 0, 0); r.ripe-c.clock != one.rest && (one.rest > 0 || r.ripe > c.clock) {
-			t.Errorf("%s: it waits %d ms, not %d", name, r.ripe-c.clock, one.rest)
+		if r := load(one.j, 0, 0); r.dueAt-c.clock != one.rest && (one.rest > 0 || r.dueAt > c.clock) {
+			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-c.clock, one.rest)
 		}
 	}
 	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", While: unique.Window, Until: ahead + minute}}}, ahead+ms(c.KeepEnded), 0)
@@ -123,8 +123,8 @@ func TestClockWasAhead(t *testing.T) {
 		t.Error("the key is not held for a minute")
 	}
 	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: null}, ahead+ms(c.KeepEnded), ahead+ms(c.ResultTTL))
-	if r.past.drop != wall+ms(c.ResultTTL) || r.past.forget != wall+ms(c.KeepEnded) {
-		t.Errorf("the result is kept %d ms, the job %d ms", r.past.drop-wall, r.past.forget-wall)
+	if r.runInfo.drop != wall+ms(c.ResultTTL) || r.runInfo.forget != wall+ms(c.KeepEnded) {
+		t.Errorf("the result is kept %d ms, the job %d ms", r.runInfo.drop-wall, r.runInfo.forget-wall)
 	}
 }
 
@@ -133,13 +133,13 @@ func TestClockWasAhead(t *testing.T) {
 func TestRunsFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	c, busy, idle := w.c, w.someWorker(), w.someWorker()
-	c.out.push = &pushes{}
+	c.env.push = &pushes{}
 	w.step(c, func() { c.linked = true; w.waiting(1); c.start(w.waiting(1), busy, nil) })
 	w.st.flush()
 	w.step(c, c.unlink)
 	w.step(c, func() { c.linkSlice(1) })
 	w.br.some(1)
-	if len(w.br.jobs) != 1 || w.br.jobs[c.order[1].rec.ID] == nil {
+	if len(w.br.jobs) != 1 || w.br.jobs[c.bySeq[1].rec.ID] == nil {
 		t.Fatalf("the broker got %v first", w.br.jobs)
 	}
 	w.step(c, func() { c.linkSlice(10) })
@@ -180,13 +180,13 @@ func TestRefusals(t *testing.T) {
 func TestHandedToOld(t *testing.T) {
 	w := newWorld(t, 1)
 	c, k := w.c, w.someWorker()
-	c.out.store = lapsed{w.st}
+	c.env.store = lapsed{w.st}
 	c.ledger.Enqueued, c.ledger.Failed = 1, 1
-	r := c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
-	c.over(r, never, 0)
+	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
+	c.addEnded(r, never, 0)
 	again := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
 	w.br.jobs[r.ID] = again
-	w.step(c, func() { c.handed(k.ID, r.ID, false, naiveRun{w.br, again}) })
+	w.step(c, func() { c.onHandout(k.ID, r.ID, false, naiveRun{w.br, again}) })
 	w.br.some(1 << 20)
 	if w.br.jobs[r.ID] == nil || again.running {
 		t.Errorf("the broker has %+v", w.br.jobs[r.ID])
@@ -212,11 +212,11 @@ func TestRulesOfOld(t *testing.T) {
 		c.refill()
 		return len(c.todo)
 	}
-	c.out.store = lapsed{w.st}
+	c.env.store = lapsed{w.st}
 	if n := look(); n > 0 {
 		t.Errorf("%d steps without the lease", n)
 	}
-	c.out.store = w.st
+	c.env.store = w.st
 	if look() < 2 {
 		t.Error("no rules with the lease")
 	}

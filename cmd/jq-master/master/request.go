@@ -21,7 +21,7 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 	}
 	select {
 	case a := <-told:
-		return a.v, m.judged(a.err)
+		return a.v, m.ifLeaseHeld(a.err)
 	case <-dead:
 		return v, errStarting
 	case <-ctx.Done():
@@ -36,12 +36,12 @@ func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err
 		return v, err
 	}
 	a := <-told
-	return a.v, m.judged(a.err)
+	return a.v, m.ifLeaseHeld(a.err)
 }
 
-// judged replaces an error that came from memory: after the end of the lease it may no longer be
+// ifLeaseHeld replaces an error that came from memory: after the end of the lease it may no longer be
 // true. What was written to the store is true, whichever master is active now.
-func (m *Master) judged(err error) error {
+func (m *Master) ifLeaseHeld(err error) error {
 	if err != nil && !m.opt.Store.Holds() {
 		return errStandby
 	}
@@ -50,19 +50,19 @@ func (m *Master) judged(err error) error {
 
 // send runs a command soon, which replies at most once. dead is closed when the machine ends.
 func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
-	s, err := m.service()
+	s, err := m.activeMachine()
 	if err != nil {
 		return nil, nil, err
 	}
 	ch := make(chan answer[T], 1)
 	reply := func(v T, err error) { ch <- answer[T]{v, err} }
-	m.order(command{s.c, func() { f(s.c, reply) }, func() { reply(*new(T), errStarting) }})
-	return ch, s.dead, nil
+	m.queueCommand(command{s.c, func() { f(s.c, reply) }, func() { reply(*new(T), errStarting) }})
+	return ch, s.ended, nil
 }
 
-// service returns the active machine, or why there is none.
-func (m *Master) service() (*service, error) {
-	if s := m.serves.Load(); s != nil {
+// activeMachine returns the active machine, or why there is none.
+func (m *Master) activeMachine() (*activeMachine, error) {
+	if s := m.active.Load(); s != nil {
 		return s, nil
 	}
 	m.mu.Lock()
@@ -75,11 +75,11 @@ func (m *Master) service() (*service, error) {
 
 // look runs a command that replies at once, from memory.
 func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
-	s, err := m.service()
+	s, err := m.activeMachine()
 	if err != nil {
 		return v, err
 	}
-	if !m.hold(s.c, func() { v, err = f(s.c) }) {
+	if !m.runNow(s.c, func() { v, err = f(s.c) }) {
 		return v, errStarting
 	}
 	if !m.opt.Store.Holds() { // asked last: an earlier answer could be out of date
@@ -125,12 +125,12 @@ func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, un
 		}
 		a = <-told
 	}
-	return a.v, replayed, e.unique, m.judged(a.err)
+	return a.v, replayed, e.unique, m.ifLeaseHeld(a.err)
 }
 
 // list returns the current constraints.
 func (m *Master) list() []*constraint {
-	if s := m.serves.Load(); s != nil {
+	if s := m.active.Load(); s != nil {
 		if list := s.c.constraints.shown.Load(); list != nil {
 			return *list
 		}
@@ -159,7 +159,7 @@ func (st *Status) putBack() {
 // Poll waits until a job has ended, but no longer than wait.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
 	st, ended, err = m.poll(ctx, id, wait, peek)
-	if !m.opt.Store.Holds() && m.serves.Load() != nil {
+	if !m.opt.Store.Holds() && m.active.Load() != nil {
 		st.putBack()
 		return nil, false, errStandby
 	}
@@ -169,11 +169,11 @@ func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
 	told := make(chan answer[*Status], 1)
 	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- answer[*Status]{st, err} }}
-	s, err := m.service()
+	s, err := m.activeMachine()
 	if err != nil {
 		return nil, false, err
 	}
-	if !m.hold(s.c, func() { s.c.poll(id, p) }) {
+	if !m.runNow(s.c, func() { s.c.poll(id, p) }) {
 		return nil, false, errStarting
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -181,12 +181,12 @@ func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 	select {
 	case a := <-told:
 		return a.v, true, a.err
-	case <-s.dead:
+	case <-s.ended:
 		return nil, false, errStarting
 	case <-ctx.Done():
 	}
 	coming := true
-	m.hold(s.c, func() { st, coming = s.c.endPoll(id, p) })
+	m.runNow(s.c, func() { st, coming = s.c.endPoll(id, p) })
 	if !coming {
 		return st, false, nil
 	}
@@ -194,7 +194,7 @@ func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 	select {
 	case a := <-told:
 		return a.v, true, a.err
-	case <-s.dead:
+	case <-s.ended:
 		return nil, false, errStarting
 	}
 }
@@ -219,7 +219,7 @@ func (m *Master) Unregister(from job.Caller) error {
 	_, err := look(m, func(c *machine) (none, error) {
 		w, err := c.known(from, false)
 		if err == nil {
-			c.retire(w)
+			c.removeWorker(w)
 		}
 		return none{}, err
 	})
@@ -233,7 +233,7 @@ func (m *Master) Dismiss(id job.ID) error {
 		if w == nil || w.gone || w.Leaving {
 			return none{}, job.Refuse(job.UnknownWorker, "", "there is no worker %v", id)
 		}
-		c.retire(w)
+		c.removeWorker(w)
 		return none{}, nil
 	})
 	return err
@@ -307,7 +307,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 		case c.waiters >= c.MaxWaiters:
 			return nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", c.MaxWaiters)
 		}
-		of, dead = c, m.serves.Load().dead
+		of, dead = c, m.active.Load().ended
 		c.waiters++
 		p.max = min(p.max, w.MaxJobs)
 		c.pull(w, p)
@@ -316,7 +316,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 	if err != nil {
 		if w != nil { // the lease has ended just now
 			cancel()
-			m.hold(of, func() { of.waiters--; of.endPull(w, p, false) })
+			m.runNow(of, func() { of.waiters--; of.endPull(w, p, false) })
 		}
 		return nil, err
 	}
@@ -338,7 +338,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.
 	}
 	var jobs []job.Handout
 	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
-	m.hold(of, func() {
+	m.runNow(of, func() {
 		of.waiters--
 		holds := m.opt.Store.Holds()
 		jobs = of.endPull(w, p, !gone && holds)
@@ -388,9 +388,9 @@ func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
 
 // Constraints returns all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
-	var line *brokerLine
+	var line *brokerConn
 	all, err := look(m, func(c *machine) ([]*ConstraintView, error) {
-		line = m.line
+		line = m.broker
 		return c.viewConstraints(m.opt.Persisted), nil
 	})
 	m.blocked(line, all)
@@ -398,7 +398,7 @@ func (m *Master) Constraints() ([]*ConstraintView, error) {
 }
 
 // blocked asks the broker how many jobs each constraint holds back.
-func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
+func (m *Master) blocked(line *brokerConn, all []*ConstraintView) {
 	if line == nil || len(all) == 0 {
 		return
 	}
@@ -413,7 +413,7 @@ func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
 }
 
 // heldBack counts held-back jobs by constraint; much says that there are very many groups.
-func (m *Master) heldBack(line *brokerLine) (held map[string]int, much bool, err error) {
+func (m *Master) heldBack(line *brokerConn) (held map[string]int, much bool, err error) {
 	ctx, cancel := context.WithTimeout(line.life, time.Second)
 	defer cancel()
 	groups, err := line.b.Rules.Groups(ctx)
@@ -429,13 +429,13 @@ func (m *Master) heldBack(line *brokerLine) (held map[string]int, much bool, err
 
 // Constraint returns the constraint with an id.
 func (m *Master) Constraint(id string) (*ConstraintView, error) {
-	var line *brokerLine
+	var line *brokerConn
 	v, err := look(m, func(c *machine) (*ConstraintView, error) {
 		k := c.constraints.byID[id]
 		if k == nil {
 			return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
 		}
-		line = m.line
+		line = m.broker
 		return k.view(m.opt.Persisted), nil
 	})
 	if err == nil {

@@ -69,15 +69,15 @@ func TestEndMeanwhile(t *testing.T) {
 // alive gives a master an active machine without a broker.
 func alive(m *Master) {
 	c := newMachine(m.opt.Limits, 1)
-	c.out = outside{
-		store: m.opt.Store, line: nowhere{},
-		enter: func(f func()) { m.step(c, f) }, either: func(f, gone func()) { m.order(command{c, f, gone}) },
-		fault: func(error) {},
+	c.env = environment{
+		store: m.opt.Store, broker: noBroker{},
+		run: func(f func()) { m.queueStep(c, f) }, runOr: func(f, gone func()) { m.queueCommand(command{c, f, gone}) },
+		fail: func(error) {},
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.c, m.alarm, m.rings = c, time.NewTimer(time.Hour), never
-	m.serves.Store(&service{c, make(chan struct{})})
+	m.c, m.alarm, m.alarmAt = c, time.NewTimer(time.Hour), never
+	m.active.Store(&activeMachine{c, make(chan struct{})})
 }
 
 // heldStore holds back its answers until a test releases them.

@@ -24,7 +24,7 @@ func TestResultsBounded(t *testing.T) {
 	c.MaxBytes = 64 << 10
 	k := w.someWorker()
 	k.MaxJobs = 40
-	c.out.push = &pushes{}
+	c.env.push = &pushes{}
 	var runs []*record
 	for n := range 40 {
 		j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: uint64(n + 1), Enqueued: w.now}
@@ -32,7 +32,7 @@ func TestResultsBounded(t *testing.T) {
 		w.step(c, func() {
 			c.load(j, 0, 0)
 			r := c.jobs.Get(j.ID)
-			r.inLine = true
+			r.submitted = true
 			c.linked = true
 			c.start(r, k, nil)
 			runs = append(runs, r)

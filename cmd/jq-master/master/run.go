@@ -9,40 +9,40 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// handed is called when the broker gives a job to a worker; own says that it had the job for this
+// onHandout is called when the broker gives a job to a worker; own says that it had the job for this
 // worker alone, which already runs it.
-func (c *machine) handed(worker, id job.ID, own bool, h handle) {
+func (c *machine) onHandout(worker, id job.ID, own bool, h handle) {
 	w, r := c.workers[worker], c.jobs.Get(id)
 	switch {
-	case r == nil && !own, !c.out.store.Holds(): // another master's, or one that is being cancelled
-		c.giveBack(h, crossing)
+	case r == nil && !own, !c.env.store.Holds(): // another master's, or one that is being cancelled
+		c.giveBack(h, resubmitPause)
 		return
 	case r == nil || r.State.Ended() || own && r.State != job.Running:
 		c.later(h.end)
 		return
 	case r.State == job.Running:
-		if u := r.past.run; !own {
-			c.giveBack(h, crossing)
-		} else if u.handle == nil && u.own && u.w == w {
+		if u := r.runInfo.run; !own {
+			c.giveBack(h, resubmitPause)
+		} else if u.handle == nil && u.own && u.worker == w {
 			u.handle = h
 		} else {
 			c.later(h.end)
 		}
 		return
 	case r.op != idle:
-		r.wait(func() { c.handed(worker, id, own, h) })
+		r.wait(func() { c.onHandout(worker, id, own, h) })
 		return
 	}
-	r.taken = true
+	r.handedOut = true
 	switch {
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
 		return
-	case c.rest(r) > 0: // the broker has requeued it without the master, and knows no backoff
-		c.giveBack(h, c.rest(r))
+	case c.remainingWait(r) > 0: // the broker has requeued it without the master, and knows no backoff
+		c.giveBack(h, c.remainingWait(r))
 		return
 	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
-		c.giveBack(h, crossing)
+		c.giveBack(h, resubmitPause)
 		return
 	}
 	c.start(r, w, h)
@@ -62,9 +62,9 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	j.Worker, j.Started, j.Finished = w.ID, c.wall, 0
 	length := ms(r.Timeout.Duration() + c.TimeoutGrace)
 	j.Deadline = c.wall + length
-	u := &run{w: w, handle: h, handed: c.clock, began: c.now, deadline: c.now + length, before: before}
+	u := &run{worker: w, handle: h, handedAt: c.clock, startedAt: c.now, deadline: c.now + length, stateBefore: before}
 	r.history().run = u
-	c.become(r, j)
+	c.replaceJob(r, j)
 	c.ledger.HandedOut++
 	c.ledger.Waiting--
 	c.ledger.Running++
@@ -74,71 +74,71 @@ func (c *machine) start(r *record, w *worker, h handle) {
 		u.puller = w.reserve()
 	}
 	c.timers.set(r, u.deadline)
-	c.write(starting, r, func(done func(error)) { c.out.store.Start(j, done) }, func() { c.started(r, u) })
+	c.write(starting, r, func(done func(error)) { c.env.store.Start(j, done) }, func() { c.started(r, u) })
 }
 
 // started sends a run to its worker, unless it is too late.
 func (c *machine) started(r *record, u *run) {
-	if c.now > u.began { // the time for the store is not the worker's
-		u.deadline += c.now - u.began
+	if c.now > u.startedAt { // the time for the store is not the worker's
+		u.deadline += c.now - u.startedAt
 		c.timers.set(r, u.deadline)
 	}
-	if w := u.w; !w.there(c) || !w.Pulls() && c.now < w.pausedTo {
+	if w := u.worker; !w.available(c) || !w.Pulls() && c.now < w.pausedTo {
 		if u.puller != nil {
-			u.puller.miss(c)
+			u.puller.notDelivered(c)
 		}
-		c.unstart(r)
+		c.undoRun(r)
 		return
 	}
 	h := &job.Handout{
 		ID: r.ID, Name: r.Name, Argument: r.Argument, Timeout: r.Timeout, Attempt: r.Attempt,
 		Deadline: c.wallAt(u.deadline - ms(c.TimeoutGrace)),
 	}
-	if u.w.Pulls() {
+	if u.worker.Pulls() {
 		if u.sent = u.puller.deliver(c, h); !u.sent {
-			c.unstart(r)
+			c.undoRun(r)
 		}
 		return
 	}
 	u.sent = true
-	w := &u.w.Worker
+	w := &u.worker.Worker
 	c.later(func() {
-		c.out.push.Push(w, h, func(a Answer) { c.out.enter(func() { c.pushed(r, u, h.Attempt, a) }) })
+		c.env.push.Push(w, h, func(a Answer) { c.env.run(func() { c.pushed(r, u, h.Attempt, a) }) })
 	})
 }
 
-// unstart undoes a run: the job keeps its place, and its attempt does not count.
-func (c *machine) unstart(r *record) {
-	u := r.past.run
+// undoRun undoes a run: the job keeps its place, and its attempt does not count.
+func (c *machine) undoRun(r *record) {
+	u := r.runInfo.run
 	j := r.after()
-	j.State, j.Attempt, j.Deadline, j.Started = u.before, r.Attempt-1, 0, 0
+	j.State, j.Attempt, j.Deadline, j.Started = u.stateBefore, r.Attempt-1, 0, 0
 	c.ledger.Released++
-	c.write(releasing, r, func(done func(error)) { c.out.store.Release(j, done) }, func() {
-		c.become(r, j)
+	c.write(releasing, r, func(done func(error)) { c.env.store.Release(j, done) }, func() {
+		c.replaceJob(r, j)
 		c.ledger.Running--
 		c.ledger.Waiting++
-		c.leave(r, u, func(h handle) { h.release(0) })
-		c.replyAll(u.dones, notAssigned)
+		c.leaveRun(r, u, func(h handle) { h.release(0) })
+		c.replyAll(u.replies, notAssigned)
 	})
 }
 
-// leave frees the worker of a run, and answers the broker's hand-out; answer is nil if the job has
+// leaveRun frees the worker of a run, and answers the broker's hand-out; answer is nil if the job has
 // ended.
-func (c *machine) leave(r *record, u *run, answer func(handle)) {
-	r.past.run = nil
+func (c *machine) leaveRun(r *record, u *run, answer func(handle)) {
+	r.runInfo.run = nil
 	c.timers.remove(r)
-	delete(u.w.runs, r)
+	delete(u.worker.runs, r)
 	switch h := u.handle; {
 	case h != nil:
 		if answer == nil || u.own {
-			r.inLine = false
+			r.submitted = false
 			c.later(h.end)
 			if answer != nil {
-				c.place(r)
+				c.submitWaiting(r)
 			}
 			break
 		}
-		if r.inLine && c.clock-u.handed < ms(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
+		if r.submitted && c.clock-u.handedAt < ms(r.Timeout.Duration()+c.TimeoutGrace+brokerGrace/2) {
 			c.later(func() { answer(h) })
 			if r.stale {
 				c.regroup(r)
@@ -147,31 +147,31 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 		}
 		// The broker has ended the job, or may have ended this run while the store or the
 		// master stood still: the job is submitted again.
-		c.later(func() { h.release(crossing) })
+		c.later(func() { h.release(resubmitPause) })
 		fallthrough
-	case r.inLine: // to be handed to the worker again
+	case r.submitted: // to be handed to the worker again
 		id := r.ID
-		r.inLine = false
-		line := c.out.line
+		r.submitted = false
+		line := c.env.broker
 		c.later(func() { line.cancel(id) })
 		fallthrough
 	default:
 		if answer != nil {
-			c.place(r)
+			c.submitWaiting(r)
 		}
 	}
 	r.stale = false
-	c.serve(u.w)
-	c.dismiss(u.w)
+	c.updateServing(u.worker)
+	c.dismiss(u.worker)
 }
 
 // pushed is called with the outcome of a push.
 func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
-	w := u.w
-	current := r.past != nil && r.past.run == u && r.Attempt == attempt
+	w := u.worker
+	current := r.runInfo != nil && r.runInfo.run == u && r.Attempt == attempt
 	if current && r.op != idle {
 		if a.Kind == Taken {
-			c.reached(w)
+			c.markReachable(w)
 			return
 		}
 		r.wait(func() { c.pushed(r, u, attempt, a) })
@@ -180,28 +180,28 @@ func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 	switch a.Kind {
 	case Taken:
 		c.more.taken++
-		c.reached(w)
+		c.markReachable(w)
 	case UnknownName:
 		c.more.unknown++
-		c.reached(w)
+		c.markReachable(w)
 		c.except(w, r.Name)
 		if current {
-			c.unstart(r)
+			c.undoRun(r)
 		}
 	case Busy:
 		c.more.busy++
-		c.reached(w)
+		c.markReachable(w)
 		pause := a.RetryAfter
 		if pause <= 0 {
 			pause = firstPause
 		}
-		c.setPause(w, min(pause, longestPause), a.Reason)
+		c.setPause(w, min(pause, maxPause), a.Reason)
 		if current {
-			c.unstart(r)
+			c.undoRun(r)
 		}
 	case Refused:
 		c.more.refused++
-		c.reached(w)
+		c.markReachable(w)
 		if current {
 			c.fail(r, job.Other, a.Reason)
 		}
@@ -210,13 +210,13 @@ func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
 		if current {
 			c.fail(r, job.Other, a.Reason)
 		}
-		c.missed(w, a.Reason)
+		c.markUnreachable(w, a.Reason)
 	case Unreachable:
 		c.more.unreachable++
 		if current {
-			c.unstart(r)
+			c.undoRun(r)
 		}
-		c.missed(w, a.Reason)
+		c.markUnreachable(w, a.Reason)
 	}
 }
 
@@ -231,20 +231,20 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 		return
 	}
 	u := r.running()
-	mine := u != nil && u.w == w && (p.Attempt == 0 || p.Attempt == r.Attempt)
+	mine := u != nil && u.worker == w && (p.Attempt == 0 || p.Attempt == r.Attempt)
 	switch {
 	case mine && u.ended:
-		u.dones = append(u.dones, answer)
+		u.replies = append(u.replies, answer)
 	case mine && u.sent && r.op == idle:
 		if err := c.admitsResult(r, &p.Outcome); err != nil {
 			// The worker sends it again, and the run must not end before that.
-			u.deadline = max(u.deadline, c.now+missedBeats*ms(c.Heartbeat))
+			u.deadline = max(u.deadline, c.now+missedHeartbeats*ms(c.Heartbeat))
 			c.timers.set(r, u.deadline)
 			tell(err)
 			return
 		}
 		u.ended = true
-		u.dones = append(u.dones, answer)
+		u.replies = append(u.replies, answer)
 		c.end(r, &p.Outcome, true)
 	case mine && (u.sent || r.op == cancelling || r.op == releasing), u == nil && r.op != idle:
 		r.wait(func() { c.done(w, p, answer) })
@@ -280,8 +280,8 @@ func (c *machine) fail(r *record, reason job.Reason, message string) {
 
 // end writes how a run has ended, and then ends the job or lets it wait for a retry.
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
-	u := r.past.run
-	o = c.bounded(o)
+	u := r.runInfo.run
+	o = c.limitOutcome(o)
 	if len(o.Error) > 0 && c.held()+int64(len(o.Error)) > c.MaxBytes {
 		o.Error = nil
 		o.Message = cut(o.Message, job.MaxMessage-len(noRoom)) + noRoom
@@ -315,19 +315,19 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 		drop = c.wall + ms(c.ResultTTL)
 		forget = max(forget, drop)
 	}
-	c.write(ending_, r, func(done func(error)) { c.out.store.Finish(j, forget, drop, done) }, func() {
+	c.write(ending_, r, func(done func(error)) { c.env.store.Finish(j, forget, drop, done) }, func() {
 		c.arriving -= arriving
-		c.become(r, j)
+		c.replaceJob(r, j)
 		c.ledger.Running--
-		c.leave(r, u, nil)
-		c.over(r, forget, drop)
+		c.leaveRun(r, u, nil)
+		c.addEnded(r, forget, drop)
 		if r.State == job.Done {
 			c.ledger.Done++
 		} else {
 			c.ledger.Failed++
 		}
 		c.expire()
-		c.replyAll(u.dones, nil)
+		c.replyAll(u.replies, nil)
 	})
 }
 
@@ -342,14 +342,14 @@ func (c *machine) retry(r *record, u *run, j *job.Job) {
 	j.Retries++
 	d := c.backoff(int(j.Retries))
 	j.Due = c.wall + ms(d)
-	c.write(ending_, r, func(done func(error)) { c.out.store.Retry(j, done) }, func() {
-		c.become(r, j)
+	c.write(ending_, r, func(done func(error)) { c.env.store.Retry(j, done) }, func() {
+		c.replaceJob(r, j)
 		c.ledger.Retries++
 		c.ledger.Running--
 		c.ledger.Waiting++
-		left := c.rest(r)
-		c.leave(r, u, func(h handle) { h.retry(left) })
-		c.replyAll(u.dones, nil)
+		left := c.remainingWait(r)
+		c.leaveRun(r, u, func(h handle) { h.retry(left) })
+		c.replyAll(u.replies, nil)
 	})
 }
 
@@ -372,8 +372,8 @@ func note(j *job.Job, a *job.Attempt) {
 	j.Attempts = append(slices.Clip(all), *a)
 }
 
-// bounded drops the parts of an outcome that are too long to be kept.
-func (c *machine) bounded(o *job.Outcome) *job.Outcome {
+// limitOutcome drops the parts of an outcome that are too long to be kept.
+func (c *machine) limitOutcome(o *job.Outcome) *job.Outcome {
 	b := *o
 	note := ""
 	if n := len(b.Error); n > c.MaxError {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// madeAtOnce is the most jobs of one schedule that a step makes; after manyAtOnce jobs, or
+	// madeAtOnce is the most jobs of one schedule that a step makes; after maxStepRecords jobs, or
 	// madeBytes, it leaves other schedules to the next step.
 	madeAtOnce = 100
 	madeBytes  = 8 << 20
@@ -119,7 +119,7 @@ func (c *machine) changeSchedule(name string, n *New, change func(*schedule.Sche
 func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *New, jobs []*job.Job, then func(error)) {
 	s.busy = true
 	written := func(err error) {
-		c.out.enter(func() {
+		c.env.run(func() {
 			s.busy = false
 			if err == nil || s.Schedule == nil {
 				if err != nil {
@@ -137,10 +137,10 @@ func (c *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 	}
 	c.later(func() {
 		if now == nil {
-			c.out.store.DropSchedule(name, written)
+			c.env.store.DropSchedule(name, written)
 			return
 		}
-		c.out.store.PutSchedule(name, now.Encode(), jobs, written)
+		c.env.store.PutSchedule(name, now.Encode(), jobs, written)
 	})
 }
 
@@ -206,8 +206,8 @@ func (c *machine) settleSchedules() {
 	}
 	slices.Sort(due)
 	made, bytes := 0, 0
-	for _, name := range due[:min(len(due), manyAtOnce)] {
-		if made >= manyAtOnce || bytes >= madeBytes {
+	for _, name := range due[:min(len(due), maxStepRecords)] {
+		if made >= maxStepRecords || bytes >= madeBytes {
 			break
 		}
 		n := c.settleSchedule(name, l.byName[name], now, since)

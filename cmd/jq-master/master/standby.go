@@ -15,25 +15,25 @@ import (
 // brokers and note in the store whether they reach one. A master that does not leaves a free lease
 // to one that does. The lease moves at most once per BrokerWait, however often brokers come and go.
 
-// errForsaken ends the service of a master that could not reach its broker for BrokerWait while a
+// errYield ends the service of a master that could not reach its broker for BrokerWait while a
 // standby could.
-var errForsaken = errors.New("the broker is away, and a standby reaches one")
+var errYield = errors.New("the broker is away, and a standby reaches one")
 
-// forsaken reports whether another master could serve now and this one could not.
-func (m *Master) forsaken(line *brokerLine) bool {
+// shouldYield reports whether another master could serve now and this one could not.
+func (m *Master) shouldYield(line *brokerConn) bool {
 	return m.opt.Shared && !line.b.Reached() && m.opt.Store.Awaited()
 }
 
-// loneliness measures how long a master has been forsaken.
-type loneliness struct {
+// outage measures how long shouldYield has been true.
+type outage struct {
 	since time.Duration
 	known bool
 }
 
-// lasts returns how long the master has been forsaken without a break, -1 if it is not.
-func (l *loneliness) lasts(forsaken bool, now time.Duration) time.Duration {
+// length returns how long shouldYield has been true without a break, -1 if it is false.
+func (l *outage) length(yields bool, now time.Duration) time.Duration {
 	switch {
-	case !forsaken:
+	case !yields:
 		l.known = false
 		return -1
 	case !l.known:

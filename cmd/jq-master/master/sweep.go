@@ -7,9 +7,9 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// spread applies a constraint to all jobs, in slices, and calls told when that is done; k is nil if
+// startSweep applies a constraint to all jobs, in slices, and calls told when that is done; k is nil if
 // one was dropped. A sweep in progress starts over.
-func (s *constraints) spread(k *constraint, told func()) {
+func (s *constraints) startSweep(k *constraint, told func()) {
 	news := make([]*constraint, 0, len(s.news)+1)
 	for _, n := range append(slices.Clip(s.news), k) {
 		if n != nil && n.Enabled && !n.gone {
@@ -31,13 +31,13 @@ func (s *constraints) tell(told func(), from int) {
 
 // slice is a part of a sweep.
 type slice struct {
-	list  []*constraint
-	news  []*constraint
-	looks []looked
+	list []*constraint
+	news []*constraint
+	jobs []sweptJob
 }
 
-// looked is a job that a sweep examines, with the constraints found.
-type looked struct {
+// sweptJob is a job that a sweep examines, with the constraints found.
+type sweptJob struct {
 	rec   *record
 	job   *job.Job
 	known *set
@@ -45,11 +45,11 @@ type looked struct {
 }
 
 const (
-	// sliceLooks bounds the work of a slice: a millisecond or two, with the broker's part.
+	// maxSliceCost bounds the work of a slice: a millisecond or two, with the broker's part.
 	// Longer slices would keep requests waiting.
-	sliceLooks = 2000
-	// sliceCost is the cost of changing a job's groups, in looks.
-	sliceCost = 10
+	maxSliceCost = 2000
+	// changeCost is the cost of changing a job's groups, in looks.
+	changeCost = 10
 )
 
 // weight is the cost of matching a job, in looks, which depends on its argument.
@@ -62,11 +62,11 @@ func (c *machine) nextSlice(looks int) *slice {
 		return nil
 	}
 	p := &slice{list: s.list, news: s.news}
-	for ; s.sweep < len(c.order) && looks > 0; s.sweep++ {
+	for ; s.sweep < len(c.bySeq) && looks > 0; s.sweep++ {
 		looks--
-		if r := c.order[s.sweep].rec; r != nil && !r.State.Ended() {
-			looks -= sliceCost + len(p.news)*weight(r.Job)
-			p.looks = append(p.looks, looked{rec: r, job: r.Job, known: r.groups})
+		if r := c.bySeq[s.sweep].rec; r != nil && !r.State.Ended() {
+			looks -= changeCost + len(p.news)*weight(r.Job)
+			p.jobs = append(p.jobs, sweptJob{rec: r, job: r.Job, known: r.groups})
 		}
 	}
 	return p
@@ -74,8 +74,8 @@ func (c *machine) nextSlice(looks int) *slice {
 
 // match finds the constraints that apply to the jobs. It is called without the lock.
 func (p *slice) match() {
-	for i := range p.looks {
-		l := &p.looks[i]
+	for i := range p.jobs {
+		l := &p.jobs[i]
 		l.found = match(p.news, &l.job.Attributes, l.known)
 	}
 }
@@ -90,12 +90,12 @@ func (c *machine) sweepSlice(p *slice) {
 		found   []membership
 		was, is *set
 	}
-	for i := range p.looks {
-		r, found := p.looks[i].rec, p.looks[i].found
+	for i := range p.jobs {
+		r, found := p.jobs[i].rec, p.jobs[i].found
 		if c.jobs.Get(r.ID) != r || r.State.Ended() {
 			continue
 		}
-		if r.Priority != p.looks[i].job.Priority { // it was changed meanwhile
+		if r.Priority != p.jobs[i].job.Priority { // it was changed meanwhile
 			found = match(p.news, &r.Attributes, r.groups)
 		}
 		if r.groups != last.was || !slices.Equal(found, last.found) {
@@ -103,13 +103,13 @@ func (c *machine) sweepSlice(p *slice) {
 		}
 		c.regroupBy(r, last.is)
 	}
-	if s.sweep < len(c.order) {
+	if s.sweep < len(c.bySeq) {
 		return
 	}
 	s.sweep, s.news = -1, nil
-	line := c.out.line
+	line := c.env.broker
 	for _, told := range s.sweeps {
-		c.later(func() { line.settled(told) })
+		c.later(func() { line.flush(told) })
 	}
 	s.sweeps = nil
 }
@@ -136,8 +136,8 @@ func (c *machine) regroupBy(r *record, g *set) {
 	if was == g {
 		return
 	}
-	c.constraints.leave(r)
-	c.constraints.enter(r, g)
+	c.constraints.remove(r)
+	c.constraints.add(r, g)
 	if slices.Equal(was.groups(), r.groups.groups()) {
 		return
 	}
@@ -148,25 +148,25 @@ func (c *machine) regroupBy(r *record, g *set) {
 	}
 }
 
-// fit cuts groups to the number that the broker takes. A job that waits while constraints are
+// limitGroups cuts groups to the number that the broker takes. A job that waits while constraints are
 // added may come to have more; a new job with more is refused.
-func (c *machine) fit(groups []string) []string {
+func (c *machine) limitGroups(groups []string) []string {
 	return groups[:min(len(groups), c.maxGroups)]
 }
 
 // regroup sends the broker the groups of a waiting job, and its rank if that has changed.
 func (c *machine) regroup(r *record) {
-	if !r.inLine {
+	if !r.submitted {
 		return
 	}
-	id, groups := r.ID, c.fit(r.groups.groups())
+	id, groups := r.ID, c.limitGroups(r.groups.groups())
 	if groups == nil {
 		groups = []string{}
 	}
 	var rank *int64
-	if r.ranked {
-		rank = new(c.rank(r))
+	if r.priorityStale {
+		rank = new(c.brokerPriority(r))
 	}
-	line := c.out.line
+	line := c.env.broker
 	c.later(func() { line.change(id, groups, rank, nil) })
 }

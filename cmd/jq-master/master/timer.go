@@ -7,15 +7,15 @@ import "container/heap"
 type timers []*record
 
 func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].past.at < t[j].past.at }
+func (t timers) Less(i, j int) bool { return t[i].runInfo.timerAt < t[j].runInfo.timerAt }
 func (t timers) Swap(i, j int) {
 	t[i], t[j] = t[j], t[i]
-	t[i].past.index, t[j].past.index = i, j
+	t[i].runInfo.timerIndex, t[j].runInfo.timerIndex = i, j
 }
 
 func (t *timers) Push(x any) {
 	r := x.(*record)
-	r.past.index = len(*t)
+	r.runInfo.timerIndex = len(*t)
 	*t = append(*t, r)
 }
 
@@ -24,24 +24,24 @@ func (t *timers) Pop() any {
 	r := (*t)[last]
 	(*t)[last] = nil
 	*t = (*t)[:last]
-	r.past.index = -1
+	r.runInfo.timerIndex = -1
 	return r
 }
 
 // set makes a job due at a time.
 func (t *timers) set(r *record, at int64) {
 	p := r.history()
-	p.at = at
-	if p.index < 0 {
+	p.timerAt = at
+	if p.timerIndex < 0 {
 		heap.Push(t, r)
 	} else {
-		heap.Fix(t, p.index)
+		heap.Fix(t, p.timerIndex)
 	}
 }
 
 func (t *timers) remove(r *record) {
-	if r.past != nil && r.past.index >= 0 {
-		heap.Remove(t, r.past.index)
+	if r.runInfo != nil && r.runInfo.timerIndex >= 0 {
+		heap.Remove(t, r.runInfo.timerIndex)
 	}
 }
 
@@ -50,7 +50,7 @@ func (t timers) next() int64 {
 	if len(t) == 0 {
 		return never
 	}
-	return t[0].past.at
+	return t[0].runInfo.timerAt
 }
 
 const never = int64(1) << 62

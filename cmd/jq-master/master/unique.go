@@ -19,9 +19,9 @@ type claim struct {
 	waiting []func() // called when that job is stored, or is not
 }
 
-// share finds the job that holds the key of a new one, and treats it as the mode says. It reports
+// shareKey finds the job that holds the key of a new one, and treats it as the mode says. It reports
 // whether the new job is to be enqueued now.
-func (c *machine) share(e *enqueueing) (goesOn bool) {
+func (c *machine) shareKey(e *enqueueing) (goesOn bool) {
 	n := e.jobs[0]
 	if err := c.closed(); err != nil {
 		c.later(func() { e.reply(nil, false, err) })
@@ -71,16 +71,16 @@ func (c *machine) postpone(r *record, n *New, e *enqueueing) {
 	if n.Sharing.Max > 0 {
 		due = min(due, r.Enqueued+ms(n.Sharing.Max))
 	}
-	if due <= c.wall+r.ripe-c.clock {
+	if due <= c.wall+r.dueAt-c.clock {
 		c.shared(e, r, unique.Extended)
 		return
 	}
 	j := r.after()
 	j.Due = due
-	c.write(postponing, r, func(done func(error)) { c.out.store.Postpone(j, done) }, func() {
-		c.become(r, j)
-		if r.inLine {
-			line, delay := c.out.line, c.rest(r)
+	c.write(postponing, r, func(done func(error)) { c.env.store.Postpone(j, done) }, func() {
+		c.replaceJob(r, j)
+		if r.submitted {
+			line, delay := c.env.broker, c.remainingWait(r)
 			c.later(func() { line.change(r.ID, nil, nil, &delay) })
 		}
 		c.shared(e, r, unique.Extended)
@@ -117,7 +117,7 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	if old != nil {
 		old.op = idle
 		if r == nil {
-			c.settle(old)
+			c.callWaiting(old)
 		}
 	}
 	for _, f := range held.waiting {
@@ -125,9 +125,9 @@ func (c *machine) settleShare(e *enqueueing, r, old *record) {
 	}
 }
 
-// claimed gives a stored job its key back. Of several jobs with one key, one that holds it now
+// restoreKey gives a stored job its key back. Of several jobs with one key, one that holds it now
 // wins, then the one enqueued last: the others have released it.
-func (c *machine) claimed(r *record) {
+func (c *machine) restoreKey(r *record) {
 	if r.Unique == nil || r.State.Ended() && !r.Holds(c.wall) {
 		return
 	}
@@ -151,14 +151,14 @@ func (c *machine) finishReplacing() {
 		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.None() {
 			old, rev := c.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
 			if old != nil && old.waits() && (rev == 0 || old.Rev == rev-1) {
-				c.abolish(old, func(error) {})
+				c.cancelNow(old, func(error) {})
 			}
 		}
 	}
 }
 
-// reclaim gives its key to an ended job that is to run again, unless another job holds it.
-func (c *machine) reclaim(r *record) error {
+// takeKeyAgain gives its key to an ended job that is to run again, unless another job holds it.
+func (c *machine) takeKeyAgain(r *record) error {
 	if r.Unique == nil {
 		return nil
 	}
@@ -174,8 +174,8 @@ func (c *machine) reclaim(r *record) error {
 	return job.Refuse(job.WrongState, "", "the job %v holds its unique key %q", held.rec.ID, k.key)
 }
 
-// disclaim releases the key of a job that is forgotten.
-func (c *machine) disclaim(r *record) {
+// releaseKey releases the key of a job that is forgotten.
+func (c *machine) releaseKey(r *record) {
 	if r.Unique == nil {
 		return
 	}

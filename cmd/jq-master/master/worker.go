@@ -28,8 +28,8 @@ type worker struct {
 	joined   bool
 }
 
-// there reports whether the worker may get jobs at all.
-func (w *worker) there(c *machine) bool {
+// available reports whether the worker may get jobs at all.
+func (w *worker) available(c *machine) bool {
 	return !w.gone && !w.Leaving && c.away == nil && !c.draining && c.linked
 }
 
@@ -39,7 +39,7 @@ func (w *worker) waits() bool {
 		return true
 	}
 	for r := range w.runs {
-		if r.past.run.ended {
+		if r.runInfo.run.ended {
 			return true
 		}
 	}
@@ -48,7 +48,7 @@ func (w *worker) waits() bool {
 
 // takes reports whether the worker may get one more job now.
 func (w *worker) takes(c *machine) bool {
-	if !w.there(c) {
+	if !w.available(c) {
 		return false
 	}
 	if w.Pulls() {
@@ -57,9 +57,9 @@ func (w *worker) takes(c *machine) bool {
 	return c.now >= w.pausedTo
 }
 
-// ours reports whether only the master's workers may run a job: it already runs, must not run
+// ownWorkersOnly reports whether only the master's workers may run a job: it already runs, must not run
 // before the attempt is written, or its argument is too long for the broker.
-func (c *machine) ours(r *record) bool {
+func (c *machine) ownWorkersOnly(r *record) bool {
 	return r.State == job.Running || r.long || r.MaxRetry == 0 && c.once != c.prefix
 }
 
@@ -84,13 +84,13 @@ func (c *machine) ownType(w *worker) string { return c.ownPrefix() + w.ID.String
 
 func (c *machine) ownPrefix() string { return strings.TrimSuffix(c.prefix, ".") + "~" }
 
-// serve tells the broker what a worker serves, if that has changed.
-func (c *machine) serve(w *worker) {
+// updateServing tells the broker what a worker serves, if that has changed.
+func (c *machine) updateServing(w *worker) {
 	if w.gone && len(w.runs) == 0 {
 		return
 	}
 	v := serving{prefetch: 0}
-	if w.there(c) {
+	if w.available(c) {
 		switch {
 		case w.Pulls():
 			if n := w.demand(); n > 0 {
@@ -123,8 +123,8 @@ func (c *machine) serve(w *worker) {
 	}
 	w.told, w.joined = v, true
 	id := w.ID
-	line := c.out.line
-	c.later(func() { line.serve(id, v) })
+	line := c.env.broker
+	c.later(func() { line.setServing(id, v) })
 }
 
 func (v *serving) same(o *serving) bool {
@@ -137,7 +137,7 @@ func (v *serving) same(o *serving) bool {
 // serveAll is serve for all workers.
 func (c *machine) serveAll() {
 	for _, w := range c.byAge() {
-		c.serve(w)
+		c.updateServing(w)
 	}
 	c.link()
 }
@@ -166,7 +166,7 @@ func (c *machine) dropSilent() {
 		}
 	}
 	if silent != nil {
-		c.retire(silent)
+		c.removeWorker(silent)
 	}
 }
 
@@ -197,15 +197,15 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	c.workers[w.ID] = w // counts towards MaxWorkers from now on
 	stored := w.Worker
 	c.later(func() {
-		c.out.store.PutWorker(&stored, func(err error) {
+		c.env.store.PutWorker(&stored, func(err error) {
 			if err != nil {
-				c.out.fault(err)
+				c.env.fail(err)
 				reply(nil, errStarting)
 				return
 			}
-			c.out.enter(func() {
+			c.env.run(func() {
 				w.seen = c.now
-				c.serve(w)
+				c.updateServing(w)
 			})
 			reply(&Registered{ID: w.ID, Pulls: stored.Pulls(), Heartbeat: c.Heartbeat}, nil)
 		})
@@ -223,14 +223,14 @@ func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
 	return w, nil
 }
 
-// retire unregisters a worker: it gets no more jobs, but its runs may still be answered.
-func (c *machine) retire(w *worker) {
+// removeWorker unregisters a worker: it gets no more jobs, but its runs may still be answered.
+func (c *machine) removeWorker(w *worker) {
 	w.Leaving = true
-	c.serve(w)
+	c.updateServing(w)
 	c.closePulls(w)
 	if len(w.runs) > 0 {
 		stored := w.Worker
-		c.tellStore(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
+		c.tellStore(func(done func(error)) { c.env.store.PutWorker(&stored, done) })
 	}
 	c.dismiss(w)
 }
@@ -243,9 +243,9 @@ func (c *machine) dismiss(w *worker) {
 	w.gone = true
 	delete(c.workers, w.ID)
 	id := w.ID
-	line := c.out.line
-	c.later(func() { line.part(id) })
-	c.tellStore(func(done func(error)) { c.out.store.DropWorker(id, done) })
+	line := c.env.broker
+	c.later(func() { line.removeWorker(id) })
+	c.tellStore(func(done func(error)) { c.env.store.DropWorker(id, done) })
 }
 
 // tellStore sends a transition for which nobody waits.
@@ -253,7 +253,7 @@ func (c *machine) tellStore(send func(done func(error))) {
 	c.later(func() {
 		send(func(err error) {
 			if err != nil {
-				c.out.enter(func() { c.out.fault(err) })
+				c.env.run(func() { c.env.fail(err) })
 			}
 		})
 	})
@@ -264,10 +264,10 @@ func (w *worker) ranked() []*record {
 	return slices.SortedFunc(maps.Keys(w.runs), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-// lose ends the runs of a silent worker.
-func (c *machine) lose(w *worker) {
+// endLostRuns ends the runs of a silent worker.
+func (c *machine) endLostRuns(w *worker) {
 	w.gone = true
-	c.serve(w)
+	c.updateServing(w)
 	c.closePulls(w)
 	for _, r := range w.ranked() {
 		c.lostRun(r)
@@ -276,7 +276,7 @@ func (c *machine) lose(w *worker) {
 }
 
 func (c *machine) lostRun(r *record) {
-	u := r.past.run
+	u := r.runInfo.run
 	if r.op != idle {
 		r.wait(func() {
 			if r.running() == u {
@@ -299,21 +299,21 @@ func (c *machine) except(w *worker, name string) {
 		c.setPause(w, firstPause, "it does not know too many names")
 		return
 	}
-	w.excepts[name] = c.now + ms(refusedName)
-	c.serve(w)
+	w.excepts[name] = c.now + ms(refusedNameFor)
+	c.updateServing(w)
 }
 
 // setPause gives a worker no jobs for a while.
 func (c *machine) setPause(w *worker, d time.Duration, why string) {
 	w.pausedTo, w.why = max(w.pausedTo, c.now+ms(d)), why
-	c.serve(w)
+	c.updateServing(w)
 }
 
-// reached notes that a worker answers.
-func (c *machine) reached(w *worker) { w.failing, w.pause = 0, 0 }
+// markReachable notes that a worker answers.
+func (c *machine) markReachable(w *worker) { w.failing, w.pause = 0, 0 }
 
-// missed notes that a worker does not answer.
-func (c *machine) missed(w *worker, why string) {
+// markUnreachable notes that a worker does not answer.
+func (c *machine) markUnreachable(w *worker, why string) {
 	if w.Leaving || w.gone {
 		return
 	}
@@ -321,13 +321,13 @@ func (c *machine) missed(w *worker, why string) {
 		w.failing = max(c.now, 1)
 	}
 	if c.now-w.failing >= ms(dropAfter) {
-		c.retire(w)
+		c.removeWorker(w)
 		return
 	}
 	if c.now < w.pausedTo {
 		return // one of several that were on their way
 	}
-	w.pause = min(max(2*w.pause, firstPause), longestPause)
+	w.pause = min(max(2*w.pause, firstPause), maxPause)
 	c.setPause(w, w.pause, why)
 }
 
@@ -337,7 +337,7 @@ func (c *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true
 		stored := w.Worker
-		c.tellStore(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
+		c.tellStore(func(done func(error)) { c.env.store.PutWorker(&stored, done) })
 	}
 	lapse(w.cancels, c.now)
 	ids := slices.Collect(maps.Keys(w.cancels))
@@ -350,15 +350,15 @@ func lapse[K comparable](until map[K]int64, now int64) {
 	maps.DeleteFunc(until, func(_ K, t int64) bool { return now >= t })
 }
 
-// beat does the periodic work for workers, idempotency keys and ended jobs.
-func (c *machine) beat() {
+// checkPeriodic does the periodic work for workers, idempotency keys and ended jobs.
+func (c *machine) checkPeriodic() {
 	c.forgetKeys()
 	if c.away == nil {
 		c.expire()
 	}
 	for _, w := range c.byAge() {
-		if w.Heartbeat && !w.gone && !w.Leaving && c.away == nil && c.now >= c.judge && c.now-w.seen > missedBeats*ms(c.Heartbeat) && !w.waits() {
-			c.lose(w)
+		if w.Heartbeat && !w.gone && !w.Leaving && c.away == nil && c.now >= c.deadlinesFrom && c.now-w.seen > missedHeartbeats*ms(c.Heartbeat) && !w.waits() {
+			c.endLostRuns(w)
 			continue
 		}
 		lapse(w.excepts, c.now)
@@ -366,7 +366,7 @@ func (c *machine) beat() {
 		if w.pausedTo != 0 && c.now >= w.pausedTo {
 			w.pausedTo, w.why = 0, ""
 		}
-		c.serve(w)
+		c.updateServing(w)
 	}
 	c.link()
 }

@@ -30,8 +30,8 @@ func TestUnknownName(t *testing.T) {
 			c := w.c
 			k := w.someWorker()
 			pushed := &pushes{}
-			c.out.push = pushed
-			w.step(c, func() { c.linkSlice(1); c.linked = true; c.serve(k) })
+			c.env.push = pushed
+			w.step(c, func() { c.linkSlice(1); c.linked = true; c.updateServing(k) })
 			for _, n := range []string{name, "something"} {
 				w.step(c, func() {
 					c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: n, Timeout: 30_000}}}, reply: func([]job.ID, bool, error) {}})
@@ -52,7 +52,7 @@ func TestUnknownName(t *testing.T) {
 			pushed.answered[0](Answer{Kind: UnknownName})
 			w.st.flush()
 			goOn()
-			w.pass(refusedName / 2)
+			w.pass(refusedNameFor / 2)
 			goOn()
 			if n := len(pushed.names); n != 2 {
 				t.Fatalf("pushed %q", pushed.names)
@@ -62,7 +62,7 @@ func TestUnknownName(t *testing.T) {
 					t.Errorf("all of %s are kept away", e)
 				}
 			}
-			w.pass(refusedName)
+			w.pass(refusedNameFor)
 			goOn()
 			if n := len(pushed.names); n != 3 || pushed.names[2] != name {
 				t.Fatalf("pushed %q", pushed.names)
@@ -118,7 +118,7 @@ func TestBounded(t *testing.T) {
 		{job.Outcome{Message: "x" + long}, job.MaxMessage - 1, 0},
 		{job.Outcome{Message: long, Error: make([]byte, c.MaxError+1)}, job.MaxMessage, 0},
 	} {
-		got := c.bounded(&v.of)
+		got := c.limitOutcome(&v.of)
 		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.kept || strings.Contains(got.Message, "65537") != (len(v.of.Error) > c.MaxError) {
 			t.Errorf("%d bytes, an error of %d: %d and %d: %.20s…%s", len(v.of.Message), len(v.of.Error), len(got.Message), len(got.Error), got.Message, got.Message[max(0, len(got.Message)-60):])
 		}
@@ -132,8 +132,8 @@ func TestGroupNames(t *testing.T) {
 	per := func(*job.Attributes) []byte { return nil }
 	for _, ns := range []string{"default", "a", "a:b", "%41", "A", strings.Repeat("%", 100)} {
 		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(shared[:]), strings.Repeat("*", job.MaxConstraintID)} {
-			for _, p := range []picker{{}, {per: per}} {
-				k := &constraint{Constraint: job.Constraint{ID: id}, picker: p, groups: groupsOf(ns, id)}
+			for _, p := range []selector{{}, {per: per}} {
+				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groups: groupsOf(ns, id)}
 				for _, what := range []byte("cr") {
 					name, of := k.group(what, shared), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
 					if was, known := names[name]; known || len(name) > wire.MaxName {
@@ -182,7 +182,7 @@ func TestHeartbeatStops(t *testing.T) {
 			c.heartbeat(known)
 		}
 	})
-	w.pass((missedBeats + 1) * c.Heartbeat)
+	w.pass((missedHeartbeats + 1) * c.Heartbeat)
 	if c.workers[k.ID] != nil {
 		t.Fatal("the worker is still there")
 	}

@@ -107,15 +107,15 @@ func (w *world) start() {
 	}
 	w.c, w.over = c, nil
 	w.br = &naiveBroker{w: w, c: c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
-	c.out = outside{
-		store: w.st, line: w.br, push: w,
-		enter: func(f func()) { w.step(c, f) },
-		either: func(f, gone func()) {
+	c.env = environment{
+		store: w.st, broker: w.br, push: w,
+		run: func(f func()) { w.step(c, f) },
+		runOr: func(f, gone func()) {
 			if !w.step(c, f) {
 				gone()
 			}
 		},
-		fault: func(err error) { w.over = err },
+		fail: func(err error) { w.over = err },
 	}
 	c.at(w.now, w.now+w.set, w.now+w.set)
 	err := w.mem.Load(context.Background(), store.Loaded{
@@ -160,8 +160,8 @@ func (w *world) check() {
 		w.fatalf("the ledger is out of balance by %d: %+v %v", n, c.ledger, c.counts)
 	}
 	for i, r := range c.timers {
-		if r.past.index != i || c.jobs.Get(r.ID) != r {
-			w.fatalf("timer %d is of job %v, which thinks it is %d", i, r.ID, r.past.index)
+		if r.runInfo.timerIndex != i || c.jobs.Get(r.ID) != r {
+			w.fatalf("timer %d is of job %v, which thinks it is %d", i, r.ID, r.runInfo.timerIndex)
 		}
 	}
 	var counts [6]int
@@ -171,39 +171,39 @@ func (w *world) check() {
 	for r := range c.jobs.All() {
 		counts[r.State]++
 		bytes += r.size()
-		if r.State.Ended() && r.op != forgetting && r.past.drop == 0 {
+		if r.State.Ended() && r.op != forgetting && r.runInfo.drop == 0 {
 			spent += r.size()
 		}
 		if u := r.running(); u != nil {
-			running[u.w]++
+			running[u.worker]++
 			if r.State != job.Running {
 				w.fatalf("job %v is %v and has a run", r.ID, r.State)
 			}
 		} else if r.State == job.Running {
 			w.fatalf("job %v is running without a run", r.ID)
 		}
-		if r.past != nil {
-			if i := r.past.index; i >= 0 && c.timers[i] != r {
+		if r.runInfo != nil {
+			if i := r.runInfo.timerIndex; i >= 0 && c.timers[i] != r {
 				w.fatalf("job %v (%v) thinks it is timer %d", r.ID, r.State, i)
 			}
-			if r.past.drop != 0 {
+			if r.runInfo.drop != 0 {
 				results++
 			}
-			waiters += len(r.past.pollers)
-			if r.State.Ended() && r.op == idle && r.past.index < 0 {
-				w.fatalf("job %v has ended (%v op %d forget %d) and will not be forgotten", r.ID, r.State, r.op, r.past.forget-w.now)
+			waiters += len(r.runInfo.pollers)
+			if r.State.Ended() && r.op == idle && r.runInfo.timerIndex < 0 {
+				w.fatalf("job %v has ended (%v op %d forget %d) and will not be forgotten", r.ID, r.State, r.op, r.runInfo.forget-w.now)
 			}
 		}
-		if r.State == job.Running && r.past.index < 0 && r.op == idle {
+		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == idle {
 			w.fatalf("job %v runs without a deadline", r.ID)
 		}
-		if r.waits() && r.op == idle && c.linked && !r.inLine && !slices.ContainsFunc(c.late, func(l lateJob) bool { return l.id == r.ID }) {
+		if r.waits() && r.op == idle && c.linked && !r.submitted && !slices.ContainsFunc(c.late, func(l lateJob) bool { return l.id == r.ID }) {
 			w.fatalf("job %v waits, and the broker does not have it", r.ID)
 		}
 	}
 	oldest := time.Duration(0)
-	if i := slices.IndexFunc(c.order, func(p place) bool { return p.rec != nil && p.rec.waits() }); i >= 0 && !c.loading {
-		oldest = c.age(c.order[i].rec)
+	if i := slices.IndexFunc(c.bySeq, func(p place) bool { return p.rec != nil && p.rec.waits() }); i >= 0 && !c.loading {
+		oldest = c.age(c.bySeq[i].rec)
 	}
 	if got := c.oldest(); got != oldest && !c.loading {
 		w.fatalf("the oldest job has waited for %v, in truth for %v", got, oldest)
@@ -219,8 +219,8 @@ func (w *world) check() {
 	if c.entering == 0 && bytes != c.bytes {
 		w.fatalf("%d bytes, in truth %d", c.bytes, bytes)
 	}
-	if spent != c.spent {
-		w.fatalf("%d bytes of jobs that may be forgotten, in truth %d", c.spent, spent)
+	if spent != c.endedBytes {
+		w.fatalf("%d bytes of jobs that may be forgotten, in truth %d", c.endedBytes, spent)
 	}
 	if results != c.results {
 		w.fatalf("%d results, in truth %d", c.results, results)
@@ -352,7 +352,7 @@ func (b *naiveBroker) submit(s submission) {
 	b.later(func() {
 		if b.jobs[s.id] != nil {
 			b.w.say("the broker has %v already", s.id)
-			b.w.step(b.c, func() { b.c.misplaced(s.id, s.bid) })
+			b.w.step(b.c, func() { b.c.notAtBroker(s.id, s.bid) })
 			return
 		}
 		b.arrived++
@@ -391,10 +391,10 @@ func (b *naiveBroker) cancel(id job.ID) {
 	})
 }
 
-func (b *naiveBroker) serve(w job.ID, v serving) { b.later(func() { b.workers[w] = v }) }
-func (b *naiveBroker) part(w job.ID)             { b.later(func() { delete(b.workers, w) }) }
-func (b *naiveBroker) rules(r ruleChange)        { b.later(func() { b.ruled[r.pattern] = r }) }
-func (b *naiveBroker) settled(told func())       { b.later(told) }
+func (b *naiveBroker) setServing(w job.ID, v serving) { b.later(func() { b.workers[w] = v }) }
+func (b *naiveBroker) removeWorker(w job.ID)          { b.later(func() { delete(b.workers, w) }) }
+func (b *naiveBroker) setRule(r ruleChange)           { b.later(func() { b.ruled[r.pattern] = r }) }
+func (b *naiveBroker) flush(told func())              { b.later(told) }
 
 // some serves some of the pending requests, in order.
 func (b *naiveBroker) some(n int) {
@@ -438,9 +438,9 @@ func (b *naiveBroker) fail(j *naiveJob, lost bool) {
 	b.later(func() {
 		b.w.step(b.c, func() {
 			if lost && !strings.HasPrefix(j.typ, "jq~") {
-				b.c.answered(j.id, j.bid, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
+				b.c.onBrokerAnswer(j.id, j.bid, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
 			} else {
-				b.c.misplaced(j.id, j.bid)
+				b.c.notAtBroker(j.id, j.bid)
 			}
 		})
 	})
@@ -501,7 +501,7 @@ func (b *naiveBroker) match() bool {
 	best.runs++
 	b.outs = append(b.outs, func() {
 		b.w.say("handed %v to %v", best.id, to)
-		b.w.step(b.c, func() { b.c.handed(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
+		b.w.step(b.c, func() { b.c.onHandout(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
 	})
 	if !b.w.lags || !b.w.pick(4) {
 		b.deliver()
