@@ -51,6 +51,6 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 		return 0, fmt.Errorf("its jobs are in the store, and the file could not be removed: %w", err)
 	}
 	e.segmentGone(a.File)
-	b.look()
+	b.wakePick()
 	return len(a.Jobs), nil
 }

@@ -23,23 +23,23 @@ type backend struct {
 	lane  string // its name in the journal
 	log   zerolog.Logger
 
-	mu      sync.Mutex       // guards the following
-	sysid   string           // "" while none is reserved
-	old     []string         // sysids of an earlier process that have to be released
-	off     int64            // the number of jobs by which the store's counts are wrong
-	ahead   time.Duration    // see store.Swept
-	gone    []string         // segments whose read points have to be dropped
-	renewed time.Time        // when the last call that reserved or renewed the sysid began
-	away    error            // why the store is away; nil: it answers
-	ails    map[string]error // what the store refuses although it answers, and why
-	here    context.Context
-	part    context.CancelFunc // ends the context here
-	hand    map[job.ID]*run
-	queue   []*ending
-	full    chan struct{} // the queue has an ending
-	freed   chan struct{} // some locks can be freed at once
-	back    chan struct{} // the store answers again
-	hurry   chan struct{} // a request waits until the journal's jobs are stored
+	mu              sync.Mutex       // guards the following
+	sysid           string           // "" while none is reserved
+	old             []string         // sysids of an earlier process that have to be released
+	miscounted      int64            // the number of jobs by which the store's counts are wrong
+	ahead           time.Duration    // see store.Swept
+	droppedSegments []string         // segments whose read points have to be dropped
+	renewed         time.Time        // when the last call that reserved or renewed the sysid began
+	awayReason      error            // why the store is away; nil: it answers
+	refused         map[string]error // what the store refuses although it answers, and why
+	reachableCtx    context.Context
+	markAway        context.CancelFunc // ends the context here
+	hand            map[job.ID]*run
+	queue           []*ending
+	full            chan struct{} // the queue has an ending
+	freed           chan struct{} // some locks can be freed at once
+	back            chan struct{} // the store answers again
+	ingestKick      chan struct{} // a request waits until the journal's jobs are stored
 
 	leaving, left chan struct{} // closed when keep must release the sysid, and when keep has returned
 	// transit is held while jobs go from the journal to the store, and while the store's jobs are
@@ -54,12 +54,12 @@ type backend struct {
 func newBackend(e *Engine, s store.Store) *backend {
 	b := &backend{
 		e: e, store: s, lane: laneOf(e.cfg.Dir, s.Name()), log: e.log.With().Str("store", s.Name()).Logger(),
-		hand: make(map[job.ID]*run), ails: make(map[string]error), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1),
-		hurry: make(chan struct{}, 1), away: store.ErrAway,
+		hand: make(map[job.ID]*run), refused: make(map[string]error), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		ingestKick: make(chan struct{}, 1), awayReason: store.ErrAway,
 		leaving: make(chan struct{}), left: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
-	b.here, b.part = context.WithCancel(e.life)
-	b.part()
+	b.reachableCtx, b.markAway = context.WithCancel(e.life)
+	b.markAway()
 	return b
 }
 
@@ -70,19 +70,19 @@ func (b *backend) note(what string, err error) error {
 	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
 		b.answers(err)
 	default: // it answers, even if it refuses
-		b.ail(what, err)
+		b.setRefused(what, err)
 		b.answers(nil)
 	}
 	return err
 }
 
-// ail records why something cannot be done, or that it can be done again, and logs each change
+// setRefused records why something cannot be done, or that it can be done again, and logs each change
 // once.
-func (b *backend) ail(what string, err error) {
+func (b *backend) setRefused(what string, err error) {
 	b.mu.Lock()
-	was := b.ails[what]
-	if b.ails[what] = err; err == nil {
-		delete(b.ails, what)
+	was := b.refused[what]
+	if b.refused[what] = err; err == nil {
+		delete(b.refused, what)
 	}
 	b.mu.Unlock()
 	switch {
@@ -97,11 +97,11 @@ func (b *backend) ail(what string, err error) {
 // answers records whether the store answers: err is nil, or says why not.
 func (b *backend) answers(err error) {
 	b.mu.Lock()
-	was := b.away
-	if b.away = err; was == nil && err != nil {
-		b.part()
+	was := b.awayReason
+	if b.awayReason = err; was == nil && err != nil {
+		b.markAway()
 	} else if was != nil && err == nil {
-		b.here, b.part = context.WithCancel(b.e.life)
+		b.reachableCtx, b.markAway = context.WithCancel(b.e.life)
 	}
 	b.mu.Unlock()
 	switch {
@@ -114,7 +114,7 @@ func (b *backend) answers(err error) {
 		case b.back <- struct{}{}:
 		default:
 		}
-		b.look()
+		b.wakePick()
 	}
 }
 
@@ -133,40 +133,40 @@ func (b *backend) asked(ctx context.Context, err error) error {
 func (b *backend) health() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.away != nil || len(b.ails) == 0 {
-		return b.away
+	if b.awayReason != nil || len(b.refused) == 0 {
+		return b.awayReason
 	}
-	first := slices.Min(slices.Collect(maps.Keys(b.ails)))
-	return fmt.Errorf("cannot %s: %w", first, b.ails[first])
+	first := slices.Min(slices.Collect(maps.Keys(b.refused)))
+	return fmt.Errorf("cannot %s: %w", first, b.refused[first])
 }
 
 // reachable returns why the store cannot be reached, or nil.
 func (b *backend) reachable() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.away
+	return b.awayReason
 }
 
-// presence returns a context that ends when the store goes away.
-func (b *backend) presence() context.Context {
+// reachableContext returns a context that ends when the store goes away.
+func (b *backend) reachableContext() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.here
+	return b.reachableCtx
 }
 
-// look makes pick ask this store again.
-func (b *backend) look() {
+// wakePick makes pick ask this store again.
+func (b *backend) wakePick() {
 	b.mu.Lock()
 	b.seen = time.Time{}
 	b.mu.Unlock()
-	b.e.nudge()
+	b.e.wakePick()
 }
 
 // identity returns the sysid that takes jobs, or "" while no job may be taken.
 func (b *backend) identity() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.away != nil || time.Since(b.renewed) >= b.e.cfg.LockTTL {
+	if b.awayReason != nil || time.Since(b.renewed) >= b.e.cfg.LockTTL {
 		return ""
 	}
 	return b.sysid
@@ -179,9 +179,9 @@ func (b *backend) call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(b.e.life, callTime)
 }
 
-// keep reserves a sysid and renews it, together with the locks of the jobs in hand, until the
+// keepSysid reserves a sysid and renews it, together with the locks of the jobs in hand, until the
 // daemon leaves.
-func (b *backend) keep() {
+func (b *backend) keepSysid() {
 	defer close(b.left)
 	pause := b.e.cfg.LockTTL / 3
 	hurry := min(pause, time.Second)
@@ -197,22 +197,22 @@ func (b *backend) keep() {
 		case now := <-timer.C:
 			// If a call has found the store away, it is tried again soon.
 			if b.reachable() != nil || !now.Before(due) {
-				if due = now.Add(hurry); b.hold() {
+				if due = now.Add(hurry); b.updateSysids() {
 					due = now.Add(pause)
 				}
 			}
-			timer.Reset(min(hurry, time.Until(due), max(b.untilLost(), time.Millisecond)))
+			timer.Reset(min(hurry, time.Until(due), max(b.renewableFor(), time.Millisecond)))
 		}
 	}
 }
 
-// hold reserves, renews and releases sysids as needed. It returns false if it must be called again
+// updateSysids reserves, renews and releases sysids as needed. It returns false if it must be called again
 // soon.
-func (b *backend) hold() bool {
+func (b *backend) updateSysids() bool {
 	if b.current() == "" {
-		return b.reserve() && b.leaveOld()
+		return b.reserve() && b.freeOldSysids()
 	}
-	return b.renew() && b.leaveOld()
+	return b.renew() && b.freeOldSysids()
 }
 
 func (b *backend) current() string {
@@ -238,14 +238,14 @@ func (b *backend) reserve() bool {
 	b.mu.Lock()
 	b.sysid, b.renewed = sysid, began
 	b.mu.Unlock()
-	b.e.prolong()
+	b.e.setGuardDeadline()
 	b.log.Info().Str("sysid", sysid).Msg("taking jobs")
-	b.look()
+	b.wakePick()
 	return true
 }
 
-// leaveOld frees the jobs that earlier sysids of this directory hold.
-func (b *backend) leaveOld() bool {
+// freeOldSysids frees the jobs that earlier sysids of this directory hold.
+func (b *backend) freeOldSysids() bool {
 	for {
 		b.mu.Lock()
 		old := b.old
@@ -292,8 +292,8 @@ const renewing = "renew locks"
 // runs are ended before the guard ends the runs of all stores.
 const lostEarly = time.Second
 
-// untilLost returns how long the sysid may still be renewed; a day if none is reserved.
-func (b *backend) untilLost() time.Duration {
+// renewableFor returns how long the sysid may still be renewed; a day if none is reserved.
+func (b *backend) renewableFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sysid == "" {
@@ -316,9 +316,9 @@ func (e *Engine) limit() (first time.Time) {
 	return first
 }
 
-// prolong sets when the guard ends the runs here, because this process may be stopped, or hang, at
+// setGuardDeadline sets when the guard ends the runs here, because this process may be stopped, or hang, at
 // that time.
-func (e *Engine) prolong() {
+func (e *Engine) setGuardDeadline() {
 	if limit := e.limit(); !limit.IsZero() {
 		e.guard.Until(limit)
 	}
@@ -336,9 +336,9 @@ func (b *backend) renew() bool {
 		}
 	}
 	b.mu.Unlock()
-	left := b.untilLost()
+	left := b.renewableFor()
 	if left <= 0 {
-		b.lose(sysid)
+		b.loseSysid(sysid)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(b.e.life, min(callTime, b.e.cfg.LockTTL/3, left))
@@ -348,7 +348,7 @@ func (b *backend) renew() bool {
 	b.e.meter.renewed(time.Since(began))
 	if errors.Is(err, store.ErrUnknown) {
 		b.note(renewing, nil)
-		b.lose(sysid)
+		b.loseSysid(sysid)
 		return false
 	}
 	if b.note(renewing, err) != nil {
@@ -365,15 +365,15 @@ func (b *backend) renew() bool {
 		}
 	}
 	b.mu.Unlock()
-	b.e.prolong()
+	b.e.setGuardDeadline()
 	if taken > 0 {
 		b.log.Warn().Int("jobs", taken).Msg("locks were lost: others have taken these jobs")
 	}
 	return true
 }
 
-// lose gives up a sysid, whose jobs other daemons may have taken.
-func (b *backend) lose(sysid string) {
+// loseSysid gives up a sysid, whose jobs other daemons may have taken.
+func (b *backend) loseSysid(sysid string) {
 	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.e.cfg.LockTTL).Msg("locks could not be renewed in time: running jobs are killed and will run again")
 	b.e.meter.sysidsLost.Inc()
 	b.mu.Lock()
@@ -388,7 +388,7 @@ func (b *backend) lose(sysid string) {
 	for _, t := range batches {
 		t.cancel(errLocksLost)
 	}
-	b.e.prolong()
+	b.e.setGuardDeadline()
 	b.e.newSysid(sysid)
 }
 
@@ -417,8 +417,8 @@ func (b *backend) sweepOnce() (more bool) {
 	ctx, cancel := b.call()
 	defer cancel()
 	b.mu.Lock()
-	gone := b.gone
-	b.gone = nil
+	gone := b.droppedSegments
+	b.droppedSegments = nil
 	b.mu.Unlock()
 	swept, err := b.store.Sweep(ctx, store.Sweeping{
 		RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun, TTL: b.e.cfg.LockTTL,
@@ -428,12 +428,12 @@ func (b *backend) sweepOnce() (more bool) {
 	b.e.swept(&swept)
 	if b.note("sweep", err) != nil {
 		b.mu.Lock()
-		b.gone = append(b.gone, gone...)
+		b.droppedSegments = append(b.droppedSegments, gone...)
 		b.mu.Unlock()
 		return false
 	}
 	b.mu.Lock()
-	b.off = swept.Imbalance
+	b.miscounted = swept.Imbalance
 	set := (swept.Ahead - b.ahead).Abs() > time.Second
 	b.ahead = swept.Ahead
 	b.mu.Unlock()
@@ -447,7 +447,7 @@ func (b *backend) sweepOnce() (more bool) {
 		b.log.Warn().Int("jobs", swept.Righted).Msg("the store's clock was ahead when the due times of these jobs were set; they wait no longer than requested")
 	}
 	if swept.Freed+swept.Abandoned+swept.Righted > 0 {
-		b.look()
+		b.wakePick()
 	}
 	return swept.More
 }
@@ -467,7 +467,7 @@ func (e *Engine) swept(s *store.Swept) {
 func (e *Engine) segmentGone(name string) {
 	for _, b := range e.backends {
 		b.mu.Lock()
-		b.gone = append(b.gone, name)
+		b.droppedSegments = append(b.droppedSegments, name)
 		b.mu.Unlock()
 	}
 }

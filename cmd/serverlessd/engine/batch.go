@@ -13,15 +13,15 @@ import (
 // run is a job that this daemon has taken.
 type run struct {
 	store.Taken
-	sysid string
-	taken time.Time
-	batch *batch
-	ended bool // its end is queued; this and the next are guarded by its backend
-	lost  bool // another daemon has its lock
+	sysid   string
+	takenAt time.Time
+	batch   *batch
+	ended   bool // its end is queued; this and the next are guarded by its backend
+	lost    bool // another daemon has its lock
 }
 
 // age returns how long ago the job's first run began.
-func (r *run) age() time.Duration { return r.Age + time.Since(r.taken) }
+func (r *run) age() time.Duration { return r.Age + time.Since(r.takenAt) }
 
 // batch is the jobs of one type that share a slot. They run in this daemon one after the other, or
 // on Gloom workers all at the same time, each as a job of the broker.
@@ -49,16 +49,16 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 	t.ctx, t.cancel = context.WithCancelCause(e.life)
 	t.runs = make([]*run, len(taken))
 	for i := range taken {
-		t.runs[i] = &run{Taken: taken[i], sysid: sysid, taken: at, batch: t}
+		t.runs[i] = &run{Taken: taken[i], sysid: sysid, takenAt: at, batch: t}
 	}
 	return t
 }
 
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
-// grasp adds the batches of a Take to the jobs in hand. From then on their locks are renewed, and
+// addRunning adds the batches of a Take to the jobs in hand. From then on their locks are renewed, and
 // they are ended when the sysid is lost. It returns false if the sysid is lost already.
-func (b *backend) grasp(all []*batch, sysid string) bool {
+func (b *backend) addRunning(all []*batch, sysid string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range all {
@@ -92,7 +92,7 @@ func (t *batch) run() {
 	for i, r := range t.runs {
 		jobs[i] = runner.Job{ID: r.ID, Payload: r.Payload, Tries: r.Tries}
 	}
-	t.e.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: t.e.held}, t)
+	t.e.runner.Run(t.ctx, runner.Batch{Client: t.client, Type: t.typ, Handler: t.handler, Jobs: jobs, Held: t.e.mustNotBegin}, t)
 	t.finish()
 }
 
@@ -104,7 +104,7 @@ func (t *batch) Started(i int) {
 
 func (t *batch) Ended(i int, o job.Outcome) {
 	t.reported = i + 1
-	t.b.put(t.e.judge(t.runs[i], &o))
+	t.b.queueEnding(t.e.endingOf(t.runs[i], &o))
 }
 
 // endBare ends jobs without a run, because the store has lost their payloads, or gives them back if
@@ -113,11 +113,11 @@ func (t *batch) endBare(held bool) {
 	defer t.cancel(nil)
 	for _, r := range t.runs {
 		if !held {
-			t.b.put(t.e.broken(r, false, nil))
+			t.b.queueEnding(t.e.endingOfUnreported(r, false, nil))
 			continue
 		}
 		t.e.log.Error().Stringer("id", r.ID).Str("type", r.Jobtype).Msg("the payload of a job is gone: sq_data has no row for it; the job ends")
-		t.b.put(t.e.judge(r, &job.Outcome{Status: 410, Code: job.CodeNoPayload, Data: []byte("the payload is gone: the store has no row for it in sq_data")}))
+		t.b.queueEnding(t.e.endingOf(r, &job.Outcome{Status: 410, Code: job.CodeNoPayload, Data: []byte("the payload is gone: the store has no row for it in sq_data")}))
 	}
 }
 
@@ -125,7 +125,7 @@ func (t *batch) endBare(held bool) {
 // slot.
 func (t *batch) finish() {
 	for i := t.reported; i < len(t.runs); i++ {
-		t.b.put(t.e.broken(t.runs[i], i < t.started, context.Cause(t.ctx)))
+		t.b.queueEnding(t.e.endingOfUnreported(t.runs[i], i < t.started, context.Cause(t.ctx)))
 	}
 	t.cancel(nil)
 	e := t.e
@@ -134,5 +134,5 @@ func (t *batch) finish() {
 	e.sched.JobsStopped(time.Now(), t.client, t.jobtype())
 	e.checkIdle()
 	e.mu.Unlock()
-	e.nudge()
+	e.wakePick()
 }

@@ -91,7 +91,7 @@ func TestLostDuringTake(t *testing.T) {
 	closed(t, "it is taken", s.taking.reached)
 	b := e.backends[0]
 	lost := b.current()
-	b.lose(lost)
+	b.loseSysid(lost)
 	close(s.taking.open)
 	until(t, "it runs with another sysid", func() error {
 		rec, err := e.Job(t.Context(), id)

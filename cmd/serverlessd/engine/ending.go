@@ -24,8 +24,8 @@ type ending struct {
 // loggedReason is how many bytes of a run's data the log shows.
 const loggedReason = 500
 
-// judge decides what happens to a job whose run has ended.
-func (e *Engine) judge(r *run, o *job.Outcome) *ending {
+// endingOf decides what happens to a job whose run has ended.
+func (e *Engine) endingOf(r *run, o *job.Outcome) *ending {
 	verdict, status := job.Judge(o.Status)
 	if o.Again {
 		verdict = job.Retry
@@ -95,13 +95,13 @@ func (e *Engine) follow(end *ending, typ string, payload []byte) {
 	})
 }
 
-// broken returns the ending of a run whose end was not reported: it was not begun, or this daemon
+// endingOfUnreported returns the ending of a run whose end was not reported: it was not begun, or this daemon
 // has cut it short.
-func (e *Engine) broken(r *run, begun bool, cause error) *ending {
+func (e *Engine) endingOfUnreported(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {
 		end.Fate, end.Code = store.Again, job.CodeLockExpired
-		end.Last = &store.Last{At: time.Now(), Took: time.Since(r.taken), Code: end.Code}
+		end.Last = &store.Last{At: time.Now(), Took: time.Since(r.takenAt), Code: end.Code}
 		if r.age() >= e.cfg.RetryFor {
 			e.archive(end, nil, r.batch.handler.Options.NextFailed)
 		}

@@ -39,7 +39,7 @@ type Engine struct {
 	link     *link.Link
 	jobs     *link.Jobs
 	meter    meter
-	tally    tally
+	tally    countCache
 	readmit  sync.Mutex // serializes PutBack
 
 	life  context.Context // the context of all loops; it ends after the last write
@@ -55,9 +55,9 @@ type Engine struct {
 	picking bool       // jobs are being taken
 	sched   *schedule.Scheduler
 	batches map[*batch]struct{}
-	crews   map[string]*crew // of Gloom workers, by jobtype
-	tries   int              // jobs that are tried, in all crews
-	idle    chan struct{}    // closed when the daemon leaves and no batch is left
+	workers map[string]*typeWorkers // of Gloom workers, by jobtype
+	tries   int                     // jobs that are tried, in all crews
+	idle    chan struct{}           // closed when the daemon leaves and no batch is left
 }
 
 // Open starts the engine. It does not wait for stores that are away.
@@ -74,7 +74,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		batches: make(map[*batch]struct{}),
-		crews:   make(map[string]*crew), meter: newMeter(r),
+		workers: make(map[string]*typeWorkers), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
 	e.life, e.end = context.WithCancel(context.Background())
@@ -177,13 +177,13 @@ func (e *Engine) connect() (err error) {
 		return err
 	}
 	for _, b := range e.backends {
-		e.loops.Go(b.keep)
+		e.loops.Go(b.keepSysid)
 		e.loops.Go(b.write)
 		e.loops.Go(b.sweep)
 		e.loops.Go(b.ingest)
 	}
-	e.loops.Go(e.home().schedule)
-	e.loops.Go(e.home().keepFile)
+	e.loops.Go(e.scheduleStore().schedule)
+	e.loops.Go(e.scheduleStore().keepFile)
 	e.loops.Go(e.pickLoop)
 	e.loops.Go(e.handlers.watch)
 	return nil
@@ -201,8 +201,8 @@ func (e *Engine) sleep(d time.Duration) bool {
 	}
 }
 
-// nudge makes pick look again.
-func (e *Engine) nudge() {
+// wakePick makes pick look again.
+func (e *Engine) wakePick() {
 	select {
 	case e.wake <- struct{}{}:
 	default:

@@ -93,14 +93,14 @@ func (l *events) followed(f *store.Follow) {
 
 // started counts and logs a run that begins.
 func (e *Engine) started(r *run, at time.Time) {
-	e.meter.waitTime.Observe((r.Waited + at.Sub(r.taken)).Seconds())
+	e.meter.waitTime.Observe((r.Waited + at.Sub(r.takenAt)).Seconds())
 	e.events.started(r, at)
 }
 
 func (l *events) started(r *run, at time.Time) {
 	l.begin("started", r.ID.String(), r.Jobtype)
 	l.number("try", int64(r.Tries))
-	l.seconds("wait", r.Waited+at.Sub(r.taken))
+	l.seconds("wait", r.Waited+at.Sub(r.takenAt))
 	l.end()
 }
 

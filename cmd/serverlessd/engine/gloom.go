@@ -18,8 +18,8 @@ import (
 // which it expires at the broker and is given back.
 
 const (
-	// gloomPatience is the deadline of the jobs that workers are known to have room for.
-	gloomPatience = 250 * time.Millisecond
+	// gloomTimeout is the deadline of the jobs that workers are known to have room for.
+	gloomTimeout = 250 * time.Millisecond
 	// gloomTry is the first deadline of jobs that are tried, and the deadline at a broker of our
 	// own, where an idle worker gets a job at once. It doubles when a tried job expires, up to
 	// gloomTryMost: by then a fleet has made its offers.
@@ -32,32 +32,32 @@ const (
 	gloomWait     = time.Second // for a connection and room in it
 )
 
-// crew is what the engine knows of the Gloom workers of a jobtype.
-type crew struct {
-	takes int           // how many jobs they take at a time
-	busy  int           // how many are at the broker
-	tried int           // how many of these are tried
-	more  int           // how many to try next
-	try   time.Duration // deadline of those
-	rest  time.Duration // pause after the next one that expires
-	until time.Time     // before this, no job is tried
+// typeWorkers is what the engine knows of the Gloom workers of a jobtype.
+type typeWorkers struct {
+	capacity   int           // how many jobs they take at a time
+	busy       int           // how many are at the broker
+	probes     int           // how many of these are probes
+	probeNext  int           // how many probes to send next
+	probeTime  time.Duration // deadline of those
+	probePause time.Duration // pause after the next one that expires
+	probeAfter time.Time     // before this, no probe is sent
 }
 
-// asked is a job at the broker; the engine's mutex guards it.
-type asked struct {
-	e       *Engine
-	jobtype string
-	within  time.Duration // its deadline
-	tried   bool          // it is one more than the workers take
-	over    bool
+// brokerJob is a job at the broker; the engine's mutex guards it.
+type brokerJob struct {
+	e        *Engine
+	jobtype  string
+	deadline time.Duration // its deadline
+	probe    bool          // it is one more than the workers take
+	settled  bool
 }
 
-// crew returns the crew of a jobtype. The caller holds the mutex.
-func (e *Engine) crew(jobtype string) *crew {
-	c := e.crews[jobtype]
+// workersOf returns what is known of the workers of a jobtype. The caller holds the mutex.
+func (e *Engine) workersOf(jobtype string) *typeWorkers {
+	c := e.workers[jobtype]
 	if c == nil {
-		c = &crew{more: 1, try: gloomTry, rest: gloomRest}
-		e.crews[jobtype] = c
+		c = &typeWorkers{probeNext: 1, probeTime: gloomTry, probePause: gloomRest}
+		e.workers[jobtype] = c
 	}
 	return c
 }
@@ -70,97 +70,97 @@ func (e *Engine) gloomRoom(jobtype string) int {
 	idle, known := e.link.Idle(jobtype)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.crew(jobtype)
-	rests := time.Now().Before(c.until)
+	c := e.workersOf(jobtype)
+	rests := time.Now().Before(c.probeAfter)
 	switch {
 	case known && rests:
 		return 0
 	case known:
 		return idle
-	case rests || c.tried > 0:
-		return max(0, c.takes-c.busy)
+	case rests || c.probes > 0:
+		return max(0, c.capacity-c.busy)
 	}
-	return max(0, c.takes-c.busy) + c.more
+	return max(0, c.capacity-c.busy) + c.probeNext
 }
 
 // ask records that a job goes to the broker.
-func (e *Engine) ask(jobtype string) *asked {
+func (e *Engine) ask(jobtype string) *brokerJob {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a := &asked{e: e, jobtype: jobtype, within: gloomTry}
-	c := e.crew(jobtype)
+	a := &brokerJob{e: e, jobtype: jobtype, deadline: gloomTry}
+	c := e.workersOf(jobtype)
 	c.busy++
 	switch {
 	case e.link.Own() != nil:
-	case c.busy <= c.takes:
-		a.within = gloomPatience
+	case c.busy <= c.capacity:
+		a.deadline = gloomTimeout
 	default:
 		if e.tries < max(1, e.cfg.Concurrency/8) { // jobs that wait long hold slots that others need
-			a.within = c.try
+			a.deadline = c.probeTime
 		}
-		a.tried = true
-		c.tried++
+		a.probe = true
+		c.probes++
 		e.tries++
 	}
 	return a
 }
 
 // runs records that a job has not expired, which means that a worker has it.
-func (a *asked) runs() {
+func (a *brokerJob) runs() {
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
-	if !a.over && a.tried {
+	if !a.settled && a.probe {
 		a.taken()
-		a.e.nudge()
+		a.e.wakePick()
 	}
 }
 
 // taken records that the workers take one more job.
-func (a *asked) taken() {
-	c := a.e.crew(a.jobtype)
+func (a *brokerJob) taken() {
+	c := a.e.workersOf(a.jobtype)
 	a.settle(c)
-	c.takes++
-	c.rest = gloomRest
-	if c.tried == 0 {
-		c.more = min(2*c.more, a.e.cfg.Batch)
+	c.capacity++
+	c.probePause = gloomRest
+	if c.probes == 0 {
+		c.probeNext = min(2*c.probeNext, a.e.cfg.Batch)
 	}
 }
 
-func (a *asked) settle(c *crew) {
-	if a.tried {
-		a.tried = false
-		c.tried--
+func (a *brokerJob) settle(c *typeWorkers) {
+	if a.probe {
+		a.probe = false
+		c.probes--
 		a.e.tries--
 	}
 }
 
 // ended records that a job came back. If no worker had it, why is the reason, otherwise nil.
-func (a *asked) ended(why error) {
+func (a *brokerJob) ended(why error) {
 	e := a.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.crew(a.jobtype)
-	a.over = true
+	c := e.workersOf(a.jobtype)
+	a.settled = true
 	c.busy--
 	switch {
-	case why == nil && a.tried:
+	case why == nil && a.probe:
 		a.taken()
-	case why == nil && 2*c.busy <= c.takes: // before all of its batch have ended
-		e.nudge()
+	case why == nil && 2*c.busy <= c.capacity: // before all of its batch have ended
+		e.wakePick()
 	case why == nil, e.link.Own() != nil && errors.Is(why, gloom.ErrExpired): // another job was faster
-	case !a.tried && c.takes > 1: // a worker has left
-		c.takes--
+	case !a.probe && c.capacity > 1: // a worker has left
+		c.capacity--
 	default:
-		if !a.tried {
-			c.takes = 0
+		if !a.probe {
+			c.capacity = 0
 		}
 		if a.settle(c); errors.Is(why, gloom.ErrExpired) {
-			c.try = min(2*c.try, gloomTryMost)
+			c.probeTime = min(2*c.probeTime, gloomTryMost)
 		}
-		c.more = 1
-		if now := time.Now(); !now.Before(c.until) { // of several that expire together, only the first counts
-			c.until = now.Add(c.rest)
-			c.rest = min(2*c.rest, gloomRestMost)
+		c.probeNext = 1
+		if now := time.Now(); !now.Before(c.probeAfter) { // of several that expire together, only the first counts
+			c.probeAfter = now.Add(c.probePause)
+			c.probePause = min(2*c.probePause, gloomRestMost)
 		}
 	}
 }
@@ -173,9 +173,9 @@ func (t *batch) askWorkers() {
 		all.Go(func() {
 			end, why := t.askWorker(r, a)
 			if end == nil {
-				end = t.e.broken(r, false, nil)
+				end = t.e.endingOfUnreported(r, false, nil)
 			}
-			t.b.put(end)
+			t.b.queueEnding(end)
 			a.ended(why)
 		})
 	}
@@ -185,7 +185,7 @@ func (t *batch) askWorkers() {
 }
 
 // askWorker returns how a job ended, or why no worker got it.
-func (t *batch) askWorker(r *run, a *asked) (*ending, error) {
+func (t *batch) askWorker(r *run, a *brokerJob) (*ending, error) {
 	timeout := time.Duration(t.handler.Options.Timeout)
 	if timeout == 0 {
 		timeout = t.e.cfg.JobTimeout
@@ -196,11 +196,11 @@ func (t *batch) askWorker(r *run, a *asked) (*ending, error) {
 	t.e.started(r, began) // before a worker can have any effect
 	p, err := t.e.jobs.Submitter().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
-		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: a.within, Timeout: timeout,
+		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: a.deadline, Timeout: timeout,
 	})
 	var res gloom.Result
 	if err == nil {
-		runs := time.AfterFunc(a.within+gloomSlack, a.runs)
+		runs := time.AfterFunc(a.deadline+gloomSlack, a.runs)
 		res, err = p.Result(t.ctx)
 		runs.Stop()
 	}
@@ -208,13 +208,13 @@ func (t *batch) askWorker(r *run, a *asked) (*ending, error) {
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for it any more
-		return t.e.broken(r, true, context.Cause(t.ctx)), nil
+		return t.e.endingOfUnreported(r, true, context.Cause(t.ctx)), nil
 	case untaken(err):
 		return nil, err
 	}
 	o := runner.GloomOutcome(res.Body, err)
 	o.Wall = time.Since(began)
-	return t.e.judge(r, &o), nil
+	return t.e.endingOf(r, &o), nil
 }
 
 // untaken reports whether no worker got the job, but one may get it later. It is false if the broker

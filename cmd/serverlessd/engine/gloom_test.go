@@ -224,10 +224,10 @@ func TestNobodyIdle(t *testing.T) {
 	why := &gloom.JobError{Code: gloom.ErrExpired}
 	for range 10 { // all of them are tried at the same time
 		long := 0
-		var all []*asked
+		var all []*brokerJob
 		for i := range types {
 			a := e.ask(fmt.Sprint("a-x", i))
-			if a.within > gloomTry {
+			if a.deadline > gloomTry {
 				long++
 			}
 			all = append(all, a)

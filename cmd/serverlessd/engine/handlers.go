@@ -143,7 +143,7 @@ func (h *handlers) read(b *backend) error {
 	h.mu.Lock()
 	h.known[b], h.version[b] = fresh, version
 	h.mu.Unlock()
-	b.look()
+	b.wakePick()
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	ingestAtOnce  = 10_000          // lines
+	maxIngestJobs = 10_000          // lines
 	ingestTimeout = 2 * time.Minute // how long a reservation lasts
 	ingestRetry   = 100 * time.Millisecond
 	// The time between the starts of two pieces.
@@ -36,16 +36,16 @@ func (b *backend) gather(began time.Time, lines int) bool {
 	case <-b.e.life.Done():
 		return false
 	case <-timer.C:
-	case <-b.hurry:
+	case <-b.ingestKick:
 	}
 	return true
 }
 
-// hurry makes all stores take in the journal's jobs at once.
-func (e *Engine) hurry() {
+// ingestNow makes all stores take in the journal's jobs at once.
+func (e *Engine) ingestNow() {
 	for _, b := range e.backends {
 		select {
-		case b.hurry <- struct{}{}:
+		case b.ingestKick <- struct{}{}:
 		default:
 		}
 	}
@@ -80,7 +80,7 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 func (b *backend) ingest() {
 	e := b.e
 	for {
-		here := b.presence()
+		here := b.reachableContext()
 		if here.Err() != nil {
 			select {
 			case <-e.life.Done():
@@ -90,16 +90,16 @@ func (b *backend) ingest() {
 			continue
 		}
 		// The wait ends when the store goes away: other stores take the next lines.
-		r, err := e.journal.Reserve(here, b.lane, ingestAtOnce, ingestTimeout)
+		r, err := e.journal.Reserve(here, b.lane, maxIngestJobs, ingestTimeout)
 		switch {
 		case e.life.Err() != nil, errors.Is(err, journal.ErrClosed):
 			return
 		case errors.Is(err, context.Canceled):
 			continue
 		}
-		b.ail("read the journal", err)
+		b.setRefused("read the journal", err)
 		began := time.Now()
-		if err == nil && b.bring(r) {
+		if err == nil && b.ingestPiece(r) {
 			if !b.gather(began, len(r.Read())) {
 				return
 			}
@@ -109,8 +109,8 @@ func (b *backend) ingest() {
 	}
 }
 
-// bring puts a piece of the journal into the store.
-func (b *backend) bring(r *journal.Reservation) bool {
+// ingestPiece puts a piece of the journal into the store.
+func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	e := b.e
 	if b.transit.Acquire(e.life, 1) != nil {
 		r.Cancel()
@@ -134,7 +134,7 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	for i := range added {
 		e.events.added(&added[i])
 	}
-	b.look()
+	b.wakePick()
 	return true
 }
 
@@ -169,7 +169,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 	cancel() // read the existing records without waiting
 	for _, s := range stores {
 		for {
-			r, err := j.Reserve(over, laneOf(dir, s.Name()), ingestAtOnce, ingestTimeout)
+			r, err := j.Reserve(over, laneOf(dir, s.Name()), maxIngestJobs, ingestTimeout)
 			if ctx.Err() != nil {
 				return jobs, j.Stats().Damaged, context.Cause(ctx)
 			}

@@ -92,7 +92,7 @@ func TestLockOrders(t *testing.T) {
 				case "take":
 					take(other, time.Hour)
 				case "lose":
-					b.lose(sysid)
+					b.loseSysid(sysid)
 					if context.Cause(r.batch.ctx) != errLocksLost || e.ids.Sysid() == sysid {
 						t.Error("what runs goes on")
 					}
@@ -103,7 +103,7 @@ func TestLockOrders(t *testing.T) {
 					case "back":
 						end = store.Ending{Run: r.Run, Fate: store.GiveBack}
 					}
-					b.put(&ending{run: r, Ending: end})
+					b.queueEnding(&ending{run: r, Ending: end})
 					if err := b.writeAll(b.queued()); err != nil {
 						t.Fatal(err)
 					}
@@ -117,8 +117,8 @@ func TestLockOrders(t *testing.T) {
 			if sum := counts["a-x"]; err != nil || sum.Added != 1 {
 				t.Errorf("%+v, %v", sum, err)
 			}
-			if b.sweepOnce(); b.off != 0 {
-				t.Errorf("the counts are off by %d", b.off)
+			if b.sweepOnce(); b.miscounted != 0 {
+				t.Errorf("the counts are off by %d", b.miscounted)
 			}
 		})
 	}

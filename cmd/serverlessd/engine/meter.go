@@ -157,7 +157,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	hand := 0
 	for i, s := range stores {
 		up := 0.0
-		if s.Ails == nil {
+		if s.Refuses == nil {
 			up = 1
 		}
 		gauge(descUp, up, strconv.Itoa(i))

@@ -69,12 +69,12 @@ func TestLooks(t *testing.T) {
 	e := running(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	until(t, "the store is there", e.Health)
-	if l := e.Look(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Ails != nil || l.Stores[0].Sysid == "" || !l.HandsOut {
+	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Refuses != nil || l.Stores[0].Sysid == "" || !l.HandsOut {
 		t.Errorf("%+v", l)
 	}
 	close(s.counting.open)
 	until(t, "the jobs are counted", func() error {
-		if e.Look().Types == nil {
+		if e.Snapshot().Types == nil {
 			return errors.New("not counted")
 		}
 		return nil
@@ -84,7 +84,7 @@ func TestLooks(t *testing.T) {
 	e.tally.mu.Unlock()
 	before := len(s.counting.reached)
 	for range 100 {
-		e.Look()
+		e.Snapshot()
 	}
 	if n := len(s.counting.reached) - before; n != 0 {
 		t.Errorf("%d counts for a hundred looks", n)
@@ -94,7 +94,7 @@ func TestLooks(t *testing.T) {
 	}
 	reaches(t, e, add(t, e, "a-x", "1")[0], job.Fault)
 	until(t, "the end is counted", func() error {
-		l := e.Look()
+		l := e.Snapshot()
 		sum := func(counts []uint64) (n uint64) {
 			for _, c := range counts {
 				n += c

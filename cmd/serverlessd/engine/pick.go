@@ -75,7 +75,7 @@ func (e *Engine) pick() (wait time.Duration) {
 	}
 	for _, b := range e.backends {
 		if !failed[b] {
-			b.ail(taking, nil)
+			b.setRefused(taking, nil)
 		}
 	}
 	e.mu.Lock()
@@ -216,7 +216,7 @@ func (e *Engine) take(p *plan) bool {
 	began := time.Now()
 	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
 	if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
-		p.b.ail(taking, err)
+		p.b.setRefused(taking, err)
 		return false
 	}
 	if p.b.asked(ctx, err) != nil {
@@ -229,7 +229,7 @@ func (e *Engine) take(p *plan) bool {
 	}
 	switch {
 	case p.handler.Lang == job.Gloom, p.due.Count <= 0 && len(taken) == p.size*p.batches, bytes >= takeBytes:
-		p.b.look() // there may be more jobs than were counted
+		p.b.wakePick() // there may be more jobs than were counted
 	case len(taken) < p.size*p.batches:
 		p.due.Count = 0
 	}
@@ -245,7 +245,7 @@ func (e *Engine) take(p *plan) bool {
 		all = append(all, newBatch(e, &p.candidate, sysid, some, began))
 	}
 	lost := newBatch(e, &p.candidate, sysid, bare, began)
-	held := p.b.grasp(append(all, lost), sysid)
+	held := p.b.addRunning(append(all, lost), sysid)
 	lost.endBare(held)
 	for _, t := range all {
 		e.begin(t, held)

@@ -18,8 +18,8 @@ const (
 	scheduleLull = 2 * time.Second
 )
 
-// home returns the store that has the schedules.
-func (e *Engine) home() *backend { return e.backends[0] }
+// scheduleStore returns the store that has the schedules.
+func (e *Engine) scheduleStore() *backend { return e.backends[0] }
 
 // schedule makes the jobs of due schedules until the engine ends.
 func (b *backend) schedule() {
@@ -90,7 +90,7 @@ func (b *backend) settleSome(due []schedule.Key, since time.Time, skipped map[st
 		skipped[why] += n
 	}
 	if len(all.Made) > 0 {
-		b.look()
+		b.wakePick()
 	}
 	return all.Schedules > 0
 }
@@ -159,19 +159,19 @@ func (b *backend) putFile(all map[schedule.Key]schedule.Spec) error {
 
 // PutSchedule sets a schedule.
 func (e *Engine) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error {
-	b := e.home()
+	b := e.scheduleStore()
 	return b.asked(ctx, b.store.PutSchedule(ctx, key, spec, false))
 }
 
 // DropSchedule removes a schedule.
 func (e *Engine) DropSchedule(ctx context.Context, key schedule.Key) error {
-	b := e.home()
+	b := e.scheduleStore()
 	return b.asked(ctx, b.store.DropSchedule(ctx, key, false))
 }
 
 // Schedule returns a schedule, and the store's time.
 func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error) {
-	b := e.home()
+	b := e.scheduleStore()
 	n, now, err := b.store.Schedule(ctx, key)
 	return n, now, b.asked(ctx, err)
 }
@@ -179,7 +179,7 @@ func (e *Engine) Schedule(ctx context.Context, key schedule.Key) (store.Named, t
 // Schedules returns up to limit of a client's schedules after a key, in the order of names, and the
 // store's time. It returns those of all clients if client is "".
 func (e *Engine) Schedules(ctx context.Context, client string, after schedule.Key, limit int) ([]store.Named, time.Time, error) {
-	b := e.home()
+	b := e.scheduleStore()
 	list, now, err := b.store.Schedules(ctx, client, after, limit)
 	return list, now, b.asked(ctx, err)
 }

@@ -10,9 +10,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// Look is the daemon's state at a glance. Figures that are not in memory were counted earlier, so a
-// Look takes little time however many jobs there are.
-type Look struct {
+// Snapshot is the daemon's state at a glance. Figures that are not in memory were counted earlier, so a
+// Snapshot takes little time however many jobs there are.
+type Snapshot struct {
 	// Types has the counts of jobs by jobtype, as of Counted. It is nil if the last count failed or
 	// there was none yet. It is never changed.
 	Types   map[string]store.Counts
@@ -27,7 +27,7 @@ type Look struct {
 
 	Journal    journal.Stats
 	JournalAge time.Duration // of the oldest job that no store has
-	Stores     []StoreLook
+	Stores     []StoreSnapshot
 	Broker     error // why the broker is away; nil: it is there, or no handler needs it
 	Batches    int   // that run
 	Contexts   int
@@ -41,18 +41,18 @@ type Times struct {
 	Counts []uint64
 }
 
-// StoreLook is a store as this daemon sees it.
-type StoreLook struct {
-	Name   string
-	Ails   error  // why it is away, or what it refuses; nil: neither
-	Away   bool   // it cannot be reached
-	Sysid  string // this daemon's sysid in the store; "": none, so it takes no jobs
-	InHand int    // jobs that this daemon has taken, and whose end is not written
+// StoreSnapshot is a store as this daemon sees it.
+type StoreSnapshot struct {
+	Name    string
+	Refuses error  // why it is away, or what it refuses; nil: neither
+	Away    bool   // it cannot be reached
+	Sysid   string // this daemon's sysid in the store; "": none, so it takes no jobs
+	InHand  int    // jobs that this daemon has taken, and whose end is not written
 }
 
-// Look returns the daemon's state.
-func (e *Engine) Look() *Look {
-	l := &Look{
+// Snapshot returns the daemon's state.
+func (e *Engine) Snapshot() *Snapshot {
+	l := &Snapshot{
 		Added: number(e.meter.added), Retries: number(e.meter.retries), Ended: make(map[string]int64),
 		Wait: times(e.meter.waitTime), Run: times(e.meter.runTime),
 		Journal: e.journal.Stats(), JournalAge: e.journal.Age(), Contexts: e.runner.Contexts(),
@@ -98,12 +98,12 @@ func times(h prometheus.Histogram) (t Times) {
 }
 
 // stores returns what is known of each store, and the error of their counts in jobs.
-func (e *Engine) stores() (all []StoreLook, off int64) {
+func (e *Engine) stores() (all []StoreSnapshot, off int64) {
 	for _, b := range e.backends {
-		s := StoreLook{Name: b.store.Name(), Ails: b.health()}
+		s := StoreSnapshot{Name: b.store.Name(), Refuses: b.health()}
 		b.mu.Lock()
-		s.Away, s.Sysid, s.InHand = b.away != nil, b.sysid, len(b.hand)
-		off += b.off
+		s.Away, s.Sysid, s.InHand = b.awayReason != nil, b.sysid, len(b.hand)
+		off += b.miscounted
 		b.mu.Unlock()
 		all = append(all, s)
 	}

@@ -7,21 +7,21 @@ import (
 )
 
 // Start lets the daemon hand out jobs again.
-func (e *Engine) Start() { e.hold(false) }
+func (e *Engine) Start() { e.setStopped(false) }
 
 // Stop makes it hand out no jobs until Start. Running jobs end, and new ones are accepted and
 // ingested as before.
-func (e *Engine) Stop() { e.hold(true) }
+func (e *Engine) Stop() { e.setStopped(true) }
 
-func (e *Engine) hold(stopped bool) {
+func (e *Engine) setStopped(stopped bool) {
 	e.mu.Lock()
 	e.stopped = stopped
 	e.mu.Unlock()
-	e.nudge()
+	e.wakePick()
 }
 
-// held reports whether a batch must not begin another job.
-func (e *Engine) held() bool {
+// mustNotBegin reports whether a batch must not begin another job.
+func (e *Engine) mustNotBegin() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stopped || e.leaving
@@ -58,7 +58,7 @@ func (e *Engine) Shutdown(ctx context.Context) {
 	defer cancel()
 	if !e.waitIdle(drain) {
 		e.log.Warn().Stringer("drain", e.cfg.Drain).Msg("jobs still run: they are ended and given back")
-		for _, t := range e.atWork() {
+		for _, t := range e.runningBatches() {
 			t.cancel(errLeaving)
 		}
 		gone, cancel := context.WithTimeout(context.Background(), lastWrites)
@@ -80,7 +80,7 @@ func (e *Engine) waitIdle(ctx context.Context) bool {
 	}
 }
 
-func (e *Engine) atWork() (all []*batch) {
+func (e *Engine) runningBatches() (all []*batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for t := range e.batches {
@@ -100,7 +100,7 @@ func (e *Engine) release() {
 		written := b.written()
 		close(b.leaving)
 		<-b.left
-		left = left && written && b.holdsNothing()
+		left = left && written && b.hasNoSysid()
 	}
 	if left {
 		_ = os.Remove(e.sysidFile())
@@ -114,8 +114,8 @@ func (b *backend) written() bool {
 	return len(b.queue) == 0
 }
 
-// holdsNothing reports whether the store has no sysid of this daemon or of an earlier process.
-func (b *backend) holdsNothing() bool {
+// hasNoSysid reports whether the store has no sysid of this daemon or of an earlier process.
+func (b *backend) hasNoSysid() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sysid == "" && len(b.old) == 0

@@ -15,13 +15,13 @@ const (
 	countShare = 100
 )
 
-// tally is the last count of the jobs, which scrapes and operators' pages share.
-type tally struct {
-	mu    sync.Mutex              // guards the following
-	last  map[string]store.Counts // nil: there was none, or the last one failed; it is never changed
-	at    time.Time               // when it began
-	under chan struct{}           // closed when the running count ends; nil: none runs
-	next  time.Time               // no count begins before
+// countCache is the last count of the jobs, which scrapes and operators' pages share.
+type countCache struct {
+	mu      sync.Mutex              // guards the following
+	last    map[string]store.Counts // nil: there was none, or the last one failed; it is never changed
+	at      time.Time               // when it began
+	running chan struct{}           // closed when the running count ends; nil: none runs
+	next    time.Time               // no count begins before
 }
 
 // counted returns the last count of the jobs, by jobtype, and when it began; nil if there is none.
@@ -29,21 +29,21 @@ type tally struct {
 func (e *Engine) counted() (map[string]store.Counts, time.Time) {
 	t := &e.tally
 	t.mu.Lock()
-	if now := time.Now(); t.under == nil && !now.Before(t.next) && e.life.Err() == nil {
+	if now := time.Now(); t.running == nil && !now.Before(t.next) && e.life.Err() == nil {
 		done := make(chan struct{})
-		t.under = done
+		t.running = done
 		go func() {
-			types, err := e.figures(e.life)
+			types, err := e.approximateState(e.life)
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if t.last, t.at = types, now; err != nil {
 				t.last = nil // the store's gauge says that it is away
 			}
-			t.under, t.next = nil, time.Now().Add(countShare*time.Since(now))
+			t.running, t.next = nil, time.Now().Add(countShare*time.Since(now))
 			close(done)
 		}()
 	}
-	under := t.under
+	under := t.running
 	t.mu.Unlock()
 	if under != nil {
 		timer := time.NewTimer(scrapeWait)

@@ -49,7 +49,7 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask)
 	for i := range lines {
 		lines[i].ID, lines[i].Accepted = first.Add(i), now
 	}
-	b := e.home()
+	b := e.scheduleStore()
 	if err := b.reachable(); err != nil {
 		return nil, err
 	}
@@ -63,14 +63,14 @@ func (e *Engine) Share(ctx context.Context, lines []store.Keyed, ask unique.Ask)
 			e.events.added(&lines[i].Entry)
 		}
 	}
-	b.look()
+	b.wakePick()
 	return shared, nil
 }
 
 // Stored waits until a store has all jobs of a receipt, or ctx is done. It returns
 // journal.ErrAside if no store will ever take them.
 func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
-	e.hurry()
+	e.ingestNow()
 	return e.journal.Stored(ctx, r)
 }
 
@@ -140,7 +140,7 @@ func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data
 
 // Delete removes a waiting job.
 func (e *Engine) Delete(ctx context.Context, id job.ID) error {
-	e.hurry()
+	e.ingestNow()
 	if err := e.journal.Left(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
@@ -155,7 +155,7 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	return e.find(ctx, func(b *backend) error {
 		err := b.store.Retry(ctx, id)
 		if err == nil {
-			b.look()
+			b.wakePick()
 		}
 		return err
 	})
@@ -163,14 +163,14 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 
 // Hasten makes a job that waits due now.
 func (e *Engine) Hasten(ctx context.Context, id job.ID) error {
-	e.hurry()
+	e.ingestNow()
 	if err := e.journal.Left(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
 	return e.find(ctx, func(b *backend) error {
 		err := b.store.Hasten(ctx, id)
 		if err == nil {
-			b.look()
+			b.wakePick()
 		}
 		return err
 	})
@@ -242,7 +242,7 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 		if b.asked(ctx, err) != nil {
 			return affected, true, err
 		}
-		b.look()
+		b.wakePick()
 	}
 	return affected, more, nil
 }
@@ -289,9 +289,9 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	return types, nil
 }
 
-// figures returns State of all clients, approximately: a job that goes from the journal to a store
+// approximateState returns State of all clients, approximately: a job that goes from the journal to a store
 // meanwhile may be counted twice or not at all. No other call waits for it.
-func (e *Engine) figures(ctx context.Context) (map[string]store.Counts, error) {
+func (e *Engine) approximateState(ctx context.Context) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
 	add := func(jobtype string, c store.Counts) {
 		sum := types[jobtype]

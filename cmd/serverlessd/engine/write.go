@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// writeAtOnce and writeBytes bound a transaction of endings.
-	writeAtOnce = 500
-	writeBytes  = 8 << 20
-	writeRetry  = 100 * time.Millisecond
+	// maxWriteJobs and writeBytes bound a transaction of endings.
+	maxWriteJobs = 500
+	writeBytes   = 8 << 20
+	writeRetry   = 100 * time.Millisecond
 	// writePace is the time between the starts of two transactions.
 	writePace = 5 * time.Millisecond
 )
 
-// put queues an ending.
-func (b *backend) put(end *ending) {
+// queueEnding queues an ending.
+func (b *backend) queueEnding(end *ending) {
 	b.mu.Lock()
 	end.run.ended = true
 	b.queue = append(b.queue, end)
@@ -56,7 +56,7 @@ func (b *backend) queued() []*ending {
 		for _, f := range end.Follow {
 			bytes += len(f.Payload)
 		}
-		if i > 0 && (i == writeAtOnce || bytes > writeBytes || end.run.sysid != b.queue[0].run.sysid) {
+		if i > 0 && (i == maxWriteJobs || bytes > writeBytes || end.run.sysid != b.queue[0].run.sysid) {
 			return b.queue[:i:i]
 		}
 	}
@@ -82,19 +82,19 @@ func (b *backend) writeAll(ends []*ending) error {
 	less := *ends[0] // a copy: after a failure the complete ending is tried again
 	if len(less.Data) > 0 {
 		less.Data, less.Truncated = nil, true
-		if err = b.writeLess(&less, "the store refuses a job's data; the job ended without it"); err == nil {
+		if err = b.writeShortened(&less, "the store refuses a job's data; the job ended without it"); err == nil {
 			return nil
 		}
 	}
 	if len(less.Follow) > 0 && !errors.Is(err, store.ErrAway) {
 		less.BadLines += len(less.Follow)
 		less.Follow = nil
-		err = b.writeLess(&less, "the store refuses the jobs that follow a job; it ended without them")
+		err = b.writeShortened(&less, "the store refuses the jobs that follow a job; it ended without them")
 	}
 	return err
 }
 
-func (b *backend) writeLess(end *ending, msg string) error {
+func (b *backend) writeShortened(end *ending, msg string) error {
 	err := b.writeOnce([]*ending{end})
 	if err == nil {
 		b.log.Error().Stringer("id", end.ID).Str("type", end.run.Jobtype).Msg(msg)
@@ -132,7 +132,7 @@ func (b *backend) writeOnce(ends []*ending) error {
 		b.e.ended(end, counted[i])
 	}
 	if follow {
-		b.look()
+		b.wakePick()
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestRefusedEndings(t *testing.T) {
 	for i, c := range []struct{ data, follow string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}} {
 		r := &run{Taken: store.Taken{Run: store.Run{ID: e.ids.Next(1), Tries: i}}}
 		b.hand[r.ID] = r
-		b.put(&ending{run: r, Ending: store.Ending{
+		b.queueEnding(&ending{run: r, Ending: store.Ending{
 			Run: r.Run, Code: job.CodeOK, Data: []byte(c.data), Follow: []store.Follow{{ID: e.ids.Next(1), Payload: []byte(c.follow)}},
 		}})
 	}

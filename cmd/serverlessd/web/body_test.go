@@ -73,7 +73,7 @@ func TestBadBody(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := parsed(c.body)
-			f := faultOf(err)
+			f := errorOf(err)
 			if err == nil || f.Code != c.code || !strings.Contains(f.Reason, c.reason) {
 				t.Errorf("got %v, want %s with %q", err, c.code, c.reason)
 			}

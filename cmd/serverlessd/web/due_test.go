@@ -46,7 +46,7 @@ func TestDue(t *testing.T) {
 			r := request{query: q}
 			got, err := r.due(now)
 			if c.code != "" {
-				if err == nil || faultOf(err).Code != c.code {
+				if err == nil || errorOf(err).Code != c.code {
 					t.Errorf("got %v, %v, want %s", got, err, c.code)
 				}
 				return

@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// fault is an error in the form of the answer.
-type fault struct {
+// apiError is an error in the form of the answer.
+type apiError struct {
 	Code   string `json:"error"`
 	Reason string `json:"reason"`
 	Field  string `json:"field,omitempty"`
@@ -24,30 +24,30 @@ type fault struct {
 	after  int // Retry-After in seconds; 0: none
 }
 
-func (f *fault) Error() string { return f.Code + ": " + f.Reason }
+func (f *apiError) Error() string { return f.Code + ": " + f.Reason }
 
-func fail(status int, code, field, format string, args ...any) *fault {
-	return &fault{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
+func fail(status int, code, field, format string, args ...any) *apiError {
+	return &apiError{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
 }
 
 // busy returns a fault that will pass.
-func busy(code, format string, args ...any) *fault {
+func busy(code, format string, args ...any) *apiError {
 	f := fail(http.StatusServiceUnavailable, code, "", format, args...)
 	f.after = 1
 	return f
 }
 
-func invalid(field, format string, args ...any) *fault {
+func invalid(field, format string, args ...any) *apiError {
 	return fail(http.StatusBadRequest, "invalid_value", field, format, args...)
 }
 
-func missing(field, format string, args ...any) *fault {
+func missing(field, format string, args ...any) *apiError {
 	return fail(http.StatusBadRequest, "missing_field", field, format, args...)
 }
 
-// faultOf returns the answer to an error of the queue.
-func faultOf(err error) *fault {
-	var f *fault
+// errorOf returns the answer to an error of the queue.
+func errorOf(err error) *apiError {
+	var f *apiError
 	var check *runner.CheckError
 	var refusal *door.Refusal
 	var wrong *schedule.Fault
@@ -103,7 +103,7 @@ func faultOf(err error) *fault {
 }
 
 func reply(w http.ResponseWriter, err error) {
-	f := faultOf(err)
+	f := errorOf(err)
 	if f.after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(f.after))
 	}

@@ -36,7 +36,7 @@ type past struct {
 }
 
 // find returns what does not move, or soon will not, the worst first.
-func (p *past) find(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
+func (p *past) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
 	is := ends{at: now}
 	for code, n := range l.Ended {
 		if code == "retry" {
@@ -55,12 +55,12 @@ func (p *past) find(l *engine.Look, handlers map[string]*job.Handler, unready er
 }
 
 // judge lists what is wrong, given how many runs ended lately, and how many of those badly.
-func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.Look {
+func judge(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, over time.Duration) finding.Look {
 	all := finding.Look{}
 	daemon := func(severity, cause, what, advice string) { all.Add(severity, "daemon", "daemon", cause, what, advice) }
 	ails := false
 	for _, s := range l.Stores {
-		if s.Ails == nil {
+		if s.Refuses == nil {
 			continue
 		}
 		ails = true
@@ -68,7 +68,7 @@ func judge(l *engine.Look, handlers map[string]*job.Handler, unready error, opt 
 		if s.Away {
 			what, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 		}
-		all.Add(api.Severe, "store", s.Name, "store", what+s.Ails.Error(), advice)
+		all.Add(api.Severe, "store", s.Name, "store", what+s.Refuses.Error(), advice)
 	}
 	if l.Broker != nil {
 		daemon(api.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")

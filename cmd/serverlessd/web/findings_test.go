@@ -19,30 +19,30 @@ func TestFindings(t *testing.T) {
 	opt := &Options{JournalMax: 1000, Concurrency: 2}
 	begin := time.Unix(1_700_000_000, 0)
 	for what, c := range map[string]struct {
-		l     engine.Look
+		l     engine.Snapshot
 		ready error
 		want  string
 	}{
 		"idle":           {},
-		"at work":        {l: engine.Look{Types: types{"a-x": {Waiting: 3, Running: 2, OK: 9, Failed: 2}}, Batches: 1}},
-		"without one":    {l: engine.Look{Types: types{"a-y": {Waiting: 2}}}, want: "severe a-y no_handler 2 jobs wait, and the type has no handler Once it has one, they run: POST /a/handler/add/y"},
-		"failing":        {l: engine.Look{Types: types{"a-x": {OK: 2, Failed: 1, Abandoned: 1}}}, want: "warning a-x failing 2 jobs did not succeed, 2 did"},
-		"failing lately": {l: engine.Look{Ended: map[string]int64{"ok": 104, "failed": 5, "retry": 90}}, want: "warning daemon failing 5 of 9 runs"},
-		"store away":     {l: engine.Look{Stores: []engine.StoreLook{{Name: "s", Ails: gone, Away: true}}}, ready: gone, want: "severe s store is away: gone"},
-		"store refuses":  {l: engine.Look{Stores: []engine.StoreLook{{Name: "s", Ails: gone}}}, want: "severe s store refuses something: gone"},
-		"broker away":    {l: engine.Look{Broker: gone}, ready: gone, want: "severe daemon broker_away the broker is away: gone"},
+		"at work":        {l: engine.Snapshot{Types: types{"a-x": {Waiting: 3, Running: 2, OK: 9, Failed: 2}}, Batches: 1}},
+		"without one":    {l: engine.Snapshot{Types: types{"a-y": {Waiting: 2}}}, want: "severe a-y no_handler 2 jobs wait, and the type has no handler Once it has one, they run: POST /a/handler/add/y"},
+		"failing":        {l: engine.Snapshot{Types: types{"a-x": {OK: 2, Failed: 1, Abandoned: 1}}}, want: "warning a-x failing 2 jobs did not succeed, 2 did"},
+		"failing lately": {l: engine.Snapshot{Ended: map[string]int64{"ok": 104, "failed": 5, "retry": 90}}, want: "warning daemon failing 5 of 9 runs"},
+		"store away":     {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: gone, Away: true}}}, ready: gone, want: "severe s store is away: gone"},
+		"store refuses":  {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Refuses: gone}}}, want: "severe s store refuses something: gone"},
+		"broker away":    {l: engine.Snapshot{Broker: gone}, ready: gone, want: "severe daemon broker_away the broker is away: gone"},
 		"not ready":      {ready: gone, want: "severe daemon not_ready is not ready: gone"},
-		"off":            {l: engine.Look{Imbalance: -1}, want: "severe daemon imbalance the counts of the stores are off by -1"},
-		"set aside":      {l: engine.Look{Types: types{"a-x": {SetAside: 2}}, Journal: journal.Stats{Bad: 1}}, want: "warning journal set_aside 2 jobs were set aside, which no store would take"},
-		"damaged":        {l: engine.Look{Journal: journal.Stats{Bad: 1}}, want: "warning journal set_aside 1 files are set aside"},
-		"cannot write":   {l: engine.Look{Journal: journal.Stats{Failures: 1}}, want: "severe journal journal 1 writes or syncs failed"},
-		"behind":         {l: engine.Look{Journal: journal.Stats{Jobs: 7}, JournalAge: 2 * time.Minute}, want: "warning journal behind 7 jobs are in no store yet, the oldest for 2m0s"},
-		"full":           {l: engine.Look{Journal: journal.Stats{Bytes: 900}}, want: "warning journal limit is close to --journal-max: 90 %"},
-		"busy":           {l: engine.Look{Types: types{"a-x": {Waiting: 20}}, Batches: 2, Ended: map[string]int64{"ok": 120}}, want: "info daemon busy all 2 slots are taken, and 20 jobs wait At this rate they are through in 10s. A larger"},
+		"off":            {l: engine.Snapshot{Imbalance: -1}, want: "severe daemon imbalance the counts of the stores are off by -1"},
+		"set aside":      {l: engine.Snapshot{Types: types{"a-x": {SetAside: 2}}, Journal: journal.Stats{Bad: 1}}, want: "warning journal set_aside 2 jobs were set aside, which no store would take"},
+		"damaged":        {l: engine.Snapshot{Journal: journal.Stats{Bad: 1}}, want: "warning journal set_aside 1 files are set aside"},
+		"cannot write":   {l: engine.Snapshot{Journal: journal.Stats{Failures: 1}}, want: "severe journal journal 1 writes or syncs failed"},
+		"behind":         {l: engine.Snapshot{Journal: journal.Stats{Jobs: 7}, JournalAge: 2 * time.Minute}, want: "warning journal behind 7 jobs are in no store yet, the oldest for 2m0s"},
+		"full":           {l: engine.Snapshot{Journal: journal.Stats{Bytes: 900}}, want: "warning journal limit is close to --journal-max: 90 %"},
+		"busy":           {l: engine.Snapshot{Types: types{"a-x": {Waiting: 20}}, Batches: 2, Ended: map[string]int64{"ok": 120}}, want: "info daemon busy all 2 slots are taken, and 20 jobs wait At this rate they are through in 10s. A larger"},
 	} {
 		var p past
 		c.l.HandsOut = true
-		p.find(&engine.Look{HandsOut: true, Ended: map[string]int64{"ok": 100}}, handled, nil, opt, begin)
+		p.find(&engine.Snapshot{HandsOut: true, Ended: map[string]int64{"ok": 100}}, handled, nil, opt, begin)
 		var said []string
 		for _, f := range p.find(&c.l, handled, c.ready, opt, begin.Add(10*time.Second)) {
 			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
@@ -52,7 +52,7 @@ func TestFindings(t *testing.T) {
 		}
 	}
 	var p past
-	if got := p.find(&engine.Look{}, nil, nil, opt, begin); len(got) != 1 || got[0].Cause != "paused" {
+	if got := p.find(&engine.Snapshot{}, nil, nil, opt, begin); len(got) != 1 || got[0].Cause != "paused" {
 		t.Errorf("stopped: %v", got)
 	}
 }

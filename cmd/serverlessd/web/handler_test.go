@@ -29,7 +29,7 @@ func TestOptions(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", c.options, err)
 			}
-		} else if err == nil || !strings.Contains(faultOf(err).Reason, c.reason) {
+		} else if err == nil || !strings.Contains(errorOf(err).Reason, c.reason) {
 			t.Errorf("%s: %v, %+v, want %q", c.options, err, got, c.reason)
 		}
 	}

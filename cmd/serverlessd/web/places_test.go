@@ -36,7 +36,7 @@ func TestSlowBodies(t *testing.T) {
 		go func() { ended <- add("slow", from) }()
 	}
 	for range most / 2 {
-		if f := faultOf(<-ended); f == nil || f.Code != "overloaded" {
+		if f := errorOf(<-ended); f == nil || f.Code != "overloaded" {
 			t.Errorf("beyond half of the places: %v", f)
 		}
 	}
@@ -47,7 +47,7 @@ func TestSlowBodies(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := add("slow", large()); err == nil || faultOf(err).status != http.StatusServiceUnavailable {
+	if err := add("slow", large()); err == nil || errorOf(err).status != http.StatusServiceUnavailable {
 		t.Errorf("one more: %v", err)
 	}
 	close(goesOn)
@@ -99,7 +99,7 @@ func TestUnreadResults(t *testing.T) {
 		go func() { ended <- get(stalled{httptest.NewRecorder(), begun, goesOn}) }()
 		<-begun
 	}
-	if err := get(httptest.NewRecorder()); err == nil || faultOf(err).status != http.StatusServiceUnavailable {
+	if err := get(httptest.NewRecorder()); err == nil || errorOf(err).status != http.StatusServiceUnavailable {
 		t.Errorf("one more: %v", err)
 	}
 	q.data = q.data[:smallBody]

@@ -45,43 +45,43 @@ func (s *Web) status(r *request) error {
 	return nil
 }
 
-// lookKey has what distinguishes looks.
-type lookKey struct {
+// snapshotKey has what distinguishes the encoded snapshots.
+type snapshotKey struct {
 	types int
 	part  string
 	grant *guard.Grant // tokens may not be good for all types
 }
 
-// looks keeps the latest look.
-type looks struct {
-	mu sync.Mutex // guards the following, also while a look is made
+// snapshotCache keeps the latest snapshot.
+type snapshotCache struct {
+	mu sync.Mutex // guards the following, also while a snapshot is taken
 	at time.Time
-	look
+	snapshot
 	past past
 }
 
-// look is a look at the daemon, with the handlers and the findings of that time.
-type look struct {
-	of    *engine.Look
+// snapshot is one of the daemon, with the handlers and the findings of that time.
+type snapshot struct {
+	of    *engine.Snapshot
 	has   map[string]*job.Handler
 	found finding.List
 }
 
-// renew takes a look at the daemon if the last one is too old. The caller holds l.mu.
-func (s *Web) renew(l *looks) {
+// renew takes a snapshot of the daemon if the last one is too old. The caller holds l.mu.
+func (s *Web) renew(l *snapshotCache) {
 	if now := time.Now(); now.Sub(l.at) >= lookFor {
 		l.at = now
-		l.of, l.has = s.queue.Look(), s.queue.Handlers()
+		l.of, l.has = s.queue.Snapshot(), s.queue.Handlers()
 		l.found = l.past.find(l.of, l.has, s.queue.Health(), &s.opt, now)
 	}
 }
 
-// moment is what the plots tell of a look.
+// moment returns the values of the plots.
 func (s *Web) moment() (m api.Moment, h moments.Histograms, known bool) {
-	s.looks.mu.Lock()
-	defer s.looks.mu.Unlock()
-	s.renew(&s.looks)
-	l := s.looks.of
+	s.snapshots.mu.Lock()
+	defer s.snapshots.mu.Unlock()
+	s.renew(&s.snapshots)
+	l := s.snapshots.of
 	var sum store.Counts
 	for _, c := range l.Types {
 		sum.Sum(&c)
@@ -99,7 +99,7 @@ func (s *Web) moment() (m api.Moment, h moments.Histograms, known bool) {
 	return m, moments.Histograms{Bounds: l.Wait.Bounds, Wait: l.Wait.Counts, Run: l.Run.Counts}, l.Types != nil
 }
 
-// moments tells of the last minutes.
+// moments answers with the values of the last minutes.
 func (s *Web) moments(r *request) error {
 	answer(r.w, http.StatusOK, api.List[api.Moment]{Items: s.past.Lately()})
 	return nil
@@ -110,7 +110,7 @@ func sees(grant *guard.Grant) func(*api.Finding) bool {
 	return func(f *api.Finding) bool { return f.Kind != "type" || grant.Covers(f.Subject) }
 }
 
-// mostFound is how many findings one answer has at most, mostFolded how many a look has.
+// mostFound is how many findings one answer has at most, mostFolded how many a snapshot has.
 const mostFound, mostFolded = 1000, 20
 
 // findings answers with what does not move, or soon will not.
@@ -119,16 +119,16 @@ func (s *Web) findings(r *request) error {
 	if err != nil {
 		return err
 	}
-	s.looks.mu.Lock()
-	s.renew(&s.looks)
-	found := s.looks.found
-	s.looks.mu.Unlock()
+	s.snapshots.mu.Lock()
+	s.renew(&s.snapshots)
+	found := s.snapshots.found
+	s.snapshots.mu.Unlock()
 	answer(r.w, http.StatusOK, found.Of(finding.Query{Subject: r.query.Get("subject"), Cause: r.query.Get("cause"), May: sees(r.grant)}, limit))
 	return nil
 }
 
-// shownLook is a look in the form of the answer.
-type shownLook struct {
+// shownSnapshot is a look in the form of the answer.
+type shownSnapshot struct {
 	Ledger *shownCounts `json:"ledger"` // of all types; null: not known
 	// CountedMS is the age of the ledger and of the counts of the types.
 	CountedMS int64            `json:"counted_ms"`
@@ -186,15 +186,15 @@ func (s *Web) stats(r *request) error {
 	if err != nil {
 		return err
 	}
-	key := lookKey{types: types, part: r.query.Get("part"), grant: r.grant}
+	key := snapshotKey{types: types, part: r.query.Get("part"), grant: r.grant}
 	if most := job.MaxClient + 1 + job.MaxType; len(key.part) > most {
 		return invalid("part", "part has %d bytes, at most %d are allowed", len(key.part), most)
 	}
-	s.looks.mu.Lock()
-	s.renew(&s.looks)
-	l := s.looks.look
-	s.looks.mu.Unlock()
-	text, err := s.told.Get(l.of, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
+	s.snapshots.mu.Lock()
+	s.renew(&s.snapshots)
+	l := s.snapshots.snapshot
+	s.snapshots.mu.Unlock()
+	text, err := s.replies.Get(l.of, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
 	if err != nil {
 		return err
 	}
@@ -205,9 +205,9 @@ func (s *Web) stats(r *request) error {
 }
 
 // show returns the look in the form that a request asks for.
-func (s *look) show(key lookKey) *shownLook {
+func (s *snapshot) show(key snapshotKey) *shownSnapshot {
 	l, found := s.of, s.found.Of(finding.Query{May: sees(key.grant), Fold: true}, mostFolded)
-	out := &shownLook{
+	out := &shownSnapshot{
 		Imbalance: l.Imbalance, Types: []shownType{}, Added: l.Added, Retries: l.Retries, Ended: l.Ended,
 		Times:   shownTimes{l.Wait.Bounds, l.Wait.Counts, l.Run.Counts},
 		Journal: shownJournal{l.Journal.Bytes, l.Journal.Jobs, l.JournalAge.Milliseconds(), l.Journal.Bad, l.Journal.Damaged, l.Journal.Failures, l.Journal.Syncs, l.Journal.SyncTime.Milliseconds()},
@@ -216,8 +216,8 @@ func (s *look) show(key lookKey) *shownLook {
 	}
 	for _, b := range l.Stores {
 		shown := shownStore{Name: b.Name, Sysid: b.Sysid, InHand: b.InHand, Away: b.Away}
-		if b.Ails != nil {
-			shown.Error = b.Ails.Error()
+		if b.Refuses != nil {
+			shown.Error = b.Refuses.Error()
 		}
 		out.Stores = append(out.Stores, shown)
 	}
@@ -235,7 +235,7 @@ func (s *look) show(key lookKey) *shownLook {
 
 // addTypes adds the types that a token covers and whose names contain the part. All have a handler
 // or jobs; those that most need an operator come first.
-func (out *shownLook) addTypes(key lookKey, l *engine.Look, handlers map[string]*job.Handler) {
+func (out *shownSnapshot) addTypes(key snapshotKey, l *engine.Snapshot, handlers map[string]*job.Handler) {
 	types := maps.Clone(l.Types)
 	if types == nil {
 		types = make(map[string]store.Counts)

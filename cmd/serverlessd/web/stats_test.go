@@ -26,13 +26,13 @@ type seen struct {
 	looks int
 }
 
-func (q *seen) Look() *engine.Look {
+func (q *seen) Snapshot() *engine.Snapshot {
 	q.looks++
-	l := &engine.Look{
+	l := &engine.Snapshot{
 		Counted: time.Now(), Types: map[string]store.Counts{
 			"a-x": {Added: 9, Waiting: 5, Running: 1, OK: 3}, "a-none": {Added: 2, Waiting: 2}, "b-x": {Added: 7, OK: 7}, "a-old": {Added: 1, Failed: 1},
 		},
-		Stores: []engine.StoreLook{{Name: "sqlite:a", Ails: store.ErrAway, Away: true}}, Broker: fmt.Errorf("no route"),
+		Stores: []engine.StoreSnapshot{{Name: "sqlite:a", Refuses: store.ErrAway, Away: true}}, Broker: fmt.Errorf("no route"),
 	}
 	l.Ended = map[string]int64{"ok": 10}
 	return l
@@ -71,7 +71,7 @@ func TestStats(t *testing.T) {
 		}
 		return w.Body.String()
 	}
-	types := func(text string) (names string, v shownLook) {
+	types := func(text string) (names string, v shownSnapshot) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(text), &v); err != nil {
 			t.Fatal(err, text)
@@ -81,8 +81,8 @@ func TestStats(t *testing.T) {
 		}
 		return names, v
 	}
-	s.renew(&s.looks)
-	s.looks.at = time.Now().Add(time.Hour) // so that the look stays valid
+	s.renew(&s.snapshots)
+	s.snapshots.at = time.Now().Add(time.Hour) // so that the look stays valid
 	names, v := types(get("/v1/stats", "all", 200))
 	if names != "a-none a-x b-x a-old c-new " || v.AllTypes != 5 || v.Ledger.Waiting != 7 || v.Ledger.Added != 19 || v.Ended["ok"] != 10 {
 		t.Errorf("%s %+v", names, v)

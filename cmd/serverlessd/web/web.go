@@ -57,7 +57,7 @@ type Queue interface {
 	Versions(ctx context.Context, jobtype string) ([]store.Version, error)
 	// Handlers returns the newest versions by jobtype. Neither it nor Look asks a store.
 	Handlers() map[string]*job.Handler
-	Look() *engine.Look
+	Snapshot() *engine.Snapshot
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec) error
 	DropSchedule(ctx context.Context, key schedule.Key) error
 	Schedule(ctx context.Context, key schedule.Key) (store.Named, time.Time, error)
@@ -87,15 +87,15 @@ type Options struct {
 
 // Web serves the requests of clients and operators.
 type Web struct {
-	queue  Queue
-	door   *door.Door
-	opt    Options
-	places *places // of bodies
-	unread *places // of results and payloads that are being written
-	looks  looks
-	told   shared.Replies[lookKey] // the looks as they are sent
-	past   moments.Ring
-	began  time.Time
+	queue     Queue
+	door      *door.Door
+	opt       Options
+	places    *places // of bodies
+	unread    *places // of results and payloads that are being written
+	snapshots snapshotCache
+	replies   shared.Replies[snapshotKey] // the snapshots as they are sent
+	past      moments.Ring
+	began     time.Time
 }
 
 // New returns the handler of a door.
