@@ -11,10 +11,10 @@ const (
 	auditJobs  = 10_000 // waiting jobs; if a type has more, its waiting jobs are not counted
 )
 
-// audited says up to which type, in the order of names, the counts have been compared.
-type audited struct {
-	after     string
-	off, last int64 // the error in jobs, of this round and of the one before
+// auditState says up to which type, in the order of names, the counts have been compared.
+type auditState struct {
+	after            string
+	miscounted, last int64 // the error in jobs, of this round and of the one before
 }
 
 // audit compares the counts of some types, in turn, with the jobs in the store. It does so in one
@@ -23,9 +23,9 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 	s.mu.Lock()
 	before := s.audited
 	s.mu.Unlock()
-	var round audited
+	var round auditState
 	types := 0
-	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		did, round, types = Swept{}, before, 0
 		const jobs = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
 		return each(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
@@ -46,10 +46,10 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 	if err != nil {
 		return Swept{}, err
 	}
-	if round.off += did.Imbalance; types < auditTypes {
-		round = audited{last: round.off}
+	if round.miscounted += did.Imbalance; types < auditTypes {
+		round = auditState{last: round.miscounted}
 	}
-	did.Imbalance = max(round.off, round.last)
+	did.Imbalance = max(round.miscounted, round.last)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.audited = round

@@ -18,29 +18,29 @@ var began = time.Now()
 
 // clock compares the store's clock with the monotonic clock of this process.
 type clock struct {
-	up     func() time.Duration // reads the monotonic clock
-	looked bool
-	ahead  time.Duration // by how much the store's clock was ahead when it was read last
-	even   time.Duration // value of up since which it has run evenly, as far as known
-	seen   time.Duration // value of up since which this daemon has seen that
-	noted  time.Duration // value of up when the store's note was last written
+	monotonic  func() time.Duration // reads the monotonic clock
+	read       bool
+	ahead      time.Duration // by how much the store's clock was ahead when it was read last
+	evenSince  time.Duration // value of up since which it has run evenly, as far as known
+	aheadSince time.Duration // value of up since which this daemon has seen that
+	noted      time.Duration // value of up when the store's note was last written
 	// sets counts how often rows may have been given times by a clock that was ahead: the clock was
 	// set back, or it was read for the first time. righted is the value of sets up to which such
-	// rows have been looked for; sought is how far the search for later ones has come.
+	// rows have been looked for; searched is how far the search for later ones has come.
 	sets, righted int
-	sought        place
+	searched      place
 }
 
-// steady reports whether the store's clock has run evenly for the time long, or for settle if that
+// clockSteady reports whether the store's clock has run evenly for the time long, or for settle if that
 // is less. It was not set in that time, so a job that looks old by it is old. ttl is the ttl of
 // locks: a jump by a quarter of it counts.
 //
 // At first there is only a note in the store, which says until when its clock ran evenly. It is
 // believed for an hour.
-func (t *tx) steady(ttl, long time.Duration) (bool, error) {
+func (t *tx) clockSteady(ttl, long time.Duration) (bool, error) {
 	c := &t.s.clock
 	t.s.mu.Lock()
-	looked := c.looked
+	looked := c.read
 	t.s.mu.Unlock()
 	var credit time.Duration
 	if !looked {
@@ -56,33 +56,33 @@ func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 			return false, err
 		}
 	}
-	ahead := time.Duration(t.now.UnixNano()) - t.up
+	ahead := time.Duration(t.now.UnixNano()) - t.monotonic
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	switch {
-	case !c.looked:
-		c.even, c.seen = t.up-credit, t.up
+	case !c.read:
+		c.evenSince, c.aheadSince = t.monotonic-credit, t.monotonic
 		c.sets++
 	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
 		if ahead < c.ahead {
 			c.sets++
-			c.sought = place{}
+			c.searched = place{}
 		}
-		c.even, c.seen = t.up, t.up
+		c.evenSince, c.aheadSince = t.monotonic, t.monotonic
 	}
-	c.looked, c.ahead = true, ahead
-	if t.up-c.even >= settle && (c.noted == 0 || t.up-c.noted >= noteEvery) {
-		c.noted = t.up
-		t.later("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.s.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
+	c.read, c.ahead = true, ahead
+	if t.monotonic-c.evenSince >= settle && (c.noted == 0 || t.monotonic-c.noted >= noteEvery) {
+		c.noted = t.monotonic
+		t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.s.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
 	}
-	return t.up-c.even >= min(long, settle), nil
+	return t.monotonic-c.evenSince >= min(long, settle), nil
 }
 
-// watched reports whether this daemon has seen the store's clock run evenly for a ttl. Then every
+// clockWatched reports whether this daemon has seen the store's clock run evenly for a ttl. Then every
 // living daemon has renewed its locks, even if the clock was set before. The note in the store
 // does not say this, since the clock may have been set after it.
-func (t *tx) watched(ttl time.Duration) bool {
+func (t *tx) clockWatched(ttl time.Duration) bool {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	return t.up-t.s.clock.seen >= ttl
+	return t.monotonic-t.s.clock.aheadSince >= ttl
 }

@@ -10,22 +10,22 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// tally is the change of a type's counts by a transaction. The counts of a type are spread over
+// countChange is the change of a type's counts by a transaction. The counts of a type are spread over
 // several rows and added up, so that daemons do not wait for each other.
-type tally struct {
+type countChange struct {
 	open, running, ok, failed, abandoned, expired, deleted int
 }
 
-func (t *tx) count(jobtype string) *tally {
+func (t *tx) count(jobtype string) *countChange {
 	c := t.counts[jobtype]
 	if c == nil {
-		c = &tally{}
+		c = &countChange{}
 		t.counts[jobtype] = c
 	}
 	return c
 }
 
-func (c *tally) add(d tally) {
+func (c *countChange) add(d countChange) {
 	c.open += d.open
 	c.running += d.running
 	c.ok += d.ok
@@ -36,7 +36,7 @@ func (c *tally) add(d tally) {
 }
 
 // ended returns the count for a job that ended with this code.
-func (c *tally) ended(code string) *int {
+func (c *countChange) ended(code string) *int {
 	switch job.Ended(code) {
 	case job.Succeeded:
 		return &c.ok
@@ -55,10 +55,10 @@ var countColumns = []string{"open", "running", "ok", "failed", "abandoned", "exp
 func (t *tx) writeCounts() {
 	for _, jobtype := range slices.Sorted(maps.Keys(t.counts)) {
 		c := *t.counts[jobtype]
-		if c == (tally{}) {
+		if c == (countChange{}) {
 			continue
 		}
-		t.later("INSERT INTO sq_counts (type, slot, open, running, ok, failed, abandoned, expired, deleted) VALUES "+marks(9)+
+		t.atEnd("INSERT INTO sq_counts (type, slot, open, running, ok, failed, abandoned, expired, deleted) VALUES "+marks(9)+
 			t.s.upsert("type, slot", nil, countColumns),
 			jobtype, t.s.slot, c.open, c.running, c.ok, c.failed, c.abandoned, c.expired, c.deleted)
 	}
@@ -70,7 +70,7 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 	if client != "" {
 		from, to = client+"-", client+"."
 	}
-	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		all = make(map[string]Counts)
 		return each(ctx, q, "SELECT type, SUM(open), SUM(running), SUM(ok), SUM(failed), SUM(abandoned), SUM(expired), SUM(deleted)"+
 			" FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
@@ -89,7 +89,7 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 
 // Divide implements Store.
 func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
-	return s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	return s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		for jobtype, c := range all {
 			if c.Waiting+c.Deferred == 0 {
 				continue

@@ -51,7 +51,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 }
 
 // from subtracts a row from the counts of its type, and returns them.
-func (t *tx) from(h held) *tally {
+func (t *tx) from(h held) *countChange {
 	c := t.count(h.jobtype)
 	switch h.lock {
 	case "":
@@ -72,7 +72,7 @@ func (t *tx) end(h held, e *Ending, sysid string) {
 		*c.ended(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
-			t.later("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+marks(4)+
+			t.atEnd("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+marks(4)+
 				t.s.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
 		}
 	case Again:
@@ -113,20 +113,20 @@ type change struct {
 // alike.
 func (t *tx) change(h held, set string, args ...any) {
 	key := fmt.Sprintf("%s %#v", set, args)
-	c := t.alike[key]
+	c := t.changesByText[key]
 	if c == nil {
 		c = &change{set: set, args: args}
-		t.alike[key] = c
+		t.changesByText[key] = c
 	}
 	c.ids = append(c.ids, h.id)
 }
 
 func (t *tx) writeChanges() {
-	for _, key := range slices.Sorted(maps.Keys(t.alike)) {
-		c := t.alike[key]
+	for _, key := range slices.Sorted(maps.Keys(t.changesByText)) {
+		c := t.changesByText[key]
 		for part := range slices.Chunk(c.ids, slice) {
 			text, args := in(part)
-			t.later("UPDATE sq_jobs SET "+c.set+" WHERE id"+text, slices.Concat(c.args, args)...)
+			t.atEnd("UPDATE sq_jobs SET "+c.set+" WHERE id"+text, slices.Concat(c.args, args)...)
 		}
 	}
 }

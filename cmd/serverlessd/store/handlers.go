@@ -38,9 +38,9 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 		if !h.Time.After(newest.time()) {
 			h.Time = newest.time().Add(time.Millisecond)
 		}
-		t.later("INSERT INTO sq_handlers (id, type, dt, lang, data) VALUES "+marks(5), h.ID, h.Jobtype, at(h.Time), h.Lang, data)
+		t.atEnd("INSERT INTO sq_handlers (id, type, dt, lang, data) VALUES "+marks(5), h.ID, h.Jobtype, at(h.Time), h.Lang, data)
 		for _, id := range versions[min(len(versions), keptVersions-1):] {
-			t.later("DELETE FROM sq_handlers WHERE id = ?", id)
+			t.atEnd("DELETE FROM sq_handlers WHERE id = ?", id)
 		}
 		t.handlersChanged()
 		return nil
@@ -48,7 +48,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 }
 
 func (t *tx) handlersChanged() {
-	t.later("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.s.upsert("name", nil, []string{"value"}))
+	t.atEnd("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.s.upsert("name", nil, []string{"value"}))
 }
 
 // DeleteHandler implements Store.
@@ -66,7 +66,7 @@ func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err err
 
 // Handler implements Store.
 func (s *SQL) Handler(ctx context.Context, jobtype, id string) (h *job.Handler, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		h = nil
 		err := each(ctx, q, "SELECT id, dt, data FROM sq_handlers WHERE type = ? AND (? = '' OR id = ?) ORDER BY dt DESC, id DESC LIMIT 1", []any{jobtype, id, id}, func(r *sql.Rows) error {
 			var dt moment
@@ -95,7 +95,7 @@ type Version struct {
 
 // Versions implements Store.
 func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		list = nil
 		return each(ctx, q, "SELECT id, dt, lang, LENGTH(data) FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC", []any{jobtype}, func(r *sql.Rows) error {
 			var dt moment
@@ -111,7 +111,7 @@ func (s *SQL) Versions(ctx context.Context, jobtype string) (list []Version, err
 
 // Handlers implements Store.
 func (s *SQL) Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		ids, version = nil, 0
 		err := each(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, func(r *sql.Rows) error { return r.Scan(&version) })
 		if err != nil || version == since {

@@ -30,7 +30,7 @@ func newHeads() heads {
 }
 
 // touch forgets the heads of types whose jobs a transaction has changed.
-func (s *SQL) touch(counts map[string]*tally) {
+func (s *SQL) touch(counts map[string]*countChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heads.changes++

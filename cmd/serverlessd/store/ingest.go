@@ -42,7 +42,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 		if point >= piece.To {
 			return nil
 		}
-		ahead := s.ahead(host(), t.now)
+		ahead := s.clockAhead(host(), t.now)
 		rows = make([]row, 0, len(jobs))
 		for _, e := range jobs {
 			if e.End > point {
@@ -52,16 +52,16 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 		if err := t.insert(rows); err != nil {
 			return err
 		}
-		t.later("INSERT INTO sq_points (segment, place, dt) VALUES "+marks(3)+s.upsert("segment", []string{"place", "dt"}, nil),
+		t.atEnd("INSERT INTO sq_points (segment, place, dt) VALUES "+marks(3)+s.upsert("segment", []string{"place", "dt"}, nil),
 			piece.Segment, piece.To, at(t.now))
 		return nil
 	})
-	return point, s.blame(ctx, rows, err)
+	return point, s.singleOut(ctx, rows, err)
 }
 
-// ahead returns by how much the store's clock is ahead of the host's. It ignores a small change,
+// clockAhead returns by how much the store's clock is ahead of the host's. It ignores a small change,
 // which is probably a slow answer and would change the order of jobs.
-func (s *SQL) ahead(host, now time.Time) time.Duration {
+func (s *SQL) clockAhead(host, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := now.Sub(host); (d - s.distance).Abs() > maxJitter {
@@ -108,7 +108,7 @@ func (t *tx) insert(rows []row) error {
 		for _, r := range part {
 			t.count(r.jobtype).open++
 			if len(r.payload) > shortData {
-				t.later("INSERT INTO sq_data (id, data) VALUES (?,?)", string(r.id), r.payload)
+				t.atEnd("INSERT INTO sq_data (id, data) VALUES (?,?)", string(r.id), r.payload)
 			}
 		}
 	}

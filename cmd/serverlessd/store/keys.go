@@ -104,7 +104,7 @@ func (s *SQL) Share(ctx context.Context, lines []Keyed, ask unique.Ask, host fun
 		for _, l := range lines {
 			names[l.Jobtype] = append(names[l.Jobtype], l.Key)
 		}
-		c := sharing{tx: t, ask: ask, ahead: s.ahead(host(), t.now), holders: make(map[string]map[string]*key)}
+		c := keySharing{tx: t, ask: ask, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
 		for jobtype, list := range names {
 			if c.holders[jobtype], err = t.holders(jobtype, list); err != nil {
 				return err
@@ -122,8 +122,8 @@ func (s *SQL) Share(ctx context.Context, lines []Keyed, ask unique.Ask, host fun
 	return shared, err
 }
 
-// sharing is the state of a Share.
-type sharing struct {
+// keySharing is the state of a Share.
+type keySharing struct {
 	*tx
 	ask     unique.Ask
 	ahead   time.Duration              // by how much the store's clock is ahead of the host's
@@ -136,7 +136,7 @@ type sharing struct {
 }
 
 // share decides what happens to a line.
-func (c *sharing) share(l Keyed) Shared {
+func (c *keySharing) share(l Keyed) Shared {
 	k := c.holders[l.Jobtype][l.Key]
 	r := translate(l.Entry, c.ahead, c.now)
 	how := ""
@@ -170,7 +170,7 @@ func (c *sharing) share(l Keyed) Shared {
 }
 
 // write writes the decisions.
-func (c *sharing) write() error {
+func (c *keySharing) write() error {
 	if err := c.disclaim(c.free); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (c *sharing) write() error {
 
 // extend delays the job that holds a key, within the limit from its submission. The job never
 // becomes due earlier.
-func (c *sharing) extend(k *key, due time.Time) {
+func (c *keySharing) extend(k *key, due time.Time) {
 	if most := k.job.created.Add(c.ask.Max); c.ask.Max > 0 && due.After(most) {
 		due = most
 	}
@@ -252,10 +252,10 @@ func (t *tx) reclaim(h held) error {
 	return err
 }
 
-// lapse forgets the keys of windows that are over.
-func (s *SQL) lapse(ctx context.Context, want Sweeping) (Swept, error) {
+// expireKeys forgets the keys of windows that are over.
+func (s *SQL) expireKeys(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "lapse", func(t *tx, did *Swept) error {
-		if ok, err := t.steady(want.TTL, settle); err != nil || !ok {
+		if ok, err := t.clockSteady(want.TTL, settle); err != nil || !ok {
 			return err
 		}
 		var ids []job.ID
@@ -270,7 +270,7 @@ func (s *SQL) lapse(ctx context.Context, want Sweeping) (Swept, error) {
 		}
 		for part := range slices.Chunk(ids, slice) {
 			text, args := in(part)
-			t.later("DELETE FROM sq_keys WHERE id"+text, args...)
+			t.atEnd("DELETE FROM sq_keys WHERE id"+text, args...)
 		}
 		return nil
 	})

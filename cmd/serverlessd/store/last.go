@@ -30,7 +30,7 @@ func (t *tx) keepLast(sysid string, e *Ending) {
 	}
 	t.keepRun(e.ID, l.pastRun(e, sysid, t.now))
 	columns := []string{"tries", "dt", "took_ms", "code", "exitcode", "data", "stderr"}
-	t.later("INSERT INTO sq_last (id, tries, dt, took_ms, code, exitcode, data, stderr) VALUES "+marks(8)+t.s.upsert("id", columns, nil),
+	t.atEnd("INSERT INTO sq_last (id, tries, dt, took_ms, code, exitcode, data, stderr) VALUES "+marks(8)+t.s.upsert("id", columns, nil),
 		string(e.ID), e.Tries, at(t.now.Add(-time.Since(l.At))), l.Took.Milliseconds(), l.Code, l.Status,
 		nonNil(l.Data[:min(len(l.Data), LastKept)]), nonNil(l.Stderr[max(0, len(l.Stderr)-LastKept):]))
 }

@@ -26,15 +26,15 @@ const (
 	packetHead = 1 << 10
 )
 
-// my is MySQL 8 or MariaDB 10.6 and later.
-type my struct {
+// mysqlDialect is MySQL 8 or MariaDB 10.6 and later.
+type mysqlDialect struct {
 	config *mysql.Config
 	link   *mariadb.Connector
 }
 
-// newMy parses mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
+// newMySQL parses mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
 // tls=true, skip-verify, preferred after a question mark.
-func newMy(address *url.URL) (*my, error) {
+func newMySQL(address *url.URL) (*mysqlDialect, error) {
 	c := mysql.NewConfig()
 	c.User = address.User.Username()
 	c.Passwd, _ = address.User.Password()
@@ -59,17 +59,17 @@ func newMy(address *url.URL) (*my, error) {
 	c.MaxAllowedPacket = 0 // the server's
 	c.Collation = "utf8mb4_general_ci"
 	c.Params = map[string]string{"innodb_lock_wait_timeout": lockTimeout, "sql_mode": "'STRICT_ALL_TABLES'", "autocommit": "1"}
-	return &my{config: c}, nil
+	return &mysqlDialect{config: c}, nil
 }
 
-func (m *my) name() string {
+func (m *mysqlDialect) name() string {
 	at := m.config.Addr
 	return "mysql://" + at + "/" + m.config.DBName
 }
 
 // open uses READ COMMITTED: otherwise a daemon that takes jobs of a type would block all daemons
 // that add some.
-func (m *my) open() (write, read *sql.DB, err error) {
+func (m *mysqlDialect) open() (write, read *sql.DB, err error) {
 	if m.link, err = mariadb.NewConnector(m.config, ioTimeout); err != nil {
 		return nil, nil, err
 	}
@@ -77,7 +77,7 @@ func (m *my) open() (write, read *sql.DB, err error) {
 	return db, db, nil
 }
 
-func (*my) schema() []string {
+func (*mysqlDialect) schema() []string {
 	const table = ") ENGINE=InnoDB CHARSET=ascii COLLATE=ascii_bin"
 	return []string{
 		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME(3) NOT NULL," +
@@ -104,20 +104,20 @@ func (*my) schema() []string {
 	}
 }
 
-func (*my) now(ctx context.Context, q querier) (now time.Time, err error) {
+func (*mysqlDialect) now(ctx context.Context, q querier) (now time.Time, err error) {
 	err = each(ctx, q, "SELECT UTC_TIMESTAMP(3)", nil, func(r *sql.Rows) error { return r.Scan((*moment)(&now)) })
 	return now, err
 }
 
-func (*my) begin(context.Context, *sql.DB) error { return nil }
-func (*my) date(now time.Time) time.Time         { return now }
+func (*mysqlDialect) begin(context.Context, *sql.DB) error { return nil }
+func (*mysqlDialect) date(now time.Time) time.Time         { return now }
 
-func (*my) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
-func (*my) locked() string     { return " FOR UPDATE" }
+func (*mysqlDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
+func (*mysqlDialect) locked() string     { return " FOR UPDATE" }
 
-func (*my) byID() string { return " FORCE INDEX (PRIMARY)" }
+func (*mysqlDialect) byID() string { return " FORCE INDEX (PRIMARY)" }
 
-func (*my) upsert(_ string, set, add []string) string {
+func (*mysqlDialect) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }
 
@@ -126,7 +126,7 @@ func (*my) upsert(_ string, set, add []string) string {
 // another schema may be changed.
 var tooLarge = []uint16{1153, 1301}
 
-func (*my) kind(err error) kind {
+func (*mysqlDialect) kind(err error) kind {
 	switch n := mariadb.Number(err); {
 	case n == 0 && (mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone)):
 		return away
@@ -141,10 +141,10 @@ func (*my) kind(err error) kind {
 	return unwell
 }
 
-func (*my) atOnce(rows int) int { return rows }
+func (*mysqlDialect) atOnce(rows int) int { return rows }
 
 // exec sends statements together.
-func (m *my) exec(ctx context.Context, t *tx, list []statement) error {
+func (m *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error {
 	most := min(maxText, int(m.link.LeastPacket())-packetHead)
 	var text strings.Builder
 	var args []any

@@ -20,13 +20,13 @@ func Open(address string) (Store, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	switch {
 	case scheme == "sqlite" && rest != "":
-		return newSQL(&lite{path: rest, clock: time.Now, boot: boot.Clock(), since: boot.Since}), nil
+		return newSQL(&sqliteDialect{path: rest, clock: time.Now, boot: boot.Clock(), since: boot.Since}), nil
 	case scheme == "mysql":
 		u, err := url.Parse(address)
 		if err != nil {
 			return nil, fmt.Errorf("the address of the mysql store is malformed: %w", err.(*url.Error).Err)
 		}
-		m, err := newMy(u)
+		m, err := newMySQL(u)
 		if err != nil {
 			return nil, err
 		}
@@ -38,6 +38,6 @@ func Open(address string) (Store, error) {
 func newSQL(d dialect) *SQL {
 	return &SQL{
 		dialect: d, slot: rand.IntN(slots), heads: newHeads(),
-		clock: clock{up: func() time.Duration { return time.Since(began) }},
+		clock: clock{monotonic: func() time.Duration { return time.Since(began) }},
 	}
 }

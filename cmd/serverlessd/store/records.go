@@ -38,7 +38,7 @@ func scanRecord(r *sql.Rows, now time.Time) (rec Record, err error) {
 
 // Job implements Store.
 func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		if rec, err = record(ctx, q, now, id); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func record(ctx context.Context, q querier, now time.Time, id job.ID) (found *Re
 
 // Result implements Store.
 func (s *SQL) Result(ctx context.Context, id job.ID) (rec *Record, data []byte, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		rec, err = record(ctx, q, now, id)
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func of(function string) string {
 
 // Payload implements Store.
 func (s *SQL) Payload(ctx context.Context, id job.ID) (rec *Record, data []byte, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		if rec, err = record(ctx, q, now, id); err != nil {
 			return err
 		}
@@ -146,9 +146,9 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 
 func (t *tx) retry(h held) {
 	t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
-	t.later("DELETE FROM sq_results WHERE id = ?", string(h.id))
-	t.later("DELETE FROM sq_last WHERE id = ?", string(h.id))
-	t.later("DELETE FROM sq_runs WHERE id = ?", string(h.id))
+	t.atEnd("DELETE FROM sq_results WHERE id = ?", string(h.id))
+	t.atEnd("DELETE FROM sq_last WHERE id = ?", string(h.id))
+	t.atEnd("DELETE FROM sq_runs WHERE id = ?", string(h.id))
 }
 
 // Hasten implements Store.
@@ -219,12 +219,12 @@ const (
 
 // Jobs implements Store.
 func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		list, next = nil, want.After
 		for range listParts {
 			part := want
 			part.After, part.Limit = next, want.Limit-len(list)
-			if next, err = s.part(ctx, q, now, part, &list); err != nil {
+			if next, err = s.appendPage(ctx, q, now, part, &list); err != nil {
 				return err
 			}
 			if next == "" || len(list) == want.Limit {
@@ -243,10 +243,10 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 	return list, next, err
 }
 
-// part appends those of the next rows, in the order of ids, that fit a query. It returns the id
+// appendPage appends those of the next rows, in the order of ids, that fit a query. It returns the id
 // after which the next part begins, "" if there is none. Running jobs are few, so one part examines
 // all of them.
-func (s *SQL) part(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
+func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
 	where, args := want.condition(now)
 	tables := running
 	if want.State != job.Running {

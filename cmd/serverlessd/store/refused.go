@@ -23,9 +23,9 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the database's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// blame finds the rows that make an insert too large. It returns an error that has other reasons
+// singleOut finds the rows that make an insert too large. It returns an error that has other reasons
 // unchanged.
-func (s *SQL) blame(ctx context.Context, rows []row, err error) error {
+func (s *SQL) singleOut(ctx context.Context, rows []row, err error) error {
 	if err == nil || isOurs(err) || errors.Is(err, ErrAway) {
 		return err
 	}
@@ -77,9 +77,9 @@ func (t *tx) put(rows []row) error {
 	}
 	err := t.insert(rows)
 	if err == nil {
-		err = t.s.exec(t.ctx, t, t.list)
+		err = t.s.exec(t.ctx, t, t.statements)
 	}
-	t.list = nil
+	t.statements = nil
 	if err == nil {
 		return nil
 	}

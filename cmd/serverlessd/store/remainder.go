@@ -19,12 +19,12 @@ func (t *tx) settle(jobtype string) error {
 	if err != nil || left {
 		return err
 	}
-	var sum tally
+	var sum countChange
 	var slots []int
 	err = t.each("SELECT slot, open, running, ok, failed, abandoned, expired, deleted FROM sq_counts WHERE type = ?"+t.s.locked(),
 		[]any{jobtype}, func(r *sql.Rows) error {
 			var slot int
-			var c tally
+			var c countChange
 			err := r.Scan(&slot, &c.open, &c.running, &c.ok, &c.failed, &c.abandoned, &c.expired, &c.deleted)
 			slots = append(slots, slot)
 			sum.add(c)
@@ -34,7 +34,7 @@ func (t *tx) settle(jobtype string) error {
 		return err
 	}
 	for _, slot := range slots { // leaves the counts that other daemons have written since
-		t.later("DELETE FROM sq_counts WHERE type = ? AND slot = ?", jobtype, slot)
+		t.atEnd("DELETE FROM sq_counts WHERE type = ? AND slot = ?", jobtype, slot)
 	}
 	client, _, _ := job.Split(jobtype)
 	t.count(job.Jobtype(client, rest)).add(sum)

@@ -46,11 +46,11 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 	if !r.Started.IsZero() {
 		started = at(r.Started)
 	}
-	t.later("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+marks(7)+
+	t.atEnd("INSERT INTO sq_runs (id, n, worker, started, took_ms, outcome, error) VALUES "+marks(7)+
 		t.s.upsert("id, n", []string{"worker", "started", "took_ms", "outcome", "error"}, nil),
 		string(id), r.N, r.Worker, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
 	if r.N > runsKept {
-		t.later("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-runsKept)
+		t.atEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-runsKept)
 	}
 }
 

@@ -68,7 +68,7 @@ func (t *tx) putSchedule(key schedule.Key, s *schedule.Schedule) {
 	if !s.Queued.IsZero() && !s.Paused {
 		waits = s.Before
 	}
-	t.later("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+marks(7)+
+	t.atEnd("INSERT INTO sq_schedules (client, name, wake, seen, waits, from_file, data) VALUES "+marks(7)+
 		t.s.upsert("client, name", []string{"wake", "seen", "waits", "from_file", "data"}, nil),
 		key.Client, key.Name, wake, at(t.date()), waits, s.FromFile, s.Encode())
 }
@@ -120,7 +120,7 @@ func (s *SQL) DropSchedule(ctx context.Context, key schedule.Key, fromFile bool)
 		case old.Schedule != nil && old.FromFile != fromFile:
 			return ErrFromFile
 		}
-		t.later("DELETE FROM sq_schedules WHERE client = ? AND name = ?", key.Client, key.Name)
+		t.atEnd("DELETE FROM sq_schedules WHERE client = ? AND name = ?", key.Client, key.Name)
 		return nil
 	})
 }
@@ -152,7 +152,7 @@ func (s *SQL) FileSchedules(ctx context.Context) (list []Named, err error) {
 }
 
 func (s *SQL) schedules(ctx context.Context, where string, args ...any) (list []Named, at time.Time, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		list, at = nil, s.date(now)
 		return each(ctx, q, scheduleColumns+where, args, func(r *sql.Rows) error {
 			n, err := scanSchedule(r)
@@ -165,7 +165,7 @@ func (s *SQL) schedules(ctx context.Context, where string, args ...any) (list []
 
 // DueSchedules implements Store.
 func (s *SQL) DueSchedules(ctx context.Context) (due []schedule.Key, now time.Time, next time.Time, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, clock time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, clock time.Time) error {
 		due, now, next = nil, s.date(clock), time.Time{}
 		known := make(map[schedule.Key]bool)
 		for _, c := range []struct{ where, arg string }{
@@ -217,7 +217,7 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			}
 			if n.Schedule == nil || err != nil {
 				all.Unreadable = append(all.Unreadable, key)
-				t.later("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, at(t.date()), key.Client, key.Name)
+				t.atEnd("UPDATE sq_schedules SET wake = ?, seen = ?, waits = '' WHERE client = ? AND name = ?", never, at(t.date()), key.Client, key.Name)
 				continue
 			}
 			plan, err := t.settleSchedule(n, watched, max(1, min(settleAtOnce, madeBytes/(len(line.Payload)+1))))

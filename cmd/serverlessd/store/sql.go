@@ -74,13 +74,13 @@ type SQL struct {
 	dialect
 	slot int // which of the counts' rows this daemon writes
 
-	mu          sync.Mutex // guards the following, and the opening of the database
-	write, read *sql.DB    // nil: not open yet
-	ready       bool       // the tables are there
-	distance    time.Duration
-	clock       clock
-	audited     audited
-	heads       heads
+	mu              sync.Mutex // guards the following, and the opening of the database
+	writeDB, readDB *sql.DB    // nil: not open yet
+	ready           bool       // the tables are there
+	distance        time.Duration
+	clock           clock
+	audited         auditState
+	heads           heads
 }
 
 // Name returns the store's address without secrets.
@@ -90,10 +90,10 @@ func (s *SQL) Name() string { return s.name() }
 func (s *SQL) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.write == nil {
+	if s.writeDB == nil {
 		return nil
 	}
-	return errors.Join(s.write.Close(), s.read.Close())
+	return errors.Join(s.writeDB.Close(), s.readDB.Close())
 }
 
 // connect opens the database and makes missing tables.
@@ -104,23 +104,23 @@ func (s *SQL) connect(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if s.write == nil {
-		if s.write, s.read, err = s.open(); err != nil {
+	if s.writeDB == nil {
+		if s.writeDB, s.readDB, err = s.open(); err != nil {
 			return err
 		}
 	}
 	for _, text := range s.schema() {
-		if _, err := s.write.ExecContext(ctx, text); err != nil {
+		if _, err := s.writeDB.ExecContext(ctx, text); err != nil {
 			return err
 		}
 	}
-	if _, err := s.write.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
+	if _, err := s.writeDB.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
 		// An earlier version made the table, and can still use it.
-		if _, err := s.write.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
+		if _, err := s.writeDB.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
 			return err
 		}
 	}
-	if err := s.begin(ctx, s.write); err != nil {
+	if err := s.begin(ctx, s.writeDB); err != nil {
 		return err
 	}
 	s.ready = true
@@ -130,35 +130,35 @@ func (s *SQL) connect(ctx context.Context) error {
 // tx is a transaction.
 type tx struct {
 	*sql.Tx
-	ctx    context.Context
-	s      *SQL
-	now    time.Time
-	up     time.Duration // the monotonic clock of this process, at now
-	counts map[string]*tally
-	alike  map[string]*change
-	list   []statement // to be run at the end
+	ctx           context.Context
+	s             *SQL
+	now           time.Time
+	monotonic     time.Duration // the monotonic clock of this process, at now
+	counts        map[string]*countChange
+	changesByText map[string]*change
+	statements    []statement // to be run at the end
 }
 
 // transact runs a transaction, and repeats it after a conflict. It returns one of the package's
 // errors, or the error of data that is too large. name names its fault points.
 func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) error {
 	return s.again(ctx, func(ctx context.Context) error {
-		inner, err := s.write.BeginTx(ctx, nil)
+		inner, err := s.writeDB.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
 		defer inner.Rollback()
-		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*tally), alike: make(map[string]*change)}
+		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*countChange), changesByText: make(map[string]*change)}
 		if t.now, err = s.now(ctx, inner); err != nil {
 			return err
 		}
-		t.up = s.clock.up()
+		t.monotonic = s.clock.monotonic()
 		if err := f(t); err != nil {
 			return err
 		}
 		t.writeChanges()
 		t.writeCounts()
-		if err := s.exec(ctx, t, t.list); err != nil {
+		if err := s.exec(ctx, t, t.statements); err != nil {
 			return err
 		}
 		failpoint.Point(name + ": before commit")
@@ -171,14 +171,14 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 	})
 }
 
-// look runs queries that change nothing.
-func (s *SQL) look(ctx context.Context, f func(ctx context.Context, q querier, now time.Time) error) error {
+// read runs queries that change nothing.
+func (s *SQL) read(ctx context.Context, f func(ctx context.Context, q querier, now time.Time) error) error {
 	return s.again(ctx, func(ctx context.Context) error {
-		now, err := s.now(ctx, s.read)
+		now, err := s.now(ctx, s.readDB)
 		if err != nil {
 			return err
 		}
-		return f(ctx, s.read, now)
+		return f(ctx, s.readDB, now)
 	})
 }
 
@@ -231,8 +231,10 @@ func isOurs(err error) bool {
 	return false
 }
 
-// later adds a statement that is run together with others at the transaction's end.
-func (t *tx) later(text string, args ...any) { t.list = append(t.list, statement{text, args}) }
+// atEnd adds a statement that is run together with others at the transaction's end.
+func (t *tx) atEnd(text string, args ...any) {
+	t.statements = append(t.statements, statement{text, args})
+}
 
 // exec runs a statement now and returns how many rows it changed.
 func (t *tx) exec(text string, args ...any) (int, error) {

@@ -18,10 +18,10 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// lite is SQLite. Its clock counts the time since boot from when the first daemon opened the file,
+// sqliteDialect is SQLite. Its clock counts the time since boot from when the first daemon opened the file,
 // so whoever sets the host's clock changes nothing. All daemons of the file read the same time. When
 // a daemon opens a file that no living one has, the clock begins again with the host's.
-type lite struct {
+type sqliteDialect struct {
 	path  string
 	clock func() time.Time // the host's
 	// boot names the clock that since reads. If it is "", the host's clock is the store's.
@@ -32,30 +32,30 @@ type lite struct {
 // NewMemory returns a store in memory, for tests, with its clock and, unless up is nil, a monotonic
 // clock of its daemon.
 func NewMemory(now func() time.Time, up func() time.Duration) Store {
-	s := newSQL(&lite{clock: now})
+	s := newSQL(&sqliteDialect{clock: now})
 	if up != nil {
-		s.clock.up = up
+		s.clock.monotonic = up
 	}
 	return s
 }
 
 var memories atomic.Int64
 
-func (l *lite) name() string {
+func (l *sqliteDialect) name() string {
 	if l.path == "" {
 		return "memory:"
 	}
 	return "sqlite:" + l.path
 }
 
-func (l *lite) open() (write, read *sql.DB, err error) {
+func (l *sqliteDialect) open() (write, read *sql.DB, err error) {
 	const common = "_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_pragma=temp_store(memory)&_txlock=immediate"
 	if l.path == "" {
 		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
-		write = sql.OpenDB(&keeper{name: name + common})
+		write = sql.OpenDB(&statementDriver{name: name + common})
 		write.SetMaxOpenConns(1)
 		// The database exists only while it has a connection.
-		_, err = sql.OpenDB(&keeper{name: name + common}).Conn(context.Background())
+		_, err = sql.OpenDB(&statementDriver{name: name + common}).Conn(context.Background())
 		return write, write, err
 	}
 	// SQLite would make a file that everybody can read. Its other files get the mode of this one.
@@ -66,7 +66,7 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 	f.Close()
 	wal := fmt.Sprintf("?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(%d)&", l.checkpoint())
 	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + wal + common
-	write, read = sql.OpenDB(&keeper{name: name}), sql.OpenDB(&keeper{name: name})
+	write, read = sql.OpenDB(&statementDriver{name: name}), sql.OpenDB(&statementDriver{name: name})
 	write.SetMaxOpenConns(1)
 	read.SetMaxOpenConns(4)
 	read.SetMaxIdleConns(4)
@@ -85,7 +85,7 @@ const (
 )
 
 // checkpoint returns the number of pages after which the WAL is copied to the file.
-func (l *lite) checkpoint() int64 {
+func (l *sqliteDialect) checkpoint() int64 {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(l.path), &disk); err != nil {
 		return maxWAL / pageSize
@@ -93,7 +93,7 @@ func (l *lite) checkpoint() int64 {
 	return max(1, min(maxWAL, int64(disk.Blocks)*int64(disk.Bsize)/walShare)/pageSize)
 }
 
-func (*lite) schema() []string {
+func (*sqliteDialect) schema() []string {
 	return []string{
 		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt TEXT NOT NULL," +
 			" `lock` VARCHAR(24) NOT NULL DEFAULT '', tries INT NOT NULL DEFAULT 0, create_dt TEXT NOT NULL, first_dt TEXT NOT NULL," +
@@ -126,9 +126,9 @@ func (*lite) schema() []string {
 	}
 }
 
-func (l *lite) date(time.Time) time.Time { return l.clock().UTC() }
+func (l *sqliteDialect) date(time.Time) time.Time { return l.clock().UTC() }
 
-func (l *lite) now(ctx context.Context, q querier) (time.Time, error) {
+func (l *sqliteDialect) now(ctx context.Context, q querier) (time.Time, error) {
 	if l.boot == "" {
 		return l.date(time.Time{}), nil
 	}
@@ -144,7 +144,7 @@ func (l *lite) now(ctx context.Context, q querier) (time.Time, error) {
 
 // begin starts the clock with the host's, unless a daemon lives that knows it already. On a full
 // disk it writes nothing without need.
-func (l *lite) begin(ctx context.Context, write *sql.DB) error {
+func (l *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	if l.boot == "" {
 		return nil
 	}
@@ -174,14 +174,14 @@ func (l *lite) begin(ctx context.Context, write *sql.DB) error {
 }
 
 // zero is the host's time at 0 of the clock that nobody sets.
-func (l *lite) zero() time.Time { return l.clock().Add(-l.since()) }
+func (l *sqliteDialect) zero() time.Time { return l.clock().Add(-l.since()) }
 
-func (*lite) skipLocked() string { return "" } // there is one writer at a time
-func (*lite) locked() string     { return "" }
+func (*sqliteDialect) skipLocked() string { return "" } // there is one writer at a time
+func (*sqliteDialect) locked() string     { return "" }
 
-func (*lite) byID() string { return "" } // see condition
+func (*sqliteDialect) byID() string { return "" } // see condition
 
-func (*lite) upsert(key string, set, add []string) string {
+func (*sqliteDialect) upsert(key string, set, add []string) string {
 	return " ON CONFLICT (" + key + ") DO UPDATE SET " + assignments(set, add, "excluded.%s")
 }
 
@@ -197,7 +197,7 @@ func assignments(set, add []string, value string) string {
 	return strings.Join(list, ", ")
 }
 
-func (*lite) kind(err error) kind {
+func (*sqliteDialect) kind(err error) kind {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		return unwell
@@ -216,9 +216,9 @@ func (*lite) kind(err error) kind {
 }
 
 // atOnce returns a power of two, which keeps the number of different texts small.
-func (*lite) atOnce(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
+func (*sqliteDialect) atOnce(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
 
-func (*lite) exec(ctx context.Context, t *tx, list []statement) error {
+func (*sqliteDialect) exec(ctx context.Context, t *tx, list []statement) error {
 	for _, s := range list {
 		if _, err := t.ExecContext(ctx, s.text, s.args...); err != nil {
 			return err

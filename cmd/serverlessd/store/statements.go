@@ -7,22 +7,22 @@ import (
 	"modernc.org/sqlite"
 )
 
-// keeper opens connections to SQLite that keep their prepared statements: parsing a statement
+// statementDriver opens connections to SQLite that keep their prepared statements: parsing a statement
 // takes about as long as running it.
-type keeper struct {
+type statementDriver struct {
 	driver sqlite.Driver
 	name   string
 }
 
 // Driver implements driver.Connector, as does Connect.
-func (k *keeper) Driver() driver.Driver { return &k.driver }
+func (k *statementDriver) Driver() driver.Driver { return &k.driver }
 
-func (k *keeper) Connect(context.Context) (driver.Conn, error) {
+func (k *statementDriver) Connect(context.Context) (driver.Conn, error) {
 	c, err := k.driver.Open(k.name)
 	if err != nil {
 		return nil, err
 	}
-	return &keeping{connection: c.(connection), kept: make(map[string]*prepared)}, nil
+	return &statementConn{connection: c.(connection), statements: make(map[string]*prepared)}, nil
 }
 
 // connection has the methods that database/sql wants.
@@ -36,10 +36,10 @@ type connection interface {
 	driver.Validator
 }
 
-// keeping is a connection with its prepared statements.
-type keeping struct {
+// statementConn is a connection with its prepared statements.
+type statementConn struct {
 	connection
-	kept map[string]*prepared
+	statements map[string]*prepared
 }
 
 // maxKept is how many statements a connection keeps. Transactions use fewer.
@@ -51,16 +51,16 @@ type prepared struct {
 }
 
 // statement returns the prepared statement of a text, nil if it cannot be used now.
-func (c *keeping) statement(ctx context.Context, text string) (*prepared, error) {
-	p := c.kept[text]
+func (c *statementConn) statement(ctx context.Context, text string) (*prepared, error) {
+	p := c.statements[text]
 	switch {
-	case p == nil && len(c.kept) < maxKept:
+	case p == nil && len(c.statements) < maxKept:
 		s, err := c.PrepareContext(ctx, text)
 		if err != nil {
 			return nil, err
 		}
 		p = &prepared{Stmt: s}
-		c.kept[text] = p
+		c.statements[text] = p
 	case p != nil && p.busy:
 		return nil, nil
 	}
@@ -69,7 +69,7 @@ func (c *keeping) statement(ctx context.Context, text string) (*prepared, error)
 
 // ExecContext implements driver.ExecerContext. It does not interrupt a statement that has begun:
 // none of them takes long, and watching over each would take longer than most.
-func (c *keeping) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+func (c *statementConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (c *keeping) ExecContext(ctx context.Context, text string, args []driver.Na
 }
 
 // QueryContext implements driver.QueryerContext.
-func (c *keeping) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *statementConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	p, err := c.statement(ctx, text)
 	switch {
 	case err != nil:
@@ -98,24 +98,24 @@ func (c *keeping) QueryContext(ctx context.Context, text string, args []driver.N
 		return nil, err
 	}
 	p.busy = true
-	return &reading{r, p}, nil
+	return &statementRows{r, p}, nil
 }
 
-// reading has the rows of a kept statement.
-type reading struct {
+// statementRows has the rows of a kept statement.
+type statementRows struct {
 	driver.Rows
-	of *prepared
+	statement *prepared
 }
 
 // Close implements driver.Rows.
-func (r *reading) Close() error {
-	r.of.busy = false
+func (r *statementRows) Close() error {
+	r.statement.busy = false
 	return r.Rows.Close()
 }
 
 // Close closes the connection with its statements.
-func (c *keeping) Close() error {
-	for _, p := range c.kept {
+func (c *statementConn) Close() error {
+	for _, p := range c.statements {
 		_ = p.Close() // the connection's error is enough
 	}
 	return c.connection.Close()

@@ -10,7 +10,7 @@ import (
 // TestKeep: a statement may be used again while its rows are read, and there may be more statements
 // than are kept.
 func TestKeep(t *testing.T) {
-	db := sql.OpenDB(&keeper{name: "file:/keep?vfs=memdb"})
+	db := sql.OpenDB(&statementDriver{name: "file:/keep?vfs=memdb"})
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	conn, err := db.Conn(t.Context())

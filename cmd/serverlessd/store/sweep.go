@@ -12,7 +12,7 @@ import (
 
 // Sweep implements Store.
 func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
-	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.setRight, s.abandon, s.expire, s.purge, s.lapse, s.forget, s.audit} {
+	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.setRight, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.audit} {
 		did, err := f(ctx, want)
 		swept.Freed += did.Freed
 		swept.Abandoned += did.Abandoned
@@ -49,12 +49,12 @@ func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) err
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
 		did.Ahead = t.date().Sub(t.now).Round(maxJitter)
-		old, err := t.steady(want.TTL, want.RetryFor)
+		old, err := t.clockSteady(want.TTL, want.RetryFor)
 		if err != nil {
 			return err
 		}
 		expired, latest := left, archived(t.now)
-		if t.watched(want.TTL) {
+		if t.clockWatched(want.TTL) {
 			expired, latest = t.now, t.now.Add(MaxTTL)
 		}
 		// Owners beginning with __ never expire.
@@ -68,10 +68,10 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 			for _, h := range rows {
 				switch {
 				case h.jobtype == sysidType:
-					t.later("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
+					t.atEnd("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
 				case old && t.now.Sub(h.first) > want.RetryFor:
 					t.lostRun(h)
-					if err := t.give(h, want, job.CodeLockExpired, did); err != nil {
+					if err := t.abandon(h, want, job.CodeLockExpired, did); err != nil {
 						return err
 					}
 				default:
@@ -88,7 +88,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 // place is the position of a waiting row, in the order of dt and id.
 type place struct{ dt, id string }
 
-// setRight examines sought waiting jobs for each one that it may change in a sweep.
+// setRight examines this many waiting jobs for each one that it may change in a sweep.
 const sought = 10
 
 // setRight corrects the times of jobs that were written while the store's clock was ahead, so that
@@ -96,7 +96,7 @@ const sought = 10
 // after this store was opened, a slice in each sweep.
 func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error) {
 	s.mu.Lock()
-	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.sought
+	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.searched
 	s.mu.Unlock()
 	if sets == righted {
 		return did, nil
@@ -104,7 +104,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	var late []job.ID
 	var to place
 	var more bool
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		late, to, more = nil, from, false
 		if to.dt == "" {
 			to.dt = at(now)
@@ -116,7 +116,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 					return nil
 				}
 				h, err := scanHeld(r)
-				if h.ahead(now, want.RetryFor) > 0 {
+				if h.clockAhead(now, want.RetryFor) > 0 {
 					late = append(late, h.id)
 				}
 				seen++
@@ -131,7 +131,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 		err = s.transact(ctx, "set right", func(t *tx) error {
 			rows, err := t.holdAll(late)
 			for _, h := range rows {
-				by := h.ahead(t.now, want.RetryFor)
+				by := h.clockAhead(t.now, want.RetryFor)
 				if h.lock != "" || by <= 0 {
 					continue
 				}
@@ -147,7 +147,7 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.clock.sets == sets { // otherwise the search begins again
-		if s.clock.sought = to; !more {
+		if s.clock.searched = to; !more {
 			s.clock.righted = sets
 		}
 	}
@@ -155,10 +155,10 @@ func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error
 	return did, nil
 }
 
-// ahead returns how far the clock that wrote a waiting job's times was ahead, as far as the
+// clockAhead returns how far the clock that wrote a waiting job's times was ahead, as far as the
 // times show: no job is added or run in the future, and none is delayed for longer than it is
 // retried.
-func (h *held) ahead(now time.Time, retryFor time.Duration) time.Duration {
+func (h *held) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	by := max(h.created.Sub(now), h.first.Sub(now))
 	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {
 		by = wait
@@ -166,8 +166,8 @@ func (h *held) ahead(now time.Time, retryFor time.Duration) time.Duration {
 	return by
 }
 
-// give abandons a job.
-func (t *tx) give(h held, want Sweeping, code string, did *Swept) error {
+// abandon abandons a job.
+func (t *tx) abandon(h held, want Sweeping, code string, did *Swept) error {
 	did.Abandoned++
 	did.end(h, code)
 	*t.from(h).ended(code)++
@@ -188,13 +188,13 @@ func (s *Swept) end(h held, code string) {
 	s.Ended = append(s.Ended, Ended{Run: Run{ID: h.id, Tries: h.tries}, Jobtype: h.jobtype, Code: code})
 }
 
-// abandon ends jobs that have had no handler for too long.
-func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error) {
+// abandonUnhandled ends jobs that have had no handler for too long.
+func (s *SQL) abandonUnhandled(ctx context.Context, want Sweeping) (did Swept, err error) {
 	if want.Handled == nil {
 		return did, nil
 	}
 	var types []string
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		types = nil
 		return s.types(ctx, q, func(jobtype string, oldest time.Time, _ int64) {
 			if now.Sub(oldest) > want.RetryFor && !want.Handled(jobtype) {
@@ -208,13 +208,13 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 		}
 		var some Swept
 		some, err = s.sweeping(ctx, "abandon", func(t *tx, some *Swept) error {
-			if ok, err := t.steady(want.TTL, want.RetryFor); err != nil || !ok {
+			if ok, err := t.clockSteady(want.TTL, want.RetryFor); err != nil || !ok {
 				return err
 			}
 			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 				jobtype, at(t.now.Add(-want.RetryFor)), want.Limit-did.Abandoned)
 			for _, h := range rows {
-				if err := t.give(h, want, job.CodeNoHandler, some); err != nil {
+				if err := t.abandon(h, want, job.CodeNoHandler, some); err != nil {
 					return err
 				}
 			}
@@ -231,7 +231,7 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 // expire ends jobs that waited for too long without ever being run.
 func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire", func(t *tx, did *Swept) error {
-		if ok, err := t.steady(want.TTL, want.KeepUnrun); err != nil || !ok {
+		if ok, err := t.clockSteady(want.TTL, want.KeepUnrun); err != nil || !ok {
 			return err
 		}
 		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
@@ -249,7 +249,7 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 // were the last of their type.
 func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "purge", func(t *tx, did *Swept) error {
-		if ok, err := t.steady(want.TTL, want.KeepDone); err != nil || !ok {
+		if ok, err := t.clockSteady(want.TTL, want.KeepDone); err != nil || !ok {
 			return err
 		}
 		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(archived(t.now).Add(-want.KeepDone)), want.Limit)
@@ -273,14 +273,14 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 	})
 }
 
-// forget drops the read points of segments that were removed.
-func (s *SQL) forget(ctx context.Context, want Sweeping) (did Swept, err error) {
+// dropReadPoints drops the read points of segments that were removed.
+func (s *SQL) dropReadPoints(ctx context.Context, want Sweeping) (did Swept, err error) {
 	if len(want.Segments) == 0 {
 		return did, nil
 	}
 	return did, s.transact(ctx, "forget", func(t *tx) error {
 		for _, segment := range want.Segments {
-			t.later("DELETE FROM sq_points WHERE segment = ?", segment)
+			t.atEnd("DELETE FROM sq_points WHERE segment = ?", segment)
 		}
 		return nil
 	})

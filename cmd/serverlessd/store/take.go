@@ -18,7 +18,7 @@ const (
 
 // Waiting implements Store.
 func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		due, next = nil, 0
 		err := s.types(ctx, q, func(jobtype string, oldest time.Time, open int64) {
 			if !oldest.After(now) {
@@ -46,7 +46,7 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) {
 	err = s.transact(ctx, "take", func(t *tx) error {
 		taken = nil
-		old, err := t.steady(want.TTL, want.RetryFor)
+		old, err := t.clockSteady(want.TTL, want.RetryFor)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 				long = append(long, part[i].ID)
 			}
 		}
-		found, err := t.long(long)
+		found, err := t.longPayloads(long)
 		if err != nil {
 			return nil, err
 		}
@@ -127,8 +127,8 @@ func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
 	return taken, nil
 }
 
-// long reads the payloads that have rows of their own.
-func (t *tx) long(ids []job.ID) (map[job.ID][]byte, error) {
+// longPayloads reads the payloads that have rows of their own.
+func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
 	found := make(map[job.ID][]byte)
 	if len(ids) == 0 {
 		return found, nil
