@@ -73,7 +73,7 @@ type Bridge struct {
 	fields   map[int64][]byte // of queued rows, without a launcher
 	byHand   map[int64]bool   // queued rows that a RunManual waits for
 	awaited  map[int64]*await
-	crews    map[string]context.CancelFunc // by target: stops its slots
+	slotsOf  map[string]context.CancelFunc // by target: stops its slots
 	changed  func()                        // of OnTargets
 	fetching bool
 	pace     pace
@@ -158,7 +158,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,
 		machine: queue.New(), inside: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
-		awaited: make(map[int64]*await), crews: make(map[string]context.CancelFunc), requeued: make(map[int64]int), labels: make(map[string]string),
+		awaited: make(map[int64]*await), slotsOf: make(map[string]context.CancelFunc), requeued: make(map[int64]int), labels: make(map[string]string),
 		fetches: make(chan []queue.Want, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
 		database: health{what: "database is away"}, fetched: health{what: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
@@ -184,7 +184,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}
 	b.writer = newWriter(s, sp, b.m, log, func(err error) { b.noteDatabase("write", err) })
 	for _, t := range cfg.Targets {
-		if err := b.machine.Add(t.Name, b.places(t.Concurrency)); err != nil {
+		if err := b.machine.Add(t.Name, b.boundConcurrency(t.Concurrency)); err != nil {
 			return nil, control.ErrTargetExists(t.Name)
 		}
 	}
@@ -202,15 +202,15 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 			return nil, err
 		}
 	}
-	b.reaper.watch = watch{patience: cfg.Lease / 2, gap: 3 * b.reapEvery()}
-	b.redeem(sp)
+	b.reaper.watch = ownerWatch{minSilence: cfg.Lease / 2, gap: 3 * b.reapEvery()}
+	b.loadSpool(sp)
 	if _, err := b.reap(starting); err != nil {
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
 	}
 	b.run()
 	// Waiting rows are fetched before the first client is served: what a client sees afterwards
 	// comes from its own polls.
-	b.until(starting, func() bool { return !b.isFetching() && b.reaper.redeemed() })
+	b.waitUntil(starting, func() bool { return !b.isFetching() && b.reaper.spoolWritten() })
 	return b, nil
 }
 
@@ -247,7 +247,7 @@ func (b *Bridge) connect() (err error) {
 	}
 	b.limit()
 	for _, t := range b.cfg.Targets {
-		b.staff(t.Name, b.places(t.Concurrency))
+		b.startSlots(t.Name, b.boundConcurrency(t.Concurrency))
 	}
 	return nil
 }
@@ -255,27 +255,27 @@ func (b *Bridge) connect() (err error) {
 // ownerOf returns the mark of the processes of a daemon.
 func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
-// mostPlaces is the most rows of a target that one daemon launches at once: a user who writes a
+// maxConcurrency is the most rows of a target that one daemon launches at once: a user who writes a
 // large number to mean "no limit" does not want that many slots.
-const mostPlaces = 10_000
+const maxConcurrency = 10_000
 
-// places returns the concurrency that a target gets.
-func (b *Bridge) places(concurrency int) int {
+// boundConcurrency returns the concurrency that a target gets.
+func (b *Bridge) boundConcurrency(concurrency int) int {
 	if b.cfg.Launcher == "" {
 		return concurrency
 	}
-	return min(concurrency, mostPlaces)
+	return min(concurrency, maxConcurrency)
 }
 
-// staff starts slots for a target's type, in place of the ones that it has.
-func (b *Bridge) staff(target string, slots int) {
+// startSlots starts slots for a target's type, in place of the ones that it has.
+func (b *Bridge) startSlots(target string, slots int) {
 	if b.guard == nil {
 		return
 	}
-	b.unstaff(target)
+	b.stopSlots(target)
 	typ := b.typeOf(target)
 	ctx, leave := context.WithCancel(b.life)
-	b.crews[target] = leave
+	b.slotsOf[target] = leave
 	b.link.Slots(ctx, &b.slots, slots, func(connection int) *gloom.Worker {
 		return &gloom.Worker{
 			Type: typ, Handler: b.slot,
@@ -286,18 +286,18 @@ func (b *Bridge) staff(target string, slots int) {
 	})
 }
 
-// unstaff lets a target's slots finish in the background.
-func (b *Bridge) unstaff(target string) {
-	if leave := b.crews[target]; leave != nil {
+// stopSlots lets a target's slots finish in the background.
+func (b *Bridge) stopSlots(target string) {
+	if leave := b.slotsOf[target]; leave != nil {
 		leave()
-		delete(b.crews, target)
-		for n := range mostPlaces / link.MostSlots {
+		delete(b.slotsOf, target)
+		for n := range maxConcurrency / link.MostSlots {
 			b.link.Forget(side(b.typeOf(target), n+1))
 		}
 	}
 }
 
-// side returns the name of one connection of a crew. Each has its own health.
+// side returns the name of one connection of a target's slots. Each has its own health.
 func side(typ string, connection int) string {
 	if connection == 1 {
 		return typ
@@ -320,34 +320,34 @@ func (b *Bridge) run() {
 	b.loops.Go(func() { b.fetchLoop(b.life) })
 	b.loops.Go(func() { b.leaseLoop(b.life) })
 	b.loops.Go(func() { b.reapLoop(b.life) })
-	if b.guards() {
+	if b.guardsProcesses() {
 		b.loops.Go(func() { b.guardLoop(b.life) })
 	}
 	if b.cfg.PollInterval > 0 {
 		b.loops.Go(func() { b.pollLoop(b.life) })
 	}
-	b.do(func() { b.machine.Poll(nil) })
+	b.update(func() { b.machine.Poll(nil) })
 }
 
 const requeueOrphans = "requeue"
 
-// do changes the machine and carries out the effects.
-func (b *Bridge) do(change func()) {
+// update changes the machine and carries out the effects.
+func (b *Bridge) update(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change()
-	b.step()
+	b.applyEffects()
 }
 
-// step carries out the effects of the machine; b.mu is held.
-func (b *Bridge) step() {
+// applyEffects carries out the effects of the machine; b.mu is held.
+func (b *Bridge) applyEffects() {
 	e := b.machine.Next()
 	for _, r := range e.Start {
 		in := &row{Row: store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]}, awaited: b.byHand[r.ID], started: time.Now(), ended: make(chan struct{})}
 		delete(b.fields, r.ID)
 		delete(b.byHand, r.ID)
 		b.inside[r.ID] = in
-		b.drives.Go(func() { b.drive(in) })
+		b.drives.Go(func() { b.submitRow(in) })
 	}
 	for _, id := range e.Release {
 		b.giveBack(id)
@@ -365,7 +365,7 @@ func (b *Bridge) giveBack(id int64) {
 		delete(b.byHand, id)
 		b.answer(id, result{err: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
 	}
-	b.writer.enter(&change{verb: giveBack, id: id})
+	b.writer.queue(&change{kind: giveBack, id: id})
 }
 
 // leaveBroker is called when a row has left the broker.
@@ -385,7 +385,7 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 	b.machine.Done(r.ID)
 	b.pace.ended(r.Target, time.Since(r.started))
 	b.machine.Expect(r.Target, b.pace.share(r.Target))
-	b.step()
+	b.applyEffects()
 }
 
 // label returns the label of a target in metrics; b.mu is held.

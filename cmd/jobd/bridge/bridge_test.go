@@ -103,7 +103,7 @@ func touch(t *testing.T, dir, name string) {
 // hoard makes the daemon accept twice as many rows of a target beyond its places, as it
 // does when rows end as fast as they are read.
 func (f *fixture) hoard(target string) {
-	f.do(func() { f.machine.Expect(target, 1) })
+	f.update(func() { f.machine.Expect(target, 1) })
 }
 
 func (f *fixture) put(status, target string, ids ...int64) {
@@ -338,7 +338,7 @@ func TestTargetsAtRunTime(t *testing.T) {
 		t.Fatal("a new size is no change of the targets", err)
 	}
 	// A large number that means "no limit" must not make a million slots.
-	if err := f.SetConcurrency("b", 1<<18); err != nil || f.Status().Targets[0].Concurrency != mostPlaces {
+	if err := f.SetConcurrency("b", 1<<18); err != nil || f.Status().Targets[0].Concurrency != maxConcurrency {
 		t.Fatal(f.Status(), err)
 	}
 }

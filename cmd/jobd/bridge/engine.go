@@ -21,14 +21,14 @@ func (b *Bridge) Targets() []string {
 	return names
 }
 
-func (b *Bridge) Poll(targets []string) { b.do(func() { b.machine.Poll(targets) }) }
+func (b *Bridge) Poll(targets []string) { b.update(func() { b.machine.Poll(targets) }) }
 
-func (b *Bridge) Pause(targets []string) { b.do(func() { b.machine.Pause(targets) }) }
+func (b *Bridge) Pause(targets []string) { b.update(func() { b.machine.Pause(targets) }) }
 
-func (b *Bridge) Continue(targets []string) { b.do(func() { b.machine.Continue(targets) }) }
+func (b *Bridge) Continue(targets []string) { b.update(func() { b.machine.Continue(targets) }) }
 
 func (b *Bridge) Status() control.Status {
-	targets, waiting := b.census()
+	targets, waiting := b.targetStatus()
 	s := control.Status{Waiting: waiting}
 	for _, t := range targets {
 		s.Targets = append(s.Targets, control.TargetStatus{
@@ -38,7 +38,7 @@ func (b *Bridge) Status() control.Status {
 	return s
 }
 
-func (b *Bridge) census() (targets []queue.Status, waiting int) {
+func (b *Bridge) targetStatus() (targets []queue.Status, waiting int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.machine.Status(), len(b.awaited)
@@ -47,7 +47,7 @@ func (b *Bridge) census() (targets []queue.Status, waiting int) {
 func (b *Bridge) AddTarget(name string, concurrency int) error {
 	err := b.change(name, concurrency, b.machine.Add)
 	if err == nil {
-		b.tell()
+		b.targetsChanged()
 	}
 	return err
 }
@@ -61,7 +61,7 @@ func (b *Bridge) change(name string, concurrency int, how func(string, int) erro
 	if concurrency < 1 {
 		return control.ErrConcurrency
 	}
-	concurrency = b.places(concurrency)
+	concurrency = b.boundConcurrency(concurrency)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	err := how(name, concurrency)
@@ -71,14 +71,14 @@ func (b *Bridge) change(name string, concurrency int, how func(string, int) erro
 	case errors.Is(err, queue.ErrUnknown):
 		return control.ErrTargetUnknown(name)
 	case err == nil && !b.stopping:
-		b.staff(name, concurrency)
-		b.step()
+		b.startSlots(name, concurrency)
+		b.applyEffects()
 	}
 	return err
 }
 
-// tell calls the function that OnTargets has set.
-func (b *Bridge) tell() {
+// targetsChanged calls the function that OnTargets has set.
+func (b *Bridge) targetsChanged() {
 	b.mu.Lock()
 	told := b.changed
 	b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *Bridge) RemoveTarget(name string) error {
 	b.mu.Lock()
 	err := b.machine.Remove(name)
 	if err == nil {
-		b.unstaff(name)
+		b.stopSlots(name)
 	}
 	b.mu.Unlock()
 	switch {
@@ -100,7 +100,7 @@ func (b *Bridge) RemoveTarget(name string) error {
 	case errors.Is(err, queue.ErrBusy):
 		return control.ErrTargetBusy
 	}
-	b.tell()
+	b.targetsChanged()
 	return nil
 }
 

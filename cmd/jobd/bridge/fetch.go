@@ -38,13 +38,13 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 		if err == nil {
 			fails = 0
 			failpoint.Point("bridge: accepted")
-			b.arrive(page, took)
+			b.queuePage(page, took)
 			if len(page.Busy) == 0 {
 				busy = 0
 				continue
 			}
 			busy++
-			time.AfterFunc(min(rereadMost, rereadLeast<<min(busy, 10)), func() { b.do(func() { b.machine.Poll(page.Busy) }) })
+			time.AfterFunc(min(rereadMost, rereadLeast<<min(busy, 10)), func() { b.update(func() { b.machine.Poll(page.Busy) }) })
 			continue
 		}
 		if ctx.Err() != nil {
@@ -58,11 +58,11 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			default:
 			}
 		}
-		b.do(func() { b.fetching = false; b.machine.FetchFailed(targets) })
+		b.update(func() { b.fetching = false; b.machine.FetchFailed(targets) })
 		if !sleep(ctx, delay(fails), nil) {
 			return
 		}
-		b.do(b.machine.Resume)
+		b.update(b.machine.Resume)
 		if !b.isFetching() { // paused or full meanwhile: no other fetch may follow
 			b.fetched.note("fetch", nil)
 		}
@@ -78,22 +78,22 @@ func (b *Bridge) isFetching() bool {
 // pollLoop polls all targets at regular intervals.
 func (b *Bridge) pollLoop(ctx context.Context) {
 	for sleep(ctx, b.cfg.PollInterval, nil) {
-		b.do(func() { b.machine.Poll(nil) })
+		b.update(func() { b.machine.Poll(nil) })
 	}
 }
 
-// arrive queues the rows of a page; took is how long it took to read.
-func (b *Bridge) arrive(page store.Page, took time.Duration) {
+// queuePage queues the rows of a page; took is how long it took to read.
+func (b *Bridge) queuePage(page store.Page, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fetching = false
 	b.pace.fetched(took)
-	b.machine.Fetched(b.note(page.Rows, "poll"), page.More)
-	b.step()
+	b.machine.Fetched(b.countAccepted(page.Rows, "poll"), page.More)
+	b.applyEffects()
 }
 
-// note counts accepted rows and keeps their fields; b.mu is held.
-func (b *Bridge) note(rows []store.Row, by string) []queue.Row {
+// countAccepted counts accepted rows and keeps their fields; b.mu is held.
+func (b *Bridge) countAccepted(rows []store.Row, by string) []queue.Row {
 	list := make([]queue.Row, len(rows))
 	for i, r := range rows {
 		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority}

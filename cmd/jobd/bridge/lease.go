@@ -12,31 +12,31 @@ import (
 // lease is what this daemon knows of its own lease. It counts from when the renewing statement was
 // sent, so the real lease lasts at least as long.
 type lease struct {
-	mu    sync.Mutex // guards the fields below
-	term  time.Duration
-	until time.Time
-	moved chan struct{} // closed and replaced with every renewal
+	mu        sync.Mutex // guards the fields below
+	term      time.Duration
+	until     time.Time
+	renewedCh chan struct{} // closed and replaced with every renewal
 }
 
 func (l *lease) start(term time.Duration, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.until, l.moved = term, sent.Add(term), make(chan struct{})
+	l.term, l.until, l.renewedCh = term, sent.Add(term), make(chan struct{})
 }
 
 func (l *lease) renewed(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until = sent.Add(l.term)
-	close(l.moved)
-	l.moved = make(chan struct{})
+	close(l.renewedCh)
+	l.renewedCh = make(chan struct{})
 }
 
-// look returns when the lease expires, and a channel that is closed when it is renewed.
-func (l *lease) look() (until time.Time, moved <-chan struct{}) {
+// expiry returns when the lease expires, and a channel that is closed when it is renewed.
+func (l *lease) expiry() (until time.Time, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until, l.moved
+	return l.until, l.renewedCh
 }
 
 // renewEvery returns the interval of renewals: some may fail before the lease expires.
@@ -68,38 +68,38 @@ func (b *Bridge) renew(ctx context.Context) error {
 	b.m.transaction("renew", err)
 	b.noteDatabase("renew", err)
 	if err == store.ErrFenced {
-		return b.beginAnew(ctx)
+		return b.newIncarnation(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	b.prolong(sent)
+	b.leaseRenewed(sent)
 	adopted, err := b.store.Resolve(ctx)
 	if len(adopted) > 0 {
 		b.log.Info().Int("rows", len(adopted)).Msg("rows were accepted by a transaction that seemed lost")
-		b.do(func() { b.machine.Accept(b.note(adopted, "poll")) })
+		b.update(func() { b.machine.Accept(b.countAccepted(adopted, "poll")) })
 	}
 	return err
 }
 
-// beginAnew begins a new incarnation after others considered this daemon dead and settled its rows.
+// newIncarnation begins a new incarnation after others considered this daemon dead and settled its rows.
 // Running processes are killed, and queued rows will find their claims gone.
-func (b *Bridge) beginAnew(ctx context.Context) error {
+func (b *Bridge) newIncarnation(ctx context.Context) error {
 	b.log.Error().Msg("the lease was lost: another daemon has settled this daemon's rows, and their processes are killed")
-	b.revoke(syscall.SIGKILL)
+	b.killAll(syscall.SIGKILL)
 	sent := time.Now()
 	err := b.store.Register(ctx)
 	b.noteDatabase("renew", err)
 	if err != nil {
 		return err
 	}
-	b.prolong(sent)
-	b.do(func() { b.machine.Poll(nil) })
+	b.leaseRenewed(sent)
+	b.update(func() { b.machine.Poll(nil) })
 	return nil
 }
 
-// prolong notes a renewal, and gives the guard its new limit.
-func (b *Bridge) prolong(sent time.Time) {
+// leaseRenewed notes a renewal, and gives the guard its new limit.
+func (b *Bridge) leaseRenewed(sent time.Time) {
 	b.lease.renewed(sent)
 	b.limit()
 }
@@ -107,20 +107,20 @@ func (b *Bridge) prolong(sent time.Time) {
 // limit tells the guard until when processes may run. The guard kills them in time even if this
 // daemon is stopped.
 func (b *Bridge) limit() {
-	if b.guards() {
-		until, _ := b.lease.look()
+	if b.guardsProcesses() {
+		until, _ := b.lease.expiry()
 		b.guard.Until(until.Add(-b.margin()))
 	}
 }
 
-// guards reports whether processes must not outlive the lease.
-func (b *Bridge) guards() bool {
+// guardsProcesses reports whether processes must not outlive the lease.
+func (b *Bridge) guardsProcesses() bool {
 	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
 }
 
-// revoke signals all processes, because their rows no longer belong to this daemon, or soon will
+// killAll signals all processes, because their rows no longer belong to this daemon, or soon will
 // not.
-func (b *Bridge) revoke(signal syscall.Signal) {
+func (b *Bridge) killAll(signal syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.inside {
@@ -138,7 +138,7 @@ func (b *Bridge) margin() time.Duration { return b.cfg.Lease / 10 }
 // rows again.
 func (b *Bridge) guardLoop(ctx context.Context) {
 	for {
-		until, moved := b.lease.look()
+		until, moved := b.lease.expiry()
 		for _, step := range []struct {
 			at     time.Time
 			signal syscall.Signal
@@ -153,7 +153,7 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 			case <-moved:
 			default:
 				b.log.Error().Stringer("signal", step.signal).Msg("the lease cannot be renewed: running processes are killed, and their rows will run again")
-				b.revoke(step.signal)
+				b.killAll(step.signal)
 				continue
 			}
 			break
@@ -171,9 +171,9 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 // mayLaunch reports whether a process may be started: not if others may soon consider this daemon
 // dead and run its rows again.
 func (b *Bridge) mayLaunch() bool {
-	if !b.guards() {
+	if !b.guardsProcesses() {
 		return true
 	}
-	until, _ := b.lease.look()
+	until, _ := b.lease.expiry()
 	return time.Until(until) > 2*b.margin()
 }

@@ -13,7 +13,7 @@ import (
 
 // Look implements control.Engine. Its counts are those of the metrics.
 func (b *Bridge) Look() look.Daemon {
-	targets, manual := b.census()
+	targets, manual := b.targetStatus()
 	c := b.cfg.MySQL
 	l := look.Daemon{Table: fmt.Sprintf("%s:%d%s/%s.%s", c.Host, c.Port, c.Socket, c.Database, c.Table), Manual: manual}
 	for i, t := range targets {

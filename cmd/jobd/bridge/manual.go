@@ -34,17 +34,17 @@ const (
 func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
 	ids = unique(ids)
 	results := make(chan result, len(ids))
-	if err := b.expect(ids, results); err != nil {
+	if err := b.addAwait(ids, results); err != nil {
 		return nil, nil, err
 	}
-	defer b.unexpect(ids, results)
+	defer b.removeAwait(ids, results)
 
 	taking, cancel := context.WithTimeout(ctx, manualTimeout)
 	defer cancel()
 	answers, err := b.store.AcceptManual(taking, ids, b.serves)
 	b.m.transaction("manual", err)
 	if err != nil {
-		b.taken()
+		b.manualTaken()
 		if err == store.ErrFenced {
 			select {
 			case b.fenced <- struct{}{}:
@@ -54,8 +54,8 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 		return nil, nil, fmt.Errorf("jobs cannot be accepted: %w", err)
 	}
 	texts := make(map[int64]string)
-	waiting := b.arriveByHand(answers, texts)
-	b.taken()
+	waiting := b.queueManual(answers, texts)
+	b.manualTaken()
 
 	outcomes := make(map[int64]control.Outcome)
 	for waiting > 0 {
@@ -86,7 +86,7 @@ func unique(ids []int64) []int64 {
 	return list
 }
 
-func (b *Bridge) expect(ids []int64, results chan<- result) error {
+func (b *Bridge) addAwait(ids []int64, results chan<- result) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopping {
@@ -104,14 +104,14 @@ func (b *Bridge) expect(ids []int64, results chan<- result) error {
 	return nil
 }
 
-func (b *Bridge) taken() {
+func (b *Bridge) manualTaken() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.taking--
 }
 
-// unexpect ends the wait of a call. Its jobs continue.
-func (b *Bridge) unexpect(ids []int64, results chan<- result) {
+// removeAwait ends the wait of a call. Its jobs continue.
+func (b *Bridge) removeAwait(ids []int64, results chan<- result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range ids {
@@ -127,9 +127,9 @@ func (b *Bridge) serves(target string) bool {
 	return b.machine.Has(target)
 }
 
-// arriveByHand queues the accepted rows, notes in texts why others were not accepted, and returns
+// queueManual queues the accepted rows, notes in texts why others were not accepted, and returns
 // how many results will follow.
-func (b *Bridge) arriveByHand(answers []store.Request, texts map[int64]string) int {
+func (b *Bridge) queueManual(answers []store.Request, texts map[int64]string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var rows []store.Row
@@ -149,8 +149,8 @@ func (b *Bridge) arriveByHand(answers []store.Request, texts map[int64]string) i
 		}
 		delete(b.awaited, id)
 	}
-	b.machine.Accept(b.note(rows, "hand"))
-	b.step()
+	b.machine.Accept(b.countAccepted(rows, "hand"))
+	b.applyEffects()
 	return len(rows)
 }
 

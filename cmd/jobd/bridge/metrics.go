@@ -97,7 +97,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	targets, manual := c.b.census()
+	targets, manual := c.b.targetStatus()
 	for i, t := range targets {
 		if i == maxTargets {
 			break

@@ -15,44 +15,44 @@ import (
 // reaper settles the rows of dead incarnations, one pass at a time.
 type reaper struct {
 	mu     sync.Mutex // guards the fields below; held during a pass
-	watch  watch
+	watch  ownerWatch
 	known  []store.Owner // of the last pass
 	strays strays
 
-	keeping sync.Mutex        // guards the fields below
-	kept    map[int64][]int64 // by token: rows whose results are spooled here and not written yet
+	protectedMu sync.Mutex        // guards the fields below
+	protected   map[int64][]int64 // by token: rows whose results are spooled here and not written yet
 }
 
-func (r *reaper) keep(c *change) {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
-	if r.kept == nil {
-		r.kept = make(map[int64][]int64)
+func (r *reaper) protect(c *change) {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	if r.protected == nil {
+		r.protected = make(map[int64][]int64)
 	}
-	r.kept[c.token] = append(r.kept[c.token], c.id)
+	r.protected[c.token] = append(r.protected[c.token], c.id)
 }
 
-func (r *reaper) release(c *change) {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
-	r.kept[c.token] = slices.DeleteFunc(r.kept[c.token], func(id int64) bool { return id == c.id })
-	if len(r.kept[c.token]) == 0 {
-		delete(r.kept, c.token)
+func (r *reaper) unprotect(c *change) {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	r.protected[c.token] = slices.DeleteFunc(r.protected[c.token], func(id int64) bool { return id == c.id })
+	if len(r.protected[c.token]) == 0 {
+		delete(r.protected, c.token)
 	}
 }
 
-// keeps returns the rows of an incarnation that the reaper must leave alone.
-func (r *reaper) keeps(token int64) []int64 {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
-	return slices.Clone(r.kept[token])
+// protectedRows returns the rows of an incarnation that the reaper must leave alone.
+func (r *reaper) protectedRows(token int64) []int64 {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	return slices.Clone(r.protected[token])
 }
 
-// redeemed reports whether there are no such rows.
-func (r *reaper) redeemed() bool {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
-	return len(r.kept) == 0
+// spoolWritten reports whether there are no such rows.
+func (r *reaper) spoolWritten() bool {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	return len(r.protected) == 0
 }
 
 const (
@@ -89,7 +89,7 @@ var errUnrenewed = errors.New("this daemon's own lease cannot be renewed at the 
 func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
-	if until, _ := b.lease.look(); time.Until(until) < b.cfg.Lease/2 {
+	if until, _ := b.lease.expiry(); time.Until(until) < b.cfg.Lease/2 {
 		b.reaper.watch.blind()
 		return p, errUnrenewed
 	}
@@ -104,11 +104,11 @@ func (b *Bridge) reap(ctx context.Context) (p pass, err error) {
 	if slices.ContainsFunc(b.reaper.known, func(o store.Owner) bool {
 		return !slices.ContainsFunc(owners, func(other store.Owner) bool { return other.Token == o.Token })
 	}) {
-		b.do(func() { b.machine.Poll(nil) })
+		b.update(func() { b.machine.Poll(nil) })
 	}
 	b.reaper.known = owners
 	var dead []store.Owner
-	dead, p.undecided = b.reaper.watch.look(owners, time.Now(), store.Place.Gone)
+	dead, p.undecided = b.reaper.watch.check(owners, time.Now(), store.Place.Gone)
 	for _, o := range dead {
 		n, settleErr := b.settle(ctx, o)
 		p.settled += n
@@ -140,7 +140,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	}
 	sum, err := b.store.Settle(ctx, o, store.Orphans{
 		Requeue: requeue, Reason: store.Died(o.Name), At: time.Now().Unix(),
-		Except: b.reaper.keeps(o.Token),
+		Except: b.reaper.protectedRows(o.Token),
 	})
 	b.m.transaction("settle", err)
 	b.noteSettled(sum)
@@ -151,7 +151,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 		b.log.WithLevel(levelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
 	if err != nil { // it is not known how many rows were settled before the error
-		b.do(func() { b.machine.Poll(nil) })
+		b.update(func() { b.machine.Poll(nil) })
 	}
 	if err == nil && sum.Left {
 		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
@@ -164,7 +164,7 @@ func (b *Bridge) noteSettled(sum store.Settled) {
 	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
 	b.m.settled.WithLabelValues("failed").Add(float64(sum.Failed))
 	if len(sum.Targets) > 0 {
-		b.do(func() { b.machine.Poll(sum.Targets) })
+		b.update(func() { b.machine.Poll(sum.Targets) })
 	}
 }
 
@@ -187,19 +187,19 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 	}
 }
 
-// redeem gives the writer the results that earlier daemons of this name have spooled. The
+// loadSpool gives the writer the results that earlier daemons of this name have spooled. The
 // reaper leaves their rows alone until the results are written or the rows turn out to be
 // lost.
-func (b *Bridge) redeem(sp *spool) {
+func (b *Bridge) loadSpool(sp *spool) {
 	if sp == nil {
 		return
 	}
 	var left []*change
 	err := sp.left(func(e spooled, size int64) {
-		c := &change{verb: finish, id: e.Final.ID, final: e.Final, token: e.Token, spooled: e.Token, spilled: size, dropped: true}
+		c := &change{kind: finish, id: e.Final.ID, final: e.Final, token: e.Token, spooled: e.Token, spilled: size, dropped: true}
 		c.final.Stdout, c.final.Stderr = "", ""
 		left = append(left, c)
-		b.reaper.keep(c)
+		b.reaper.protect(c)
 	}, func(file string, err error) {
 		b.log.Error().Err(err).Str("file", file).Msg("a spooled result cannot be read and is left in place")
 	})
@@ -207,7 +207,7 @@ func (b *Bridge) redeem(sp *spool) {
 		b.log.Error().Err(err).Msg("spool cannot be read")
 	}
 	for _, c := range left {
-		b.writer.enter(c)
+		b.writer.queue(c)
 	}
 	b.loops.Go(func() {
 		for _, c := range left {
@@ -219,7 +219,7 @@ func (b *Bridge) redeem(sp *spool) {
 			default:
 				b.log.Info().Int64("id", c.id).Msg("spooled result of an earlier daemon was written")
 			}
-			b.reaper.release(c)
+			b.reaper.unprotect(c)
 		}
 	})
 }

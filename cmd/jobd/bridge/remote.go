@@ -16,15 +16,15 @@ import (
 // workers must not run for ever.
 const maxRequeues = 3
 
-// driveRemote writes that a row is running, then submits it to the workers of its type.
-func (b *Bridge) driveRemote(r *row) {
+// submitRemote writes that a row is running, then submits it to the workers of its type.
+func (b *Bridge) submitRemote(r *row) {
 	defer close(r.ended)
 	if b.begin(r.ID) == nil {
 		return // given back
 	}
-	v := b.writer.write(&change{verb: start, id: r.ID})
+	v := b.writer.write(&change{kind: start, id: r.ID})
 	if !v.written() {
-		b.gone(r, v)
+		b.endLost(r, v)
 		return
 	}
 	r.at = v.at
@@ -37,10 +37,10 @@ func (b *Bridge) driveRemote(r *row) {
 		b.finish(r, f)
 		return
 	}
-	v = b.writer.write(&change{verb: requeue, id: r.ID})
+	v = b.writer.write(&change{kind: requeue, id: r.ID})
 	b.noteLost(r, v)
 	b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was given up: it is not known how it ended, and it may be run again", r.ID)})
-	b.do(func() { b.machine.Poll([]string{r.Target}) })
+	b.update(func() { b.machine.Poll([]string{r.Target}) })
 }
 
 // askWorkers submits a row and returns how it ended; known is false if the row is to run again.
@@ -56,7 +56,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 			res, err = p.Result(b.life)
 		}
 		b.jobs.Note(b.typeOf(r.Target), err, true)
-		fate, reason := fateOf(err)
+		fate, reason := runResultOf(err)
 		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
 			fate, reason = unknown, "the daemon stopped before the answer"
 		}
@@ -78,17 +78,17 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 	}
 }
 
-// fate is what a broker's answer means for a row.
-type fate uint8
+// runResult is what a broker's answer means for a row.
+type runResult uint8
 
 const (
-	answered fate = iota
-	failed        // another try would fail, too
-	unrun         // it certainly did not run
-	unknown       // it may have run
+	answered runResult = iota
+	failed             // another try would fail, too
+	unrun              // it certainly did not run
+	unknown            // it may have run
 )
 
-func fateOf(err error) (fate, string) {
+func runResultOf(err error) (runResult, string) {
 	if err == nil {
 		return answered, ""
 	}

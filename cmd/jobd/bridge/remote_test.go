@@ -391,7 +391,7 @@ func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
 func TestFates(t *testing.T) {
 	for _, c := range []struct {
 		err  error
-		want fate
+		want runResult
 	}{
 		{nil, answered},
 		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "no"}, failed},
@@ -407,7 +407,7 @@ func TestFates(t *testing.T) {
 		{&gloom.RefusedError{Code: gloom.ErrSizeError}, failed},
 		{context.Canceled, unrun},
 	} {
-		if got, _ := fateOf(c.err); got != c.want {
+		if got, _ := runResultOf(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)
 		}
 	}

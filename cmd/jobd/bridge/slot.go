@@ -24,10 +24,10 @@ const (
 	resubmitMost  = 2 * time.Second
 )
 
-// drive takes a row through the broker.
-func (b *Bridge) drive(r *row) {
+// submitRow takes a row through the broker.
+func (b *Bridge) submitRow(r *row) {
 	if b.guard == nil {
-		b.driveRemote(r)
+		b.submitRemote(r)
 		return
 	}
 	for fails := 0; ; fails++ {
@@ -47,7 +47,7 @@ func (b *Bridge) drive(r *row) {
 		}
 		b.jobs.Note(b.typeOf(r.Target), err, true)
 		// A slot closes r.ended. If no slot has begun the row, it has not run.
-		if b.begun(r) {
+		if b.hasBegun(r) {
 			b.waitFor(r, -1)
 			return
 		}
@@ -90,7 +90,7 @@ func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
 	return p, err
 }
 
-func (b *Bridge) begun(r *row) bool {
+func (b *Bridge) hasBegun(r *row) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return r.begun || r.returned
@@ -120,30 +120,30 @@ func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
 	}
 	defer close(r.ended)
 	failpoint.Point("slot: begun")
-	v := b.writer.write(&change{verb: start, id: id})
+	v := b.writer.write(&change{kind: start, id: id})
 	if !v.written() {
-		b.gone(r, v)
+		b.endLost(r, v)
 		return "gone", nil
 	}
 	r.at = v.at
 	failpoint.Point("slot: running")
 	began := time.Now()
-	final, ran := b.perform(r)
+	final, ran := b.runProcess(r)
 	b.m.runTime.Observe(time.Since(began).Seconds())
 	failpoint.Point("slot: ended")
 	if !ran {
-		v := b.writer.write(&change{verb: requeue, id: id})
+		v := b.writer.write(&change{kind: requeue, id: id})
 		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was stopped because the database is away: it may be run again", id)})
 		b.noteLost(r, v)
-		b.do(func() { b.machine.Poll([]string{r.Target}) })
+		b.update(func() { b.machine.Poll([]string{r.Target}) })
 		return "requeued", nil
 	}
 	b.finish(r, final)
 	return outcomeOf(final).Result, nil
 }
 
-// gone ends the handling of a row that no longer belongs to this daemon.
-func (b *Bridge) gone(r *row, v verdict) {
+// endLost ends the handling of a row that no longer belongs to this daemon.
+func (b *Bridge) endLost(r *row, v writeResult) {
 	b.noteLost(r, v)
 	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lost)
 	if v.err != nil {
@@ -152,16 +152,16 @@ func (b *Bridge) gone(r *row, v verdict) {
 	b.leaveBroker(r, "lost", result{err: text})
 }
 
-func (b *Bridge) noteLost(r *row, v verdict) {
+func (b *Bridge) noteLost(r *row, v writeResult) {
 	if v.lost != "" {
 		b.m.lost.WithLabelValues().Inc()
 		b.log.Warn().Int64("id", r.ID).Str("why", v.lost).Msg("row is no longer ours")
 	}
 }
 
-// perform runs a row's process. ran is false if the process was not started or was killed because
+// runProcess runs a row's process. ran is false if the process was not started or was killed because
 // others may soon run the row.
-func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
+func (b *Bridge) runProcess(r *row) (f store.Final, ran bool) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {
 		return f, false
@@ -184,7 +184,7 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	}
 	b.mu.Unlock()
 	if !b.mayLaunch() { // it may have started too late to be killed with the others
-		b.revoke(syscall.SIGKILL)
+		b.killAll(syscall.SIGKILL)
 	}
 	res := p.Result()
 	b.mu.Lock()
@@ -226,8 +226,8 @@ func words(command string, id int64) []string {
 func (b *Bridge) finish(r *row, f store.Final) {
 	answer := result{outcome: outcomeOf(f)}
 	f.Started = r.at
-	written := b.writer.enter(&change{verb: finish, id: r.ID, final: f})
-	var v verdict
+	written := b.writer.queue(&change{kind: finish, id: r.ID, final: f})
+	var v writeResult
 	if r.awaited {
 		timer := time.NewTimer(answerTimeout)
 		defer timer.Stop()

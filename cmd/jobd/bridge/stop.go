@@ -24,10 +24,10 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 
 	// Rows that have not begun are given back at once; running rows get time.
 	patience, cancel := context.WithTimeout(ctx, b.cfg.ShutdownTimeout)
-	b.until(patience, b.idle)
+	b.waitUntil(patience, b.idle)
 	cancel()
 	b.endRunning(ctx)
-	err := b.until(ctx, func() bool {
+	err := b.waitUntil(ctx, func() bool {
 		unwritten, _ := b.writer.backlog()
 		return unwritten == 0 && b.idle()
 	})
@@ -35,7 +35,7 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 		unwritten, _ := b.writer.backlog()
 		err = fmt.Errorf("stopped with %d rows running and %d changes unwritten: %w", b.running(), unwritten, context.Cause(ctx))
 	}
-	b.depart(err)
+	b.disconnect(err)
 	return err
 }
 
@@ -55,14 +55,14 @@ func (b *Bridge) Close() error {
 	b.release()
 	b.store.Close()
 	b.mu.Lock()
-	b.dismiss()
+	b.answerWaiting()
 	b.mu.Unlock()
 	close(b.done)
 	return nil
 }
 
-// dismiss answers all RunManual calls that still wait; b.mu is held.
-func (b *Bridge) dismiss() {
+// answerWaiting answers all RunManual calls that still wait; b.mu is held.
+func (b *Bridge) answerWaiting() {
 	for id := range b.awaited {
 		b.answer(id, result{err: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
 	}
@@ -87,7 +87,7 @@ func (b *Bridge) stopAccepting() {
 		if r.awaited {
 			b.answer(r.ID, result{err: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
 		}
-		ch := b.writer.enter(&change{verb: giveBack, id: r.ID})
+		ch := b.writer.queue(&change{kind: giveBack, id: r.ID})
 		b.drives.Go(func() {
 			<-ch
 			b.leaveBroker(r, "returned", result{})
@@ -97,7 +97,7 @@ func (b *Bridge) stopAccepting() {
 		})
 	}
 	b.machine.Stop()
-	b.step()
+	b.applyEffects()
 }
 
 // idle reports whether no row is running or being fetched.
@@ -113,8 +113,8 @@ func (b *Bridge) running() int {
 	return len(b.inside)
 }
 
-// until waits until ok returns true or ctx ends.
-func (b *Bridge) until(ctx context.Context, ok func() bool) error {
+// waitUntil waits until ok returns true or ctx ends.
+func (b *Bridge) waitUntil(ctx context.Context, ok func() bool) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
 	for !ok() {
@@ -145,7 +145,7 @@ func (b *Bridge) endRunning(ctx context.Context) {
 	b.signalAll(syscall.SIGTERM)
 	patience, cancel := context.WithTimeout(ctx, termTimeout)
 	defer cancel()
-	b.until(patience, b.noProcess)
+	b.waitUntil(patience, b.noProcess)
 	b.signalAll(syscall.SIGKILL)
 }
 
@@ -172,8 +172,8 @@ func (b *Bridge) signalAll(signal syscall.Signal) {
 	}
 }
 
-// depart leaves the broker and the database.
-func (b *Bridge) depart(err error) {
+// disconnect leaves the broker and the database.
+func (b *Bridge) disconnect(err error) {
 	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	b.end()
@@ -185,7 +185,7 @@ func (b *Bridge) depart(err error) {
 	b.store.Close()
 	b.mu.Lock()
 	b.err = err
-	b.dismiss()
+	b.answerWaiting()
 	b.mu.Unlock()
 	close(b.done)
 }

@@ -243,7 +243,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 			})
 			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
 			f.table.Fail(storetest.ErrUnreachable)
-			until, _ := f.lease.look()
+			until, _ := f.lease.expiry()
 			if orphans == "requeue" {
 				eventually(t, "the process is ended", func() bool { return !p.Running() })
 				if late := time.Since(until); late > 0 {

@@ -18,14 +18,14 @@ type strays struct {
 const (
 	// strayTime is how long a row must be a stray before it is settled: longer than the commit
 	// that accepts a row may take.
-	strayTime = time.Minute
-	strayLook = 10 * time.Second
-	strayGap  = 3 * strayLook // after a longer break between two checks, all times start again
-	strayMost = 1000          // most strays settled at a time
+	strayTime  = time.Minute
+	strayCheck = 10 * time.Second
+	strayGap   = 3 * strayCheck // after a longer break between two checks, all times start again
+	maxStrays  = 1000           // most strays settled at a time
 )
 
-// look returns the claimed rows that have been strays for strayTime.
-func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
+// check returns the claimed rows that have been strays for strayTime.
+func (s *strays) check(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
 	if now.Sub(s.last) > strayGap { // there was an outage: Resolve may still find rows
 		s.seen = nil
 	}
@@ -40,7 +40,7 @@ func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool)
 			since = now
 		}
 		seen[id] = since
-		if now.Sub(since) >= strayTime && len(due) < strayMost {
+		if now.Sub(since) >= strayTime && len(due) < maxStrays {
 			due = append(due, id)
 		}
 	}
@@ -51,7 +51,7 @@ func (s *strays) look(claimed []int64, now time.Time, knows func(id int64) bool)
 // settleStrays settles the strays of this daemon. The reaper's lock is held.
 func (b *Bridge) settleStrays(ctx context.Context) error {
 	s, now := &b.reaper.strays, time.Now()
-	if now.Sub(s.last) < strayLook {
+	if now.Sub(s.last) < strayCheck {
 		return nil
 	}
 	claimed, err := b.store.Own(ctx)
@@ -59,7 +59,7 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 		return err
 	}
 	b.mu.Lock() // after the read: rows accepted before the read are known by now, or soon will be
-	due := s.look(claimed, now, b.machine.Knows)
+	due := s.check(claimed, now, b.machine.Knows)
 	b.mu.Unlock()
 	if len(due) == 0 {
 		return nil

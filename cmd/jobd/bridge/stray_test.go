@@ -30,7 +30,7 @@ func TestWhoIsAStray(t *testing.T) {
 		{strayTime / 2, []int64{4}, nil, []int64{4}},
 	} {
 		now = now.Add(look.after)
-		if got := s.look(look.claimed, now, func(id int64) bool { return slices.Contains(look.known, id) }); !slices.Equal(got, look.want) {
+		if got := s.check(look.claimed, now, func(id int64) bool { return slices.Contains(look.known, id) }); !slices.Equal(got, look.want) {
 			t.Errorf("look %d: %v, want %v", i, got, look.want)
 		}
 	}
@@ -52,7 +52,7 @@ func TestTheDatabaseForgets(t *testing.T) {
 	}
 	long := time.Now().Add(-strayTime)
 	f.reaper.mu.Lock()
-	f.reaper.strays = strays{last: time.Now().Add(-strayLook), seen: map[int64]time.Time{1: long, 2: long}}
+	f.reaper.strays = strays{last: time.Now().Add(-strayCheck), seen: map[int64]time.Time{1: long, 2: long}}
 	err := f.settleStrays(t.Context())
 	f.reaper.mu.Unlock()
 	if err != nil {

@@ -6,41 +6,41 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// watch decides which incarnations are dead. An incarnation whose process has visibly ended is dead
-// at once. Any other is dead if its beat has not changed, without a break in our watch, for at
+// ownerWatch decides which incarnations are dead. An incarnation whose process has visibly ended is dead
+// at once. Any other is dead if its heartbeat has not changed, without a break in our watch, for at
 // least patience and at least what was left of its lease, by the database's clock, when we first
-// saw the beat. So living daemons get time to renew their leases after the database was away, and a
+// saw the heartbeat. So living daemons get time to renew their leases after the database was away, and a
 // jump of its clock does not change leases that were seen before.
-type watch struct {
-	patience time.Duration // the least time for which a beat must not change
-	gap      time.Duration // after a longer break between two checks, all times start again
+type ownerWatch struct {
+	minSilence time.Duration // the least time for which a heartbeat must not change
+	gap        time.Duration // after a longer break between two checks, all times start again
 
 	last time.Time
-	seen map[int64]sight
+	seen map[int64]sighting
 }
 
-type sight struct {
-	beat  int64
-	since time.Time
-	left  time.Duration // what was left of the lease then
+type sighting struct {
+	heartbeat int64
+	since     time.Time
+	leaseLeft time.Duration // what was left of the lease then
 }
 
-// look checks a new list and returns the dead incarnations, and how many of the others have an
+// check checks a new list and returns the dead incarnations, and how many of the others have an
 // expired lease.
-func (w *watch) look(owners []store.Owner, now time.Time, gone func(store.Place) bool) (dead []store.Owner, undecided int) {
+func (w *ownerWatch) check(owners []store.Owner, now time.Time, gone func(store.Place) bool) (dead []store.Owner, undecided int) {
 	if now.Sub(w.last) > w.gap {
 		w.seen = nil
 	}
 	w.last = now
-	seen := make(map[int64]sight, len(owners))
+	seen := make(map[int64]sighting, len(owners))
 	for _, o := range owners {
 		s, ok := w.seen[o.Token]
-		if !ok || s.beat != o.Beat {
-			s = sight{beat: o.Beat, since: now, left: o.Left}
+		if !ok || s.heartbeat != o.Beat {
+			s = sighting{heartbeat: o.Beat, since: now, leaseLeft: o.Left}
 		}
 		seen[o.Token] = s
 		switch {
-		case o.Dead, gone(o.Place), now.Sub(s.since) >= max(s.left, w.patience):
+		case o.Dead, gone(o.Place), now.Sub(s.since) >= max(s.leaseLeft, w.minSilence):
 			dead = append(dead, o)
 		case o.Expired():
 			undecided++
@@ -51,4 +51,4 @@ func (w *watch) look(owners []store.Owner, now time.Time, gone func(store.Place)
 }
 
 // blind forgets all incarnations, after a check that failed.
-func (w *watch) blind() { w.seen = nil }
+func (w *ownerWatch) blind() { w.seen = nil }

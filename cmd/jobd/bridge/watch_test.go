@@ -34,7 +34,7 @@ func TestWhoIsDead(t *testing.T) {
 		{"its clock jumped back", []look{fresh, long, long, long}, 4},
 		{"a clock that jumped", []look{over, {beat: 2}, {beat: 3}, {beat: 4}, {beat: 5}}, 0},
 	} {
-		w := watch{patience: 3 * time.Second, gap: 5 * time.Second}
+		w := ownerWatch{minSilence: 3 * time.Second, gap: 5 * time.Second}
 		now := time.Unix(1000, 0)
 		got := 0
 		for i, l := range c.looks {
@@ -45,7 +45,7 @@ func TestWhoIsDead(t *testing.T) {
 				w.blind()
 			}
 			now = now.Add(l.pause)
-			dead, undecided := w.look([]store.Owner{{Token: 1, Beat: l.beat, Left: l.left}}, now, living)
+			dead, undecided := w.check([]store.Owner{{Token: 1, Beat: l.beat, Left: l.left}}, now, living)
 			if len(dead) > 0 && got == 0 {
 				got = i + 1
 			}
@@ -57,9 +57,9 @@ func TestWhoIsDead(t *testing.T) {
 			t.Errorf("%s: dead at look %d, want %d", c.name, got, c.dead)
 		}
 	}
-	w := watch{patience: time.Hour, gap: time.Hour}
+	w := ownerWatch{minSilence: time.Hour, gap: time.Hour}
 	gone := func(p store.Place) bool { return p.PID == 7 }
-	dead, _ := w.look([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}}}, time.Unix(5, 0), gone)
+	dead, _ := w.check([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}}}, time.Unix(5, 0), gone)
 	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
 		t.Errorf("%s", fmt.Sprint(dead))
 	}

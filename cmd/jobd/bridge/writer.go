@@ -17,11 +17,11 @@ import (
 // spooled, the row is settled later with this incarnation.
 var errStopped = errors.New("daemon is stopping")
 
-// verb is what a change does to its row.
-type verb uint8
+// changeKind is what a change does to its row.
+type changeKind uint8
 
 const (
-	start verb = iota
+	start changeKind = iota
 	finish
 	giveBack // accepted, not begun
 	requeue  // running, to run again
@@ -29,7 +29,7 @@ const (
 
 // change is one row to be written.
 type change struct {
-	verb  verb
+	kind  changeKind
 	id    int64
 	final store.Final // of a finish
 	whole store.Final // the same with its outputs, while it is written
@@ -42,17 +42,17 @@ type change struct {
 	unsaved bool  // the spool had no room for it, which was logged
 	after   time.Time
 	fails   int
-	done    chan verdict
+	done    chan writeResult
 }
 
-// verdict is the result of a change.
-type verdict struct {
+// writeResult is the result of a change.
+type writeResult struct {
 	lost string // why the row no longer belongs to us; "" if it was written
 	err  error  // errStopped
 	at   int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
-func (v verdict) written() bool { return v.lost == "" && v.err == nil }
+func (v writeResult) written() bool { return v.lost == "" && v.err == nil }
 
 // writer collects changes into large transactions: changes that arrive during one transaction form
 // the next. A change stays until it is written or lost, however long the database is away.
@@ -65,7 +65,7 @@ type writer struct {
 
 	mu      sync.Mutex // guards the fields below
 	pending []*change
-	open    int              // changes without a verdict, pending or in a transaction
+	open    int              // changes without a result, pending or in a transaction
 	bytes   int64            // of outputs in memory
 	away    map[*change]bool // changes for which the database was away at the last try
 	awayErr error            // the last such error
@@ -90,11 +90,11 @@ func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state f
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
-func (w *writer) write(c *change) verdict { return <-w.enter(c) }
+func (w *writer) write(c *change) writeResult { return <-w.queue(c) }
 
-// enter queues a change. The channel gets one verdict.
-func (w *writer) enter(c *change) <-chan verdict {
-	c.done = make(chan verdict, 1)
+// queue queues a change. The channel gets one result.
+func (w *writer) queue(c *change) <-chan writeResult {
+	c.done = make(chan writeResult, 1)
 	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,13 +106,13 @@ func (w *writer) enter(c *change) <-chan verdict {
 	}
 	w.bound(c)
 	w.pending = append(w.pending, c)
-	w.kick()
+	w.wakeUp()
 	return c.done
 }
 
 // bound keeps waiting outputs from filling the memory: it spools or cuts them.
 func (w *writer) bound(c *change) {
-	if c.verb != finish || w.bytes <= memoryLimit || c.size <= cutTo {
+	if c.kind != finish || w.bytes <= memoryLimit || c.size <= cutTo {
 		return
 	}
 	if w.save(c) {
@@ -139,7 +139,7 @@ func (w *writer) cut(c *change, most int64) {
 }
 
 func (w *writer) save(c *change) bool {
-	if c.spooled != 0 || w.spool == nil || c.verb != finish {
+	if c.spooled != 0 || w.spool == nil || c.kind != finish {
 		return c.spooled != 0
 	}
 	token := c.token
@@ -174,7 +174,7 @@ func (w *writer) drop(c *change) {
 	c.final.Stdout, c.final.Stderr = "", ""
 }
 
-func (w *writer) kick() {
+func (w *writer) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -274,7 +274,7 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 	clear(w.pending[len(left):])
 	w.pending = left
 	if len(batch) > 0 && len(left) > 0 {
-		w.kick()
+		w.wakeUp()
 	}
 	return batch, wait
 }
@@ -299,7 +299,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		return nil
 	}
 	for _, c := range batch {
-		switch c.verb {
+		switch c.kind {
 		case start:
 			b.Start = append(b.Start, c.id)
 		case finish:
@@ -324,7 +324,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			w.save(c)
 			again = append(again, c)
 		case isLost:
-			w.settle(c, verdict{lost: lost})
+			w.finish(c, writeResult{lost: lost})
 		case result.Failed[c.id] != nil:
 			c.fails++
 			c.after = time.Now().Add(delay(c.fails))
@@ -334,7 +334,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			c.after = time.Now().Add(retryBusy)
 			again = append(again, c)
 		default:
-			w.settle(c, verdict{at: b.At})
+			w.finish(c, writeResult{at: b.At})
 		}
 	}
 	return err
@@ -379,7 +379,7 @@ func (w *writer) restore(c *change) error {
 	return nil
 }
 
-func (w *writer) settle(c *change, v verdict) {
+func (w *writer) finish(c *change, v writeResult) {
 	w.mu.Lock()
 	w.bytes -= c.size
 	w.open--
@@ -403,7 +403,7 @@ func (w *writer) putBack(changes []*change) {
 		return
 	}
 	w.pending = append(w.pending, changes...) // at the end, because other changes may succeed
-	w.kick()
+	w.wakeUp()
 }
 
 // close abandons pending changes. Results are spooled if possible.
@@ -418,15 +418,15 @@ func (w *writer) close() {
 }
 
 func (w *writer) abandon(c *change) {
-	if c.verb == finish && !w.save(c) && !w.saveCut(c) {
+	if c.kind == finish && !w.save(c) && !w.saveCut(c) {
 		w.log.Error().Int64("id", c.id).Bool("ok", c.final.OK).Msg("result could not be written before the daemon stopped")
 	}
 	w.open--
 	w.bytes -= c.size
-	c.done <- verdict{err: errStopped}
+	c.done <- writeResult{err: errStopped}
 }
 
-// backlog returns how many changes have no verdict yet, and how much memory their
+// backlog returns how many changes have no result yet, and how much memory their
 // outputs take.
 func (w *writer) backlog() (changes int, bytes int64) {
 	w.mu.Lock()

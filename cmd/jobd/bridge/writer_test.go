@@ -74,9 +74,9 @@ func TestWriterRepeatsWhatIsBusyAndRefused(t *testing.T) {
 		return w, nil
 	}
 	w, _ := writerOn(t, o, nil)
-	var answers []<-chan verdict
+	var answers []<-chan writeResult
 	for id := int64(1); id <= 4; id++ {
-		answers = append(answers, w.enter(&change{verb: start, id: id}))
+		answers = append(answers, w.queue(&change{kind: start, id: id}))
 	}
 	for i, ch := range answers {
 		v := <-ch
@@ -94,9 +94,9 @@ func TestWriterMakesLargeTransactions(t *testing.T) {
 	gate := make(chan struct{})
 	o.write = func(store.Batch) (store.Written, error) { <-gate; return store.Written{}, nil }
 	w, _ := writerOn(t, o, nil)
-	var answers []<-chan verdict
+	var answers []<-chan writeResult
 	for id := int64(0); id < 2*writeRows; id++ {
-		answers = append(answers, w.enter(&change{verb: finish, id: id, final: store.Final{ID: id}}))
+		answers = append(answers, w.queue(&change{kind: finish, id: id, final: store.Final{ID: id}}))
 	}
 	close(gate)
 	for _, ch := range answers {
@@ -116,11 +116,11 @@ func TestWriterMakesLargeTransactions(t *testing.T) {
 func TestChangesOfOneRowKeepApart(t *testing.T) {
 	o := &obstinate{write: fine}
 	w := newWriter(o, nil, newMetrics(), zerolog.Nop(), func(error) {})
-	w.enter(&change{verb: finish, id: 1})
-	w.enter(&change{verb: giveBack, id: 1})
-	w.enter(&change{verb: finish, id: 2, token: 9})
+	w.queue(&change{kind: finish, id: 1})
+	w.queue(&change{kind: giveBack, id: 1})
+	w.queue(&change{kind: finish, id: 2, token: 9})
 	batch, _ := w.take(time.Now())
-	if len(batch) != 1 || batch[0].verb != finish {
+	if len(batch) != 1 || batch[0].kind != finish {
 		t.Fatalf("%+v", batch)
 	}
 }
@@ -141,9 +141,9 @@ func TestWaitingResultsAreBounded(t *testing.T) {
 			}
 		}
 		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
-		var answers []<-chan verdict
+		var answers []<-chan writeResult
 		for id := int64(1); id <= n; id++ {
-			answers = append(answers, w.enter(&change{verb: finish, id: id, final: store.Final{ID: id, Stdout: out}}))
+			answers = append(answers, w.queue(&change{kind: finish, id: id, final: store.Final{ID: id, Stdout: out}}))
 			if _, bytes := w.backlog(); bytes > memoryLimit+size {
 				t.Fatalf("%d bytes wait in memory", bytes)
 			}
@@ -199,9 +199,9 @@ func TestAFullSpool(t *testing.T) {
 	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &before)
 	o := &obstinate{write: func(store.Batch) (store.Written, error) { return store.Written{}, errAway }}
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
-	var answers []<-chan verdict
+	var answers []<-chan writeResult
 	for id, out := range []string{strings.Repeat("x", 4<<20), "small"} {
-		answers = append(answers, w.enter(&change{verb: finish, id: int64(id), final: store.Final{ID: int64(id), OK: true, Stdout: out}}))
+		answers = append(answers, w.queue(&change{kind: finish, id: int64(id), final: store.Final{ID: int64(id), OK: true, Stdout: out}}))
 	}
 	w.close()
 	for id, answer := range answers {
@@ -297,9 +297,9 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	}
 	o := &obstinate{write: fine}
 	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
-	var answers []<-chan verdict
+	var answers []<-chan writeResult
 	for id := int64(1); id <= n; id++ {
-		answers = append(answers, w.enter(&change{verb: finish, id: id, final: store.Final{ID: id, Stdout: strings.Repeat("x", size)}}))
+		answers = append(answers, w.queue(&change{kind: finish, id: id, final: store.Final{ID: id, Stdout: strings.Repeat("x", size)}}))
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) < 2 {
@@ -345,7 +345,7 @@ func TestSpooledOutputThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func receives(answers []<-chan verdict) (cases []reflect.SelectCase) {
+func receives(answers []<-chan writeResult) (cases []reflect.SelectCase) {
 	for _, ch := range answers {
 		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)})
 	}

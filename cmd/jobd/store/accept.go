@@ -47,17 +47,17 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 			}
 		}
 		failpoint.Point("accept: rows locked")
-		if err := s.take(ctx, tx, p.Rows, Waiting); err != nil {
+		if err := s.acceptLocked(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
 		}
 		return s.passedOver(ctx, tx, &p, wants, cut)
 	})
-	if ofRow(err) && s.bars() < mostBarred {
-		return s.sift(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
+	if ofRow(err) && s.passedOverCount() < maxPassedOver {
+		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
 	}
 	if err != nil {
 		if undecided(err) {
-			s.doubtful(p.Rows, false)
+			s.addDoubt(p.Rows, false)
 		}
 		if len(adopted) > 0 {
 			// These rows are ours: the error must not hide them. If it persists, the
@@ -72,16 +72,16 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 }
 
 const (
-	// mostBarred is the most rows that are passed over at a time. If more are refused, the
+	// maxPassedOver is the most rows that are passed over at a time. If more are refused, the
 	// reason is not in the rows.
-	mostBarred = 1000
-	// barFor is how long a refused row is passed over.
-	barFor = time.Minute
+	maxPassedOver = 1000
+	// passOverFor is how long a refused row is passed over.
+	passOverFor = time.Minute
 )
 
-// sift accepts rows one by one after an update of all of them together was refused, for example
+// acceptOneByOne accepts rows one by one after an update of all of them together was refused, for example
 // because a trigger refuses one row.
-func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
+func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, error) {
 	for _, row := range rows {
 		var taken []Row
 		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
@@ -90,18 +90,18 @@ func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 			if err != nil {
 				return err
 			}
-			return s.take(ctx, tx, taken, Waiting)
+			return s.acceptLocked(ctx, tx, taken, Waiting)
 		})
 		switch {
 		case err == nil:
 			s.noteClaims(taken, false)
 			p.Rows = append(p.Rows, taken...)
 		case ofRow(err):
-			s.bar(row.ID)
-			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", barFor).Msg("row cannot be accepted; it is passed over for a while")
+			s.passOver(row.ID)
+			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
 		default:
 			if undecided(err) {
-				s.doubtful(taken, false)
+				s.addDoubt(taken, false)
 			}
 			if len(p.Rows) > 0 {
 				return p, nil // if the error persists, the next Accept returns it
@@ -112,29 +112,29 @@ func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 	return p, nil
 }
 
-func (s *SQL) bar(id int64) {
+func (s *SQL) passOver(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.barred[id] = time.Now().Add(barFor)
+	s.passedOverUntil[id] = time.Now().Add(passOverFor)
 }
 
-// bars returns how many rows are passed over now.
-func (s *SQL) bars() int {
+// passedOverCount returns how many rows are passed over now.
+func (s *SQL) passedOverCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(s.barred, func(_ int64, until time.Time) bool { return now.After(until) })
-	return len(s.barred)
+	maps.DeleteFunc(s.passedOverUntil, func(_ int64, until time.Time) bool { return now.After(until) })
+	return len(s.passedOverUntil)
 }
 
 // allowed returns an SQL condition that excludes the rows that are passed over.
 func (s *SQL) allowed() string {
-	if s.bars() == 0 {
+	if s.passedOverCount() == 0 {
 		return ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return " AND id NOT IN (" + list(slices.Sorted(maps.Keys(s.barred))) + ")"
+	return " AND id NOT IN (" + list(slices.Sorted(maps.Keys(s.passedOverUntil))) + ")"
 }
 
 func byRowID(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
@@ -152,28 +152,28 @@ func targetsOf(wants []Want) []string {
 func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (rows []Row, more bool, err error) {
 	most := min(want.Rows, limit)
 	if !s.table().hasPrio || most == limit {
-		if rows, err = s.first(ctx, tx, want.Target, most, " FOR UPDATE"+s.skip); err != nil {
+		if rows, err = s.readFirst(ctx, tx, want.Target, most, " FOR UPDATE"+s.skip); err != nil {
 			return nil, false, err
 		}
 		more = len(rows) == most
-	} else if rows, more, err = s.best(ctx, tx, want.Target, most, limit); err != nil {
+	} else if rows, more, err = s.lockBest(ctx, tx, want.Target, most, limit); err != nil {
 		return nil, false, err
 	}
 	// A name that the column's charset cannot represent may match another name.
 	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != want.Target }), more, nil
 }
 
-// first reads the first waiting rows of a target.
-func (s *SQL) first(ctx context.Context, tx *sql.Tx, target string, most int, how string) ([]Row, error) {
+// readFirst reads the first waiting rows of a target.
+func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, most int, how string) ([]Row, error) {
 	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND %s%s ORDER BY id LIMIT %d%s",
 		s.priority(), s.table().name, s.table().force(), s.table().target, claimable, s.allowed(), most, how), target, target)
 }
 
-// best locks the rows of the highest priority among the first limit rows. It reads these without
+// lockBest locks the rows of the highest priority among the first limit rows. It reads these without
 // locks, and then locks rows until there are enough, skipping rows that others have taken
 // meanwhile.
-func (s *SQL) best(ctx context.Context, tx *sql.Tx, target string, most, limit int) (taken []Row, more bool, err error) {
-	seen, err := s.first(ctx, tx, target, limit, "")
+func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, limit int) (taken []Row, more bool, err error) {
+	seen, err := s.readFirst(ctx, tx, target, limit, "")
 	if err != nil {
 		return nil, false, err
 	}
@@ -219,8 +219,8 @@ func (s *SQL) rows(ctx context.Context, tx *sql.Tx, query string, args ...any) (
 	return found, rows.Err()
 }
 
-// take accepts locked rows and claims them.
-func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) error {
+// acceptLocked accepts locked rows and claims them.
+func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from string) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 // alive returns ErrFenced unless our lease is valid, and locks our record until the transaction
 // ends, so that a daemon that settles this incarnation later sees the claims made here.
 func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
-	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
+	own, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(own) == 0 {
 		err = ErrFenced
 	}
@@ -311,7 +311,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 			}
 			slices.SortFunc(taken, byRowID)
 			failpoint.Point("manual: rows locked")
-			if err := s.take(ctx, tx, taken, Manual); err != nil {
+			if err := s.acceptLocked(ctx, tx, taken, Manual); err != nil {
 				return err
 			}
 			for _, row := range taken { // with their fields, now
@@ -327,7 +327,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 		})
 		if err != nil {
 			if undecided(err) {
-				s.doubtful(taken, true)
+				s.addDoubt(taken, true)
 			}
 			s.giveBack(answers, part)
 			return nil, err
@@ -351,7 +351,7 @@ func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
 			rows = append(rows, r.Row)
 		}
 	}
-	s.doubtful(rows, true)
+	s.addDoubt(rows, true)
 }
 
 // states reads and locks rows by id.
@@ -373,7 +373,7 @@ func (s *SQL) states(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]Re
 	return found, rows.Err()
 }
 
-func (s *SQL) doubtful(rows []Row, manual bool) {
+func (s *SQL) addDoubt(rows []Row, manual bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
@@ -425,7 +425,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 				return err
 			}
 		}
-		return s.setBack(ctx, tx, back, "manual")
+		return s.restoreStatus(ctx, tx, back, "manual")
 	})
 	if err != nil {
 		return nil, err
@@ -454,8 +454,8 @@ func (s *SQL) settled(doubt map[int64]*doubt, ids []int64) {
 	}
 }
 
-// setBack gives accepted rows their old status and removes their claims.
-func (s *SQL) setBack(ctx context.Context, tx *sql.Tx, ids []int64, status string) error {
+// restoreStatus gives accepted rows their old status and removes their claims.
+func (s *SQL) restoreStatus(ctx context.Context, tx *sql.Tx, ids []int64, status string) error {
 	if len(ids) == 0 {
 		return nil
 	}

@@ -78,7 +78,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, numberID))
+	_, err = s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, numberID))
 	return err
 }
 
@@ -88,7 +88,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	var number int64
 	if s.claimed {
 		err := s.transact(ctx, "register", func(tx *sql.Tx) (err error) {
-			number, err = s.enter(ctx, tx, token)
+			number, err = s.createOwner(ctx, tx, token)
 			return err
 		})
 		if err != nil {
@@ -104,8 +104,8 @@ func (s *SQL) Register(ctx context.Context) error {
 	return nil
 }
 
-// enter creates the record of an incarnation if it does not exist, and returns the table's number.
-func (s *SQL) enter(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
+// createOwner creates the record of an incarnation if it does not exist, and returns the table's number.
+func (s *SQL) createOwner(ctx context.Context, tx *sql.Tx, token int64) (number int64, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+"), (?, ?, '', '', 0, NULL)",
 		-token, token, s.owner(), placeText(process.Self()), numberID, rand.Int64())
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *SQL) Renew(ctx context.Context) error {
 		return s.direct(s.db.PingContext(ctx))
 	}
 	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
-	if isNumber(err, 1146) && s.lasts(0) { // while a table is being restored, it is missing for a moment
+	if isNumber(err, 1146) && s.isPermanent(0) { // while a table is being restored, it is missing for a moment
 		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table().claims)); err != nil {
 			return s.direct(err)
 		}
@@ -175,7 +175,7 @@ func (s *SQL) renumber(number int64) {
 // for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
 	mine := s.remembered()
-	if number, err = s.stand(ctx, tx); err != nil || len(mine) == 0 {
+	if number, err = s.ensureAlive(ctx, tx); err != nil || len(mine) == 0 {
 		return number, nil, err
 	}
 	rows, err := tx.QueryContext(ctx, "SELECT id, status, time_started FROM "+s.table().name+byID+
@@ -211,17 +211,17 @@ func claimValues(n int) string {
 	return " (id, token, by_hand, owner) VALUES (?,?,?,?)" + strings.Repeat(",(?,?,?,?)", n-1)
 }
 
-// stand is alive, but first creates our record again if it was lost. A missing record was lost, not
+// ensureAlive is alive, but first creates our record again if it was lost. A missing record was lost, not
 // settled, if the table has another number or still has claims of ours, because a settlement
 // removes the record last.
-func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
+func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	if err = s.alive(ctx, tx); err != ErrFenced {
 		return 0, err
 	}
 	s.mu.Lock()
 	token, was := s.token, s.number
 	s.mu.Unlock()
-	records, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, was, token))
+	records, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, numberID, was, token))
 	if err != nil {
 		return 0, err
 	}
@@ -229,7 +229,7 @@ func (s *SQL) stand(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 		return 0, ErrFenced
 	}
 	s.opt.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon creates its own again")
-	if number, err = s.enter(ctx, tx, token); err != nil {
+	if number, err = s.createOwner(ctx, tx, token); err != nil {
 		return 0, err
 	}
 	return number, s.alive(ctx, tx)
@@ -261,7 +261,7 @@ func (s *SQL) Leave(ctx context.Context) error {
 		return nil
 	}
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
-		ids, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
+		ids, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
 		if err != nil {
 			return err
 		}
@@ -398,7 +398,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 	reason, _ := s.table().stderr.fit(how.Reason, reasonRoom)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
 		part, freed, names = Settled{}, nil, nil
-		claims, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
+		claims, err := s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
 			s.table().claims, byID, list(ids), o.Token, s.skip))
 		if err != nil || len(claims) == 0 {
 			return err
@@ -449,12 +449,12 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 		part.Returned = len(p.back) + len(p.hand) + len(p.requeue) + len(p.rehand)
 		part.Failed = len(p.finish)
 		failpoint.Point("settle: rows locked")
-		return s.carryOut(ctx, tx, 0, &p)
+		return s.writePlan(ctx, tx, 0, &p)
 	})
 	if err != nil {
 		return 0, err
 	}
-	s.passed(freed, nil)
+	s.forgetSightings(freed, nil)
 	sum.Returned += part.Returned
 	sum.Failed += part.Failed
 	for _, name := range names {
@@ -474,11 +474,11 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
+	there, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) || !s.lasts(id) }), nil
+	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) || !s.isPermanent(id) }), nil
 }
 
 // reasonRoom is the most bytes of a reason.

@@ -29,7 +29,7 @@ func (s *SQL) PassesOver() bool { return s.skip != "" }
 func (s *SQL) Wait()            { s.skip = "" }
 
 func (s *SQL) DB() *sql.DB                      { return s.db }
-func (s *SQL) Doubtful(rows []Row, manual bool) { s.doubtful(rows, manual) }
+func (s *SQL) Doubtful(rows []Row, manual bool) { s.addDoubt(rows, manual) }
 
 // Resolving returns a function that ends a Resolve that began now and found these rows
 // settled.
@@ -38,7 +38,7 @@ func (s *SQL) Resolving(ids ...int64) (end func()) {
 	return func() { s.settled(doubt, ids) }
 }
 
-func (s *SQL) Remember(b Batch) { s.remember(b) }
+func (s *SQL) Remember(b Batch) { s.noteWritten(b) }
 
 // AnswerCommits makes commits return the error after they are done, while it is not
 // nil.

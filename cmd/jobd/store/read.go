@@ -54,7 +54,7 @@ func (s *SQL) reading(ctx context.Context) (_ context.Context, done func(), t *t
 		cancel()
 		return nil, nil, nil, ctx.Err()
 	}
-	s.lookAgain(ctx)
+	s.refreshShape(ctx)
 	return ctx, func() { <-s.people; cancel() }, s.table(), nil
 }
 

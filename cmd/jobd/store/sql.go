@@ -42,16 +42,16 @@ type SQL struct {
 	claimed bool          // there is a companion table
 	people  chan struct{} // its capacity limits concurrent reads for operators
 
-	mu      sync.Mutex       // guards the fields below
-	looked  time.Time        // when the table's shape was last read
-	strange string           // id of a row that is never run; "" if there is none
-	token   int64            // of this incarnation
-	doubt   map[int64]*doubt // rows of accepts whose commit may be lost
-	unsure  map[int64]bool   // rows of writes whose commit may be lost
-	number  int64            // of the companion table; it changes if the table is emptied or created again
-	mine    map[int64]claim  // rows that this incarnation has claimed
-	sights  map[int64]sight
-	barred  map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
+	mu              sync.Mutex       // guards the fields below
+	shapeRead       time.Time        // when the table's shape was last read
+	strange         string           // id of a row that is never run; "" if there is none
+	token           int64            // of this incarnation
+	doubt           map[int64]*doubt // rows of accepts whose commit may be lost
+	unsure          map[int64]bool   // rows of writes whose commit may be lost
+	number          int64            // of the companion table; it changes if the table is emptied or created again
+	mine            map[int64]claim  // rows that this incarnation has claimed
+	sightings       map[int64]sighting
+	passedOverUntil map[int64]time.Time // rows that the table refuses to have accepted, and until when they are passed over
 }
 
 // doubt is a doubt about one accept; a later accept of the same row has its own.
@@ -65,33 +65,33 @@ type claim struct {
 	unsure  bool  // the row may have ended, and been accepted by others since
 }
 
-// sight is when a possibly temporary condition of a row was first and last seen.
-type sight struct{ since, last time.Time }
+// sighting is when a possibly temporary condition of a row was first and last seen.
+type sighting struct{ since, last time.Time }
 
-// lasts reports whether a condition of a row has been seen long enough to be permanent.
-func (s *SQL) lasts(id int64) bool {
+// isPermanent reports whether a condition of a row has been seen long enough to be permanent.
+func (s *SQL) isPermanent(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	seen, ok := s.sights[id]
+	seen, ok := s.sightings[id]
 	if !ok || now.Sub(seen.last) > s.opt.Patience {
 		seen.since = now
 	}
 	seen.last = now
-	s.sights[id] = seen
+	s.sightings[id] = seen
 	return now.Sub(seen.since) >= s.opt.Patience
 }
 
-// passed forgets the sights of rows, except those that are still watched.
-func (s *SQL) passed(ids, watched []int64) {
+// forgetSightings forgets the sightings of rows, except those that are still watched.
+func (s *SQL) forgetSightings(ids, watched []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sights) == 0 {
+	if len(s.sightings) == 0 {
 		return
 	}
 	for _, id := range ids {
 		if !slices.Contains(watched, id) {
-			delete(s.sights, id)
+			delete(s.sightings, id)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
+	s := &SQL{opt: opt, link: link, db: link.Open(connections), people: make(chan struct{}, readers), doubt: make(map[int64]*doubt), unsure: make(map[int64]bool), mine: make(map[int64]claim), sightings: make(map[int64]sighting), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
@@ -134,7 +134,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 }
 
 func (s *SQL) open(ctx context.Context) error {
-	if err := s.look(ctx); err != nil {
+	if err := s.readShape(ctx); err != nil {
 		return err
 	}
 	// Trying it is more reliable than the version number, which differs between forks.
@@ -152,8 +152,8 @@ func (s *SQL) open(ctx context.Context) error {
 // table returns the shape of the table as last read.
 func (s *SQL) table() *table { return s.shape.Load() }
 
-// look reads the shape of the table.
-func (s *SQL) look(ctx context.Context) error {
+// readShape reads the shape of the table.
+func (s *SQL) readShape(ctx context.Context) error {
 	t, err := inspect(ctx, s.db, s.opt.MySQL.Table, s.opt.Claims)
 	if err != nil {
 		return err
@@ -183,13 +183,13 @@ func (s *SQL) lookForStrangeIDs(ctx context.Context, t *table) error {
 	return err
 }
 
-// lookAgain reads the table's shape again if lookEvery has passed or a statement was refused since,
+// refreshShape reads the table's shape again if lookEvery has passed or a statement was refused since,
 // because the table may have been altered. While there is no table, the last shape is used.
-func (s *SQL) lookAgain(ctx context.Context) {
+func (s *SQL) refreshShape(ctx context.Context) {
 	s.mu.Lock()
-	due := time.Since(s.looked) >= lookEvery
+	due := time.Since(s.shapeRead) >= lookEvery
 	if due {
-		s.looked = time.Now()
+		s.shapeRead = time.Now()
 	}
 	s.mu.Unlock()
 	if !due {
@@ -197,7 +197,7 @@ func (s *SQL) lookAgain(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.look(ctx); err != nil {
+	if err := s.readShape(ctx); err != nil {
 		s.opt.Log.Debug().Err(err).Msg("the table's shape cannot be read")
 	}
 }
@@ -234,7 +234,7 @@ func undecided(err error) bool {
 // transact runs a transaction, repeats it after a conflict, and rolls it back on an error. name is
 // the prefix of its failpoints.
 func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
-	s.lookAgain(ctx)
+	s.refreshShape(ctx)
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = leastPause, mostPause, 2
 	for attempt := 1; ; attempt++ {
@@ -271,7 +271,7 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	if err := f(tx); err != nil {
 		if n := mariadb.Number(err); n != 0 && mariadb.KindOf(n) != mariadb.Conflict {
 			s.mu.Lock()
-			s.looked = time.Time{}
+			s.shapeRead = time.Time{}
 			s.mu.Unlock()
 		}
 		return err

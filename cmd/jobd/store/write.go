@@ -26,11 +26,11 @@ func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	if b.Token == 0 {
 		b.Token = s.Token()
 	}
-	b.Finish = s.fitted(b.Finish)
+	b.Finish = s.fitFinals(b.Finish)
 	for part := range b.parts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
 			for _, b := range w.done {
-				s.remember(b)
+				s.noteWritten(b)
 			}
 			return w, err
 		}
@@ -69,8 +69,8 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 	return ids[:n], ids[n:]
 }
 
-// fitted returns the finals with outputs that fit their columns and one packet.
-func (s *SQL) fitted(finals []Final) []Final {
+// fitFinals returns the finals with outputs that fit their columns and one packet.
+func (s *SQL) fitFinals(finals []Final) []Final {
 	packet := s.link.Packet() - statement
 	fitted := make([]Final, len(finals))
 	for i, f := range finals {
@@ -107,7 +107,7 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *Written) error {
 		return nil
 	}
 	if len(b.Finish) == 1 {
-		return s.shrink(ctx, b, err, w)
+		return s.retryShortened(ctx, b, err, w)
 	}
 	for _, id := range slices.Concat(b.Start, b.Return, b.Requeue) {
 		w.Failed[id] = err
@@ -134,12 +134,12 @@ func (b Batch) singles() []Batch {
 	return singles
 }
 
-// shrink repeats a final update with less and less output while the server refuses the output.
+// retryShortened repeats a final update with less and less output while the server refuses the output.
 // Other errors may be temporary: the whole output is then written later.
-func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
+func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if size == 0 || !ofRow(err) || usersOwn(err) && !s.lasts(f.ID) {
+		if size == 0 || !ofRow(err) || usersOwn(err) && !s.isPermanent(f.ID) {
 			w.Failed[f.ID] = err
 			return nil
 		}
@@ -190,13 +190,13 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		if err = s.settledForDead(ctx, tx, b.Finish, held, lost); err != nil {
 			return err
 		}
-		s.restored(held)
+		s.markRunning(held)
 		todo.make(b, held, lost)
 		s.noteRunning(todo.start, b.At)
-		return s.carryOut(ctx, tx, b.At, &todo)
+		return s.writePlan(ctx, tx, b.At, &todo)
 	})
 	if undecided(err) {
-		s.remember(b)
+		s.noteWritten(b)
 	}
 	if err != nil {
 		return err
@@ -210,15 +210,15 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	}
 	s.forgetClaims(todo.free) // but not claims of rows that we have accepted again
 	s.forget(ids, lost)
-	s.passed(ids, busy)
+	s.forgetSightings(ids, busy)
 	maps.Copy(w.Lost, lost)
 	w.Busy = append(w.Busy, busy...)
 	return nil
 }
 
-// restored treats accepted rows that we run as running: their table was restored from an earlier
+// markRunning treats accepted rows that we run as running: their table was restored from an earlier
 // time.
-func (s *SQL) restored(rows map[int64]held) {
+func (s *SQL) markRunning(rows map[int64]held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, row := range rows {
@@ -320,7 +320,7 @@ func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
 	p.free = slices.Concat(p.free, p.back, p.hand, p.requeue, p.rehand)
 }
 
-func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
+func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
 	update := "UPDATE " + s.table().name + byID + " SET "
 	var b strings.Builder
 	var args []any
@@ -430,7 +430,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	}
 	ours := missing
 	if s.claimed {
-		ours, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, list(missing), token))
+		ours, err = s.existing(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, list(missing), token))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -448,7 +448,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 			ours = slices.Concat(ours, unknown, slices.Collect(maps.Keys(again)))
 		}
 	}
-	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
+	there, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(missing)+")")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -458,7 +458,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 		case again:
 		case !slices.Contains(ours, id):
 			lost[id] = claimGone
-		case !slices.Contains(there, id) && s.lasts(id):
+		case !slices.Contains(there, id) && s.isPermanent(id):
 			lost[id] = "row was deleted"
 			p.free = append(p.free, id)
 		default:
@@ -489,7 +489,7 @@ func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, ro
 		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
 	}
 	reason, _ := s.table().stderr.fit(Died(s.opt.Name), reasonRoom)
-	ended, err := s.present(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
+	ended, err := s.existing(ctx, tx, "SELECT id FROM "+s.table().name+byID+" WHERE id IN ("+list(ids)+
 		") AND (status = 'done' AND result = 'fail' AND stderr = ? OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skip, reason)
 	for _, id := range ended {
 		rows[id] = held{status: Running}
@@ -498,7 +498,7 @@ func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, ro
 	return err
 }
 
-func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]int64, error) {
+func (s *SQL) existing(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]int64, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -515,9 +515,9 @@ func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string, args ...any
 	return ids, rows.Err()
 }
 
-// remember notes rows that were or may have been written and will be written again. If they have no
+// noteWritten notes rows that were or may have been written and will be written again. If they have no
 // claim then, that does not mean that others have them.
-func (s *SQL) remember(b Batch) {
+func (s *SQL) noteWritten(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range b.Finish {
