@@ -10,66 +10,66 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Crowd bounds the connections of operators. A new connection is always accepted. Beyond
+// ConnLimiter bounds the connections of operators. A new connection is always accepted. Beyond
 // the limit, the connection that has been idle for longest is closed or, if none is idle, the
 // one with the longest request. So clients that read nothing cannot lock others out.
-type Crowd struct {
-	most   int
+type ConnLimiter struct {
+	max    int
 	buffer int
 	log    zerolog.Logger
 
-	mu sync.Mutex
-	of map[net.Conn]standing
+	mu    sync.Mutex
+	conns map[net.Conn]connState
 }
 
-// NewCrowd returns a crowd of up to most connections. The system may hold buffer bytes
+// NewConnLimiter returns a limiter of up to most connections. The system may hold buffer bytes
 // of an answer to each.
-func NewCrowd(most, buffer int, log zerolog.Logger) *Crowd {
-	return &Crowd{most: most, buffer: buffer, log: log, of: map[net.Conn]standing{}}
+func NewConnLimiter(most, buffer int, log zerolog.Logger) *ConnLimiter {
+	return &ConnLimiter{max: most, buffer: buffer, log: log, conns: map[net.Conn]connState{}}
 }
 
-// standing is the state of a connection and when it began.
-type standing struct {
+// connState is the state of a connection and when it began.
+type connState struct {
 	state http.ConnState
 	since time.Time
 }
 
 // before reports whether a connection is closed before one whose standing is o.
-func (s standing) before(o standing) bool {
+func (s connState) before(o connState) bool {
 	if busy := s.state == http.StateActive; busy != (o.state == http.StateActive) {
 		return !busy
 	}
 	return s.since.Before(o.since)
 }
 
-// Note is for the ConnState of an http.Server.
-func (c *Crowd) Note(conn net.Conn, state http.ConnState) {
+// OnState is for the ConnState of an http.Server.
+func (c *ConnLimiter) OnState(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch _, known := c.of[conn]; {
+	switch _, known := c.conns[conn]; {
 	case state == http.StateClosed || state == http.StateHijacked:
-		delete(c.of, conn)
+		delete(c.conns, conn)
 	case state == http.StateNew:
 		if b, ok := below(conn).(interface{ SetWriteBuffer(int) error }); ok {
 			_ = b.SetWriteBuffer(c.buffer)
 		}
-		c.of[conn] = standing{state, time.Now()}
+		c.conns[conn] = connState{state, time.Now()}
 	case known:
-		c.of[conn] = standing{state, time.Now()}
+		c.conns[conn] = connState{state, time.Now()}
 	}
-	if len(c.of) <= c.most {
+	if len(c.conns) <= c.max {
 		return
 	}
 	var first net.Conn
-	for other, s := range c.of {
-		if other != conn && (first == nil || s.before(c.of[first])) {
+	for other, s := range c.conns {
+		if other != conn && (first == nil || s.before(c.conns[first])) {
 			first = other
 		}
 	}
-	if c.of[first].state == http.StateActive {
-		c.log.Warn().Int("max_http_conns", c.most).Stringer("peer", first.RemoteAddr()).Msg("closed a connection during its request, to make room for a new one")
+	if c.conns[first].state == http.StateActive {
+		c.log.Warn().Int("max_http_conns", c.max).Stringer("peer", first.RemoteAddr()).Msg("closed a connection during its request, to make room for a new one")
 	}
-	delete(c.of, first)
+	delete(c.conns, first)
 	// Discard the bytes that it has not read.
 	if t, ok := below(first).(*net.TCPConn); ok {
 		_ = t.SetLinger(0)

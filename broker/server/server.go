@@ -328,7 +328,7 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	s.httpSrv = &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		ConnState: guard.NewCrowd(s.opt.MaxHTTPConns, httpBuffer, s.log).Note,
+		ConnState: guard.NewConnLimiter(s.opt.MaxHTTPConns, httpBuffer, s.log).OnState,
 		ErrorLog:  guard.ErrorLog(s.log),
 	}
 	s.httpSrv.RegisterOnShutdown(sync.OnceFunc(func() { close(s.httpEnds) }))

@@ -62,7 +62,7 @@ func run(cfg *config.Master) error {
 	defer signals.Close()
 	at := cfg.Server
 	var visitors int
-	at.MaxConnections, visitors, err = guard.ConnLimit("max_connections", at.MaxConnections, at.MaxConnections+door.Spare, log.Logger)
+	at.MaxConnections, visitors, err = guard.ConnLimit("max_connections", at.MaxConnections, at.MaxConnections+door.SpareConns, log.Logger)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func run(cfg *config.Master) error {
 		WorkerTimeout: cfg.WorkerTimeout, MaxAnswer: cfg.Server.MaxUnfinished / 2, Log: log.Logger, Metrics: registry,
 	})
 	defer m.Close()
-	site, err := serveHTTP(cfg, max(1, visitors-door.Spare), m, registry, log.Logger)
+	site, err := serveHTTP(cfg, max(1, visitors-door.SpareConns), m, registry, log.Logger)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 
 	at := cfg.Server
 	var probers int
-	at.MaxConnections, probers, err = guard.ConnLimit("max_connections", at.MaxConnections, maxProbers+door.Spare, log.Logger)
+	at.MaxConnections, probers, err = guard.ConnLimit("max_connections", at.MaxConnections, maxProbers+door.SpareConns, log.Logger)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	defer server.Close()
 	soon := &late{why: errStarting}
 	registry := daemon.NewRegistry()
-	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.Spare, daemon.Probes(registry, soon.health), log.Logger)
+	httpAddr, closeHTTP, err := serveProbes(cfg.HTTPAddr, probers-door.SpareConns, daemon.Probes(registry, soon.health), log.Logger)
 	if err != nil {
 		return err
 	}

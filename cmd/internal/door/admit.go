@@ -45,7 +45,7 @@ func refuse(status int, code, field, format string, args ...any) *Refusal {
 // allows everything. An error is a *Refusal, and the headers of its answer are set. An unknown
 // token is refused after a delay.
 func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard.Grant, err error) {
-	if crowded(r) && !n.Open {
+	if overLimit(r) && !n.Open {
 		w.Header().Set("Connection", "close")
 		return nil, refuse(http.StatusServiceUnavailable, "overloaded", "", "more than %d connections are open (%s)", d.MaxConns(), d.limit)
 	}
@@ -84,6 +84,6 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Need) (may *guard
 	if !may.Has(n.Scope) {
 		return nil, refuse(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", d.tokens.Scopes[bits.TrailingZeros(uint(n.Scope))])
 	}
-	d.crowd.admit(r)
+	d.limiter.protect(r)
 	return may, nil
 }

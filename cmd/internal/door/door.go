@@ -82,15 +82,15 @@ type Door struct {
 	// Unauthorized counts requests with a missing or unknown token.
 	Unauthorized atomic.Uint64
 
-	opt    Options
-	limit  string // the name of the limit on connections
-	log    zerolog.Logger
-	tokens guard.Tokens
-	certs  *guard.Certificates // nil without TLS
-	crowd  *crowd
-	at     guard.Address
-	cross  *http.CrossOriginProtection
-	server *http.Server
+	opt     Options
+	limit   string // the name of the limit on connections
+	log     zerolog.Logger
+	tokens  guard.Tokens
+	certs   *guard.Certificates // nil without TLS
+	limiter *connLimiter
+	at      guard.Address
+	cross   *http.CrossOriginProtection
+	server  *http.Server
 }
 
 // Listen binds the address. Scopes are the names of the tokens' scopes: the first is
@@ -104,7 +104,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if d.certs, err = d.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	most, _, err := guard.ConnLimit(d.limit, opt.MaxConns, Spare+opt.Files, log)
+	most, _, err := guard.ConnLimit(d.limit, opt.MaxConns, SpareConns+opt.Files, log)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", opt.Addr, err)
 	}
-	d.crowd = &crowd{Listener: ln, most: most}
+	d.limiter = &connLimiter{Listener: ln, max: most}
 	return d, nil
 }
 
@@ -131,13 +131,13 @@ func newDoor(opt Options, limit string, log zerolog.Logger, typed bool, scopes [
 }
 
 // On is Listen for an address that the caller has bound, for daemons that have no flags: with a
-// password or none, without TLS and with at most opt.MaxConns connections, and Spare more.
+// password or none, without TLS and with at most opt.MaxConns connections, and SpareConns more.
 func On(ln net.Listener, opt Options, log zerolog.Logger, scopes ...string) *Door {
 	d := newDoor(opt, "max_connections", log, false, scopes)
 	if opt.Password != "" {
 		d.tokens.Only(opt.Password)
 	}
-	d.crowd = &crowd{Listener: ln, most: opt.MaxConns}
+	d.limiter = &connLimiter{Listener: ln, max: opt.MaxConns}
 	return d
 }
 
@@ -156,10 +156,10 @@ const (
 func (d *Door) Serve(h http.Handler) {
 	d.server = &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: writeTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ConnState: d.crowd.note, ConnContext: d.crowd.mark,
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ConnState: d.limiter.onState, ConnContext: d.limiter.withConn,
 		ErrorLog: guard.ErrorLog(d.log),
 	}
-	var ln net.Listener = d.crowd
+	var ln net.Listener = d.limiter
 	if d.at.Secure {
 		ln = tls.NewListener(ln, d.certs.Config("http/1.1"))
 	}
@@ -177,7 +177,7 @@ func Wait(w http.ResponseWriter) {
 }
 
 // Addr returns the bound address.
-func (d *Door) Addr() net.Addr { return d.crowd.Addr() }
+func (d *Door) Addr() net.Addr { return d.limiter.Addr() }
 
 // Secure reports whether it has TLS.
 func (d *Door) Secure() bool { return d.at.Secure }
@@ -198,8 +198,8 @@ func near(r *http.Request) bool {
 func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
 
 // MaxConns returns the number of connections allowed, Conns the number of open ones.
-func (d *Door) MaxConns() int { return d.crowd.most }
-func (d *Door) Conns() int    { return int(d.crowd.open.Load()) }
+func (d *Door) MaxConns() int { return d.limiter.max }
+func (d *Door) Conns() int    { return int(d.limiter.open.Load()) }
 
 // grant returns the grant of a request's token; ok is false if the token is missing or
 // unknown. Without a token file the grant is nil, which allows everything.
@@ -254,7 +254,7 @@ func (d *Door) Signals(audit zerolog.Logger, also ...func() error) *daemon.Signa
 // done.
 func (d *Door) Shutdown(ctx context.Context) error {
 	if d.server == nil {
-		return d.crowd.Close()
+		return d.limiter.Close()
 	}
 	err := d.server.Shutdown(ctx)
 	if err != nil {

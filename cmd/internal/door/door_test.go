@@ -82,10 +82,10 @@ func TestCrowd(t *testing.T) {
 			Wait(w)
 			<-release
 		}
-		if crowded(r) {
+		if overLimit(r) {
 			w.Header().Set("Connection", "close")
 		}
-		fmt.Fprint(w, crowded(r))
+		fmt.Fprint(w, overLimit(r))
 	})
 	at.Store(d)
 	busy := visit(t, d)
@@ -154,7 +154,7 @@ func TestLoiterers(t *testing.T) {
 			url := map[bool]string{false: "http://", true: "https://"}[secure] + d.Addr().String()
 			for _, says := range []string{"", "\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\nHost: localh", "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 				var all []*visitor
-				for range 8 + 2*Spare {
+				for range 8 + 2*SpareConns {
 					all = append(all, visit(t, d))
 					fmt.Fprint(all[len(all)-1], says)
 				}
@@ -224,7 +224,7 @@ func TestFilesForWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer d.crowd.Close()
+		defer d.limiter.Close()
 		return d.MaxConns()
 	}
 	if all, less := most(0), most(100); less != all-100 {
