@@ -19,9 +19,9 @@ const (
 	maxUnsent = 1 << 20
 	// keepBuffer is the largest buffer that is kept for reuse, in bytes.
 	keepBuffer = 256 << 10
-	// lastWords is how long a connection is still read after a write has failed: the broker
+	// finalWriteTime is how long a connection is still read after a write has failed: the broker
 	// may have sent the reason.
-	lastWords = 250 * time.Millisecond
+	finalWriteTime = 250 * time.Millisecond
 	// deadBeats is how many beats may pass without a byte from the broker.
 	deadBeats = 3
 )
@@ -48,7 +48,7 @@ type conn struct {
 	// anything large is sent.
 	maxIn, maxOut int
 
-	mu      *guard        // guards the fields below
+	mu      *condMutex    // guards the fields below
 	out     []byte        // whole frames, not yet given to the writer
 	wake    chan struct{} // holds one element while out is not empty and the writer has not taken it
 	mute    bool          // nothing follows what out has: the writer tells the broker
@@ -62,15 +62,15 @@ type conn struct {
 	in      frames
 	decoder wire.ClientDecoder
 	frame   wire.Event
-	news    []teller // to be notified of the current frame
+	news    []notifier // to be notified of the current frame
 }
 
-// teller is notified of the effect of a frame, without mu held.
-type teller interface{ tell() }
+// notifier is notified of the effect of a frame, without mu held.
+type notifier interface{ notify() }
 
 type call func()
 
-func (f call) tell() { f() }
+func (f call) notify() { f() }
 
 // user is what a connection serves. Its methods are called by the reading goroutine, with mu
 // held.
@@ -106,21 +106,21 @@ func (c *conn) dial(ctx, life context.Context, broker string, join func()) error
 		c.fail(ErrClosed)
 	}
 	c.writer.Go(c.writeLoop)
-	if err := c.greet(join); err != nil {
+	if err := c.hello(join); err != nil {
 		c.run(err)
 		return fmt.Errorf("gloom: connect to %s: %w", c.addr, c.lost().Cause)
 	}
 	return nil
 }
 
-func (c *conn) greet(join func()) error {
+func (c *conn) hello(join func()) error {
 	ctx, cancel := c.conf.timeout(c.life)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })()
 	c.mu.Lock()
 	if conf := c.conf; conf.wantsHello() {
 		hello := wire.AppendHello(nil, conf.token, conf.client, conf.heartbeat.Milliseconds())
-		c.post(hello, request{verb: wire.Hello})
+		c.send(hello, request{verb: wire.Hello})
 	}
 	join()
 	said := c.waiting.tail
@@ -153,17 +153,17 @@ func (c *conn) run(err error) {
 	lost := c.lost()
 	c.mu.Lock()
 	for !c.waiting.empty() {
-		c.inform(c.waiting.pop(), lost)
+		c.finishRequest(c.waiting.pop(), lost)
 	}
 	c.out = nil
 	c.user.gone(lost)
 	c.mu.Unlock()
-	c.tell()
+	c.runNotices()
 }
 
-func (c *conn) tell() {
+func (c *conn) runNotices() {
 	for i, n := range c.news {
-		n.tell()
+		n.notify()
 		c.news[i] = nil
 	}
 	c.news = c.news[:0]
@@ -196,7 +196,7 @@ func (c *conn) lost() *LostError {
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }
 
-func (c *conn) post(frame []byte, r request) {
+func (c *conn) send(frame []byte, r request) {
 	if c.life.Err() != nil {
 		return
 	}
@@ -250,7 +250,7 @@ func (c *conn) writeLoop() {
 		}
 		if err != nil {
 			select {
-			case <-time.After(lastWords):
+			case <-time.After(finalWriteTime):
 				c.fail(err)
 			case <-c.life.Done():
 			}
@@ -270,10 +270,10 @@ func (c *conn) take(wrote []byte) (buf []byte, last bool) {
 	if c.bare && !c.mute {
 		// The broker sends nothing about a detached job without ack that it accepted. The
 		// reply to a ping proves that no refusal will come.
-		c.post(wire.AppendPingRequest(nil), request{verb: wire.Ping})
+		c.send(wire.AppendPingRequest(nil), request{verb: wire.Ping})
 	}
 	if c.full() {
-		c.mu.announce()
+		c.mu.broadcast()
 	}
 	if cap(wrote) > keepBuffer {
 		wrote = nil
@@ -327,6 +327,6 @@ func (c *conn) handle(payload []byte) error {
 		err = errFinished
 	}
 	c.mu.Unlock()
-	c.tell()
+	c.runNotices()
 	return err
 }

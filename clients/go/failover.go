@@ -65,7 +65,7 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 			s.adopt(sess)
 			return sess, nil
 		}
-		refused = refused && hopeless(err)
+		refused = refused && permanent(err)
 		if all == nil {
 			all = err
 		} else {
@@ -81,7 +81,7 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 	if refused && s.current == nil {
 		s.refusal = all
 	}
-	s.mu.announce()
+	s.mu.broadcast()
 	return nil, all
 }
 
@@ -110,9 +110,9 @@ func (s *Submitter) adopt(sess *session) {
 		s.kept = nil
 	}
 	s.refusal, s.lastErr = nil, nil
-	s.mu.announce()
+	s.mu.broadcast()
 	s.mu.Unlock()
-	tellAll(ended)
+	notifyAll(ended)
 }
 
 // endKept ends the kept jobs that no connection will resume.
@@ -124,11 +124,11 @@ func (s *Submitter) endKept() {
 	for _, p := range kept {
 		p.kept.lost.Cause = ErrClosed
 	}
-	tellAll(kept)
+	notifyAll(kept)
 }
 
-func tellAll(ended []*Pending) {
+func notifyAll(ended []*Pending) {
 	for _, p := range ended {
-		p.tell()
+		p.notify()
 	}
 }

@@ -101,7 +101,7 @@ func (j *Job) Progress(v any) error {
 	if err := e.check(s, body); err != nil {
 		return err
 	}
-	return s.mu.until(r.ctx, true, func() error {
+	return s.mu.waitFor(r.ctx, true, func() error {
 		switch cause := context.Cause(r.ctx); {
 		case cause != nil:
 			return cause
@@ -111,7 +111,7 @@ func (j *Job) Progress(v any) error {
 			return ErrWindowFull
 		}
 		s.reports++
-		s.post(e.frame, request{verb: wire.Progress, key: r.key, run: r})
+		s.send(e.frame, request{verb: wire.Progress, key: r.key, run: r})
 		return nil
 	})
 }

@@ -26,11 +26,11 @@ func (p *Pending) entry(submit []byte) (request, []byte) {
 // resume brings a kept job of a lost connection to this one.
 func (s *session) resume(p *Pending) error {
 	r, frame := p.entry(p.kept.frame)
-	return s.bring(p, r, frame)
+	return s.sendJob(p, r, frame)
 }
 
-// notBack acts on the refusal of a request to resume a job.
-func (s *session) notBack(p *Pending, refusal *RefusedError) {
+// notResumed acts on the refusal of a request to resume a job.
+func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	k := p.kept
 	if s.jobs[p.key] != p || s.life.Err() != nil {
 		return // it ends with this connection

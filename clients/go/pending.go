@@ -16,7 +16,7 @@ type Pending struct {
 	key string // canonical id
 
 	progress func(json.RawMessage) // of Job.OnProgress
-	notify   func(Result, error)   // of SubmitFunc, otherwise nil
+	callback func(Result, error)   // of SubmitFunc, otherwise nil
 	owner    *Submitter            // one slot of its window is held until the job ends
 	detach   bool
 	silent   bool // of Job.NoAck
@@ -30,12 +30,12 @@ type Pending struct {
 	err    error      // valid once ended
 	mu     sync.Mutex // guards the fields below
 	acked  bool       // the broker has accepted the job; set with owner.mu held, too
-	ack    latch      // opened when the reply has arrived
-	done   latch      // opened when the job has ended
+	ack    doneChan   // opened when the reply has arrived
+	done   doneChan   // opened when the job has ended
 }
 
-// latch is a channel to be closed, created when it is first needed.
-type latch chan struct{}
+// doneChan is a channel to be closed, created when it is first needed.
+type doneChan chan struct{}
 
 // wait waits until done is closed. If ctx ends first, it returns the context's cause.
 func wait(ctx context.Context, done <-chan struct{}) error {
@@ -52,20 +52,20 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-var opened = func() latch {
-	l := make(latch)
+var opened = func() doneChan {
+	l := make(doneChan)
 	close(l)
 	return l
 }()
 
-func (l *latch) wait() <-chan struct{} {
+func (l *doneChan) wait() <-chan struct{} {
 	if *l == nil {
-		*l = make(latch)
+		*l = make(doneChan)
 	}
 	return *l
 }
 
-func (l *latch) release() {
+func (l *doneChan) release() {
 	if *l != nil && *l != opened {
 		close(*l)
 	}
@@ -129,15 +129,15 @@ func (p *Pending) taken() {
 	p.ack.release()
 }
 
-// tell announces how the job has ended. It is called once, when its connection is done with it.
-func (p *Pending) tell() {
+// notify announces how the job has ended. It is called once, when its connection is done with it.
+func (p *Pending) notify() {
 	p.result.Body = slices.Clone(p.result.Body) // it points into the frame
 	<-p.owner.window                            // first: code that waits for the end may rely on the room
 	p.mu.Lock()
 	p.ack.release()
 	p.done.release()
 	p.mu.Unlock()
-	if p.notify != nil {
-		p.notify(p.result, p.err)
+	if p.callback != nil {
+		p.callback(p.result, p.err)
 	}
 }

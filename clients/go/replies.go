@@ -40,12 +40,12 @@ func (c *conn) receive(ev *wire.Event) error {
 		return c.refused(ev, c.jobs[string(ev.ID)])
 	case wire.EventResult:
 		if p := c.jobs[string(ev.ID)]; p != nil {
-			c.settle(p.seq + 1)
+			c.dropSilent(p.seq + 1)
 			c.endJob(p, ev.Body, nil)
 		}
 	case wire.EventProgress:
 		if p := c.jobs[string(ev.ID)]; p != nil {
-			c.settle(p.seq + 1)
+			c.dropSilent(p.seq + 1)
 			p.taken()
 			if body := bytes.Clone(ev.Body); p.progress != nil {
 				c.news = append(c.news, call(func() { p.progress(body) }))
@@ -66,9 +66,9 @@ func (c *conn) due() uint64 {
 	return n
 }
 
-// settle removes silent submits before request n from the queue, up to a request that must have
+// dropSilent removes silent submits before request n from the queue, up to a request that must have
 // a reply: a later frame proves that they were accepted.
-func (c *conn) settle(n uint64) {
+func (c *conn) dropSilent(n uint64) {
 	for c.waiting.head < n && c.waiting.at(c.waiting.head).silent {
 		c.user.replied(c.waiting.pop(), nil)
 	}
@@ -76,21 +76,21 @@ func (c *conn) settle(n uint64) {
 
 // reply removes request due from the queue and acts on its reply.
 func (c *conn) reply(due uint64, refusal *RefusedError) error {
-	c.settle(due)
+	c.dropSilent(due)
 	r := c.waiting.pop()
 	switch {
 	case refusal == nil:
-		c.inform(r, nil)
+		c.finishRequest(r, nil)
 	case r.verb == wire.Hello:
 		return refusal
 	default:
-		c.inform(r, refusal)
+		c.finishRequest(r, refusal)
 	}
 	return c.user.replied(r, refusal)
 }
 
-// inform passes on the reply to a request, or why there will be none.
-func (c *conn) inform(r request, err error) {
+// finishRequest passes on the reply to a request, or why there will be none.
+func (c *conn) finishRequest(r request, err error) {
 	if r.then != nil {
 		c.news = append(c.news, call(func() { r.then(err) }))
 	}
@@ -143,9 +143,9 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 		return nil
 	case p.seq > due:
 		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
-	case c.unreplied(p):
+	case c.mayBeRefused(p):
 		// Without an ack, only the code distinguishes a refusal from the end of an accepted job.
-		c.settle(p.seq)
+		c.dropSilent(p.seq)
 		if r := c.waiting.pop(); !endsJob(code) {
 			return c.user.replied(r, refusal)
 		}
@@ -162,12 +162,12 @@ func (c *conn) refused(ev *wire.Event, p *Pending) error {
 // not the reply to request due about the same id.
 func (c *conn) isEnd(code Code, p *Pending, due uint64) bool {
 	return p != nil && p.seq < due && code != ErrUnknownID &&
-		(code == ErrTakenOver || endsJob(code) || c.unreplied(p))
+		(code == ErrTakenOver || endsJob(code) || c.mayBeRefused(p))
 }
 
-// unreplied reports whether the silent submit of p may still be refused: no frame has proven yet
+// mayBeRefused reports whether the silent submit of p may still be refused: no frame has proven yet
 // that it was accepted.
-func (c *conn) unreplied(p *Pending) bool { return p.seq >= c.waiting.head }
+func (c *conn) mayBeRefused(p *Pending) bool { return p.seq >= c.waiting.head }
 
 // endsJob reports whether the code can end an accepted job.
 func endsJob(code Code) bool {

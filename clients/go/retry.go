@@ -29,8 +29,8 @@ func (c *config) retry() func(n Notice, since time.Time, stop <-chan struct{}) (
 	}
 }
 
-// hopeless reports whether another attempt would only get the same refusal.
-func hopeless(err error) bool {
+// permanent reports whether another attempt would only get the same refusal.
+func permanent(err error) bool {
 	var r *RefusedError
 	return errors.As(err, &r) && r.Code != ErrOverloaded && r.Code != ErrDraining && r.Code != ErrInvalidState
 }

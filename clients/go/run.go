@@ -40,7 +40,7 @@ func (r *Run) unwanted(cause error) {
 	}
 }
 
-func (r *Run) tell() { r.socket.w.Take(r) }
+func (r *Run) notify() { r.socket.w.Take(r) }
 
 func newRun(s *socket, ev *wire.Event) *Run {
 	r := &Run{socket: s, key: string(ev.ID), ctx: s.life}

@@ -28,21 +28,21 @@ func (s *Submitter) open(home string) (*session, error) {
 	return sess, nil
 }
 
-// bring sends the request that brings a job to this connection, unless its frame is too large.
-func (s *session) bring(p *Pending, r request, frame []byte) error {
+// sendJob sends the request that brings a job to this connection, unless its frame is too large.
+func (s *session) sendJob(p *Pending, r request, frame []byte) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return &RefusedError{Code: ErrSizeError, ID: p.id,
 			Reason: fmt.Sprintf("frame of %d bytes, at most %d are taken", size, s.maxOut)}
 	}
 	p.session, p.seq = s, s.waiting.tail
 	s.jobs[p.key] = p
-	s.post(frame, r)
+	s.send(frame, r)
 	return nil
 }
 
 // cancel cancels a job that is on this connection, without waiting.
 func (s *session) cancel(p *Pending) {
-	s.post(wire.AppendCancelRequest(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
+	s.send(wire.AppendCancelRequest(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
 }
 
 func (s *session) finished() bool {
@@ -87,7 +87,7 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 		}
 	case p == nil:
 	case refusal != nil && p.kept != nil && p.kept.lost != nil:
-		s.notBack(p, refusal)
+		s.notResumed(p, refusal)
 	case refusal != nil:
 		s.endJob(p, nil, refusal)
 	case p.detach:

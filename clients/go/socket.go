@@ -26,11 +26,11 @@ type socket struct {
 	left    bool // no more jobs will come
 }
 
-// attend serves one connection until it ends and every handler has returned. Its result
+// serveConn serves one connection until it ends and every handler has returned. Its result
 // says whether the worker had joined, and why the connection ended.
-func (w *Worker) attend(addr string) Notice {
+func (w *Worker) serveConn(addr string) Notice {
 	s := &socket{
-		conn: conn{conf: w.conf, mu: new(guard)}, w: w,
+		conn: conn{conf: w.conf, mu: new(condMutex)}, w: w,
 		named: w.Prefetch > 0 || w.Take != nil, runs: make(map[string]*Run),
 	}
 	s.user = s
@@ -71,10 +71,10 @@ func (s *socket) gone(lost *LostError) {
 func (s *socket) join() {
 	v := s.w.serves.Load()
 	if v.Prefetch == 0 && s.w.Take != nil {
-		s.post(wire.AppendLeave(nil), request{verb: wire.Leave})
+		s.send(wire.AppendLeave(nil), request{verb: wire.Leave})
 		return
 	}
-	s.post(wire.AppendJoin(nil, &wire.Request{
+	s.send(wire.AppendJoin(nil, &wire.Request{
 		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
 		Prefetch: v.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
 	}), request{verb: wire.Join})
@@ -98,7 +98,7 @@ func (s *socket) leave() {
 	if s.conf.compat {
 		s.left = true
 	} else {
-		s.post(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
+		s.send(wire.AppendLeave(nil), request{verb: wire.Leave, last: true})
 		for s.named && len(s.queue) > 0 {
 			select {
 			case r := <-s.queue:
@@ -142,12 +142,12 @@ func (s *socket) onJob(ev *wire.Event) error {
 	if s.leaving && s.named {
 		s.giveBack(r)
 	} else {
-		s.handOn(r)
+		s.deliver(r)
 	}
 	return nil
 }
 
-func (s *socket) handOn(r *Run) {
+func (s *socket) deliver(r *Run) {
 	if s.w.Take != nil {
 		s.news = append(s.news, r)
 	} else {
@@ -165,7 +165,7 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 		}
 	case wire.Progress:
 		s.reports--
-		s.mu.announce()
+		s.mu.broadcast()
 	default:
 		if refusal != nil {
 			return s.refusedAnswer(r, refusal)
@@ -201,20 +201,20 @@ func (s *socket) answer(r *Run, body []byte, err error) {
 	defer s.mu.Unlock()
 	if s.runs[r.key] == r {
 		delete(s.runs, r.key)
-		s.post(e.frame, request{verb: verb, key: r.key, run: r})
+		s.send(e.frame, request{verb: verb, key: r.key, run: r})
 	}
 }
 
-// giveUp ends a run in place of its handler.
-func (s *socket) giveUp(r *Run, err error, then request) {
+// endRun ends a run in place of its handler.
+func (s *socket) endRun(r *Run, err error, then request) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	delete(s.runs, r.key)
 	then.verb, then.key, then.run = e.answer(r, nil, err), r.key, r
-	s.post(e.frame, then)
+	s.send(e.frame, then)
 }
 
-func (s *socket) giveBack(r *Run) { s.giveUp(r, Release(0), request{unbegun: true}) }
+func (s *socket) giveBack(r *Run) { s.endRun(r, Release(0), request{unbegun: true}) }
 
 // refusedAnswer acts on the refusal of an answer, which leaves the run on this socket.
 func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
@@ -222,7 +222,7 @@ func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
 	case refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID: // the run is over anyway
 	case r.unbegun: // the broker does not know release, so the job must run
 		s.runs[r.key] = r.run
-		s.handOn(r.run)
+		s.deliver(r.run)
 	case r.again:
 		return refusal // closing the connection gives the job back
 	default:
@@ -230,7 +230,7 @@ func (s *socket) refusedAnswer(r request, refusal *RefusedError) error {
 		if r.verb == wire.Respond {
 			err = Fatal(err)
 		}
-		s.giveUp(r.run, err, request{again: true})
+		s.endRun(r.run, err, request{again: true})
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type Submitter struct {
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
 
-	mu       guard      // guards the fields below, and those of sessions and jobs that name it
+	mu       condMutex  // guards the fields below, and those of sessions and jobs that name it
 	sessions []*session // the current one, and others with pending jobs
 	current  *session   // nil if there is none
 	refusal  error      // set if every broker refused permanently in the last attempt
@@ -59,7 +59,7 @@ func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.mu.until(ctx, true, func() error {
+	err = s.mu.waitFor(ctx, true, func() error {
 		if _, err := s.ready(ctx, &request{}); err != ErrNotConnected || s.lastErr == nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (s *Submitter) attach(ctx context.Context, id string, progress func(json.Ra
 	if s.conf.compat {
 		return nil, ErrUnsupported
 	}
-	return s.start(ctx, &Pending{id: id, key: key, progress: progress, notify: notify, owner: s, kept: &kept{}}, nil, true)
+	return s.start(ctx, &Pending{id: id, key: key, progress: progress, callback: notify, owner: s, kept: &kept{}}, nil, true)
 }
 
 // Ping waits for a reply from the broker.
@@ -250,7 +250,7 @@ func (s *Submitter) Close() error {
 	s.end(ErrClosed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.announce()
+	s.mu.broadcast()
 	return nil
 }
 
@@ -262,7 +262,7 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		return nil, ErrUnsupported
 	}
 	p := &Pending{
-		id: job.ID, detach: job.Detach, silent: job.NoAck, progress: job.OnProgress, notify: notify, owner: s,
+		id: job.ID, detach: job.Detach, silent: job.NoAck, progress: job.OnProgress, callback: notify, owner: s,
 	}
 	if p.id == "" {
 		var buf [32]byte
@@ -325,20 +325,20 @@ func (s *Submitter) ask(ctx context.Context, r request, frame []byte) error {
 
 // send sends a request once a connection has room for it.
 func (s *Submitter) send(ctx context.Context, r request, frame []byte, wait bool) error {
-	return s.mu.until(ctx, wait, func() error {
+	return s.mu.waitFor(ctx, wait, func() error {
 		sess, err := s.ready(ctx, &r)
 		switch {
 		case err != nil:
 			return err
 		case !r.enters():
-			sess.post(frame, r)
+			sess.send(frame, r)
 			return nil
 		case s.closing.Load():
 			return ErrClosed
 		case sess.jobs[r.key] != nil:
 			return &RefusedError{Code: ErrIDExists, ID: r.job.id, Reason: "id is pending on this connection"}
 		}
-		return sess.bring(r.job, r, frame)
+		return sess.sendJob(r.job, r, frame)
 	})
 }
 

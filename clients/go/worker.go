@@ -235,12 +235,12 @@ func (w *Worker) serve(addr string) {
 	pause := w.conf.retry()
 	for {
 		since := time.Now()
-		n := w.attend(addr)
+		n := w.serveConn(addr)
 		switch {
 		case w.leaving.Err() != nil:
 			return
-		case n.Event == EventFailed && hopeless(n.Err):
-			w.giveUp(n.Addr, n.Err)
+		case n.Event == EventFailed && permanent(n.Err):
+			w.refusedBy(n.Addr, n.Err)
 			return
 		case pause(n, since, w.leaving.Done()):
 			return
@@ -248,8 +248,8 @@ func (w *Worker) serve(addr string) {
 	}
 }
 
-// giveUp records why a broker refuses the worker, once for all its sockets.
-func (w *Worker) giveUp(addr string, err error) {
+// refusedBy records why a broker refuses the worker, once for all its sockets.
+func (w *Worker) refusedBy(addr string, err error) {
 	w.mu.Lock()
 	if !slices.ContainsFunc(w.refused, func(e error) bool { return e.Error() == err.Error() }) {
 		w.refused = append(w.refused, err)
