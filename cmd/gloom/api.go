@@ -41,7 +41,7 @@ const (
 	maxAnswer      = 64 << 20
 )
 
-func (l *link) operator() *operator {
+func (l *connection) operator() *operator {
 	if l.operators != nil {
 		return l.operators
 	}
@@ -249,7 +249,7 @@ func listOf[T any](ctx context.Context, o *operator, path string, most int) (ite
 
 // printOne asks for one thing and prints it.
 func printOne[T any](ctx context.Context, t *tool, path string, asJSON bool, words func(*T) string) error {
-	o := t.link.operator()
+	o := t.conn.operator()
 	var raw json.RawMessage
 	if err := o.do(ctx, http.MethodGet, path, nil, &raw); err != nil {
 		return err

@@ -69,12 +69,12 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 		ms := c.Delay.Milliseconds()
 		ask.DelayMS = &ms
 	}
-	err := t.link.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), ask, nil)
-	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest && t.link.door == "" {
+	err := t.conn.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), ask, nil)
+	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest && t.conn.door == "" {
 		err = t.orAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
 	}
 	switch {
-	case status(err) == http.StatusConflict && t.link.door == "":
+	case status(err) == http.StatusConflict && t.conn.door == "":
 		return cli.Failf(cli.ExitFailed, "%.200q is running: only waiting jobs can be changed", id)
 	case err == nil:
 		t.note("changed %s", cli.Clean(id))

@@ -100,7 +100,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	if err != nil {
 		return nil, &failure{what: "its body " + err.Error(), final: true}
 	}
-	stdout := &capped{limit: c.maxOutput, over: make(chan struct{})}
+	stdout := &limitedBuffer{limit: c.maxOutput, over: make(chan struct{})}
 	stderr := &tail{limit: stderrKept, also: c.stderr}
 	start := launch.Command{
 		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
@@ -196,7 +196,7 @@ func (c *command) watch(ctx context.Context, p *launch.Process, over <-chan stru
 }
 
 // outcome returns the answer or the failure of a command that has ended.
-func (c *command) outcome(why error, end launch.Result, stdout *capped, stderr *tail) (json.RawMessage, *failure) {
+func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, stderr *tail) (json.RawMessage, *failure) {
 	f := &failure{stderr: stderr.text(), delay: c.retryDelay}
 	switch {
 	case why == errTimeout:
@@ -223,14 +223,14 @@ func (c *command) outcome(why error, end launch.Result, stdout *capped, stderr *
 	return nil, f
 }
 
-// capped keeps what is written to it up to a limit.
-type capped struct {
+// limitedBuffer keeps what is written to it up to a limit.
+type limitedBuffer struct {
 	limit int64
 	buf   bytes.Buffer
 	over  chan struct{} // closed when more was written
 }
 
-func (b *capped) Write(p []byte) (int, error) {
+func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if int64(b.buf.Len()+len(p)) > b.limit {
 		if !b.overflown() {
 			close(b.over)
@@ -240,7 +240,7 @@ func (b *capped) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-func (b *capped) overflown() bool {
+func (b *limitedBuffer) overflown() bool {
 	select {
 	case <-b.over:
 		return true

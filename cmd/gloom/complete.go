@@ -33,10 +33,10 @@ func (t *tool) completeType(cmd *cobra.Command, args []string, begin string) ([]
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	if t.link.settle(cmd.Flags()) != nil {
+	if t.conn.settle(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	o := t.link.operator()
+	o := t.conn.operator()
 	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
 	defer cancel()
 	types, _, err := listOf[api.Type](ctx, o, "/v1/types", pageSize)

@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const linkHelp = `Addresses are host:port, unix:/path, or tls://host:port for jobs and workers.
+const connectionHelp = `Addresses are host:port, unix:/path, or tls://host:port for jobs and workers.
 The flags below can also be set in the environment, under the names in brackets,
 and in contexts: sections of ~/.config/gloom/contexts.toml ($XDG_CONFIG_HOME)
 with the names of the flags as keys. A flag overrides the environment, and the
@@ -38,8 +38,8 @@ used instead of the environment.
 that show and control then talk to that daemon instead of a broker, and say what
 it does not have.`
 
-// link has the addresses of brokers, and the options of connections to them.
-type link struct {
+// connection has the addresses of brokers, and the options of connections to them.
+type connection struct {
 	context        string
 	submit, worker []string
 	http, door     string
@@ -53,7 +53,7 @@ type link struct {
 }
 
 // bind defines the flags of the connection.
-func (l *link) bind(f *pflag.FlagSet) {
+func (l *connection) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.context, "context", "", "section of the contexts file to take options from (GLOOM_CONTEXT)")
 	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); by default /run/gloom/submit.sock or $XDG_RUNTIME_DIR/gloom/submit.sock, then "+gloom.DefaultSubmitAddr)
 	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with worker.sock and "+gloom.DefaultWorkerAddr)
@@ -69,7 +69,7 @@ func (l *link) bind(f *pflag.FlagSet) {
 	f.BoolVar(&l.compat, "compat", false, "speak the original protocol only (GLOOM_COMPAT)")
 }
 
-var linkOptions = []string{
+var connectionOptions = []string{
 	"submit-addr", "worker-addr", "http-addr", "door", "token", "token-file",
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "compat",
 }
@@ -91,7 +91,7 @@ func environment(name string) (string, bool) {
 }
 
 // settle sets the options of the connection that no flag has set.
-func (l *link) settle(f *pflag.FlagSet) error {
+func (l *connection) settle(f *pflag.FlagSet) error {
 	s := cli.Settings{Prefix: "GLOOM_", Names: []string{"context"}, Lookup: environment}
 	if err := s.Apply(f); err != nil {
 		return err
@@ -106,9 +106,9 @@ func (l *link) settle(f *pflag.FlagSet) error {
 	if f.Changed("token") && f.Changed("token-file") {
 		return cli.Usagef("--token and --token-file exclude each other")
 	}
-	s.Names = linkOptions
+	s.Names = connectionOptions
 	if f.Changed("http-addr") && !f.Changed("door") { // a flag wins
-		s.Names = slices.DeleteFunc(slices.Clone(linkOptions), func(name string) bool { return name == "door" })
+		s.Names = slices.DeleteFunc(slices.Clone(connectionOptions), func(name string) bool { return name == "door" })
 	}
 	// A token file is read before a source of lower precedence may name another token.
 	for _, s.File = range []*cli.File{nil, file} {
@@ -164,7 +164,7 @@ func contextNamed(name string) (*cli.File, error) {
 }
 
 // readToken reads the token from its file, unless one was given.
-func (l *link) readToken(f *pflag.FlagSet) error {
+func (l *connection) readToken(f *pflag.FlagSet) error {
 	if l.token != "" || l.tokenFile == "" {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (l *link) readToken(f *pflag.FlagSet) error {
 }
 
 // options returns the client's options for one kind of connection.
-func (l *link) options(addrs []string, name string) ([]gloom.Option, error) {
+func (l *connection) options(addrs []string, name string) ([]gloom.Option, error) {
 	var opts []gloom.Option
 	if len(addrs) > 0 {
 		opts = append(opts, gloom.Addrs(addrs...))
@@ -202,7 +202,7 @@ func (l *link) options(addrs []string, name string) ([]gloom.Option, error) {
 }
 
 // tlsConfig returns nil if no TLS is asked for.
-func (l *link) tlsConfig() (*tls.Config, error) {
+func (l *connection) tlsConfig() (*tls.Config, error) {
 	if !l.tls && l.ca == "" && l.cert == "" && l.key == "" && l.serverName == "" {
 		return nil, nil
 	}

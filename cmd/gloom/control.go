@@ -71,11 +71,11 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	path, what := "/v1/"+cmd.Name(), "the daemon"
 	if len(args) > 0 {
 		path, what = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.Clean(args[0])
-	} else if t.link.door == "" {
+	} else if t.conn.door == "" {
 		return exactly("a type")(cmd, args)
 	}
 	var now api.Type
-	if err := t.link.operator().do(cmd.Context(), http.MethodPost, path, struct{}{}, &now); err != nil {
+	if err := t.conn.operator().do(cmd.Context(), http.MethodPost, path, struct{}{}, &now); err != nil {
 		return err
 	}
 	state := "is paused"
@@ -111,14 +111,14 @@ told to stop.`,
 // possible: submitters may cancel detached jobs, also running ones, and need
 // no operator's token.
 func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
-	o := t.link.operator()
+	o := t.conn.operator()
 	query := ""
 	if running {
 		query = "?running=true"
 	}
 	return t.forEach(ids, func(id string) error {
 		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
-		if err != nil && status(err) != http.StatusNotFound && !t.link.compat && t.link.door == "" {
+		if err != nil && status(err) != http.StatusNotFound && !t.conn.compat && t.conn.door == "" {
 			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
 		switch {
@@ -126,7 +126,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 			return context.Cause(ctx)
 		case err == nil:
 			t.note("cancelled %s", cli.Clean(id))
-		case status(err) == http.StatusConflict && t.link.door == "":
+		case status(err) == http.StatusConflict && t.conn.door == "":
 			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
 				Advise("gloom explain ID shows who that is; --running cancels it all the same")
 		}
@@ -150,7 +150,7 @@ func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused er
 
 // asSubmitter does something over a submitter's connection.
 func (t *tool) asSubmitter(ctx context.Context, command string, do func(*gloom.Submitter) error) error {
-	opts, err := t.link.options(t.link.submit, clientName(command))
+	opts, err := t.conn.options(t.conn.submit, clientName(command))
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ fail.`,
 const drainPause = 200 * time.Millisecond
 
 func (t *tool) drain(ctx context.Context, wait bool) error {
-	o := t.link.operator()
+	o := t.conn.operator()
 	if err := o.do(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
 		return err
 	}

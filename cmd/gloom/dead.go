@@ -43,12 +43,12 @@ them again, and discard them.`,
 
 func deadPath(typ, id string) string { return "/v1/dead/" + api.Segment(typ) + "/" + api.Segment(id) }
 
-// mostDead is the most types, and the most failed jobs of each, that are read.
-const mostDead = 100 * pageSize
+// maxDead is the most types, and the most failed jobs of each, that are read.
+const maxDead = 100 * pageSize
 
 // typesWithDead returns the types that have failed jobs.
 func (o *operator) typesWithDead(ctx context.Context) (names []string, err error) {
-	_, err = list(ctx, o, "/v1/types", mostDead, func(x api.Type) error {
+	_, err = list(ctx, o, "/v1/types", maxDead, func(x api.Type) error {
 		if x.Dead > 0 {
 			names = append(names, x.Type)
 		}
@@ -73,7 +73,7 @@ func newDeadLs(t *tool) *cobra.Command {
 		},
 	}
 	l.flags(cmd, 1000)
-	cmd.Flags().Var((*filled)(&reason), "reason", "only those whose reason contains this")
+	cmd.Flags().Var((*nonEmptyFlag)(&reason), "reason", "only those whose reason contains this")
 	return cmd
 }
 
@@ -81,7 +81,7 @@ type letter = sent[api.DeadJob]
 
 // dead calls each for the latest failed jobs of some types, or of all.
 func (l *ls) dead(ctx context.Context, types []string, reason string, each func(letter) error) (more bool, err error) {
-	o := l.link.operator()
+	o := l.conn.operator()
 	if len(types) == 0 {
 		if types, err = o.typesWithDead(ctx); err != nil {
 			return false, err
@@ -144,7 +144,7 @@ func newDeadShow(t *tool) *cobra.Command {
 				if body {
 					return string(oneLine(d.Body)) + "\n"
 				}
-				return aboutDead(d)
+				return describeDead(d)
 			})
 		},
 	}
@@ -153,14 +153,14 @@ func newDeadShow(t *tool) *cobra.Command {
 	return cmd
 }
 
-// aboutDead describes a failed job.
-func aboutDead(d *api.DeadJob) string {
+// describeDead describes a failed job.
+func describeDead(d *api.DeadJob) string {
 	var lines []string
 	for l := range strings.Lines(d.Reason) {
 		lines = append(lines, cli.Clean(strings.TrimRight(l, "\n")))
 	}
 	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.Clean(d.ID), cli.Clean(d.Type), span(d.FailedSeconds)) +
-		facts([]fact{
+		fieldTable([]field{
 			{"reason", strings.Join(lines, "\n            ")},
 			{"runs", fmt.Sprint(d.Attempts)},
 			{"priority", fmt.Sprint(d.Priority)},
@@ -209,7 +209,7 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 	}
 	f := cmd.Flags()
 	f.BoolVar(&a.all, "all", false, "all that are kept of the type")
-	f.Var((*filled)(&a.filter.Reason), "reason", "with --all: only those whose reason contains this")
+	f.Var((*nonEmptyFlag)(&a.filter.Reason), "reason", "with --all: only those whose reason contains this")
 	f.Var(&a.older, "older", "with --all: only those that failed at least this long ago")
 	if a.yes = verb != "discard"; !a.yes {
 		f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
@@ -222,7 +222,7 @@ type deadAction struct {
 	*tool
 	verb, done string
 	filter     api.DeadFilter
-	older      age
+	older      ageFlag
 	all, yes   bool
 }
 
@@ -247,7 +247,7 @@ func (a *deadAction) many(typ string) error {
 }
 
 func (a *deadAction) each(ctx context.Context, typ string, ids []string) error {
-	o := a.link.operator()
+	o := a.conn.operator()
 	done := 0
 	err := a.forEach(ids, func(id string) (err error) {
 		if a.verb == "discard" {

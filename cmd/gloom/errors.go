@@ -51,14 +51,14 @@ func classify(err error) error {
 	case err == nil || errors.As(err, &f):
 		return err
 	case errors.As(err, &refused):
-		f = cli.Failf(refusalStatus(refused.Code), "%s", say(refused.Code, refused.Reason, refused.ID))
+		f = cli.Failf(refusalStatus(refused.Code), "%s", errorText(refused.Code, refused.Reason, refused.ID))
 		f.Hint = advice(refused.Code)
 	case errors.As(err, &ended):
-		f = cli.Failf(cli.ExitFailed, "%s", say(ended.Code, ended.Reason, ended.ID))
+		f = cli.Failf(cli.ExitFailed, "%s", errorText(ended.Code, ended.Reason, ended.ID))
 		f.Hint = advice(ended.Code)
 	case errors.Is(err, gloom.ErrLost):
 		code, reason, id := anatomy(err)
-		f = cli.Failf(exitUnreachable, "%s", say(gloom.Code(code), reason, id)).
+		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, id)).
 			Advise("gloom ping shows whether the broker is back")
 	case unreachable(err):
 		f = cli.Failf(exitUnreachable, "%s", plain(err))
@@ -95,8 +95,8 @@ func refusalStatus(c gloom.Code) int {
 	return cli.ExitFailed
 }
 
-// say returns the text of a broker's answer.
-func say(code gloom.Code, reason, id string) string {
+// errorText returns the text of a broker's answer.
+func errorText(code gloom.Code, reason, id string) string {
 	s := string(code)
 	if id != "" {
 		s = fmt.Sprintf("job %.200s: %s", cli.Clean(id), code)

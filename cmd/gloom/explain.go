@@ -44,7 +44,7 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 				state += "; its outcome is kept"
 			}
 			if j.End != nil {
-				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(life(j))+aboutBody(j)+t.letter(ctx, j))
+				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letter(ctx, j))
 			}
 		}
 		if j.Unwanted {
@@ -54,21 +54,21 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if err != nil {
 			found = &api.Findings{} // show the job without them
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j)+describe(about(found, j), ""))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describe(about(found, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
 		raw, err := t.findDead(ctx, id, err)
 		if err != nil {
 			return err
 		}
-		return printAs(t, raw, asJSON, aboutDead)
+		return printAs(t, raw, asJSON, describeDead)
 	}
 	return err
 }
 
-func aboutJob(j *api.Job) []fact {
-	var f []fact
-	add := func(name, format string, args ...any) { f = append(f, fact{name, fmt.Sprintf(format, args...)}) }
+func describeJob(j *api.Job) []field {
+	var f []field
+	add := func(name, format string, args ...any) { f = append(f, field{name, fmt.Sprintf(format, args...)}) }
 	if j.Ahead != nil {
 		switch {
 		case j.AheadExact != nil && !*j.AheadExact:
@@ -124,7 +124,7 @@ func aboutJob(j *api.Job) []fact {
 		add("earlier runs", "%d, in --json", n)
 	}
 	for _, x := range j.Runs[max(0, len(j.Runs)-shownRuns):] {
-		add(fmt.Sprintf("run %d", x.N), "%s", aboutRun(&x))
+		add(fmt.Sprintf("run %d", x.N), "%s", describeRun(&x))
 	}
 	if j.Releases > 0 {
 		add("given back", "%s", cli.Plural(j.Releases, "time"))
@@ -165,14 +165,14 @@ func where(p *api.Peer) string {
 
 // findDead looks for the job among the failed ones.
 func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw json.RawMessage, err error) {
-	o := t.link.operator()
+	o := t.conn.operator()
 	var found api.List[api.DeadJob]
 	if err := o.do(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && status(err) != http.StatusNotFound {
 		return nil, err
 	}
 	if len(found.Items) == 0 {
 		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("gloom jobs --ended lists what is remembered")
-		if t.link.door == "" {
+		if t.conn.door == "" {
 			f.Hint += "; --history of gloomd says how much that may be"
 		}
 		return nil, f

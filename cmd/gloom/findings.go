@@ -62,7 +62,7 @@ The exit status is 1 if a finding is severe.`,
 func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *api.Findings, error) {
 	var raw json.RawMessage
 	found := &api.Findings{}
-	if err := t.link.operator().do(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &raw); err != nil {
+	if err := t.conn.operator().do(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &raw); err != nil {
 		return nil, found, err
 	}
 	return raw, found, decode(raw, found)
@@ -82,7 +82,7 @@ func some(f *api.Findings, n int) *api.Findings {
 	return &api.Findings{Items: f.Items[:n], More: f.More + len(f.Items) - n}
 }
 
-// describe describes findings; look says where the others can be seen.
+// describe describes findings; look is the command that shows the others.
 func describe(f *api.Findings, look string) string {
 	var b strings.Builder
 	for i := range f.Items {

@@ -32,7 +32,7 @@ and borrowed from them, and the types that their idle workers serve.`,
 
 func (t *tool) aboutFleet(f *api.Fleet) string {
 	if !f.Member {
-		return fmt.Sprintf("gloomd at %s is in no fleet (gloomd --fleet)\n", t.link.http)
+		return fmt.Sprintf("gloomd at %s is in no fleet (gloomd --fleet)\n", t.conn.http)
 	}
 	var b strings.Builder
 	state := "one of " + cli.Plural(len(f.Brokers)+1, "broker")
@@ -50,7 +50,7 @@ func (t *tool) aboutFleet(f *api.Fleet) string {
 	if f.NATS.Connected {
 		nats = fmt.Sprintf("%s, for %s", cli.Clean(f.NATS.URL), span(f.NATS.Seconds))
 	}
-	b.WriteString(facts([]fact{
+	b.WriteString(fieldTable([]field{
 		{"NATS", nats},
 		{"lent", fmt.Sprintf("%s now, %d in all, %d of them came back not run, %d lost with their broker", cli.Plural(f.Lent, "job"), f.Lends, f.Returned, f.Lost)},
 		{"borrowed", fmt.Sprintf("%s now, %d in all", cli.Plural(f.Borrowed, "job"), f.Borrows)},

@@ -48,7 +48,7 @@ func newForget(t *tool) *cobra.Command {
 func (t *tool) forget(typ string, jobs, yes bool) error {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
-	o := t.link.operator()
+	o := t.conn.operator()
 	o.http.Timeout = 0 // it takes as long as there are jobs
 	path := "/v1/types/" + api.Segment(typ)
 	var out api.Forgotten

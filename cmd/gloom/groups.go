@@ -35,7 +35,7 @@ only jobs of that type count.`,
 				q.Set("type", typ)
 			}
 			var g sent[api.Groups]
-			switch err := t.link.operator().do(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &g); {
+			switch err := t.conn.operator().do(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &g); {
 			case err != nil:
 				return err
 			case l.json:
@@ -48,7 +48,7 @@ only jobs of that type count.`,
 		},
 	}
 	l.flags(cmd, 100)
-	cmd.Flags().Var((*filled)(&typ), "type", "only jobs of this type")
+	cmd.Flags().Var((*nonEmptyFlag)(&typ), "type", "only jobs of this type")
 	_ = cmd.RegisterFlagCompletionFunc("type", t.completeType)
 	return cmd
 }

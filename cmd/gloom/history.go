@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// aboutRun describes a run that has ended.
-func aboutRun(x *api.Run) string {
+// describeRun describes a run that has ended.
+func describeRun(x *api.Run) string {
 	on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
 	switch {
 	case x.Worker.Broker != "":
@@ -39,11 +39,11 @@ func clock(rfc3339 string) string {
 	return at.Local().Format("2006-01-02 15:04:05.000")
 }
 
-// life returns what happened to a job that has ended, in the order of time, and then its
+// history returns what happened to a job that has ended, in the order of time, and then its
 // properties.
-func life(j *api.Job) []fact {
-	var f []fact
-	add := func(name, format string, args ...any) { f = append(f, fact{name, fmt.Sprintf(format, args...)}) }
+func history(j *api.Job) []field {
+	var f []field
+	add := func(name, format string, args ...any) { f = append(f, field{name, fmt.Sprintf(format, args...)}) }
 	by := ", detached"
 	if j.KeepMS > 0 { // only a submitter that is attached now is known
 		by = ""
@@ -56,7 +56,7 @@ func life(j *api.Job) []fact {
 	}
 	add("submitted", "%s%s", clock(j.SubmittedAt), by)
 	for i := range j.Runs {
-		add(fmt.Sprintf("run %d", j.Runs[i].N), "%s", aboutRun(&j.Runs[i]))
+		add(fmt.Sprintf("run %d", j.Runs[i].N), "%s", describeRun(&j.Runs[i]))
 	}
 	reason := ""
 	if j.Reason != "" {
@@ -96,7 +96,7 @@ func (t *tool) letter(ctx context.Context, j *api.Job) string {
 		return ""
 	}
 	again := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(d.Type), cli.Clean(d.ID))
-	if t.link.door != "" { // the door may have no retry
+	if t.conn.door != "" { // the door may have no retry
 		again = ""
 	}
 	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", again, cli.Clean(abridged(d.Body)))

@@ -22,7 +22,7 @@ import (
 // jobFilter selects jobs.
 type jobFilter struct {
 	state, id, group string
-	older            age
+	older            ageFlag
 	// Of ended jobs only:
 	outcome, since string
 	submitter      uint64
@@ -30,8 +30,8 @@ type jobFilter struct {
 
 func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.Var(cli.Choice(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
-	f.Var((*filled)(&q.id), "id", "only jobs whose id contains this")
-	f.Var((*filled)(&q.group), "group", "only jobs of this group")
+	f.Var((*nonEmptyFlag)(&q.id), "id", "only jobs whose id contains this")
+	f.Var((*nonEmptyFlag)(&q.group), "group", "only jobs of this group")
 	f.Var(&q.older, "older", "only jobs submitted at least this long ago: 90s, 2h")
 }
 
@@ -202,7 +202,7 @@ answer. --body prints only the body, as it is.`,
 
 func (t *tool) jobBody(ctx context.Context, id string) error {
 	var j api.Job
-	err := t.link.operator().do(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j)
+	err := t.conn.operator().do(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j)
 	over := err == nil && j.State == "ended" && j.Body == nil
 	switch {
 	case status(err) == http.StatusNotFound || over && j.Outcome == "failed":
@@ -236,8 +236,8 @@ func noBody(id string, j *api.Job) error {
 	return cli.Failf(cli.ExitFailed, "%.200q ended without an answer: %s: %s", id, j.Outcome, cli.Clean(j.Reason))
 }
 
-// aboutBody describes the content of a job; it returns "" if that was not asked for.
-func aboutBody(j *api.Job) string {
+// describeBody describes the content of a job; it returns "" if that was not asked for.
+func describeBody(j *api.Job) string {
 	out := ""
 	if j.Headers != nil {
 		out += "headers: " + cli.Clean(abridged(j.Headers)) + "\n"
@@ -311,7 +311,7 @@ type changeOfMany struct {
 func (t *tool) many(c *changeOfMany) (*api.Many, error) {
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
-	o := t.link.operator()
+	o := t.conn.operator()
 	o.http.Timeout = 0 // it takes as long as there are jobs
 	var out api.Many
 	if err := o.do(ctx, "POST", c.path+"?count=true", c.filter(0), &out); err != nil {

@@ -70,9 +70,9 @@ func newLimit(t *tool) *cobra.Command {
 
 type limit struct {
 	*tool
-	concurrency bound
-	rate        rate
-	burst       bound
+	concurrency limitFlag
+	rate        rateFlag
+	burst       limitFlag
 	fair        bool
 	setFair     bool
 	group       string
@@ -95,7 +95,7 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 	case l.burst.zero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
-	o := l.link.operator()
+	o := l.conn.operator()
 	path := "/v1/types/" + api.Segment(typ)
 	var now api.Type
 	err := o.do(ctx, http.MethodGet, path, nil, &now)
@@ -135,7 +135,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 	case l.burst.zero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
-	o := l.link.operator()
+	o := l.conn.operator()
 	path := "/v1/groups/" + api.Segment(l.group)
 	if l.remove {
 		if l.sets() {

@@ -86,7 +86,7 @@ func (x *sent[T]) UnmarshalJSON(data []byte) error {
 // listing prints a listing of the broker.
 func listing[T any](ctx context.Context, l *ls, what, none string, tabled func(items []T, most int) table.Writer) error {
 	return printed(l, none, tabled, func(each func(sent[T]) error) (more bool, err error) {
-		return list(ctx, l.link.operator(), "/v1/"+what, l.limit, each)
+		return list(ctx, l.conn.operator(), "/v1/"+what, l.limit, each)
 	})
 }
 

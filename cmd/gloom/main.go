@@ -22,7 +22,7 @@ func main() {
 // tool has what all commands share.
 type tool struct {
 	out, err *os.File
-	link     link
+	conn     connection
 }
 
 // note prints a message for the user on stderr.
@@ -41,7 +41,7 @@ and shows and controls the broker, gloomd.
     gloom explain ID               why does this job not run?
     gloom findings                 why does nothing move?
 
-` + linkHelp + `
+` + connectionHelp + `
 
 ` + exitHelp
 
@@ -53,16 +53,16 @@ func newRoot() *cobra.Command {
 	t := &tool{out: os.Stdout, err: os.Stderr}
 	root := &cobra.Command{
 		Use: "gloom", Short: "Work, submit and operate with the Gloom job broker",
-		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": linkHelp},
+		Long: rootLong, Example: rootExample, Annotations: map[string]string{"flags": connectionHelp},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("door") && slices.Contains([]string{"work", "submit", "attach", "ping"}, cmd.Name()) {
 				return cli.Usagef("--door: gloom %s speaks with a broker only", cmd.Name())
 			}
-			return t.link.settle(cmd.Flags())
+			return t.conn.settle(cmd.Flags())
 		},
 	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")
-	t.link.bind(root.PersistentFlags())
+	t.conn.bind(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContext) // the flag is there
 	for _, group := range []struct {
 		title string

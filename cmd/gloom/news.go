@@ -8,29 +8,29 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// maxNews is the longest line of progress in bytes; longer ones are dropped.
-const maxNews = 64 << 10
+// maxProgress is the longest line of progress in bytes; longer ones are dropped.
+const maxProgress = 64 << 10
 
-// news carries the lines that a command writes to descriptor 3 to the clients that asked for
+// progressPipe carries the lines that a command writes to descriptor 3 to the clients that asked for
 // progress.
-type news struct {
+type progressPipe struct {
 	r, w *os.File
 	done chan struct{}
 }
 
-func newNews(job *gloom.Job) (*news, error) {
+func newNews(job *gloom.Job) (*progressPipe, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	n := &news{r: r, w: w, done: make(chan struct{})}
+	n := &progressPipe{r: r, w: w, done: make(chan struct{})}
 	go n.forward(job)
 	return n, nil
 }
 
-func (n *news) forward(job *gloom.Job) {
+func (n *progressPipe) forward(job *gloom.Job) {
 	defer close(n.done)
-	in := bufio.NewReaderSize(n.r, maxNews)
+	in := bufio.NewReaderSize(n.r, maxProgress)
 	for {
 		line, more, err := in.ReadLine()
 		if err != nil {
@@ -51,7 +51,7 @@ func (n *news) forward(job *gloom.Job) {
 
 // close ends the forwarding once the command's lines have been read. It waits at most a second for
 // processes that outlive the command.
-func (n *news) close() {
+func (n *progressPipe) close() {
 	n.w.Close()
 	_ = n.r.SetReadDeadline(time.Now().Add(time.Second))
 	<-n.done

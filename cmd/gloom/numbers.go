@@ -74,11 +74,11 @@ func count(n uint64) string {
 
 func bytesOf(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// fact is a line of an explanation.
-type fact struct{ name, value string }
+// field is a line of an explanation.
+type field struct{ name, value string }
 
-// facts formats names and values in two columns.
-func facts(f []fact) string {
+// fieldTable formats names and values in two columns.
+func fieldTable(f []field) string {
 	width := 0
 	for _, x := range f {
 		width = max(width, len(x.name))

@@ -69,15 +69,15 @@ func (p *ping) run() error {
 	}
 	var targets []target
 	if !p.http {
-		for _, a := range p.addresses(p.link.submit, wire.SubmitPort, gloom.DefaultSubmitAddr) {
+		for _, a := range p.addresses(p.conn.submit, wire.SubmitPort, gloom.DefaultSubmitAddr) {
 			targets = append(targets, target{"submit", a, "submit-addr"})
 		}
-		for _, a := range p.addresses(p.link.worker, wire.WorkerPort, gloom.DefaultWorkerAddr) {
+		for _, a := range p.addresses(p.conn.worker, wire.WorkerPort, gloom.DefaultWorkerAddr) {
 			targets = append(targets, target{"worker", a, "worker-addr"})
 		}
 	}
-	if p.http || p.link.http != "" {
-		targets = append(targets, target{"http", p.link.http, "http-addr"})
+	if p.http || p.conn.http != "" {
+		targets = append(targets, target{"http", p.conn.http, "http-addr"})
 	}
 	var failed error
 	for _, to := range targets {
@@ -114,7 +114,7 @@ func (p *ping) addresses(addrs []string, port wire.Port, standard string) []stri
 	if len(addrs) > 0 {
 		return addrs
 	}
-	if conf, _ := p.link.tlsConfig(); conf != nil {
+	if conf, _ := p.conn.tlsConfig(); conf != nil {
 		return []string{standard}
 	}
 	if c, err := net.Dial("unix", port.Socket()); err == nil {
@@ -128,13 +128,13 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if port == "http" {
-		o := p.link.operator()
+		o := p.conn.operator()
 		began := time.Now()
 		err := o.do(ctx, http.MethodGet, "/healthz", nil, nil)
 		return time.Since(began), err
 	}
 	// Both ports know hello and ping, so a submitter can ping either of them.
-	opts, err := p.link.options([]string{addr}, clientName("ping"))
+	opts, err := p.conn.options([]string{addr}, clientName("ping"))
 	if err != nil {
 		return 0, err
 	}
@@ -144,7 +144,7 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 		return 0, noBroker([]string{addr}, flag, err)
 	}
 	defer jobs.Close()
-	if !p.link.compat {
+	if !p.conn.compat {
 		began = time.Now()
 		err = jobs.Ping(ctx)
 	}

@@ -27,7 +27,7 @@ func (p *top) past(ctx context.Context) error {
 	if p.since < time.Minute || p.since > 24*time.Hour {
 		return cli.Usagef("--since %v: must be 1m … 24h", p.since)
 	}
-	p.broker = p.link.operator()
+	p.broker = p.conn.operator()
 	types, _, err := listOf[api.Type](ctx, p.broker, "/v1/types?sort=-out&filter="+url.QueryEscape(p.filter), pastTypes)
 	if err != nil {
 		return err

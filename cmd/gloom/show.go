@@ -20,9 +20,9 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// show prints the outcomes of a stream: answers on stdout, failures on stderr, and a progress bar
+// outcomePrinter prints the outcomes of a stream: answers on stdout, failures on stderr, and a progress bar
 // there if it is a terminal.
-type show struct {
+type outcomePrinter struct {
 	*submit
 	began    time.Time
 	total    int  // lines, -1 where that is not known
@@ -39,8 +39,8 @@ type show struct {
 // they come out at the same moments.
 const drawPace = 100 * time.Millisecond
 
-func newShow(s *submit, count func() int) *show {
-	v := &show{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.Terminal(s.err)}
+func newShow(s *submit, count func() int) *outcomePrinter {
+	v := &outcomePrinter{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.Terminal(s.err)}
 	v.shared = v.terminal && cli.Terminal(s.out)
 	if v.terminal && !s.quiet {
 		v.total = count()
@@ -99,7 +99,7 @@ func countLines(f *os.File) int {
 	return n
 }
 
-func (v *show) start() {
+func (v *outcomePrinter) start() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.began = time.Now()
@@ -107,7 +107,7 @@ func (v *show) start() {
 }
 
 // draw draws the progress so far; finish draws the end.
-func (v *show) draw() {
+func (v *outcomePrinter) draw() {
 	if v.bar == nil {
 		return
 	}
@@ -120,7 +120,7 @@ func (v *show) draw() {
 
 // tick returns the times at which the printing goroutine must call flush, besides those when there
 // is nothing else to do.
-func (v *show) tick() (c <-chan time.Time, stop func()) {
+func (v *outcomePrinter) tick() (c <-chan time.Time, stop func()) {
 	if v.bar == nil {
 		return nil, func() {}
 	}
@@ -129,21 +129,21 @@ func (v *show) tick() (c <-chan time.Time, stop func()) {
 }
 
 // outcome prints an answer or a failure, the n-th one.
-func (v *show) outcome(o outcome, n int) error {
+func (v *outcomePrinter) outcome(o lineResult, n int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.jobs = n
 	return v.print(o)
 }
 
-func (v *show) print(o outcome) error {
+func (v *outcomePrinter) print(o lineResult) error {
 	switch {
 	case v.records:
 		return v.record(o)
 	case withConnection(o.err): // reported with all the others at the end
 		return nil
 	case o.err != nil:
-		v.makeWay()
+		v.clearBar()
 		_, err := fmt.Fprintf(v.err, "gloom: %s: %s\n", v.name(o.line), cli.Tame(brief(o.err)))
 		return err
 	}
@@ -164,7 +164,7 @@ func (v *show) print(o outcome) error {
 }
 
 // record prints a line's outcome for programs.
-func (v *show) record(o outcome) error {
+func (v *outcomePrinter) record(o lineResult) error {
 	code, reason, id := anatomy(o.err)
 	if o.err == nil {
 		id = o.Result.ID
@@ -218,18 +218,18 @@ func brief(err error) string {
 	if code == "invalid_line" {
 		return reason
 	}
-	return say(gloom.Code(code), reason, "")
+	return errorText(gloom.Code(code), reason, "")
 }
 
-// makeWay removes the bar from the terminal until it is drawn again.
-func (v *show) makeWay() {
+// clearBar removes the bar from the terminal until it is drawn again.
+func (v *outcomePrinter) clearBar() {
 	if v.bar != nil {
 		_ = v.bar.Clear()
 	}
 }
 
 // idle flushes the answers, unless the bar would have to be cleared for each of them.
-func (v *show) idle() error {
+func (v *outcomePrinter) idle() error {
 	if v.bar != nil && v.shared {
 		return nil
 	}
@@ -237,11 +237,11 @@ func (v *show) idle() error {
 }
 
 // flush flushes the answers and draws the bar.
-func (v *show) flush() error {
+func (v *outcomePrinter) flush() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.shared && v.w.Buffered() > 0 {
-		v.makeWay()
+		v.clearBar()
 	}
 	err := v.w.Flush()
 	v.draw()
@@ -249,15 +249,15 @@ func (v *show) flush() error {
 }
 
 // note prints a message for the user.
-func (v *show) note(format string, args ...any) {
+func (v *outcomePrinter) note(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.makeWay()
+	v.clearBar()
 	v.tool.note(format, args...)
 }
 
 // finish ends the bar, and prints a summary on a terminal or if something failed.
-func (v *show) finish(n tally, outstanding int, cause error) {
+func (v *outcomePrinter) finish(n counts, outstanding int, cause error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -266,7 +266,7 @@ func (v *show) finish(n tally, outstanding int, cause error) {
 		_ = v.bar.Finish()
 		fmt.Fprintln(v.err)
 	default:
-		v.makeWay()
+		v.clearBar()
 	}
 	if !(v.terminal && !v.quiet) && n.failed == 0 && cause == nil {
 		return
@@ -294,7 +294,7 @@ func (v *show) finish(n tally, outstanding int, cause error) {
 // reconnects ends a stream whose connection does not come back.
 type reconnects struct {
 	*submit
-	show   *show
+	show   *outcomePrinter
 	giveUp context.CancelCauseFunc
 
 	mu       sync.Mutex // guards the following

@@ -40,8 +40,8 @@ The exit status is 1 if one of the findings is severe.`,
 				if s.Draining {
 					state = "drains"
 				}
-				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.link.operator().addr, state,
-					span(s.UptimeSeconds), facts(aboutBroker(s)), describe(some(found, shownInStatus), ": gloom findings"))
+				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.conn.operator().addr, state,
+					span(s.UptimeSeconds), fieldTable(describeBroker(s)), describe(some(found, shownInStatus), ": gloom findings"))
 			})
 			if err != nil {
 				return err
@@ -61,10 +61,10 @@ func peers(s *doors.Status) string {
 	return cli.Plural(s.Workers, "worker") + ", " + cli.Plural(s.Submitters, "submitter")
 }
 
-func aboutBroker(s *doors.Status) []fact {
+func describeBroker(s *doors.Status) []field {
 	g := s.Ledger
 	n := func(v uint64) string { return humanize.Comma(int64(v)) }
-	f := []fact{
+	f := []field{
 		{"peers", peers(s) + ", " + cli.Plural(s.Types, "type")},
 		{"jobs", n(g.Submitted) + " submitted"},
 		{"  waiting", n(g.Queued) + " queued, " + n(g.Delayed) + " delayed"},
@@ -73,13 +73,13 @@ func aboutBroker(s *doors.Status) []fact {
 			n(g.Answered), n(g.Failed), n(g.Cancelled), n(g.Expired), n(g.Discarded))},
 	}
 	if s.Door == "" || s.Dead > 0 {
-		f = append(f, fact{"failed, kept", cli.Plural(s.Dead, "job")})
+		f = append(f, field{"failed, kept", cli.Plural(s.Dead, "job")})
 	}
 	if s.Door == "" || s.StoreBytes > 0 {
-		f = append(f, fact{"job store", bytesOf(s.StoreBytes)})
+		f = append(f, field{"job store", bytesOf(s.StoreBytes)})
 	}
 	if s.Imbalance != 0 {
-		f = append(f, fact{"IMBALANCE", fmt.Sprintf("%d: a bug of %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})
+		f = append(f, field{"IMBALANCE", fmt.Sprintf("%d: a bug of %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})
 	}
 	var names []string
 	for name := range s.Limits {
@@ -95,7 +95,7 @@ func aboutBroker(s *doors.Status) []fact {
 		case slices.ContainsFunc([]string{"bytes", "bound", "frame", "memory", "unread"}, func(end string) bool { return strings.HasSuffix(name, end) }):
 			shown = bytesOf(v)
 		}
-		f = append(f, fact{strings.ReplaceAll(name, "_", "-"), shown})
+		f = append(f, field{strings.ReplaceAll(name, "_", "-"), shown})
 	}
 	return f
 }

@@ -47,8 +47,8 @@ type line struct {
 	gone   bool // the job existed, but no longer does
 }
 
-// outcome is the result of a line.
-type outcome struct {
+// lineResult is the result of a line.
+type lineResult struct {
 	line
 	gloom.Result
 	err error
@@ -60,14 +60,14 @@ type stream struct {
 	*submit
 	next func() ([]byte, error) // the next line
 	jobs *gloom.Submitter
-	show *show
+	show *outcomePrinter
 	fail context.CancelCauseFunc
 	lost func(*gloom.LostError)
 
 	// places holds an element for each line that is read and not printed. The
 	// other channels are as roomy, so that nothing waits to send on them.
 	places   chan struct{}
-	outcomes chan outcome
+	outcomes chan lineResult
 	again    chan line
 
 	lines chan line
@@ -78,8 +78,8 @@ type stream struct {
 
 	open openLines
 
-	leaving atomic.Bool // the connection is ended by us
-	goOn    int         // kept jobs that were out when it ended
+	leaving    atomic.Bool // the connection is ended by us
+	resumeFrom int         // kept jobs that were out when it ended
 }
 
 // streamFile streams the lines of the file that a flag names, - for standard input.
@@ -107,7 +107,7 @@ func (s *submit) stream(ctx context.Context, count func() int, next func() ([]by
 	if s.ordered {
 		places *= heldBack
 	}
-	st.places, st.outcomes, st.again = make(chan struct{}, places), make(chan outcome, places), make(chan line, places)
+	st.places, st.outcomes, st.again = make(chan struct{}, places), make(chan lineResult, places), make(chan line, places)
 	st.lines, st.total, st.room = make(chan line), make(chan int, 1), make(chan struct{}, 1)
 	r := &reconnects{submit: s, show: st.show, giveUp: fail}
 	st.lost = r.jobLost
@@ -122,11 +122,11 @@ func (s *submit) stream(ctx context.Context, count func() int, next func() ([]by
 
 func (st *stream) run(ctx context.Context) error {
 	go st.read(ctx)
-	go st.handInAll(ctx)
+	go st.submitAll(ctx)
 	st.show.start()
-	defer st.mindWorkers(ctx, st.show.note)()
+	defer st.warnNoWorkers(ctx, st.show.note)()
 	n, err := st.print(ctx)
-	outstanding, left := st.jobs.Outstanding()+st.goOn, len(st.places)
+	outstanding, left := st.jobs.Outstanding()+st.resumeFrom, len(st.places)
 	if err == nil {
 		err = st.show.flush()
 	}
@@ -171,7 +171,7 @@ func withConnection(err error) bool {
 }
 
 // lostWith returns the error of a stream that lost jobs with its connection.
-func (st *stream) lostWith(n tally, cause error) error {
+func (st *stream) lostWith(n counts, cause error) error {
 	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first of line %d", cli.Plural(n.lost, "job"), n.first)
 	if cause != nil {
 		f.Err = fmt.Errorf("%w; %s that had not ended went with it, the first of line %d", cause, cli.Plural(n.lost, "job"), n.first)
@@ -219,7 +219,7 @@ func (st *stream) read(ctx context.Context) {
 			l.body, err = toBody(data, st.form())
 		}
 		if err != nil {
-			st.outcomes <- outcome{line: l, err: err}
+			st.outcomes <- lineResult{line: l, err: err}
 			continue
 		}
 		select {
@@ -230,8 +230,8 @@ func (st *stream) read(ctx context.Context) {
 	}
 }
 
-// handInAll hands jobs in. Those that must be handed in again come first.
-func (st *stream) handInAll(ctx context.Context) {
+// submitAll hands jobs in. Those that must be handed in again come first.
+func (st *stream) submitAll(ctx context.Context) {
 	for {
 		var l line
 		select {
@@ -252,11 +252,11 @@ func (st *stream) handInAll(ctx context.Context) {
 				return
 			}
 		}
-		st.handIn(ctx, l)
+		st.submitLine(ctx, l)
 	}
 }
 
-func (st *stream) handIn(ctx context.Context, l line) {
+func (st *stream) submitLine(ctx context.Context, l line) {
 	job := st.job
 	job.ID, job.Body = l.id, l.body
 	if st.progress {
@@ -274,7 +274,7 @@ func (st *stream) handIn(ctx context.Context, l line) {
 				err = fmt.Errorf("the answer %w", wrong)
 			}
 		}
-		st.outcomes <- outcome{line: l, Result: r, err: err}
+		st.outcomes <- lineResult{line: l, Result: r, err: err}
 	}
 	var err error
 	if l.attach {
@@ -283,7 +283,7 @@ func (st *stream) handIn(ctx context.Context, l line) {
 		err = st.jobs.SubmitFunc(ctx, job, done)
 	}
 	if refused, ok := err.(*gloom.RefusedError); ok { // about this job, not about us
-		st.outcomes <- outcome{line: l, err: refused}
+		st.outcomes <- lineResult{line: l, err: refused}
 	} else if err != nil && ctx.Err() == nil {
 		st.fail(err)
 	}
@@ -297,18 +297,18 @@ func (s *submit) name(l line) string {
 	return "line " + strconv.Itoa(l.number)
 }
 
-// tally counts outcomes.
-type tally struct {
+// counts counts outcomes.
+type counts struct {
 	answered, failed int
 	lost             int // of those that failed, those lost with the connection
 	first            int // the first line of these
 }
 
 // print prints outcomes until there are no more, or the context ends.
-func (st *stream) print(ctx context.Context) (n tally, err error) {
-	held := map[int]outcome{} // that come too early for --ordered
+func (st *stream) print(ctx context.Context) (n counts, err error) {
+	held := map[int]lineResult{} // that come too early for --ordered
 	next, done, total := 0, 0, -1
-	settle := func(o outcome) error {
+	settle := func(o lineResult) error {
 		if st.resubmits(o) {
 			return nil
 		}
@@ -375,7 +375,7 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 			}
 			for len(st.outcomes) > 0 { // what was on its way
 				if o := <-st.outcomes; withConnection(o.err) {
-					st.goOn++
+					st.resumeFrom++
 				} else if err := settle(o); err != nil {
 					return n, err
 				}
@@ -403,7 +403,7 @@ func leave(ctx context.Context, jobs *gloom.Submitter) {
 }
 
 // resubmits submits a line again if --resubmit or the error permits it; false if neither does.
-func (st *stream) resubmits(o outcome) bool {
+func (st *stream) resubmits(o lineResult) bool {
 	if st.otherwise(&o) {
 		st.again <- o.line
 		return true
@@ -431,7 +431,7 @@ func (st *stream) resubmits(o outcome) bool {
 
 // otherwise makes --resume attach to a job that exists, and submit one that no longer does. It does
 // so once, because with an id that others hold it would go on forever.
-func (st *stream) otherwise(o *outcome) bool {
+func (st *stream) otherwise(o *lineResult) bool {
 	refused, ok := o.err.(*gloom.RefusedError)
 	switch {
 	case !ok || !st.resume || o.gone:

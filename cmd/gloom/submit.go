@@ -199,7 +199,7 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	if err := checkDurations(cmd.Flags(), "delay", "timeout", "backoff", "expires", "age", "keep"); err != nil {
 		return err
 	}
-	if s.link.compat {
+	if s.conn.compat {
 		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress", "group", "header", "age", "keep"} {
 			if cmd.Flags().Changed(name) {
 				return cli.Usagef("--%s and --compat exclude each other: the original protocol does not know it", name)
@@ -310,7 +310,7 @@ func (s *submit) dial(ctx context.Context, more ...gloom.Option) (*gloom.Submitt
 	if s.attach {
 		command = "attach"
 	}
-	opts, err := s.link.options(s.link.submit, clientName(command))
+	opts, err := s.conn.options(s.conn.submit, clientName(command))
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +318,7 @@ func (s *submit) dial(ctx context.Context, more ...gloom.Option) (*gloom.Submitt
 	if ctx.Err() != nil {
 		return jobs, context.Cause(ctx)
 	}
-	return jobs, noBroker(s.link.submit, "submit-addr", err)
+	return jobs, noBroker(s.conn.submit, "submit-addr", err)
 }
 
 // form returns how text becomes a body.
@@ -345,15 +345,15 @@ func (s *submit) printed() string {
 // unserved is the time after which a waiting user is told that no worker serves the type.
 const unserved = 2 * time.Second
 
-// mindWorkers warns, if it can ask the operators' side, that jobs wait because no worker serves
+// warnNoWorkers warns, if it can ask the operators' side, that jobs wait because no worker serves
 // their type.
-func (s *submit) mindWorkers(ctx context.Context, note func(format string, args ...any)) (stop func()) {
+func (s *submit) warnNoWorkers(ctx context.Context, note func(format string, args ...any)) (stop func()) {
 	if s.quiet || s.job.Detach || s.attach {
 		return func() {}
 	}
 	t := time.AfterFunc(unserved, func() {
 		var typ api.Type
-		err := s.link.operator().do(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
+		err := s.conn.operator().do(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
 		if err == nil && typ.Unserved() {
 			note("no worker serves %s yet; waiting for one", cli.Clean(s.job.Type))
 		}
@@ -396,7 +396,7 @@ func (s *submit) one(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer s.mindWorkers(ctx, s.note)()
+	defer s.warnNoWorkers(ctx, s.note)()
 	r, err := p.Result(ctx)
 	select {
 	case <-p.Done():

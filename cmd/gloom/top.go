@@ -49,8 +49,8 @@ const topExample = `  gloom top --sort wait
   gloom top --since 3h --filter mail
   gloom top --json --interval 10s >>load.jsonl`
 
-// mostTypes is the most types that are read.
-const mostTypes = 10000
+// maxTypes is the most types that are read.
+const maxTypes = 10000
 
 func newTop(t *tool) *cobra.Command {
 	p := &top{tool: t, sort: "queued"}
@@ -97,7 +97,7 @@ func (p *top) run() error {
 	if p.interval < 100*time.Millisecond || p.interval > time.Hour {
 		return cli.Usagef("--interval %v: must be 100ms … 1h", p.interval)
 	}
-	p.broker = p.link.operator()
+	p.broker = p.conn.operator()
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	last, err := p.sample(ctx)
@@ -142,7 +142,7 @@ func (p *top) sample(ctx context.Context) (*sample, error) {
 	if _, s.found, err = p.findings(ctx, ""); err != nil && !old(err) {
 		return nil, err
 	}
-	s.types, s.more, err = listOf[api.Type](ctx, p.broker, "/v1/types", mostTypes)
+	s.types, s.more, err = listOf[api.Type](ctx, p.broker, "/v1/types", maxTypes)
 	return s, err
 }
 
@@ -160,7 +160,7 @@ func (p *top) print(v *view) error {
 	if !p.once {
 		fmt.Fprintln(w, v.Time.Format(time.DateTime))
 	}
-	for _, line := range v.table(0, "", look{}) {
+	for _, line := range v.table(0, "", tableStyle{}) {
 		fmt.Fprintln(w, line)
 	}
 	if !p.once {
@@ -172,7 +172,7 @@ func (p *top) print(v *view) error {
 // live renews the table on the terminal until the user quits.
 func (p *top) live(ctx context.Context, last *sample) error {
 	text.EnableColors() // the look decides whether to use them
-	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), look: onScreen(cli.Colours(p.out))}
+	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), style: onScreen(cli.Colours(p.out))}
 	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.out), tea.WithoutSignalHandler()}
 	if !cli.Terminal(os.Stdin) {
 		opts = append(opts, tea.WithInput(nil))
@@ -190,9 +190,9 @@ type screen struct {
 	ctx           context.Context
 	last          *sample
 	view          *view
-	look          look
+	style         tableStyle
 	trouble       error // of the last attempt to look
-	looks         int
+	samples       int
 	width, height int
 	typing        bool // the filter is being typed
 	from, rows    int  // the first type shown, and how many there is room for
@@ -210,8 +210,8 @@ type (
 func (s *screen) Init() tea.Cmd { return s.wait() }
 
 func (s *screen) wait() tea.Cmd {
-	s.looks++
-	n := due(s.looks)
+	s.samples++
+	n := due(s.samples)
 	return tea.Tick(s.interval, func(time.Time) tea.Msg { return n })
 }
 
@@ -225,7 +225,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		s.width, s.height = msg.Width, msg.Height
 	case due:
-		if msg == due(s.looks) {
+		if msg == due(s.samples) {
 			return s, s.ask
 		}
 	case seen:
@@ -258,12 +258,12 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		case "q", "Q", "ctrl+c", "ctrl+d":
 			return s, tea.Quit
 		case "space", "enter":
-			s.looks++ // instead of the one that is due
+			s.samples++ // instead of the one that is due
 			return s, s.ask
 		case "left", "<", "h":
-			s.turn(-1)
+			s.nextSort(-1)
 		case "right", ">", "l":
-			s.turn(1)
+			s.nextSort(1)
 		case "r", "R":
 			s.reverse = !s.reverse
 		}
@@ -288,8 +288,8 @@ func (s *screen) typeFilter(key tea.KeyPressMsg) {
 	s.from = 0
 }
 
-// turn sorts by another column.
-func (s *screen) turn(by int) {
+// nextSort sorts by another column.
+func (s *screen) nextSort(by int) {
 	i := slices.IndexFunc(topColumns, func(c column) bool { return c.sort == s.sort })
 	s.sort = topColumns[(i+by+len(topColumns))%len(topColumns)].sort
 	s.reverse = s.sort != "type"
@@ -327,7 +327,7 @@ func (s *screen) content() string {
 	case s.filter != "":
 		foot = "/" + cli.Clean(s.filter) + " (esc drops it)   " + foot
 	}
-	lines = append(lines, v.table(s.width, s.sort, s.look)...)
+	lines = append(lines, v.table(s.width, s.sort, s.style)...)
 	for len(lines) < s.height-1 {
 		lines = append(lines, "")
 	}

@@ -14,21 +14,21 @@ import (
 	"gloom/wire"
 )
 
-// rate is a flag for jobs per time: 100/s, 30/m, 5/h, 0.5 (a second), none.
-type rate struct {
+// rateFlag is a flag for jobs per time: 100/s, 30/m, 5/h, 0.5 (a second), none.
+type rateFlag struct {
 	perSecond float64
 	set       bool
 	none      bool
 }
 
-func (r *rate) String() string {
+func (r *rateFlag) String() string {
 	if r == nil || !r.set {
 		return ""
 	}
 	return strconv.FormatFloat(r.perSecond, 'g', -1, 64) + "/s"
 }
 
-func (r *rate) Set(v string) error {
+func (r *rateFlag) Set(v string) error {
 	number, unit, _ := strings.Cut(v, "/")
 	var per float64
 	switch unit {
@@ -46,46 +46,46 @@ func (r *rate) Set(v string) error {
 	if err != nil || per == 0 || !(n >= 0 && n <= 1e9) {
 		return errors.New("must be a rate such as 100/s, 30/m, 5/h or none, at most 1e9/s")
 	}
-	*r = rate{n / per, true, v == "none"}
+	*r = rateFlag{n / per, true, v == "none"}
 	return nil
 }
 
-func (*rate) Type() string { return "rate" }
+func (*rateFlag) Type() string { return "rate" }
 
-// bound is a flag for a number, or none.
-type bound struct {
+// limitFlag is a flag for a number, or none.
+type limitFlag struct {
 	n    int64
 	set  bool
 	none bool
 }
 
-func (b *bound) String() string {
+func (b *limitFlag) String() string {
 	if b == nil || !b.set {
 		return ""
 	}
 	return strconv.FormatInt(b.n, 10)
 }
 
-func (b *bound) Set(v string) error {
+func (b *limitFlag) Set(v string) error {
 	if v == "none" {
-		*b = bound{set: true, none: true}
+		*b = limitFlag{set: true, none: true}
 		return nil
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 || n > 1e9 {
 		return errors.New("must be none or a number from 0 to 1000000000")
 	}
-	*b = bound{n: n, set: true}
+	*b = limitFlag{n: n, set: true}
 	return nil
 }
 
-func (*bound) Type() string { return "number" }
+func (*limitFlag) Type() string { return "number" }
 
 // zero reports whether it is 0, and not none.
-func (b *bound) zero() bool { return b.set && !b.none && b.n == 0 }
+func (b *limitFlag) zero() bool { return b.set && !b.none && b.n == 0 }
 
 // value returns the number, nil for none.
-func (b *bound) value() *int64 {
+func (b *limitFlag) value() *int64 {
 	if b.none {
 		return nil
 	}
@@ -128,29 +128,29 @@ func (*statuses) Type() string { return "list" }
 
 func (s *statuses) has(n int) bool { return s.all || slices.Contains(s.list, n) }
 
-// age is a filter flag for the least age.
-type age time.Duration
+// ageFlag is a filter flag for the least age.
+type ageFlag time.Duration
 
-func (a *age) String() string {
+func (a *ageFlag) String() string {
 	if *a == 0 {
 		return ""
 	}
 	return time.Duration(*a).String()
 }
 
-func (a *age) Set(v string) error {
+func (a *ageFlag) Set(v string) error {
 	d, err := time.ParseDuration(v)
 	if most := wire.MaxDurationMS * time.Millisecond; err != nil || d < time.Millisecond || d > most {
 		return fmt.Errorf("must be a duration from 1ms to %v, such as 90s or 2h", most)
 	}
-	*a = age(d)
+	*a = ageFlag(d)
 	return nil
 }
 
-func (*age) Type() string { return "age" }
+func (*ageFlag) Type() string { return "age" }
 
 // ms returns the age in milliseconds; 0: not set.
-func (a age) ms() int64 { return time.Duration(a).Milliseconds() }
+func (a ageFlag) ms() int64 { return time.Duration(a).Milliseconds() }
 
 // checkDurations refuses values of these flags that the broker would misread: it counts in
 // milliseconds, and 0 means none.
@@ -163,18 +163,18 @@ func checkDurations(f *pflag.FlagSet, names ...string) error {
 	return nil
 }
 
-// filled is a filter flag. An empty value may come from a shell variable that is not set. It is
+// nonEmptyFlag is a filter flag. An empty value may come from a shell variable that is not set. It is
 // refused, because it must not select everything.
-type filled string
+type nonEmptyFlag string
 
-func (f *filled) String() string { return string(*f) }
+func (f *nonEmptyFlag) String() string { return string(*f) }
 
-func (f *filled) Set(v string) error {
+func (f *nonEmptyFlag) Set(v string) error {
 	if v == "" {
 		return errors.New("is empty; leave it out to mean all")
 	}
-	*f = filled(v)
+	*f = nonEmptyFlag(v)
 	return nil
 }
 
-func (*filled) Type() string { return "string" }
+func (*nonEmptyFlag) Type() string { return "string" }

@@ -186,13 +186,13 @@ func (v *view) sort(by string, descending bool) {
 	}
 }
 
-// look has the colours of the parts of a table.
-type look struct{ head, sorted, bad, note text.Colors }
+// tableStyle has the colours of the parts of a table.
+type tableStyle struct{ head, sorted, bad, note text.Colors }
 
 // onScreen returns the look for a terminal, with or without colours. A dark and a light screen can
 // show it.
-func onScreen(colours bool) look {
-	l := look{
+func onScreen(colours bool) tableStyle {
+	l := tableStyle{
 		head: text.Colors{text.ReverseVideo}, sorted: text.Colors{text.ReverseVideo, text.Bold, text.Underline},
 		bad: text.Colors{text.Bold}, note: text.Colors{text.Bold},
 	}
@@ -203,7 +203,7 @@ func onScreen(colours bool) look {
 }
 
 // table lays the rows out for a width; 0: as wide as needed.
-func (v *view) table(width int, sorted string, l look) []string {
+func (v *view) table(width int, sorted string, l tableStyle) []string {
 	name := 4
 	for i := range v.Types {
 		name = max(name, cli.Width(v.Types[i].label()))

@@ -235,13 +235,13 @@ func (w *work) check() error {
 		return cli.Usagef("the type is empty")
 	case slices.ContainsFunc(w.types, func(typ string) bool { return slices.Contains(w.except, typ) }):
 		return cli.Usagef("a type is both served and left out: %.200q", w.except)
-	case w.several() && w.link.compat:
+	case w.several() && w.conn.compat:
 		return cli.Usagef("several types and --compat exclude each other: the original protocol has one per worker")
 	case w.jobs < 1 || w.jobs > maxJobs:
 		return cli.Usagef("-j %d: must be 1 … %d", w.jobs, maxJobs)
 	case w.base64 && (w.input != formAuto || w.output != formAuto):
 		return cli.Usagef("--base64 is short for --input base64 --output base64")
-	case w.progress && w.link.compat:
+	case w.progress && w.conn.compat:
 		return cli.Usagef("--progress and --compat exclude each other: the original protocol knows no progress")
 	}
 	return nil
@@ -280,28 +280,28 @@ func (w *work) run(args []string, dash int) error {
 	c := &command{
 		guard: guard, args: args, unsafe: w.unsafe, timeout: w.timeout, input: w.input, output: w.output,
 		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
-		progress: w.progress, compat: w.link.compat, kill: kill,
+		progress: w.progress, compat: w.conn.compat, kill: kill,
 	}
 	if w.stderr {
 		c.stderr = w.err
 	}
-	opts, err := w.link.options(w.link.worker, clientName("work"))
+	opts, err := w.conn.options(w.conn.worker, clientName("work"))
 	if err != nil {
 		return err
 	}
-	if !w.link.compat {
+	if !w.conn.compat {
 		opts = append(opts, gloom.Heartbeat(heartbeat))
 	}
-	tell := &teller{work: w, brokers: map[string]*joined{}}
+	tell := &workReporter{work: w, brokers: map[string]*brokerState{}}
 	worker := &gloom.Worker{
-		Types: w.types, Except: w.except, Headers: !w.link.compat,
+		Types: w.types, Except: w.except, Headers: !w.conn.compat,
 		Concurrency: w.jobs, Handler: tell.counting(c.serve),
 		Options: append(opts, gloom.Notify(tell.notice)),
 	}
 	if !w.several() {
 		worker.Type, worker.Types = w.types[0], nil
 	}
-	if guard != nil && !w.link.compat { // with compat, a stopped worker keeps its jobs
+	if guard != nil && !w.conn.compat { // with compat, a stopped worker keeps its jobs
 		done := make(chan struct{})
 		defer close(done)
 		go alive(guard, done)
@@ -324,7 +324,7 @@ func alive(guard *launch.Guard, done <-chan struct{}) {
 }
 
 // serve runs the worker until signals end it.
-func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell *teller) error {
+func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell *workReporter) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -343,7 +343,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 			if n > 2 {
 				return cli.Quiet(cli.ExitInterrupted)
 			}
-			return noBroker(w.link.worker, "worker-addr", err)
+			return noBroker(w.conn.worker, "worker-addr", err)
 		case <-signals:
 		}
 		switch n {
@@ -362,26 +362,26 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 	}
 }
 
-// teller reports what happens to connections, once per broker instead of once per socket, and
+// workReporter reports what happens to connections, once per broker instead of once per socket, and
 // counts jobs.
-type teller struct {
+type workReporter struct {
 	*work
 	running atomic.Int64
 	ok, bad atomic.Int64
 
 	mu      sync.Mutex // guards brokers
-	brokers map[string]*joined
+	brokers map[string]*brokerState
 }
 
-// joined is the state of a broker's connections. Each kind of failure is reported once, until one
+// brokerState is the state of a broker's connections. Each kind of failure is reported once, until one
 // of them has joined again.
-type joined struct {
+type brokerState struct {
 	before       bool
 	lost, failed bool
-	given        bool // up
+	givenUp      bool // up
 }
 
-func (t *teller) counting(h gloom.Handler) gloom.Handler {
+func (t *workReporter) counting(h gloom.Handler) gloom.Handler {
 	return func(ctx context.Context, job *gloom.Job) (any, error) {
 		t.running.Add(1)
 		defer t.running.Add(-1)
@@ -405,12 +405,12 @@ func (t *teller) counting(h gloom.Handler) gloom.Handler {
 	}
 }
 
-func (t *teller) notice(n gloom.Notice) {
+func (t *workReporter) notice(n gloom.Notice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.brokers[n.Addr]
 	if b == nil {
-		b = &joined{}
+		b = &brokerState{}
 		t.brokers[n.Addr] = b
 	}
 	switch n.Event {
@@ -422,7 +422,7 @@ func (t *teller) notice(n gloom.Notice) {
 			}
 			t.say("serving %s %sat %s, %d at a time", cli.Clean(strings.Join(t.types, ", ")), again, n.Addr, t.jobs)
 		}
-		*b = joined{before: true, given: b.given}
+		*b = brokerState{before: true, givenUp: b.givenUp}
 	case gloom.EventLost:
 		if !b.lost {
 			t.say("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
@@ -434,24 +434,24 @@ func (t *teller) notice(n gloom.Notice) {
 		}
 		b.failed = true
 	case gloom.EventGivenUp:
-		if len(t.link.worker) > 1 && !b.given {
+		if len(t.conn.worker) > 1 && !b.givenUp {
 			var f *cli.Fault
 			errors.As(classify(n.Err), &f)
 			t.say("giving up on %s: %s%s", n.Addr, f, inBrackets(f.Hint))
 		}
-		b.given = true
+		b.givenUp = true
 	case gloom.EventPanic:
 		t.say("%v", n.Err)
 	}
 }
 
-func (t *teller) say(format string, args ...any) {
+func (t *workReporter) say(format string, args ...any) {
 	if !t.quiet {
 		t.note(format, args...)
 	}
 }
 
-func (t *teller) summary() {
+func (t *workReporter) summary() {
 	s := cli.Plural(int(t.ok.Load()), "run") + " answered"
 	if bad := t.bad.Load(); bad > 0 {
 		s += fmt.Sprintf(", %d failed", bad)
