@@ -19,8 +19,8 @@ import (
 const (
 	tableName = "gloom_bench_jobs"
 	database  = "gloom_bench"
-	// resting is the target of the backlog, which no worker serves.
-	resting = "resting"
+	// idle is the target of the backlog, which no worker serves.
+	idle = "resting"
 )
 
 const tableText = `CREATE TABLE ` + tableName + ` (
@@ -38,23 +38,23 @@ const tableText = `CREATE TABLE ` + tableName + ` (
   KEY status_target_idx (status, target, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`
 
-// base is the database under measurement.
-type base struct {
-	own   *mariadbtest.Server // nil when it was given
-	mysql config.MySQL
-	db    *sql.DB
-	pid   int // of the server, 0 when it is not on this machine
+// testDB is the database under measurement.
+type testDB struct {
+	ownServer *mariadbtest.Server // nil when it was given
+	mysql     config.MySQL
+	db        *sql.DB
+	pid       int // of the server, 0 when it is not on this machine
 }
 
-func openBase(o Options) (*base, error) {
-	b := &base{mysql: o.MySQL}
+func openDB(o Options) (*testDB, error) {
+	b := &testDB{mysql: o.MySQL}
 	if o.MySQL.User == "" {
 		var err error
-		if b.own, err = mariadbtest.Start(mariadbtest.Options{Durable: true, Args: []string{"--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M"}}); err != nil {
+		if b.ownServer, err = mariadbtest.Start(mariadbtest.Options{Durable: true, Args: []string{"--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M"}}); err != nil {
 			return nil, err
 		}
-		b.mysql = config.MySQL{Host: "127.0.0.1", Port: b.own.Port(), User: "root", Database: database}
-		b.pid = b.own.PID()
+		b.mysql = config.MySQL{Host: "127.0.0.1", Port: b.ownServer.Port(), User: "root", Database: database}
+		b.pid = b.ownServer.PID()
 	} else {
 		b.pid, _ = proc.Listener(o.MySQL.Port)
 	}
@@ -66,7 +66,7 @@ func openBase(o Options) (*base, error) {
 		c.Net, c.Addr = "unix", b.mysql.Socket
 	}
 	c.InterpolateParams, c.MultiStatements = true, true
-	if b.own == nil {
+	if b.ownServer == nil {
 		c.DBName = b.mysql.Database
 	}
 	connector, err := mysql.NewConnector(c)
@@ -75,7 +75,7 @@ func openBase(o Options) (*base, error) {
 		return nil, err
 	}
 	b.db = sql.OpenDB(connector)
-	if b.own != nil {
+	if b.ownServer != nil {
 		if _, err := b.db.Exec("CREATE DATABASE " + database + " CHARACTER SET utf8"); err != nil {
 			b.close()
 			return nil, err
@@ -84,20 +84,20 @@ func openBase(o Options) (*base, error) {
 	return b, nil
 }
 
-func (b *base) close() {
+func (b *testDB) close() {
 	if b.db != nil {
-		if b.own == nil {
+		if b.ownServer == nil {
 			b.db.Exec(fmt.Sprintf("DROP TABLE IF EXISTS `%s`.%s, `%[1]s`.%[2]s_claims", b.mysql.Database, tableName))
 		}
 		b.db.Close()
 	}
-	if b.own != nil {
-		b.own.Close()
+	if b.ownServer != nil {
+		b.ownServer.Close()
 	}
 }
 
 // session returns a connection that uses the database.
-func (b *base) session(ctx context.Context) (*sql.Conn, error) {
+func (b *testDB) session(ctx context.Context) (*sql.Conn, error) {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return nil, err
@@ -110,14 +110,14 @@ func (b *base) session(ctx context.Context) (*sql.Conn, error) {
 }
 
 // fill makes a fresh table with a backlog.
-func (b *base) fill(ctx context.Context, conn *sql.Conn, o Options) error {
+func (b *testDB) fill(ctx context.Context, conn *sql.Conn, o Options) error {
 	if _, err := conn.ExecContext(ctx, "DROP TABLE IF EXISTS "+tableName+", "+tableName+"_claims; "+tableText); err != nil {
 		return err
 	}
-	return b.insert(ctx, conn, o.Backlog, func(int) string { return resting })
+	return b.insert(ctx, conn, o.Backlog, func(int) string { return idle })
 }
 
-func (b *base) insert(ctx context.Context, conn *sql.Conn, rows int, target func(int) string) error {
+func (b *testDB) insert(ctx context.Context, conn *sql.Conn, rows int, target func(int) string) error {
 	const step = 5000
 	now := time.Now().Unix()
 	for from := 0; from < rows; from += step {
@@ -137,13 +137,13 @@ func (b *base) insert(ctx context.Context, conn *sql.Conn, rows int, target func
 }
 
 // undone counts the served rows that have not ended correctly.
-func (b *base) undone(ctx context.Context, conn *sql.Conn, answer string) (n int, err error) {
+func (b *testDB) undone(ctx context.Context, conn *sql.Conn, answer string) (n int, err error) {
 	err = conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+tableName+" WHERE target <> ? AND NOT (status = 'done' AND result = 'ok'"+
-		" AND time_started > 0 AND time_finished >= time_started AND stdout = ? AND stderr = '')", resting, answer).Scan(&n)
+		" AND time_started > 0 AND time_finished >= time_started AND stdout = ? AND stderr = '')", idle, answer).Scan(&n)
 	return n, err
 }
 
-func (b *base) cpu() time.Duration {
+func (b *testDB) cpu() time.Duration {
 	if b.pid == 0 {
 		return 0
 	}
@@ -151,7 +151,7 @@ func (b *base) cpu() time.Duration {
 	return d
 }
 
-func (b *base) version(ctx context.Context) (version, flush string) {
+func (b *testDB) version(ctx context.Context) (version, flush string) {
 	b.db.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version, &flush)
 	return version, flush
 }

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// original does the rows as the original daemon's documentation says: a page is
+// originalRun does the rows as the original daemon's documentation says: a page is
 // selected for update and accepted with one UPDATE. Then each row costs one UPDATE to
 // running and one to done, each in its own transaction, all over one connection. The
 // cost that a Node process adds is not counted.
-type original struct {
+type originalRun struct {
 	conn    *sql.Conn
 	targets string
 	limit   int
 	answer  string
 }
 
-func newOriginal(ctx context.Context, b *base, o Options, answer string) (*original, error) {
+func newOriginalRun(ctx context.Context, b *testDB, o Options, answer string) (*originalRun, error) {
 	conn, err := b.session(ctx)
 	if err != nil {
 		return nil, err
@@ -28,10 +28,10 @@ func newOriginal(ctx context.Context, b *base, o Options, answer string) (*origi
 	for i := range o.Targets {
 		names = append(names, "'"+targetName(i)+"'")
 	}
-	return &original{conn: conn, targets: strings.Join(names, ","), limit: max(o.FetchLimit, 1), answer: answer}, nil
+	return &originalRun{conn: conn, targets: strings.Join(names, ","), limit: max(o.FetchLimit, 1), answer: answer}, nil
 }
 
-func (w *original) run(ctx context.Context, _ int) error {
+func (w *originalRun) run(ctx context.Context, _ int) error {
 	for {
 		if n, err := w.page(ctx); err != nil || n == 0 {
 			return err
@@ -39,7 +39,7 @@ func (w *original) run(ctx context.Context, _ int) error {
 	}
 }
 
-func (w *original) page(ctx context.Context) (int, error) {
+func (w *originalRun) page(ctx context.Context) (int, error) {
 	tx, err := w.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
@@ -80,6 +80,6 @@ func (w *original) page(ctx context.Context) (int, error) {
 	return len(ids), nil
 }
 
-func (w *original) close() {
+func (w *originalRun) close() {
 	w.conn.Close()
 }

@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	b, err := openBase(o)
+	b, err := openDB(o)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 		if round.Undone > 0 {
 			return rep, fmt.Errorf("%d rows did not end correctly", round.Undone)
 		}
-		if _, err := conn.ExecContext(ctx, "DELETE FROM "+tableName+" WHERE target <> ?", resting); err != nil {
+		if _, err := conn.ExecContext(ctx, "DELETE FROM "+tableName+" WHERE target <> ?", idle); err != nil {
 			return rep, err
 		}
 	}
@@ -90,7 +90,7 @@ type worker interface {
 	close()
 }
 
-func measure(ctx context.Context, b *base, conn *sql.Conn, o Options) (Round, error) {
+func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	answer := strings.Repeat("x", o.Answer)
@@ -98,9 +98,9 @@ func measure(ctx context.Context, b *base, conn *sql.Conn, o Options) (Round, er
 	var err error
 	switch o.Mode {
 	case ModeOriginal:
-		w, err = newOriginal(ctx, b, o, answer)
+		w, err = newOriginalRun(ctx, b, o, answer)
 	default:
-		w, err = newBridged(ctx, b, o, answer)
+		w, err = newBridgeRun(ctx, b, o, answer)
 	}
 	if err != nil {
 		return Round{}, err
@@ -122,7 +122,7 @@ func measure(ctx context.Context, b *base, conn *sql.Conn, o Options) (Round, er
 	r.DatabaseCPU, r.OwnCPU = int64(b.cpu()-database), int64(proc.OwnCPU()-own)
 	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.DatabaseCPU+r.OwnCPU)).Seconds()/took.Seconds())
 	r.Flushes = b.flushes(ctx) - flushes
-	if b, ok := w.(*bridged); ok {
+	if b, ok := w.(*bridgeRun); ok {
 		r.Batch = b.batch()
 	}
 	r.Undone, err = b.undone(ctx, conn, answer)
@@ -130,20 +130,20 @@ func measure(ctx context.Context, b *base, conn *sql.Conn, o Options) (Round, er
 }
 
 // flushes returns how often the server has flushed a file.
-func (b *base) flushes(ctx context.Context) (n int64) {
+func (b *testDB) flushes(ctx context.Context) (n int64) {
 	var name string
 	b.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_data_fsyncs'").Scan(&name, &n)
 	return n
 }
 
-// bridged is a bridge in this process, with workers or a launcher.
-type bridged struct {
+// bridgeRun is a bridge in this process, with workers or a launcher.
+type bridgeRun struct {
 	b       *bridge.Bridge
 	metrics *prometheus.Registry
 	workers []*gloom.Worker
 }
 
-func newBridged(ctx context.Context, base *base, o Options, answer string) (*bridged, error) {
+func newBridgeRun(ctx context.Context, base *testDB, o Options, answer string) (*bridgeRun, error) {
 	cfg := config.Worker{
 		Name: "bench", Orphans: "fail", MaxOutputBuffer: 1 << 20, Lease: 10 * time.Second, ShutdownTimeout: 10 * time.Second, MySQL: base.mysql,
 	}
@@ -153,7 +153,7 @@ func newBridged(ctx context.Context, base *base, o Options, answer string) (*bri
 	if o.Mode == ModeLaunch {
 		cfg.Launcher = o.Command
 	}
-	w := &bridged{metrics: prometheus.NewRegistry()}
+	w := &bridgeRun{metrics: prometheus.NewRegistry()}
 	var err error
 	if w.b, err = bridge.Open(ctx, cfg, zerolog.Nop(), w.metrics); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func newBridged(ctx context.Context, base *base, o Options, answer string) (*bri
 }
 
 // batch returns the mean size of a transaction.
-func (w *bridged) batch() float64 {
+func (w *bridgeRun) batch() float64 {
 	for _, m := range w.family("jobd_write_rows") {
 		return m.GetHistogram().GetSampleSum() / float64(max(m.GetHistogram().GetSampleCount(), 1))
 	}
@@ -185,14 +185,14 @@ func (w *bridged) batch() float64 {
 }
 
 // ended returns how many rows the bridge has ended.
-func (w *bridged) ended() (n float64) {
+func (w *bridgeRun) ended() (n float64) {
 	for _, m := range w.family("jobd_rows_ended_total") {
 		n += m.GetCounter().GetValue()
 	}
 	return n
 }
 
-func (w *bridged) family(name string) []*dto.Metric {
+func (w *bridgeRun) family(name string) []*dto.Metric {
 	families, _ := w.metrics.Gather()
 	for _, f := range families {
 		if f.GetName() == name {
@@ -202,7 +202,7 @@ func (w *bridged) family(name string) []*dto.Metric {
 	return nil
 }
 
-func (w *bridged) run(ctx context.Context, rows int) error {
+func (w *bridgeRun) run(ctx context.Context, rows int) error {
 	w.b.Poll(nil)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -216,7 +216,7 @@ func (w *bridged) run(ctx context.Context, rows int) error {
 	return nil
 }
 
-func (w *bridged) close() {
+func (w *bridgeRun) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, g := range w.workers {

@@ -10,8 +10,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// book records what has happened to each job of a round.
-type book struct {
+// ledger records what has happened to each job of a round.
+type ledger struct {
 	sent []time.Time
 	runs []atomic.Int32
 	ends atomic.Int64
@@ -25,14 +25,14 @@ type book struct {
 	closed  bool
 }
 
-func newBook(jobs int) *book {
-	return &book{
+func newBook(jobs int) *ledger {
+	return &ledger{
 		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), all: int64(jobs), over: make(chan struct{}),
 		latency: hdrhistogram.New(1, int64(10*time.Minute/time.Microsecond), 3),
 	}
 }
 
-func (b *book) ran(n int) {
+func (b *ledger) ran(n int) {
 	if b.line {
 		return
 	}
@@ -43,7 +43,7 @@ func (b *book) ran(n int) {
 	}
 }
 
-func (b *book) ended(n int) {
+func (b *ledger) ended(n int) {
 	if !b.line {
 		took := time.Since(b.sent[n])
 		b.mu.Lock()
@@ -56,7 +56,7 @@ func (b *book) ended(n int) {
 }
 
 // fail ends the round; only the first error counts.
-func (b *book) fail(err error) {
+func (b *ledger) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil && !b.closed {
@@ -68,7 +68,7 @@ func (b *book) fail(err error) {
 	}
 }
 
-func (b *book) running() bool {
+func (b *ledger) running() bool {
 	select {
 	case <-b.over:
 		return false
@@ -78,7 +78,7 @@ func (b *book) running() bool {
 }
 
 // wait returns when all jobs have ended.
-func (b *book) wait(ctx context.Context) error {
+func (b *ledger) wait(ctx context.Context) error {
 	select {
 	case <-b.over:
 		return b.err
@@ -87,7 +87,7 @@ func (b *book) wait(ctx context.Context) error {
 	}
 }
 
-func (b *book) quantile(q float64) float64 {
+func (b *ledger) quantile(q float64) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return float64(b.latency.ValueAtQuantile(q)) / 1000

@@ -14,7 +14,7 @@ import (
 type servers struct {
 	master *jqtest.Server
 	redis  *redistest.Server
-	crews  []*crew
+	crews  []*workers
 }
 
 // start starts a jq-master and, if the system has one, a Redis.

@@ -14,25 +14,25 @@ import (
 	"gloom/bench/poll"
 )
 
-// crew has workers to which jobs are pushed, which report them done at once, and pushers, all on
+// workers are workers to which jobs are pushed, which report them done at once, and pushers, all on
 // one thread: a goroutine for each of their connections would cost as much as the master under
 // measurement.
-type crew struct {
+type workers struct {
 	loop     *poll.Loop
 	listener net.Listener
 	addr     string
-	book     *book
-	workers  []*reporter
+	ledger   *ledger
+	all      []*reporter
 	ended    chan struct{} // closed when the loop has ended
 }
 
 // hire registers workers with a master.
-func hire(addr string, o Options, b *book) (*crew, error) {
+func hire(addr string, o Options, b *ledger) (*workers, error) {
 	loop, err := poll.New(time.Now())
 	if err != nil {
 		return nil, err
 	}
-	w := &crew{loop: loop, addr: addr, book: b, ended: make(chan struct{})}
+	w := &workers{loop: loop, addr: addr, ledger: b, ended: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
 		if err := loop.Run(func(int64) int64 { return -1 }); err != nil {
@@ -51,7 +51,7 @@ func hire(addr string, o Options, b *book) (*crew, error) {
 	return w, nil
 }
 
-func (w *crew) register(o Options) error {
+func (w *workers) register(o Options) error {
 	c, err := dial(w.addr)
 	if err != nil {
 		return err
@@ -69,17 +69,17 @@ func (w *crew) register(o Options) error {
 			return fmt.Errorf("no worker_id in %q", answer)
 		}
 		r := &reporter{id: id}
-		r.asker = asker{crew: w, want: 204, head: request("POST", "/done", "msgpack", "worker-id: "+id+"\r\n"), next: r.next, answered: r.answered}
-		w.workers = append(w.workers, r)
-		if err := w.dial(&r.asker); err != nil {
+		r.requester = requester{workers: w, want: 204, head: request("POST", "/done", "msgpack", "worker-id: "+id+"\r\n"), next: r.next, answered: r.answered}
+		w.all = append(w.all, r)
+		if err := w.dial(&r.requester); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dial connects an asker, which then sends its requests.
-func (w *crew) dial(a *asker) (err error) {
+// dial connects a requester, which then sends its requests.
+func (w *workers) dial(a *requester) (err error) {
 	w.loop.Do(func() {
 		if a.conn, err = w.loop.Dial(w.addr, a); err == nil {
 			a.ask()
@@ -88,7 +88,7 @@ func (w *crew) dial(a *asker) (err error) {
 	return err
 }
 
-func (w *crew) accept() {
+func (w *workers) accept() {
 	for {
 		nc, err := w.listener.Accept()
 		if err != nil {
@@ -96,24 +96,24 @@ func (w *crew) accept() {
 		}
 		w.loop.Do(func() {
 			if _, err := w.loop.Adopt(nc, &slot{w}); err != nil {
-				w.book.fail(err)
+				w.ledger.fail(err)
 			}
 		})
 	}
 }
 
 // enqueue lets pushers send all jobs, each pusher one at a time.
-func (w *crew) enqueue(ctx context.Context, o Options) error {
+func (w *workers) enqueue(ctx context.Context, o Options) error {
 	sent := 0
 	for range o.Pushers {
 		text := body(o)
-		a := &asker{crew: w, want: 201, head: request("POST", "/job", "msgpack", ""), answered: func() {}}
+		a := &requester{workers: w, want: 201, head: request("POST", "/job", "msgpack", ""), answered: func() {}}
 		a.next = func() []byte {
 			if sent == o.Jobs || ctx.Err() != nil {
 				return nil
 			}
 			binary.BigEndian.PutUint32(text[len(text)-4:], uint32(sent))
-			w.book.sent[sent] = time.Now()
+			w.ledger.sent[sent] = time.Now()
 			sent++
 			return text
 		}
@@ -124,9 +124,9 @@ func (w *crew) enqueue(ctx context.Context, o Options) error {
 	return nil
 }
 
-// asker makes one request after the other.
-type asker struct {
-	*crew
+// requester makes one request after the other.
+type requester struct {
+	*workers
 	conn     *poll.Conn
 	head     string
 	want     int           // status
@@ -135,7 +135,7 @@ type asker struct {
 	asking   bool
 }
 
-func (a *asker) ask() {
+func (a *requester) ask() {
 	if a.asking {
 		return
 	}
@@ -146,7 +146,7 @@ func (a *asker) ask() {
 }
 
 // Data implements poll.Handler.
-func (a *asker) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
+func (a *requester) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
 	first, body, size, err := message(in)
 	if size == 0 && err == nil {
 		return 0
@@ -159,7 +159,7 @@ func (a *asker) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
 		err = fmt.Errorf("%.40q…: status %d, not %d: %.200q", a.head, status, a.want, body)
 	}
 	if err != nil {
-		a.book.fail(err)
+		a.ledger.fail(err)
 		return len(in)
 	}
 	a.asking = false
@@ -169,15 +169,15 @@ func (a *asker) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
 }
 
 // Closed implements poll.Handler.
-func (a *asker) Closed(_ *poll.Conn, err error) {
+func (a *requester) Closed(_ *poll.Conn, err error) {
 	if a.asking {
-		a.book.fail(fmt.Errorf("%.40q…: the connection is gone: %w", a.head, errors.Join(err)))
+		a.ledger.fail(fmt.Errorf("%.40q…: the connection is gone: %w", a.head, errors.Join(err)))
 	}
 }
 
 // reporter reports jobs done for one worker.
 type reporter struct {
-	asker
+	requester
 	id   string
 	jobs []run // that have run; the first is being reported
 	body []byte
@@ -199,12 +199,12 @@ func (r *reporter) next() []byte {
 }
 
 func (r *reporter) answered() {
-	r.book.ended(int(r.jobs[0].number))
+	r.ledger.ended(int(r.jobs[0].number))
 	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 }
 
 // slot takes the jobs of one connection.
-type slot struct{ *crew }
+type slot struct{ *workers }
 
 var (
 	accepted = []byte("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
@@ -224,15 +224,15 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 		worker, wrong := strconv.Atoi(index)
 		_, id, ok := bytes.Cut(body, idKey)
 		_, number, ok2 := bytes.Cut(body, numKey)
-		if err != nil || wrong != nil || worker >= len(s.workers) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
-			s.book.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, wrong)))
+		if err != nil || wrong != nil || worker >= len(s.all) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
+			s.ledger.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, wrong)))
 			return len(in)
 		}
 		c.SetOut(append(c.Out(), accepted...))
 		r := run{[36]byte(id), binary.BigEndian.Uint32(number)}
-		s.book.ran(int(r.number))
-		s.workers[worker].jobs = append(s.workers[worker].jobs, r)
-		s.workers[worker].ask()
+		s.ledger.ran(int(r.number))
+		s.all[worker].jobs = append(s.all[worker].jobs, r)
+		s.all[worker].ask()
 	}
 }
 
@@ -241,7 +241,7 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 func (*slot) Closed(*poll.Conn, error) {}
 
 // close ends the workers; the jobs that they have not reported stay with the master.
-func (w *crew) close() {
+func (w *workers) close() {
 	if w.listener != nil {
 		w.listener.Close()
 	}
@@ -250,13 +250,13 @@ func (w *crew) close() {
 }
 
 // dismiss unregisters the workers, which still report the jobs that they have run.
-func (w *crew) dismiss() error {
+func (w *workers) dismiss() error {
 	c, err := dial(w.addr)
 	if err != nil {
 		return err
 	}
 	defer c.conn.Close()
-	for _, r := range w.workers {
+	for _, r := range w.all {
 		if _, err := c.must(204, request("DELETE", "/worker", "json", "worker-id: "+r.id+"\r\n"), nil); err != nil {
 			return err
 		}

@@ -1,5 +1,5 @@
 // Package load makes work for a job server and checks the answers: submitters and
-// workers on a few event loops, a book of the jobs that each submitter waits for, a
+// workers on a few event loops, the outstanding jobs of each submitter, a
 // pacer for fixed rates, and the churn of peers that come and go.
 //
 // It knows no protocol (it is given a Protocol), starts no server, and judges no

@@ -51,7 +51,7 @@ func New(cfg Config) (*Generator, error) {
 	traits := cfg.Protocol.Traits()
 	for i := range cfg.Submitters {
 		l := g.lanes[i%len(g.lanes)]
-		l.submitters = append(l.submitters, &Submitter{Index: cfg.First + i, lane: l, traits: traits, book: book{sub: uint32(cfg.First + i)}})
+		l.submitters = append(l.submitters, &Submitter{Index: cfg.First + i, lane: l, traits: traits, jobs: outstanding{sub: uint32(cfg.First + i)}})
 	}
 	for i := range cfg.Workers + cfg.Idle {
 		l := g.lanes[i%len(g.lanes)]
@@ -217,7 +217,7 @@ func (g *Generator) Answered(ctx context.Context) (at int64, err error) {
 
 func (l *lane) settled() bool {
 	for _, s := range l.submitters {
-		if s.budget > 0 || s.book.out > 0 || s.unack > 0 {
+		if s.budget > 0 || s.jobs.count > 0 || s.unack > 0 {
 			return false
 		}
 	}
@@ -263,7 +263,7 @@ func (g *Generator) Take(record bool) (Snapshot, error) {
 func (g *Generator) Outstanding() (n int) {
 	_ = g.each(func(l *lane) error {
 		for _, s := range l.submitters {
-			n += s.book.out
+			n += s.jobs.count
 		}
 		return nil
 	})
@@ -296,9 +296,9 @@ func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 }
 
 func (l *lane) missing(s *Submitter) {
-	if s.book.out > 0 {
-		l.faults.Counts[Lost] += int64(s.book.out) - 1
-		l.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.book.out)
+	if s.jobs.count > 0 {
+		l.faults.Counts[Lost] += int64(s.jobs.count) - 1
+		l.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.jobs.count)
 	}
 	if s.unack > 0 {
 		l.faults.Counts[Unacked] += int64(s.unack) - 1

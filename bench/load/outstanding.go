@@ -1,13 +1,13 @@
 package load
 
-// book has the jobs that one submitter waits for. A job takes a free place (slot) and
+// outstanding has the jobs that one submitter waits for. A job takes a free place (slot) and
 // that place's next turn. Its number contains both, so every answer is judged exactly
 // without a map: that turn must be the one that holds the place.
-type book struct {
+type outstanding struct {
 	sub   uint32
 	slots []slot
 	free  []uint32
-	out   int // jobs submitted and not answered
+	count int // jobs submitted and not answered
 	acked int // of these, how many were acked
 }
 
@@ -27,7 +27,7 @@ const (
 
 // open takes a place for a job sent (or meant to be sent) at the given time;
 // false when MaxOutstanding are out.
-func (b *book) open(sent int64) (Number, bool) {
+func (b *outstanding) open(sent int64) (Number, bool) {
 	var i uint32
 	if k := len(b.free); k > 0 {
 		i = b.free[k-1]
@@ -42,12 +42,12 @@ func (b *book) open(sent int64) (Number, bool) {
 	s := &b.slots[i]
 	s.turn = (s.turn + 1) & (1<<turnBits - 1)
 	s.sent, s.state = sent, slotSent
-	b.out++
+	b.count++
 	return makeNumber(b.sub, s.turn, i), true
 }
 
 // find judges a number: it returns the place that the job holds, or the fault.
-func (b *book) find(n Number) (*slot, Fault, bool) {
+func (b *outstanding) find(n Number) (*slot, Fault, bool) {
 	if n.Submitter() != int(b.sub) {
 		return nil, Swapped, false
 	}
@@ -65,7 +65,7 @@ func (b *book) find(n Number) (*slot, Fault, bool) {
 	return nil, Unknown, false
 }
 
-func (b *book) ack(n Number) (Fault, bool) {
+func (b *outstanding) ack(n Number) (Fault, bool) {
 	s, fault, ok := b.find(n)
 	switch {
 	case !ok:
@@ -79,7 +79,7 @@ func (b *book) ack(n Number) (Fault, bool) {
 }
 
 // close ends a job, and returns when it was sent and whether its ack had not come.
-func (b *book) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
+func (b *outstanding) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
 	s, fault, ok := b.find(n)
 	if !ok {
 		return 0, false, fault, false
@@ -89,19 +89,19 @@ func (b *book) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) 
 		b.acked--
 	}
 	s.state = slotFree
-	b.out--
+	b.count--
 	b.free = append(b.free, n.slot())
 	return s.sent, unacked, 0, true
 }
 
 // forget drops all outstanding jobs, as when the submitter hangs up: after that, no
 // answer is valid.
-func (b *book) forget() {
+func (b *outstanding) forget() {
 	for i := range b.slots {
 		if s := &b.slots[i]; s.state != slotFree {
 			s.state = slotFree
 			b.free = append(b.free, uint32(i))
 		}
 	}
-	b.out, b.acked = 0, 0
+	b.count, b.acked = 0, 0
 }

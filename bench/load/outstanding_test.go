@@ -6,7 +6,7 @@ import (
 )
 
 func TestBookTellsFaultsApart(t *testing.T) {
-	b := book{sub: 3}
+	b := outstanding{sub: 3}
 	first, _ := b.open(100)
 	second, _ := b.open(200)
 
@@ -42,20 +42,20 @@ func TestBookTellsFaultsApart(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", name, fault, ok, c.want)
 		}
 	}
-	if b.out != 1 {
-		t.Errorf("%d outstanding, want 1", b.out)
+	if b.count != 1 {
+		t.Errorf("%d outstanding, want 1", b.count)
 	}
 	b.forget()
-	if _, _, fault, ok := b.close(again); ok || fault != Doubled || b.out != 0 {
-		t.Errorf("after forgetting: %v, %v, %d outstanding", fault, ok, b.out)
+	if _, _, fault, ok := b.close(again); ok || fault != Doubled || b.count != 0 {
+		t.Errorf("after forgetting: %v, %v, %d outstanding", fault, ok, b.count)
 	}
 }
 
-// The book equals a plain set, whatever the order of answers.
+// outstanding equals a plain set, whatever the order of answers.
 func TestBookAgainstSet(t *testing.T) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, seed))
-	b := book{sub: 1}
+	b := outstanding{sub: 1}
 	due := map[Number]int64{}
 	var all []Number
 	for i := range int64(50_000) {
@@ -75,8 +75,8 @@ func TestBookAgainstSet(t *testing.T) {
 			}
 			delete(due, n)
 		}
-		if b.out != len(due) {
-			t.Fatalf("seed %d, step %d: %d outstanding, want %d", seed, i, b.out, len(due))
+		if b.count != len(due) {
+			t.Fatalf("seed %d, step %d: %d outstanding, want %d", seed, i, b.count, len(due))
 		}
 	}
 }

@@ -12,7 +12,7 @@ type Submitter struct {
 	lane   *lane
 	side   SubmitSide
 	traits Traits
-	book   book
+	jobs   outstanding
 	ready  bool
 	gone   bool  // hung up on purpose
 	budget int64 // jobs that it may still submit in a closed loop
@@ -61,7 +61,7 @@ func (s *Submitter) dial() error {
 
 // pump submits the jobs that the window allows.
 func (s *Submitter) pump() {
-	for s.budget > 0 && s.book.out < s.lane.window && s.unack < maxUnacked && s.ready {
+	for s.budget > 0 && s.jobs.count < s.lane.window && s.unack < maxUnacked && s.ready {
 		if !s.submit(s.lane.now) {
 			return
 		}
@@ -71,7 +71,7 @@ func (s *Submitter) pump() {
 
 // submit sends one job whose latency counts from the given time.
 func (s *Submitter) submit(intended int64) bool {
-	n, ok := s.book.open(intended)
+	n, ok := s.jobs.open(intended)
 	if !ok {
 		return false
 	}
@@ -106,7 +106,7 @@ func (s *Submitter) Acked(id []byte) {
 		s.fault(Unknown, "ack for id %.40q", id)
 		return
 	}
-	if fault, ok := s.book.ack(n); !ok {
+	if fault, ok := s.jobs.ack(n); !ok {
 		s.fault(fault, "ack for id %s", id)
 		return
 	}
@@ -162,7 +162,7 @@ func (s *Submitter) Answered(id, body []byte) {
 }
 
 func (s *Submitter) closeJob(n Number) (sent int64, ok bool) {
-	sent, unacked, fault, ok := s.book.close(n)
+	sent, unacked, fault, ok := s.jobs.close(n)
 	if !ok {
 		s.fault(fault, "answer for %s", n.Append(nil))
 		return 0, false
@@ -214,8 +214,8 @@ func (s *Submitter) hangup(hard bool) {
 		s.lane.readySubmitters--
 	}
 	s.ready = false
-	s.lane.count.Forgotten += int64(s.book.out)
-	s.book.forget()
+	s.lane.count.Forgotten += int64(s.jobs.count)
+	s.jobs.forget()
 	s.unack = 0
 	s.side.Hangup(hard)
 }

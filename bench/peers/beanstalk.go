@@ -25,15 +25,15 @@ func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
 	for range beanAhead {
 		reserve = append(reserve, "reserve\r\n"...)
 	}
-	b.link = link{peer: s, greeting: b.uses[0], next: b.reply}
-	b.answers = link{peer: s, greeting: reserve, next: b.reply}
+	b.serverConn = serverConn{peer: s, greeting: b.uses[0], next: b.reply}
+	b.answers = serverConn{peer: s, greeting: reserve, next: b.reply}
 	return b
 }
 
 // Worker implements load.Protocol.
 func (Beanstalk) Worker(w *load.Worker) load.WorkSide {
 	b := &beanWorker{w: w, using: -1}
-	b.link = link{peer: w, greeting: []byte("watch " + w.Type + "\r\nignore default\r\nreserve\r\n"), next: b.reply}
+	b.serverConn = serverConn{peer: w, greeting: []byte("watch " + w.Type + "\r\nignore default\r\nreserve\r\n"), next: b.reply}
 	return b
 }
 
@@ -89,7 +89,7 @@ func appendDelete(out, id []byte) []byte {
 }
 
 type beanSubmitter struct {
-	pair
+	twoConns
 	s    *load.Submitter
 	uses [][]byte
 	typ  int // the tube in use
@@ -129,7 +129,7 @@ func (b *beanSubmitter) reply(in []byte) int {
 }
 
 type beanWorker struct {
-	link
+	serverConn
 	w     *load.Worker
 	using int // the submitter whose tube is in use
 }

@@ -2,9 +2,9 @@ package peers
 
 import "gloom/bench/poll"
 
-// link is the base of every side of a protocol: a connection, and the load.Submitter or
+// serverConn is the base of every side of a protocol: a connection, and the load.Submitter or
 // load.Worker that it reports to.
-type link struct {
+type serverConn struct {
 	peer interface {
 		Addr() string
 		Arrived(now int64)
@@ -19,7 +19,7 @@ type link struct {
 }
 
 // Dial connects and greets.
-func (l *link) Dial(loop *poll.Loop) (err error) {
+func (l *serverConn) Dial(loop *poll.Loop) (err error) {
 	if l.c, err = loop.Dial(l.peer.Addr(), l); err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (l *link) Dial(loop *poll.Loop) (err error) {
 }
 
 // Data implements poll.Handler.
-func (l *link) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+func (l *serverConn) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 	l.peer.Arrived(now)
 	for {
 		n := l.next(in[used:])
@@ -44,13 +44,13 @@ func (l *link) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 }
 
 // Closed implements poll.Handler.
-func (l *link) Closed(_ *poll.Conn, err error) { l.peer.Lost(err) }
+func (l *serverConn) Closed(_ *poll.Conn, err error) { l.peer.Lost(err) }
 
 // Pending returns how many bytes are queued and not yet written.
-func (l *link) Pending() int { return l.c.Pending() }
+func (l *serverConn) Pending() int { return l.c.Pending() }
 
 // Hangup closes the connection, with a reset if hard.
-func (l *link) Hangup(hard bool) {
+func (l *serverConn) Hangup(hard bool) {
 	switch {
 	case l.c == nil: // never dialled
 	case hard:
@@ -60,21 +60,21 @@ func (l *link) Hangup(hard bool) {
 	}
 }
 
-// pair has the two links of a submitter to a server that accepts no other command on a connection
+// twoConns has the two links of a submitter to a server that accepts no other command on a connection
 // that waits: answers come on the second connection.
-type pair struct {
-	link
-	answers link
+type twoConns struct {
+	serverConn
+	answers serverConn
 }
 
-func (p *pair) Dial(loop *poll.Loop) error {
-	if err := p.link.Dial(loop); err != nil {
+func (p *twoConns) Dial(loop *poll.Loop) error {
+	if err := p.serverConn.Dial(loop); err != nil {
 		return err
 	}
 	return p.answers.Dial(loop)
 }
 
-func (p *pair) Hangup(hard bool) {
-	p.link.Hangup(hard)
+func (p *twoConns) Hangup(hard bool) {
+	p.serverConn.Hangup(hard)
 	p.answers.Hangup(hard)
 }

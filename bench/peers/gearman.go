@@ -38,7 +38,7 @@ func (Gearman) Traits() load.Traits {
 // Submitter implements load.Protocol.
 func (Gearman) Submitter(s *load.Submitter) load.SubmitSide {
 	g := &gearmanSubmitter{s: s, types: s.Types()}
-	g.link = link{peer: s, next: g.packet}
+	g.serverConn = serverConn{peer: s, next: g.packet}
 	return g
 }
 
@@ -46,7 +46,7 @@ func (Gearman) Submitter(s *load.Submitter) load.SubmitSide {
 func (Gearman) Worker(w *load.Worker) load.WorkSide {
 	g := &gearmanWorker{w: w}
 	hello := append(packet(nil, gearCanDo, len(w.Type)), w.Type...)
-	g.link = link{peer: w, greeting: packet(hello, gearGrab, 0), next: g.packet}
+	g.serverConn = serverConn{peer: w, greeting: packet(hello, gearGrab, 0), next: g.packet}
 	return g
 }
 
@@ -70,7 +70,7 @@ func response(in []byte) (typ int, args []byte, used int) {
 }
 
 type gearmanSubmitter struct {
-	link
+	serverConn
 	s     *load.Submitter
 	types []string
 }
@@ -107,7 +107,7 @@ func (g *gearmanSubmitter) packet(in []byte) int {
 }
 
 type gearmanWorker struct {
-	link
+	serverConn
 	w      *load.Worker
 	asleep bool
 }

@@ -46,7 +46,7 @@ func closeFrame(out []byte, from int) []byte {
 }
 
 type gloomSubmitter struct {
-	link
+	serverConn
 	s     *load.Submitter
 	heads [][]byte // by type: from the end of the id to the body or priority
 	group int      // of the next job
@@ -57,7 +57,7 @@ func newGloomSubmitter(s *load.Submitter) *gloomSubmitter {
 	for _, name := range s.Types() {
 		g.heads = append(g.heads, []byte(`","type":"`+name+`"`))
 	}
-	g.link = link{peer: s, next: g.frame}
+	g.serverConn = serverConn{peer: s, next: g.frame}
 	return g
 }
 
@@ -144,7 +144,7 @@ func (g *gloomSubmitter) slow(p []byte) {
 }
 
 type gloomWorker struct {
-	link
+	serverConn
 	w     *load.Worker
 	mid   []byte // of a job frame, between id and body
 	named bool   // answers must name their job
@@ -163,7 +163,7 @@ func newGloomWorker(w *load.Worker) *gloomWorker {
 		join = append(join, `,"prefetch":`...)
 		join = strconv.AppendInt(join, int64(w.Prefetch), 10)
 	}
-	g.link = link{peer: w, greeting: closeFrame(append(join, '}'), 0), next: g.frame}
+	g.serverConn = serverConn{peer: w, greeting: closeFrame(append(join, '}'), 0), next: g.frame}
 	return g
 }
 

@@ -18,7 +18,7 @@ func TestKinds(t *testing.T) {
 }
 
 func TestMissingServerIsNamed(t *testing.T) {
-	missing := packaged{program: "no-such-server", pkg: "no-such-package"}
+	missing := debianServer{program: "no-such-server", pkg: "no-such-package"}
 	_, err := NewKind("rabbit", "Rabbit", missing.start).Start(t.Context(), Settings{})
 	const want = "start rabbit: no-such-server is not installed: `make deps` installs it (package no-such-package)"
 	if err == nil || err.Error() != want {

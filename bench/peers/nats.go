@@ -24,14 +24,14 @@ func (NATS) Submitter(s *load.Submitter) load.SubmitSide {
 	for _, name := range s.Types() {
 		n.pubs = append(n.pubs, []byte("PUB "+name+" "+inbox+" "+strconv.Itoa(s.Body().Len())+"\r\n"))
 	}
-	n.link = link{peer: s, greeting: []byte(natsConnect + "SUB " + inbox + " 1\r\nPING\r\n"), next: n.line}
+	n.serverConn = serverConn{peer: s, greeting: []byte(natsConnect + "SUB " + inbox + " 1\r\nPING\r\n"), next: n.line}
 	return n
 }
 
 // Worker implements load.Protocol.
 func (NATS) Worker(w *load.Worker) load.WorkSide {
 	n := &natsWorker{w: w}
-	n.link = link{peer: w, greeting: []byte(natsConnect + "SUB " + w.Type + " workers 1\r\nPING\r\n"), next: n.line}
+	n.serverConn = serverConn{peer: w, greeting: []byte(natsConnect + "SUB " + w.Type + " workers 1\r\nPING\r\n"), next: n.line}
 	return n
 }
 
@@ -59,7 +59,7 @@ func nextLine(in []byte) (line, payload []byte, used int) {
 }
 
 // control handles a line that is not a message; false when it is an error.
-func (l *link) control(line []byte) bool {
+func (l *serverConn) control(line []byte) bool {
 	switch {
 	case string(line) == "PONG":
 		l.peer.Ready()
@@ -72,7 +72,7 @@ func (l *link) control(line []byte) bool {
 }
 
 type natsSubmitter struct {
-	link
+	serverConn
 	s    *load.Submitter
 	pubs [][]byte
 }
@@ -96,7 +96,7 @@ func (n *natsSubmitter) line(in []byte) int {
 }
 
 type natsWorker struct {
-	link
+	serverConn
 	w *load.Worker
 }
 

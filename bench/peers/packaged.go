@@ -17,8 +17,8 @@ import (
 // ErrNoUnix says that a server cannot be measured over unix sockets.
 var ErrNoUnix = errors.New("it is measured only over TCP")
 
-// packaged is a server that the system has a package for.
-type packaged struct {
+// debianServer is a server that the system has a package for.
+type debianServer struct {
 	program  string
 	pkg      string // of Debian and its relatives
 	protocol load.Protocol
@@ -27,7 +27,7 @@ type packaged struct {
 }
 
 // start runs the server on a free port and waits until it accepts connections.
-func (p packaged) start(ctx context.Context, set Settings) (*Server, error) {
+func (p debianServer) start(ctx context.Context, set Settings) (*Server, error) {
 	if set.Unix {
 		return nil, ErrNoUnix
 	}
@@ -62,7 +62,7 @@ func (p packaged) start(ctx context.Context, set Settings) (*Server, error) {
 		SubmitAddr: addr, WorkAddr: addr, PID: s.PID(), Ended: func() error { s.Close(); return nil }}, nil
 }
 
-func (p packaged) find() (string, error) {
+func (p debianServer) find() (string, error) {
 	path := throwaway.Lookup(p.program)
 	if path == "" {
 		return "", fmt.Errorf("%s is not installed: `make deps` installs it (package %s)", p.program, p.pkg)

@@ -22,15 +22,15 @@ func (Redis) Submitter(s *load.Submitter) load.SubmitSide {
 	for _, name := range s.Types() {
 		r.pushes = append(r.pushes, pushHead(name, s.Body().Len()))
 	}
-	r.link = link{peer: s, greeting: command("PING"), next: r.pushed}
-	r.answers = link{peer: s, greeting: r.take, next: r.taken}
+	r.serverConn = serverConn{peer: s, greeting: command("PING"), next: r.pushed}
+	r.answers = serverConn{peer: s, greeting: r.take, next: r.taken}
 	return r
 }
 
 // Worker implements load.Protocol.
 func (Redis) Worker(w *load.Worker) load.WorkSide {
 	r := &redisWorker{w: w, take: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
-	r.link = link{peer: w, greeting: append(command("PING"), r.take...), next: r.reply}
+	r.serverConn = serverConn{peer: w, greeting: append(command("PING"), r.take...), next: r.reply}
 	return r
 }
 
@@ -88,7 +88,7 @@ func nextItem(in []byte) (it item, used int) {
 }
 
 type redisSubmitter struct {
-	pair
+	twoConns
 	s      *load.Submitter
 	pushes [][]byte
 	take   []byte
@@ -143,7 +143,7 @@ func (r *redisSubmitter) taken(in []byte) int {
 }
 
 type redisWorker struct {
-	link
+	serverConn
 	w       *load.Worker
 	take    []byte
 	replies map[int][]byte // by submitter: a push up to the value
