@@ -45,15 +45,15 @@ type Broker struct {
 	poolsByKey map[string]*pool
 	pairs      container.Table[pair]
 	unpaired   int                      // pairings in progress
-	creations  uint64                   // numbers types and pools as they are made
+	creations  uint64                   // counts the types and pools that were made, to number them
 	poolBytes  int64                    // the sum of pool.bytes
-	lines      uint64                   // numbers the places in lines of idle workers
+	lines      uint64                   // counts the places in lines of idle workers that were given, to number them
 	idle       container.Ring[idleLine] // lines with idle workers
 
 	groups        container.Slots[group]
-	groupIndex    container.Index // by name, of group.no + 1
+	groupIndex    container.Index // by name; the values are group.no + 1
 	sets          container.Slots[groupSet]
-	setIndex      container.Index // by setKey, of groupSet.no + 1
+	setIndex      container.Index // by setKey; the values are groupSet.no + 1
 	groupsCounted int
 	groupNames    int64 // bytes of names of groups
 	limits        int64 // room for limits in all groups together

@@ -20,7 +20,7 @@ const (
 	leastHistory = 4 * container.LogChunk
 	// longError bounds the bytes of a reason that are kept.
 	longError = 1 << 10
-	// mostRuns bounds the runs of a job that are shown; the latest ones are.
+	// mostRuns bounds how many runs of a job are shown: the latest ones.
 	mostRuns = 16
 	// mostLosses bounds the lost runs that Losses looks at.
 	mostLosses = 4096
@@ -209,8 +209,8 @@ func (x *past) run(text []byte) RunInfo {
 	}
 }
 
-// eachGroup calls fn with the names of the groups, with which text begins, and returns the
-// rest of text.
+// eachGroup calls fn with the name of each group at the beginning of text, and returns the rest
+// of text.
 func (x *past) eachGroup(text []byte, fn func(name []byte)) []byte {
 	for range x.groups {
 		n := 2 + int(binary.LittleEndian.Uint16(text))
@@ -244,7 +244,7 @@ func (b *Broker) Runs(id []byte) (found []RunInfo) {
 	return found
 }
 
-// endedInfo copies the record of an ended job.
+// endedInfo returns a copy of the record of an ended job.
 func (b *Broker) endedInfo(x *past, text []byte) EndedInfo {
 	names := text[x.idLen+x.typeLen:]
 	i := EndedInfo{
@@ -303,8 +303,8 @@ func (x *past) has(text, group []byte) (found bool) {
 	return found
 }
 
-// EndedFrom returns the place from which Ended continues, for a number from a client. The
-// number need not be a valid place.
+// EndedFrom turns a number from a client, which may be invalid, into a place from which Ended can
+// continue.
 func (b *Broker) EndedFrom(said int64) int64 {
 	if said == 0 {
 		return 0
@@ -351,7 +351,7 @@ type Losses struct {
 	Workers  int
 }
 
-// Losses returns the jobs that lost least or more workers in the given time until now, as far
+// Losses returns the jobs that lost at least least workers in the given time until now, as far
 // as their runs are remembered.
 func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
 	b.now = max(b.now, now)

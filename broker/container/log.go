@@ -11,9 +11,9 @@ const (
 	logTail = 8
 )
 
-// Log keeps the latest records that were added to it, each with a text of any length. They
-// lie one after the other in chunks; the oldest chunk is dropped when there would be too
-// many. T must have no pointers, and a size that is a multiple of 8.
+// Log keeps the latest records that were added to it, each with a text of any length. The
+// records lie one after the other in chunks; if there are too many chunks, the oldest is
+// dropped. T must have no pointers, and a size that is a multiple of 8.
 //
 // The position of a record is above 0 and above those of all earlier records. It is never
 // reused. All methods cost O(1).
@@ -30,8 +30,8 @@ type logChunk struct {
 	used int
 }
 
-// Limit sets how many bytes all chunks may occupy, at least one chunk. The oldest
-// chunks beyond that are dropped.
+// Limit sets how many bytes all chunks may occupy, but keeps at least one chunk. It drops the
+// oldest chunks beyond the limit.
 func (l *Log[T]) Limit(bytes int64) {
 	l.most = int(max(1, bytes>>logShift))
 	for len(l.chunks) > l.most {

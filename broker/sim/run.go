@@ -16,9 +16,9 @@ import (
 type Options struct {
 	// Steps replaces the number of commands of a run, if it is not 0.
 	Steps int
-	// Trace is called with each command and the frames that follow, if set.
+	// Trace, if set, is called with each command and with the frames that it causes.
 	Trace func(line string)
-	// NoShrink leaves failing runs as long as they are.
+	// NoShrink: failing runs are not shortened.
 	NoShrink bool
 }
 
@@ -34,7 +34,7 @@ type Failure struct {
 	ShortErr error
 }
 
-// traceLines bounds the commands printed of a run that cannot be shortened.
+// traceLines bounds how many commands of a run are printed if it cannot be shortened.
 const traceLines = 60
 
 // Error describes the failure with everything needed to reproduce it.
