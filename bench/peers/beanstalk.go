@@ -51,7 +51,7 @@ type beanReply struct {
 	word, arg, data []byte
 }
 
-// nextBean cuts the first reply off in; used is 0 when it is not complete.
+// nextBean returns the first reply in in and its length; used is 0 while it is incomplete.
 func nextBean(in []byte) (r beanReply, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 1 {

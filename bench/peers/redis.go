@@ -64,7 +64,7 @@ type item struct {
 	text []byte
 }
 
-// nextItem cuts the first element off in; used is 0 when it is not complete.
+// nextItem returns the first element in in and its length; used is 0 while it is incomplete.
 func nextItem(in []byte) (it item, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 2 {

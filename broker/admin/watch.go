@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// lookPeriod is the least time between two snapshots of all types. If snapshots take more
-	// than one part in lookShare of it, it grows, up to slowPeriod.
+	// lookPeriod is the least time between two snapshots of all types. If a snapshot takes more
+	// than a lookShare-th of it, the time grows, up to slowPeriod.
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
 	// glancePeriod is the interval of snapshots without a request; if snapshots are slow, it
-	// grows up to moments.Period. It is so short that two consecutive snapshots see a condition
-	// that lasts long enough for a finding.
+	// grows up to moments.Period. A condition that lasts long enough for a finding is
+	// therefore in two consecutive snapshots.
 	glancePeriod = moments.Period / 16
 	// smoothing is the time constant of the moving average of rates.
 	smoothing = 2 * time.Second
 )
 
-// watch takes snapshots of all types, which all requests share. Without requests, it takes them
-// rarely.
+// watch takes snapshots of all types, which all requests share. Without requests it takes few.
 type watch struct {
 	mu    sync.Mutex
 	at    time.Time     // when the last snapshot began

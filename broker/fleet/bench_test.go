@@ -52,7 +52,7 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(processorTime(b)-before)/1e9/float64(b.N)/brokers*100, "%cpu/broker")
 }
 
-// BenchmarkLend: the cost of lending a job to both brokers together, without a network,
+// BenchmarkLend: what lending a job costs both brokers together, without a network,
 // if 64 jobs travel together.
 func BenchmarkLend(b *testing.B) {
 	const together = 64

@@ -33,8 +33,8 @@ const unanswered = e => { throw e instanceof TypeError ? new Error(`the ${noun} 
 async function request(path, init) {
   const headers = new Headers(init.headers), stop = new AbortController();
   if (token.value) headers.set('Authorization', 'Bearer ' + token.value);
-  // A request that changes something is not aborted: it might be carried out
-  // nevertheless.
+  // A request that changes something is not aborted: the daemon might carry it out
+  // all the same.
   const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the ${noun} has not answered for ${silence / 1000} s`)), silence) : 0;
   try {
     return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal }).catch(unanswered);
@@ -96,8 +96,7 @@ export async function enter() {
 const open = new Map();
 let round = 0;
 
-/** Changes when a query has its first answer. Some queries begin while the page is not being drawn: in a table that is
- * scrolled. */
+/** Changes when a query has its first answer. A table that is scrolled begins queries without a drawing of the page. */
 export const came = signal(0);
 
 /** The reply of a path, requested again every `every` ms while views call this when they are drawn.

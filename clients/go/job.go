@@ -67,8 +67,8 @@ type Job struct {
 	// With Keep, AtLeastOnce submits the job again if the broker no longer knows it, although
 	// it may have run.
 	AtLeastOnce bool
-	// Detach lets the job outlive its submitter. For this package it ends when the broker has
-	// accepted it; its Result has no body.
+	// Detach lets the job outlive its submitter. Its Pending ends as soon as the broker has accepted
+	// the job, with a Result without a body.
 	Detach bool
 	// NoAck saves the broker's ack: only a later reply or the result proves that the job was
 	// accepted. Refusals are still sent. Detached jobs without ack are confirmed in batches, by a
@@ -122,7 +122,7 @@ var errAnswered = errors.New("gloom: job has been answered")
 // Result is the answer to a job.
 type Result struct {
 	ID   string
-	Body json.RawMessage // as the worker sent it; the caller may keep it; nil for a detached job
+	Body json.RawMessage // byte for byte what the worker sent, nil for a detached job; the caller may keep it
 }
 
 // Decode decodes the body into v, as json.Unmarshal does.

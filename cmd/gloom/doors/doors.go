@@ -63,7 +63,7 @@ func Of(status json.RawMessage, transport http.RoundTripper, base, token string)
 		Name   string          `json:"name"`   // a daemon's; a broker sends none
 		Ledger json.RawMessage `json:"ledger"` // only a broker sends it
 	}
-	_ = json.Unmarshal(status, &said) // if it is not JSON, said stays empty
+	_ = json.Unmarshal(status, &said) // a status that is not JSON has no name
 	if as := kinds[said.Name]; as != nil {
 		d := &Door{Name: said.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
 		d.on("GET /v1/findings", d.findings)
@@ -85,7 +85,7 @@ func (d *Door) on(pattern string, f answer) {
 	})
 }
 
-// lacks makes requests fail that the daemon does not support. instead is a hint at what it has.
+// lacks makes requests fail that the daemon does not support. instead is a hint at what it supports.
 func (d *Door) lacks(what, instead string, patterns ...string) {
 	for _, p := range patterns {
 		d.on(p, func(*http.Request) (any, error) { return nil, d.without(what, instead) })
@@ -96,7 +96,7 @@ func (d *Door) without(what, instead string) error {
 	return cli.Usagef("%s has no %s", d.Name, what).Advise("%s", instead)
 }
 
-// reply passes the result of an answer through the mux.
+// reply carries the result of an answer through the mux.
 type reply struct {
 	value any
 	err   error

@@ -51,7 +51,7 @@ func ledger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
 }
 
 // counts waits until the ledger of a type is as wanted. It repeats a request that a broker
-// has not answered because it got no processor for as long as a request's head may take.
+// closed unanswered: on a busy machine, the head of a request may arrive too late.
 func counts(t testing.TB, b *broker, typ string, want api.Ledger) {
 	t.Helper()
 	if err := until("the ledger of "+typ+" at "+b.name+" is as it should be", func() error {

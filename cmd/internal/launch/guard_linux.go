@@ -35,7 +35,7 @@ const (
 
 var mainCalled bool
 
-// Main is called first in main by every program that uses a Guard. In a guard's process
+// Main must be the first call in main of every program that uses a Guard. In a guard's process
 // it runs the guard and does not return.
 func Main() {
 	mainCalled = true
@@ -66,7 +66,7 @@ func watch(owner string, grace time.Duration) {
 			}
 			continue
 		}
-		// A note is written as a whole, and so is read as a whole.
+		// Notes are written whole, so they are read whole.
 		if n, err = unix.Read(0, notes); n <= 0 && err != unix.EINTR {
 			w.warn(grace)
 			w.kill()
@@ -114,8 +114,8 @@ func (w *watched) patience() int {
 	return int(guardTick.Milliseconds())
 }
 
-// expire ends all processes once. Notes are read before it checks again for processes that are
-// left: if the program continues, its new processes live.
+// expire ends all processes once. Before it looks for processes that are left, the notes are read
+// again: if the program has continued meanwhile, its new processes must live.
 func (w *watched) expire() {
 	w.killGroups()
 	pids, unsure := killOnce(w.owner)
@@ -153,8 +153,8 @@ func (w *watched) kill() {
 
 // Guard is a small process that runs beside this program and ends after it. It kills the processes
 // that were started under it, and their descendants, when the program has gone or has not extended
-// their time, for example because it is stopped or stuck. The parent-death signal alone reaches
-// only a process itself, and never when the program merely hangs.
+// their time, for example because it is stopped or stuck. The parent-death signal does not
+// suffice: it reaches no descendants, and is not sent when the program merely hangs.
 type Guard struct {
 	owner  string
 	grace  time.Duration

@@ -44,9 +44,9 @@ type Want struct {
 type Page struct {
 	Rows []Row // sorted by id
 
-	// More names the targets that may have more rows. Busy names those with a waiting row that
-	// was passed over because another transaction had it locked: it may still be waiting when
-	// the lock is released.
+	// More names the targets that may have more rows. Busy names the targets with a waiting row
+	// that another transaction had locked: the row was passed over, and may still be waiting
+	// when the lock is released.
 	More, Busy []string
 }
 
@@ -65,7 +65,7 @@ type Final struct {
 	OK             bool
 	Code           int    // return_code, 0 to 255; negative for NULL
 	Signal         string // sig; "" for NULL
-	Stdout, Stderr string // valid UTF-8; cut, and characters replaced, to fit their columns
+	Stdout, Stderr string // valid UTF-8, shortened to fit the columns and without characters that these cannot hold
 	At             int64  // time_finished, UNIX seconds
 }
 
@@ -91,7 +91,7 @@ type Batch struct {
 	Requeue []int64 // running rows that are to run again; they become waiting or manual again, too
 }
 
-// Written is the result for the rows of a batch. Those in no list have been written.
+// Written is the result for the rows of a batch. A row that is in no list has been written.
 type Written struct {
 	Lost   map[int64]string // rows that are no longer ours, and why
 	Busy   []int64          // rows that are locked or, for now, missing: try again
@@ -106,8 +106,8 @@ type Owner struct {
 	Name  string
 	Place Place
 
-	Beat int64         // grows with every renewal
-	Left time.Duration // until the lease expires, by the database's clock; may be negative
+	Beat int64         // a number that grows with every renewal
+	Left time.Duration // time until the lease expires, by the database's clock; negative afterwards
 	Dead bool          // it is being settled
 }
 

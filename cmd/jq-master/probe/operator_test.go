@@ -268,9 +268,9 @@ func TestRuns(t *testing.T) {
 	both(t, func(t *testing.T, d *daemon) {
 		name := fresh()
 		id := d.job(t, name, "timeout", 0.3, "max_retry", 10)
-		d.puller(t, 1, []string{name}).takes(t) // it does not answer
+		d.puller(t, 1, []string{name}).takes(t) // this worker does not answer
 		w := d.puller(t, 1, []string{name})
-		w.takes(t) // nor does this one, in time
+		w.takes(t) // this one answers too late
 		for range 3 {
 			if got := w.takes(t); got != id {
 				t.Fatalf("took %s, wanted %s", got, id)

@@ -40,7 +40,7 @@ type Options struct {
 	ContextJobs int           // jobs that a context runs [1,000]
 	Idle        time.Duration // how long a context may be idle [60 s]
 
-	Start   time.Duration // for a context to start, and for each before [10 s]
+	Start   time.Duration // for the start of a context, and for each `before` [10 s]
 	Timeout time.Duration // of a job whose handler sets none [2 min]
 	CPU     time.Duration // processor time of such a job [30 s]
 
@@ -270,7 +270,7 @@ const (
 	codeLines         = "lines"
 	codeConnection    = "connection_failed" // refused, not allowed, cut off
 	codeNoResponse    = "no_response"       // a batch's reply has no line for the job
-	codeBadResponse   = "bad_response"      // a batch's reply has a bad line for the job, or before it
+	codeBadResponse   = "bad_response"      // a batch's reply has a bad line for the job or for an earlier one
 	codeWorkerLost    = "worker_lost"       // a Gloom worker was lost with the job
 	codeRefused       = "refused"           // by the broker, for good
 )

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// slots is the most rows that the counts of a type have. Daemons that share a store mostly write
-// different ones.
+// slots is how many rows the counts of a type may have. So daemons that share a store rarely wait
+// for each other's row.
 const slots = 16
 
 // Open returns the store at an address, sqlite:PATH or mysql://…. It does not wait for the store:

@@ -56,7 +56,7 @@ func (t *tx) schedule(key schedule.Key, lock string) (found *Named, err error) {
 	return found, err
 }
 
-// date is the time for schedules.
+// date returns the current time as schedules need it.
 func (t *tx) date() time.Time { return t.s.date(t.now) }
 
 // putSchedule writes a schedule at the transaction's end.

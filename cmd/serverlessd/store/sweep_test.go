@@ -87,8 +87,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestClockIsSet: when the store's clock is set forward, by more than all locks last, running
-// daemons keep theirs, and dead ones lose them a ttl later.
+// TestClockIsSet: when the store's clock is set forward by more than the duration of any lock,
+// running daemons keep their locks, and dead daemons lose theirs a ttl later.
 func TestClockIsSet(t *testing.T) {
 	var ahead atomic.Int64
 	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestNarrow: on a telephone, the page shows the current view, which worker hangs and
-// why jobs failed. A hanging worker is a link to its jobs; a pattern of types is not a link.
+// why jobs failed. A worker that hangs links to its jobs; a pattern of types is no link.
 func TestNarrow(t *testing.T) {
 	w := start(t, nil)
 	hang, reason := make(chan struct{}), strings.Repeat("dial-tcp-", 8)

@@ -20,7 +20,7 @@ function subject(f) {
   return html`<span class="name">${f.subject}</span>`;
 }
 
-/** @param {string} name @param {string} text @param {(m: any, type: any) => any} go what the view of types does */
+/** @param {string} name @param {string} text @param {(m: any, type: any) => any} go calls the action of the view of types */
 const button = (name, text, go) => may('admin') && html`<button type="button" class="small" aria-label=${`${text}: ${name}`}
   onClick=${() => act(async () => go(await import('./type.js'), await call('GET', '/v1/types/' + segment(name))), '')}>${text}</button>`;
 

@@ -7,7 +7,7 @@ import { badge, empty, place, refine, waiting } from '../parts.js';
 import { spark } from '../plot.js';
 import { typeLink } from './findings.js';
 
-/** The waiting jobs over time of types that have been visible, by name. @type {Map<string, {at: number, values: number[]}>} */
+/** How many jobs of each type waited over time, by the type's name, for types that have been visible. @type {Map<string, {at: number, values: number[]}>} */
 const trends = new Map();
 
 /** @param {any} t */

@@ -64,7 +64,7 @@ class Connector:
         # Kept jobs of the last session, which was lost, and the address of its broker.
         self._kept: list[PendingJob] = []
         self._kept_at = ""
-        # Requests made about them meanwhile.
+        # Requests about these jobs that were made since then.
         self._asked: list[tuple[str, str, Mapping[str, object], Done]] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False

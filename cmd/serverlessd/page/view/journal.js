@@ -38,7 +38,7 @@ export function journal() {
   const v = look.value;
   second.value;
   if (!v) return html`<h1>Journal and stores</h1><div class="empty loading" role="status"><p>Asking the daemon…</p></div>`;
-  // Asked again only when something was set aside or put back: the daemon reads files for it.
+  // The daemon reads files for this request, so it is repeated only when jobs were set aside or put back.
   const j = v.journal, r = j.aside_files ? asked(`/aside#${j.aside_files}.${v.ledger?.set_aside}`, 0) : { data: { items: [] } }, list = r.data?.items ?? [];
   const stop = () => ask({ title: 'Hand out no more jobs here?', danger: true, button: 'Stop', body: html`<p>What runs here ends. Jobs are still accepted, and other daemons run them.</p>`, go: () => handOut(false) });
   return html`<header class="bar"><h1>Journal and stores</h1><span class="note">what was accepted, and no store has yet</span><div class="actions">${v.handing_out ? button('Stop', stop, { danger: true }) : button('Start', () => handOut(true), { first: true })}</div></header>
