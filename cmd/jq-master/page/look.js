@@ -27,4 +27,4 @@ function sample(v, t) {
   return sample(v, t);
 }
 
-export const source = poll('/v1/stats?names=20', 2000, sample);
+export const source = poll('/v1/stats?names=20&shared=true', 2000, sample);

@@ -407,9 +407,16 @@ func getStats(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
+	shared, fault := x.flag("shared")
+	if fault != nil {
+		return 0, fault
+	}
 	found, err := x.Master.Findings()
 	if err != nil {
 		return 0, err
+	}
+	if !shared {
+		return http.StatusOK, x.stats(found, names)
 	}
 	x.whole, err = x.told.Get(found, statsRequest{names, x.reply == jsonType}, func() ([]byte, error) {
 		if err := x.stats(found, names); err != nil {

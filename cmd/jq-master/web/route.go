@@ -39,7 +39,7 @@ var routes = map[string]map[string]operation{
 	}))},
 	"/v1/jobs/{id}/priority": {http.MethodPost: toAdmin(postPriority)},
 	"/v1/status":             {http.MethodGet: toAdmin(getStatus)},
-	"/v1/stats":              {http.MethodGet: toAdmin(getStats, "names")},
+	"/v1/stats":              {http.MethodGet: toAdmin(getStats, "names", "shared")},
 	"/v1/findings":           {http.MethodGet: toAdmin(getFindings, "subject", "cause", "limit")},
 	"/v1/moments":            {http.MethodGet: toAdmin(getMoments)},
 	"/v1/workers":            {http.MethodGet: toAdmin(getWorkers, "limit", "cursor")},

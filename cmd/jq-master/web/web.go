@@ -182,7 +182,7 @@ func index(x *exchange) (int, error) {
 	if x.Door.Guarded() {
 		page.Site.Index(x.w, x.r, []byte(`{"guarded":true}`))
 	} else {
-		page.Site.Visit(x.w, x.r, x.Server, map[string]string{"status": "/v1/status", "look": "/v1/stats?names=20", "history": "/v1/moments"})
+		page.Site.Visit(x.w, x.r, x.Server, map[string]string{"status": "/v1/status", "look": "/v1/stats?names=20&shared=true", "history": "/v1/moments"})
 	}
 	x.sent = http.StatusOK
 	return x.sent, nil

@@ -33,7 +33,7 @@ export const nameTable = (list, held) => table('Names', [
 const most = 1000;
 
 export function names() {
-  const r = asked(`/v1/stats?names=${most}`, 4000), part = place.value.query.get('part') ?? '';
+  const r = asked(`/v1/stats?names=${most}&shared=true`, 4000), part = place.value.query.get('part') ?? '';
   const held = new Set((rules().data ?? []).map((/** @type {any} */ c) => c.id));
   const all = r.data?.names ?? [], list = all.filter((/** @type {any} */ n) => n.name.includes(part));
   return html`<header class="bar"><h1>Names</h1>
