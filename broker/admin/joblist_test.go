@@ -97,7 +97,8 @@ func TestJobs(t *testing.T) {
 	for path, says := range map[string]string{
 		"/v1/jobs?state=dead": "/v1/dead/{type}", "/v1/jobs?state=lost": "delayed, queued, running, ended", "/v1/jobs?older=1s": "older must be an integer",
 		"/v1/jobs?group=%ff": "group must be UTF-8", "/v1/jobs?limit=0": "limit must be", "/v1/jobs?worker=-1": "worker must be", "/v1/jobs/a1?body=yes": "body must be true or false",
-		"/v1/jobs?cursor=x": "cursor must be", "/v1/dead/a?older=x": "older must be", "/v1/workers?type=" + strings.Repeat("x", 2000): "type must be",
+		"/v1/jobs?state=queued&state=running": "state is given 2 times",
+		"/v1/jobs?cursor=x":                   "cursor must be", "/v1/dead/a?older=x": "older must be", "/v1/workers?type=" + strings.Repeat("x", 2000): "type must be",
 	} {
 		if x := w.call("GET", path, "", 400); !strings.Contains(x["reason"].(string), says) {
 			t.Errorf("%s: %v, want %q", path, x, says)

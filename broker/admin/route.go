@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"gloom/broker/admin/api"
 	"gloom/broker/guard"
@@ -103,8 +104,8 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 	}
 }
 
-// asked refuses unknown keys of the query: otherwise a misspelt filter would select
-// everything.
+// asked refuses unknown keys of the query, keys that are given twice, and values that are not
+// UTF-8: otherwise a misspelt filter would select everything, or another job than the named one.
 func (rt *route) asked(r *http.Request) error {
 	if rt.pattern == "" { // not in /v1
 		return nil
@@ -116,6 +117,14 @@ func (rt *route) asked(r *http.Request) error {
 	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if !slices.Contains(rt.query, key) {
 			return fail(http.StatusBadRequest, "invalid_value", "the query has the unknown key %.64q; this path takes %s", key, cmp.Or(strings.Join(rt.query, ", "), "none"))
+		}
+		if n := len(q[key]); n > 1 && !(key == "group" && rt.pattern == submitPattern) {
+			return fail(http.StatusBadRequest, "invalid_value", "%s is given %d times; it may be given once", key, n)
+		}
+		for _, v := range q[key] {
+			if !utf8.ValidString(v) {
+				return fail(http.StatusBadRequest, "invalid_value", "%s must be UTF-8, not %.64q", key, v)
+			}
 		}
 	}
 	return nil

@@ -320,7 +320,7 @@ func TestStrict(t *testing.T) {
 			{"POST", "/v1/constraints/test", `{` + match + `,"job":{},"jobs":[]}`, "jobs", "match, job"}, {"POST", "/v1/constraints/test", `{` + match + `,"job":{"nmae":"a"}}`, "job.nmae", jobs},
 			{"POST", "/v1/jobs/cancel", `{"status":"lost"}`, "status", "queued, running, retrying, done, error or cancelled"}, {"POST", "/v1/jobs/cancel", `{"status":""}`, "status", "queued, running, retrying, done, error or cancelled"},
 			{"POST", "/v1/jobs/cancel", `{"all":true,"limit":10001}`, "limit", "10000"}, {"DELETE", "/job/" + ids[0] + "?force=flase", "", "force", "true or false"}, {"GET", "/job/" + ids[0] + "?peek=ture", "", "peek", "true or false"},
-			{"GET", "/v1/jobs?name=%zz", "", "", "malformed"},
+			{"GET", "/v1/jobs?name=%zz", "", "", "malformed"}, {"GET", "/v1/jobs?status=error&status=done", "", "status", "given 2 times"},
 		} {
 			r := c.do(x.method, x.path, x.body)
 			if r.refused(400, "invalid_value", x.field); !strings.Contains(r.get("reason"), x.known) {

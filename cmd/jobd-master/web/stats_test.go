@@ -1,11 +1,15 @@
 package web
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/jobd-master/master"
 )
@@ -28,4 +32,29 @@ func TestNobodyLooks(t *testing.T) {
 	watched(true)
 	s.asked.Store(time.Now().Add(-watchFor - time.Second).UnixNano())
 	watched(false)
+}
+
+// TestQuery: a query that cannot be read whole, or says two things, is refused.
+func TestQuery(t *testing.T) {
+	listener, err := daemon.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.On(listener, door.Options{Local: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
+	for query, says := range map[string]string{
+		"part=a":        "",
+		"prat=a":        "no parameter",
+		"part=a;b":      "malformed",
+		"part=%zz":      "malformed",
+		"part=a&part=b": "given 2 times",
+	} {
+		r := httptest.NewRequest("GET", "http://"+listener.Addr().String()+"/v1/workers?"+query, nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if want := map[bool]int{true: 200, false: 400}[says == ""]; w.Code != want || !strings.Contains(w.Body.String(), says) {
+			t.Errorf("%s: %d, %s", query, w.Code, w.Body)
+		}
+	}
 }

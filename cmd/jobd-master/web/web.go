@@ -141,9 +141,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, m methods) {
 		method = http.MethodGet
 	}
 	op := m[method]
-	for name := range r.URL.Query() {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		refuse(w, invalid("the query is malformed: %v", err))
+		return
+	}
+	for name, values := range query {
 		if !slices.Contains(op.query, name) {
 			refuse(w, invalid("there is no parameter %.60q here", name))
+			return
+		}
+		if len(values) > 1 {
+			refuse(w, invalid("%s is given %d times; it may be given once", name, len(values)))
 			return
 		}
 	}

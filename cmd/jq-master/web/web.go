@@ -302,7 +302,8 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	return op.serve(x)
 }
 
-// readQuery reads the query and refuses unknown parameters, except those of workers.
+// readQuery reads the query and refuses parameters that are unknown or given twice, except those
+// of workers.
 func (x *exchange) readQuery(op operation) *job.Fault {
 	if x.r.URL.RawQuery == "" {
 		return nil
@@ -318,6 +319,9 @@ func (x *exchange) readQuery(op operation) *job.Fault {
 	for _, name := range slices.Sorted(maps.Keys(x.query)) {
 		if !slices.Contains(op.query, name) {
 			return unknown("parameter", "", msgp.AppendString(nil, name), op.query)
+		}
+		if n := len(x.query[name]); n > 1 {
+			return job.Refuse(job.InvalidValue, name, "%s is given %d times; it may be given once", name, n)
 		}
 	}
 	return nil
