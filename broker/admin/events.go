@@ -72,6 +72,9 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if r.Method == http.MethodHead {
+		return nil // a stream would not end
+	}
 	var last []byte
 	sent, judged := time.Now(), time.Now()
 	tick := time.NewTicker(eventPeriod)

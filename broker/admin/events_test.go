@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -65,6 +66,23 @@ func (s *stream) next(name string, v any) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		s.t.Fatal(err)
+	}
+}
+
+// TestHeadOfEvents: a HEAD gets its headers and no stream.
+func TestHeadOfEvents(t *testing.T) {
+	w := start(t, nil)
+	host := strings.TrimPrefix(w.url, "http://")
+	c, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	fmt.Fprintf(c, "HEAD /v1/events HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+	said, err := io.ReadAll(c)
+	if err != nil || !strings.HasPrefix(string(said), "HTTP/1.1 200 OK\r\n") || !strings.Contains(string(said), "text/event-stream") {
+		t.Errorf("%q, %v", said, err)
 	}
 }
 
