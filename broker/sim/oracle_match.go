@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+
+	"gloom/broker"
+)
+
+// lineUp appends to the line the workers that have room now and had none.
+func (o *oracle) lineUp() {
+	for _, w := range o.peers {
+		if f := w.free(); f != w.inLine {
+			w.inLine = f
+			o.positions++
+			w.position = o.positions
+		}
+	}
+}
+
+// handOut dispatches the best job that may run to the worker that serves its type and has
+// been idle for longest, until there is no such pair.
+func (o *oracle) handOut() {
+	if o.stopped {
+		return
+	}
+	late, closed, handed := map[string]bool{}, map[string]bool{}, maps.Clone(o.handed)
+	clear(o.left)
+	o.expireMet(func(k *oracleType) bool { return k.fair }) // the order is the core's choice
+	for name, k := range o.types {
+		late[name] = k.slow && !o.ticking
+	}
+	for lapsed := 0; ; {
+		var k *oracleType
+		var w *oraclePeer
+		var j *oracleJob
+		for _, name := range o.names {
+			if t := o.types[name]; !closed[name] && o.mayRun(t) {
+				if c := o.candidate(t, handed[name]); c != nil && (j == nil || c.before(j)) {
+					if first := o.firstInLine(name); first != nil {
+						k, w, j = t, first, c
+					}
+				}
+			}
+		}
+		if j == nil {
+			o.expireMet(func(k *oracleType) bool { return closed[k.name] })
+			return
+		}
+		// The tick is late, but the deadline has passed. (If the type has a rate, the
+		// core may leave it to the tick, as below.)
+		if o.lapsed(j) {
+			if lapsed == timersPerTick {
+				return
+			}
+			if k.rate > 0 && !o.ticking && o.sight.held(j.id) {
+				o.left[j] = true
+				continue
+			}
+			lapsed++
+			o.expire(j)
+			continue
+		}
+		// The core checks a rate again when its timer fires or when something about the
+		// type changes. In between it may let time pass, but it must not miss the tick.
+		if k.rate > 0 {
+			_, clashed := o.sight.due(j.id)
+			from, until := k.paced.opens(k.quota())
+			if from > o.now || (until > o.now || late[k.name]) && handed[k.name] >= o.sight.handed(k.name) && !(clashed && w.has(j.id)) {
+				closed[k.name] = true
+				if until > o.now {
+					k.blocked = until
+				}
+				continue
+			}
+		}
+		if w.has(j.id) { // a borrowed one
+			o.clash(w, j)
+			continue
+		}
+		if k.rate > 0 {
+			k.paced.take(j, o.now, k.quota())
+		}
+		handed[k.name]++
+		o.dispatch(k, w, j)
+	}
+}
+
+// expireMet ends jobs of some types that the core has found past their deadlines.
+func (o *oracle) expireMet(of func(k *oracleType) bool) {
+	for _, j := range slices.Clone(o.jobs) {
+		if j.place == queued && of(o.types[j.typ]) && o.lapsed(j) && !o.sight.held(j.id) {
+			o.expire(j)
+		}
+	}
+}
+
+// mayRun reports whether neither a pause nor the concurrency of a type holds its jobs back.
+func (o *oracle) mayRun(k *oracleType) bool {
+	if k.paused {
+		return false
+	}
+	_, _, r := o.tally(k.name)
+	for _, j := range o.borrowed {
+		if j.typ == k.name {
+			r++
+		}
+	}
+	return k.concurrency == 0 || r < uint64(k.concurrency)
+}
+
+func (o *oracle) firstInLine(typ string) *oraclePeer {
+	var first *oraclePeer
+	for _, w := range o.peers {
+		if w.free() && w.serves(typ) && (first == nil || w.before(first)) {
+			first = w
+		}
+	}
+	return first
+}
+
+// best returns the queued job of a type that goes first; for next see allowed.
+func (o *oracle) best(typ, next string) *oracleJob {
+	var best *oracleJob
+	for _, j := range o.jobs {
+		if j.place == queued && j.typ == typ && o.allowed(j, next) && (best == nil || j.before(best)) {
+			best = j
+		}
+	}
+	return best
+}
+
+func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
+	o.eachRate(j, func(x *rated, q quota) { x.take(j, o.now, q) })
+	if k.fair {
+		o.turns[turn(j)] = o.commands
+	}
+	o.setTimer(j)
+	k.Dispatched++
+	o.handTo(w, j)
+}
+
+func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
+	j.place, j.since, j.worker = running, o.now, w.no
+	j.attempts++
+	w.out = append(w.out, run{j.id, j})
+	f := frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body}
+	if w.headers {
+		f.headers = j.headers
+	}
+	w.credit -= len(f.id) + len(f.typ) + len(f.headers) + len(f.body)
+	f.spent = w.credit <= 0
+	if w.borrows {
+		f.loan = j.loan(o.now)
+	}
+	o.send(f)
+	o.positions++
+	w.position, w.inLine = o.positions, w.free()
+}
+
+func (o *oracle) setTimer(j *oracleJob) {
+	o.timers++
+	j.timer = o.timers
+}
