@@ -53,13 +53,15 @@ func (o *oracle) runs(group string) (n int64) {
 
 // allowed reports whether all groups of a job let it go. If a rate lets it go only since the last
 // tick, the core may check the rate again or wait for its timer. Then the job is
-// allowed only if the core hands it out next (next), or has expired it already.
+// allowed only if the core hands it out next (next), has found that its worker runs another
+// broker's job with its id, or has expired it already.
 func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
 		return !o.left[j]
 	}
 	early, late, full := o.opens(j)
-	return !full && !o.left[j] && (late <= o.ticked || early <= o.now && (j.id == next || o.lapsed(j) && !o.sight.held(j.id)))
+	_, clashed := o.sight.due(j.id)
+	return !full && !o.left[j] && (late <= o.ticked || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.sight.held(j.id)))
 }
 
 // lapsed reports whether the deadline of a waiting job has passed.
